@@ -1,0 +1,77 @@
+package replay
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A Context is what orchestration code makes its durable calls with. It is not
+// a [context.Context], on purpose: handing it to an HTTP call must not compile.
+//
+// It is valid in the coroutine that it was given to, and not after that ends.
+type Context struct {
+	x     *Execution
+	scope *scope
+}
+
+// InstanceID returns the ID of the instance.
+func (c *Context) InstanceID() string { return c.x.instance }
+
+// Execution returns the number of the execution, from 1; each continue-as-new
+// begins the next.
+func (c *Context) Execution() uint64 { return c.x.number }
+
+// Now returns the time at which the event that is being consumed was recorded,
+// by the clock of the instance's owner. It is the same on every replay and
+// never goes back.
+func (c *Context) Now() time.Time { return c.x.now }
+
+// Replaying tells whether the code is repeating what it did before. It serves
+// logs and metrics; code that decides by it breaks its own history.
+func (c *Context) Replaying() bool { return c.x.replaying }
+
+// Log returns a logger that carries the instance and is silent on replay, so
+// that each line appears once. (A line may be repeated when a node dies between
+// writing it and committing the turn.)
+func (c *Context) Log() *slog.Logger {
+	return slog.New(&quietHandler{c.x.logger.Handler(), c.x}).
+		With("instance", c.x.instance, "execution", c.x.number)
+}
+
+// quietHandler drops what is logged on replay.
+type quietHandler struct {
+	slog.Handler
+	x *Execution
+}
+
+func (h *quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return !h.x.replaying && !h.x.dropping && h.Handler.Enabled(ctx, level)
+}
+
+func (h *quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &quietHandler{h.Handler.WithAttrs(attrs), h.x}
+}
+
+func (h *quietHandler) WithGroup(name string) slog.Handler {
+	return &quietHandler{h.Handler.WithGroup(name), h.x}
+}
+
+// Timer schedules a timer that fires d after [Context.Now], never earlier; at
+// once if d is not positive. It is durable: it survives the node that set it.
+// The future's value is the time for which it was set.
+func (c *Context) Timer(d time.Duration) *Future[time.Time] {
+	event := &journalpb.Event{Body: &journalpb.Event_TimerCreated{
+		TimerCreated: &journalpb.TimerCreated{FireAt: c.x.now.Add(max(d, 0)).UnixNano()},
+	}}
+	return newFuture[time.Time](c.x.schedule(c, event, &operation{}))
+}
+
+// Sleep waits for d, durably. The error is [ErrCanceled] when the scope of c
+// ends first.
+func (c *Context) Sleep(d time.Duration) error {
+	_, err := c.Timer(d).Await(c)
+	return err
+}

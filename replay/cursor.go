@@ -1,0 +1,193 @@
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// consume moves the cursor onto the next event, live or recorded: it takes
+// effect, and the code runs as far as that lets it.
+func (x *Execution) consume(event *journalpb.Event) error {
+	if err := x.accept(event); err != nil {
+		return err
+	}
+	x.last = event.EventId
+	x.now = time.Unix(0, event.Timestamp)
+	if err := x.apply(event); err != nil {
+		return err
+	}
+	if !x.ended {
+		x.step()
+	}
+	return nil
+}
+
+// accept checks that the event may stand where it stands.
+func (x *Execution) accept(event *journalpb.Event) error {
+	corrupt := func(format string, args ...any) error {
+		return x.mismatch(Corrupt, event, "", fmt.Sprintf(format, args...), nil)
+	}
+	switch {
+	case event.EventId != x.last+1:
+		return corrupt("event_id %d after %d", event.EventId, x.last)
+	case x.ended:
+		return corrupt("%s after the terminal event", event.Type())
+	case x.last == 0 && event.GetOrchestrationStarted() == nil:
+		return corrupt("%s as first event", event.Type())
+	case x.last > 0 && event.GetOrchestrationStarted() != nil:
+		return corrupt("a second OrchestrationStarted")
+	}
+	return nil
+}
+
+func (x *Execution) apply(event *journalpb.Event) error {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		return x.begin(body.OrchestrationStarted)
+	case *journalpb.Event_ActivityCompleted, *journalpb.Event_ActivityFailed,
+		*journalpb.Event_TimerFired,
+		*journalpb.Event_SubOrchestrationCompleted, *journalpb.Event_SubOrchestrationFailed:
+		return x.complete(event)
+	case *journalpb.Event_ExternalEvent:
+		x.receive(body.ExternalEvent)
+		return nil
+	case *journalpb.Event_OrchestrationCancelRequested:
+		x.remember(body.OrchestrationCancelRequested.RequestId)
+		x.cancel(body.OrchestrationCancelRequested.Reason)
+		return nil
+	case *journalpb.Event_OrchestrationTerminated:
+		x.ended = true
+		return nil
+	case nil:
+		return x.mismatch(Corrupt, event, "", "an event of a type that this build does not know", nil)
+	}
+	return x.bind(event)
+}
+
+// bind matches a scheduling or terminal event with the head of the queue and
+// takes that off.
+func (x *Execution) bind(event *journalpb.Event) error {
+	head := x.head()
+	if err := x.match(event, head); err != nil {
+		return err
+	}
+	x.queue[0] = nil
+	x.queue = x.queue[1:]
+	if journalpb.Terminal(event.Arm()) {
+		x.ended = true
+		return nil
+	}
+	x.schedules.add(event.EventId)
+	if op := head.op; op != nil {
+		x.opened(op, event)
+	}
+	return nil
+}
+
+// head returns the first action in the queue that was not elided, nil if there
+// is none.
+func (x *Execution) head() *action {
+	for len(x.queue) > 0 && x.queue[0].elided {
+		x.queue[0] = nil
+		x.queue = x.queue[1:]
+	}
+	if len(x.queue) == 0 {
+		x.queue = nil
+		return nil
+	}
+	return x.queue[0]
+}
+
+// opened makes op an open operation under the event_id that it has now.
+func (x *Execution) opened(op *operation, event *journalpb.Event) {
+	op.eventID = event.EventId
+	op.action = nil
+	switch op.arm {
+	case journalpb.ArmExternalSubscribed:
+		if arrived := x.inbox.subscribe(op); arrived != nil {
+			op.payload = arrived.Data
+			x.settle(&op.promise)
+			return
+		}
+	case journalpb.ArmSubOrchestrationScheduled:
+		op.child = event.GetSubOrchestrationScheduled().Instance
+	}
+	x.open[op.eventID] = op
+}
+
+// complete resolves the operation that a completion names.
+func (x *Execution) complete(event *journalpb.Event) error {
+	source := event.SourceEventId
+	op, ok := x.open[source]
+	switch {
+	case !ok && !x.schedules.has(source):
+		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), describe(event), nil)
+	case !ok:
+		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is closed already", source), describe(event), nil)
+	case journalpb.Completes(event.Arm()) != op.arm:
+		return x.mismatch(WrongKind, event, fmt.Sprintf("operation %d is of %s", source, journalpb.ArmName(op.arm)), describe(event), nil)
+	}
+	x.close(op)
+	op.resolve(event)
+	x.settle(&op.promise)
+	return nil
+}
+
+// resolve takes the result from a completion.
+func (op *operation) resolve(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ActivityCompleted:
+		op.payload = body.ActivityCompleted.Result
+	case *journalpb.Event_ActivityFailed:
+		op.err = &ActivityError{
+			Name:     op.name,
+			EventID:  op.eventID,
+			Attempts: int(body.ActivityFailed.Attempts),
+			Err:      decodeError(body.ActivityFailed.Error),
+		}
+	case *journalpb.Event_TimerFired:
+		op.value = time.Unix(0, body.TimerFired.FireAt)
+	case *journalpb.Event_SubOrchestrationCompleted:
+		op.payload = body.SubOrchestrationCompleted.Result
+	case *journalpb.Event_SubOrchestrationFailed:
+		op.err = &ChildError{
+			Name:     op.name,
+			Instance: op.child,
+			EventID:  op.eventID,
+			Err:      decodeError(body.SubOrchestrationFailed.Error),
+		}
+	}
+}
+
+// receive hands an external event to the subscription that it belongs to.
+func (x *Execution) receive(event *journalpb.ExternalEvent) {
+	x.remember(event.RequestId)
+	op := x.inbox.arrive(event)
+	if op == nil {
+		return
+	}
+	delete(x.open, op.eventID)
+	op.payload = event.Data
+	x.settle(&op.promise)
+}
+
+// cancel ends the root scope; the first reason stays.
+func (x *Execution) cancel(reason string) {
+	if x.cancelled {
+		return
+	}
+	x.cancelled = true
+	x.cancelScope(x.root, &CanceledError{Reason: reason})
+}
+
+func (x *Execution) remember(requestID string) {
+	if requestID == "" {
+		return
+	}
+	if x.requests == nil {
+		x.requests = make(map[string]struct{})
+	}
+	x.requests[requestID] = struct{}{}
+}

@@ -1,0 +1,135 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// textMax bounds what is shown of one payload or message, in bytes.
+const textMax = 120
+
+// Describe returns an event's type and fields in one line, as histories are
+// printed and mismatches are worded. Long payloads are cut.
+func Describe(event *journalpb.Event) string { return describe(event) }
+
+func describe(event *journalpb.Event) string {
+	fields := new(fields)
+	if event.SourceEventId != 0 {
+		fields.add("source_event_id", event.SourceEventId)
+	}
+	fields.body(event)
+	if len(fields.list) == 0 {
+		return event.Type()
+	}
+	return event.Type() + " " + strings.Join(fields.list, " ")
+}
+
+type fields struct{ list []string }
+
+func (f *fields) add(name string, value any) {
+	f.list = append(f.list, fmt.Sprintf("%s=%v", name, value))
+}
+
+func (f *fields) text(name, value string) {
+	if value != "" {
+		f.list = append(f.list, fmt.Sprintf("%s=%q", name, cut(value)))
+	}
+}
+
+func (f *fields) payload(name string, p *journalpb.Payload) {
+	if len(p.GetData()) > 0 {
+		f.list = append(f.list, name+"="+cut(string(p.Data)))
+	}
+}
+
+func (f *fields) failure(e *journalpb.Error) {
+	f.text("code", e.GetCode())
+	f.text("error", e.GetMessage())
+}
+
+func (f *fields) instant(name string, nanoseconds int64) {
+	if nanoseconds != 0 {
+		f.add(name, time.Unix(0, nanoseconds).UTC().Format(time.RFC3339Nano))
+	}
+}
+
+func (f *fields) body(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ActivityScheduled:
+		f.text("name", body.ActivityScheduled.Name)
+		f.payload("input", body.ActivityScheduled.Input)
+		f.text("tag", body.ActivityScheduled.Options.GetTag())
+	case *journalpb.Event_ActivityCompleted:
+		f.payload("result", body.ActivityCompleted.Result)
+		f.add("attempts", body.ActivityCompleted.Attempts)
+	case *journalpb.Event_ActivityFailed:
+		f.failure(body.ActivityFailed.Error)
+		f.add("attempts", body.ActivityFailed.Attempts)
+	case *journalpb.Event_TimerCreated:
+		f.instant("fire_at", body.TimerCreated.FireAt)
+	case *journalpb.Event_TimerFired:
+		f.instant("fire_at", body.TimerFired.FireAt)
+	case *journalpb.Event_ExternalSubscribed:
+		f.text("name", body.ExternalSubscribed.Name)
+	case *journalpb.Event_ExternalEvent:
+		f.text("name", body.ExternalEvent.Name)
+		f.payload("data", body.ExternalEvent.Data)
+	case *journalpb.Event_SideEffectRecorded:
+		f.text("label", body.SideEffectRecorded.Label)
+		f.payload("value", body.SideEffectRecorded.Value)
+	case *journalpb.Event_StatusSet:
+		f.payload("value", body.StatusSet.Value)
+	default:
+		f.orchestration(event)
+	}
+}
+
+func (f *fields) orchestration(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		f.text("name", body.OrchestrationStarted.Name)
+		f.text("version", body.OrchestrationStarted.Version)
+		f.payload("input", body.OrchestrationStarted.Input)
+		if parent := body.OrchestrationStarted.Parent; parent != nil {
+			f.add("parent", fmt.Sprintf("%s/%d/%d", parent.Instance, parent.Execution, parent.EventId))
+		}
+	case *journalpb.Event_OrchestrationCompleted:
+		f.payload("output", body.OrchestrationCompleted.Output)
+	case *journalpb.Event_OrchestrationFailed:
+		f.failure(body.OrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationCancelled:
+		f.text("reason", body.OrchestrationCancelled.Reason)
+	case *journalpb.Event_OrchestrationTerminated:
+		f.text("reason", body.OrchestrationTerminated.Reason)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		f.payload("input", body.OrchestrationContinuedAsNew.Input)
+	case *journalpb.Event_OrchestrationCancelRequested:
+		f.text("reason", body.OrchestrationCancelRequested.Reason)
+	case *journalpb.Event_OrchestrationSuspended:
+		f.text("reason", body.OrchestrationSuspended.Reason)
+	case *journalpb.Event_OrchestrationResumed:
+		f.text("reason", body.OrchestrationResumed.Reason)
+	case *journalpb.Event_SubOrchestrationScheduled:
+		f.text("name", body.SubOrchestrationScheduled.Name)
+		f.text("instance", body.SubOrchestrationScheduled.Instance)
+		f.payload("input", body.SubOrchestrationScheduled.Input)
+	case *journalpb.Event_SubOrchestrationCompleted:
+		f.payload("result", body.SubOrchestrationCompleted.Result)
+	case *journalpb.Event_SubOrchestrationFailed:
+		f.failure(body.SubOrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationChained:
+		f.text("name", body.OrchestrationChained.Name)
+		f.text("instance", body.OrchestrationChained.Instance)
+		f.payload("input", body.OrchestrationChained.Input)
+	}
+}
+
+func cut(text string) string {
+	if len(text) <= textMax {
+		return text
+	}
+	return text[:textMax] + "…"
+}

@@ -1,0 +1,162 @@
+package replay
+
+import (
+	"fmt"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// An Execution is one execution of an instance in memory: the coroutines of
+// its code, and the cursor that walks its history. The same code serves live
+// turns and replays.
+//
+// It is the engine's side of this package; authors never meet it. Its methods
+// must not be called concurrently. After an error it is good for [Execution.Drop]
+// alone.
+type Execution struct {
+	instance string
+	number   uint64
+	registry *Registry
+	logger   *slog.Logger
+
+	// The cursor: the event_id of the last event consumed, and its timestamp.
+	last uint64
+	now  time.Time
+
+	started *journalpb.OrchestrationStarted
+	code    *orchestration
+	root    *scope
+
+	coroutines  scheduler
+	queue       []*action             // asked for, not yet bound to an event
+	open        map[uint64]*operation // by event_id
+	schedules   bitmap                // which events were scheduling ones
+	inbox       inbox
+	requests    map[string]struct{} // request IDs of recorded inputs
+	settlements uint64
+
+	replaying bool
+	returned  bool // the code is done; a terminal action is the last in the queue
+	ended     bool // the cursor has passed a terminal event
+	cancelled bool // cancellation was requested
+	dropping  bool
+}
+
+// NewExecution returns an execution with an empty history. The logger is the
+// one that orchestration code gets; nil means slog.Default().
+func NewExecution(instance string, number uint64, registry *Registry, logger *slog.Logger) *Execution {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	return &Execution{
+		instance: instance,
+		number:   number,
+		registry: registry,
+		logger:   logger,
+		root:     new(scope),
+		open:     make(map[uint64]*operation),
+	}
+}
+
+// Replay walks the cursor over recorded history. The error is a [*Mismatch]
+// when code and history disagree, a [*NoCodeError] when no code is registered
+// for the orchestration, or whatever the sequence yields.
+func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
+	x.replaying = true
+	defer func() { x.replaying = false }()
+	for event, err := range history {
+		if err != nil {
+			return fmt.Errorf("read history: %w", err)
+		}
+		if err := x.consume(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LastEventID returns the event_id at which the cursor stands, 0 for an empty
+// history.
+func (x *Execution) LastEventID() uint64 { return x.last }
+
+// Ended tells whether the cursor has passed a terminal event.
+func (x *Execution) Ended() bool { return x.ended }
+
+// Drop ends every coroutine and waits until each is gone. Their deferred
+// functions run; durable calls in them do nothing and return [ErrDehydrating].
+func (x *Execution) Drop() {
+	x.dropping = true
+	x.coroutines.drop()
+}
+
+// running returns the coroutine that is running now. Durable calls from
+// anywhere else are the author's mistake, which would make the instance depend
+// on the Go scheduler.
+func (x *Execution) running(what string) *coroutine {
+	if x.coroutines.current == nil {
+		panic(fmt.Sprintf("tenuto: %s outside the coroutines of instance %q: use replay.Go instead of the go statement", what, x.instance))
+	}
+	return x.coroutines.current
+}
+
+// step runs the code until each of its coroutines is blocked.
+func (x *Execution) step() {
+	if crash := x.coroutines.run(); crash != nil && !x.returned {
+		x.finish(failed(crash.error()))
+	}
+}
+
+// begin starts the code of the orchestration.
+func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
+	code, ok := x.registry.orchestration(started.Name, started.Version)
+	if !ok {
+		return &NoCodeError{Name: started.Name, Version: started.Version}
+	}
+	x.started, x.code = started, code
+	for _, event := range started.Inbox {
+		x.inbox.arrive(event)
+	}
+	x.coroutines.spawn(func() {
+		output, err := code.run(&Context{x: x, scope: x.root}, started.Input)
+		if x.dropping {
+			return
+		}
+		x.finish(x.outcome(output, err))
+	})
+	return nil
+}
+
+// outcome returns the terminal event for what the code returned.
+func (x *Execution) outcome(output *journalpb.Payload, err error) *journalpb.Event {
+	switch {
+	case err == nil:
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCompleted{
+			OrchestrationCompleted: &journalpb.OrchestrationCompleted{Output: output},
+		}}
+	case x.cancelled && isCanceled(err):
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelled{
+			OrchestrationCancelled: &journalpb.OrchestrationCancelled{Reason: x.root.cause.Error()},
+		}}
+	}
+	return failed(err)
+}
+
+func failed(err error) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
+		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: encodeError(err)},
+	}}
+}
+
+// finish gives up whatever is open and queues the terminal event.
+func (x *Execution) finish(terminal *journalpb.Event) {
+	for _, op := range x.unfinished() {
+		x.giveUp(op, ErrCanceled)
+	}
+	x.enqueue(terminal, nil)
+	x.returned = true
+	// What other coroutines do from here on must not be recorded.
+	x.coroutines.ready = nil
+}

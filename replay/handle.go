@@ -1,0 +1,163 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// An ActivityHandle is a stable name with the types of what goes in and comes
+// out. It is declared once, called from orchestrations, and bound to a body
+// where a node is started.
+type ActivityHandle[I, O any] struct{ name string }
+
+// Activity declares an activity: an ordinary function that may do I/O. The name
+// is what histories keep: 1 to 128 bytes, checked where the handle is bound or
+// called.
+func Activity[I, O any](name string) ActivityHandle[I, O] { return ActivityHandle[I, O]{name} }
+
+// Name returns the name.
+func (h ActivityHandle[I, O]) Name() string { return h.name }
+
+// Call schedules the activity and awaits its result. It runs at least once, on
+// any node that has code for it, and at most one result is recorded.
+//
+// A failed attempt is retried under the call's [RetryPolicy]; the error is an
+// [*ActivityError] when it gave up.
+func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...ActivityOption) (O, error) {
+	return h.Start(ctx, input, options...).Await(ctx)
+}
+
+// Start schedules the activity and returns its future.
+func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOption) *Future[O] {
+	payload, err := encodeNamed("activity", h.name, input)
+	if err != nil {
+		return settledFuture[O](ctx.x, err)
+	}
+	event := &journalpb.Event{Body: &journalpb.Event_ActivityScheduled{
+		ActivityScheduled: &journalpb.ActivityScheduled{Name: h.name, Input: payload, Options: activityOptions(options)},
+	}}
+	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+}
+
+// Bind gives the activity its body. The context of the body is cancelled when
+// the activity is given up or its node stops; [ActivityInfo] reads from it.
+func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, error)) Definition {
+	if body == nil {
+		return Definition{err: fmt.Errorf("tenuto: activity %q is bound to nil", h.name)}
+	}
+	return Definition{activity: &activity{name: h.name, run: func(ctx context.Context, in *journalpb.Payload) (*journalpb.Payload, error) {
+		var input I
+		if err := decode(in, &input); err != nil {
+			return nil, NonRetryable(fmt.Errorf("decode input: %w", err))
+		}
+		output, err := body(ctx, input)
+		if err != nil {
+			return nil, err
+		}
+		payload, err := encode(output)
+		if err != nil {
+			return nil, NonRetryable(fmt.Errorf("encode output: %w", err))
+		}
+		return payload, nil
+	}}}
+}
+
+// An OrchestrationHandle is a stable name with the types of what goes in and
+// comes out. It starts instances from outside (see package cluster) and
+// children from orchestrations.
+type OrchestrationHandle[I, O any] struct{ name string }
+
+// Orchestration declares an orchestration. The name is what histories keep: 1
+// to 128 bytes, checked where the handle is bound or called.
+func Orchestration[I, O any](name string) OrchestrationHandle[I, O] {
+	return OrchestrationHandle[I, O]{name}
+}
+
+// Name returns the name.
+func (h OrchestrationHandle[I, O]) Name() string { return h.name }
+
+// Call starts a child instance and awaits its result; the error is a
+// [*ChildError] when it did not complete.
+func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildOption) (O, error) {
+	return h.Start(ctx, input, options...).Await(ctx)
+}
+
+// Start starts a child instance and returns the future of its result. Its ID is
+// derived from the parent's, "<parent>::<execution>.<event_id>", unless
+// [ChildID] gives one.
+func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
+	payload, err := encodeNamed("orchestration", h.name, input)
+	if err != nil {
+		return settledFuture[O](ctx.x, err)
+	}
+	child := &journalpb.SubOrchestrationScheduled{Name: h.name, Input: payload}
+	for _, option := range options {
+		option(child)
+	}
+	event := &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}
+	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+}
+
+// Bind gives the orchestration its body.
+func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error)) Definition {
+	if body == nil {
+		return Definition{err: fmt.Errorf("tenuto: orchestration %q is bound to nil", h.name)}
+	}
+	return Definition{orchestration: &orchestration{name: h.name, source: functionLine(body), run: func(ctx *Context, in *journalpb.Payload) (*journalpb.Payload, error) {
+		var input I
+		if err := decode(in, &input); err != nil {
+			return nil, fmt.Errorf("decode input: %w", err)
+		}
+		output, err := body(ctx, input)
+		if err != nil {
+			return nil, err
+		}
+		return encode(output)
+	}}}
+}
+
+// A ChildOption changes how a child is started.
+type ChildOption func(*journalpb.SubOrchestrationScheduled)
+
+// ChildID gives the child an ID instead of the derived one. If an instance of
+// that ID exists already, the child fails with [ErrInstanceExists].
+func ChildID(id string) ChildOption {
+	return func(child *journalpb.SubOrchestrationScheduled) { child.Instance = id }
+}
+
+// An EventHandle is the stable name of an external event with the type of its
+// data.
+type EventHandle[T any] struct{ name string }
+
+// Event declares an external event. The name is what histories keep: 1 to 128
+// bytes, checked where the handle is used.
+func Event[T any](name string) EventHandle[T] { return EventHandle[T]{name} }
+
+// Name returns the name.
+func (h EventHandle[T]) Name() string { return h.name }
+
+// Wait waits for the next event of that name. Events that came before are
+// buffered and taken in order; none is lost.
+func (h EventHandle[T]) Wait(ctx *Context) (T, error) { return h.Subscribe(ctx).Await(ctx) }
+
+// WaitFor is Wait with a limit of time: when d passes first, the subscription
+// is withdrawn, the error is [ErrTimeout], and the next event goes to the next
+// subscription.
+func (h EventHandle[T]) WaitFor(ctx *Context, d time.Duration) (T, error) {
+	return h.Subscribe(ctx).AwaitFor(ctx, d)
+}
+
+// Subscribe returns the future of the next event of that name: the k-th
+// subscription that was not given up gets the k-th event.
+func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T] {
+	if err := checkName("event", h.name); err != nil {
+		return settledFuture[T](ctx.x, err)
+	}
+	event := &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
+		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: h.name},
+	}}
+	return newFuture[T](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+}

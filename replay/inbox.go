@@ -1,0 +1,59 @@
+package replay
+
+import "github.com/tenuto-dev/tenuto/proto/journalpb"
+
+// An inbox matches external events with subscriptions: the k-th subscription
+// to a name that was not given up gets the k-th event of that name, whichever
+// came first.
+type inbox struct {
+	// Of one name at most one of the two is not empty.
+	waiting  map[string][]*operation
+	buffered map[string][]*journalpb.ExternalEvent
+}
+
+// arrive returns the subscription that the event belongs to, or keeps the
+// event and returns nil.
+func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
+	if len(b.waiting[e.Name]) > 0 {
+		return pop(b.waiting, e.Name)
+	}
+	if b.buffered == nil {
+		b.buffered = make(map[string][]*journalpb.ExternalEvent)
+	}
+	b.buffered[e.Name] = append(b.buffered[e.Name], e)
+	return nil
+}
+
+// subscribe returns the event that the subscription gets at once, or keeps the
+// subscription and returns nil.
+func (b *inbox) subscribe(op *operation) *journalpb.ExternalEvent {
+	if len(b.buffered[op.name]) > 0 {
+		return pop(b.buffered, op.name)
+	}
+	if b.waiting == nil {
+		b.waiting = make(map[string][]*operation)
+	}
+	b.waiting[op.name] = append(b.waiting[op.name], op)
+	return nil
+}
+
+func (b *inbox) unsubscribe(op *operation) {
+	waiting := b.waiting[op.name]
+	for i := range waiting {
+		if waiting[i] == op {
+			b.waiting[op.name] = append(waiting[:i:i], waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// pop takes the head off the queue of that name and lets an empty one go.
+func pop[T any](queues map[string][]T, name string) T {
+	queue := queues[name]
+	if len(queue) == 1 {
+		delete(queues, name)
+	} else {
+		queues[name] = queue[1:]
+	}
+	return queue[0]
+}

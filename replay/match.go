@@ -1,0 +1,97 @@
+package replay
+
+import (
+	"bytes"
+	"runtime"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// enqueue adds an action to the queue.
+func (x *Execution) enqueue(event *journalpb.Event, op *operation) *action {
+	a := &action{event: event, op: op}
+	if op != nil {
+		runtime.Callers(3, a.callers[:]) // 3: what called schedule
+	}
+	x.queue = append(x.queue, a)
+	return a
+}
+
+// match compares a recorded event with what the code asked for.
+func (x *Execution) match(recorded *journalpb.Event, head *action) error {
+	switch {
+	case head == nil && x.returned:
+		return x.mismatch(EndedEarly, recorded, describe(recorded), "the end of the orchestration, given already", nil)
+	case head == nil:
+		return x.mismatch(ScheduledNothing, recorded, describe(recorded), "the code blocked, asking for nothing", x.coroutines.where())
+	case head.event == recorded || x.same(recorded, head.event):
+		return nil
+	case journalpb.Terminal(head.event.Arm()) && !journalpb.Terminal(recorded.Arm()):
+		m := x.mismatch(EndedEarly, recorded, describe(recorded), describe(head.event), nil)
+		m.Source = x.code.source
+		return m
+	}
+	m := x.mismatch(ScheduledDifferently, recorded, describe(recorded), describe(head.event), head.callers[:])
+	if m.Source == "" {
+		m.Source = x.code.source
+	}
+	return m
+}
+
+// same compares the identifying fields of a recorded event and one that the
+// code asks for.
+func (x *Execution) same(recorded, asked *journalpb.Event) bool {
+	if recorded.Arm() != asked.Arm() || recorded.SourceEventId != asked.SourceEventId {
+		return false
+	}
+	switch want := asked.Body.(type) {
+	case *journalpb.Event_ActivityScheduled:
+		have := recorded.GetActivityScheduled()
+		return have.Name == want.ActivityScheduled.Name &&
+			samePayload(have.Input, want.ActivityScheduled.Input) &&
+			sameOptions(have.Options, want.ActivityScheduled.Options)
+	case *journalpb.Event_TimerCreated, *journalpb.Event_CancelRequested:
+		return true // the recorded fire_at wins; the source was compared above
+	case *journalpb.Event_ExternalSubscribed:
+		return recorded.GetExternalSubscribed().Name == want.ExternalSubscribed.Name
+	case *journalpb.Event_SubOrchestrationScheduled:
+		return x.sameChild(recorded, want.SubOrchestrationScheduled)
+	case *journalpb.Event_OrchestrationCompleted:
+		return samePayload(recorded.GetOrchestrationCompleted().Output, want.OrchestrationCompleted.Output)
+	case *journalpb.Event_OrchestrationFailed:
+		// Stacks and causes may change with the build.
+		have := recorded.GetOrchestrationFailed().GetError()
+		return have.GetCode() == want.OrchestrationFailed.Error.GetCode() &&
+			have.GetMessage() == want.OrchestrationFailed.Error.GetMessage()
+	case *journalpb.Event_OrchestrationCancelled:
+		return true
+	}
+	return false
+}
+
+// sameChild takes the version as recorded: which one is the newest may have
+// changed since.
+func (x *Execution) sameChild(recorded *journalpb.Event, asked *journalpb.SubOrchestrationScheduled) bool {
+	have := recorded.GetSubOrchestrationScheduled()
+	instance := asked.Instance
+	if instance == "" {
+		instance = x.childID(recorded.EventId)
+	}
+	return have.Name == asked.Name &&
+		have.Instance == instance &&
+		have.ClosePolicy == asked.ClosePolicy &&
+		samePayload(have.Input, asked.Input)
+}
+
+func samePayload(a, b *journalpb.Payload) bool {
+	return bytes.Equal(a.GetData(), b.GetData()) && a.GetContentType() == b.GetContentType()
+}
+
+func sameOptions(a, b *journalpb.ActivityOptions) bool {
+	if a == nil && b == nil {
+		return true
+	}
+	return proto.Equal(a, b)
+}

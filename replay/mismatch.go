@@ -1,0 +1,97 @@
+package replay
+
+import (
+	"fmt"
+	"path"
+	"runtime"
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// MismatchKind says in which way code and history disagree.
+type MismatchKind string
+
+const (
+	// ScheduledDifferently: the code asked for something else than the history has.
+	ScheduledDifferently MismatchKind = "scheduled differently"
+	// ScheduledNothing: the history has a scheduling event, the code is blocked.
+	ScheduledNothing MismatchKind = "scheduled nothing"
+	// EndedEarly: the code returned while scheduling events remain in the history.
+	EndedEarly MismatchKind = "ended early"
+	// UnknownSource: a completion names an event that schedules nothing.
+	UnknownSource MismatchKind = "unknown source"
+	// AlreadyClosed: a completion names an operation that has one, or was given up.
+	AlreadyClosed MismatchKind = "already closed"
+	// WrongKind: an activity's completion for a timer, and so on.
+	WrongKind MismatchKind = "wrong kind"
+	// Corrupt: the history is none, whatever the code does.
+	Corrupt MismatchKind = "corrupt"
+)
+
+// A Mismatch is a disagreement of code and history. The instance is stalled:
+// its history stays as it is, and it goes on with code that fits.
+type Mismatch struct {
+	Kind      MismatchKind
+	Instance  string
+	Execution uint64
+	EventID   uint64 // the first event that differs
+	Expected  string // what the history has there
+	Found     string // what the code did instead
+	Source    string // file:line of the call that differs, "" if there is none
+}
+
+func (m *Mismatch) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s at event %d of %s/%d", m.Kind, m.EventID, m.Instance, m.Execution)
+	if m.Expected != "" {
+		fmt.Fprintf(&b, ": expected %s", m.Expected)
+	}
+	if m.Found != "" {
+		fmt.Fprintf(&b, ", found %s", m.Found)
+	}
+	if m.Source != "" {
+		fmt.Fprintf(&b, " (%s)", m.Source)
+	}
+	return b.String()
+}
+
+func (x *Execution) mismatch(kind MismatchKind, event *journalpb.Event, expected, found string, callers []uintptr) *Mismatch {
+	return &Mismatch{
+		Kind:      kind,
+		Instance:  x.instance,
+		Execution: x.number,
+		EventID:   event.EventId,
+		Expected:  expected,
+		Found:     found,
+		Source:    sourceLine(callers),
+	}
+}
+
+// ours is how the names of this package's functions begin.
+const ours = "github.com/tenuto-dev/tenuto/replay."
+
+// sourceLine returns directory/file:line of the first call that is not this
+// package's own.
+func sourceLine(callers []uintptr) string {
+	for len(callers) > 0 && callers[len(callers)-1] == 0 {
+		callers = callers[:len(callers)-1]
+	}
+	if len(callers) == 0 {
+		return ""
+	}
+	frames := runtime.CallersFrames(callers)
+	for {
+		frame, more := frames.Next()
+		if frame.Function != "" && !strings.HasPrefix(frame.Function, ours) {
+			return shortPath(frame.File, frame.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}
+
+func shortPath(file string, line int) string {
+	return fmt.Sprintf("%s/%s:%d", path.Base(path.Dir(file)), path.Base(file), line)
+}

@@ -1,0 +1,92 @@
+package replay
+
+import (
+	"slices"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// An operation is something that the code asked for and that is completed
+// later: an activity, a timer, a subscription, a child.
+type operation struct {
+	promise
+	arm     int    // the type of its scheduling event
+	eventID uint64 // of its scheduling event; 0 until the cursor has passed it
+	name    string // of the activity, event or orchestration
+	child   string // the instance of a child
+	scope   *scope
+	action  *action // its place in the queue while eventID is 0
+}
+
+// An action is what a step of the code asked for, in the queue until the
+// cursor binds it to an event.
+type action struct {
+	event   *journalpb.Event // without event_id and timestamp
+	op      *operation       // nil for what is complete in itself
+	callers [4]uintptr       // the call that asked for it
+	elided  bool             // given up before it was bound: as if never asked for
+}
+
+// schedule queues the operation that event describes.
+func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation) *operation {
+	op.op = op
+	op.arm = event.Arm()
+	op.scope = ctx.scope
+	if x.dropping {
+		op.err = ErrDehydrating
+		x.settle(&op.promise)
+		return op
+	}
+	x.running("a durable call")
+	if err := ctx.scope.err(); err != nil {
+		op.err = err
+		x.settle(&op.promise)
+		return op
+	}
+	op.action = x.enqueue(event, op)
+	return op
+}
+
+// giveUp ends an operation by a decision of the code. One that is still in the
+// queue leaves no trace; of one that is open, the decision is recorded. What
+// arrives for it later is recorded nowhere.
+func (x *Execution) giveUp(op *operation, cause error) {
+	if !op.pending() || x.dropping {
+		return
+	}
+	if op.eventID == 0 {
+		op.action.elided = true
+	} else {
+		x.close(op)
+		x.enqueue(&journalpb.Event{
+			SourceEventId: op.eventID,
+			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{}},
+		}, nil)
+	}
+	op.err = cause
+	x.settle(&op.promise)
+}
+
+// close takes an operation off the open ones.
+func (x *Execution) close(op *operation) {
+	delete(x.open, op.eventID)
+	if op.arm == journalpb.ArmExternalSubscribed {
+		x.inbox.unsubscribe(op)
+	}
+}
+
+// unfinished returns every operation that is open or still in the queue, in
+// the order in which they were scheduled.
+func (x *Execution) unfinished() []*operation {
+	operations := make([]*operation, 0, len(x.open))
+	for _, op := range x.open {
+		operations = append(operations, op)
+	}
+	slices.SortFunc(operations, func(a, b *operation) int { return int(a.eventID) - int(b.eventID) })
+	for _, a := range x.queue {
+		if a.op != nil && !a.elided {
+			operations = append(operations, a.op)
+		}
+	}
+	return operations
+}

@@ -1,0 +1,66 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// nameMax bounds the names of activities, orchestrations and events, in bytes.
+const nameMax = 128
+
+// Encode turns a value into a payload: JSON, as encoding/json writes it.
+func Encode(value any) (*journalpb.Payload, error) { return encode(value) }
+
+// Decode turns a payload into the value that into points to. A missing payload
+// leaves it as it is.
+func Decode(payload *journalpb.Payload, into any) error { return decode(payload, into) }
+
+func encode(value any) (*journalpb.Payload, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	return &journalpb.Payload{Data: data}, nil
+}
+
+func decode(payload *journalpb.Payload, into any) error {
+	if len(payload.GetData()) == 0 {
+		return nil
+	}
+	if payload.ContentType != "" {
+		return fmt.Errorf("tenuto: unknown content type %q", payload.ContentType)
+	}
+	return json.Unmarshal(payload.Data, into)
+}
+
+// encodeNamed encodes the input of something called by name.
+func encodeNamed(kind, name string, input any) (*journalpb.Payload, error) {
+	if err := checkName(kind, name); err != nil {
+		return nil, err
+	}
+	payload, err := encode(input)
+	if err != nil {
+		return nil, fmt.Errorf("encode input of %s %q: %w", kind, name, err)
+	}
+	return payload, nil
+}
+
+func checkName(kind, name string) error {
+	if len(name) == 0 || len(name) > nameMax {
+		return &NameError{Kind: kind, Name: cut(name), Bytes: len(name)}
+	}
+	return nil
+}
+
+// A NameError reports a name that is empty or longer than 128 bytes.
+type NameError struct {
+	Kind  string // activity, orchestration or event
+	Name  string
+	Bytes int
+}
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, nameMax)
+}

@@ -1,0 +1,88 @@
+package replay
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A RetryPolicy says when a failed attempt of an activity is followed by
+// another. The zero value is the default policy: unlimited attempts, the first
+// pause 1 s, each twice as long as the one before, none over 100 s, each up to
+// 20% longer or shorter by chance.
+type RetryPolicy struct {
+	// The pause after the first failed attempt. Defaults to 1 s.
+	InitialInterval time.Duration
+	// What each pause is multiplied by for the next. Defaults to 2; at least 1.
+	Backoff float64
+	// The longest pause. Defaults to 100 s.
+	MaxInterval time.Duration
+	// How many attempts are made at most. Defaults to 0: no limit.
+	MaxAttempts int
+	// Error codes that end it at once; see [WithCode].
+	NonRetryableCodes []string
+}
+
+const (
+	initialIntervalDefault = time.Second
+	backoffDefault         = 2
+	maxIntervalDefault     = 100 * time.Second
+	jitter                 = 0.2
+)
+
+// An ActivityOption changes how one call of an activity is made. Options are
+// recorded with the call.
+type ActivityOption func(*journalpb.ActivityOptions)
+
+// Retry sets the call's retry policy.
+func Retry(policy RetryPolicy) ActivityOption {
+	return func(options *journalpb.ActivityOptions) {
+		options.Retry = &journalpb.RetryPolicy{
+			InitialInterval:   int64(policy.InitialInterval),
+			Backoff:           policy.Backoff,
+			MaxInterval:       int64(policy.MaxInterval),
+			MaxAttempts:       uint32(max(policy.MaxAttempts, 0)),
+			NonRetryableCodes: policy.NonRetryableCodes,
+		}
+	}
+}
+
+func activityOptions(options []ActivityOption) *journalpb.ActivityOptions {
+	if len(options) == 0 {
+		return nil
+	}
+	recorded := new(journalpb.ActivityOptions)
+	for _, option := range options {
+		option(recorded)
+	}
+	return recorded
+}
+
+// RetryAfter decides what follows the failed attempt of that number, from 1:
+// another one after the pause, or none. chance, from 0 to 1, is what the jitter
+// is taken from.
+func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, chance float64) (pause time.Duration, again bool) {
+	policy := options.GetRetry()
+	code, final := classify(failure)
+	if final || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
+		return 0, false
+	}
+	if most := int(policy.GetMaxAttempts()); most > 0 && attempt >= most {
+		return 0, false
+	}
+	initial := defaulted(time.Duration(policy.GetInitialInterval()), initialIntervalDefault)
+	longest := defaulted(time.Duration(policy.GetMaxInterval()), maxIntervalDefault)
+	backoff := max(defaulted(policy.GetBackoff(), backoffDefault), 1)
+	exact := float64(initial) * math.Pow(backoff, float64(attempt-1))
+	exact = min(exact, float64(longest))
+	return time.Duration(exact * (1 + jitter*(2*chance-1))), true
+}
+
+func defaulted[T ~int64 | ~float64](value, otherwise T) T {
+	if value <= 0 {
+		return otherwise
+	}
+	return value
+}

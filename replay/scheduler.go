@@ -1,0 +1,90 @@
+package replay
+
+// A scheduler runs the coroutines of one execution, one at a time, in the
+// order in which they became ready.
+type scheduler struct {
+	parked  chan struct{}
+	current *coroutine   // the one that is running now
+	ready   []*coroutine // first in, first out
+	all     []*coroutine // in order of creation; ended ones leave at the next sweep
+	ended   int          // how many of all have ended
+}
+
+// spawn adds a coroutine that begins in the next stretch of this step.
+func (s *scheduler) spawn(body func()) *coroutine {
+	if s.parked == nil {
+		s.parked = make(chan struct{})
+	}
+	c := &coroutine{body: body, parked: s.parked}
+	s.all = append(s.all, c)
+	s.ready = append(s.ready, c)
+	return c
+}
+
+// run resumes ready coroutines until none is left and returns the first crash.
+func (s *scheduler) run() *crash {
+	for len(s.ready) > 0 {
+		c := s.ready[0]
+		s.ready[0] = nil
+		s.ready = s.ready[1:]
+		s.resume(c)
+		if c.done {
+			s.ended++
+			s.sweep()
+		}
+		if c.crash != nil {
+			return c.crash
+		}
+	}
+	s.ready = nil
+	return nil
+}
+
+func (s *scheduler) resume(c *coroutine) {
+	s.current = c
+	c.resume()
+	<-s.parked
+	s.current = nil
+}
+
+// sweep forgets ended coroutines once they are the majority.
+func (s *scheduler) sweep() {
+	if s.ended*2 < len(s.all) {
+		return
+	}
+	live := s.all[:0]
+	for _, c := range s.all {
+		if !c.done {
+			live = append(live, c)
+		}
+	}
+	clear(s.all[len(live):])
+	s.all, s.ended = live, 0
+}
+
+// drop unwinds every coroutine, the youngest first, as a stack would.
+func (s *scheduler) drop() {
+	s.ready = nil
+	for i := len(s.all) - 1; i >= 0; i-- {
+		c := s.all[i]
+		if c.started && !c.done {
+			s.current = c
+			c.unwind()
+			<-s.parked
+			s.current = nil
+		}
+	}
+	s.all, s.ended = nil, 0
+}
+
+// where returns the call stack at which the oldest parked coroutine waits.
+func (s *scheduler) where() []uintptr {
+	for _, c := range s.all {
+		if c.started && !c.done {
+			c.report()
+			<-s.parked
+			return c.stack
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A Message is an input on its way to an instance: an event that has no
+// event_id yet.
+type Message struct {
+	// The execution that it is meant for; 0 for whichever is the latest.
+	Execution uint64
+	// Body and source_event_id; event_id and timestamp are given by the turn.
+	Event *journalpb.Event
+}
+
+// Disposition says what became of a message.
+type Disposition uint8
+
+const (
+	// Recorded: it is an event of the turn.
+	Recorded Disposition = iota
+	// Dropped: it is obsolete (a completion for a closed operation or for an
+	// earlier execution) or was recorded before; there is nothing to repeat.
+	Dropped
+	// Ended: the instance has come to its end and takes no more input.
+	Ended
+)
+
+// A Turn is the outcome of delivering a batch of messages.
+type Turn struct {
+	// The events to append, in order; empty if the messages changed nothing.
+	Events []*journalpb.Event
+	// What became of each message.
+	Dispositions []Disposition
+}
+
+// Turn delivers messages in order, runs the code as far as they let it, and
+// returns the events that this adds to the history. They are facts once they
+// are committed, and not before; if they cannot be, the execution must be
+// dropped.
+//
+// now is the owner's clock. No event gets an earlier timestamp than the one
+// before it. The first message of an empty history must carry
+// OrchestrationStarted. The error is as for [Execution.Replay].
+func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
+	turn := &Turn{Dispositions: make([]Disposition, len(messages))}
+	if now.Before(x.now) {
+		now = x.now
+	}
+	for i, message := range messages {
+		disposition := x.judge(message)
+		turn.Dispositions[i] = disposition
+		if disposition != Recorded {
+			continue
+		}
+		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Body: message.Event.Body}
+		if err := x.record(turn, now, event); err != nil {
+			return nil, err
+		}
+	}
+	for head := x.head(); head != nil && !x.ended; head = x.head() {
+		if child := head.event.GetSubOrchestrationScheduled(); child != nil && child.Instance == "" {
+			child.Instance = x.childID(x.last + 1)
+		}
+		if err := x.record(turn, now, head.event); err != nil {
+			return nil, err
+		}
+	}
+	return turn, nil
+}
+
+// record makes event the next of the history and moves the cursor onto it.
+func (x *Execution) record(turn *Turn, now time.Time, event *journalpb.Event) error {
+	event.EventId = x.last + 1
+	event.Timestamp = now.UnixNano()
+	if err := x.consume(event); err != nil {
+		return err
+	}
+	turn.Events = append(turn.Events, event)
+	return nil
+}
+
+// judge decides whether a message becomes an event.
+func (x *Execution) judge(message Message) Disposition {
+	event := message.Event
+	arm := event.Arm()
+	completes := journalpb.Completes(arm)
+	switch {
+	case message.Execution != 0 && message.Execution != x.number:
+		return Dropped
+	case completes != 0:
+		op, open := x.open[event.SourceEventId]
+		if !open || op.arm != completes || x.over() {
+			return Dropped
+		}
+	case x.known(event):
+		return Dropped
+	case x.over():
+		return Ended
+	case arm == journalpb.ArmOrchestrationCancelRequested && x.cancelled:
+		return Dropped
+	}
+	return Recorded
+}
+
+// over tells whether the code is done, be the end recorded or not.
+func (x *Execution) over() bool { return x.returned || x.ended }
+
+// known tells whether an input with the same request ID was recorded before.
+func (x *Execution) known(event *journalpb.Event) bool {
+	var id string
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ExternalEvent:
+		id = body.ExternalEvent.RequestId
+	case *journalpb.Event_OrchestrationCancelRequested:
+		id = body.OrchestrationCancelRequested.RequestId
+	}
+	if id == "" {
+		return false
+	}
+	_, known := x.requests[id]
+	return known
+}
+
+// childID derives the ID of a child that was given none.
+func (x *Execution) childID(eventID uint64) string {
+	return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
+}
