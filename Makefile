@@ -1,0 +1,152 @@
+# Needs Go and make; everything else is built from pinned sources.
+# Recipes are plain POSIX sh.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+# "generate" rewrites files that the other steps compile.
+.NOTPARALLEL:
+
+# A go.work above the clone would change what is built.
+export GOWORK := off
+# Sorting and tool messages are the same everywhere.
+export LC_ALL := C
+
+# -race: "auto" uses it where it works, "on" insists, "off" leaves it out.
+RACE ?= auto
+TIMEOUT ?= 20m
+TESTFLAGS ?=
+FUZZTIME ?= 10s
+
+STATICCHECK := .bin/staticcheck
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: test
+test: check ## Everything a change must pass: check, then all tests with -race
+	@set -eu; \
+	lost=; race=-race; \
+	case '$(RACE)' in \
+	on) ;; \
+	off) race=; lost='RACE=off' ;; \
+	auto) \
+		if ! why=$$(go test -race -run '^$$' errors 2>&1); then \
+			race=; lost=$$why; \
+		fi ;; \
+	*) echo "RACE is auto, on or off, not '$(RACE)'" >&2; exit 2 ;; \
+	esac; \
+	warn() { \
+		[ -n "$$lost" ] || return 0; \
+		{ \
+			echo '********************************************************************'; \
+			echo '*** WITHOUT -race: data races go unseen. It needs a C compiler.'; \
+			echo "$$lost" | sed 's/^/*** /'; \
+			echo '********************************************************************'; \
+		} >&2; \
+	}; \
+	warn; \
+	echo "== go test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./..."; \
+	go test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./...; \
+	warn
+
+.PHONY: quick
+quick: ## Only the tests, without -race
+	go test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: check
+check: fmt vet lint build generated ## All but the tests
+
+.PHONY: fmt
+fmt: ## Fail when a file is not formatted
+	@echo '== gofmt'
+	@set -eu; \
+	gofmt="$$(go env GOROOT)/bin/gofmt"; \
+	files=$$("$$gofmt" -l .); \
+	if [ -n "$$files" ]; then \
+		echo 'Not formatted (gofmt -w does it):' >&2; \
+		echo "$$files" >&2; \
+		exit 1; \
+	fi
+
+.PHONY: vet
+vet: ## go vet
+	@echo '== go vet'
+	@go vet ./...
+	@go -C internal/tools vet ./...
+
+.PHONY: lint
+lint: $(STATICCHECK) ## staticcheck, at the version internal/tools/go.mod pins
+	@echo '== staticcheck'
+	@$(STATICCHECK) ./...
+	@cd internal/tools && ../../$(STATICCHECK) ./...
+
+# Always built, which costs little once cached: a binary from an older Go
+# cannot read what a newer one compiles.
+.PHONY: $(STATICCHECK)
+$(STATICCHECK):
+	@go -C internal/tools build -o ../../$@ honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: build
+build: ## Compile everything
+	@echo '== go build'
+	@go build ./...
+
+.PHONY: generate
+generate: ## Write proto/*/*.pb.go anew from the schemas
+	@echo '== protogen'
+	@go -C internal/tools run ./protogen
+
+# Only generated files are compared: the code written by hand beside them may
+# change freely. Without git (an unpacked archive) there is nothing recorded to
+# compare with, so what lay there before generating stands in for it.
+.PHONY: generated
+generated: ## Fail when the generated code is not that of the schemas
+	@set -eu; \
+	stale() { \
+		echo >&2; \
+		echo 'The generated code under proto/ was not what the schemas give, or git does' >&2; \
+		echo 'not know of it yet. It is generated anew now: look at it, then' >&2; \
+		echo '"git add proto" and run this again.' >&2; \
+		exit 1; \
+	}; \
+	before=$$(cksum proto/*/*.pb.go) || true; \
+	$(MAKE) --no-print-directory generate; \
+	if git ls-files --error-unmatch proto/journalpb/journal.proto >/dev/null 2>&1; then \
+		git --no-pager diff --no-ext-diff --exit-code -- 'proto/*.pb.go' || stale; \
+		unknown=$$(git ls-files --others -- 'proto/*.pb.go'); \
+		if [ -n "$$unknown" ]; then \
+			echo "Unknown to git:" >&2; \
+			echo "$$unknown" >&2; \
+			stale; \
+		fi; \
+	else \
+		[ "$$before" = "$$(cksum proto/*/*.pb.go)" ] || stale; \
+	fi
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (10s)
+	@set -eu; \
+	listed=$$(go test -list '^Fuzz' ./...); \
+	targets=$$(echo "$$listed" | awk ' \
+		/^Fuzz[^ ]*$$/ { names[++n] = $$1 } \
+		$$1 == "ok" { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }'); \
+	if [ -z "$$targets" ]; then \
+		echo '== no fuzz targets'; \
+		exit 0; \
+	fi; \
+	echo "$$targets" | { \
+		while read -r package name; do \
+			echo "== $$name in $$package for $(FUZZTIME)"; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
+		done; \
+	}
+
+.PHONY: bench
+bench: ## Run the Go benchmarks of journal and replay
+	go test -run '^$$' -bench . ./journal/... ./replay/...
+
+.PHONY: clean
+clean: ## Remove what building and testing leave behind
+	rm -rf .bin
+	rm -f ./*.test ./*.prof

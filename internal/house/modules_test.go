@@ -1,0 +1,128 @@
+package house
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+type pin struct{ module, version string }
+
+// pinned are the versions known to work together. For some of these modules
+// "@latest" is an older version, so that a well-meant upgrade breaks the build;
+// and an entry that is missing falls back to whatever another module asks for.
+var pinned = []pin{
+	{"github.com/asynkron/protoactor-go", "v0.0.0-20260118094027-288962e52f3f"},
+	{"github.com/hashicorp/raft", "v1.8.0"},
+	{"github.com/hashicorp/raft-boltdb/v2", "v2.4.2"},
+	{"go.etcd.io/bbolt", "v1.5.0"},
+	{"google.golang.org/grpc", "v1.85.0"},
+	{"google.golang.org/protobuf", "v1.36.12"},
+}
+
+// pinnedTools generate and check: the plugin and the runtime of protobuf are
+// the same version.
+var pinnedTools = []pin{
+	{"google.golang.org/protobuf", "v1.36.12"},
+	{"honnef.co/go/tools", "v0.8.2"},
+}
+
+func TestModules(t *testing.T) {
+	expectNone(t, moduleViolations(pinned))
+}
+
+func TestToolModules(t *testing.T) {
+	expectNone(t, func(root string) ([]string, error) {
+		return moduleViolations(pinnedTools)(filepath.Join(root, "internal", "tools"))
+	})
+}
+
+func moduleViolations(pins []pin) func(root string) ([]string, error) {
+	return func(root string) ([]string, error) {
+		content, err := os.ReadFile(filepath.Join(root, "go.mod"))
+		if err != nil {
+			return nil, err
+		}
+		directives := directivesOf(string(content))
+		var violations []string
+		for _, directive := range directives {
+			// Both are ignored by whoever imports the module, who would then
+			// build something else than we test.
+			if directive[0] == "replace" || directive[0] == "exclude" {
+				violations = append(violations, "go.mod: no "+strings.Join(directive, " "))
+			}
+		}
+		return append(violations, versionViolations(pins, directives)...), nil
+	}
+}
+
+func versionViolations(pins []pin, directives [][]string) []string {
+	var violations []string
+	for _, pin := range pins {
+		at := slices.IndexFunc(directives, func(d []string) bool {
+			return len(d) == 3 && d[0] == "require" && d[1] == pin.module
+		})
+		if at < 0 {
+			violations = append(violations, fmt.Sprintf("go.mod does not require %s %s", pin.module, pin.version))
+		} else if version := directives[at][2]; version != pin.version {
+			violations = append(violations, fmt.Sprintf("go.mod requires %s %s; pinned is %s", pin.module, version, pin.version))
+		}
+	}
+	return violations
+}
+
+// directivesOf splits a go.mod into its directives, each in words that begin
+// with the directive's name, also where it stands before a block.
+func directivesOf(content string) [][]string {
+	var directives [][]string
+	block := ""
+	for line := range strings.Lines(content) {
+		line, _, _ = strings.Cut(line, "//")
+		// A block may open without a blank before it.
+		words := strings.Fields(strings.ReplaceAll(line, "(", " ( "))
+		switch {
+		case len(words) == 0:
+		case words[0] == ")":
+			block = ""
+		case block != "":
+			directives = append(directives, append([]string{block}, words...))
+		case len(words) == 2 && words[1] == "(":
+			block = words[0]
+		default:
+			directives = append(directives, words)
+		}
+	}
+	return directives
+}
+
+func TestModuleViolations(t *testing.T) {
+	pins := []pin{{"example.org/a", "v1.0.0"}, {"example.org/b", "v1.2.0"}, {"example.org/c", "v1.0.0"}, {"example.org/d/v2", "v2.0.0"}}
+	files := map[string]string{"go.mod": `module example.org/us // not: replace
+
+require example.org/a v1.0.0 // indirect
+
+require (
+	example.org/b v1.1.0
+	// example.org/c v1.0.0
+	example.org/d/v2 v2.0.0
+)
+
+replace example.org/a => ../a
+
+replace(
+	example.org/b v1.1.0 => example.org/e v1.0.0
+)
+
+exclude example.org/f v1.0.0
+`}
+	expectViolations(t, moduleViolations(pins), files,
+		"no replace example.org/a",
+		"no replace example.org/b",
+		"no exclude example.org/f",
+		"requires example.org/b v1.1.0; pinned is v1.2.0",
+		"does not require example.org/c v1.0.0",
+	)
+}
