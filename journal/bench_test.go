@@ -1,0 +1,162 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// outstanding is how many appends are on their way at once.
+const outstanding = 1000
+
+// BenchmarkAppend appends to as many instances as there are appends on their
+// way, on one node with everything synced to disk. An append is two events, 130
+// bytes in all.
+func BenchmarkAppend(b *testing.B) {
+	for _, inFlight := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {
+			j := opened(b, Config{Dir: b.TempDir(), InFlightMax: inFlight})
+			benchmarkAppend(b, j)
+		})
+	}
+	b.Run("alone", func(b *testing.B) {
+		j := opened(b, Config{Dir: b.TempDir()})
+		epoch := leading(b, j)
+		mustAppend(b, j, begin(epoch, "a"))
+		b.ResetTimer()
+		for n := range b.N {
+			mustAppend(b, j, step(epoch, "a", 2*uint64(n)+3))
+		}
+	})
+}
+
+func BenchmarkAppendThreeNodes(b *testing.B) {
+	g := newGroup(b, nil)
+	benchmarkAppend(b, g.nodes[g.leader(b)])
+}
+
+func benchmarkAppend(b *testing.B, j *Journal) {
+	epoch := leading(b, j)
+	for i := range outstanding {
+		mustAppendSoon(b, j, i, epoch)
+	}
+	before := j.AppliedIndex()
+	b.ReportAllocs()
+	b.ResetTimer()
+	inParallel(b, func(i int, n uint64, done func(error)) {
+		j.Append(step(epoch, fmt.Sprintf("i-%d", i), 2*n+3), done)
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+	b.ReportMetric(float64(b.N)/float64(j.AppliedIndex()-before), "appends/entry")
+}
+
+func mustAppendSoon(b *testing.B, j *Journal, i int, epoch uint64) {
+	j.Append(begin(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
+		if err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// inParallel calls do b.N times, with at most one call for each i on its way.
+func inParallel(b *testing.B, do func(i int, n uint64, done func(error))) {
+	var all sync.WaitGroup
+	for i := range outstanding {
+		calls := b.N / outstanding
+		if i < b.N%outstanding {
+			calls++
+		}
+		all.Go(func() {
+			result := make(chan error, 1)
+			for n := range calls {
+				do(i, uint64(n), func(err error) { result <- err })
+				if err := <-result; err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// BenchmarkRaft is what the Raft library does on the same store with a state
+// machine that does nothing: with one record in each entry, and with 64.
+func BenchmarkRaft(b *testing.B) {
+	record := encodeAppend(step(1, "instance", 3))
+	b.Run("packed=1", func(b *testing.B) {
+		r := newRaft(b)
+		entry := packEntry(record)
+		b.ResetTimer()
+		inParallel(b, func(_ int, _ uint64, done func(error)) { done(r.Apply(entry, 0).Error()) })
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+	})
+	for _, packed := range []int{64, 256} {
+		b.Run(fmt.Sprintf("packed=%d", packed), func(b *testing.B) {
+			r := newRaft(b)
+			records := make([][]byte, packed)
+			for i := range records {
+				records[i] = record
+			}
+			b.ResetTimer()
+			applyPacked(b, r, packEntry(records...), b.N/packed+1)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+		})
+	}
+}
+
+// applyPacked keeps as many entries on their way as hold 1,000 records.
+func applyPacked(b *testing.B, r *raft.Raft, entry []byte, entries int) {
+	slots := make(chan raft.ApplyFuture, 4)
+	go func() {
+		defer close(slots)
+		for range entries {
+			slots <- r.Apply(entry, 0)
+		}
+	}()
+	for future := range slots {
+		if err := future.Error(); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+func newRaft(b *testing.B) *raft.Raft {
+	b.Helper()
+	c := Config{Node: "n1", Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+	logger := raftLogger(c.Logger)
+	stores, err := openStores(b.TempDir(), logger)
+	if err != nil {
+		b.Fatal(err)
+	}
+	config := raftConfig(&c, logger)
+	transport, _ := newTransport(&c, logger)
+	if err := bootstrap(config, &c, stores, transport); err != nil {
+		b.Fatal(err)
+	}
+	r, err := raft.NewRaft(config, idle{}, stores.logs, stores.stable, stores.snapshots, transport)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := r.Shutdown().Error(); err != nil {
+			b.Error(err)
+		}
+		if err := stores.close(); err != nil {
+			b.Error(err)
+		}
+	})
+	eventually(b, "leadership", func() bool { return r.State() == raft.Leader })
+	return r
+}
+
+// idle is a state machine that does nothing.
+type idle struct{}
+
+func (idle) Apply(*raft.Log) any                 { return nil }
+func (idle) Snapshot() (raft.FSMSnapshot, error) { return nil, raft.ErrNothingNewToSnapshot }
+func (idle) Restore(io.ReadCloser) error         { return nil }

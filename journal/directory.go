@@ -1,0 +1,108 @@
+//go:build unix
+
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const (
+	lockFile     = "lock"
+	identityFile = "identity"
+	// directoryFormat is in the first line of the identity file.
+	directoryFormat = "tenuto journal 1"
+)
+
+// directory is the journal's own directory, locked and stamped.
+type directory struct {
+	path string
+	lock *os.File
+}
+
+// openDirectory creates the directory if need be, locks it against other
+// processes and checks that it belongs to node.
+func openDirectory(path, node string) (*directory, error) {
+	if path == "" {
+		return &directory{}, nil
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("create directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
+	d := &directory{path: path, lock: lock}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = &LockedError{Dir: path}
+		}
+		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
+	}
+	if err := d.identify(node); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+// identify checks the stamp, or sets it on a directory that has none. A log
+// without a stamp is nobody's: the stamp is synced before the log is created.
+func (d *directory) identify(node string) error {
+	want := directoryFormat + "\nnode " + node + "\n"
+	have, err := os.ReadFile(filepath.Join(d.path, identityFile))
+	if err == nil {
+		if string(have) != want {
+			return &IdentityError{Dir: d.path, Want: oneLine(want), Have: oneLine(string(have))}
+		}
+		return nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read identity: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(d.path, logFile)); err == nil {
+		return &IdentityError{Dir: d.path, Want: oneLine(want)}
+	}
+	if err := writeSynced(d.path, identityFile, []byte(want)); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	return nil
+}
+
+func oneLine(stamp string) string {
+	return strings.ReplaceAll(strings.TrimSpace(stamp), "\n", ", ")
+}
+
+// close unlocks the directory. The lock file stays: removing it would let two
+// processes hold locks on two files of the same name.
+func (d *directory) close() error {
+	if d.lock == nil {
+		return nil
+	}
+	return d.lock.Close()
+}
+
+// writeSynced writes a file such that it is there whole or not at all.
+func writeSynced(dir, name string, content []byte) (err error) {
+	path := filepath.Join(dir, name)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	parent, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(parent.Sync(), parent.Close())
+}

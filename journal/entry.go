@@ -1,0 +1,146 @@
+package journal
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// entryFormat is the number in Entry.format.
+const entryFormat = 1
+
+// The field numbers of Entry.
+const (
+	fieldEntryFormat  = 1
+	fieldEntryRecords = 2
+)
+
+// A record is encoded once, in the goroutine of whoever appends, as the whole
+// field Entry.records that it will be: packing is then a copy. By hand, because
+// the generated code would build four messages around bytes that are encoded
+// already.
+
+// encodeAppend returns the field Entry.records of an Append.
+func encodeAppend(a *journalpb.Append) []byte {
+	body := sizeAppend(a)
+	return encodeRecord(1, body, func(b []byte) []byte { return appendAppend(b, a) })
+}
+
+// encodeEpoch returns the field Entry.records of an Epoch.
+func encodeEpoch(node string) []byte {
+	return encodeRecord(2, 1+protowire.SizeBytes(len(node)), func(b []byte) []byte {
+		b = protowire.AppendTag(b, 1, protowire.BytesType)
+		return protowire.AppendString(b, node)
+	})
+}
+
+// encodeRecord returns the field Entry.records of the command that fill appends
+// in size bytes.
+func encodeRecord(command protowire.Number, size int, fill func([]byte) []byte) []byte {
+	record := protowire.SizeTag(command) + protowire.SizeBytes(size)
+	sealed := state.SealedSize(record)
+	b := make([]byte, 0, protowire.SizeTag(fieldEntryRecords)+protowire.SizeBytes(sealed))
+	b = protowire.AppendTag(b, fieldEntryRecords, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(sealed))
+	return state.AppendSealed(b, record, func(b []byte) []byte {
+		b = protowire.AppendTag(b, command, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+		return fill(b)
+	})
+}
+
+func sizeAppend(a *journalpb.Append) int {
+	n := 1 + protowire.SizeBytes(len(a.Instance)) + 1 + protowire.SizeVarint(a.Epoch)
+	for _, s := range a.Segments {
+		n += 1 + protowire.SizeBytes(sizeSegment(s))
+	}
+	return n
+}
+
+func appendAppend(b []byte, a *journalpb.Append) []byte {
+	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	b = protowire.AppendString(b, a.Instance)
+	b = protowire.AppendTag(b, 2, protowire.VarintType)
+	b = protowire.AppendVarint(b, a.Epoch)
+	for _, s := range a.Segments {
+		b = protowire.AppendTag(b, 3, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(sizeSegment(s)))
+		b = appendSegment(b, s)
+	}
+	return b
+}
+
+func sizeSegment(s *journalpb.Segment) int {
+	n := 1 + protowire.SizeVarint(s.Execution) + 1 + protowire.SizeVarint(s.FirstEventId)
+	for _, event := range s.Events {
+		n += 1 + protowire.SizeBytes(len(event))
+	}
+	return n
+}
+
+func appendSegment(b []byte, s *journalpb.Segment) []byte {
+	b = protowire.AppendTag(b, 1, protowire.VarintType)
+	b = protowire.AppendVarint(b, s.Execution)
+	b = protowire.AppendTag(b, 2, protowire.VarintType)
+	b = protowire.AppendVarint(b, s.FirstEventId)
+	for _, event := range s.Events {
+		b = protowire.AppendTag(b, 3, protowire.BytesType)
+		b = protowire.AppendBytes(b, event)
+	}
+	return b
+}
+
+// packEntry returns an encoded Entry of encoded records.
+func packEntry(records ...[]byte) []byte {
+	size := 2 // the format
+	for _, r := range records {
+		size += len(r)
+	}
+	b := make([]byte, 0, size)
+	b = protowire.AppendTag(b, fieldEntryFormat, protowire.VarintType)
+	b = protowire.AppendVarint(b, entryFormat)
+	for _, r := range records {
+		b = append(b, r...)
+	}
+	return b
+}
+
+// unpackEntry appends to records those of an encoded Entry. It returns none,
+// and an error that wraps state.ErrCorrupt, if the format is unknown or
+// anything does not check.
+func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
+	format := uint64(0)
+	for b := entry; len(b) > 0; {
+		number, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, fmt.Errorf("read entry: %w", state.ErrCorrupt)
+		}
+		b = b[n:]
+		switch {
+		case number == fieldEntryFormat && wire == protowire.VarintType:
+			format, n = protowire.ConsumeVarint(b)
+		case number == fieldEntryRecords && wire == protowire.BytesType:
+			var sealed []byte
+			if sealed, n = protowire.ConsumeBytes(b); n >= 0 {
+				record, err := state.Unseal(sealed)
+				if err != nil {
+					return nil, fmt.Errorf("record %d: %w", len(records), err)
+				}
+				records = append(records, record)
+			}
+		default:
+			return nil, fmt.Errorf("unknown field %d: %w", number, state.ErrCorrupt)
+		}
+		if n < 0 {
+			return nil, fmt.Errorf("read entry: %w", state.ErrCorrupt)
+		}
+		b = b[n:]
+	}
+	if format != entryFormat {
+		return nil, fmt.Errorf("unknown format %d: %w", format, state.ErrCorrupt)
+	}
+	return records, nil
+}

@@ -1,0 +1,269 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"github.com/tenuto-dev/tenuto/journal/state"
+)
+
+func TestCorruptEntryFencesWithoutPanic(t *testing.T) {
+	good := packEntry(encodeAppend(begin(1, "x")), encodeAppend(begin(1, "y")))
+	for name, damage := range map[string]func([]byte) []byte{
+		"bit flipped in the last record": func(b []byte) []byte { b[len(b)-20] ^= 1; return b },
+		"unknown format":                 func(b []byte) []byte { b[1] = 2; return b },
+		"no format":                      func(b []byte) []byte { return b[2:] },
+		"truncated":                      func(b []byte) []byte { return b[:len(b)-1] },
+		"unknown field":                  func(b []byte) []byte { return append(b, 0x1a, 0x00) },
+		"unknown command": func([]byte) []byte {
+			return packEntry(encodeRecord(9, 0, func(b []byte) []byte { return b }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := opened(t, Config{Dir: t.TempDir()})
+			epoch := leading(t, j)
+			mustAppend(t, j, begin(epoch, "a"))
+			future := j.raft.Apply(damage(slices.Clone(good)), 0)
+			if err := future.Error(); err != nil {
+				t.Fatal(err)
+			}
+			var fenced *FencedError
+			if err, _ := future.Response().(error); !errors.As(err, &fenced) || !errors.Is(err, state.ErrCorrupt) {
+				t.Errorf("response %v", future.Response())
+			}
+			wantFenced(t, j)
+			if _, ok := j.Instance("x"); ok {
+				t.Error("a part of the entry was applied")
+			}
+			if last := lastEvent(t, j, "a"); last != 2 {
+				t.Errorf("%d events readable", last)
+			}
+		})
+	}
+}
+
+// wantFenced checks that a journal has fenced itself and says so everywhere.
+func wantFenced(t *testing.T, j *Journal) {
+	t.Helper()
+	<-j.Failed()
+	var fenced *FencedError
+	if !errors.As(j.Err(), &fenced) {
+		t.Errorf("Err: %v", j.Err())
+	}
+	if err := appended(t, j, begin(1, "late")); !errors.As(err, &fenced) || errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("append: %v", err)
+	}
+	if err := j.Barrier(t.Context()); !errors.As(err, &fenced) {
+		t.Errorf("barrier: %v", err)
+	}
+	eventually(t, "the reign ends", func() bool { return !j.IsLeader() })
+}
+
+func TestFencedLeaderIsReplaced(t *testing.T) {
+	g := newGroup(t, nil)
+	first := g.leader(t)
+	old := g.nodes[first]
+	epoch := old.Epoch()
+	mustAppend(t, old, begin(epoch, "a"))
+	old.fence.draw(errors.New("a test says so"))
+	wantFenced(t, old)
+	eventually(t, "another leader", func() bool {
+		for i, j := range g.nodes {
+			if i != first && j.IsLeader() {
+				mustAppend(t, j, step(j.Epoch(), "a", 3))
+				return true
+			}
+		}
+		return false
+	})
+	if last := lastEvent(t, old, "a"); last != 2 {
+		t.Errorf("the fenced node went on: %d events", last)
+	}
+}
+
+// failing is a store in memory that fails when it is told to.
+type failing struct {
+	*raft.InmemStore
+	reads, terms, appends atomic.Bool
+}
+
+var errDisk = errors.New("input/output error")
+
+func (f *failing) GetLog(index uint64, log *raft.Log) error {
+	if f.reads.Load() {
+		return errDisk
+	}
+	return f.InmemStore.GetLog(index, log)
+}
+
+func (f *failing) SetUint64(key []byte, value uint64) error {
+	if f.terms.Load() {
+		return errDisk
+	}
+	return f.InmemStore.SetUint64(key, value)
+}
+
+func (f *failing) StoreLogs(logs []*raft.Log) error {
+	if f.appends.Load() {
+		return errDisk
+	}
+	return f.InmemStore.StoreLogs(logs)
+}
+
+func (f *failing) StoreLog(log *raft.Log) error { return f.StoreLogs([]*raft.Log{log}) }
+
+// openFailing opens a group of one on a store that can be made to fail.
+func openFailing(t *testing.T) (*Journal, *failing) {
+	t.Helper()
+	noLeaks(t)
+	store := &failing{InmemStore: raft.NewInmemStore()}
+	c := quiet(Config{}).withDefaults()
+	j, err := start(t.Context(), c, &stores{store, store, raft.NewInmemSnapshotStore(), func() error { return nil }}, raftLogger(c.Logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, j) })
+	return j, store
+}
+
+func TestFailedWriteOfEntriesIsAnUnknownOutcome(t *testing.T) {
+	j, store := openFailing(t)
+	epoch := leading(t, j)
+	mustAppend(t, j, begin(epoch, "a"))
+	store.appends.Store(true)
+	if err := appended(t, j, step(epoch, "a", 3)); !errors.Is(err, ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	eventually(t, "it steps down", func() bool { return !j.IsLeader() })
+	store.appends.Store(false)
+	eventually(t, "it leads once more", func() bool { return j.IsLeader() && j.Epoch() > epoch })
+	mustAppend(t, j, step(j.Epoch(), "a", 3))
+}
+
+func TestFailedWriteOfTheTermFences(t *testing.T) {
+	j, store := openFailing(t)
+	epoch := leading(t, j)
+	store.terms.Store(true)
+	store.appends.Store(true)
+	// The failed append makes it step down, and stand for a new term.
+	if err := appended(t, j, begin(epoch, "a")); err == nil {
+		t.Error("appended")
+	}
+	wantFenced(t, j)
+	if !errors.Is(j.Err(), errDisk) {
+		t.Error(j.Err())
+	}
+}
+
+func TestUnreadableEntryFencesBeforeItIsServed(t *testing.T) {
+	j, store := openFailing(t)
+	leading(t, j)
+	store.reads.Store(true)
+	var log raft.Log
+	if err := j.logs.GetLog(1, &log); err != nil || log.Type != raft.LogNoop {
+		t.Errorf("entry %v, error %v", log, err)
+	}
+	wantFenced(t, j)
+}
+
+func TestDamagedLogIsRefusedWhenOpening(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string){
+		"truncated": func(t *testing.T, path string) {
+			if err := os.Truncate(path, 8192); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"meta pages overwritten": func(t *testing.T, path string) {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := f.Write(bytes.Repeat([]byte{0xee}, 8192)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"an entry that does not decode": func(t *testing.T, path string) {
+			db, err := bbolt.Open(path, 0o600, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			err = db.Update(func(tx *bbolt.Tx) error {
+				return tx.Bucket([]byte("logs")).Put([]byte{0, 0, 0, 0, 0, 0, 0, 2}, []byte{0xc1})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := opened(t, Config{Dir: dir})
+			epoch := leading(t, j)
+			for i := range 40 {
+				mustAppend(t, j, begin(epoch, string(rune('a'+i))))
+			}
+			closed(t, j)
+			damage(t, filepath.Join(dir, logFile))
+			again, err := Open(t.Context(), quiet(Config{Dir: dir}))
+			if err == nil {
+				closed(t, again)
+				t.Fatal("opened")
+			}
+			var damaged *DamagedError
+			var fenced *FencedError
+			if !errors.As(err, &damaged) && !errors.As(err, &fenced) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestDamagedSnapshotIsRefusedWhenOpening(t *testing.T) {
+	dir := t.TempDir()
+	c := Config{Dir: dir, TrailingLogs: 1}
+	j := opened(t, c)
+	epoch := leading(t, j)
+	// Two snapshots: Raft falls back on the older one, which is too old for the
+	// log.
+	for i := range 40 {
+		mustAppend(t, j, begin(epoch, string(rune('a'+i))))
+		if i%20 == 10 {
+			if err := j.raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	closed(t, j)
+	states, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin"))
+	if err != nil || len(states) != 2 {
+		t.Fatalf("snapshots %v, error %v", states, err)
+	}
+	newest := slices.Max(states) // named by term, then index, of equal length here
+	b, err := os.ReadFile(newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(newest, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(t.Context(), quiet(c))
+	if err == nil {
+		closed(t, again)
+		t.Fatal("opened")
+	}
+	var fenced *FencedError
+	if !errors.As(err, &fenced) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,286 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// patience bounds every wait of a test.
+const patience = 30 * time.Second
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// noLeaks fails the test if a goroutine of the journal or of Raft outlives it.
+func noLeaks(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		eventually(t, "goroutines end", func() bool { return len(ours()) == 0 || t.Failed() })
+	})
+}
+
+// ours returns the stacks of goroutines of the journal and of Raft, the
+// caller's not among them.
+func ours() []string {
+	buffer := make([]byte, 1<<20)
+	buffer = buffer[:runtime.Stack(buffer, true)]
+	var left []string
+	for _, stack := range strings.Split(string(buffer), "\n\n")[1:] {
+		if strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "testing.(*B)") {
+			continue
+		}
+		if strings.Contains(stack, "tenuto/journal") || strings.Contains(stack, "hashicorp/") {
+			left = append(left, stack)
+		}
+	}
+	return left
+}
+
+// opened opens a journal, to be closed at the end of the test.
+func opened(t testing.TB, c Config) *Journal {
+	t.Helper()
+	noLeaks(t)
+	j, err := Open(t.Context(), quiet(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closed(t, j) })
+	return j
+}
+
+func quiet(c Config) Config {
+	if c.Node == "" {
+		c.Node = "n1"
+	}
+	c.Logger = slog.New(slog.DiscardHandler)
+	if os.Getenv("TENUTO_TEST_LOG") != "" {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func closed(t testing.TB, j *Journal) {
+	t.Helper()
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// leading waits until a journal leads, and returns its epoch.
+func leading(t testing.TB, j *Journal) uint64 {
+	t.Helper()
+	eventually(t, "leadership", j.IsLeader)
+	return j.Epoch()
+}
+
+// appended appends and returns the outcome.
+func appended(t testing.TB, j *Journal, a *journalpb.Append) error {
+	t.Helper()
+	result := make(chan error, 2)
+	j.Append(a, func(err error) { result <- err })
+	select {
+	case err := <-result:
+		return err
+	case <-time.After(patience):
+		t.Fatalf("no answer to an append of %s", a.Instance)
+		return nil
+	}
+}
+
+func mustAppend(t testing.TB, j *Journal, a *journalpb.Append) {
+	t.Helper()
+	if err := appended(t, j, a); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin is the append that begins an instance: OrchestrationStarted and an
+// activity.
+func begin(epoch uint64, instance string) *journalpb.Append {
+	return appendOf(epoch, instance, 1,
+		&journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "test"}}},
+		scheduled(),
+	)
+}
+
+// step is the append that completes the activity at first-1 and schedules the
+// next.
+func step(epoch uint64, instance string, first uint64) *journalpb.Append {
+	return appendOf(epoch, instance, first,
+		&journalpb.Event{SourceEventId: first - 1, Body: &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{
+			Result: &journalpb.Payload{Data: []byte(`"done"`)},
+		}}},
+		scheduled(),
+	)
+}
+
+func scheduled() *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_ActivityScheduled{ActivityScheduled: &journalpb.ActivityScheduled{
+		Name: "activity", Input: &journalpb.Payload{Data: []byte(`{"order":17}`)},
+	}}}
+}
+
+func appendOf(epoch uint64, instance string, first uint64, events ...*journalpb.Event) *journalpb.Append {
+	s := &journalpb.Segment{Execution: 1, FirstEventId: first}
+	for i, e := range events {
+		e.EventId = first + uint64(i)
+		encoded, err := proto.Marshal(e)
+		if err != nil {
+			panic(err)
+		}
+		s.Events = append(s.Events, encoded)
+	}
+	return &journalpb.Append{Instance: instance, Epoch: epoch, Segments: []*journalpb.Segment{s}}
+}
+
+// lastEvent returns how many events an instance has, after checking that they
+// are gapless.
+func lastEvent(t testing.TB, j *Journal, instance string) uint64 {
+	t.Helper()
+	last := uint64(0)
+	for e, err := range j.Events(instance, 0, 1) {
+		if err != nil {
+			return 0
+		}
+		if last++; e.EventId != last {
+			t.Fatalf("%s: event %d where %d belongs", instance, e.EventId, last)
+		}
+	}
+	return last
+}
+
+// tcp is a Network on loopback.
+type tcp struct {
+	net.Listener
+}
+
+func (tcp) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", address, timeout)
+}
+
+// group is three nodes in one process.
+type group struct {
+	peers []Peer
+	dirs  []string
+	nodes []*Journal // nil where closed
+}
+
+// newGroup starts three nodes on disk over loopback TCP.
+func newGroup(t testing.TB, lead func(node int) func(context.Context, uint64)) *group {
+	t.Helper()
+	noLeaks(t)
+	g := &group{nodes: make([]*Journal, 3)}
+	root := t.TempDir()
+	var networks []Network
+	for i := range g.nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		networks = append(networks, tcp{l})
+		g.peers = append(g.peers, Peer{Node: fmt.Sprintf("n%d", i+1), Address: l.Addr().String()})
+		g.dirs = append(g.dirs, filepath.Join(root, g.peers[i].Node))
+	}
+	for i := range g.nodes {
+		g.start(t, i, networks[i], lead)
+	}
+	t.Cleanup(func() {
+		for i := range g.nodes {
+			g.stop(t, i)
+		}
+	})
+	return g
+}
+
+func (g *group) start(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) {
+	t.Helper()
+	if network == nil {
+		l, err := net.Listen("tcp", g.peers[i].Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		network = tcp{l}
+	}
+	c := Config{
+		Node: g.peers[i].Node, Address: g.peers[i].Address, Peers: g.peers, Dir: g.dirs[i], Network: network,
+		// Wide enough for a loaded machine under the race detector.
+		HeartbeatTimeout: 500 * time.Millisecond, ElectionTimeout: 500 * time.Millisecond, LeaderLease: 500 * time.Millisecond,
+	}
+	if lead != nil {
+		c.Lead = lead(i)
+	}
+	j, err := Open(t.Context(), quiet(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.nodes[i] = j
+}
+
+func (g *group) stop(t testing.TB, i int) {
+	t.Helper()
+	if g.nodes[i] != nil {
+		closed(t, g.nodes[i])
+		g.nodes[i] = nil
+	}
+}
+
+// leader waits for a leader and returns its place.
+func (g *group) leader(t testing.TB) int {
+	t.Helper()
+	leader := -1
+	eventually(t, "a leader", func() bool {
+		for i, j := range g.nodes {
+			if j != nil && j.IsLeader() {
+				leader = i
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// agree waits until all running nodes have the same state.
+func (g *group) agree(t testing.TB) {
+	t.Helper()
+	eventually(t, "equal states", func() bool {
+		var first *[32]byte
+		for _, j := range g.nodes {
+			if j == nil {
+				continue
+			}
+			digest := j.Digest()
+			if first == nil {
+				first = &digest
+			}
+			if digest != *first {
+				return false
+			}
+		}
+		return true
+	})
+}

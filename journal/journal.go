@@ -1,0 +1,281 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// Journal is one node of a group that keeps histories. All methods may be called
+// by any number of goroutines at once.
+type Journal struct {
+	config  Config
+	machine *state.Machine
+	fence   *fence
+	fsm     *fsm
+	raft    *raft.Raft
+	logs    raft.LogStore
+
+	queue    *queue
+	slots    chan struct{} // one token for each entry in flight
+	flights  chan flight   // from pack to complete, in order
+	reign    atomic.Pointer[reign]
+	barriers *barriers
+
+	closing   chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+	cancel    context.CancelFunc // of follow and verify
+	callers   tasks              // goroutines that need Raft to answer
+	writers   tasks              // pack and complete
+	release   func() error       // of what lies below Raft
+}
+
+// tasks are goroutines that somebody waits for.
+type tasks struct {
+	mu    sync.Mutex
+	ended bool
+	wg    sync.WaitGroup
+}
+
+// start runs f in a goroutine of its own, unless wait was called.
+func (t *tasks) start(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.wg.Go(f)
+	}
+	return !t.ended
+}
+
+// wait returns when all have ended. None is started afterwards.
+func (t *tasks) wait() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.wg.Wait()
+}
+
+// Open opens the journal in config.Dir, or creates it, restores the state from
+// the newest snapshot and joins the group. Entries after the snapshot are
+// applied when the group has a leader; a reader who needs them calls Barrier at
+// the leader. ctx bounds Open alone: ending it later does nothing.
+//
+// Errors: *LockedError, *IdentityError, *DamagedError, a *FencedError if the log
+// cannot be read, or one of the system. After an error nothing is left open, and
+// config.Network is closed.
+func Open(ctx context.Context, config Config) (*Journal, error) {
+	c := config.withDefaults()
+	j, err := open(ctx, c)
+	if err != nil {
+		if c.Network != nil {
+			err = errors.Join(err, ignoreClosed(c.Network.Close()))
+		}
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	return j, nil
+}
+
+func open(ctx context.Context, c Config) (*Journal, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dir, err := openDirectory(c.Dir, c.Node)
+	if err != nil {
+		return nil, err
+	}
+	logger := raftLogger(c.Logger)
+	stores, err := openStores(c.Dir, logger)
+	if err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
+	release := func() error { return errors.Join(stores.close(), dir.close()) }
+	j, err := start(context.WithoutCancel(ctx), c, stores, logger)
+	if err != nil {
+		return nil, errors.Join(err, release())
+	}
+	j.release = release
+	return j, nil
+}
+
+// start runs a journal on open stores, which it leaves open after an error.
+func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (*Journal, error) {
+	j := &Journal{
+		config:   c,
+		machine:  state.New(),
+		queue:    newQueue(c.QueueEntriesMax, c.QueueBytesMax),
+		slots:    make(chan struct{}, c.InFlightMax),
+		flights:  make(chan flight, c.InFlightMax),
+		barriers: newBarriers(),
+		closing:  make(chan struct{}),
+		release:  stores.close,
+	}
+	if err := j.startRaft(stores, logger); err != nil {
+		return nil, err
+	}
+	ctx, j.cancel = context.WithCancel(ctx)
+	j.writers.start(j.pack)
+	j.writers.start(j.complete)
+	j.callers.start(func() { j.follow(ctx) })
+	j.callers.start(func() { j.verify(ctx) })
+	return j, nil
+}
+
+// startRaft builds the transport and the fence, and starts the Raft library on
+// them.
+func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
+	transport, streams := newTransport(&j.config, logger)
+	j.fence = newFence(func(fenced *FencedError) {
+		_ = streams.cut() // a fenced node has no use for the error
+		j.queue.refuse(fenced)
+		j.config.Logger.Error("fenced", "error", fenced.Cause)
+	})
+	j.fsm = newFSM(j.machine, j.fence)
+	logs, stable := stores.fenced(j.fence)
+	j.logs = logs
+
+	config := raftConfig(&j.config, logger)
+	err := bootstrap(config, &j.config, stores, transport)
+	if err == nil {
+		j.raft, err = raft.NewRaft(config, j.fsm, logs, stable, stores.snapshots, transport)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("start raft: %w", err), j.fence.err(), transport.Close())
+	}
+	logs.serving.Store(true)
+	streams.serve()
+	if fenced := j.fence.err(); fenced != nil {
+		return errors.Join(fenced, j.raft.Shutdown().Error())
+	}
+	return nil
+}
+
+// closingTransport is what both of Raft's transports are.
+type closingTransport interface {
+	raft.Transport
+	raft.WithClose
+}
+
+// newTransport returns the transport and the streams below it, which a group of
+// one has none of: then they are empty.
+func newTransport(c *Config, logger hclog.Logger) (closingTransport, *streams) {
+	s := newStreams(c.Network, c.Address)
+	if c.Network == nil {
+		_, memory := raft.NewInmemTransport(raft.ServerAddress(c.Address))
+		return memory, s
+	}
+	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: s, MaxPool: 3, Timeout: ioTimeout, Logger: logger,
+	}), s
+}
+
+// ioTimeout bounds one exchange between two nodes; Raft allows more for a large
+// snapshot.
+const ioTimeout = 5 * time.Second
+
+func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
+	config := raft.DefaultConfig()
+	config.LocalID = raft.ServerID(c.Node)
+	config.HeartbeatTimeout = c.HeartbeatTimeout
+	config.ElectionTimeout = c.ElectionTimeout
+	config.LeaderLeaseTimeout = c.LeaderLease
+	config.CommitTimeout = c.CommitTimeout
+	config.SnapshotThreshold = c.SnapshotThreshold
+	config.SnapshotInterval = c.SnapshotInterval
+	config.TrailingLogs = c.TrailingLogs
+	config.MaxAppendEntries = maxAppendEntries
+	config.ShutdownOnRemove = false // Close ends it, nothing else
+	config.NoLegacyTelemetry = true
+	config.Logger = logger
+	return config
+}
+
+// maxAppendEntries is how many entries Raft sends at once. See DESIGN.md.
+const maxAppendEntries = 64
+
+// bootstrap makes a new group of the configured nodes, unless the directory
+// belongs to one already. Each node does so with the same list.
+func bootstrap(config *raft.Config, c *Config, stores *stores, transport raft.Transport) error {
+	exists, err := raft.HasExistingState(stores.logs, stores.stable, stores.snapshots)
+	if err != nil || exists {
+		return err
+	}
+	var group raft.Configuration
+	for _, p := range c.Peers {
+		group.Servers = append(group.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: raft.ServerAddress(p.Address)})
+	}
+	return raft.BootstrapCluster(config, stores.logs, stores.stable, stores.snapshots, transport, group)
+}
+
+// Append hands an append to the journal and returns at once. done is called
+// exactly once with the outcome: nil when the events are committed and applied
+// here. If the append is refused at once, that is before Append returns;
+// otherwise it is in a goroutine of the journal, which all later appends wait
+// for, so it must not block. a may be changed after Append has returned.
+//
+// Nothing happened if the error is ErrNotLeader, ErrBusy, ErrClosed, a
+// *TooLargeError, a *FencedError without ErrUnknownOutcome, or a refusal of
+// the state machine: *state.StaleEpochError, *state.ConflictError,
+// *state.InvalidAppendError. After ErrUnknownOutcome it is open whether it
+// did. Appends of one goroutine are applied in the order of the calls.
+func (j *Journal) Append(a *journalpb.Append, done func(error)) {
+	record := encodeAppend(a)
+	if len(record) > j.config.AppendBytesMax {
+		done(&TooLargeError{Bytes: len(record), Max: j.config.AppendBytesMax})
+		return
+	}
+	if err := j.queue.put(proposal{record, done}); err != nil {
+		done(err)
+	}
+}
+
+// Failed returns a channel that is closed when the node fences itself.
+func (j *Journal) Failed() <-chan struct{} { return j.fence.drawn }
+
+// Err returns a *FencedError once the node has fenced itself, nil before.
+func (j *Journal) Err() error { return j.fence.err() }
+
+// Close ends the reign, waits for Lead and for what is in flight, and closes
+// everything that Open has opened, Network included. Appends that were not
+// proposed yet get ErrClosed. It may be called more than once and returns the
+// same each time, but not from Lead or from a done. It waits for the disk if
+// that hangs.
+func (j *Journal) Close() error {
+	j.closeOnce.Do(func() { j.closeErr = j.shutdown() })
+	return j.closeErr
+}
+
+// shutdown is the one place that says in which order things end.
+func (j *Journal) shutdown() error {
+	close(j.closing)                 // those who wait in Barrier leave
+	j.queue.refuse(ErrClosed)        // nothing new comes in, and what waits is failed
+	j.cancel()                       // Lead's context ends
+	j.callers.wait()                 // Raft must live to answer them: it forgets futures when it stops
+	j.queue.end()                    // pack ends when it has failed the last proposal
+	j.writers.wait()                 // every done has been called
+	err := j.raft.Shutdown().Error() // its goroutines, and the transport with the network
+	if err != nil {
+		err = fmt.Errorf("stop raft: %w", err)
+	}
+	return errors.Join(err, j.release()) // only now nobody uses the stores
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// reign is a stretch of leadership, from the commit of its epoch on.
+type reign struct {
+	term   uint64
+	epoch  uint64
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when Lead has returned
+}
+
+// follow follows Raft's leadership until ctx ends. Raft keeps only the latest
+// change for it, which is enough: a second gain in a row means that leadership
+// was lost in between.
+func (j *Journal) follow(ctx context.Context) {
+	defer j.abdicate()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.fence.drawn:
+			return // for good, even if Raft should elect this node once more
+		case gained := <-j.raft.LeaderCh():
+			j.abdicate()
+			if !gained {
+				continue
+			}
+			if err := j.crown(ctx); err != nil && ctx.Err() == nil {
+				j.config.Logger.Warn("leadership not taken up", "error", err)
+			}
+		}
+	}
+}
+
+// crown begins a reign: everything committed before is applied, the epoch is
+// committed, appends are accepted, Lead is called.
+func (j *Journal) crown(ctx context.Context) error {
+	if err := j.fence.err(); err != nil {
+		return err
+	}
+	if err := j.raft.Barrier(enqueueTimeout).Error(); err != nil {
+		return fmt.Errorf("wait for earlier entries: %w", outcome(err))
+	}
+	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node)), enqueueTimeout)
+	if err := future.Error(); err != nil {
+		return fmt.Errorf("commit epoch: %w", outcome(err))
+	}
+	result, ok := future.Response().(*applied)
+	if !ok {
+		return fmt.Errorf("commit epoch: %w", j.fence.err())
+	}
+	reignCtx, cancel := context.WithCancel(ctx)
+	r := &reign{term: result.term, epoch: result.epoch, cancel: cancel, ended: make(chan struct{})}
+	j.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
+	j.reign.Store(r)
+	j.queue.accept()
+	go func() {
+		defer close(r.ended)
+		if j.config.Lead != nil {
+			j.config.Lead(reignCtx, r.epoch)
+		}
+	}()
+	return nil
+}
+
+// abdicate ends the reign, if there is one, and waits for Lead.
+func (j *Journal) abdicate() {
+	r := j.reign.Swap(nil)
+	if r == nil {
+		return
+	}
+	j.queue.refuse(ErrNotLeader)
+	r.cancel()
+	<-r.ended
+	j.config.Logger.Info("no longer leading", "epoch", r.epoch)
+}
+
+// enqueueTimeout bounds how long a new leader waits for Raft's main loop to take
+// its first entries.
+const enqueueTimeout = 10 * time.Second
+
+// IsLeader reports whether this node leads and its epoch is committed: whether
+// Append is of any use here. It may have changed when it returns.
+func (j *Journal) IsLeader() bool { return j.reign.Load() != nil }
+
+// Leader returns the node that leads and its address, as far as this node
+// knows; empty if it does not know.
+func (j *Journal) Leader() (node, address string) {
+	a, id := j.raft.LeaderWithID()
+	return string(id), string(a)
+}
+
+// TransferLeadership hands leadership to the follower that is least behind and
+// returns when this node no longer leads. Appends are refused with ErrNotLeader
+// meanwhile. When ctx ends first the transfer goes on; the Raft library gives it
+// up after the election timeout. It returns ErrNotLeader on a node that does not
+// lead and ErrAlone in a group of one.
+func (j *Journal) TransferLeadership(ctx context.Context) error {
+	if !j.IsLeader() {
+		return ErrNotLeader
+	}
+	if len(j.raft.GetConfiguration().Configuration().Servers) == 1 {
+		return ErrAlone
+	}
+	result := make(chan error, 1)
+	if !j.callers.start(func() { result <- j.raft.LeadershipTransfer().Error() }) {
+		return ErrClosed
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("transfer leadership: %w", ctx.Err())
+	case err := <-result:
+		if err != nil && errors.Is(outcome(err), ErrNotLeader) {
+			return ErrNotLeader
+		}
+		if err != nil {
+			return fmt.Errorf("transfer leadership: %w", err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,56 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNotFound says that an instance, execution or event is not in the state.
+var ErrNotFound = errors.New("not found")
+
+// ErrCorrupt says that bytes are not what a proposer of this version writes: a
+// checksum that does not match, a record that does not decode, a command that
+// is not known. Nothing was changed. The replica must go no further, since
+// another one may have understood what this one does not.
+var ErrCorrupt = errors.New("corrupt")
+
+// StaleEpochError refuses an append of a leader that is no longer, or not yet,
+// the leader. Nothing was changed, and repeating the append is of no use.
+type StaleEpochError struct {
+	Instance string
+	Epoch    uint64 // of the append
+	Current  uint64 // in force when the append was applied
+}
+
+func (e *StaleEpochError) Error() string {
+	return fmt.Sprintf("instance %q: epoch %d is not the current one, %d", e.Instance, e.Epoch, e.Current)
+}
+
+// ConflictError refuses an append that does not continue its execution: another
+// owner was there first. Nothing was changed. Whoever sees it has an outdated
+// picture of the instance and must throw it away.
+type ConflictError struct {
+	Instance  string
+	Execution uint64
+	First     uint64 // first event_id of the segment
+	Last      uint64 // event_id of the last event of the execution, 0 if there is none
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("instance %q, execution %d: events from %d do not follow %d",
+		e.Instance, e.Execution, e.First, e.Last)
+}
+
+// InvalidAppendError refuses an append that stands at the right place and
+// breaks a rule of histories all the same. Nothing was changed. It is a mistake
+// of the proposer, not a race.
+type InvalidAppendError struct {
+	Instance  string
+	Execution uint64
+	EventID   uint64 // where the rule is broken
+	Reason    string
+}
+
+func (e *InvalidAppendError) Error() string {
+	return fmt.Sprintf("instance %q, execution %d, event %d: %s", e.Instance, e.Execution, e.EventID, e.Reason)
+}

@@ -1,0 +1,100 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// The field numbers that fold reads inside bodies.
+const (
+	fieldTimerFireAt   = 1 // TimerCreated.fire_at
+	fieldExternalName  = 1 // ExternalSubscribed.name, ExternalEvent.name
+	fieldChildInstance = 3 // SubOrchestrationScheduled.instance
+)
+
+// fold takes the event with the given id of an execution into the index, or
+// returns the rule that it breaks.
+func (h *head) fold(number, id uint64, encoded []byte) (reason string) {
+	e, ok := skim(encoded)
+	switch {
+	case !ok:
+		return "the event does not decode"
+	case e.arm == 0:
+		return "the event has no body of a known type"
+	case e.id != id:
+		return fmt.Sprintf("the event says that its id is %d", e.id)
+	case (id == 1) != (e.arm == journalpb.ArmOrchestrationStarted):
+		return "OrchestrationStarted is the first event and only the first"
+	case id > 1 && h.status != journalpb.Status_STATUS_RUNNING:
+		return "an event after the end of the execution"
+	}
+	if reason = h.takeIn(number, e); reason == "" {
+		h.last, h.updated = id, e.timestamp
+	}
+	return reason
+}
+
+func (h *head) takeIn(number uint64, e skimmed) (reason string) {
+	if scheduled := journalpb.Completes(e.arm); scheduled != 0 {
+		return h.complete(e.source, scheduled)
+	}
+	if journalpb.Terminal(e.arm) {
+		h.end(e.arm)
+		return ""
+	}
+	switch e.arm {
+	case journalpb.ArmOrchestrationStarted:
+		return h.begin(number, e)
+	case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
+		return h.schedule(e)
+	case journalpb.ArmCancelRequested:
+		return h.complete(e.source, 0)
+	case journalpb.ArmExternalSubscribed, journalpb.ArmExternalEvent:
+		return h.external(e)
+	}
+	return "" // the other types open nothing and close nothing
+}
+
+// schedule opens an operation.
+func (h *head) schedule(e skimmed) (reason string) {
+	op, ok := operation{id: e.id, arm: e.arm}, true
+	switch e.arm {
+	case journalpb.ArmTimerCreated:
+		op.fireAt, ok = integer(e.body, fieldTimerFireAt)
+	case journalpb.ArmSubOrchestrationScheduled:
+		op.target, ok = text(e.body, fieldChildInstance)
+	}
+	if !ok {
+		return "the body does not decode"
+	}
+	h.open = append(h.open, op)
+	return ""
+}
+
+// complete closes an operation. An arm of 0 stands for any.
+func (h *head) complete(source uint64, arm int) (reason string) {
+	at, ok := h.open.find(source)
+	if !ok {
+		return fmt.Sprintf("operation %d is not open", source)
+	}
+	if arm != 0 && h.open[at].arm != arm {
+		return fmt.Sprintf("operation %d is of another kind", source)
+	}
+	h.open = slices.Delete(h.open, at, at+1)
+	return ""
+}
+
+func (h *head) external(e skimmed) (reason string) {
+	name, ok := text(e.body, fieldExternalName)
+	if !ok {
+		return "the body does not decode"
+	}
+	if e.arm == journalpb.ArmExternalSubscribed {
+		h.subscribe(e.id, name)
+	} else {
+		h.arrive(name)
+	}
+	return ""
+}

@@ -1,0 +1,242 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// instance is everything that the machine keeps of one instance.
+type instance struct {
+	id         string
+	executions []execution
+	head
+}
+
+// execution is one history.
+type execution struct {
+	number uint64
+	// Encoded events in order; the one with id n stands at n-1. Only ever
+	// appended to, so a reader may keep the slice it once took.
+	events [][]byte
+}
+
+// head is the index entry of an instance. It is derived from the histories and
+// from nothing else: applying an append, restoring a snapshot and taking back a
+// refused append are all the same fold over events.
+type head struct {
+	execution uint64 // the latest, 0 before the first
+	last      uint64 // event_id of its last event
+	status    journalpb.Status
+	name      string
+	version   string
+
+	// Of the latest run, which may span several executions.
+	first     uint64
+	parent    *operationRef
+	requestID string
+	created   int64
+
+	updated int64
+
+	open operations
+	// How many arrivals of a name no subscription has taken yet.
+	buffered map[string]int
+}
+
+type operationRef struct {
+	instance  string
+	execution uint64
+	event     uint64
+}
+
+// append adds segments to the histories, whole or not at all.
+func (in *instance) append(segments []segment) error {
+	if err := in.admit(segments); err != nil {
+		return err
+	}
+	if err := in.foldAll(segments); err != nil {
+		in.rederive()
+		return err
+	}
+	for i := range segments {
+		s := &segments[i]
+		if s.first == 1 {
+			in.executions = append(in.executions, execution{number: s.execution})
+		}
+		x := &in.executions[len(in.executions)-1]
+		x.events = append(x.events, s.events...)
+	}
+	return nil
+}
+
+// admit checks that segments stand where the histories end. It changes nothing.
+func (in *instance) admit(segments []segment) error {
+	if len(segments) == 0 || len(segments) > 2 {
+		return in.invalid(&segment{}, 0, "an append has one segment or two")
+	}
+	for i := range segments {
+		if len(segments[i].events) == 0 {
+			return in.invalid(&segments[i], segments[i].first, "a segment has events")
+		}
+	}
+	s := &segments[0]
+	if last := in.lastOf(s.execution); s.first != last+1 {
+		return &ConflictError{Instance: in.id, Execution: s.execution, First: s.first, Last: last}
+	}
+	switch {
+	case in.execution > 0 && s.execution == in.execution && in.running():
+	case s.execution == in.execution+1 && !in.running():
+	case s.execution > in.execution:
+		return in.invalid(s, s.first, fmt.Sprintf("execution %d is the latest, and its status is %v", in.execution, in.status))
+	default:
+		return in.invalid(s, s.first, "the execution has ended")
+	}
+	if len(segments) == 1 {
+		return nil
+	}
+	next := &segments[1]
+	if next.execution != s.execution+1 {
+		return in.invalid(next, next.first, "the second segment begins the next execution")
+	}
+	if next.first != 1 {
+		return &ConflictError{Instance: in.id, Execution: next.execution, First: next.first}
+	}
+	return nil
+}
+
+// lastOf returns the last event_id of an execution, 0 if it does not exist.
+func (in *instance) lastOf(number uint64) uint64 {
+	if x := in.history(number); x != nil {
+		return uint64(len(x.events))
+	}
+	return 0
+}
+
+// history returns an execution, nil if it does not exist. The latest is found
+// at once.
+func (in *instance) history(number uint64) *execution {
+	for i := len(in.executions) - 1; i >= 0; i-- {
+		if in.executions[i].number == number {
+			return &in.executions[i]
+		}
+	}
+	return nil
+}
+
+func (in *instance) running() bool { return in.status == journalpb.Status_STATUS_RUNNING }
+
+// foldAll takes segments into the index. After an error the index is halfway.
+func (in *instance) foldAll(segments []segment) error {
+	for i := range segments {
+		s := &segments[i]
+		for n, encoded := range s.events {
+			if reason := in.fold(s.execution, s.first+uint64(n), encoded); reason != "" {
+				return in.invalid(s, s.first+uint64(n), reason)
+			}
+		}
+		last := i == len(segments)-1
+		if continued := in.status == journalpb.Status_STATUS_CONTINUED_AS_NEW; continued == last {
+			return in.invalid(s, in.last, "an execution is continued in the same append, and only a continued one is")
+		}
+	}
+	return nil
+}
+
+// rederive builds the index entry anew from the histories.
+func (in *instance) rederive() {
+	in.head = head{}
+	for i := range in.executions {
+		x := &in.executions[i]
+		for n, encoded := range x.events {
+			// What was admitted once is admitted again.
+			_ = in.fold(x.number, uint64(n)+1, encoded)
+		}
+	}
+}
+
+func (in *instance) invalid(s *segment, event uint64, reason string) error {
+	return &InvalidAppendError{Instance: in.id, Execution: s.execution, EventID: event, Reason: reason}
+}
+
+// message returns the protobuf form of the index entry.
+func (in *instance) message() *journalpb.Instance {
+	m := &journalpb.Instance{
+		Instance:       in.id,
+		Execution:      in.execution,
+		FirstExecution: in.first,
+		LastEventId:    in.last,
+		Status:         in.status,
+		Name:           in.name,
+		Version:        in.version,
+		RequestId:      in.requestID,
+		CreatedAt:      in.created,
+		UpdatedAt:      in.updated,
+	}
+	if p := in.parent; p != nil {
+		m.Parent = &journalpb.OperationRef{Instance: p.instance, Execution: p.execution, EventId: p.event}
+	}
+	return m
+}
+
+// begin takes the first event of an execution into the index.
+func (h *head) begin(number uint64, e skimmed) (reason string) {
+	var started journalpb.OrchestrationStarted
+	if err := proto.Unmarshal(e.body, &started); err != nil {
+		return "OrchestrationStarted does not decode"
+	}
+	if h.status != journalpb.Status_STATUS_CONTINUED_AS_NEW {
+		h.first, h.created, h.requestID, h.parent = number, e.timestamp, started.RequestId, nil
+	}
+	if p := started.Parent; p != nil {
+		h.parent = &operationRef{p.Instance, p.Execution, p.EventId}
+	}
+	h.execution, h.status = number, journalpb.Status_STATUS_RUNNING
+	h.name, h.version = started.Name, started.Version
+	for _, arrival := range started.Inbox {
+		h.arrive(arrival.Name)
+	}
+	return ""
+}
+
+// terminal is the status that each terminal event leaves behind.
+var terminal = map[int]journalpb.Status{
+	journalpb.ArmOrchestrationCompleted:      journalpb.Status_STATUS_COMPLETED,
+	journalpb.ArmOrchestrationFailed:         journalpb.Status_STATUS_FAILED,
+	journalpb.ArmOrchestrationCancelled:      journalpb.Status_STATUS_CANCELLED,
+	journalpb.ArmOrchestrationTerminated:     journalpb.Status_STATUS_TERMINATED,
+	journalpb.ArmOrchestrationContinuedAsNew: journalpb.Status_STATUS_CONTINUED_AS_NEW,
+}
+
+// end takes a terminal event into the index.
+func (h *head) end(arm int) {
+	h.status = terminal[arm]
+	h.open, h.buffered = nil, nil
+}
+
+// subscribe opens a subscription, or gives it the oldest arrival that waits.
+func (h *head) subscribe(id uint64, name string) {
+	if h.buffered[name] == 0 {
+		h.open = append(h.open, operation{id: id, arm: journalpb.ArmExternalSubscribed, target: name})
+		return
+	}
+	if h.buffered[name]--; h.buffered[name] == 0 {
+		delete(h.buffered, name)
+	}
+}
+
+// arrive gives an external event to the oldest subscription of its name, or
+// counts it.
+func (h *head) arrive(name string) {
+	if at, ok := h.open.oldestSubscription(name); ok {
+		h.open = slices.Delete(h.open, at, at+1)
+		return
+	}
+	if h.buffered == nil {
+		h.buffered = map[string]int{}
+	}
+	h.buffered[name]++
+}

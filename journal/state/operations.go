@@ -1,0 +1,53 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// operation is an open operation: a scheduling event without a completion.
+type operation struct {
+	id     uint64
+	fireAt int64  // of a timer
+	target string // of a child its instance, of a subscription its name
+	arm    int
+}
+
+// operations are the open operations of one execution, in order of their ids.
+type operations []operation
+
+// find returns the place of an open operation.
+func (o operations) find(id uint64) (at int, ok bool) {
+	return slices.BinarySearchFunc(o, id, func(op operation, id uint64) int {
+		switch {
+		case op.id < id:
+			return -1
+		case op.id > id:
+			return 1
+		}
+		return 0
+	})
+}
+
+// oldestSubscription returns the place of the subscription that the next
+// arrival of that name goes to.
+func (o operations) oldestSubscription(name string) (at int, ok bool) {
+	at = slices.IndexFunc(o, func(op operation) bool {
+		return op.arm == journalpb.ArmExternalSubscribed && op.target == name
+	})
+	return at, at >= 0
+}
+
+// message returns the protobuf form.
+func (op *operation) message(instance string, execution uint64) *journalpb.Operation {
+	m := &journalpb.Operation{
+		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id},
+		Kind:   uint32(op.arm),
+		FireAt: op.fireAt,
+	}
+	if op.arm == journalpb.ArmSubOrchestrationScheduled {
+		m.Child = op.target
+	}
+	return m
+}

@@ -1,0 +1,115 @@
+package state
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+func TestArmsAreThoseOfTheSchema(t *testing.T) {
+	arms := (&journalpb.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
+	known := 0
+	for n := protowire.Number(1); n < 200; n++ {
+		if isArm(n) {
+			known++
+		}
+		if isArm(n) != (arms.ByNumber(n) != nil) {
+			t.Errorf("number %d: kind %v, schema %v", n, isArm(n), arms.ByNumber(n))
+		}
+	}
+	if known != arms.Len() {
+		t.Errorf("%d kinds, %d arms", known, arms.Len())
+	}
+}
+
+func FuzzSkim(f *testing.F) {
+	for _, e := range []*journalpb.Event{
+		{}, started("a"), completed(), continued(), activity(), activityDone(2), timer(-5), timerFired(3),
+		child("c"), childDone(4), subscribed("s"), arrival("s"), cancelled(5),
+		{EventId: 1 << 63, Timestamp: -1, SourceEventId: 1<<64 - 1},
+	} {
+		encoded := must(proto.Marshal(e))
+		f.Add(encoded)
+		f.Add(append(bytes.Clone(encoded), encoded...))        // merged with itself
+		f.Add(append(bytes.Clone(encoded), 0x7a, 0x00))        // another arm wins
+		f.Add(append(bytes.Clone(encoded), 0xf8, 0x06, 0x01))  // an unknown field
+		f.Add(append([]byte{0x0a, 0x00, 0x50, 1}, encoded...)) // known numbers, wrong wire types
+	}
+	f.Add([]byte{0x08})
+	f.Add([]byte{0x52, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		original := bytes.Clone(b)
+		skimmed, ok := skim(b)
+		if !bytes.Equal(b, original) {
+			t.Fatal("skim has written into the event")
+		}
+		var event journalpb.Event
+		if err := proto.Unmarshal(b, &event); err != nil {
+			return // skim does not look into bodies, so it may accept more
+		}
+		if !ok {
+			t.Fatal("skim refuses what proto.Unmarshal accepts")
+		}
+		compare(t, skimmed, &event)
+	})
+}
+
+func compare(t *testing.T, s skimmed, event *journalpb.Event) {
+	if s.id != event.EventId || s.timestamp != event.Timestamp || s.source != event.SourceEventId {
+		t.Fatalf("skimmed %+v, decoded %v", s, event)
+	}
+	m := event.ProtoReflect()
+	arm := m.WhichOneof(m.Descriptor().Oneofs().ByName("body"))
+	if arm == nil {
+		if s.arm != 0 {
+			t.Fatalf("kind %d of an event without a body", s.arm)
+		}
+		return
+	}
+	if int(arm.Number()) != s.arm {
+		t.Fatalf("kind %d, decoded %d", s.arm, arm.Number())
+	}
+	body := m.Get(arm).Message()
+	again := body.New()
+	if err := proto.Unmarshal(s.body, again.Interface()); err != nil || !proto.Equal(body.Interface(), again.Interface()) {
+		t.Fatalf("body %v, decoded %v (%v)", again, body, err)
+	}
+	if name, ok := text(s.body, fieldExternalName); s.arm == journalpb.ArmExternalEvent && (!ok || name != event.GetExternalEvent().Name) {
+		t.Fatalf("name %q, decoded %v", name, event)
+	}
+	if at, ok := integer(s.body, fieldTimerFireAt); s.arm == journalpb.ArmTimerCreated && (!ok || at != event.GetTimerCreated().FireAt) {
+		t.Fatalf("fire_at %d, decoded %v", at, event)
+	}
+	if id, ok := text(s.body, fieldChildInstance); s.arm == journalpb.ArmSubOrchestrationScheduled && (!ok || id != event.GetSubOrchestrationScheduled().Instance) {
+		t.Fatalf("instance %q, decoded %v", id, event)
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	m := newMachine(b)
+	records := make([][]byte, b.N)
+	for i := range records {
+		id := uint64(i)*2 + 2
+		s := segmentOf(1, id, activity(), activityDone(id))
+		if i == 0 {
+			s = segmentOf(1, 1, started("a"), activity(), activityDone(2))
+			s.Events = s.Events[:1]
+		} else {
+			s = segmentOf(1, id-2, activity(), activityDone(id-2))
+		}
+		records[i] = must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{
+			Append: &journalpb.Append{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{s}},
+		}}))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for _, r := range records {
+		if _, err := m.Apply(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

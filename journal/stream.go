@@ -1,0 +1,141 @@
+package journal
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// streams is the Network as Raft sees it. It lets nobody in before Raft has
+// started. It knows every connection, because the Raft library's transport
+// leaves those that it has accepted open when it is closed, and because a fenced
+// node must fall silent at once.
+type streams struct {
+	network Network
+	address streamAddress
+
+	serving chan struct{} // closed when connections are accepted
+	closed  chan struct{}
+
+	mu    sync.Mutex
+	open  map[net.Conn]struct{}
+	ended bool
+}
+
+// streamAddress is the address at which others reach this node, which need not
+// be the one it listens at.
+type streamAddress string
+
+func (streamAddress) Network() string  { return "tcp" }
+func (a streamAddress) String() string { return string(a) }
+
+func newStreams(network Network, address string) *streams {
+	return &streams{
+		network: network, address: streamAddress(address),
+		serving: make(chan struct{}), closed: make(chan struct{}),
+		open: map[net.Conn]struct{}{},
+	}
+}
+
+// serve lets connections in. It is called once, when Raft has started.
+func (s *streams) serve() { close(s.serving) }
+
+// Accept implements net.Listener. Once the streams are cut it waits for Close,
+// because Raft would ask again and again.
+func (s *streams) Accept() (net.Conn, error) {
+	select {
+	case <-s.serving:
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := s.network.Accept()
+	if err != nil && s.isCut() {
+		<-s.closed
+		return nil, net.ErrClosed
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.track(conn)
+}
+
+// Addr implements net.Listener.
+func (s *streams) Addr() net.Addr { return s.address }
+
+// Dial implements raft.StreamLayer.
+func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if s.isCut() {
+		return nil, net.ErrClosed
+	}
+	conn, err := s.network.Dial(string(address), timeout)
+	if err != nil {
+		return nil, err
+	}
+	return s.track(conn)
+}
+
+// Close implements net.Listener.
+func (s *streams) Close() error {
+	err := s.cut()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+	return err
+}
+
+// cut closes the listener and every connection, for good.
+func (s *streams) cut() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	if s.network == nil {
+		return nil // a group of one
+	}
+	err := s.network.Close()
+	for conn := range s.open {
+		err = errors.Join(err, conn.Close())
+	}
+	s.open = nil
+	return err
+}
+
+func (s *streams) isCut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+func (s *streams) track(conn net.Conn) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	s.open[conn] = struct{}{}
+	return &stream{Conn: conn, of: s}, nil
+}
+
+// stream is a connection that is forgotten when it is closed.
+type stream struct {
+	net.Conn
+	of *streams
+}
+
+// Close implements net.Conn.
+func (c *stream) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c.Conn)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
