@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -63,8 +64,10 @@ func (h *quietHandler) WithGroup(name string) slog.Handler {
 // once if d is not positive. It is durable: it survives the node that set it.
 // The future's value is the time for which it was set.
 func (c *Context) Timer(d time.Duration) *Future[time.Time] {
+	fireAt := c.x.now.UnixNano()
+	fireAt += min(int64(max(d, 0)), math.MaxInt64-fireAt) // a far one is not to wrap around
 	event := &journalpb.Event{Body: &journalpb.Event_TimerCreated{
-		TimerCreated: &journalpb.TimerCreated{FireAt: c.x.now.Add(max(d, 0)).UnixNano()},
+		TimerCreated: &journalpb.TimerCreated{FireAt: fireAt},
 	}}
 	return newFuture[time.Time](c.x.schedule(c, event, &operation{}))
 }

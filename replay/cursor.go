@@ -14,7 +14,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 		return err
 	}
 	x.last = event.EventId
-	x.now = time.Unix(0, event.Timestamp)
+	x.now = instant(event.Timestamp)
 	if err := x.apply(event); err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (x *Execution) bind(event *journalpb.Event) error {
 		x.ended = true
 		return nil
 	}
-	x.schedules.add(event.EventId)
 	if op := head.op; op != nil {
+		x.schedules.add(event.EventId)
 		x.opened(op, event)
 	}
 	return nil
@@ -148,7 +148,7 @@ func (op *operation) resolve(event *journalpb.Event) {
 			Err:      decodeError(body.ActivityFailed.Error),
 		}
 	case *journalpb.Event_TimerFired:
-		op.value = time.Unix(0, body.TimerFired.FireAt)
+		op.value = instant(body.TimerFired.FireAt)
 	case *journalpb.Event_SubOrchestrationCompleted:
 		op.payload = body.SubOrchestrationCompleted.Result
 	case *journalpb.Event_SubOrchestrationFailed:
@@ -160,6 +160,10 @@ func (op *operation) resolve(event *journalpb.Event) {
 		}
 	}
 }
+
+// instant returns a recorded time. It is in UTC: the zone of the node would
+// make code that formats or encodes it disagree with its history elsewhere.
+func instant(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
 
 // receive hands an external event to the subscription that it belongs to.
 func (x *Execution) receive(event *journalpb.ExternalEvent) {

@@ -2,8 +2,11 @@ package replay
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -41,8 +44,27 @@ func (f *fields) text(name, value string) {
 
 func (f *fields) payload(name string, p *journalpb.Payload) {
 	if len(p.GetData()) > 0 {
-		f.list = append(f.list, name+"="+cut(string(p.Data)))
+		f.list = append(f.list, name+"="+oneLine(cut(string(p.Data))))
 	}
+}
+
+func (f *fields) duration(name string, nanoseconds int64) {
+	if nanoseconds != 0 {
+		f.add(name, time.Duration(nanoseconds))
+	}
+}
+
+func (f *fields) options(options *journalpb.ActivityOptions) {
+	if retry := options.GetRetry(); retry != nil {
+		f.add("retry", fmt.Sprintf("{initial=%v backoff=%v longest=%v attempts=%d never=%q}",
+			time.Duration(retry.InitialInterval), retry.Backoff, time.Duration(retry.MaxInterval),
+			retry.MaxAttempts, retry.NonRetryableCodes))
+	}
+	f.duration("schedule_to_start", options.GetScheduleToStart())
+	f.duration("start_to_close", options.GetStartToClose())
+	f.duration("schedule_to_close", options.GetScheduleToClose())
+	f.duration("heartbeat", options.GetHeartbeat())
+	f.text("tag", options.GetTag())
 }
 
 func (f *fields) failure(e *journalpb.Error) {
@@ -61,7 +83,7 @@ func (f *fields) body(event *journalpb.Event) {
 	case *journalpb.Event_ActivityScheduled:
 		f.text("name", body.ActivityScheduled.Name)
 		f.payload("input", body.ActivityScheduled.Input)
-		f.text("tag", body.ActivityScheduled.Options.GetTag())
+		f.options(body.ActivityScheduled.Options)
 	case *journalpb.Event_ActivityCompleted:
 		f.payload("result", body.ActivityCompleted.Result)
 		f.add("attempts", body.ActivityCompleted.Attempts)
@@ -131,5 +153,17 @@ func cut(text string) string {
 	if len(text) <= textMax {
 		return text
 	}
-	return text[:textMax] + "…"
+	end := textMax
+	for end > textMax-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// oneLine quotes text that would break a line or that is no text.
+func oneLine(text string) string {
+	if utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0 {
+		return text
+	}
+	return strconv.Quote(text)
 }

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -31,7 +32,12 @@ var (
 // instance was asked to cancel.
 type CanceledError struct{ Reason string }
 
-func (e *CanceledError) Error() string { return e.Reason }
+func (e *CanceledError) Error() string {
+	if e.Reason == "" {
+		return ErrCanceled.Error()
+	}
+	return e.Reason
+}
 
 // Is makes errors.Is(err, ErrCanceled) true.
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
@@ -175,21 +181,35 @@ func encodeError(err error) *journalpb.Error {
 	case *marked:
 		record := encodeError(e.err)
 		if e.code != "" {
-			record.Code = e.code
+			record = recode(record, clean(e.code))
 		}
 		record.NonRetryable = record.NonRetryable || e.final
 		return record
 	case *sentinel:
 		return &journalpb.Error{Code: e.code, Message: e.message}
 	case *CanceledError:
-		return &journalpb.Error{Code: ErrCanceled.(*sentinel).code, Message: e.Reason}
+		return &journalpb.Error{Code: ErrCanceled.(*sentinel).code, Message: clean(e.Error())}
 	case *PanicError:
-		return &journalpb.Error{Code: panicCode, Message: e.Message, Stack: e.Stack}
+		return &journalpb.Error{Code: panicCode, Message: clean(e.Message), Stack: clean(e.Stack)}
 	case *Error:
-		return &journalpb.Error{Code: e.Code, Message: e.Message, NonRetryable: e.NonRetryable, Cause: encodeError(e.Cause)}
+		return &journalpb.Error{Code: clean(e.Code), Message: clean(e.Message), NonRetryable: e.NonRetryable, Cause: encodeError(e.Cause)}
 	}
-	return &journalpb.Error{Message: err.Error(), Cause: encodeError(cause(err))}
+	return &journalpb.Error{Message: clean(err.Error()), Cause: encodeError(cause(err))}
 }
+
+// recode gives a record a code. One that has a code already stays whole, as
+// the cause: errors.Is goes on finding it.
+func recode(record *journalpb.Error, code string) *journalpb.Error {
+	if record.Code == "" {
+		record.Code = code
+		return record
+	}
+	return &journalpb.Error{Code: code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: record}
+}
+
+// clean makes text fit for a record, which holds nothing but UTF-8. Errors of
+// commands and of binary protocols often are something else.
+func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // cause returns what an error wraps: of several, the first.
 func cause(err error) error {

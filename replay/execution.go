@@ -33,7 +33,7 @@ type Execution struct {
 	coroutines  scheduler
 	queue       []*action             // asked for, not yet bound to an event
 	open        map[uint64]*operation // by event_id
-	schedules   bitmap                // which events were scheduling ones
+	schedules   bitmap                // which events scheduled an operation
 	inbox       inbox
 	requests    map[string]struct{} // request IDs of recorded inputs
 	settlements uint64
@@ -117,6 +117,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	}
 	x.started, x.code = started, code
 	for _, event := range started.Inbox {
+		x.remember(event.RequestId)
 		x.inbox.arrive(event)
 	}
 	x.coroutines.spawn(func() {

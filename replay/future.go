@@ -47,7 +47,7 @@ func (f *Future[T]) Await(ctx *Context) (T, error) {
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
 	var zero T
 	if !f.p.pending() {
-		return f.result(ctx.x)
+		return f.Await(ctx)
 	}
 	limit := ctx.Timer(d)
 	winner, err := Race(ctx, f, limit)
@@ -71,7 +71,8 @@ func (f *Future[T]) Done() bool { return !f.p.pending() }
 // arrives all the same is dropped. An operation that is given up in the step
 // that scheduled it leaves no trace.
 func (f *Future[T]) Cancel(ctx *Context) {
-	if f.p.op != nil {
+	if f.p.op != nil && !ctx.x.dropping {
+		ctx.x.running("Cancel")
 		ctx.x.giveUp(f.p.op, ErrCanceled)
 	}
 }
@@ -116,6 +117,9 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 // arguments, or the first error, by the order of events, as soon as there is
 // one. The others stay as they are.
 func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
+	if ctx.x.dropping {
+		return nil, ErrDehydrating
+	}
 	pending := make([]*promise, 0, len(futures))
 	var settled []*promise
 	for _, f := range futures {

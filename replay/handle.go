@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -96,6 +97,9 @@ func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Child
 	child := &journalpb.SubOrchestrationScheduled{Name: h.name, Input: payload}
 	for _, option := range options {
 		option(child)
+	}
+	if !utf8.ValidString(child.Instance) {
+		return settledFuture[O](ctx.x, fmt.Errorf("tenuto: child ID %q is not UTF-8", cut(child.Instance)))
 	}
 	event := &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}
 	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))

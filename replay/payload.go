@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -10,7 +11,20 @@ import (
 // nameMax bounds the names of activities, orchestrations and events, in bytes.
 const nameMax = 128
 
+// PayloadMax bounds one encoded value, in bytes. Larger ones belong into a store
+// of their own, with a reference here.
+const PayloadMax = 1 << 20
+
+// A PayloadTooLargeError reports a value that is larger than [PayloadMax] when
+// encoded.
+type PayloadTooLargeError struct{ Bytes int }
+
+func (e *PayloadTooLargeError) Error() string {
+	return fmt.Sprintf("tenuto: payload of %d bytes: at most %d are allowed", e.Bytes, PayloadMax)
+}
+
 // Encode turns a value into a payload: JSON, as encoding/json writes it.
+// The error is encoding/json's or a [*PayloadTooLargeError].
 func Encode(value any) (*journalpb.Payload, error) { return encode(value) }
 
 // Decode turns a payload into the value that into points to. A missing payload
@@ -21,6 +35,9 @@ func encode(value any) (*journalpb.Payload, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
+	}
+	if len(data) > PayloadMax {
+		return nil, &PayloadTooLargeError{Bytes: len(data)}
 	}
 	return &journalpb.Payload{Data: data}, nil
 }
@@ -48,13 +65,14 @@ func encodeNamed(kind, name string, input any) (*journalpb.Payload, error) {
 }
 
 func checkName(kind, name string) error {
-	if len(name) == 0 || len(name) > nameMax {
+	if len(name) == 0 || len(name) > nameMax || !utf8.ValidString(name) {
 		return &NameError{Kind: kind, Name: cut(name), Bytes: len(name)}
 	}
 	return nil
 }
 
-// A NameError reports a name that is empty or longer than 128 bytes.
+// A NameError reports a name that is empty, longer than 128 bytes, or not
+// UTF-8.
 type NameError struct {
 	Kind  string // activity, orchestration or event
 	Name  string
@@ -62,5 +80,8 @@ type NameError struct {
 }
 
 func (e *NameError) Error() string {
+	if 0 < e.Bytes && e.Bytes <= nameMax {
+		return fmt.Sprintf("tenuto: name of %s %q is not UTF-8", e.Kind, e.Name)
+	}
 	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, nameMax)
 }

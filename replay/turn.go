@@ -23,7 +23,8 @@ const (
 	// Recorded: it is an event of the turn.
 	Recorded Disposition = iota
 	// Dropped: it is obsolete (a completion for a closed operation or for an
-	// earlier execution) or was recorded before; there is nothing to repeat.
+	// earlier execution), was recorded before, or is no input at all; there is
+	// nothing to repeat.
 	Dropped
 	// Ended: the instance has come to its end and takes no more input.
 	Ended
@@ -50,6 +51,11 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 	if now.Before(x.now) {
 		now = x.now
 	}
+	if x.last > 0 {
+		if err := x.recordAsked(turn, now); err != nil {
+			return nil, err
+		}
+	}
 	for i, message := range messages {
 		disposition := x.judge(message)
 		turn.Dispositions[i] = disposition
@@ -60,16 +66,26 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		if err := x.record(turn, now, event); err != nil {
 			return nil, err
 		}
+		if err := x.recordAsked(turn, now); err != nil {
+			return nil, err
+		}
 	}
+	return turn, nil
+}
+
+// recordAsked records what the code has asked for: the cursor is at the end of
+// the history, so what is in the queue is new. Each decision thereby stands
+// right behind the event that led to it, before the next message.
+func (x *Execution) recordAsked(turn *Turn, now time.Time) error {
 	for head := x.head(); head != nil && !x.ended; head = x.head() {
 		if child := head.event.GetSubOrchestrationScheduled(); child != nil && child.Instance == "" {
 			child.Instance = x.childID(x.last + 1)
 		}
 		if err := x.record(turn, now, head.event); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return turn, nil
+	return nil
 }
 
 // record makes event the next of the history and moves the cursor onto it.
@@ -89,7 +105,7 @@ func (x *Execution) judge(message Message) Disposition {
 	arm := event.Arm()
 	completes := journalpb.Completes(arm)
 	switch {
-	case message.Execution != 0 && message.Execution != x.number:
+	case message.Execution != 0 && message.Execution != x.number, !x.accepts(arm):
 		return Dropped
 	case completes != 0:
 		op, open := x.open[event.SourceEventId]
@@ -104,6 +120,18 @@ func (x *Execution) judge(message Message) Disposition {
 		return Dropped
 	}
 	return Recorded
+}
+
+// accepts tells whether a message may be of that type: only the code schedules
+// and ends, and a start comes first and once.
+func (x *Execution) accepts(arm int) bool {
+	switch arm {
+	case journalpb.ArmOrchestrationStarted:
+		return x.last == 0
+	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated:
+		return true
+	}
+	return journalpb.Completes(arm) != 0
 }
 
 // over tells whether the code is done, be the end recorded or not.

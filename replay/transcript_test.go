@@ -1,0 +1,266 @@
+package replay_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output in testdata/*.txt")
+
+// TestTranscripts plays the transcripts in testdata. A transcript consists of
+// steps: what happens, one command a line, then "----", then what comes of it,
+// up to an empty line. The commands:
+//
+//	start NAME [JSON]         a new instance of that orchestration (programs_test.go)
+//	start-again NAME [JSON]   the same message for an instance that is there
+//	after DURATION            the clock moves on
+//	done ID [JSON]            the activity of that event_id has completed
+//	failed ID [CODE:] TEXT    ... has failed
+//	fired ID                  the timer has fired
+//	event NAME [JSON]         an external event
+//	events NAME FIRST LAST    as many events, each with its number as data
+//	child-done ID [JSON]      the child has completed
+//	child-failed ID TEXT      ... has failed
+//	cancel [REASON]           the instance is asked to cancel
+//	terminate [REASON]        the instance is ended
+//	brief                     show runs of equal events as one line
+//
+// The messages of a step are delivered as one batch. "request=ID" before a
+// command gives its message a request ID, "execution=N" an execution.
+//
+// What comes of it: the events (event_id, time since the start, and what
+// Describe says), what the code logged, what became of messages that were not
+// recorded, and whether the instance waits or has ended.
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resident := play(t, string(content), false)
+			if *update {
+				if err := os.WriteFile(file, []byte(resident), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				content = []byte(resident)
+			}
+			if diff := cmp.Diff(string(content), resident); diff != "" {
+				t.Errorf("resident (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(resident, play(t, string(content), true)); diff != "" {
+				t.Errorf("brought back for every turn (-resident +cold):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A player plays the steps of one transcript.
+type player struct {
+	t        *testing.T
+	registry *replay.Registry
+	cold     bool
+
+	now    time.Time
+	logged *lines
+	in     *instance
+}
+
+// play returns the transcript with what really comes of each step.
+func play(t *testing.T, transcript string, cold bool) string {
+	p := &player{t: t, registry: registryOf(t, programs()...), cold: cold, now: begin}
+	defer p.finish()
+	paragraphs := strings.Split(strings.TrimSpace(transcript), "\n\n")
+	for i, paragraph := range paragraphs {
+		commands, _, isStep := strings.Cut(paragraph+"\n", "----\n")
+		if !isStep {
+			continue
+		}
+		paragraphs[i] = commands + "----\n" + strings.Join(p.step(commands), "\n")
+	}
+	return strings.Join(paragraphs, "\n\n") + "\n"
+}
+
+// finish ends the current instance and replays what it has left.
+func (p *player) finish() {
+	if p.in == nil {
+		return
+	}
+	p.in.drop()
+	checkReplays(p.t, p.in)
+	p.in = nil
+}
+
+// A step is one batch of messages.
+type step struct {
+	lines    []string // the command of each message
+	messages []replay.Message
+	brief    bool
+}
+
+func (p *player) step(commands string) []string {
+	s := new(step)
+	for line := range strings.Lines(commands) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err := p.command(s, line); err != nil {
+			p.t.Fatalf("%q: %v", line, err)
+		}
+	}
+	turn, err := p.in.turn(p.now, s.messages)
+	if err != nil {
+		return []string{"error: " + err.Error()}
+	}
+	output := describeAll(turn.Events, s.brief)
+	for _, line := range p.logged.list {
+		output = append(output, "says "+line)
+	}
+	p.logged.list = nil
+	for i, disposition := range turn.Dispositions {
+		switch disposition {
+		case replay.Dropped:
+			output = append(output, "dropped: "+s.lines[i])
+		case replay.Ended:
+			output = append(output, "too late: "+s.lines[i])
+		}
+	}
+	if p.in.ended {
+		return append(output, "ended")
+	}
+	return append(output, "waits")
+}
+
+func describeAll(events []*journalpb.Event, brief bool) []string {
+	var output []string
+	for i := 0; i < len(events); {
+		n := 1
+		for brief && i+n < len(events) && events[i+n].Arm() == events[i].Arm() {
+			n++
+		}
+		e := events[i]
+		since := time.Unix(0, e.Timestamp).Sub(begin)
+		if n > 1 {
+			output = append(output, fmt.Sprintf("%d..%d %v %s", e.EventId, events[i+n-1].EventId, since, e.Type()))
+		} else {
+			output = append(output, fmt.Sprintf("%d %v %s", e.EventId, since, replay.Describe(e)))
+		}
+		i += n
+	}
+	return output
+}
+
+// command performs one line of a step.
+func (p *player) command(s *step, line string) error {
+	rest, requestID, execution := line, "", uint64(0)
+	for {
+		option, after, _ := strings.Cut(rest, " ")
+		name, value, isOption := strings.Cut(option, "=")
+		if !isOption {
+			break
+		}
+		switch name {
+		case "request":
+			requestID = value
+		case "execution":
+			execution, _ = strconv.ParseUint(value, 10, 64)
+		default:
+			return fmt.Errorf("unknown option %q", name)
+		}
+		rest = after
+	}
+	word, rest, _ := strings.Cut(rest, " ")
+	switch word {
+	case "after":
+		d, err := time.ParseDuration(rest)
+		p.now = p.now.Add(d)
+		return err
+	case "brief":
+		s.brief = true
+		return nil
+	case "start":
+		p.finish()
+		p.now, p.logged = begin, new(lines)
+		p.in = &instance{registry: p.registry, logger: slog.New(p.logged), cold: p.cold}
+	}
+	events, err := message(word, rest, requestID)
+	for _, event := range events {
+		s.lines = append(s.lines, line)
+		s.messages = append(s.messages, replay.Message{Execution: execution, Event: event})
+	}
+	return err
+}
+
+// message returns what a command sends.
+func message(word, rest, requestID string) ([]*journalpb.Event, error) {
+	first, data, _ := strings.Cut(rest, " ")
+	id, _ := strconv.ParseUint(first, 10, 64)
+	one := func(event *journalpb.Event) ([]*journalpb.Event, error) { return []*journalpb.Event{event}, nil }
+	switch word {
+	case "start", "start-again":
+		return one(started(first, value(data)))
+	case "done":
+		return one(activityCompleted(id, value(data)))
+	case "failed":
+		return one(activityFailed(id, failure(data)))
+	case "fired":
+		return one(timerFired(id, begin))
+	case "event":
+		return one(external(first, value(data), requestID))
+	case "events":
+		return manyEvents(first, data)
+	case "child-done":
+		return one(childCompleted(id, value(data)))
+	case "child-failed":
+		return one(childFailed(id, failure(data)))
+	case "cancel":
+		return one(cancelRequested(rest, requestID))
+	case "terminate":
+		return one(terminated(rest))
+	}
+	return nil, errors.New("unknown command")
+}
+
+func manyEvents(name, data string) (events []*journalpb.Event, err error) {
+	var first, last int
+	if _, err := fmt.Sscan(data, &first, &last); err != nil {
+		return nil, err
+	}
+	for n := first; n <= last; n++ {
+		events = append(events, external(name, n, ""))
+	}
+	return events, nil
+}
+
+func value(data string) any {
+	if data == "" {
+		return nil
+	}
+	return json.RawMessage(data)
+}
+
+func failure(text string) error {
+	if code, message, coded := strings.Cut(text, ": "); coded {
+		return replay.WithCode(code, errors.New(message))
+	}
+	return errors.New(text)
+}
