@@ -1,0 +1,26 @@
+// Package actors keeps instances alive: one actor for each live instance, which
+// owns its history and its cursor, and around it the actors that run
+// activities, ring timers and carry what instances have to say to each other.
+//
+// It guarantees:
+//
+//  1. [Partition.Deliver] is the one door into an instance. Messages to one
+//     instance are taken in the order in which they were delivered, all that
+//     wait in one turn.
+//  2. Nothing leaves before it is committed: an activity starts, a timer is
+//     armed, a child is started, a caller is answered only when the events that
+//     say so are in the journal.
+//  3. Every message is answered once. An answer without error means that the
+//     message is recorded, or that there is nothing left to record of it.
+//  4. What the actors themselves send (completions, timers, starts and ends of
+//     children) is repeated until it is answered so, or until the partition is
+//     closed; and what is open in the journal is taken up again by
+//     [System.Lead]. No other store is needed to go on after a crash.
+//  5. A panic in one instance, whosever fault, is the end of its actor and of
+//     nothing else. A message to an instance that has no actor makes one, which
+//     begins with what the journal has.
+//
+// What may not be assumed: that an activity runs once; that a message is
+// recorded because it was delivered (look at the answer); that an idle instance
+// is in memory.
+package actors

@@ -1,0 +1,26 @@
+package actors
+
+import (
+	"iter"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A Journal is what the actors need of a journal. Reads show everything that
+// was committed before the actors were given the lead, and every append of
+// theirs before its done is called. All methods may be called concurrently.
+type Journal interface {
+	// Append proposes an append. It does not block. done is called exactly
+	// once, with nil when the append is committed and applied; it does not
+	// block.
+	Append(a *journalpb.Append, done func(error))
+	// Instance returns what the index knows of an instance.
+	Instance(id string) (*journalpb.Instance, bool)
+	// Events yields the history of an execution, beginning with one event_id.
+	Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error]
+	// Event returns one event.
+	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)
+	// Open yields the open operations of every instance, in the order of
+	// instance ID and event_id.
+	Open() iter.Seq[*journalpb.Operation]
+}

@@ -1,0 +1,79 @@
+package actors
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A sorter decides which messages of a batch go to the code, beginning an
+// execution where a start asks for it, and what the others are answered.
+type sorter struct {
+	in       *instance
+	messages []replay.Message
+	accepted []*Message // the same, with their senders
+	answers  []func(error)
+}
+
+func (s *sorter) sort(m *Message) {
+	switch {
+	case m.started() != nil:
+		s.start(m)
+	case s.in.execution != nil:
+		s.accept(m)
+	case m.Internal:
+		s.reply(m, Answer{Dropped: true})
+	default:
+		if _, known := s.in.partition.journal.Instance(s.in.id); known {
+			s.reply(m, Answer{Err: ErrEnded})
+			return
+		}
+		s.reply(m, Answer{Err: ErrNotFound})
+	}
+}
+
+// start begins the first execution of an instance, or meets one that exists.
+func (s *sorter) start(m *Message) {
+	if len(s.accepted) > 0 && s.accepted[0].started() != nil {
+		// The first start of this batch is about to be recorded.
+		s.meet(m, s.accepted[0].started())
+		return
+	}
+	known, ok := s.in.partition.journal.Instance(s.in.id)
+	if !ok {
+		s.in.begin(1)
+		s.accept(m)
+		return
+	}
+	s.meet(m, &journalpb.OrchestrationStarted{RequestId: known.RequestId, Parent: known.Parent})
+}
+
+// meet answers a start of an instance that exists: a repeated start is the same
+// start.
+func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted) {
+	wanted := m.started()
+	same := wanted.RequestId != "" && wanted.RequestId == existing.RequestId ||
+		wanted.Parent != nil && proto.Equal(wanted.Parent, existing.Parent)
+	if !same && !m.Attach {
+		s.reply(m, Answer{Err: ErrInstanceExists})
+		return
+	}
+	s.answers = append(s.answers, func(err error) {
+		answer := Answer{Err: err, Attached: !same, Dropped: true}
+		if err == nil {
+			answer.Instance, _ = s.in.partition.journal.Instance(s.in.id)
+		}
+		m.answer(answer)
+	})
+}
+
+func (s *sorter) accept(m *Message) {
+	s.messages = append(s.messages, m.Message)
+	s.accepted = append(s.accepted, m)
+}
+
+// reply answers a message whatever becomes of the append.
+func (s *sorter) reply(m *Message, a Answer) {
+	s.answers = append(s.answers, func(error) { m.answer(a) })
+}
