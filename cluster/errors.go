@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// Errors of the client. With each of them nothing was done.
+var (
+	// ErrNotFound: there is no instance of that ID.
+	ErrNotFound = actors.ErrNotFound
+	// ErrInstanceExists: an instance of that ID exists, running or ended.
+	ErrInstanceExists = actors.ErrInstanceExists
+	// ErrEnded: the instance has come to its end and takes no more input.
+	ErrEnded = actors.ErrEnded
+	// ErrBusy: too many messages wait for the instance; try again later.
+	ErrBusy = actors.ErrBusy
+	// ErrNoCode: no code is bound for the orchestration.
+	ErrNoCode = errors.New("tenuto: no code for the orchestration on the leading node")
+	// ErrClosed: the node was stopped.
+	ErrClosed = errors.New("tenuto: the node is stopped")
+	// ErrProtocol: the node that was asked speaks another protocol.
+	ErrProtocol = errors.New("tenuto: the nodes speak different protocols")
+)
+
+// An UnavailableError reports that no leader gave an answer in time.
+type UnavailableError struct {
+	// Nothing was done and nothing will be. When false, the outcome is
+	// unknown: a repetition with the same request ID is safe.
+	NotExecuted bool
+	// What the last attempt met.
+	Err error
+}
+
+func (e *UnavailableError) Error() string {
+	if e.NotExecuted {
+		return fmt.Sprintf("tenuto: no leader took the call, nothing was done: %v", e.Err)
+	}
+	return fmt.Sprintf("tenuto: no answer, the outcome is unknown: %v", e.Err)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// An InputError reports an argument that cannot be used. Nothing was done.
+type InputError struct {
+	Field  string
+	Reason string
+}
+
+func (e *InputError) Error() string { return fmt.Sprintf("tenuto: %s %s", e.Field, e.Reason) }
+
+// The codes of failures between nodes. A code that is not known is an internal
+// error.
+const (
+	codeNotLeader = "not_leader"
+	codeUnknown   = "unknown_outcome"
+	codeInternal  = "internal"
+)
+
+var sentinels = map[string]error{
+	"not_found":       ErrNotFound,
+	"instance_exists": ErrInstanceExists,
+	"ended":           ErrEnded,
+	"busy":            ErrBusy,
+	"no_code":         ErrNoCode,
+	"protocol":        ErrProtocol,
+}
+
+// failure turns an error of the leader's into what goes over the wire.
+func failure(err error) *clusterpb.Failure {
+	for code, known := range sentinels {
+		if errors.Is(err, known) {
+			return &clusterpb.Failure{Code: code, Message: err.Error(), NotExecuted: true}
+		}
+	}
+	switch {
+	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
+	case errors.Is(err, journal.ErrNotLeader), errors.Is(err, actors.ErrStopped),
+		errors.Is(err, journal.ErrBusy), errors.Is(err, journal.ErrClosed):
+		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+	}
+	var fenced *journal.FencedError
+	if errors.As(err, &fenced) {
+		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+	}
+	return &clusterpb.Failure{Code: codeInternal, Message: err.Error()}
+}
+
+// A remoteError is an error of the leader's: known by its sentinel, with the
+// leader's own words.
+type remoteError struct {
+	message string
+	err     error
+}
+
+func (e *remoteError) Error() string { return e.message }
+func (e *remoteError) Unwrap() error { return e.err }
+
+// repeatable tells whether a failed call is to be tried again.
+func repeatable(f *clusterpb.Failure) bool {
+	return f.Code == codeNotLeader || f.Code == codeUnknown
+}
+
+// failed turns a failure that is not repeatable into an error.
+func failed(f *clusterpb.Failure) error {
+	known, ok := sentinels[f.Code]
+	switch {
+	case !ok:
+		return fmt.Errorf("tenuto: %s", f.Message)
+	case f.Message == known.Error():
+		return known
+	}
+	return &remoteError{message: f.Message, err: known}
+}

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A Run is an instance that was started, with the type of its result.
+type Run[O any] struct {
+	ID     string
+	client *Client
+	first  uint64 // the execution with which it began
+}
+
+// StartRun starts an instance of an orchestration under an ID and returns when
+// the start is committed. The ID is 1 to 128 of A-Z a-z 0-9 . _ : @ / + -.
+//
+// Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode];
+// [*InputError]; [*UnavailableError].
+func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (*Run[O], error) {
+	payload, err := replay.Encode(input)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: encode input: %w", id, err)
+	}
+	first, err := client.start(ctx, id, orchestration.Name(), payload, options)
+	if err != nil {
+		return nil, err
+	}
+	return &Run[O]{ID: id, client: client, first: first}, nil
+}
+
+// Call starts an instance of an orchestration and waits for its result. Errors
+// are those of [StartRun] and [Run.Wait].
+func Call[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (O, error) {
+	run, err := StartRun(ctx, client, orchestration, id, input, options...)
+	if err != nil {
+		var zero O
+		return zero, err
+	}
+	return run.Wait(ctx)
+}
+
+// Wait returns the result of the run when its end is committed. The error is a
+// [*RunError] when it did not complete, or ctx's.
+func (r *Run[O]) Wait(ctx context.Context) (O, error) {
+	var output O
+	status, err := r.client.wait(ctx, r.ID, r.first)
+	if err != nil {
+		return output, err
+	}
+	if status.State != Completed {
+		return output, &RunError{ID: r.ID, State: status.State, Err: status.Err}
+	}
+	if err := replay.Decode(status.output, &output); err != nil {
+		return output, fmt.Errorf("decode output of %s: %w", r.ID, err)
+	}
+	return output, nil
+}
+
+// Send sends an event to an instance and returns when it is committed. Events
+// that nobody waits for yet are kept, in order.
+//
+// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [*InputError],
+// [*UnavailableError].
+func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T) error {
+	payload, err := replay.Encode(data)
+	if err != nil {
+		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
+	}
+	return client.send(ctx, id, event.Name(), payload)
+}
+
+// A RunError is the end of a run that did not complete.
+type RunError struct {
+	ID    string
+	State State // Failed, Cancelled or Terminated
+	// What the orchestration returned; [replay.ErrCanceled] or
+	// [replay.ErrTerminated] with the reason.
+	Err error
+}
+
+func (e *RunError) Error() string { return fmt.Sprintf("%s %s: %v", e.ID, e.State, e.Err) }
+func (e *RunError) Unwrap() error { return e.Err }

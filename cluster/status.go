@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// State is what an instance is doing, or how it ended.
+type State string
+
+// The states. An instance in one of the first three can still go on.
+const (
+	Running State = "running"
+	// Stalled: code and history disagree; see Status.Mismatch.
+	Stalled State = "stalled"
+	// WaitingForCode: the leading node has no code for it.
+	WaitingForCode State = "waiting for code"
+	Completed      State = "completed"
+	Failed         State = "failed"
+	Cancelled      State = "cancelled"
+	Terminated     State = "terminated"
+)
+
+// Status is the state of an instance's latest run.
+type Status struct {
+	InstanceID     string
+	Execution      uint64
+	FirstExecution uint64 // the execution with which the run began
+	Name           string
+	Version        string
+	State          State
+	LastEventID    uint64
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	// Of a child: the instance that started it.
+	ParentID string
+	// Why it ended, for every end but Completed.
+	Err error
+	// Why it is stalled.
+	Mismatch *replay.Mismatch
+
+	output *journalpb.Payload
+}
+
+// Ended tells whether the run has come to its end.
+func (s *Status) Ended() bool {
+	switch s.State {
+	case Completed, Failed, Cancelled, Terminated:
+		return true
+	}
+	return false
+}
+
+// Output decodes the output of a completed run into what into points to.
+func (s *Status) Output(into any) error { return replay.Decode(s.output, into) }
+
+func newStatus(wire *clusterpb.Status) *Status {
+	s := &Status{
+		InstanceID:     wire.GetInstance(),
+		Execution:      wire.GetExecution(),
+		FirstExecution: wire.GetFirstExecution(),
+		Name:           wire.GetName(),
+		Version:        wire.GetVersion(),
+		State:          State(wire.GetState()),
+		LastEventID:    wire.GetLastEventId(),
+		CreatedAt:      time.Unix(0, wire.GetCreatedAt()),
+		UpdatedAt:      time.Unix(0, wire.GetUpdatedAt()),
+		ParentID:       wire.GetParent().GetInstance(),
+		output:         wire.GetOutput(),
+	}
+	switch s.State {
+	case Failed:
+		s.Err = replay.DecodeError(wire.GetError())
+	case Cancelled:
+		s.Err = &replay.CanceledError{Reason: wire.GetReason()}
+	case Terminated:
+		s.Err = fmt.Errorf("%w: %s", replay.ErrTerminated, wire.GetReason())
+	}
+	if m := wire.GetMismatch(); m != nil {
+		s.Mismatch = &replay.Mismatch{
+			Kind:      replay.MismatchKind(m.Kind),
+			Instance:  s.InstanceID,
+			Execution: s.Execution,
+			EventID:   m.EventId,
+			Expected:  m.Expected,
+			Found:     m.Found,
+			Source:    m.Source,
+		}
+	}
+	return s
+}
+
+// History is the history of one execution.
+type History struct {
+	InstanceID string
+	Execution  uint64
+	Events     []*journalpb.Event
+}
+
+// String returns the history as a table, one event a line: event_id, time since
+// the first event, type and fields.
+func (h *History) String() string {
+	var b strings.Builder
+	for _, event := range h.Events {
+		since := time.Duration(event.Timestamp - h.Events[0].Timestamp)
+		fmt.Fprintf(&b, "%5d  %10s  %s\n", event.EventId, "+"+since.Round(10*time.Microsecond).String(), replay.Describe(event))
+	}
+	return b.String()
+}
