@@ -128,7 +128,7 @@ func applyPacked(b *testing.B, r *raft.Raft, entry []byte, entries int) {
 func newRaft(b *testing.B) *raft.Raft {
 	b.Helper()
 	c := Config{Node: "n1", Logger: slog.New(slog.DiscardHandler)}.withDefaults()
-	logger := raftLogger(c.Logger)
+	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
 	stores, err := openStores(b.TempDir(), logger)
 	if err != nil {
 		b.Fatal(err)

@@ -126,7 +126,7 @@ func openFailing(t *testing.T) (*Journal, *failing) {
 	noLeaks(t)
 	store := &failing{InmemStore: raft.NewInmemStore()}
 	c := quiet(Config{}).withDefaults()
-	j, err := start(t.Context(), c, &stores{store, store, raft.NewInmemSnapshotStore(), func() error { return nil }}, raftLogger(c.Logger))
+	j, err := start(t.Context(), c, &stores{store, store, raft.NewInmemSnapshotStore(), func() error { return nil }}, raftLogger(c.Logger, len(c.Peers) <= 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	logger := raftLogger(c.Logger)
+	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
 	stores, err := openStores(c.Dir, logger)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())

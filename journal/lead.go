@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // reign is a stretch of leadership, from the commit of its epoch on.
@@ -20,23 +22,34 @@ type reign struct {
 // was lost in between.
 func (j *Journal) follow(ctx context.Context) {
 	defer j.abdicate()
+	var again <-chan time.Time
 	for {
+		var leading bool
 		select {
 		case <-ctx.Done():
 			return
 		case <-j.fence.drawn:
 			return // for good, even if Raft should elect this node once more
-		case gained := <-j.raft.LeaderCh():
-			j.abdicate()
-			if !gained {
-				continue
-			}
-			if err := j.crown(ctx); err != nil && ctx.Err() == nil {
-				j.config.Logger.Warn("leadership not taken up", "error", err)
-			}
+		case leading = <-j.raft.LeaderCh():
+		case <-again:
+			leading = j.raft.State() == raft.Leader
+		}
+		again = nil
+		j.abdicate()
+		if !leading {
+			continue
+		}
+		if err := j.crown(ctx); err != nil && ctx.Err() == nil {
+			// Mostly because leadership is lost already. If it is not, nobody
+			// else would take it up.
+			j.config.Logger.Warn("leadership not taken up", "error", err)
+			again = time.After(crownAgain)
 		}
 	}
 }
+
+// crownAgain is the pause before a leader tries once more to begin its reign.
+const crownAgain = 100 * time.Millisecond
 
 // crown begins a reign: everything committed before is applied, the epoch is
 // committed, appends are accepted, Lead is called.

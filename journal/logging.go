@@ -4,20 +4,22 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 )
 
 // raftLogger returns a logger for the Raft library that passes what it warns of
-// on to to.
-func raftLogger(to *slog.Logger) hclog.Logger {
+// on to to. A group of one elects itself at every start, which is no warning.
+func raftLogger(to *slog.Logger, alone bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
-	logger.RegisterSink(slogSink{to})
+	logger.RegisterSink(slogSink{to, alone})
 	return logger
 }
 
 type slogSink struct {
-	to *slog.Logger
+	to    *slog.Logger
+	alone bool
 }
 
 // Accept implements hclog.SinkAdapter.
@@ -26,6 +28,8 @@ func (s slogSink) Accept(name string, level hclog.Level, message string, args ..
 	switch {
 	case level >= hclog.Error:
 		as = slog.LevelError
+	case level == hclog.Warn && s.alone && strings.HasPrefix(message, "heartbeat timeout reached"):
+		as = slog.LevelDebug
 	case level == hclog.Warn:
 		as = slog.LevelWarn
 	default:

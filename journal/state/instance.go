@@ -75,6 +75,9 @@ func (in *instance) append(segments []segment) error {
 
 // admit checks that segments stand where the histories end. It changes nothing.
 func (in *instance) admit(segments []segment) error {
+	if in.id == "" {
+		return in.invalid(&segment{}, 0, "an instance has an ID")
+	}
 	if len(segments) == 0 || len(segments) > 2 {
 		return in.invalid(&segment{}, 0, "an append has one segment or two")
 	}

@@ -180,6 +180,13 @@ func TestRuleOfHistoriesIsKept(t *testing.T) {
 	}
 }
 
+func TestInstanceWithoutIDIsRefused(t *testing.T) {
+	var invalid *InvalidAppendError
+	if err := apply(newMachine(t), "", segmentOf(1, 1, started("a"))); !errors.As(err, &invalid) {
+		t.Error(err)
+	}
+}
+
 func TestRefusedSecondSegmentTakesTheFirstBack(t *testing.T) {
 	m := newMachine(t)
 	if err := apply(m, "a", segmentOf(1, 1, started("a"), activity(), arrival("s"))); err != nil {

@@ -89,6 +89,33 @@ func compare(t *testing.T, s skimmed, event *journalpb.Event) {
 	}
 }
 
+// FuzzApply shows that no record whatever ends the machine, and that one which
+// is refused leaves no trace.
+func FuzzApply(f *testing.F) {
+	for _, a := range []*journalpb.Append{
+		{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 4, activityDone(2), timerFired(3))}},
+		{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 4, continued()), segmentOf(2, 1, started("b"))}},
+		{Instance: "b", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 1, started("b"), subscribed("x"), arrival("x"))}},
+		{Instance: "a", Epoch: 2},
+	} {
+		f.Add(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{Append: a}})))
+	}
+	f.Fuzz(func(t *testing.T, record []byte) {
+		m := newMachine(t)
+		if err := apply(m, "a", segmentOf(1, 1, started("a"), activity(), timer(9))); err != nil {
+			t.Fatal(err)
+		}
+		before := picture(m)
+		if _, err := m.Apply(record); err != nil && picture(m) != before {
+			t.Fatalf("refused (%v), and not without a trace", err)
+		}
+		restored := New()
+		if err := restored.Restore(bytes.NewReader(write(t, m))); err != nil || picture(restored) != picture(m) {
+			t.Fatalf("not restored as it was: %v", err)
+		}
+	})
+}
+
 func BenchmarkApply(b *testing.B) {
 	m := newMachine(b)
 	records := make([][]byte, b.N)
