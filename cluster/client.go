@@ -78,11 +78,15 @@ func (c *Client) Get(ctx context.Context, id string) (*Status, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	response, err := c.node.call(ctx, getRequest(id))
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", id, err)
 	}
 	return newStatus(response.GetGet().GetStatus()), nil
+}
+
+func getRequest(id string) *clusterpb.Request {
+	return &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
 }
 
 // History returns the history of an instance's latest execution. The error is

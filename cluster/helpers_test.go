@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// patience bounds every wait for a condition: it is there to end a test that
+// has failed, not to measure anything.
+const patience = 60 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// quiet keeps logs out of the output of tests.
+func quiet() *slog.Logger {
+	if testing.Verbose() {
+		return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+func startNode(t testing.TB, config Config) *Node {
+	t.Helper()
+	if config.Logger == nil {
+		config.Logger = quiet()
+	}
+	node, err := Start(testContext(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
+// loopbackPeers reserves ports for a cluster of n nodes, n1 and so on.
+func loopbackPeers(t testing.TB, n int) []Peer {
+	t.Helper()
+	var peers []Peer
+	for i := 1; i <= n; i++ {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		peers = append(peers, Peer{NodeID: fmt.Sprintf("n%d", i), Address: listener.Addr().String()})
+	}
+	return peers
+}
+
+func peerConfig(t testing.TB, peers []Peer, i int, definitions ...replay.Definition) Config {
+	return Config{
+		NodeID:      peers[i].NodeID,
+		Listen:      peers[i].Address,
+		Peers:       peers,
+		Dir:         t.TempDir(),
+		Definitions: definitions,
+	}
+}
+
+// noGoroutinesLeft fails the test if, in the end, goroutines of ours run that
+// did not run when it was called. Call it before anything is started.
+func noGoroutinesLeft(t *testing.T) {
+	t.Helper()
+	before := ours()
+	t.Cleanup(func() {
+		deadline := time.Now().Add(10 * time.Second)
+		for ours() > before {
+			if time.Now().After(deadline) {
+				t.Errorf("goroutines left:\n%s", stacks())
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+}
+
+// ours counts goroutines other than those of the testing package.
+func ours() int {
+	n := 0
+	for _, stack := range strings.Split(stacks(), "\n\n") {
+		if !strings.Contains(stack, "testing.") || strings.Contains(stack, "tenuto/") {
+			n++
+		}
+	}
+	return n
+}
+
+func stacks() string {
+	buffer := make([]byte, 4<<20)
+	return string(buffer[:runtime.Stack(buffer, true)])
+}
+
+// The code that most tests run.
+var (
+	double  = replay.Activity[int, int]("double")
+	doubled = replay.Orchestration[int, int]("doubled")
+	fifth   = replay.Orchestration[int, int]("fifth")
+	waiter  = replay.Orchestration[string, string]("waiter")
+	word    = replay.Event[string]("word")
+	failing = replay.Orchestration[string, string]("failing")
+)
+
+var errWanted = errors.New("as wanted")
+
+func doubleBody(_ context.Context, n int) (int, error) { return 2 * n, nil }
+
+func fifthBody(ctx *replay.Context, n int) (int, error) {
+	for range 5 {
+		next, err := double.Call(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		n = next
+	}
+	return n, nil
+}
+
+func waiterBody(ctx *replay.Context, prefix string) (string, error) {
+	got, err := word.Wait(ctx)
+	return prefix + got, err
+}
+
+func definitions() []replay.Definition {
+	return []replay.Definition{
+		double.Bind(doubleBody),
+		doubled.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
+		fifth.Bind(fifthBody),
+		waiter.Bind(waiterBody),
+		failing.Bind(func(_ *replay.Context, how string) (string, error) {
+			if how == "panic" {
+				panic("as wanted")
+			}
+			return "", errWanted
+		}),
+	}
+}

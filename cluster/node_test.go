@@ -1,0 +1,236 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+func TestOneNodeRunsAnOrchestrationWithNoOtherSettingThanItsDirectory(t *testing.T) {
+	noGoroutinesLeft(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
+	got, err := Call(testContext(t), node.Client(), fifth, "five", 1)
+	if err != nil || got != 32 {
+		t.Fatalf("got %d, %v; want 32", got, err)
+	}
+}
+
+func TestAnInstanceGoesOnAfterARestart(t *testing.T) {
+	noGoroutinesLeft(t)
+	dir := t.TempDir()
+	ctx := testContext(t)
+	node := startNode(t, Config{Dir: dir, Definitions: definitions()})
+	if _, err := StartRun(ctx, node.Client(), waiter, "w", "got "); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Call(ctx, node.Client(), doubled, "d", 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	node = startNode(t, Config{Dir: dir, Definitions: definitions()})
+	if err := Send(ctx, node.Client(), "w", word, "it"); err != nil {
+		t.Fatal(err)
+	}
+	status, err := node.Client().Wait(ctx, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var output string
+	if err := status.Output(&output); err != nil || output != "got it" {
+		t.Errorf("output %q, %v; want %q", output, err, "got it")
+	}
+	again, err := Call(ctx, node.Client(), doubled, "d", 99, Attach())
+	if err != nil || again != 8 {
+		t.Errorf("attached to the ended run: %d, %v; want its result, 8", again, err)
+	}
+}
+
+func TestTheNodeStopsWhenTheContextGivenToStartEnds(t *testing.T) {
+	noGoroutinesLeft(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	node, err := Start(ctx, Config{InMemory: true, Definitions: definitions(), Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-node.closed
+	if _, err := node.Client().Get(testContext(t), "x"); !errors.Is(err, ErrClosed) {
+		t.Errorf("Get after the end: %v; want ErrClosed", err)
+	}
+}
+
+func TestCloseAndStopMayBeCalledTwice(t *testing.T) {
+	node := startNode(t, Config{InMemory: true})
+	for range 2 {
+		if err := errors.Join(node.Stop(testContext(t)), node.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCallsThatWaitReturnWhenTheNodeCloses(t *testing.T) {
+	noGoroutinesLeft(t)
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	run, err := StartRun(testContext(t), node.Client(), waiter, "w", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := run.Wait(testContext(t))
+		result <- err
+	}()
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; !errors.Is(err, ErrClosed) {
+		t.Errorf("Wait: %v; want ErrClosed", err)
+	}
+}
+
+func TestASecondNodeOnTheSameDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	startNode(t, Config{Dir: dir})
+	_, err := Start(testContext(t), Config{Dir: dir, Logger: quiet()})
+	var locked *journal.LockedError
+	if !errors.As(err, &locked) {
+		t.Errorf("second start: %v; want a LockedError", err)
+	}
+}
+
+func TestTheDirectoryOfAnotherNodeIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := startNode(t, Config{Dir: dir}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(testContext(t), Config{Dir: dir, NodeID: "another", Logger: quiet()})
+	var identity *journal.IdentityError
+	if !errors.As(err, &identity) {
+		t.Errorf("start under another name: %v; want an IdentityError", err)
+	}
+}
+
+func TestConfigErrorsNameTheField(t *testing.T) {
+	two := []Peer{{"a", "127.0.0.1:1"}, {"b", "127.0.0.1:2"}}
+	for field, config := range map[string]Config{
+		"Dir":         {},
+		"InMemory":    {InMemory: true, Dir: "x"},
+		"NodeID":      {InMemory: true, Peers: two, Listen: "127.0.0.1:1"},
+		"Listen":      {InMemory: true, NodeID: "a", Peers: two},
+		"Peers":       {InMemory: true, NodeID: "c", Peers: two, Listen: "127.0.0.1:1"},
+		"Definitions": {InMemory: true, Definitions: []replay.Definition{double.Bind(doubleBody), double.Bind(doubleBody)}},
+	} {
+		_, err := Start(testContext(t), config)
+		var wrong *ConfigError
+		if !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestPlaintextIsRefusedOnAnythingButLoopback(t *testing.T) {
+	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:7000", "example.com:7000"} {
+		_, err := Start(testContext(t), Config{InMemory: true, Listen: address})
+		var wrong *ConfigError
+		if !errors.As(err, &wrong) || wrong.Field != "Listen" || !strings.Contains(err.Error(), "loopback") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// The two activities of swapped, in the order in which the code calls them.
+func swappedBody(first, second replay.ActivityHandle[int, int]) func(*replay.Context, int) (int, error) {
+	return func(ctx *replay.Context, n int) (int, error) {
+		n, err := first.Call(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		n, err = second.Call(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		if _, err := word.Wait(ctx); err != nil {
+			return 0, err
+		}
+		return n, nil
+	}
+}
+
+func TestSwappedActivitiesStallTheInstanceUntilTheCodeIsPutBack(t *testing.T) {
+	noGoroutinesLeft(t)
+	add := replay.Activity[int, int]("add")
+	swapped := replay.Orchestration[int, int]("swapped")
+	code := func(first, second replay.ActivityHandle[int, int]) []replay.Definition {
+		return append(definitions(),
+			add.Bind(func(_ context.Context, n int) (int, error) { return n + 1, nil }),
+			swapped.Bind(swappedBody(first, second)))
+	}
+	ctx := testContext(t)
+	dir := t.TempDir()
+
+	node := startNode(t, Config{Dir: dir, Definitions: code(add, double)})
+	if _, err := StartRun(ctx, node.Client(), swapped, "s", 1); err != nil {
+		t.Fatal(err)
+	}
+	subscribed := func(node *Node) func() bool {
+		return func() bool {
+			history, err := node.Client().History(ctx, "s")
+			return err == nil && history.Events[len(history.Events)-1].Arm() == journalpb.ArmExternalSubscribed
+		}
+	}
+	eventually(t, "both activities are done", subscribed(node))
+	if err := node.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	node = startNode(t, Config{Dir: dir, Definitions: code(double, add)})
+	expectStall(t, node, "s")
+	if got, err := Call(ctx, node.Client(), fifth, "other", 1); err != nil || got != 32 {
+		t.Errorf("another instance: %d, %v; want 32", got, err)
+	}
+	if err := node.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	node = startNode(t, Config{Dir: dir, Definitions: code(add, double)})
+	if err := Send(ctx, node.Client(), "s", word, "go"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Call(ctx, node.Client(), swapped, "s", 0, Attach())
+	if err != nil || got != 4 {
+		t.Errorf("after the code was put back: %d, %v; want 4", got, err)
+	}
+}
+
+func expectStall(t *testing.T, node *Node, id string) {
+	t.Helper()
+	sending, cancel := context.WithCancel(testContext(t))
+	sent := make(chan error, 1)
+	go func() { sent <- Send(sending, node.Client(), id, word, "go") }()
+	var status *Status
+	eventually(t, "the instance is stalled", func() bool {
+		var err error
+		status, err = node.Client().Get(testContext(t), id)
+		return err == nil && status.State == Stalled
+	})
+	m := status.Mismatch
+	if m.Kind != replay.ScheduledDifferently || m.EventID != 2 {
+		t.Errorf("mismatch %v", m)
+	}
+	if !strings.Contains(m.Expected, `name="add"`) || !strings.Contains(m.Found, `name="double"`) || !strings.Contains(m.Source, "cluster/node_test.go:") {
+		t.Errorf("expected %s, found %s, source %s", m.Expected, m.Found, m.Source)
+	}
+	cancel()
+	var unavailable *UnavailableError
+	if err := <-sent; !errors.As(err, &unavailable) || unavailable.NotExecuted {
+		t.Errorf("an event to a stalled instance waits until its context ends, then is unknown: %v", err)
+	}
+}
