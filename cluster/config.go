@@ -153,6 +153,18 @@ func (c Config) address() string {
 	return c.Listen
 }
 
+// aloneTimeout is after how long a node without peers elects itself: there is
+// nobody whose heartbeat could be late.
+const aloneTimeout = 10 * time.Millisecond
+
+// heartbeatTimeout returns the journal's, 0 for its default.
+func (c Config) heartbeatTimeout() time.Duration {
+	if len(c.Peers) > 1 {
+		return 0
+	}
+	return aloneTimeout
+}
+
 func (c Config) journalPeers() []journal.Peer {
 	var peers []journal.Peer
 	for _, peer := range c.Peers {

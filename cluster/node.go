@@ -100,13 +100,14 @@ func (n *Node) open(ctx context.Context) error {
 		Grace:         n.config.StopGrace,
 	})
 	opened, err := journal.Open(ctx, journal.Config{
-		Node:    n.config.NodeID,
-		Address: n.config.address(),
-		Peers:   n.config.journalPeers(),
-		Dir:     n.config.Dir,
-		Network: network,
-		Lead:    n.lead,
-		Logger:  n.config.journalLogger,
+		Node:             n.config.NodeID,
+		Address:          n.config.address(),
+		Peers:            n.config.journalPeers(),
+		Dir:              n.config.Dir,
+		Network:          network,
+		Lead:             n.lead,
+		Logger:           n.config.journalLogger,
+		HeartbeatTimeout: n.config.heartbeatTimeout(),
 	})
 	if err != nil {
 		n.system.Close()

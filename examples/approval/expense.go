@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// An Expense is what somebody asks for.
+type Expense struct {
+	ID          string
+	Amount      int
+	Deadline    time.Duration // after this without an answer it is refused
+	RemindEvery time.Duration
+}
+
+// A Decision is a human's answer.
+type Decision struct {
+	Approved bool
+	By       string
+}
+
+// An Outcome is how it ended.
+type Outcome struct {
+	Paid      bool
+	Why       string
+	Reminders int
+}
+
+// The stable names. Histories keep them, so they survive any renaming here.
+var (
+	Approval = replay.Orchestration[Expense, Outcome]("approval")
+	Decided  = replay.Event[Decision]("decided")
+	Reserve  = replay.Activity[Expense, int]("reserve")
+	Release  = replay.Activity[Expense, int]("release")
+	Pay      = replay.Activity[Expense, int]("pay")
+	Remind   = replay.Activity[Expense, int]("remind")
+)
+
+// approval reserves the budget, waits for a decision, and pays or releases. It
+// may wait for weeks and across any number of restarts: what it waits for is in
+// the journal, not in this process.
+func approval(ctx *replay.Context, e Expense) (Outcome, error) {
+	if _, err := Reserve.Call(ctx, e); err != nil {
+		return Outcome{}, err
+	}
+	decision, reminders, err := decide(ctx, e)
+	outcome := Outcome{Reminders: reminders, Paid: err == nil && decision.Approved}
+	switch {
+	case errors.Is(err, replay.ErrTimeout):
+		outcome.Why = "nobody answered in time"
+	case err != nil:
+		return outcome, err
+	case decision.Approved:
+		outcome.Why = "approved by " + decision.By
+		_, err = Pay.Call(ctx, e)
+		return outcome, err
+	default:
+		outcome.Why = "refused by " + decision.By
+	}
+	// Not paid: what was reserved is given back.
+	_, err = Release.Call(ctx, e)
+	return outcome, err
+}
+
+// decide waits for the decision until the deadline and reminds in between.
+func decide(ctx *replay.Context, e Expense) (decision Decision, reminders int, err error) {
+	answer := Decided.Subscribe(ctx)
+	deadline := ctx.Timer(e.Deadline)
+	for {
+		reminder := ctx.Timer(e.RemindEvery)
+		first, err := replay.Next(ctx, answer, deadline, reminder)
+		if err != nil {
+			return decision, reminders, err
+		}
+		switch first {
+		case 0:
+			decision, err = answer.Await(ctx)
+			return decision, reminders, err
+		case 1:
+			return decision, reminders, replay.ErrTimeout
+		}
+		reminders++
+		if _, err := Remind.Call(ctx, e); err != nil {
+			return decision, reminders, err
+		}
+	}
+}
+
+// definitions binds the code to the names. The activities only print; in an
+// application they would call a ledger and a mail server, with
+// replay.ActivityInfo(ctx).IdempotencyKey() to make repetitions harmless.
+func definitions() []replay.Definition {
+	say := func(what string) func(context.Context, Expense) (int, error) {
+		return func(_ context.Context, e Expense) (int, error) {
+			fmt.Printf("%s %d for %s\n", what, e.Amount, e.ID)
+			return e.Amount, nil
+		}
+	}
+	return []replay.Definition{
+		Approval.Bind(approval),
+		Reserve.Bind(say("reserve")),
+		Release.Bind(say("release")),
+		Pay.Bind(say("pay")),
+		Remind.Bind(say("please decide about")),
+	}
+}

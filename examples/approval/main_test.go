@@ -1,0 +1,86 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// terminal runs the commands of one user, each in a process of its own.
+type terminal struct {
+	t      *testing.T
+	binary string
+	dir    string
+}
+
+func newTerminal(t *testing.T) *terminal {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "approval")
+	if output, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, output)
+	}
+	return &terminal{t: t, binary: binary, dir: t.TempDir()}
+}
+
+// says runs a command and checks that it succeeds and prints each of want.
+func (u *terminal) says(command string, want ...string) {
+	u.t.Helper()
+	output, err := u.run(command)
+	if err != nil {
+		u.t.Fatalf("%s: %v\n%s", command, err, output)
+	}
+	for _, part := range want {
+		if !strings.Contains(output, part) {
+			u.t.Errorf("%s: no %q in\n%s", command, part, output)
+		}
+	}
+}
+
+func (u *terminal) run(command string) (string, error) {
+	args := append([]string{"-dir", u.dir}, strings.Fields(command)...)
+	output, err := exec.Command(u.binary, args...).CombinedOutput()
+	return string(output), err
+}
+
+func TestAnApprovedExpenseIsPaid(t *testing.T) {
+	u := newTerminal(t)
+	u.says("start trip 250", "trip waits for a decision")
+	u.says("status trip", "trip: running", `ActivityScheduled name="reserve"`)
+	u.says("approve trip Ada", "pay 250 for trip", "trip: paid, approved by Ada")
+	u.says("status trip", "trip: paid", `ExternalEvent name="decided"`, "OrchestrationCompleted")
+}
+
+func TestARefusedExpenseIsReleased(t *testing.T) {
+	u := newTerminal(t)
+	u.says("start yacht 9000000")
+	u.says("refuse yacht Bob", "release 9000000 for yacht", "yacht: not paid, refused by Bob")
+}
+
+func TestWithoutAnAnswerItIsReleasedAtTheDeadlineAfterReminders(t *testing.T) {
+	u := newTerminal(t)
+	u.says("start -deadline 300ms -remind 70ms desk 80")
+	u.says("watch desk", "please decide about 80 for desk", "release 80 for desk", "desk: not paid, nobody answered in time")
+	if output, err := u.run("approve desk Ada"); err == nil || !strings.Contains(output, "has ended") {
+		t.Errorf("an answer after the deadline: %v\n%s", err, output)
+	}
+}
+
+func TestWrongCommandsSayWhatIsWrong(t *testing.T) {
+	u := newTerminal(t)
+	u.says("start once 1")
+	for command, want := range map[string]string{
+		"":                        "usage:",
+		"dance":                   "usage:",
+		"start x":                 "usage:",
+		"start x many":            "not a positive number",
+		"start -deadline -1s x 1": "must be positive",
+		"start once 2":            "exists",
+		"status nobody":           "no such instance",
+		"approve nobody Ada":      "no such instance",
+	} {
+		if output, err := u.run(command); err == nil || !strings.Contains(output, want) {
+			t.Errorf("%q: %v\n%s", command, err, output)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+func TestItPrintsItsGreetingEveryTimeAndDoesTheWorkOnce(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "hello")
+	if output, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, output)
+	}
+	dir := t.TempDir()
+	for range 2 {
+		command := exec.Command(binary)
+		command.Dir = dir
+		output, err := command.Output()
+		if err != nil || string(output) != "Hello, Ada!\n" {
+			t.Fatalf("output %q, %v", output, err)
+		}
+	}
+	node, err := cluster.Start(t.Context(), cluster.Config{Dir: filepath.Join(dir, "data", "hello")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	history, err := node.Client().History(t.Context(), "hello-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := readmeHistory(t)
+	if len(want) != len(history.Events) {
+		t.Fatalf("the README shows %d events, there are %d:\n%s", len(want), len(history.Events), history)
+	}
+	for i, event := range history.Events {
+		if !strings.HasSuffix(want[i], replay.Describe(event)) {
+			t.Errorf("the README shows %q, the event is %q", want[i], replay.Describe(event))
+		}
+	}
+}
+
+// readmeHistory returns the lines of the history that the README shows.
+func readmeHistory(t *testing.T) []string {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(readme), "```history\n")
+	if !found {
+		t.Fatal("the README shows no history")
+	}
+	shown, _, _ := strings.Cut(after, "\n```")
+	return strings.Split(shown, "\n")
+}
+
+func TestTheProgramInTheREADMEIsThisOne(t *testing.T) {
+	program, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), "```go\n"+string(program)+"```") {
+		t.Error("README.md does not show main.go as it is")
+	}
+	lines := 0
+	for line := range strings.Lines(string(program)) {
+		if strings.TrimSpace(line) != "" {
+			lines++
+		}
+	}
+	if lines > 30 {
+		t.Errorf("%d lines that are not blank; 30 is the most", lines)
+	}
+}
