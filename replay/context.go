@@ -25,6 +25,13 @@ func (c *Context) InstanceID() string { return c.x.instance }
 // begins the next.
 func (c *Context) Execution() uint64 { return c.x.number }
 
+// Version returns the version of the code that the execution runs.
+func (c *Context) Version() string { return c.x.started.Version }
+
+// Tags returns what the instance was tagged with when it was started. The map
+// must not be changed.
+func (c *Context) Tags() map[string]string { return c.x.started.Tags }
+
 // Now returns the time at which the event that is being consumed was recorded,
 // by the clock of the instance's owner. It is the same on every replay and
 // never goes back.

@@ -8,17 +8,29 @@ import (
 )
 
 // consume moves the cursor onto the next event, live or recorded: it takes
-// effect, and the code runs as far as that lets it.
+// effect, and the code runs as far as that lets it. While the instance is
+// suspended the code does not run; what it waits for is resolved in order all
+// the same, so that nothing is lost or taken twice.
 func (x *Execution) consume(event *journalpb.Event) error {
 	if err := x.accept(event); err != nil {
 		return err
 	}
 	x.last = event.EventId
 	x.now = instant(event.Timestamp)
+	x.bytes += payloadBytes(event)
+	for head := x.head(); head != nil && head.optional() && !x.same(event, head.event); head = x.head() {
+		x.decline(head)
+	}
+	asked := x.head()
 	if err := x.apply(event); err != nil {
 		return err
 	}
-	if !x.ended {
+	// A turn records what the code asks for before the next message. Only an
+	// end that is forced from outside may come in between.
+	if asked != nil && input(event.Arm()) && !x.ended {
+		return x.mismatch(ScheduledDifferently, event, describe(event), describe(asked.event), asked.callers[:])
+	}
+	if !x.ended && !x.suspended {
 		x.step()
 	}
 	return nil
@@ -57,6 +69,14 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		x.remember(body.OrchestrationCancelRequested.RequestId)
 		x.cancel(body.OrchestrationCancelRequested.Reason)
 		return nil
+	case *journalpb.Event_OrchestrationSuspended:
+		x.remember(body.OrchestrationSuspended.RequestId)
+		x.suspended = true
+		return nil
+	case *journalpb.Event_OrchestrationResumed:
+		x.remember(body.OrchestrationResumed.RequestId)
+		x.suspended = false
+		return nil
 	case *journalpb.Event_OrchestrationTerminated:
 		x.ended = true
 		return nil
@@ -77,6 +97,7 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	x.queue = x.queue[1:]
 	if journalpb.Terminal(event.Arm()) {
 		x.ended = true
+		x.successor = event.GetOrchestrationContinuedAsNew()
 		return nil
 	}
 	if op := head.op; op != nil {
@@ -111,6 +132,9 @@ func (x *Execution) opened(op *operation, event *journalpb.Event) {
 			x.settle(&op.promise)
 			return
 		}
+	case journalpb.ArmSideEffectRecorded:
+		x.recorded(op, event.GetSideEffectRecorded())
+		return
 	case journalpb.ArmSubOrchestrationScheduled:
 		op.child = event.GetSubOrchestrationScheduled().Instance
 	}

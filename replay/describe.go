@@ -72,6 +72,12 @@ func (f *fields) failure(e *journalpb.Error) {
 	f.text("error", e.GetMessage())
 }
 
+func (f *fields) inbox(events []*journalpb.ExternalEvent) {
+	if len(events) > 0 {
+		f.add("inbox", len(events))
+	}
+}
+
 func (f *fields) instant(name string, nanoseconds int64) {
 	if nanoseconds != 0 {
 		f.add(name, time.Unix(0, nanoseconds).UTC().Format(time.RFC3339Nano))
@@ -102,6 +108,7 @@ func (f *fields) body(event *journalpb.Event) {
 	case *journalpb.Event_SideEffectRecorded:
 		f.text("label", body.SideEffectRecorded.Label)
 		f.payload("value", body.SideEffectRecorded.Value)
+		f.failure(body.SideEffectRecorded.Error)
 	case *journalpb.Event_StatusSet:
 		f.payload("value", body.StatusSet.Value)
 	default:
@@ -115,6 +122,7 @@ func (f *fields) orchestration(event *journalpb.Event) {
 		f.text("name", body.OrchestrationStarted.Name)
 		f.text("version", body.OrchestrationStarted.Version)
 		f.payload("input", body.OrchestrationStarted.Input)
+		f.inbox(body.OrchestrationStarted.Inbox)
 		if parent := body.OrchestrationStarted.Parent; parent != nil {
 			f.add("parent", fmt.Sprintf("%s/%d/%d", parent.Instance, parent.Execution, parent.EventId))
 		}
@@ -127,7 +135,9 @@ func (f *fields) orchestration(event *journalpb.Event) {
 	case *journalpb.Event_OrchestrationTerminated:
 		f.text("reason", body.OrchestrationTerminated.Reason)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
+		f.text("version", body.OrchestrationContinuedAsNew.Version)
 		f.payload("input", body.OrchestrationContinuedAsNew.Input)
+		f.inbox(body.OrchestrationContinuedAsNew.Inbox)
 	case *journalpb.Event_OrchestrationCancelRequested:
 		f.text("reason", body.OrchestrationCancelRequested.Reason)
 	case *journalpb.Event_OrchestrationSuspended:

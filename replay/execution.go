@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -38,11 +39,25 @@ type Execution struct {
 	requests    map[string]struct{} // request IDs of recorded inputs
 	settlements uint64
 
+	bytes     int                // of the payloads behind the cursor
+	startedAt int64              // the timestamp of OrchestrationStarted
+	status    *journalpb.Payload // what SetStatus published last
+	patches   map[string]bool    // what Patched has decided
+	random    *rand.Rand         // made at the first use
+	successor *journalpb.OrchestrationContinuedAsNew
+
+	closers       []func(*Context, error) error
+	failure       error // what the body and the clean-up have come to
+	cleanUpFailed bool
+
 	replaying bool
-	returned  bool // the code is done; a terminal action is the last in the queue
+	suspended bool // events take effect, but the code does not run
+	closing   bool // the body is done
+	returned  bool // the clean-up is done: a terminal action is the last in the queue
 	ended     bool // the cursor has passed a terminal event
 	cancelled bool // cancellation was requested
 	dropping  bool
+	sideways  bool // a function given to Once is running
 }
 
 // NewExecution returns an execution with an empty history. The logger is the
@@ -96,6 +111,9 @@ func (x *Execution) Drop() {
 // anywhere else are the author's mistake, which would make the instance depend
 // on the Go scheduler.
 func (x *Execution) running(what string) *coroutine {
+	if x.sideways {
+		panic(fmt.Sprintf("tenuto: %s inside a function that was given to Once, in instance %q", what, x.instance))
+	}
 	if x.coroutines.current == nil {
 		panic(fmt.Sprintf("tenuto: %s outside the coroutines of instance %q: use replay.Go instead of the go statement", what, x.instance))
 	}
@@ -104,8 +122,13 @@ func (x *Execution) running(what string) *coroutine {
 
 // step runs the code until each of its coroutines is blocked.
 func (x *Execution) step() {
-	if crash := x.coroutines.run(); crash != nil && !x.returned {
-		x.finish(failed(crash.error()))
+	for {
+		crash := x.coroutines.run()
+		if crash == nil || x.returned {
+			return
+		}
+		x.sideways = false
+		x.end(nil, crash.error())
 	}
 }
 
@@ -116,48 +139,16 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 		return &NoCodeError{Name: started.Name, Version: started.Version}
 	}
 	x.started, x.code = started, code
+	x.startedAt, x.status = x.now.UnixNano(), started.Status
 	for _, event := range started.Inbox {
 		x.remember(event.RequestId)
 		x.inbox.arrive(event)
 	}
 	x.coroutines.spawn(func() {
 		output, err := code.run(&Context{x: x, scope: x.root}, started.Input)
-		if x.dropping {
-			return
+		if !x.dropping {
+			x.end(output, err)
 		}
-		x.finish(x.outcome(output, err))
 	})
 	return nil
-}
-
-// outcome returns the terminal event for what the code returned.
-func (x *Execution) outcome(output *journalpb.Payload, err error) *journalpb.Event {
-	switch {
-	case err == nil:
-		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCompleted{
-			OrchestrationCompleted: &journalpb.OrchestrationCompleted{Output: output},
-		}}
-	case x.cancelled && isCanceled(err):
-		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelled{
-			OrchestrationCancelled: &journalpb.OrchestrationCancelled{Reason: x.root.cause.Error()},
-		}}
-	}
-	return failed(err)
-}
-
-func failed(err error) *journalpb.Event {
-	return &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
-		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: encodeError(err)},
-	}}
-}
-
-// finish gives up whatever is open and queues the terminal event.
-func (x *Execution) finish(terminal *journalpb.Event) {
-	for _, op := range x.unfinished() {
-		x.giveUp(op, ErrCanceled)
-	}
-	x.enqueue(terminal, nil)
-	x.returned = true
-	// What other coroutines do from here on must not be recorded.
-	x.coroutines.ready = nil
 }

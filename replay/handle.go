@@ -105,12 +105,13 @@ func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Child
 	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
 }
 
-// Bind gives the orchestration its body.
-func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error)) Definition {
+// Bind gives the orchestration its body, or one of its versions a body.
+func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, error), options ...BindOption) Definition {
 	if body == nil {
 		return Definition{err: fmt.Errorf("tenuto: orchestration %q is bound to nil", h.name)}
 	}
-	return Definition{orchestration: &orchestration{name: h.name, source: functionLine(body), run: func(ctx *Context, in *journalpb.Payload) (*journalpb.Payload, error) {
+	o := &orchestration{name: h.name, source: functionLine(body)}
+	o.run = func(ctx *Context, in *journalpb.Payload) (*journalpb.Payload, error) {
 		var input I
 		if err := decode(in, &input); err != nil {
 			return nil, fmt.Errorf("decode input: %w", err)
@@ -120,7 +121,11 @@ func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, err
 			return nil, err
 		}
 		return encode(output)
-	}}}
+	}
+	for _, option := range options {
+		option(o)
+	}
+	return Definition{orchestration: o}
 }
 
 // A ChildOption changes how a child is started.

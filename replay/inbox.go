@@ -1,6 +1,11 @@
 package replay
 
-import "github.com/tenuto-dev/tenuto/proto/journalpb"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
 
 // An inbox matches external events with subscriptions: the k-th subscription
 // to a name that was not given up gets the k-th event of that name, whichever
@@ -8,7 +13,14 @@ import "github.com/tenuto-dev/tenuto/proto/journalpb"
 type inbox struct {
 	// Of one name at most one of the two is not empty.
 	waiting  map[string][]*operation
-	buffered map[string][]*journalpb.ExternalEvent
+	buffered map[string][]arrival
+	arrivals uint64
+}
+
+// An arrival is an event with its place in the order over all names.
+type arrival struct {
+	place uint64
+	event *journalpb.ExternalEvent
 }
 
 // arrive returns the subscription that the event belongs to, or keeps the
@@ -18,9 +30,10 @@ func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
 		return pop(b.waiting, e.Name)
 	}
 	if b.buffered == nil {
-		b.buffered = make(map[string][]*journalpb.ExternalEvent)
+		b.buffered = make(map[string][]arrival)
 	}
-	b.buffered[e.Name] = append(b.buffered[e.Name], e)
+	b.arrivals++
+	b.buffered[e.Name] = append(b.buffered[e.Name], arrival{b.arrivals, e})
 	return nil
 }
 
@@ -28,7 +41,7 @@ func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
 // subscription and returns nil.
 func (b *inbox) subscribe(op *operation) *journalpb.ExternalEvent {
 	if len(b.buffered[op.name]) > 0 {
-		return pop(b.buffered, op.name)
+		return pop(b.buffered, op.name).event
 	}
 	if b.waiting == nil {
 		b.waiting = make(map[string][]*operation)
@@ -45,6 +58,20 @@ func (b *inbox) unsubscribe(op *operation) {
 			return
 		}
 	}
+}
+
+// unconsumed returns the buffered events in the order in which they arrived.
+func (b *inbox) unconsumed() []*journalpb.ExternalEvent {
+	var all []arrival
+	for _, queue := range b.buffered {
+		all = append(all, queue...)
+	}
+	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.place, b.place) })
+	var events []*journalpb.ExternalEvent
+	for _, a := range all {
+		events = append(events, a.event)
+	}
+	return events
 }
 
 // pop takes the head off the queue of that name and lets an empty one go.

@@ -12,9 +12,7 @@ import (
 // enqueue adds an action to the queue.
 func (x *Execution) enqueue(event *journalpb.Event, op *operation) *action {
 	a := &action{event: event, op: op}
-	if op != nil {
-		runtime.Callers(3, a.callers[:]) // 3: what called schedule
-	}
+	runtime.Callers(3, a.callers[:]) // 3: what called schedule, or the author
 	x.queue = append(x.queue, a)
 	return a
 }
@@ -68,6 +66,25 @@ func (x *Execution) same(recorded, asked *journalpb.Event) bool {
 	case *journalpb.Event_OrchestrationCancelled:
 		return true
 	}
+	return x.sameInItself(recorded, asked)
+}
+
+// sameInItself compares actions that are complete in themselves. What a side
+// effect or a status came to is what the record says.
+func (x *Execution) sameInItself(recorded, asked *journalpb.Event) bool {
+	switch want := asked.Body.(type) {
+	case *journalpb.Event_SideEffectRecorded:
+		return recorded.GetSideEffectRecorded().Label == want.SideEffectRecorded.Label
+	case *journalpb.Event_StatusSet:
+		return samePayload(recorded.GetStatusSet().Value, want.StatusSet.Value)
+	case *journalpb.Event_OrchestrationChained:
+		have, chained := recorded.GetOrchestrationChained(), want.OrchestrationChained
+		return have.Name == chained.Name &&
+			have.Instance == x.idOr(chained.Instance, recorded.EventId) &&
+			samePayload(have.Input, chained.Input)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		return sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
+	}
 	return false
 }
 
@@ -75,12 +92,8 @@ func (x *Execution) same(recorded, asked *journalpb.Event) bool {
 // changed since.
 func (x *Execution) sameChild(recorded *journalpb.Event, asked *journalpb.SubOrchestrationScheduled) bool {
 	have := recorded.GetSubOrchestrationScheduled()
-	instance := asked.Instance
-	if instance == "" {
-		instance = x.childID(recorded.EventId)
-	}
 	return have.Name == asked.Name &&
-		have.Instance == instance &&
+		have.Instance == x.idOr(asked.Instance, recorded.EventId) &&
 		have.ClosePolicy == asked.ClosePolicy &&
 		samePayload(have.Input, asked.Input)
 }

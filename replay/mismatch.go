@@ -83,10 +83,12 @@ func sourceLine(callers []uintptr) string {
 	frames := runtime.CallersFrames(callers)
 	for {
 		frame, more := frames.Next()
-		if frame.Function != "" && !strings.HasPrefix(frame.Function, ours) {
+		switch {
+		case !more && frame.Function == "", strings.HasPrefix(frame.Function, "runtime."):
+			return "" // the bottom of the coroutine: no author's call
+		case !strings.HasPrefix(frame.Function, ours):
 			return shortPath(frame.File, frame.Line)
-		}
-		if !more {
+		case !more:
 			return ""
 		}
 	}

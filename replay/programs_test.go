@@ -35,7 +35,7 @@ func programs() []replay.Definition {
 		program("parallel", parallel), program("branch", branch), program("loop", loop),
 		program("order", order),
 		program("fan-out", fanOut), program("race", race), program("late-race", lateRace),
-		program("next", next), program("block-race", blockRace),
+		program("next", next), program("next-then-wait", nextThenWait), program("first-error", firstError), program("block-race", blockRace),
 		program("timers", timers), program("timer-and-work", timerAndWork), program("at-once", atOnce),
 		program("deadline", deadline), program("second-wait", secondWait), program("work-for", workFor),
 		program("drain", drain), program("subscriptions", subscriptions), program("mailbox", mailbox),
@@ -44,6 +44,7 @@ func programs() []replay.Definition {
 		program("elided", elided), program("forgotten", forgotten), program("leaves-open", leavesOpen),
 		program("given-up", givenUp),
 		program("interleaved", interleaved), program("nested", nested), program("handed-over", handedOver),
+		program("swallows", swallows),
 		program("waits", waits), program("tidies", tidies), program("stubborn", stubborn),
 		program("fails", fails), program("panics", panics), program("exits", exits),
 		program("coroutine-panics", coroutinePanics), program("panics-at-work", panicsAtWork),
@@ -185,6 +186,30 @@ func next(ctx *replay.Context, _ string) (string, error) {
 	}
 	at, err := limit.Await(ctx)
 	return result + " " + at.Format(time.TimeOnly), err
+}
+
+// nextThenWait waits for something else while the slower one comes.
+func nextThenWait(ctx *replay.Context, _ string) (string, error) {
+	a, b := act.Start(ctx, "a"), act.Start(ctx, "b")
+	if _, err := replay.Next(ctx, a, b); err != nil {
+		return "", err
+	}
+	text, err := answer.Wait(ctx)
+	return fmt.Sprint(text, ", both done: ", a.Done() && b.Done()), err
+}
+
+// firstError has two coroutines fail in one step.
+func firstError(ctx *replay.Context, _ string) (string, error) {
+	gate := goOn.Subscribe(ctx)
+	var all []*replay.Future[string]
+	for _, name := range []string{"a", "b"} {
+		all = append(all, replay.Go(ctx, func(ctx *replay.Context) (string, error) {
+			_, _ = gate.Await(ctx)
+			return "", errors.New(name + " failed")
+		}))
+	}
+	_, err := replay.All(ctx, all[1], all[0])
+	return "", err
 }
 
 // blockRace races two activities in a row with one timer.
@@ -475,6 +500,18 @@ func waits(ctx *replay.Context, _ string) (string, error) {
 	return work, nil
 }
 
+// swallows has a coroutine that makes nothing of a cancellation. Whoever waits
+// for it is told all the same.
+func swallows(ctx *replay.Context, _ string) (string, error) {
+	work := replay.Go(ctx, func(ctx *replay.Context) (string, error) {
+		_, _ = act.Call(ctx, "work")
+		return "as if nothing had been", nil
+	})
+	_, err := work.Await(ctx)
+	say(ctx, "work: %v", err)
+	return work.Await(ctx)
+}
+
 // tidies takes a cancellation for a reason to end well.
 func tidies(ctx *replay.Context, _ string) (string, error) {
 	err := ctx.Sleep(time.Hour)
@@ -488,7 +525,7 @@ func tidies(ctx *replay.Context, _ string) (string, error) {
 func stubborn(ctx *replay.Context, _ string) (string, error) {
 	result := act.Start(ctx, "first")
 	_, err := goOn.Wait(ctx)
-	say(ctx, "wait: %v", err)
+	say(ctx, "wait: %v, first done: %t", err, result.Done())
 	_, err = act.Call(ctx, "second")
 	say(ctx, "second: %v", err)
 	_, err = goOn.WaitFor(ctx, time.Second)

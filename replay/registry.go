@@ -1,11 +1,13 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -21,6 +23,7 @@ type Definition struct {
 type orchestration struct {
 	name    string
 	version string
+	pinned  bool
 	source  string // file:line of the body
 	run     func(*Context, *journalpb.Payload) (*journalpb.Payload, error)
 }
@@ -30,12 +33,26 @@ type activity struct {
 	run  func(context.Context, *journalpb.Payload) (*journalpb.Payload, error)
 }
 
+// A BindOption says how a body is bound to the name of an orchestration.
+type BindOption func(*orchestration)
+
+// Version binds the body to one version of the orchestration. An instance keeps
+// the version that it was started with. Versions are compared part by part at
+// their dots, parts of digits as numbers: "1.9" comes before "1.10". Defaults to
+// "", which comes before all others.
+func Version(version string) BindOption { return func(o *orchestration) { o.version = version } }
+
+// Pinned makes the bound version the one that new instances get, whatever newer
+// ones there are.
+func Pinned() BindOption { return func(o *orchestration) { o.pinned = true } }
+
 type codeKey struct{ name, version string }
 
 // A Registry holds the code of a node. It is not changed after it is made and
 // may be used concurrently.
 type Registry struct {
 	orchestrations map[codeKey]*orchestration
+	newest         map[string]*orchestration // by name: what new instances get
 	activities     map[string]*activity
 }
 
@@ -44,6 +61,7 @@ type Registry struct {
 func NewRegistry(definitions ...Definition) (*Registry, error) {
 	r := &Registry{
 		orchestrations: make(map[codeKey]*orchestration),
+		newest:         make(map[string]*orchestration),
 		activities:     make(map[string]*activity),
 	}
 	for _, d := range definitions {
@@ -59,13 +77,7 @@ func (r *Registry) add(d Definition) error {
 	case d.err != nil:
 		return d.err
 	case d.orchestration != nil:
-		o := d.orchestration
-		key := codeKey{o.name, o.version}
-		if r.orchestrations[key] != nil {
-			return fmt.Errorf("tenuto: orchestration %q is bound twice", o.name)
-		}
-		r.orchestrations[key] = o
-		return checkName("orchestration", o.name)
+		return r.addOrchestration(d.orchestration)
 	case d.activity != nil:
 		a := d.activity
 		if r.activities[a.name] != nil {
@@ -75,6 +87,54 @@ func (r *Registry) add(d Definition) error {
 		return checkName("activity", a.name)
 	}
 	return fmt.Errorf("tenuto: an empty Definition: use Bind of a handle")
+}
+
+func (r *Registry) addOrchestration(o *orchestration) error {
+	key := codeKey{o.name, o.version}
+	if r.orchestrations[key] != nil && o.version != "" {
+		return fmt.Errorf("tenuto: version %q of orchestration %q is bound twice", o.version, o.name)
+	}
+	if r.orchestrations[key] != nil {
+		return fmt.Errorf("tenuto: orchestration %q is bound twice", o.name)
+	}
+	r.orchestrations[key] = o
+	newest := r.newest[o.name]
+	switch {
+	case newest != nil && newest.pinned && o.pinned:
+		return fmt.Errorf("tenuto: orchestration %q has two pinned versions, %q and %q", o.name, newest.version, o.version)
+	case newest == nil || o.pinned || !newest.pinned && compareVersions(o.version, newest.version) > 0:
+		r.newest[o.name] = o
+	}
+	if len(o.version) > nameMax {
+		return &NameError{Kind: "version of orchestration", Name: o.name, Bytes: len(o.version)}
+	}
+	return checkName("orchestration", o.name)
+}
+
+// compareVersions is negative if a comes before b.
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		x, errX := strconv.ParseUint(as[i], 10, 64)
+		y, errY := strconv.ParseUint(bs[i], 10, 64)
+		order := cmp.Compare(as[i], bs[i])
+		if errX == nil && errY == nil {
+			order = cmp.Compare(x, y)
+		}
+		if order != 0 {
+			return order
+		}
+	}
+	return cmp.Compare(len(as), len(bs))
+}
+
+// Newest returns the version of an orchestration that a new instance gets: the
+// pinned one, or else the highest; "" if there is no code for it.
+func (r *Registry) Newest(name string) string {
+	if o := r.newest[name]; o != nil {
+		return o.version
+	}
+	return ""
 }
 
 func (r *Registry) orchestration(name, version string) (*orchestration, bool) {

@@ -77,6 +77,15 @@ func (s *scheduler) drop() {
 	s.all, s.ended = nil, 0
 }
 
+// freeze keeps every coroutine from being resumed again, but those that are
+// spawned later. They end when they are dropped.
+func (s *scheduler) freeze() {
+	s.ready = nil
+	for _, c := range s.all {
+		c.waiting = nil
+	}
+}
+
 // where returns the call stack at which the oldest parked coroutine waits.
 func (s *scheduler) where() []uintptr {
 	for _, c := range s.all {

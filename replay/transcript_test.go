@@ -152,21 +152,34 @@ func (p *player) step(commands string) []string {
 
 func describeAll(events []*journalpb.Event, brief bool) []string {
 	var output []string
-	for i := 0; i < len(events); {
+	for len(events) > 0 {
+		first := events[0]
+		since := time.Unix(0, first.Timestamp).Sub(begin)
 		n := 1
-		for brief && i+n < len(events) && events[i+n].Arm() == events[i].Arm() {
-			n++
+		if brief {
+			n = run(events)
 		}
-		e := events[i]
-		since := time.Unix(0, e.Timestamp).Sub(begin)
-		if n > 1 {
-			output = append(output, fmt.Sprintf("%d..%d %v %s", e.EventId, events[i+n-1].EventId, since, e.Type()))
+		if n == 1 {
+			output = append(output, fmt.Sprintf("%d %v %s", first.EventId, since, replay.Describe(first)))
 		} else {
-			output = append(output, fmt.Sprintf("%d %v %s", e.EventId, since, replay.Describe(e)))
+			output = append(output, fmt.Sprintf("%d..%d %v %s, %s, ...", first.EventId, events[n-1].EventId, since, first.Type(), events[1].Type()))
 		}
-		i += n
+		events = events[n:]
 	}
 	return output
+}
+
+// run returns with how many events one or two types take turns, 1 if that is
+// no use to know.
+func run(events []*journalpb.Event) int {
+	n := min(2, len(events))
+	for n < len(events) && events[n].Arm() == events[n-2].Arm() {
+		n++
+	}
+	if n < 5 {
+		return 1
+	}
+	return n
 }
 
 // command performs one line of a step.
@@ -202,7 +215,7 @@ func (p *player) command(s *step, line string) error {
 		p.now, p.logged = begin, new(lines)
 		p.in = &instance{registry: p.registry, logger: slog.New(p.logged), cold: p.cold}
 	}
-	events, err := message(word, rest, requestID)
+	events, err := p.message(word, rest, requestID)
 	for _, event := range events {
 		s.lines = append(s.lines, line)
 		s.messages = append(s.messages, replay.Message{Execution: execution, Event: event})
@@ -211,7 +224,7 @@ func (p *player) command(s *step, line string) error {
 }
 
 // message returns what a command sends.
-func message(word, rest, requestID string) ([]*journalpb.Event, error) {
+func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, error) {
 	first, data, _ := strings.Cut(rest, " ")
 	id, _ := strconv.ParseUint(first, 10, 64)
 	one := func(event *journalpb.Event) ([]*journalpb.Event, error) { return []*journalpb.Event{event}, nil }
@@ -223,7 +236,7 @@ func message(word, rest, requestID string) ([]*journalpb.Event, error) {
 	case "failed":
 		return one(activityFailed(id, failure(data)))
 	case "fired":
-		return one(timerFired(id, begin))
+		return one(timerFired(id, p.fireAt(id)))
 	case "event":
 		return one(external(first, value(data), requestID))
 	case "events":
@@ -238,6 +251,14 @@ func message(word, rest, requestID string) ([]*journalpb.Event, error) {
 		return one(terminated(rest))
 	}
 	return nil, errors.New("unknown command")
+}
+
+// fireAt returns the time for which the timer of that event_id was set.
+func (p *player) fireAt(id uint64) time.Time {
+	if id == 0 || id > uint64(len(p.in.history)) {
+		return begin
+	}
+	return time.Unix(0, p.in.history[id-1].GetTimerCreated().GetFireAt())
 }
 
 func manyEvents(name, data string) (events []*journalpb.Event, err error) {

@@ -28,6 +28,9 @@ const (
 	Dropped
 	// Ended: the instance has come to its end and takes no more input.
 	Ended
+	// Postponed: this execution has continued as new; the message is the next
+	// one's.
+	Postponed
 )
 
 // A Turn is the outcome of delivering a batch of messages.
@@ -78,14 +81,34 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 // right behind the event that led to it, before the next message.
 func (x *Execution) recordAsked(turn *Turn, now time.Time) error {
 	for head := x.head(); head != nil && !x.ended; head = x.head() {
-		if child := head.event.GetSubOrchestrationScheduled(); child != nil && child.Instance == "" {
-			child.Instance = x.childID(x.last + 1)
+		if head.op != nil && head.op.retired {
+			x.decline(head)
+			continue
 		}
+		x.nameChild(head.event)
 		if err := x.record(turn, now, head.event); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// nameChild derives the ID of a child or chained instance that was given none.
+func (x *Execution) nameChild(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_SubOrchestrationScheduled:
+		body.SubOrchestrationScheduled.Instance = x.idOr(body.SubOrchestrationScheduled.Instance, x.last+1)
+	case *journalpb.Event_OrchestrationChained:
+		body.OrchestrationChained.Instance = x.idOr(body.OrchestrationChained.Instance, x.last+1)
+	}
+}
+
+// idOr returns the ID, or the one derived from the event that schedules it.
+func (x *Execution) idOr(id string, eventID uint64) string {
+	if id != "" {
+		return id
+	}
+	return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
 }
 
 // record makes event the next of the history and moves the cursor onto it.
@@ -114,9 +137,22 @@ func (x *Execution) judge(message Message) Disposition {
 		}
 	case x.known(event):
 		return Dropped
+	case x.successor != nil:
+		return Postponed
 	case x.over():
 		return Ended
-	case arm == journalpb.ArmOrchestrationCancelRequested && x.cancelled:
+	case arm == journalpb.ArmOrchestrationCancelRequested:
+		return droppedIf(x.cancelled)
+	case arm == journalpb.ArmOrchestrationSuspended:
+		return droppedIf(x.suspended)
+	case arm == journalpb.ArmOrchestrationResumed:
+		return droppedIf(!x.suspended)
+	}
+	return Recorded
+}
+
+func droppedIf(useless bool) Disposition {
+	if useless {
 		return Dropped
 	}
 	return Recorded
@@ -125,10 +161,17 @@ func (x *Execution) judge(message Message) Disposition {
 // accepts tells whether a message may be of that type: only the code schedules
 // and ends, and a start comes first and once.
 func (x *Execution) accepts(arm int) bool {
-	switch arm {
-	case journalpb.ArmOrchestrationStarted:
+	if arm == journalpb.ArmOrchestrationStarted {
 		return x.last == 0
-	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated:
+	}
+	return input(arm)
+}
+
+// input tells whether events of that type come from outside the code.
+func input(arm int) bool {
+	switch arm {
+	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated,
+		journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
 		return true
 	}
 	return journalpb.Completes(arm) != 0
@@ -139,21 +182,21 @@ func (x *Execution) over() bool { return x.returned || x.ended }
 
 // known tells whether an input with the same request ID was recorded before.
 func (x *Execution) known(event *journalpb.Event) bool {
-	var id string
-	switch body := event.Body.(type) {
-	case *journalpb.Event_ExternalEvent:
-		id = body.ExternalEvent.RequestId
-	case *journalpb.Event_OrchestrationCancelRequested:
-		id = body.OrchestrationCancelRequested.RequestId
-	}
-	if id == "" {
-		return false
-	}
-	_, known := x.requests[id]
+	_, known := x.requests[requestID(event)]
 	return known
 }
 
-// childID derives the ID of a child that was given none.
-func (x *Execution) childID(eventID uint64) string {
-	return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
+// requestID returns the request ID of an input, "" if it has none.
+func requestID(event *journalpb.Event) string {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ExternalEvent:
+		return body.ExternalEvent.RequestId
+	case *journalpb.Event_OrchestrationCancelRequested:
+		return body.OrchestrationCancelRequested.RequestId
+	case *journalpb.Event_OrchestrationSuspended:
+		return body.OrchestrationSuspended.RequestId
+	case *journalpb.Event_OrchestrationResumed:
+		return body.OrchestrationResumed.RequestId
+	}
+	return ""
 }

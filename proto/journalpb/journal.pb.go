@@ -203,7 +203,9 @@ type Error struct {
 	Cause   *Error   `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
 	Details *Payload `protobuf:"bytes,5,opt,name=details,proto3" json:"details,omitempty"`
 	// The stack of a panic, empty otherwise.
-	Stack         string `protobuf:"bytes,6,opt,name=stack,proto3" json:"stack,omitempty"`
+	Stack string `protobuf:"bytes,6,opt,name=stack,proto3" json:"stack,omitempty"`
+	// What else the error wraps, as errors.Join does.
+	OtherCauses   []*Error `protobuf:"bytes,7,rep,name=other_causes,json=otherCauses,proto3" json:"other_causes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -278,6 +280,13 @@ func (x *Error) GetStack() string {
 		return x.Stack
 	}
 	return ""
+}
+
+func (x *Error) GetOtherCauses() []*Error {
+	if x != nil {
+		return x.OtherCauses
+	}
+	return nil
 }
 
 // OperationRef names one operation of one execution.
@@ -2089,9 +2098,11 @@ func (*CancelRequested) Descriptor() ([]byte, []int) {
 }
 
 type SideEffectRecorded struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Label         string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
-	Value         *Payload               `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Label string                 `protobuf:"bytes,1,opt,name=label,proto3" json:"label,omitempty"`
+	Value *Payload               `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// What the side effect failed with, instead of a value.
+	Error         *Error `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2136,6 +2147,13 @@ func (x *SideEffectRecorded) GetLabel() string {
 func (x *SideEffectRecorded) GetValue() *Payload {
 	if x != nil {
 		return x.Value
+	}
+	return nil
+}
+
+func (x *SideEffectRecorded) GetError() *Error {
+	if x != nil {
+		return x.Error
 	}
 	return nil
 }
@@ -2300,6 +2318,8 @@ type Record struct {
 	//
 	//	*Record_Append
 	//	*Record_Epoch
+	//	*Record_Attempt
+	//	*Record_Purge
 	Command       isRecord_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2360,6 +2380,24 @@ func (x *Record) GetEpoch() *Epoch {
 	return nil
 }
 
+func (x *Record) GetAttempt() *Attempt {
+	if x != nil {
+		if x, ok := x.Command.(*Record_Attempt); ok {
+			return x.Attempt
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetPurge() *Purge {
+	if x != nil {
+		if x, ok := x.Command.(*Record_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
 type isRecord_Command interface {
 	isRecord_Command()
 }
@@ -2372,9 +2410,21 @@ type Record_Epoch struct {
 	Epoch *Epoch `protobuf:"bytes,2,opt,name=epoch,proto3,oneof"`
 }
 
+type Record_Attempt struct {
+	Attempt *Attempt `protobuf:"bytes,3,opt,name=attempt,proto3,oneof"`
+}
+
+type Record_Purge struct {
+	Purge *Purge `protobuf:"bytes,4,opt,name=purge,proto3,oneof"`
+}
+
 func (*Record_Append) isRecord_Command() {}
 
 func (*Record_Epoch) isRecord_Command() {}
+
+func (*Record_Attempt) isRecord_Command() {}
+
+func (*Record_Purge) isRecord_Command() {}
 
 // Append adds events to the history of one instance, whole or not at all.
 type Append struct {
@@ -2502,6 +2552,151 @@ func (x *Segment) GetEvents() [][]byte {
 	return nil
 }
 
+// Attempt keeps, with an open activity, what its attempts have come to. It is no
+// event: it does not lengthen the history, and is gone when the activity is
+// closed.
+type Attempt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ref   *OperationRef          `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// As in Append.
+	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// How many attempts have failed; never smaller than before.
+	Failed    uint32 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	LastError *Error `protobuf:"bytes,4,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// When the next one is due, Unix nanoseconds.
+	NextAt int64 `protobuf:"varint,5,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	// What the last heartbeat carried.
+	Heartbeat     *Payload `protobuf:"bytes,6,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attempt) Reset() {
+	*x = Attempt{}
+	mi := &file_journalpb_journal_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attempt) ProtoMessage() {}
+
+func (x *Attempt) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
+func (*Attempt) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Attempt) GetRef() *OperationRef {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *Attempt) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Attempt) GetFailed() uint32 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Attempt) GetLastError() *Error {
+	if x != nil {
+		return x.LastError
+	}
+	return nil
+}
+
+func (x *Attempt) GetNextAt() int64 {
+	if x != nil {
+		return x.NextAt
+	}
+	return 0
+}
+
+func (x *Attempt) GetHeartbeat() *Payload {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return nil
+}
+
+// Purge removes instances that have ended, with all that is kept of them.
+type Purge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Append.
+	Epoch         uint64   `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Instances     []string `protobuf:"bytes,2,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Purge) Reset() {
+	*x = Purge{}
+	mi := &file_journalpb_journal_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Purge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Purge) ProtoMessage() {}
+
+func (x *Purge) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Purge.ProtoReflect.Descriptor instead.
+func (*Purge) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Purge) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Purge) GetInstances() []string {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 // Epoch begins the reign of a leader. The state machine numbers it.
 type Epoch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2512,7 +2707,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2719,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2732,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Epoch) GetNode() string {
@@ -2566,15 +2761,21 @@ type Instance struct {
 	RequestId string `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// When the latest run began and when its last event was recorded, Unix
 	// nanoseconds.
-	CreatedAt     int64 `protobuf:"varint,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     int64 `protobuf:"varint,11,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	CreatedAt int64 `protobuf:"varint,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt int64 `protobuf:"varint,11,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// The latest execution is suspended.
+	Suspended bool `protobuf:"varint,12,opt,name=suspended,proto3" json:"suspended,omitempty"`
+	// The latest StatusSet of the latest execution; 0 if there is none, and the
+	// status is that of OrchestrationStarted.
+	StatusEventId uint64            `protobuf:"varint,13,opt,name=status_event_id,json=statusEventId,proto3" json:"status_event_id,omitempty"`
+	Tags          map[string]string `protobuf:"bytes,14,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2787,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2800,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Instance) GetInstance() string {
@@ -2679,6 +2880,27 @@ func (x *Instance) GetUpdatedAt() int64 {
 	return 0
 }
 
+func (x *Instance) GetSuspended() bool {
+	if x != nil {
+		return x.Suspended
+	}
+	return false
+}
+
+func (x *Instance) GetStatusEventId() uint64 {
+	if x != nil {
+		return x.StatusEventId
+	}
+	return 0
+}
+
+func (x *Instance) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
 // Operation is an open operation: a scheduling event without a completion.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2688,14 +2910,16 @@ type Operation struct {
 	// Of a timer, Unix nanoseconds.
 	FireAt int64 `protobuf:"varint,3,opt,name=fire_at,json=fireAt,proto3" json:"fire_at,omitempty"`
 	// Of a child: the ID of its instance.
-	Child         string `protobuf:"bytes,4,opt,name=child,proto3" json:"child,omitempty"`
+	Child string `protobuf:"bytes,4,opt,name=child,proto3" json:"child,omitempty"`
+	// Of an activity: what its attempts have come to, absent if none has failed.
+	Attempt       *Attempt `protobuf:"bytes,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2931,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2944,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -2751,6 +2975,67 @@ func (x *Operation) GetChild() string {
 	return ""
 }
 
+func (x *Operation) GetAttempt() *Attempt {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+// ChainedStart is a detached start whose instance does not exist yet.
+type ChainedStart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The event that asks for it.
+	Ref           *OperationRef         `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Chained       *OrchestrationChained `protobuf:"bytes,2,opt,name=chained,proto3" json:"chained,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChainedStart) Reset() {
+	*x = ChainedStart{}
+	mi := &file_journalpb_journal_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChainedStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChainedStart) ProtoMessage() {}
+
+func (x *ChainedStart) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
+func (*ChainedStart) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ChainedStart) GetRef() *OperationRef {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *ChainedStart) GetChained() *OrchestrationChained {
+	if x != nil {
+		return x.Chained
+	}
+	return nil
+}
+
 // SnapshotHeader is the first record of a snapshot of the state machine.
 type SnapshotHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2763,7 +3048,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2775,7 +3060,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2788,7 +3073,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -2814,16 +3099,18 @@ func (x *SnapshotHeader) GetInstances() uint64 {
 
 // InstanceSnapshot is one instance in a snapshot: every execution that is kept.
 type InstanceSnapshot struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Instance      string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	Executions    []*Segment             `protobuf:"bytes,2,rep,name=executions,proto3" json:"executions,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Instance   string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Executions []*Segment             `protobuf:"bytes,2,rep,name=executions,proto3" json:"executions,omitempty"`
+	// Of its open activities, in order of event_id.
+	Attempts      []*Attempt `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3122,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3135,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -2865,6 +3152,13 @@ func (x *InstanceSnapshot) GetExecutions() []*Segment {
 	return nil
 }
 
+func (x *InstanceSnapshot) GetAttempts() []*Attempt {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
 var File_journalpb_journal_proto protoreflect.FileDescriptor
 
 const file_journalpb_journal_proto_rawDesc = "" +
@@ -2872,14 +3166,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x17journalpb/journal.proto\x12\x11tenuto.journal.v1\"@\n" +
 	"\aPayload\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12!\n" +
-	"\fcontent_type\x18\x02 \x01(\tR\vcontentType\"\xd6\x01\n" +
+	"\fcontent_type\x18\x02 \x01(\tR\vcontentType\"\x93\x02\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12#\n" +
 	"\rnon_retryable\x18\x03 \x01(\bR\fnonRetryable\x12.\n" +
 	"\x05cause\x18\x04 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05cause\x124\n" +
 	"\adetails\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\x12\x14\n" +
-	"\x05stack\x18\x06 \x01(\tR\x05stack\"c\n" +
+	"\x05stack\x18\x06 \x01(\tR\x05stack\x12;\n" +
+	"\fother_causes\x18\a \x03(\v2\x18.tenuto.journal.v1.ErrorR\votherCauses\"c\n" +
 	"\fOperationRef\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x19\n" +
@@ -3003,10 +3298,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x120\n" +
 	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"\x11\n" +
-	"\x0fCancelRequested\"\\\n" +
+	"\x0fCancelRequested\"\x8c\x01\n" +
 	"\x12SideEffectRecorded\x12\x14\n" +
 	"\x05label\x18\x01 \x01(\tR\x05label\x120\n" +
-	"\x05value\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"=\n" +
+	"\x05value\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\x12.\n" +
+	"\x05error\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"=\n" +
 	"\tStatusSet\x120\n" +
 	"\x05value\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\"T\n" +
 	"\x05Entry\x12\x16\n" +
@@ -3014,10 +3310,12 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\arecords\x18\x02 \x03(\v2\x19.tenuto.journal.v1.SealedR\arecords\"8\n" +
 	"\x06Sealed\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x16\n" +
-	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"z\n" +
+	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xe4\x01\n" +
 	"\x06Record\x123\n" +
 	"\x06append\x18\x01 \x01(\v2\x19.tenuto.journal.v1.AppendH\x00R\x06append\x120\n" +
-	"\x05epoch\x18\x02 \x01(\v2\x18.tenuto.journal.v1.EpochH\x00R\x05epochB\t\n" +
+	"\x05epoch\x18\x02 \x01(\v2\x18.tenuto.journal.v1.EpochH\x00R\x05epoch\x126\n" +
+	"\aattempt\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.AttemptH\x00R\aattempt\x120\n" +
+	"\x05purge\x18\x04 \x01(\v2\x18.tenuto.journal.v1.PurgeH\x00R\x05purgeB\t\n" +
 	"\acommand\"r\n" +
 	"\x06Append\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -3026,9 +3324,20 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\aSegment\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12$\n" +
 	"\x0efirst_event_id\x18\x02 \x01(\x04R\ffirstEventId\x12\x16\n" +
-	"\x06events\x18\x03 \x03(\fR\x06events\"\x1b\n" +
+	"\x06events\x18\x03 \x03(\fR\x06events\"\xf6\x01\n" +
+	"\aAttempt\x121\n" +
+	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\rR\x06failed\x127\n" +
+	"\n" +
+	"last_error\x18\x04 \x01(\v2\x18.tenuto.journal.v1.ErrorR\tlastError\x12\x17\n" +
+	"\anext_at\x18\x05 \x01(\x03R\x06nextAt\x128\n" +
+	"\theartbeat\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\theartbeat\";\n" +
+	"\x05Purge\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1c\n" +
+	"\tinstances\x18\x02 \x03(\tR\tinstances\"\x1b\n" +
 	"\x05Epoch\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\x88\x03\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xc2\x04\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -3044,21 +3353,32 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"created_at\x18\n" +
 	" \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
-	"updated_at\x18\v \x01(\x03R\tupdatedAt\"\x81\x01\n" +
+	"updated_at\x18\v \x01(\x03R\tupdatedAt\x12\x1c\n" +
+	"\tsuspended\x18\f \x01(\bR\tsuspended\x12&\n" +
+	"\x0fstatus_event_id\x18\r \x01(\x04R\rstatusEventId\x129\n" +
+	"\x04tags\x18\x0e \x03(\v2%.tenuto.journal.v1.Instance.TagsEntryR\x04tags\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +
 	"\tOperation\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x17\n" +
 	"\afire_at\x18\x03 \x01(\x03R\x06fireAt\x12\x14\n" +
-	"\x05child\x18\x04 \x01(\tR\x05child\"\\\n" +
+	"\x05child\x18\x04 \x01(\tR\x05child\x124\n" +
+	"\aattempt\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.AttemptR\aattempt\"\x84\x01\n" +
+	"\fChainedStart\x121\n" +
+	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12A\n" +
+	"\achained\x18\x02 \x01(\v2'.tenuto.journal.v1.OrchestrationChainedR\achained\"\\\n" +
 	"\x0eSnapshotHeader\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
-	"\tinstances\x18\x03 \x01(\x04R\tinstances\"j\n" +
+	"\tinstances\x18\x03 \x01(\x04R\tinstances\"\xa2\x01\n" +
 	"\x10InstanceSnapshot\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12:\n" +
 	"\n" +
 	"executions\x18\x02 \x03(\v2\x1a.tenuto.journal.v1.SegmentR\n" +
-	"executions*\\\n" +
+	"executions\x126\n" +
+	"\battempts\x18\x03 \x03(\v2\x1a.tenuto.journal.v1.AttemptR\battempts*\\\n" +
 	"\vClosePolicy\x12\x17\n" +
 	"\x13CLOSE_POLICY_CANCEL\x10\x00\x12\x1a\n" +
 	"\x16CLOSE_POLICY_TERMINATE\x10\x01\x12\x18\n" +
@@ -3085,7 +3405,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(Status)(0),                          // 1: tenuto.journal.v1.Status
@@ -3123,74 +3443,90 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Record)(nil),                       // 33: tenuto.journal.v1.Record
 	(*Append)(nil),                       // 34: tenuto.journal.v1.Append
 	(*Segment)(nil),                      // 35: tenuto.journal.v1.Segment
-	(*Epoch)(nil),                        // 36: tenuto.journal.v1.Epoch
-	(*Instance)(nil),                     // 37: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 38: tenuto.journal.v1.Operation
-	(*SnapshotHeader)(nil),               // 39: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 40: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 41: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	(*Attempt)(nil),                      // 36: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 37: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 38: tenuto.journal.v1.Epoch
+	(*Instance)(nil),                     // 39: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 40: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 41: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 42: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 43: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 44: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 45: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	3,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
 	2,  // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
-	5,  // 2: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	8,  // 3: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	9,  // 4: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	10, // 5: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	11, // 6: tenuto.journal.v1.Event.orchestration_cancelled:type_name -> tenuto.journal.v1.OrchestrationCancelled
-	12, // 7: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	13, // 8: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	14, // 9: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	15, // 10: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	16, // 11: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	17, // 12: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	18, // 13: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	19, // 14: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	20, // 15: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	21, // 16: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	22, // 17: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	23, // 18: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	24, // 19: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	25, // 20: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	26, // 21: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	27, // 22: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	28, // 23: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	29, // 24: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	30, // 25: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	2,  // 26: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	4,  // 27: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	23, // 28: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	41, // 29: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	2,  // 30: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	2,  // 31: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	3,  // 32: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 33: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	23, // 34: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	2,  // 35: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	6,  // 36: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	2,  // 37: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	3,  // 38: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 39: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	2,  // 40: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 41: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	2,  // 42: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	3,  // 43: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 44: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	2,  // 45: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	2,  // 46: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	32, // 47: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
-	34, // 48: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	36, // 49: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	35, // 50: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	1,  // 51: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	4,  // 52: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	4,  // 53: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	35, // 54: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	55, // [55:55] is the sub-list for method output_type
-	55, // [55:55] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	3,  // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
+	5,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	8,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	9,  // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	10, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	11, // 7: tenuto.journal.v1.Event.orchestration_cancelled:type_name -> tenuto.journal.v1.OrchestrationCancelled
+	12, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	13, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	14, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	15, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	16, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	17, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	18, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	19, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	20, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	21, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	22, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	23, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	24, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	25, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	26, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	27, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	28, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	29, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	30, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	2,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	4,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	23, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	44, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	2,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	2,  // 32: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	3,  // 33: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	2,  // 34: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	23, // 35: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	2,  // 36: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	6,  // 37: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	2,  // 38: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	3,  // 39: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	2,  // 40: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	2,  // 41: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,  // 42: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	2,  // 43: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	3,  // 44: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	2,  // 45: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	2,  // 46: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	3,  // 47: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	2,  // 48: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	32, // 49: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
+	34, // 50: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	38, // 51: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	36, // 52: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	37, // 53: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	35, // 54: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	4,  // 55: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	3,  // 56: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	2,  // 57: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	1,  // 58: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	4,  // 59: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	45, // 60: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	4,  // 61: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	36, // 62: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	4,  // 63: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	27, // 64: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	35, // 65: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	36, // 66: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -3226,6 +3562,8 @@ func file_journalpb_journal_proto_init() {
 	file_journalpb_journal_proto_msgTypes[31].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
+		(*Record_Attempt)(nil),
+		(*Record_Purge)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3233,7 +3571,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   40,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,192 @@
+package replay
+
+import (
+	"iter"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A mechanism runs user code a stretch at a time: what coroutine.go does, and
+// what iter.Pull would.
+type mechanism struct {
+	name string
+	// start returns two functions: resume, and end, which unwinds. Where it
+	// cannot do that by itself, park returns false.
+	start func(body func(park func() bool)) (resume, end func())
+}
+
+var mechanisms = []mechanism{
+	{"coroutine", func(body func(park func() bool)) (resume, end func()) {
+		parked := make(chan struct{})
+		c := &coroutine{parked: parked}
+		c.body = func() { body(func() bool { c.park(); return true }) }
+		return func() { c.resume(); <-parked }, func() { c.unwind(); <-parked }
+	}},
+	{"iter.Pull", func(body func(park func() bool)) (resume, end func()) {
+		next, stop := iter.Pull(func(yield func(struct{}) bool) {
+			body(func() bool { return yield(struct{}{}) })
+		})
+		return func() { next() }, stop
+	}},
+}
+
+func BenchmarkResume(b *testing.B) {
+	for _, m := range mechanisms {
+		b.Run(m.name, func(b *testing.B) {
+			resume, end := m.start(func(park func() bool) {
+				for park() {
+				}
+			})
+			b.ReportAllocs()
+			for b.Loop() {
+				resume()
+			}
+			end()
+		})
+	}
+}
+
+func BenchmarkCreateAndFinish(b *testing.B) {
+	for _, m := range mechanisms {
+		b.Run(m.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				resume, _ := m.start(func(func() bool) {})
+				resume()
+			}
+		})
+	}
+}
+
+func BenchmarkParked(b *testing.B) {
+	const parked = 10000
+	for _, m := range mechanisms {
+		b.Run(m.name, func(b *testing.B) {
+			var bytes uint64
+			for b.Loop() {
+				ends := make([]func(), parked)
+				before := memoryInUse()
+				for i := range ends {
+					resume, end := m.start(func(park func() bool) { park() })
+					resume()
+					ends[i] = end
+				}
+				bytes = memoryInUse() - before
+				for _, end := range ends {
+					end()
+				}
+			}
+			b.ReportMetric(float64(bytes)/parked, "B/parked")
+		})
+	}
+}
+
+func memoryInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
+
+var benchmarkStart = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+func benchmarkRegistry(b *testing.B) *Registry {
+	work := Activity[int, int]("work")
+	registry, err := NewRegistry(Orchestration[int, int]("chain").Bind(func(ctx *Context, length int) (int, error) {
+		for n := range length {
+			if _, err := work.Call(ctx, n); err != nil {
+				return 0, err
+			}
+		}
+		return length, nil
+	}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return registry
+}
+
+func chainStarted(b *testing.B, x *Execution, length int) *Turn {
+	input, err := Encode(length)
+	if err != nil {
+		b.Fatal(err)
+	}
+	turn, err := x.Turn(benchmarkStart, []Message{{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+		OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "chain", Input: input},
+	}}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return turn
+}
+
+// chainNext completes the activity that the chain waits for.
+func chainNext(b *testing.B, x *Execution) *Turn {
+	turn, err := x.Turn(benchmarkStart, []Message{{Event: &journalpb.Event{
+		SourceEventId: x.LastEventID(),
+		Body:          &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{Result: &journalpb.Payload{Data: []byte("1")}}},
+	}}})
+	if err != nil || len(turn.Events) != 2 {
+		b.Fatal(turn, err)
+	}
+	return turn
+}
+
+// BenchmarkColdReplay brings an instance of 10,000 events back.
+func BenchmarkColdReplay(b *testing.B) {
+	const length = 4999 // activities: with their completions, the start and the end
+	registry := benchmarkRegistry(b)
+	live := NewExecution("i", 1, registry, nil)
+	history := chainStarted(b, live, length).Events
+	for range length {
+		history = append(history, chainNext(b, live).Events...)
+	}
+	if len(history) != 10000 {
+		b.Fatal(len(history), "events")
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		x := NewExecution("i", 1, registry, nil)
+		err := x.Replay(func(yield func(*journalpb.Event, error) bool) {
+			for _, event := range history {
+				if !yield(event, nil) {
+					return
+				}
+			}
+		})
+		if err != nil || !x.Ended() {
+			b.Fatal(err)
+		}
+		x.Drop()
+	}
+	b.ReportMetric(float64(len(history)*b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkResidentTurn delivers one completion, which leads to one call.
+func BenchmarkResidentTurn(b *testing.B) {
+	x := NewExecution("i", 1, benchmarkRegistry(b), nil)
+	chainStarted(b, x, 1<<40)
+	b.ReportAllocs()
+	for b.Loop() {
+		chainNext(b, x)
+	}
+	x.Drop()
+}
+
+// BenchmarkEnqueue shows what it costs to note the call that asks.
+func BenchmarkEnqueue(b *testing.B) {
+	x := NewExecution("i", 1, benchmarkRegistry(b), nil)
+	event := new(journalpb.Event)
+	for name, op := range map[string]*operation{"with the call": {}, "without": nil} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				x.enqueue(event, op)
+				x.queue = x.queue[:0]
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package replay_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// crossed returns the error as it comes back from a journal.
+func crossed(t *testing.T, err error) error {
+	t.Helper()
+	encoded, failed := proto.Marshal(replay.EncodeError(err))
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	record := new(journalpb.Error)
+	if err := proto.Unmarshal(encoded, record); err != nil {
+		t.Fatal(err)
+	}
+	return replay.DecodeError(record)
+}
+
+func TestNoErrorStaysNone(t *testing.T) {
+	if replay.EncodeError(nil) != nil || replay.DecodeError(nil) != nil {
+		t.Error("nil has become an error")
+	}
+	if replay.NonRetryable(nil) != nil || replay.WithCode("x", nil) != nil {
+		t.Error("marking nil makes an error")
+	}
+}
+
+func TestSentinelsAreKnownAfterCrossing(t *testing.T) {
+	sentinels := []error{replay.ErrCanceled, replay.ErrTimeout, replay.ErrInstanceExists, replay.ErrTerminated}
+	wraps := map[string]func(error) error{
+		"bare":         func(err error) error { return err },
+		"wrapped":      func(err error) error { return fmt.Errorf("a: %w", fmt.Errorf("b: %w", err)) },
+		"joined":       func(err error) error { return errors.Join(err, io.EOF) },
+		"coded":        func(err error) error { return replay.WithCode("mine", err) },
+		"marked":       func(err error) error { return replay.NonRetryable(err) },
+		"coded twice":  func(err error) error { return replay.WithCode("a", replay.WithCode("b", err)) },
+		"of activity":  func(err error) error { return &replay.ActivityError{Name: "act", Err: err} },
+		"of child":     func(err error) error { return &replay.ChildError{Name: "child", Err: err} },
+		"crossed once": func(err error) error { return crossed(t, err) },
+	}
+	for name, wrap := range wraps {
+		for _, sentinel := range sentinels {
+			before := wrap(sentinel)
+			after := crossed(t, before)
+			for _, other := range sentinels {
+				if errors.Is(before, other) != (other == sentinel) || errors.Is(after, other) != (other == sentinel) {
+					t.Errorf("%s: %v is %v: %t, after crossing %t", name, sentinel, other, errors.Is(before, other), errors.Is(after, other))
+				}
+			}
+			if after.Error() != before.Error() {
+				t.Errorf("%s: %q became %q", name, before, after)
+			}
+		}
+	}
+}
+
+func TestCodesAreKnownAfterCrossing(t *testing.T) {
+	err := fmt.Errorf("pay: %w", replay.WithCode("card.refused", fmt.Errorf("bank: %w", replay.WithCode("bank.closed", io.EOF))))
+	after := crossed(t, err)
+	if after.Error() != "pay: bank: EOF" {
+		t.Errorf("message %q", after)
+	}
+	for code, want := range map[string]bool{"card.refused": true, "bank.closed": true, "other": false, "": false} {
+		if got := errors.Is(after, &replay.Error{Code: code}); got != want {
+			t.Errorf("code %q: %t", code, got)
+		}
+	}
+	var e *replay.Error
+	if !errors.As(after, &e) || e.Code != "" {
+		t.Errorf("outermost is %#v", e)
+	}
+	var messages []string
+	for err := after; err != nil; err = errors.Unwrap(err) {
+		messages = append(messages, err.Error())
+	}
+	want := []string{"pay: bank: EOF", "bank: EOF", "EOF"}
+	if diff := cmp.Diff(want, messages); diff != "" {
+		t.Errorf("causes (-want +got):\n%s", diff)
+	}
+}
+
+// Crossing a second time, as the error of a child does, changes nothing.
+func TestCrossingTwiceIsCrossingOnce(t *testing.T) {
+	errs := []error{
+		errors.New("plain"),
+		replay.NonRetryable(replay.WithCode("c", fmt.Errorf("a: %w", io.EOF))),
+		&replay.PanicError{Message: "panic: x", Stack: "stack"},
+		&replay.CanceledError{Reason: "enough"},
+		errors.Join(io.EOF, io.ErrNoProgress),
+		replay.ErrTimeout,
+	}
+	for _, err := range errs {
+		once := crossed(t, err)
+		if diff := cmp.Diff(once, crossed(t, once)); diff != "" {
+			t.Errorf("%v (-once +twice):\n%s", err, diff)
+		}
+	}
+}
+
+func TestCanceledErrorKeepsItsReason(t *testing.T) {
+	for reason, text := range map[string]string{"enough": "enough", "": "canceled"} {
+		err := fmt.Errorf("work: %w", &replay.CanceledError{Reason: reason})
+		for _, err := range []error{err, crossed(t, err)} {
+			if !errors.Is(err, replay.ErrCanceled) || err.Error() != "work: "+text {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}
+
+func TestPanicErrorIsFoundAfterCrossing(t *testing.T) {
+	want := &replay.PanicError{Message: "panic: boom", Stack: "goroutine 1"}
+	for _, err := range []error{want, fmt.Errorf("w: %w", want), replay.WithCode("c", want), &replay.ActivityError{Name: "a", Err: want}} {
+		var got *replay.PanicError
+		if !errors.As(crossed(t, err), &got) || *got != *want {
+			t.Errorf("%v: %#v", err, got)
+		}
+	}
+}
+
+// A record holds nothing but UTF-8; errors hold anything.
+func TestErrorsThatAreNotText(t *testing.T) {
+	raw := "\xff\xfe output \x80"
+	errs := []error{
+		errors.New(raw), fmt.Errorf("w: %w", errors.New(raw)), replay.WithCode(raw, io.EOF), &replay.PanicError{Message: raw, Stack: raw},
+		&replay.CanceledError{Reason: raw}, &replay.Error{Code: raw, Message: raw}, &replay.ActivityError{Name: "a", Err: errors.New(raw)},
+	}
+	for _, err := range errs {
+		if after := crossed(t, err); !utf8.ValidString(after.Error()) || after.Error() == "" {
+			t.Errorf("%q became %q", err, after)
+		}
+	}
+}
+
+func TestErrorsOfOperationsReadWell(t *testing.T) {
+	errs := map[string]error{
+		`activity "ship": broken`:                                    &replay.ActivityError{Name: "ship", Err: errors.New("broken")},
+		`orchestration "pay" (order-17::1.4): broken`:                &replay.ChildError{Name: "pay", Instance: "order-17::1.4", Err: errors.New("broken")},
+		`no code for activity "ship" on this node`:                   &replay.NoCodeError{Activity: true, Name: "ship"},
+		`no code for orchestration "pay" on this node`:               &replay.NoCodeError{Name: "pay"},
+		`tenuto: name of event "" has 0 bytes: 1 to 128 are allowed`: &replay.NameError{Kind: "event"},
+	}
+	for want, err := range errs {
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+	}
+}
+
+// What orchestration code gets is the decoded copy of what was recorded, with
+// the operation that it comes from.
+func TestErrorOfAnActivityAsTheCodeSeesIt(t *testing.T) {
+	var seen error
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		_, seen = act.Call(ctx, "x")
+		return "", nil
+	})
+	in := &instance{registry: registry, cold: true}
+	mustTurn(t, in, started("script", nil))
+	failed := activityFailed(2, replay.NonRetryable(replay.WithCode("full", fmt.Errorf("disk: %w", io.EOF))))
+	failed.GetActivityFailed().Attempts = 4
+	mustTurn(t, in, failed)
+	var e *replay.ActivityError
+	if !errors.As(seen, &e) || e.Name != "act" || e.EventID != 2 || e.Attempts != 4 {
+		t.Fatalf("%#v", seen)
+	}
+	want := &replay.Error{Code: "full", Message: "disk: EOF", NonRetryable: true, Cause: &replay.Error{Message: "EOF"}}
+	if diff := cmp.Diff(error(want), e.Err); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if errors.Is(seen, io.EOF) || !strings.HasSuffix(seen.Error(), "disk: EOF") {
+		t.Errorf("%v", seen)
+	}
+}

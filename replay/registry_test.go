@@ -1,0 +1,147 @@
+package replay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+func TestRegistryRefuses(t *testing.T) {
+	long := strings.Repeat("n", 129)
+	work := func(context.Context, string) (string, error) { return "", nil }
+	flow := func(*replay.Context, string) (string, error) { return "", nil }
+	cases := []struct {
+		definitions []replay.Definition
+		want        string
+	}{
+		{[]replay.Definition{act.Bind(work), act.Bind(work)}, `tenuto: activity "act" is bound twice`},
+		{[]replay.Definition{child.Bind(flow), act.Bind(work), child.Bind(flow)}, `tenuto: orchestration "child" is bound twice`},
+		{[]replay.Definition{act.Bind(nil)}, `tenuto: activity "act" is bound to nil`},
+		{[]replay.Definition{child.Bind(nil)}, `tenuto: orchestration "child" is bound to nil`},
+		{[]replay.Definition{{}}, "tenuto: an empty Definition: use Bind of a handle"},
+		{[]replay.Definition{replay.Activity[string, string]("").Bind(work)}, `tenuto: name of activity "" has 0 bytes: 1 to 128 are allowed`},
+		{[]replay.Definition{replay.Activity[string, string](long).Bind(work)}, "has 129 bytes: 1 to 128 are allowed"},
+		{[]replay.Definition{replay.Orchestration[string, string](long).Bind(flow)}, "has 129 bytes: 1 to 128 are allowed"},
+		{[]replay.Definition{replay.Orchestration[string, string]("\xff").Bind(flow)}, "is not UTF-8"},
+	}
+	for _, test := range cases {
+		registry, err := replay.NewRegistry(test.definitions...)
+		if err == nil || !strings.Contains(err.Error(), test.want) || registry != nil {
+			t.Errorf("%v, want %s", err, test.want)
+		}
+	}
+}
+
+func TestRegistryKnowsItsCode(t *testing.T) {
+	registry := registryOf(t,
+		replay.Activity[string, string](strings.Repeat("a", 128)).Bind(func(context.Context, string) (string, error) { return "", nil }),
+		child.Bind(func(*replay.Context, string) (string, error) { return "", nil }))
+	got := []bool{
+		registry.HasActivity(strings.Repeat("a", 128)), registry.HasActivity("child"), registry.HasActivity(""),
+		registry.HasOrchestration("child", ""), registry.HasOrchestration("child", "2"), registry.HasOrchestration("act", ""),
+	}
+	if diff := cmp.Diff([]bool{true, false, false, true, false, false}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A call by a name that no history may keep is an error of the call.
+func TestCallsByUnfitNames(t *testing.T) {
+	var errs []error
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		for _, name := range []string{"", strings.Repeat("n", 129), "\xff"} {
+			_, err := replay.Activity[string, string](name).Call(ctx, "x")
+			errs = append(errs, err)
+			_, err = replay.Orchestration[string, string](name).Call(ctx, "x")
+			errs = append(errs, err)
+			_, err = replay.Event[string](name).Wait(ctx)
+			errs = append(errs, err)
+		}
+		_, err := child.Call(ctx, "x", replay.ChildID("\xff"))
+		if err == nil {
+			t.Error("a child ID that is not UTF-8 is taken")
+		}
+		_, err = replay.Activity[any, string]("act").Call(ctx, func() {})
+		if err == nil || !strings.HasPrefix(err.Error(), `encode input of activity "act": json: `) {
+			t.Errorf("input that does not encode: %v", err)
+		}
+		return "", nil
+	})
+	x, turn := live(t, registry)
+	defer x.Drop()
+	for i, err := range errs {
+		if !errors.As(err, new(*replay.NameError)) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if len(turn.Events) != 2 {
+		t.Errorf("%d events", len(turn.Events))
+	}
+}
+
+// outcome runs an activity's body once and returns what done got.
+func outcome(registry *replay.Registry, attempt *replay.Attempt) (result *journalpb.Payload, calls int, err error) {
+	finished := make(chan struct{})
+	go func() { // runtime.Goexit may end it
+		defer close(finished)
+		registry.Run(context.Background(), attempt, func(p *journalpb.Payload, e error) {
+			result, err = p, e
+			calls++
+		})
+	}()
+	<-finished
+	return result, calls, err
+}
+
+func TestRunAnActivity(t *testing.T) {
+	bodies := map[string]struct {
+		body func(context.Context, string) (any, error)
+		want string
+	}{
+		"result": {func(context.Context, string) (any, error) { return 7, nil }, "7"},
+		"error":  {func(context.Context, string) (any, error) { return nil, errors.New("broken") }, "broken"},
+		"panic":  {func(context.Context, string) (any, error) { panic("boom") }, "panic: boom"},
+		"goexit": {func(context.Context, string) (any, error) { runtime.Goexit(); return nil, nil }, "runtime.Goexit called in user code"},
+		"output": {func(context.Context, string) (any, error) { return func() {}, nil }, "encode output: json: unsupported type: func()"},
+		"info": {func(ctx context.Context, input string) (any, error) {
+			return fmt.Sprint(input, " ", replay.ActivityInfo(ctx).IdempotencyKey(), " ", replay.ActivityInfo(ctx).Number), nil
+		}, `"in order-17/2/5 3"`},
+	}
+	for name, test := range bodies {
+		t.Run(name, func(t *testing.T) {
+			registry := registryOf(t, replay.Activity[string, any]("a").Bind(test.body))
+			attempt := &replay.Attempt{Name: "a", Input: payloadOf("in"), Instance: "order-17", Execution: 2, EventID: 5, Number: 3}
+			result, calls, err := outcome(registry, attempt)
+			got := string(result.GetData())
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want || calls != 1 {
+				t.Errorf("%s, done was called %d times", got, calls)
+			}
+		})
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	registry := registryOf(t, replay.Activity[int, int]("a").Bind(func(_ context.Context, n int) (int, error) { return n, nil }))
+	_, _, err := outcome(registry, &replay.Attempt{Name: "unknown"})
+	if !errors.As(err, new(*replay.NoCodeError)) {
+		t.Errorf("unknown: %v", err)
+	}
+	_, _, err = outcome(registry, &replay.Attempt{Name: "a", Input: payloadOf("text")})
+	if _, again := replay.RetryAfter(nil, 1, err, 0); err == nil || again {
+		t.Errorf("input that does not decode: %v, again %t", err, again)
+	}
+	if replay.ActivityInfo(context.Background()) != nil {
+		t.Error("info without an activity")
+	}
+}
