@@ -3,20 +3,25 @@ package replay
 import (
 	"errors"
 	"fmt"
-	"strings"
-
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"reflect"
 )
 
-// A sentinel is an error of the system's own that is known by its code, also
-// after it has crossed the journal.
+// A sentinel is an error that is known by its code, also after it has crossed
+// the journal.
 type sentinel struct{ code, message string }
 
 func (s *sentinel) Error() string { return s.message }
 
+// NewError returns a new sentinel that errors.Is finds on both sides of the
+// journal, because it has a code: 1 to 128 bytes, unique in the program. Codes
+// that begin with "tenuto." are the system's own.
+//
+//	var ErrOutOfStock = replay.NewError("shop.out_of_stock", "out of stock")
+func NewError(code, message string) error { return &sentinel{code, message} }
+
 var (
 	// ErrCanceled: the operation was given up, or its scope has ended.
-	ErrCanceled error = &sentinel{"tenuto.canceled", "canceled"}
+	ErrCanceled error = &sentinel{canceledCode, "canceled"}
 	// ErrTimeout: a limit of time passed first.
 	ErrTimeout error = &sentinel{"tenuto.timeout", "timeout"}
 	// ErrInstanceExists: the child's ID belongs to another instance.
@@ -47,7 +52,7 @@ type ActivityError struct {
 	Name     string
 	EventID  uint64 // of its ActivityScheduled
 	Attempts int    // how many were made
-	Err      error  // of the last attempt
+	Err      error  `json:"-"` // of the last attempt
 }
 
 func (e *ActivityError) Error() string { return fmt.Sprintf("activity %q: %v", e.Name, e.Err) }
@@ -58,7 +63,7 @@ type ChildError struct {
 	Name     string
 	Instance string
 	EventID  uint64 // of its SubOrchestrationScheduled
-	Err      error
+	Err      error  `json:"-"`
 }
 
 func (e *ChildError) Error() string {
@@ -73,8 +78,6 @@ type PanicError struct {
 }
 
 func (e *PanicError) Error() string { return e.Message }
-
-const panicCode = "tenuto.panic"
 
 func (c *crash) error() error {
 	if c.value == nil {
@@ -102,29 +105,48 @@ func (e *NoCodeError) Error() string {
 	return fmt.Sprintf("no code for %s %q, version %q, on this node", kind, e.Name, e.Version)
 }
 
-// An Error is an error that has crossed the journal. Message, code and causes
-// are kept; Go types are not.
+// An Error is an error that has crossed the journal: its message, code and
+// causes, and its value if its type was registered.
 type Error struct {
 	Code         string
 	Message      string
 	NonRetryable bool
 	Cause        error
+
+	typed error // by RegisterErrorType
 }
 
 func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Is makes errors.Is true for the system's own errors and for another Error
-// with the same code.
+// Is makes errors.Is true for another Error with the same code, and for
+// sentinels: the system's own, those of [NewError] and those given to
+// [RegisterError].
 func (e *Error) Is(target error) bool {
-	switch target := target.(type) {
-	case *sentinel:
-		return e.Code == target.code
-	case *Error:
-		return e.Code != "" && e.Code == target.Code
+	if other, ok := target.(*Error); ok {
+		return e.Code != "" && e.Code == other.Code
 	}
-	return false
+	return e.Code != "" && e.Code == sentinelCode(target)
 }
+
+// As makes errors.As find the value of a registered type.
+func (e *Error) As(target any) bool {
+	if e.typed == nil {
+		return false
+	}
+	into := reflect.ValueOf(target).Elem()
+	if !reflect.TypeOf(e.typed).AssignableTo(into.Type()) {
+		return false
+	}
+	into.Set(reflect.ValueOf(e.typed))
+	return true
+}
+
+// several are the causes of an error that wraps more than one.
+type several []error
+
+func (s several) Error() string   { return errors.Join(s...).Error() }
+func (s several) Unwrap() []error { return s }
 
 // NonRetryable marks an error so that no retry policy tries again.
 func NonRetryable(err error) error {
@@ -155,84 +177,3 @@ func (m *marked) Error() string { return m.err.Error() }
 func (m *marked) Unwrap() error { return m.err }
 
 func isCanceled(err error) bool { return errors.Is(err, ErrCanceled) }
-
-// classify finds the outermost code and whether any part forbids a retry.
-func classify(err error) (code string, final bool) {
-	record := encodeError(err)
-	for ; record != nil; record = record.Cause {
-		if code == "" {
-			code = record.Code
-		}
-		final = final || record.NonRetryable
-	}
-	return code, final
-}
-
-// EncodeError turns an error into its record.
-func EncodeError(err error) *journalpb.Error { return encodeError(err) }
-
-// DecodeError turns a record back into an error.
-func DecodeError(record *journalpb.Error) error { return decodeError(record) }
-
-func encodeError(err error) *journalpb.Error {
-	switch e := err.(type) {
-	case nil:
-		return nil
-	case *marked:
-		record := encodeError(e.err)
-		if e.code != "" {
-			record = recode(record, clean(e.code))
-		}
-		record.NonRetryable = record.NonRetryable || e.final
-		return record
-	case *sentinel:
-		return &journalpb.Error{Code: e.code, Message: e.message}
-	case *CanceledError:
-		return &journalpb.Error{Code: ErrCanceled.(*sentinel).code, Message: clean(e.Error())}
-	case *PanicError:
-		return &journalpb.Error{Code: panicCode, Message: clean(e.Message), Stack: clean(e.Stack)}
-	case *Error:
-		return &journalpb.Error{Code: clean(e.Code), Message: clean(e.Message), NonRetryable: e.NonRetryable, Cause: encodeError(e.Cause)}
-	}
-	return &journalpb.Error{Message: clean(err.Error()), Cause: encodeError(cause(err))}
-}
-
-// recode gives a record a code. One that has a code already stays whole, as
-// the cause: errors.Is goes on finding it.
-func recode(record *journalpb.Error, code string) *journalpb.Error {
-	if record.Code == "" {
-		record.Code = code
-		return record
-	}
-	return &journalpb.Error{Code: code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: record}
-}
-
-// clean makes text fit for a record, which holds nothing but UTF-8. Errors of
-// commands and of binary protocols often are something else.
-func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
-
-// cause returns what an error wraps: of several, the first.
-func cause(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		if causes := several.Unwrap(); len(causes) > 0 {
-			return causes[0]
-		}
-		return nil
-	}
-	return errors.Unwrap(err)
-}
-
-func decodeError(record *journalpb.Error) error {
-	if record == nil {
-		return nil
-	}
-	if record.Code == panicCode {
-		return &PanicError{Message: record.Message, Stack: record.Stack}
-	}
-	return &Error{
-		Code:         record.Code,
-		Message:      record.Message,
-		NonRetryable: record.NonRetryable,
-		Cause:        decodeError(record.Cause),
-	}
-}

@@ -104,7 +104,7 @@ func TestCrossingTwiceIsCrossingOnce(t *testing.T) {
 	}
 	for _, err := range errs {
 		once := crossed(t, err)
-		if diff := cmp.Diff(once, crossed(t, once)); diff != "" {
+		if diff := cmp.Diff(once, crossed(t, once), cmp.AllowUnexported(replay.Error{})); diff != "" {
 			t.Errorf("%v (-once +twice):\n%s", err, diff)
 		}
 	}
@@ -178,10 +178,114 @@ func TestErrorOfAnActivityAsTheCodeSeesIt(t *testing.T) {
 		t.Fatalf("%#v", seen)
 	}
 	want := &replay.Error{Code: "full", Message: "disk: EOF", NonRetryable: true, Cause: &replay.Error{Message: "EOF"}}
-	if diff := cmp.Diff(error(want), e.Err); diff != "" {
+	if diff := cmp.Diff(error(want), e.Err, cmp.AllowUnexported(replay.Error{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if errors.Is(seen, io.EOF) || !strings.HasSuffix(seen.Error(), "disk: EOF") {
 		t.Errorf("%v", seen)
+	}
+}
+
+var (
+	errOutOfStock = replay.NewError("shop.out_of_stock", "out of stock")
+	errForeign    = errors.New("somebody else's")
+)
+
+type limitError struct {
+	Limit int
+	Unit  string
+}
+
+func (e *limitError) Error() string { return fmt.Sprintf("over %d %s", e.Limit, e.Unit) }
+
+func init() {
+	replay.RegisterError("test.foreign", errForeign)
+	replay.RegisterErrorType[*limitError]("test.limit")
+}
+
+func TestSentinelsOfTheProgramAreKnownAfterCrossing(t *testing.T) {
+	for _, sentinel := range []error{errOutOfStock, errForeign} {
+		for _, err := range []error{
+			sentinel,
+			fmt.Errorf("wrapped: %w", sentinel),
+			errors.Join(io.EOF, fmt.Errorf("second: %w", sentinel)),
+			&replay.ActivityError{Name: "act", Err: fmt.Errorf("wrapped: %w", sentinel)},
+		} {
+			for _, after := range []error{crossed(t, err), crossed(t, crossed(t, err))} {
+				if !errors.Is(after, sentinel) || errors.Is(after, replay.ErrTimeout) || after.Error() != err.Error() {
+					t.Errorf("%v came back as %v", err, after)
+				}
+			}
+		}
+	}
+}
+
+func TestValuesOfRegisteredTypesAreFoundAfterCrossing(t *testing.T) {
+	for _, err := range []error{
+		&limitError{7, "apples"},
+		fmt.Errorf("wrapped: %w", &limitError{7, "apples"}),
+		errors.Join(io.EOF, &limitError{7, "apples"}),
+	} {
+		for _, after := range []error{crossed(t, err), crossed(t, crossed(t, err))} {
+			var found *limitError
+			if !errors.As(after, &found) || *found != (limitError{7, "apples"}) || after.Error() != err.Error() {
+				t.Errorf("%v came back as %v, with %v", err, after, found)
+			}
+		}
+	}
+}
+
+func TestTheSystemsOwnTypesAreFoundAfterCrossing(t *testing.T) {
+	inner := &replay.ActivityError{Name: "pay", EventID: 4, Attempts: 3, Err: errOutOfStock}
+	err := error(&replay.ChildError{Name: "order", Instance: "i::1.2", EventID: 2, Err: inner})
+	after := crossed(t, crossed(t, err))
+	var child *replay.ChildError
+	var activity *replay.ActivityError
+	if !errors.As(after, &child) || child.Instance != "i::1.2" || child.EventID != 2 || child.Name != "order" {
+		t.Errorf("child %+v", child)
+	}
+	if !errors.As(after, &activity) || activity.Attempts != 3 || activity.EventID != 4 || activity.Name != "pay" {
+		t.Errorf("activity %+v", activity)
+	}
+	if !errors.Is(after, errOutOfStock) || after.Error() != err.Error() {
+		t.Errorf("%v came back as %v", err, after)
+	}
+}
+
+func TestRecordsAreBounded(t *testing.T) {
+	deep := error(io.EOF)
+	for range 1000 {
+		deep = fmt.Errorf("x%w", deep)
+	}
+	for _, err := range []error{
+		errors.New(strings.Repeat("é", 1<<20)),
+		&replay.PanicError{Message: strings.Repeat("m", 1<<20), Stack: strings.Repeat("s", 1<<20)},
+		deep,
+	} {
+		record := replay.EncodeError(err)
+		if size := proto.Size(record); size > 64<<10 {
+			t.Errorf("%.20q: a record of %d bytes", err, size)
+		}
+		if !utf8.ValidString(record.Message) {
+			t.Errorf("%.20q: cut inside a character", err)
+		}
+	}
+}
+
+func TestRegisteringTwicePanics(t *testing.T) {
+	for name, register := range map[string]func(){
+		"the sentinel":    func() { replay.RegisterError("test.other", errForeign) },
+		"its code":        func() { replay.RegisterError("test.foreign", io.EOF) },
+		"the type":        func() { replay.RegisterErrorType[*limitError]("test.other") },
+		"the type's code": func() { replay.RegisterErrorType[*replay.NameError]("test.limit") },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			register()
+		}()
 	}
 }

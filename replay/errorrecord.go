@@ -1,0 +1,285 @@
+package replay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// Bounds of a record, so that an error never makes an event too large to keep.
+const (
+	errorTextMax  = 16 << 10 // bytes of a message or a stack
+	errorCauseMax = 32       // causes inside causes
+)
+
+// The codes of the system's own error types.
+const (
+	panicCode    = "tenuto.panic"
+	activityCode = "tenuto.activity"
+	childCode    = "tenuto.child"
+	canceledCode = "tenuto.canceled"
+)
+
+// registered are the errors that users have registered. It is filled while the
+// program is initialised and read ever after.
+var registered struct {
+	sync.RWMutex
+	sentinels map[error]string
+	types     map[reflect.Type]string
+	decoders  map[string]func(details []byte) (error, bool)
+}
+
+// RegisterError makes a sentinel of somebody else known by a code, so that
+// errors.Is finds it on both sides of the journal:
+//
+//	replay.RegisterError("sql.no_rows", sql.ErrNoRows)
+//
+// It is to be called while the program is initialised, in every program that
+// shares the journal, and panics when the code or the sentinel is registered
+// already.
+func RegisterError(code string, err error) {
+	registered.Lock()
+	defer registered.Unlock()
+	for known, other := range registered.sentinels {
+		if known == err || other == code {
+			panic(fmt.Sprintf("tenuto: error %q or its code %q is registered already", err, code))
+		}
+	}
+	if registered.sentinels == nil {
+		registered.sentinels = make(map[error]string)
+	}
+	registered.sentinels[err] = code
+}
+
+// RegisterErrorType makes errors of type E known by a code, so that errors.As
+// finds them, with their exported fields (as encoding/json writes them), on both
+// sides of the journal. When to call it is said at [RegisterError].
+func RegisterErrorType[E error](code string) {
+	registered.Lock()
+	defer registered.Unlock()
+	of := reflect.TypeFor[E]()
+	if registered.types[of] != "" || registered.decoders[code] != nil {
+		panic(fmt.Sprintf("tenuto: error type %v or its code %q is registered already", of, code))
+	}
+	if registered.types == nil {
+		registered.types = make(map[reflect.Type]string)
+		registered.decoders = make(map[string]func([]byte) (error, bool))
+	}
+	registered.types[of] = code
+	registered.decoders[code] = func(details []byte) (error, bool) {
+		var value E
+		err := json.Unmarshal(details, &value)
+		return value, err == nil
+	}
+}
+
+// sentinelCode returns the code of a sentinel, "" if err is none.
+func sentinelCode(err error) string {
+	if s, ok := err.(*sentinel); ok {
+		return s.code
+	}
+	if err == nil || !reflect.ValueOf(err).Comparable() {
+		return ""
+	}
+	registered.RLock()
+	defer registered.RUnlock()
+	return registered.sentinels[err]
+}
+
+// EncodeError turns an error into its record.
+func EncodeError(err error) *journalpb.Error { return encodeError(err) }
+
+// DecodeError turns a record back into an error.
+func DecodeError(record *journalpb.Error) error { return decodeError(record) }
+
+func encodeError(err error) *journalpb.Error { return encodeCause(err, errorCauseMax) }
+
+// encodeCause encodes an error with causes down to a depth.
+func encodeCause(err error, depth int) *journalpb.Error {
+	if err == nil || depth == 0 {
+		return nil
+	}
+	switch e := err.(type) {
+	case *marked:
+		record := encodeCause(e.err, depth)
+		if e.code != "" {
+			record = recode(record, clean(e.code))
+		}
+		record.NonRetryable = record.NonRetryable || e.final
+		return record
+	case *Error:
+		return encodeCrossed(e, depth)
+	case several:
+		// Only ever a cause, and then taken apart below.
+		return encodeCause(e[0], depth)
+	}
+	record := encodeTyped(err)
+	record.Message = clean(err.Error())
+	causes := causesOf(err)
+	for i, cause := range causes {
+		if encoded := encodeCause(cause, depth-1); i == 0 {
+			record.Cause = encoded
+		} else if encoded != nil {
+			record.OtherCauses = append(record.OtherCauses, encoded)
+		}
+	}
+	return record
+}
+
+// encodeTyped returns the record of what is special about an error.
+func encodeTyped(err error) *journalpb.Error {
+	switch e := err.(type) {
+	case *CanceledError:
+		return &journalpb.Error{Code: canceledCode, Details: details(e)}
+	case *PanicError:
+		return &journalpb.Error{Code: panicCode, Stack: clean(e.Stack)}
+	case *ActivityError:
+		return &journalpb.Error{Code: activityCode, Details: details(ActivityError{Name: e.Name, EventID: e.EventID, Attempts: e.Attempts})}
+	case *ChildError:
+		return &journalpb.Error{Code: childCode, Details: details(ChildError{Name: e.Name, Instance: e.Instance, EventID: e.EventID})}
+	}
+	if code := sentinelCode(err); code != "" {
+		return &journalpb.Error{Code: code}
+	}
+	registered.RLock()
+	defer registered.RUnlock()
+	if code := registered.types[reflect.TypeOf(err)]; code != "" {
+		return &journalpb.Error{Code: code, Details: details(err)}
+	}
+	return new(journalpb.Error)
+}
+
+// encodeCrossed encodes an error that came out of a journal.
+func encodeCrossed(e *Error, depth int) *journalpb.Error {
+	record := &journalpb.Error{Code: clean(e.Code), Message: clean(e.Message), NonRetryable: e.NonRetryable}
+	if e.typed != nil {
+		record.Details = details(e.typed)
+	}
+	if causes, ok := e.Cause.(several); ok {
+		for _, cause := range causes[1:] {
+			record.OtherCauses = append(record.OtherCauses, encodeCause(cause, depth-1))
+		}
+	}
+	record.Cause = encodeCause(e.Cause, depth-1)
+	return record
+}
+
+// details encodes the fields of an error; one that cannot be encoded, or would
+// be too large, goes without.
+func details(value any) *journalpb.Payload {
+	payload, err := encode(value)
+	if err != nil || len(payload.Data) > errorTextMax {
+		return nil
+	}
+	return payload
+}
+
+// recode gives a record a code. One that has a code already stays whole, as
+// the cause: errors.Is goes on finding it.
+func recode(record *journalpb.Error, code string) *journalpb.Error {
+	if record.Code == "" {
+		record.Code = code
+		return record
+	}
+	return &journalpb.Error{Code: code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: record}
+}
+
+// clean makes text fit for a record, which holds nothing but UTF-8 and not too
+// much of it. Errors of commands and of binary protocols often are something
+// else.
+func clean(text string) string {
+	if len(text) > errorTextMax {
+		end := errorTextMax
+		for end > 0 && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		text = text[:end] + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// causesOf returns what an error wraps.
+func causesOf(err error) []error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return several.Unwrap()
+	}
+	if cause := errors.Unwrap(err); cause != nil {
+		return []error{cause}
+	}
+	return nil
+}
+
+func decodeError(record *journalpb.Error) error {
+	if record == nil {
+		return nil
+	}
+	cause := decodeCauses(record)
+	data := record.Details.GetData()
+	switch record.Code {
+	case panicCode:
+		return &PanicError{Message: record.Message, Stack: record.Stack}
+	case canceledCode:
+		e := new(CanceledError)
+		if json.Unmarshal(data, e) == nil {
+			return e
+		}
+	case activityCode:
+		e := new(ActivityError)
+		if json.Unmarshal(data, e) == nil {
+			e.Err = cause
+			return e
+		}
+	case childCode:
+		e := new(ChildError)
+		if json.Unmarshal(data, e) == nil {
+			e.Err = cause
+			return e
+		}
+	}
+	e := &Error{Code: record.Code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: cause}
+	registered.RLock()
+	decoder := registered.decoders[record.Code]
+	registered.RUnlock()
+	if decoder != nil {
+		if value, ok := decoder(data); ok {
+			e.typed = value
+		}
+	}
+	return e
+}
+
+func decodeCauses(record *journalpb.Error) error {
+	cause := decodeError(record.Cause)
+	if len(record.OtherCauses) == 0 {
+		return cause
+	}
+	causes := several{cause}
+	for _, other := range record.OtherCauses {
+		causes = append(causes, decodeError(other))
+	}
+	return causes
+}
+
+// classify finds the outermost code and whether any part forbids a retry.
+func classify(err error) (code string, final bool) { return classifyRecord(encodeError(err)) }
+
+func classifyRecord(record *journalpb.Error) (code string, final bool) {
+	if record == nil {
+		return "", false
+	}
+	code, final = record.Code, record.NonRetryable
+	for _, cause := range append([]*journalpb.Error{record.Cause}, record.OtherCauses...) {
+		inner, innerFinal := classifyRecord(cause)
+		if code == "" {
+			code = inner
+		}
+		final = final || innerFinal
+	}
+	return code, final
+}
