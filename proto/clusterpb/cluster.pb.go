@@ -25,6 +25,117 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ReusePolicy int32
+
+const (
+	// An ID is used once.
+	ReusePolicy_REUSE_POLICY_NEVER ReusePolicy = 0
+	// An ID may be used again when its run has ended, however it did.
+	ReusePolicy_REUSE_POLICY_ENDED ReusePolicy = 1
+	// Only when its run has not completed.
+	ReusePolicy_REUSE_POLICY_FAILED ReusePolicy = 2
+)
+
+// Enum value maps for ReusePolicy.
+var (
+	ReusePolicy_name = map[int32]string{
+		0: "REUSE_POLICY_NEVER",
+		1: "REUSE_POLICY_ENDED",
+		2: "REUSE_POLICY_FAILED",
+	}
+	ReusePolicy_value = map[string]int32{
+		"REUSE_POLICY_NEVER":  0,
+		"REUSE_POLICY_ENDED":  1,
+		"REUSE_POLICY_FAILED": 2,
+	}
+)
+
+func (x ReusePolicy) Enum() *ReusePolicy {
+	p := new(ReusePolicy)
+	*p = x
+	return p
+}
+
+func (x ReusePolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReusePolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_clusterpb_cluster_proto_enumTypes[0].Descriptor()
+}
+
+func (ReusePolicy) Type() protoreflect.EnumType {
+	return &file_clusterpb_cluster_proto_enumTypes[0]
+}
+
+func (x ReusePolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReusePolicy.Descriptor instead.
+func (ReusePolicy) EnumDescriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+type SignalRequest_Kind int32
+
+const (
+	SignalRequest_KIND_UNSPECIFIED SignalRequest_Kind = 0
+	SignalRequest_KIND_CANCEL      SignalRequest_Kind = 1
+	SignalRequest_KIND_TERMINATE   SignalRequest_Kind = 2
+	SignalRequest_KIND_SUSPEND     SignalRequest_Kind = 3
+	SignalRequest_KIND_RESUME      SignalRequest_Kind = 4
+	// Take a stalled instance up again.
+	SignalRequest_KIND_RETRY SignalRequest_Kind = 5
+)
+
+// Enum value maps for SignalRequest_Kind.
+var (
+	SignalRequest_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_CANCEL",
+		2: "KIND_TERMINATE",
+		3: "KIND_SUSPEND",
+		4: "KIND_RESUME",
+		5: "KIND_RETRY",
+	}
+	SignalRequest_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"KIND_CANCEL":      1,
+		"KIND_TERMINATE":   2,
+		"KIND_SUSPEND":     3,
+		"KIND_RESUME":      4,
+		"KIND_RETRY":       5,
+	}
+)
+
+func (x SignalRequest_Kind) Enum() *SignalRequest_Kind {
+	p := new(SignalRequest_Kind)
+	*p = x
+	return p
+}
+
+func (x SignalRequest_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SignalRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_clusterpb_cluster_proto_enumTypes[1].Descriptor()
+}
+
+func (SignalRequest_Kind) Type() protoreflect.EnumType {
+	return &file_clusterpb_cluster_proto_enumTypes[1]
+}
+
+func (x SignalRequest_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SignalRequest_Kind.Descriptor instead.
+func (SignalRequest_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{2, 0}
+}
+
 // Request is a client's call, forwarded from the node that took it to the
 // leader of the instance's partition.
 type Request struct {
@@ -39,6 +150,9 @@ type Request struct {
 	//	*Request_Send
 	//	*Request_Get
 	//	*Request_History
+	//	*Request_Signal
+	//	*Request_List
+	//	*Request_Purge
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -138,6 +252,33 @@ func (x *Request) GetHistory() *HistoryRequest {
 	return nil
 }
 
+func (x *Request) GetSignal() *SignalRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Signal); ok {
+			return x.Signal
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetList() *ListRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_List); ok {
+			return x.List
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetPurge() *PurgeRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -158,6 +299,18 @@ type Request_History struct {
 	History *HistoryRequest `protobuf:"bytes,13,opt,name=history,proto3,oneof"`
 }
 
+type Request_Signal struct {
+	Signal *SignalRequest `protobuf:"bytes,14,opt,name=signal,proto3,oneof"`
+}
+
+type Request_List struct {
+	List *ListRequest `protobuf:"bytes,15,opt,name=list,proto3,oneof"`
+}
+
+type Request_Purge struct {
+	Purge *PurgeRequest `protobuf:"bytes,16,opt,name=purge,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -166,14 +319,25 @@ func (*Request_Get) isRequest_Call() {}
 
 func (*Request_History) isRequest_Call() {}
 
+func (*Request_Signal) isRequest_Call() {}
+
+func (*Request_List) isRequest_Call() {}
+
+func (*Request_Purge) isRequest_Call() {}
+
 type StartRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Input         *journalpb.Payload     `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
-	RequestId     string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Attach        bool                   `protobuf:"varint,5,opt,name=attach,proto3" json:"attach,omitempty"`
-	Tags          map[string]string      `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version   string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Input     *journalpb.Payload     `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	RequestId string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Attach    bool                   `protobuf:"varint,5,opt,name=attach,proto3" json:"attach,omitempty"`
+	Tags      map[string]string      `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Reuse     ReusePolicy            `protobuf:"varint,7,opt,name=reuse,proto3,enum=tenuto.cluster.v1.ReusePolicy" json:"reuse,omitempty"`
+	// When its code is to begin, Unix nanoseconds; 0: at once.
+	StartAt int64 `protobuf:"varint,8,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	// An event to deliver, whether the instance was started by this or before.
+	Send          *SendRequest `protobuf:"bytes,9,opt,name=send,proto3" json:"send,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -250,6 +414,260 @@ func (x *StartRequest) GetTags() map[string]string {
 	return nil
 }
 
+func (x *StartRequest) GetReuse() ReusePolicy {
+	if x != nil {
+		return x.Reuse
+	}
+	return ReusePolicy_REUSE_POLICY_NEVER
+}
+
+func (x *StartRequest) GetStartAt() int64 {
+	if x != nil {
+		return x.StartAt
+	}
+	return 0
+}
+
+func (x *StartRequest) GetSend() *SendRequest {
+	if x != nil {
+		return x.Send
+	}
+	return nil
+}
+
+// SignalRequest is a decision about an instance from outside.
+type SignalRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          SignalRequest_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=tenuto.cluster.v1.SignalRequest_Kind" json:"kind,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalRequest) Reset() {
+	*x = SignalRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalRequest) ProtoMessage() {}
+
+func (x *SignalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
+func (*SignalRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SignalRequest) GetKind() SignalRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return SignalRequest_KIND_UNSPECIFIED
+}
+
+func (x *SignalRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SignalRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// ListRequest asks for instances in the order of their IDs.
+type ListRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	States   []string               `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
+	Name     string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Version  string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	IdPrefix string                 `protobuf:"bytes,4,opt,name=id_prefix,json=idPrefix,proto3" json:"id_prefix,omitempty"`
+	Tags     map[string]string      `protobuf:"bytes,5,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Parent   string                 `protobuf:"bytes,6,opt,name=parent,proto3" json:"parent,omitempty"`
+	// Of creation, Unix nanoseconds; 0: no bound.
+	CreatedFrom   int64 `protobuf:"varint,7,opt,name=created_from,json=createdFrom,proto3" json:"created_from,omitempty"`
+	CreatedBefore int64 `protobuf:"varint,8,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`
+	// The ID after which to go on.
+	After string `protobuf:"bytes,9,opt,name=after,proto3" json:"after,omitempty"`
+	Limit uint32 `protobuf:"varint,10,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only how many there are.
+	Count         bool `protobuf:"varint,11,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRequest) Reset() {
+	*x = ListRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRequest) ProtoMessage() {}
+
+func (x *ListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
+func (*ListRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListRequest) GetStates() []string {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListRequest) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ListRequest) GetIdPrefix() string {
+	if x != nil {
+		return x.IdPrefix
+	}
+	return ""
+}
+
+func (x *ListRequest) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *ListRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *ListRequest) GetCreatedFrom() int64 {
+	if x != nil {
+		return x.CreatedFrom
+	}
+	return 0
+}
+
+func (x *ListRequest) GetCreatedBefore() int64 {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return 0
+}
+
+func (x *ListRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListRequest) GetCount() bool {
+	if x != nil {
+		return x.Count
+	}
+	return false
+}
+
+type PurgeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instances     []string               `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeRequest) Reset() {
+	*x = PurgeRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeRequest) ProtoMessage() {}
+
+func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
+func (*PurgeRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PurgeRequest) GetInstances() []string {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 type SendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -261,7 +679,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_clusterpb_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -273,7 +691,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_clusterpb_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -286,7 +704,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SendRequest) GetName() string {
@@ -318,7 +736,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_clusterpb_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +748,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_clusterpb_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +761,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 type HistoryRequest struct {
@@ -356,7 +774,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_clusterpb_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -368,7 +786,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_clusterpb_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -381,7 +799,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HistoryRequest) GetExecution() uint64 {
@@ -401,6 +819,9 @@ type Response struct {
 	//	*Response_Send
 	//	*Response_Get
 	//	*Response_History
+	//	*Response_Signal
+	//	*Response_List
+	//	*Response_Purge
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -408,7 +829,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_clusterpb_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +841,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_clusterpb_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +854,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Response) GetProtocol() uint32 {
@@ -493,6 +914,33 @@ func (x *Response) GetHistory() *HistoryResult {
 	return nil
 }
 
+func (x *Response) GetSignal() *SignalResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Signal); ok {
+			return x.Signal
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetList() *ListResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_List); ok {
+			return x.List
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetPurge() *PurgeResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -513,6 +961,18 @@ type Response_History struct {
 	History *HistoryResult `protobuf:"bytes,13,opt,name=history,proto3,oneof"`
 }
 
+type Response_Signal struct {
+	Signal *SignalResult `protobuf:"bytes,14,opt,name=signal,proto3,oneof"`
+}
+
+type Response_List struct {
+	List *ListResult `protobuf:"bytes,15,opt,name=list,proto3,oneof"`
+}
+
+type Response_Purge struct {
+	Purge *PurgeResult `protobuf:"bytes,16,opt,name=purge,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -520,6 +980,153 @@ func (*Response_Send) isResponse_Result() {}
 func (*Response_Get) isResponse_Result() {}
 
 func (*Response_History) isResponse_Result() {}
+
+func (*Response_Signal) isResponse_Result() {}
+
+func (*Response_List) isResponse_Result() {}
+
+func (*Response_Purge) isResponse_Result() {}
+
+type SignalResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalResult) Reset() {
+	*x = SignalResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalResult) ProtoMessage() {}
+
+func (x *SignalResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalResult.ProtoReflect.Descriptor instead.
+func (*SignalResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+type ListResult struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Instances []*Status              `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	// There are more.
+	More          bool   `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	Count         uint64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListResult) Reset() {
+	*x = ListResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListResult) ProtoMessage() {}
+
+func (x *ListResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
+func (*ListResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListResult) GetInstances() []*Status {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+func (x *ListResult) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListResult) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type PurgeResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Purged        uint32                 `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeResult) Reset() {
+	*x = PurgeResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeResult) ProtoMessage() {}
+
+func (x *PurgeResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
+func (*PurgeResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PurgeResult) GetPurged() uint32 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
 
 // Failure is an error of a call. See cluster/errors.go for the codes.
 type Failure struct {
@@ -536,7 +1143,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +1155,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +1168,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Failure) GetCode() string {
@@ -604,7 +1211,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +1223,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +1236,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -654,7 +1261,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +1273,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +1286,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type GetResult struct {
@@ -691,7 +1298,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +1310,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +1323,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -737,7 +1344,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +1356,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +1369,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -797,13 +1404,16 @@ type Status struct {
 	Mismatch       *Mismatch               `protobuf:"bytes,12,opt,name=mismatch,proto3" json:"mismatch,omitempty"`
 	Parent         *journalpb.OperationRef `protobuf:"bytes,13,opt,name=parent,proto3" json:"parent,omitempty"`
 	FirstExecution uint64                  `protobuf:"varint,14,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Tags           map[string]string       `protobuf:"bytes,15,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What the instance has published.
+	Published     *journalpb.Payload `protobuf:"bytes,16,opt,name=published,proto3" json:"published,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +1425,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1438,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Status) GetInstance() string {
@@ -929,6 +1539,20 @@ func (x *Status) GetFirstExecution() uint64 {
 	return 0
 }
 
+func (x *Status) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Status) GetPublished() *journalpb.Payload {
+	if x != nil {
+		return x.Published
+	}
+	return nil
+}
+
 type Mismatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -942,7 +1566,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1578,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1591,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -1009,7 +1633,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xbe\x02\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xe9\x03\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -1018,8 +1642,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
 	"\x03get\x18\f \x01(\v2\x1d.tenuto.cluster.v1.GetRequestH\x00R\x03get\x12=\n" +
-	"\ahistory\x18\r \x01(\v2!.tenuto.cluster.v1.HistoryRequestH\x00R\ahistoryB\x06\n" +
-	"\x04call\"\x9d\x02\n" +
+	"\ahistory\x18\r \x01(\v2!.tenuto.cluster.v1.HistoryRequestH\x00R\ahistory\x12:\n" +
+	"\x06signal\x18\x0e \x01(\v2 .tenuto.cluster.v1.SignalRequestH\x00R\x06signal\x124\n" +
+	"\x04list\x18\x0f \x01(\v2\x1e.tenuto.cluster.v1.ListRequestH\x00R\x04list\x127\n" +
+	"\x05purge\x18\x10 \x01(\v2\x1f.tenuto.cluster.v1.PurgeRequestH\x00R\x05purgeB\x06\n" +
+	"\x04call\"\xa2\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -1027,10 +1654,44 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x12\x16\n" +
 	"\x06attach\x18\x05 \x01(\bR\x06attach\x12=\n" +
-	"\x04tags\x18\x06 \x03(\v2).tenuto.cluster.v1.StartRequest.TagsEntryR\x04tags\x1a7\n" +
+	"\x04tags\x18\x06 \x03(\v2).tenuto.cluster.v1.StartRequest.TagsEntryR\x04tags\x124\n" +
+	"\x05reuse\x18\a \x01(\x0e2\x1e.tenuto.cluster.v1.ReusePolicyR\x05reuse\x12\x19\n" +
+	"\bstart_at\x18\b \x01(\x03R\astartAt\x122\n" +
+	"\x04send\x18\t \x01(\v2\x1e.tenuto.cluster.v1.SendRequestR\x04send\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf7\x01\n" +
+	"\rSignalRequest\x129\n" +
+	"\x04kind\x18\x01 \x01(\x0e2%.tenuto.cluster.v1.SignalRequest.KindR\x04kind\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"t\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vKIND_CANCEL\x10\x01\x12\x12\n" +
+	"\x0eKIND_TERMINATE\x10\x02\x12\x10\n" +
+	"\fKIND_SUSPEND\x10\x03\x12\x0f\n" +
+	"\vKIND_RESUME\x10\x04\x12\x0e\n" +
+	"\n" +
+	"KIND_RETRY\x10\x05\"\x8b\x03\n" +
+	"\vListRequest\x12\x16\n" +
+	"\x06states\x18\x01 \x03(\tR\x06states\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x1b\n" +
+	"\tid_prefix\x18\x04 \x01(\tR\bidPrefix\x12<\n" +
+	"\x04tags\x18\x05 \x03(\v2(.tenuto.cluster.v1.ListRequest.TagsEntryR\x04tags\x12\x16\n" +
+	"\x06parent\x18\x06 \x01(\tR\x06parent\x12!\n" +
+	"\fcreated_from\x18\a \x01(\x03R\vcreatedFrom\x12%\n" +
+	"\x0ecreated_before\x18\b \x01(\x03R\rcreatedBefore\x12\x14\n" +
+	"\x05after\x18\t \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\n" +
+	" \x01(\rR\x05limit\x12\x14\n" +
+	"\x05count\x18\v \x01(\bR\x05count\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\",\n" +
+	"\fPurgeRequest\x12\x1c\n" +
+	"\tinstances\x18\x01 \x03(\tR\tinstances\"p\n" +
 	"\vSendRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x04data\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x04data\x12\x1d\n" +
@@ -1039,7 +1700,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc3\x02\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xeb\x03\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x126\n" +
@@ -1047,8 +1708,19 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	" \x01(\v2\x1e.tenuto.cluster.v1.StartResultH\x00R\x05start\x123\n" +
 	"\x04send\x18\v \x01(\v2\x1d.tenuto.cluster.v1.SendResultH\x00R\x04send\x120\n" +
 	"\x03get\x18\f \x01(\v2\x1c.tenuto.cluster.v1.GetResultH\x00R\x03get\x12<\n" +
-	"\ahistory\x18\r \x01(\v2 .tenuto.cluster.v1.HistoryResultH\x00R\ahistoryB\b\n" +
-	"\x06result\"r\n" +
+	"\ahistory\x18\r \x01(\v2 .tenuto.cluster.v1.HistoryResultH\x00R\ahistory\x129\n" +
+	"\x06signal\x18\x0e \x01(\v2\x1f.tenuto.cluster.v1.SignalResultH\x00R\x06signal\x123\n" +
+	"\x04list\x18\x0f \x01(\v2\x1d.tenuto.cluster.v1.ListResultH\x00R\x04list\x126\n" +
+	"\x05purge\x18\x10 \x01(\v2\x1e.tenuto.cluster.v1.PurgeResultH\x00R\x05purgeB\b\n" +
+	"\x06result\"\x0e\n" +
+	"\fSignalResult\"o\n" +
+	"\n" +
+	"ListResult\x127\n" +
+	"\tinstances\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.StatusR\tinstances\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x04R\x05count\"%\n" +
+	"\vPurgeResult\x12\x16\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"r\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
@@ -1063,7 +1735,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06status\x18\x01 \x01(\v2\x19.tenuto.cluster.v1.StatusR\x06status\"E\n" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
-	"\x06events\x18\x02 \x03(\fR\x06events\"\xff\x03\n" +
+	"\x06events\x18\x02 \x03(\fR\x06events\"\xab\x05\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -1081,13 +1753,22 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06reason\x18\v \x01(\tR\x06reason\x127\n" +
 	"\bmismatch\x18\f \x01(\v2\x1b.tenuto.cluster.v1.MismatchR\bmismatch\x127\n" +
 	"\x06parent\x18\r \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x06parent\x12'\n" +
-	"\x0ffirst_execution\x18\x0e \x01(\x04R\x0efirstExecution\"\x83\x01\n" +
+	"\x0ffirst_execution\x18\x0e \x01(\x04R\x0efirstExecution\x127\n" +
+	"\x04tags\x18\x0f \x03(\v2#.tenuto.cluster.v1.Status.TagsEntryR\x04tags\x128\n" +
+	"\tpublished\x18\x10 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\tpublished\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
 	"\bMismatch\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x1a\n" +
 	"\bexpected\x18\x03 \x01(\tR\bexpected\x12\x14\n" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x12\x16\n" +
-	"\x06source\x18\x05 \x01(\tR\x06sourceB.Z,github.com/tenuto-dev/tenuto/proto/clusterpbb\x06proto3"
+	"\x06source\x18\x05 \x01(\tR\x06source*V\n" +
+	"\vReusePolicy\x12\x16\n" +
+	"\x12REUSE_POLICY_NEVER\x10\x00\x12\x16\n" +
+	"\x12REUSE_POLICY_ENDED\x10\x01\x12\x17\n" +
+	"\x13REUSE_POLICY_FAILED\x10\x02B.Z,github.com/tenuto-dev/tenuto/proto/clusterpbb\x06proto3"
 
 var (
 	file_clusterpb_cluster_proto_rawDescOnce sync.Once
@@ -1101,49 +1782,73 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 	return file_clusterpb_cluster_proto_rawDescData
 }
 
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_clusterpb_cluster_proto_goTypes = []any{
-	(*Request)(nil),                // 0: tenuto.cluster.v1.Request
-	(*StartRequest)(nil),           // 1: tenuto.cluster.v1.StartRequest
-	(*SendRequest)(nil),            // 2: tenuto.cluster.v1.SendRequest
-	(*GetRequest)(nil),             // 3: tenuto.cluster.v1.GetRequest
-	(*HistoryRequest)(nil),         // 4: tenuto.cluster.v1.HistoryRequest
-	(*Response)(nil),               // 5: tenuto.cluster.v1.Response
-	(*Failure)(nil),                // 6: tenuto.cluster.v1.Failure
-	(*StartResult)(nil),            // 7: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 8: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 9: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 10: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 11: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 12: tenuto.cluster.v1.Mismatch
-	nil,                            // 13: tenuto.cluster.v1.StartRequest.TagsEntry
-	(*journalpb.Payload)(nil),      // 14: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 15: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 16: tenuto.journal.v1.OperationRef
+	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
+	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
+	(*Request)(nil),                // 2: tenuto.cluster.v1.Request
+	(*StartRequest)(nil),           // 3: tenuto.cluster.v1.StartRequest
+	(*SignalRequest)(nil),          // 4: tenuto.cluster.v1.SignalRequest
+	(*ListRequest)(nil),            // 5: tenuto.cluster.v1.ListRequest
+	(*PurgeRequest)(nil),           // 6: tenuto.cluster.v1.PurgeRequest
+	(*SendRequest)(nil),            // 7: tenuto.cluster.v1.SendRequest
+	(*GetRequest)(nil),             // 8: tenuto.cluster.v1.GetRequest
+	(*HistoryRequest)(nil),         // 9: tenuto.cluster.v1.HistoryRequest
+	(*Response)(nil),               // 10: tenuto.cluster.v1.Response
+	(*SignalResult)(nil),           // 11: tenuto.cluster.v1.SignalResult
+	(*ListResult)(nil),             // 12: tenuto.cluster.v1.ListResult
+	(*PurgeResult)(nil),            // 13: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                // 14: tenuto.cluster.v1.Failure
+	(*StartResult)(nil),            // 15: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),             // 16: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),              // 17: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),          // 18: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                 // 19: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),               // 20: tenuto.cluster.v1.Mismatch
+	nil,                            // 21: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 22: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 23: tenuto.cluster.v1.Status.TagsEntry
+	(*journalpb.Payload)(nil),      // 24: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 25: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 26: tenuto.journal.v1.OperationRef
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
-	1,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	2,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	3,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	4,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
-	14, // 4: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	13, // 5: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	14, // 6: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	6,  // 7: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	7,  // 8: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	8,  // 9: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	9,  // 10: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	10, // 11: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	11, // 12: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	14, // 13: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	15, // 14: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	12, // 15: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	16, // 16: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	3,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
+	7,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	8,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	9,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	4,  // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
+	5,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
+	6,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	24, // 7: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	21, // 8: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,  // 9: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	7,  // 10: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	1,  // 11: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	22, // 12: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	24, // 13: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	14, // 14: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	15, // 15: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	16, // 16: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	17, // 17: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	18, // 18: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	11, // 19: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	12, // 20: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	13, // 21: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	19, // 22: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	19, // 23: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	24, // 24: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	25, // 25: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	20, // 26: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	26, // 27: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	23, // 28: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	24, // 29: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -1156,25 +1861,32 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Send)(nil),
 		(*Request_Get)(nil),
 		(*Request_History)(nil),
+		(*Request_Signal)(nil),
+		(*Request_List)(nil),
+		(*Request_Purge)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[5].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[8].OneofWrappers = []any{
 		(*Response_Start)(nil),
 		(*Response_Send)(nil),
 		(*Response_Get)(nil),
 		(*Response_History)(nil),
+		(*Response_Signal)(nil),
+		(*Response_List)(nil),
+		(*Response_Purge)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   14,
+			NumEnums:      2,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_clusterpb_cluster_proto_goTypes,
 		DependencyIndexes: file_clusterpb_cluster_proto_depIdxs,
+		EnumInfos:         file_clusterpb_cluster_proto_enumTypes,
 		MessageInfos:      file_clusterpb_cluster_proto_msgTypes,
 	}.Build()
 	File_clusterpb_cluster_proto = out.File

@@ -987,7 +987,9 @@ type OrchestrationStarted struct {
 	// Chosen by the caller: a repeated start with the same one is the same start.
 	RequestId string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The status that the execution before had set.
-	Status        *Payload `protobuf:"bytes,8,opt,name=status,proto3" json:"status,omitempty"`
+	Status *Payload `protobuf:"bytes,8,opt,name=status,proto3" json:"status,omitempty"`
+	// When the code is to begin, Unix nanoseconds; 0: at once.
+	StartAt       int64 `protobuf:"varint,9,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1076,6 +1078,13 @@ func (x *OrchestrationStarted) GetStatus() *Payload {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *OrchestrationStarted) GetStartAt() int64 {
+	if x != nil {
+		return x.StartAt
+	}
+	return 0
 }
 
 type OrchestrationCompleted struct {
@@ -3223,7 +3232,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
-	"\x04body\"\xba\x03\n" +
+	"\x04body\"\xd5\x03\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -3233,7 +3242,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04tags\x18\x06 \x03(\v21.tenuto.journal.v1.OrchestrationStarted.TagsEntryR\x04tags\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\a \x01(\tR\trequestId\x122\n" +
-	"\x06status\x18\b \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06status\x1a7\n" +
+	"\x06status\x18\b \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06status\x12\x19\n" +
+	"\bstart_at\x18\t \x01(\x03R\astartAt\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +

@@ -1,0 +1,359 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+const (
+	killsMidway = 7 // while files are counted
+	killsEarly  = 3 // at any moment after the start of the process
+	killDirs    = 400
+	killFiles   = 4000
+	killWidth   = 8
+)
+
+// killDelay keeps a process from coming to its end while the test is kept from
+// killing it: the machine may have other things to do.
+const killDelay = 80 * time.Millisecond
+
+var seedFlag = flag.Uint64("seed", 0, "of TestKilled: its tree and its kills; 0 for a new one")
+
+// The program is killed over and over, and ends as if nobody had touched it.
+//
+// Two witnesses are compared: the journal on disk, read from below after each
+// kill, says which completions are recorded; the ledger, which knows nothing of
+// the journal, says which files were executed, and after which kill.
+func TestKilled(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	source := randomTree(t, random)
+	want := independent(t, source)
+	binary := build(t)
+
+	h := &killed{
+		t: t, binary: binary, source: source, files: int(want.Files),
+		dir: t.TempDir(), ledger: filepath.Join(t.TempDir(), "ledger"),
+		recorded: make(map[string]int),
+	}
+	// So little for each life that something is left to kill for the next.
+	most := ledgerBytes(t, source) / (killsMidway + 5)
+	for i := range killsMidway + killsEarly {
+		if i%3 == 1 && i/3 < killsEarly {
+			h.killEarly(time.Duration(random.Int64N(int64(150 * time.Millisecond))))
+		} else {
+			h.killMidway(1 + random.Int64N(most))
+		}
+	}
+	disturbed := h.finish()
+	if len(h.recorded) != h.files {
+		t.Errorf("%d files are recorded, there are %d", len(h.recorded), h.files)
+	}
+	t.Logf("%d files, %d executions, %d of them lost by %d kills", h.files, h.executed, h.executed-h.files, killsMidway+killsEarly)
+
+	undisturbed := (&killed{t: t, binary: binary, source: source, files: h.files, dir: t.TempDir(),
+		ledger: filepath.Join(t.TempDir(), "ledger"), recorded: make(map[string]int)}).finish()
+	var counted strings.Builder
+	want.write(&counted)
+	for name, got := range map[string]string{"disturbed": disturbed, "undisturbed": undisturbed} {
+		if diff := cmp.Diff(counted.String(), got); diff != "" {
+			t.Errorf("report of the %s run, -want +got:\n%s", name, diff)
+		}
+	}
+	h.startOnceMore(disturbed)
+}
+
+// killed is a census that is killed and goes on.
+type killed struct {
+	t        *testing.T
+	binary   string
+	source   string
+	files    int
+	dir      string
+	ledger   string
+	offset   int64          // of the ledger at the end of the last life
+	executed int            // lines of the ledger up to there
+	recorded map[string]int // completions of each file in the journal, after the last life
+	underWay bool           // the root, likewise
+}
+
+// A life is one process of the program.
+type life struct {
+	command          *exec.Cmd
+	report, terminal bytes.Buffer
+	ended            chan error
+}
+
+func (h *killed) start() *life {
+	h.t.Helper()
+	l := &life{ended: make(chan error, 1)}
+	l.command = exec.Command(h.binary, "-dir", h.dir, "-src", h.source, "-ledger", h.ledger,
+		"-width", fmt.Sprint(killWidth), "-delay", killDelay.String())
+	l.command.Stdout, l.command.Stderr = &l.report, &l.terminal
+	if err := l.command.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	go func() { l.ended <- l.command.Wait() }()
+	return l
+}
+
+// killMidway kills a process when it has counted files worth so many bytes of
+// the ledger.
+func (h *killed) killMidway(bytes int64) {
+	h.t.Helper()
+	l := h.start()
+	deadline := time.Now().Add(30 * time.Second)
+	for h.ledgerSize() < h.offset+bytes {
+		select {
+		case err := <-l.ended:
+			h.t.Fatalf("ended before it was killed: %v\n%s%s", err, &l.terminal, &l.report)
+		case <-time.After(time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			_ = l.command.Process.Kill()
+			h.t.Fatalf("%d bytes of the ledger after 30 s", h.ledgerSize()-h.offset)
+		}
+	}
+	h.kill(l)
+}
+
+// killEarly kills a process after a while, wherever it may be then: opening the
+// journal, replaying, counting.
+func (h *killed) killEarly(after time.Duration) {
+	h.t.Helper()
+	l := h.start()
+	select {
+	case err := <-l.ended:
+		h.t.Fatalf("ended after less than %v: %v\n%s%s", after, err, &l.terminal, &l.report)
+	case <-time.After(after):
+	}
+	h.kill(l)
+}
+
+func (h *killed) kill(l *life) {
+	h.t.Helper()
+	if err := l.command.Process.Kill(); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := <-l.ended; err == nil || err.Error() != "signal: killed" {
+		h.t.Fatalf("not killed: %v\n%s%s", err, &l.terminal, &l.report)
+	}
+	if h.underWay && strings.Contains(l.terminal.String(), "begins") {
+		h.t.Errorf("a start that goes on says that it begins: %s", &l.terminal)
+	}
+	h.compare()
+	if h.executed > 0 && !h.underWay {
+		h.t.Fatal("files were counted, and the root is not under way")
+	}
+}
+
+// finish lets the program come to its end, and returns the report without the
+// times.
+func (h *killed) finish() string {
+	h.t.Helper()
+	l := h.start()
+	if err := <-l.ended; err != nil {
+		h.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
+	}
+	if h.compare(); h.underWay {
+		h.t.Error("the program has ended, the root has not")
+	}
+	return h.withoutTimes(l, "activities in")
+}
+
+// startOnceMore starts the program on a census that was taken.
+func (h *killed) startOnceMore(before string) {
+	h.t.Helper()
+	l := h.start()
+	if err := <-l.ended; err != nil {
+		h.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
+	}
+	if !strings.Contains(l.terminal.String(), "was taken already") {
+		h.t.Errorf("the greeting is %q", &l.terminal)
+	}
+	if size := h.ledgerSize(); size != h.offset {
+		h.t.Errorf("the ledger grew by %d bytes", size-h.offset)
+	}
+	if diff := cmp.Diff(before, h.withoutTimes(l, "nothing left to do")); diff != "" {
+		h.t.Errorf("-first +second report:\n%s", diff)
+	}
+	h.source = h.t.TempDir()
+	l = h.start()
+	if err := <-l.ended; err == nil || !strings.Contains(l.terminal.String(), "census of another tree") {
+		h.t.Errorf("another tree: %v\n%s", err, &l.terminal)
+	}
+}
+
+func (h *killed) withoutTimes(l *life, wanted string) string {
+	h.t.Helper()
+	report, times, _ := strings.Cut(l.report.String(), "\nIt took")
+	if !strings.Contains(times, wanted) {
+		h.t.Errorf("the times are %q, want something about %q", times, wanted)
+	}
+	return report
+}
+
+// compare holds the ledger of the last life against the journal before and
+// after it.
+func (h *killed) compare() {
+	h.t.Helper()
+	var executed []string
+	if h.ledgerSize() > h.offset {
+		executed = ledgerLines(h.t, h.ledger, h.offset)
+	}
+	for _, path := range executed {
+		if h.recorded[path] > 0 {
+			h.t.Errorf("%s was executed again, after its completion was recorded", path)
+		}
+	}
+	if twice := duplicates(executed); len(twice) > 0 {
+		h.t.Errorf("executed twice in one life: %q", twice)
+	}
+	h.offset = h.ledgerSize()
+	h.executed += len(executed)
+
+	recorded, underWay := readJournal(h.t, h.dir)
+	for path, times := range recorded {
+		if times != 1 {
+			h.t.Errorf("%d completions are recorded for %s", times, path)
+		}
+	}
+	for path := range h.recorded {
+		if recorded[path] == 0 {
+			h.t.Errorf("the completion of %s is lost", path)
+		}
+	}
+	known := make(map[string]bool)
+	for _, path := range executed {
+		known[path] = true
+	}
+	for path := range recorded {
+		if h.recorded[path] == 0 && !known[path] {
+			h.t.Errorf("%s is recorded and was never executed", path)
+		}
+	}
+	h.t.Logf("%4d executed, %4d of %d recorded", len(executed), len(recorded), h.files)
+	h.recorded, h.underWay = recorded, underWay
+}
+
+func (h *killed) ledgerSize() int64 {
+	info, err := os.Stat(h.ledger)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// readJournal opens the journal on its own, where nothing runs, and returns how
+// many completions it holds for each file, and whether the root is under way.
+func readJournal(t *testing.T, dir string) (recorded map[string]int, underWay bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	leads := make(chan struct{})
+	j, err := journal.Open(ctx, journal.Config{
+		Node: "node", Dir: dir, Logger: slog.New(slog.DiscardHandler),
+		Lead: func(context.Context, uint64) { close(leads) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	select {
+	case <-leads:
+	case <-ctx.Done():
+		t.Fatal("no leader")
+	}
+	if err := j.Barrier(ctx); err != nil {
+		t.Fatal(err)
+	}
+	recorded = make(map[string]int)
+	for instance := range j.Instances() {
+		if instance.Instance == censusID {
+			underWay = instance.Status == journalpb.Status_STATUS_RUNNING
+		}
+		readCompletions(t, j, instance.Instance, recorded)
+	}
+	return recorded, underWay
+}
+
+func readCompletions(t *testing.T, j *journal.Journal, instance string, recorded map[string]int) {
+	t.Helper()
+	files := make(map[uint64]string) // by the event_id of their schedule
+	next := uint64(1)
+	for event, err := range j.Events(instance, 0, 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.EventId != next {
+			t.Errorf("%s has event %d where %d should be", instance, event.EventId, next)
+		}
+		next++
+		if scheduled := event.GetActivityScheduled(); scheduled.GetName() == CountFile.Name() {
+			var path string
+			if err := replay.Decode(scheduled.Input, &path); err != nil {
+				t.Fatal(err)
+			}
+			files[event.EventId] = path
+		}
+		if event.GetActivityFailed() != nil {
+			t.Errorf("%s: %s", instance, replay.Describe(event))
+		}
+		if path, ok := files[event.SourceEventId]; ok && event.GetActivityCompleted() != nil {
+			recorded[path]++
+		}
+	}
+}
+
+// randomTree makes thousands of small files.
+func randomTree(t *testing.T, random *rand.Rand) string {
+	t.Helper()
+	top := t.TempDir()
+	dirs := []string{top}
+	for i := range killDirs {
+		dirs = append(dirs, filepath.Join(dirs[random.IntN(len(dirs))], fmt.Sprintf("dir-%d", i)))
+	}
+	extensions := []string{".go", ".s", ".md", ".txt", ""}
+	for i := range killFiles {
+		name := fmt.Sprintf("file-%d%s", i, extensions[random.IntN(len(extensions))])
+		content := strings.Repeat(fmt.Sprintf("line of %d\n", i), random.IntN(200))
+		writeFile(t, filepath.Join(dirs[random.IntN(len(dirs))], name), content)
+	}
+	return top
+}
+
+// ledgerBytes is the size of the ledger when each file was executed once.
+func ledgerBytes(t *testing.T, top string) int64 {
+	t.Helper()
+	size := int64(0)
+	err := filepath.WalkDir(top, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			size += int64(len(path) + 1)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Totals are what is summed up of files.
+type Totals struct {
+	Files int64
+	Lines int64
+	Bytes int64
+}
+
+func (t *Totals) add(more Totals) {
+	t.Files += more.Files
+	t.Lines += more.Lines
+	t.Bytes += more.Bytes
+}
+
+// A Package is a directory in the report.
+type Package struct {
+	Path string
+	Totals
+}
+
+// A Failure is a file or a directory that could not be read.
+type Failure struct {
+	Path   string
+	Reason string
+}
+
+// Unreadable counts failures and names the first of them by path: a tree may
+// have more than a record can hold.
+type Unreadable struct {
+	Count int
+	First []Failure
+}
+
+// How many a report names.
+const (
+	packagesMax = 10
+	failuresMax = 20
+)
+
+// merge comes to the same in whichever order it is done.
+func (u *Unreadable) merge(more Unreadable) {
+	u.Count += more.Count
+	u.First = append(u.First, more.First...)
+	slices.SortFunc(u.First, func(a, b Failure) int { return cmp.Compare(a.Path, b.Path) })
+	u.First = u.First[:min(len(u.First), failuresMax)]
+}
+
+// A Report is the output of the root.
+type Report struct {
+	Source      string
+	Directories int
+	Totals
+	Languages  map[string]Totals
+	Largest    []Package // the largest first
+	Skipped    int
+	Unreadable Unreadable
+	// The SHA-256 of a line for each directory in order of paths, "digest  path".
+	Digest string
+
+	Began, Ended time.Time
+}
+
+// A sum grows into a report as the children of the root come home, in whatever
+// order that is; the report does not depend on it.
+type sum struct {
+	total    Report
+	packages []Package
+	digests  map[string]string
+}
+
+func newSum(source string, began time.Time) *sum {
+	return &sum{
+		total:   Report{Source: source, Began: began, Languages: make(map[string]Totals)},
+		digests: make(map[string]string),
+	}
+}
+
+func (s *sum) add(path string, d Directory) {
+	s.total.Directories++
+	s.total.Totals.add(d.Totals)
+	// Orchestration code must not depend on the order of a map. A sum does not.
+	for language, more := range d.Languages {
+		of := s.total.Languages[language]
+		of.add(more)
+		s.total.Languages[language] = of
+	}
+	s.total.Unreadable.merge(d.Unreadable)
+	s.packages = append(s.packages, Package{path, d.Totals})
+	s.digests[path] = d.Digest
+}
+
+func (s *sum) report(ended time.Time) Report {
+	report := s.total
+	report.Ended = ended
+	slices.SortFunc(s.packages, func(a, b Package) int { return cmp.Compare(a.Path, b.Path) })
+	lines := sha256.New()
+	for _, p := range s.packages {
+		fmt.Fprintf(lines, "%s  %s\n", s.digests[p.Path], p.Path)
+	}
+	report.Digest = hex.EncodeToString(lines.Sum(nil))
+	// Stable: of two that are equally large the first by path comes first.
+	slices.SortStableFunc(s.packages, func(a, b Package) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	report.Largest = slices.Clone(s.packages[:min(len(s.packages), packagesMax)])
+	return report
+}
+
+const tableRow = "%11s  %13s  %15s  %s\n"
+
+// write prints all that is in the report but the times.
+func (r Report) write(out io.Writer) {
+	fmt.Fprintf(out, "Census of %s\n\n", r.Source)
+	heading := func(name string) { fmt.Fprintf(out, tableRow, "files", "lines", "bytes", name) }
+	row := func(name string, t Totals) {
+		fmt.Fprintf(out, tableRow, grouped(t.Files), grouped(t.Lines), grouped(t.Bytes), name)
+	}
+	heading("language")
+	for _, language := range r.languages() {
+		row(language, r.Languages[language])
+	}
+	row(fmt.Sprintf("all, in %s directories", grouped(int64(r.Directories))), r.Totals)
+	fmt.Fprintln(out)
+	heading(fmt.Sprintf("the %d largest packages", len(r.Largest)))
+	for _, p := range r.Largest {
+		row(p.Path, p.Totals)
+	}
+	r.writeOmissions(out)
+	fmt.Fprintf(out, "\nDigest of all digests: %s\n", r.Digest)
+}
+
+func (r Report) writeOmissions(out io.Writer) {
+	if r.Skipped > 0 {
+		fmt.Fprintf(out, "\nSkipped: %s (symbolic links, devices, names that are not UTF-8)\n", grouped(int64(r.Skipped)))
+	}
+	if r.Unreadable.Count == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nUnreadable: %s\n", grouped(int64(r.Unreadable.Count)))
+	for _, failure := range r.Unreadable.First {
+		fmt.Fprintf(out, "  %s: %s\n", failure.Path, failure.Reason)
+	}
+	if more := r.Unreadable.Count - len(r.Unreadable.First); more > 0 {
+		fmt.Fprintf(out, "  and %s more\n", grouped(int64(more)))
+	}
+}
+
+// languages returns them, the one with the most bytes first.
+func (r Report) languages() []string {
+	names := slices.Sorted(maps.Keys(r.Languages))
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(r.Languages[b].Bytes, r.Languages[a].Bytes)
+	})
+	return names
+}
+
+// grouped writes 1234567 as 1,234,567.
+func grouped(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func perSecond(n int64, d time.Duration) int64 {
+	return int64(float64(n) / max(d.Seconds(), 1e-3))
+}
