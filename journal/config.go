@@ -56,21 +56,22 @@ type Config struct {
 	// followers that are a little behind. Defaults to 2048.
 	TrailingLogs uint64
 
-	// PackEntriesMax is the most appends in one Raft entry. Defaults to 256.
+	// PackEntriesMax is the most records (appends, attempts, purges) in one Raft
+	// entry. Defaults to 256.
 	PackEntriesMax int
-	// PackBytesMax is the size at which a Raft entry takes no further append.
+	// PackBytesMax is the size at which a Raft entry takes no further record.
 	// Defaults to 1 MiB.
 	PackBytesMax int
 	// InFlightMax is the most Raft entries proposed and not yet applied.
 	// Defaults to 2.
 	InFlightMax int
-	// QueueEntriesMax is the most appends that wait to be packed. Defaults to
+	// QueueEntriesMax is the most records that wait to be packed. Defaults to
 	// 16384.
 	QueueEntriesMax int
 	// QueueBytesMax is the most bytes that wait to be packed. Defaults to
 	// 64 MiB.
 	QueueBytesMax int
-	// AppendBytesMax is the largest append, encoded. Defaults to 4 MiB.
+	// AppendBytesMax is the largest record, encoded. Defaults to 4 MiB.
 	AppendBytesMax int
 }
 

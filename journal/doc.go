@@ -3,18 +3,19 @@
 //
 // # Guarantees
 //
-//  1. An append whose done was called with nil is on the disks of a majority
-//     and is applied on this node. It survives the crash of any minority, any
-//     number of kills, and a power cut of all nodes at once.
-//  2. Appends are applied in one order, the same on every node, each whole or
+//  1. A record (an append, an attempt or a purge) whose done was called with
+//     nil is on the disks of a majority and is applied on this node. It survives
+//     the crash of any minority, any number of kills, and a power cut of all
+//     nodes at once.
+//  2. Records are applied in one order, the same on every node, each whole or
 //     not at all, by the rules of package state.
-//  3. done is called exactly once for every append, also when the journal is
+//  3. done is called exactly once for every record, also when the journal is
 //     closed or fenced, and never while a lock is held.
-//  4. Every error of Append says whether nothing happened or whether the outcome
-//     is unknown.
+//  4. Every error of Append, Attempt and Purge says whether nothing happened or
+//     whether the outcome is unknown.
 //  5. Lead is called once for each epoch that this node leads in, with
 //     everything of earlier epochs applied, and never twice at the same time.
-//     Appends of an epoch are refused once a later one is committed, whatever
+//     Records of an epoch are refused once a later one is committed, whatever
 //     their proposer believes.
 //  6. When Barrier returns nil, reads on this node show everything that was
 //     acknowledged anywhere before the call.
@@ -29,11 +30,13 @@
 // # What may not be assumed
 //
 // Reads without Barrier may be old. A node that IsLeader may have lost
-// leadership without knowing yet: only a committed append tells. Appends of
+// leadership without knowing yet: only a committed record tells. Records of
 // different goroutines have no order among each other. ErrUnknownOutcome does
-// not mean that an append is not still to be committed. A directory that was
-// lost or set back to an earlier state must not come back under the same node
-// name, since it could vote twice. The Network is trusted entirely.
+// not mean that a record is not still to be committed. A purge takes data out of
+// what is read at once, and from disk only when the log and the snapshots that
+// hold it have been replaced. A directory that was lost or set back to an
+// earlier state must not come back under the same node name, since it could vote
+// twice. The Network is trusted entirely.
 //
 // # The bytes on disk
 //

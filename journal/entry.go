@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -18,6 +19,14 @@ const (
 	fieldEntryRecords = 2
 )
 
+// The field numbers of Record.
+const (
+	commandAppend  = 1
+	commandEpoch   = 2
+	commandAttempt = 3
+	commandPurge   = 4
+)
+
 // A record is encoded once, in the goroutine of whoever appends, as the whole
 // field Entry.records that it will be: packing is then a copy. By hand, because
 // the generated code would build four messages around bytes that are encoded
@@ -26,14 +35,42 @@ const (
 // encodeAppend returns the field Entry.records of an Append.
 func encodeAppend(a *journalpb.Append) []byte {
 	body := sizeAppend(a)
-	return encodeRecord(1, body, func(b []byte) []byte { return appendAppend(b, a) })
+	return encodeRecord(commandAppend, body, func(b []byte) []byte { return appendAppend(b, a) })
 }
 
 // encodeEpoch returns the field Entry.records of an Epoch.
 func encodeEpoch(node string) []byte {
-	return encodeRecord(2, 1+protowire.SizeBytes(len(node)), func(b []byte) []byte {
+	return encodeRecord(commandEpoch, 1+protowire.SizeBytes(len(node)), func(b []byte) []byte {
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
 		return protowire.AppendString(b, node)
+	})
+}
+
+// encodeAttempt returns the field Entry.records of an Attempt. It is the one
+// record whose parts are encoded here, so that it can go wrong: a text in it may
+// not be UTF-8.
+func encodeAttempt(a *journalpb.Attempt) ([]byte, error) {
+	body, err := proto.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("encode attempt: %w", err)
+	}
+	return encodeRecord(commandAttempt, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+}
+
+// encodePurge returns the field Entry.records of a Purge.
+func encodePurge(p *journalpb.Purge) []byte {
+	size := 1 + protowire.SizeVarint(p.Epoch)
+	for _, id := range p.Instances {
+		size += 1 + protowire.SizeBytes(len(id))
+	}
+	return encodeRecord(commandPurge, size, func(b []byte) []byte {
+		b = protowire.AppendTag(b, 1, protowire.VarintType)
+		b = protowire.AppendVarint(b, p.Epoch)
+		for _, id := range p.Instances {
+			b = protowire.AppendTag(b, 2, protowire.BytesType)
+			b = protowire.AppendString(b, id)
+		}
+		return b
 	})
 }
 

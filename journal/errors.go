@@ -7,17 +7,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Sentinels of Append, Barrier and TransferLeadership. The refusals of the state
+// Sentinels of Append, Attempt, Purge, Barrier and TransferLeadership. The refusals of the state
 // machine are those of package state.
 var (
 	// ErrNotLeader: this node is not the leader, or ceased to be before it
 	// proposed anything. Nothing happened. Retry at the leader.
 	ErrNotLeader = errors.New("not the leader")
 
-	// ErrUnknownOutcome: the append was proposed and leadership, or the store,
+	// ErrUnknownOutcome: the record was proposed and leadership, or the store,
 	// was lost before the answer. It may be committed or not, now or soon. Read
 	// the instance at the next leader; the same append may be repeated there
-	// under its new epoch, since a second one in the same place is refused.
+	// under its new epoch, since a second one in the same place is refused; an
+	// attempt or a purge may be repeated because a second one changes nothing.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
 	// ErrBusy: the queue is full. Nothing happened. Retry after a pause.
@@ -33,7 +34,7 @@ var (
 
 // FencedError: this node has met something that it cannot trust or cannot
 // write, and takes no further part. What it applied before stays readable.
-// When Append's error wraps ErrUnknownOutcome as well, the append may be
+// When the error wraps ErrUnknownOutcome as well, what was proposed may be
 // committed; otherwise nothing happened. Not worth a retry on this node.
 type FencedError struct {
 	Cause error
@@ -68,7 +69,7 @@ type DamagedError struct {
 
 func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason) }
 
-// TooLargeError: the append is larger than Config.AppendBytesMax. Nothing
+// TooLargeError: the record is larger than Config.AppendBytesMax. Nothing
 // happened, and it will never fit.
 type TooLargeError struct {
 	Bytes int
@@ -76,7 +77,7 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("an append of %d bytes is over the limit of %d", e.Bytes, e.Max)
+	return fmt.Sprintf("a record of %d bytes is over the limit of %d", e.Bytes, e.Max)
 }
 
 // outcome says what an error of a Raft future means for what was proposed.

@@ -27,8 +27,8 @@ type fsm struct {
 // applied is what became of an entry.
 type applied struct {
 	term     uint64
-	epoch    uint64  // in force after it
-	refusals []error // one for each record, or none at all
+	outcomes []uint64 // one for each record; see state.Machine.Apply
+	refusals []error  // one for each record, or none at all
 }
 
 func (a *applied) refusal(i int) error {
@@ -51,9 +51,9 @@ func (f *fsm) Apply(log *raft.Log) any {
 	if err != nil {
 		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
-	result := &applied{term: log.Term}
+	result := &applied{term: log.Term, outcomes: make([]uint64, len(records))}
 	for i, record := range records {
-		epoch, err := f.machine.Apply(record)
+		outcome, err := f.machine.Apply(record)
 		if errors.Is(err, state.ErrCorrupt) {
 			return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
 		}
@@ -63,7 +63,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 		if err != nil {
 			result.refusals[i] = err
 		}
-		result.epoch = epoch
+		result.outcomes[i] = outcome
 	}
 	f.records = records
 	clear(f.records) // an idle journal keeps no entry alive

@@ -223,22 +223,60 @@ func bootstrap(config *raft.Config, c *Config, stores *stores, transport raft.Tr
 // Append hands an append to the journal and returns at once. done is called
 // exactly once with the outcome: nil when the events are committed and applied
 // here. If the append is refused at once, that is before Append returns;
-// otherwise it is in a goroutine of the journal, which all later appends wait
+// otherwise it is in a goroutine of the journal, which everything later waits
 // for, so it must not block. a may be changed after Append has returned.
 //
 // Nothing happened if the error is ErrNotLeader, ErrBusy, ErrClosed, a
 // *TooLargeError, a *FencedError without ErrUnknownOutcome, or a refusal of
 // the state machine: *state.StaleEpochError, *state.ConflictError,
 // *state.InvalidAppendError. After ErrUnknownOutcome it is open whether it
-// did. Appends of one goroutine are applied in the order of the calls.
+// did. What one goroutine proposes, appends, attempts and purges, is applied in
+// the order of the calls.
 func (j *Journal) Append(a *journalpb.Append, done func(error)) {
-	record := encodeAppend(a)
-	if len(record) > j.config.AppendBytesMax {
-		done(&TooLargeError{Bytes: len(record), Max: j.config.AppendBytesMax})
+	j.propose(proposal{record: encodeAppend(a), done: done})
+}
+
+// Attempt proposes what the attempts of an open activity have come to: it
+// replaces what was known before and is gone when the activity is closed. done
+// and the errors are as in Append, except that the refusals of the state machine
+// are *state.StaleEpochError, *state.ClosedError if the operation is not open
+// (any more), and *state.InvalidAppendError if it is no activity or fewer
+// attempts have failed than before. It is an error, too, if a text in a is not
+// UTF-8. Repeating an attempt changes nothing.
+func (j *Journal) Attempt(a *journalpb.Attempt, done func(error)) {
+	record, err := encodeAttempt(a)
+	if err != nil {
+		done(err)
 		return
 	}
-	if err := j.queue.put(proposal{record, done}); err != nil {
-		done(err)
+	j.propose(proposal{record: record, done: done})
+}
+
+// Purge proposes to remove instances, with everything that is kept of them, and
+// tells how many were removed: those that run and those that are not known, or
+// named twice, are passed over. Afterwards their IDs are as if they had never
+// been used. Only a chained start that such an instance has asked for is kept
+// until it is started. done and the errors are as in Append; the only refusal of
+// the state machine is *state.StaleEpochError.
+func (j *Journal) Purge(p *journalpb.Purge, done func(purged int, err error)) {
+	purged := new(uint64)
+	j.propose(proposal{encodePurge(p), func(err error) {
+		if err != nil {
+			done(0, err)
+			return
+		}
+		done(int(*purged), nil)
+	}, purged})
+}
+
+// propose puts a record into the queue, or says at once why not.
+func (j *Journal) propose(p proposal) {
+	if len(p.record) > j.config.AppendBytesMax {
+		p.done(&TooLargeError{Bytes: len(p.record), Max: j.config.AppendBytesMax})
+		return
+	}
+	if err := j.queue.put(p); err != nil {
+		p.done(err)
 	}
 }
 

@@ -69,7 +69,7 @@ func (j *Journal) crown(ctx context.Context) error {
 		return fmt.Errorf("commit epoch: %w", j.fence.err())
 	}
 	reignCtx, cancel := context.WithCancel(ctx)
-	r := &reign{term: result.term, epoch: result.epoch, cancel: cancel, ended: make(chan struct{})}
+	r := &reign{term: result.term, epoch: result.outcomes[0], cancel: cancel, ended: make(chan struct{})}
 	j.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
 	j.reign.Store(r)
 	j.queue.accept()

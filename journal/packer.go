@@ -48,6 +48,9 @@ func (j *Journal) complete() {
 		switch result := f.future.Response().(type) {
 		case *applied:
 			for i, p := range f.batch {
+				if p.outcome != nil {
+					*p.outcome = result.outcomes[i]
+				}
 				p.done(result.refusal(i))
 			}
 		case error: // the entry is committed, and this node cannot apply it

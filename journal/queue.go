@@ -5,10 +5,13 @@ import (
 	"sync"
 )
 
-// proposal is an append on its way into the log.
+// proposal is a record on its way into the log.
 type proposal struct {
 	record []byte // encoded as the field Entry.records
 	done   func(error)
+	// Where to put what came of the record before done is called; nil if nobody
+	// asks.
+	outcome *uint64
 }
 
 // queue holds what waits to be packed, bounded in entries and bytes. It takes

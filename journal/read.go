@@ -19,6 +19,18 @@ func (j *Journal) Instance(id string) (*journalpb.Instance, bool) { return j.mac
 // Instances yields every instance in order of their IDs; see state.Machine.
 func (j *Journal) Instances() iter.Seq[*journalpb.Instance] { return j.machine.Instances() }
 
+// Unbegun yields the running instances of which no code has run in their latest
+// execution; see state.Machine.
+func (j *Journal) Unbegun() iter.Seq[*journalpb.Instance] { return j.machine.Unbegun() }
+
+// Orphans yields the running children whose parents no longer wait for them; see
+// state.Machine.
+func (j *Journal) Orphans() iter.Seq[*journalpb.Instance] { return j.machine.Orphans() }
+
+// Chained yields the chained starts whose instances do not exist yet; see
+// state.Machine.
+func (j *Journal) Chained() iter.Seq[*journalpb.ChainedStart] { return j.machine.Chained() }
+
 // Events yields the history of an execution from an event_id on; an execution
 // of 0 means the latest. See state.Machine.
 func (j *Journal) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {

@@ -4,18 +4,42 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// The field numbers of Record: which command it is.
+const (
+	commandAppend  = 1
+	commandEpoch   = 2
+	commandAttempt = 3
+	commandPurge   = 4
 )
 
 // command is a decoded Record. Its byte slices are parts of the record.
 type command struct {
-	epoch  bool // an Epoch; an Append otherwise
-	append appendCommand
+	kind    protowire.Number
+	append  appendCommand
+	attempt attemptCommand
+	purge   purgeCommand
 }
 
 type appendCommand struct {
 	instance []byte
 	epoch    uint64
 	segments []segment
+}
+
+// attemptCommand is an Attempt, decoded and as it is encoded.
+type attemptCommand struct {
+	message *journalpb.Attempt
+	encoded []byte
+}
+
+type purgeCommand struct {
+	epoch     uint64
+	instances [][]byte
 }
 
 type segment struct {
@@ -26,8 +50,6 @@ type segment struct {
 
 // parse decodes a Record into c, using the slices that c already has.
 func (c *command) parse(record []byte) error {
-	c.epoch = false
-	c.append.instance, c.append.epoch, c.append.segments = nil, 0, c.append.segments[:0]
 	number, wire, n := protowire.ConsumeTag(record)
 	if n < 0 || wire != protowire.BytesType {
 		return fmt.Errorf("read record: %w", ErrCorrupt)
@@ -36,21 +58,46 @@ func (c *command) parse(record []byte) error {
 	if m < 0 || n+m != len(record) {
 		return fmt.Errorf("read record: %w", ErrCorrupt)
 	}
-	switch number {
-	case 1:
-		if !c.append.parse(body) {
-			return fmt.Errorf("read append: %w", ErrCorrupt)
-		}
-		return nil
-	case 2:
-		c.epoch = true
-		return nil
+	ok := true
+	switch c.kind = number; number {
+	case commandAppend:
+		ok = c.append.parse(body)
+	case commandEpoch:
+	case commandAttempt:
+		ok = c.attempt.parse(body)
+	case commandPurge:
+		ok = c.purge.parse(body)
 	default:
 		return fmt.Errorf("unknown command %d: %w", number, ErrCorrupt)
 	}
+	if !ok {
+		return fmt.Errorf("read command %d: %w", number, ErrCorrupt)
+	}
+	return nil
+}
+
+// parse decodes all of it, although the machine reads little: what is kept can
+// be returned later without an error.
+func (a *attemptCommand) parse(b []byte) bool {
+	a.message, a.encoded = &journalpb.Attempt{}, b
+	return proto.Unmarshal(b, a.message) == nil
+}
+
+func (p *purgeCommand) parse(b []byte) bool {
+	p.epoch, p.instances = 0, nil
+	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+		switch {
+		case number == 1 && wire == protowire.VarintType:
+			p.epoch, _ = protowire.ConsumeVarint(value)
+		case number == 2 && wire == protowire.BytesType:
+			id, _ := protowire.ConsumeBytes(value)
+			p.instances = append(p.instances, id)
+		}
+	})
 }
 
 func (a *appendCommand) parse(b []byte) bool {
+	a.instance, a.epoch, a.segments = nil, 0, a.segments[:0]
 	wellFormed := true
 	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {

@@ -14,21 +14,25 @@ var ErrNotFound = errors.New("not found")
 // another one may have understood what this one does not.
 var ErrCorrupt = errors.New("corrupt")
 
-// StaleEpochError refuses an append of a leader that is no longer, or not yet,
-// the leader. Nothing was changed, and repeating the append is of no use.
+// StaleEpochError refuses a record of a leader that is no longer, or not yet,
+// the leader. Nothing was changed, and repeating the record is of no use.
 type StaleEpochError struct {
-	Instance string
-	Epoch    uint64 // of the append
-	Current  uint64 // in force when the append was applied
+	Instance string // empty for a purge
+	Epoch    uint64 // of the record
+	Current  uint64 // in force when the record was applied
 }
 
 func (e *StaleEpochError) Error() string {
+	if e.Instance == "" {
+		return fmt.Sprintf("epoch %d is not the current one, %d", e.Epoch, e.Current)
+	}
 	return fmt.Sprintf("instance %q: epoch %d is not the current one, %d", e.Instance, e.Epoch, e.Current)
 }
 
 // ConflictError refuses an append that does not continue its execution: another
-// owner was there first. Nothing was changed. Whoever sees it has an outdated
-// picture of the instance and must throw it away.
+// owner was there first, or the instance has been purged. Nothing was changed.
+// Whoever sees it has an outdated picture of the instance and must throw it
+// away.
 type ConflictError struct {
 	Instance  string
 	Execution uint64
@@ -37,20 +41,37 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
+	if e.First == e.Last+1 {
+		return fmt.Sprintf("instance %q: execution %d does not follow, the instance does not exist", e.Instance, e.Execution)
+	}
 	return fmt.Sprintf("instance %q, execution %d: events from %d do not follow %d",
 		e.Instance, e.Execution, e.First, e.Last)
 }
 
-// InvalidAppendError refuses an append that stands at the right place and
-// breaks a rule of histories all the same. Nothing was changed. It is a mistake
-// of the proposer, not a race.
+// InvalidAppendError refuses an append, or an attempt, that stands at the right
+// place and breaks a rule all the same. Nothing was changed. It is a mistake of
+// the proposer, not a race.
 type InvalidAppendError struct {
 	Instance  string
 	Execution uint64
-	EventID   uint64 // where the rule is broken
+	EventID   uint64 // where the rule is broken; of an attempt, its operation
 	Reason    string
 }
 
 func (e *InvalidAppendError) Error() string {
 	return fmt.Sprintf("instance %q, execution %d, event %d: %s", e.Instance, e.Execution, e.EventID, e.Reason)
+}
+
+// ClosedError refuses an attempt of an operation that is not open: it has been
+// completed or given up, its execution has ended, or it never was. Nothing was
+// changed. It is what becomes of an attempt that loses the race against the end
+// of its activity.
+type ClosedError struct {
+	Instance  string
+	Execution uint64
+	EventID   uint64
+}
+
+func (e *ClosedError) Error() string {
+	return fmt.Sprintf("instance %q, execution %d: operation %d is not open", e.Instance, e.Execution, e.EventID)
 }

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -62,6 +60,31 @@ func cancelled(source uint64) *journalpb.Event {
 	return &journalpb.Event{SourceEventId: source, Body: &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{}}}
 }
 
+func chained(id string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
+		Name: "next", Instance: id, Input: &journalpb.Payload{Data: []byte(`{"n":2}`)},
+	}}}
+}
+
+func suspended() *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationSuspended{OrchestrationSuspended: &journalpb.OrchestrationSuspended{}}}
+}
+
+func resumed() *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationResumed{OrchestrationResumed: &journalpb.OrchestrationResumed{}}}
+}
+
+func statusSet() *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{}}}
+}
+
+// startedBy is the start of a child.
+func startedBy(instance string, execution, event uint64) *journalpb.Event {
+	e := started("child")
+	e.GetOrchestrationStarted().Parent = &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: event}
+	return e
+}
+
 // segmentOf numbers events from first on and encodes them.
 func segmentOf(execution, first uint64, events ...*journalpb.Event) *journalpb.Segment {
 	s := &journalpb.Segment{Execution: execution, FirstEventId: first}
@@ -86,6 +109,30 @@ func applyAt(m *Machine, epoch uint64, instance string, segments ...*journalpb.S
 	return err
 }
 
+// applyAttempt applies an Attempt at the epoch in force.
+func applyAttempt(m *Machine, instance string, execution, event uint64, failed uint32) error {
+	return applyAttemptAt(m, m.Epoch(), instance, execution, event, failed)
+}
+
+func applyAttemptAt(m *Machine, epoch uint64, instance string, execution, event uint64, failed uint32) error {
+	_, err := m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: &journalpb.Attempt{
+		Ref:   &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: event},
+		Epoch: epoch, Failed: failed, LastError: &journalpb.Error{Message: "no answer"}, NextAt: int64(failed) * 100,
+	}}})))
+	return err
+}
+
+// purge applies a Purge at the epoch in force.
+func purge(m *Machine, instances ...string) (purged uint64, err error) {
+	return purgeAt(m, m.Epoch(), instances...)
+}
+
+func purgeAt(m *Machine, epoch uint64, instances ...string) (purged uint64, err error) {
+	return m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Purge{
+		Purge: &journalpb.Purge{Epoch: epoch, Instances: instances},
+	}})))
+}
+
 func applyEpoch(t testing.TB, m *Machine) {
 	t.Helper()
 	_, err := m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: "a"}}})))
@@ -106,107 +153,4 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
-}
-
-// author writes random valid histories, keeping a simple model of its own of
-// what is open.
-type author struct {
-	r         *rand.Rand
-	instance  string
-	execution uint64
-	last      uint64
-	running   bool
-	open      map[uint64]int
-	// Names are subscribed to and sent in such a way that the model needs no
-	// rule: a name belongs to one subscription.
-	subscribed map[uint64]string
-}
-
-func newAuthor(r *rand.Rand, instance string) *author {
-	return &author{r: r, instance: instance}
-}
-
-// next returns the segments of a next valid append.
-func (a *author) next() []*journalpb.Segment {
-	if !a.running {
-		return []*journalpb.Segment{a.begin()}
-	}
-	first := a.last + 1
-	var events []*journalpb.Event
-	for range 1 + a.r.IntN(4) {
-		a.last++
-		events = append(events, a.event())
-	}
-	switch a.r.IntN(12) {
-	case 0:
-		a.running = false
-		a.last++
-		return []*journalpb.Segment{segmentOf(a.execution, first, append(events, completed())...)}
-	case 1:
-		s := segmentOf(a.execution, first, append(events, continued())...)
-		return []*journalpb.Segment{s, a.begin()}
-	}
-	return []*journalpb.Segment{segmentOf(a.execution, first, events...)}
-}
-
-func (a *author) begin() *journalpb.Segment {
-	a.execution++
-	a.last, a.running = 1, true
-	a.open, a.subscribed = map[uint64]int{}, map[uint64]string{}
-	return segmentOf(a.execution, 1, started(a.instance))
-}
-
-func (a *author) event() *journalpb.Event {
-	if len(a.open) > 0 && a.r.IntN(2) == 0 {
-		return a.completion()
-	}
-	switch a.r.IntN(4) {
-	case 0:
-		a.open[a.last] = journalpb.ArmActivityScheduled
-		return activity()
-	case 1:
-		a.open[a.last] = journalpb.ArmTimerCreated
-		return timer(int64(a.last) * 7)
-	case 2:
-		a.open[a.last] = journalpb.ArmSubOrchestrationScheduled
-		return child(a.instance + "-child")
-	}
-	a.open[a.last] = journalpb.ArmExternalSubscribed
-	a.subscribed[a.last] = string(rune('a'+a.last%26)) + a.instance
-	for id, name := range a.subscribed {
-		if id != a.last && name == a.subscribed[a.last] {
-			delete(a.open, a.last)
-			a.open[a.last] = journalpb.ArmActivityScheduled
-			return activity()
-		}
-	}
-	return subscribed(a.subscribed[a.last])
-}
-
-func (a *author) completion() *journalpb.Event {
-	ids := a.openIDs()
-	id := ids[a.r.IntN(len(ids))]
-	kind := a.open[id]
-	delete(a.open, id)
-	if a.r.IntN(4) == 0 {
-		return cancelled(id)
-	}
-	switch kind {
-	case journalpb.ArmActivityScheduled:
-		return activityDone(id)
-	case journalpb.ArmTimerCreated:
-		return timerFired(id)
-	case journalpb.ArmSubOrchestrationScheduled:
-		return childDone(id)
-	}
-	return arrival(a.subscribed[id])
-}
-
-func (a *author) openIDs() []uint64 {
-	var ids []uint64
-	for id := range a.open {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -11,7 +13,7 @@ import (
 const (
 	fieldTimerFireAt   = 1 // TimerCreated.fire_at
 	fieldExternalName  = 1 // ExternalSubscribed.name, ExternalEvent.name
-	fieldChildInstance = 3 // SubOrchestrationScheduled.instance
+	fieldChildInstance = 3 // SubOrchestrationScheduled.instance, OrchestrationChained.instance
 )
 
 // fold takes the event with the given id of an execution into the index, or
@@ -53,6 +55,12 @@ func (h *head) takeIn(number uint64, e skimmed) (reason string) {
 		return h.complete(e.source, 0)
 	case journalpb.ArmExternalSubscribed, journalpb.ArmExternalEvent:
 		return h.external(e)
+	case journalpb.ArmOrchestrationChained:
+		return h.chain(e)
+	case journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
+		h.suspended = e.arm == journalpb.ArmOrchestrationSuspended
+	case journalpb.ArmStatusSet:
+		h.statusEvent = e.id
 	}
 	return "" // the other types open nothing and close nothing
 }
@@ -96,5 +104,19 @@ func (h *head) external(e skimmed) (reason string) {
 	} else {
 		h.arrive(name)
 	}
+	return ""
+}
+
+// chain checks a detached start. What becomes of it depends on other instances:
+// it is the machine that keeps it.
+func (h *head) chain(e skimmed) (reason string) {
+	var chained journalpb.OrchestrationChained
+	if err := proto.Unmarshal(e.body, &chained); err != nil {
+		return "OrchestrationChained does not decode"
+	}
+	if chained.Instance == "" {
+		return "a chained start names its instance"
+	}
+	h.chains = true
 	return ""
 }

@@ -17,34 +17,44 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 	if !ok {
 		return [sha256.Size]byte{}, fmt.Errorf("instance %q: %w", instance, ErrNotFound)
 	}
+	return hashOf(histories), nil
+}
+
+func hashOf(histories []execution) [sha256.Size]byte {
 	h := sha256.New()
 	for _, x := range histories {
 		writeUint64(h, x.number)
 		writeUint64(h, uint64(len(x.events)))
 		for _, event := range x.events {
-			writeUint64(h, uint64(len(event)))
-			h.Write(event)
+			writeBytes(h, event)
 		}
 	}
-	return [sha256.Size]byte(h.Sum(nil)), nil
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Digest returns the SHA-256 of the whole state at one moment: the epoch, then
-// each instance in order of their IDs, its ID with the length in front and its
-// Hash.
+// Digest returns the SHA-256 of the whole state at one moment: the epoch; then
+// each instance in order of their IDs, its ID, its Hash, the count of its
+// attempts and each of these; then each chained start that waits, in order of
+// the instances. IDs, attempts and chained starts are as in a snapshot, with
+// the length in front.
 func (m *Machine) Digest() [sha256.Size]byte {
-	view := New()
 	snapshot := m.Snapshot()
-	for _, in := range snapshot.instances {
-		view.instances[in.id] = &instance{id: in.id, executions: in.executions}
-	}
+	instances, chained := snapshot.sorted()
 	h := sha256.New()
 	writeUint64(h, snapshot.epoch)
-	for _, id := range view.sortedIDs(view.instances) {
-		writeUint64(h, uint64(len(id)))
-		h.Write([]byte(id))
-		sum, _ := view.Hash(id) // it is there
+	for i := range instances {
+		in := &instances[i]
+		writeBytes(h, []byte(in.id))
+		sum := hashOf(in.executions)
 		h.Write(sum[:])
+		attempts := snapshot.attempts[in.id]
+		writeUint64(h, uint64(len(attempts)))
+		for _, a := range attempts {
+			writeBytes(h, a.encoded)
+		}
+	}
+	for i := range chained {
+		writeBytes(h, chained[i].encode(nil))
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
@@ -58,6 +68,12 @@ func (m *Machine) histories(instance string) ([]execution, bool) {
 		return nil, false
 	}
 	return append([]execution(nil), in.executions...), true
+}
+
+// writeBytes writes bytes with their length in front.
+func writeBytes(h hash.Hash, b []byte) {
+	writeUint64(h, uint64(len(b)))
+	h.Write(b)
 }
 
 func writeUint64(h hash.Hash, v uint64) {

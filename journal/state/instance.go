@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -13,6 +14,9 @@ import (
 type instance struct {
 	id         string
 	executions []execution
+	// What the attempts of its open activities have come to, by event_id; nil if
+	// there are none. They are in no history, hence not part of the head.
+	attempts map[uint64]attempt
 	head
 }
 
@@ -31,8 +35,14 @@ type head struct {
 	execution uint64 // the latest, 0 before the first
 	last      uint64 // event_id of its last event
 	status    journalpb.Status
-	name      string
-	version   string
+	suspended bool
+	// An OrchestrationChained was folded since the machine last cleared this.
+	chains  bool
+	name    string
+	version string
+	// event_id of its last StatusSet, 0 if there is none.
+	statusEvent uint64
+	tags        map[string]string // nil if there are none; never changed
 
 	// Of the latest run, which may span several executions.
 	first     uint64
@@ -53,6 +63,10 @@ type operationRef struct {
 	event     uint64
 }
 
+func (r *operationRef) message() *journalpb.OperationRef {
+	return &journalpb.OperationRef{Instance: r.instance, Execution: r.execution, EventId: r.event}
+}
+
 // append adds segments to the histories, whole or not at all.
 func (in *instance) append(segments []segment) error {
 	if err := in.admit(segments); err != nil {
@@ -70,6 +84,7 @@ func (in *instance) append(segments []segment) error {
 		x := &in.executions[len(in.executions)-1]
 		x.events = append(x.events, s.events...)
 	}
+	in.dropAttempts(segments)
 	return nil
 }
 
@@ -93,6 +108,8 @@ func (in *instance) admit(segments []segment) error {
 	switch {
 	case in.execution > 0 && s.execution == in.execution && in.running():
 	case s.execution == in.execution+1 && !in.running():
+	case in.execution == 0 && s.execution > 1: // it was there once
+		return &ConflictError{Instance: in.id, Execution: s.execution, First: s.first}
 	case s.execution > in.execution:
 		return in.invalid(s, s.first, fmt.Sprintf("execution %d is the latest, and its status is %v", in.execution, in.status))
 	default:
@@ -178,9 +195,12 @@ func (in *instance) message() *journalpb.Instance {
 		RequestId:      in.requestID,
 		CreatedAt:      in.created,
 		UpdatedAt:      in.updated,
+		Suspended:      in.suspended,
+		StatusEventId:  in.statusEvent,
+		Tags:           maps.Clone(in.tags),
 	}
-	if p := in.parent; p != nil {
-		m.Parent = &journalpb.OperationRef{Instance: p.instance, Execution: p.execution, EventId: p.event}
+	if in.parent != nil {
+		m.Parent = in.parent.message()
 	}
 	return m
 }
@@ -198,7 +218,8 @@ func (h *head) begin(number uint64, e skimmed) (reason string) {
 		h.parent = &operationRef{p.Instance, p.Execution, p.EventId}
 	}
 	h.execution, h.status = number, journalpb.Status_STATUS_RUNNING
-	h.name, h.version = started.Name, started.Version
+	h.name, h.version, h.tags = started.Name, started.Version, started.Tags
+	h.suspended, h.statusEvent = false, 0
 	for _, arrival := range started.Inbox {
 		h.arrive(arrival.Name)
 	}
@@ -217,7 +238,7 @@ var terminal = map[int]journalpb.Status{
 // end takes a terminal event into the index.
 func (h *head) end(arm int) {
 	h.status = terminal[arm]
-	h.open, h.buffered = nil, nil
+	h.open, h.buffered, h.suspended = nil, nil, false
 }
 
 // subscribe opens a subscription, or gives it the oldest arrival that waits.

@@ -11,40 +11,56 @@ type Machine struct {
 	// Used by the applier alone: its slices live on from record to record.
 	scratch command
 
-	mu        sync.RWMutex
-	epoch     uint64
-	instances map[string]*instance
-	// Those with open operations.
-	busy map[string]*instance
+	mu sync.RWMutex
+	contents
 
 	watchers watchers
 }
 
-// New returns an empty machine, at epoch 0.
-func New() *Machine {
-	return &Machine{instances: map[string]*instance{}, busy: map[string]*instance{}}
+// contents is all that a snapshot holds or gives back.
+type contents struct {
+	epoch     uint64
+	instances map[string]*instance
+	sets
+	// The chained starts whose instances do not exist yet, by those instances.
+	chained map[string]chainedStart
 }
 
-// Apply applies an encoded Record, whole or not at all, and returns the epoch
-// in force after it: that of an Epoch record is the new one.
+// New returns an empty machine, at epoch 0.
+func New() *Machine { return &Machine{contents: newContents()} }
+
+func newContents() contents {
+	return contents{instances: map[string]*instance{}, sets: newSets(), chained: map[string]chainedStart{}}
+}
+
+// Apply applies an encoded Record, whole or not at all, and returns what came
+// of it: of a Purge, how many instances it has removed; of everything else, the
+// epoch in force after it, which is the new one of an Epoch.
 //
-// An append that is refused gets a *StaleEpochError, a *ConflictError or an
-// *InvalidAppendError, the same on every replica, and the machine goes on. An
-// error that wraps ErrCorrupt means that this replica must not.
+// A record that is refused gets an error that is the same on every replica, and
+// the machine goes on: a *StaleEpochError, a *ConflictError, an
+// *InvalidAppendError or a *ClosedError. An error that wraps ErrCorrupt means
+// that this replica must not go on.
 //
 // The machine keeps parts of record: the caller must not change it afterwards.
 // It must not be called by two goroutines at once.
-func (m *Machine) Apply(record []byte) (epoch uint64, err error) {
+func (m *Machine) Apply(record []byte) (outcome uint64, err error) {
 	if err := m.scratch.parse(record); err != nil {
 		return m.Epoch(), err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.scratch.epoch {
+	switch c := &m.scratch; c.kind {
+	case commandEpoch:
 		m.epoch++
-		return m.epoch, nil
+	case commandAppend:
+		err = m.append(&c.append)
+	case commandAttempt:
+		err = m.attempt(&c.attempt)
+	case commandPurge:
+		return m.purge(&c.purge)
 	}
-	return m.epoch, m.append(&m.scratch.append)
+	return m.epoch, err
 }
 
 func (m *Machine) append(a *appendCommand) error {
@@ -55,19 +71,36 @@ func (m *Machine) append(a *appendCommand) error {
 	if !known {
 		in = &instance{id: string(a.instance)}
 	}
-	wasBusy := len(in.open) > 0
+	was := in.memberships()
+	in.chains = false
 	if err := in.append(a.segments); err != nil {
 		return err
 	}
 	if !known {
 		m.instances[in.id] = in
+		delete(m.chained, in.id) // it is there now, whoever started it
 	}
-	switch isBusy := len(in.open) > 0; {
-	case isBusy && !wasBusy:
-		m.busy[in.id] = in
-	case !isBusy && wasBusy:
-		delete(m.busy, in.id)
+	m.move(in, was)
+	if in.chains {
+		m.keepChained(in.id, a.segments)
 	}
 	m.watchers.notify(in.id)
 	return nil
+}
+
+// purge removes those instances that have ended.
+func (m *Machine) purge(p *purgeCommand) (purged uint64, err error) {
+	if p.epoch != m.epoch {
+		return 0, &StaleEpochError{Epoch: p.epoch, Current: m.epoch}
+	}
+	for _, id := range p.instances {
+		in, known := m.instances[string(id)]
+		if !known || in.running() {
+			continue
+		}
+		delete(m.instances, in.id) // of what has ended, no set holds anything
+		m.watchers.notify(in.id)
+		purged++
+	}
+	return purged, nil
 }

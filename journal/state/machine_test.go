@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 
@@ -121,6 +122,11 @@ func TestAppendThatDoesNotContinueConflicts(t *testing.T) {
 	if !errors.As(err, &conflict) || conflict.Execution != 2 {
 		t.Errorf("second segment from 2: %v", err)
 	}
+	// It was there once, and was purged: no mistake of the proposer.
+	err = apply(m, "b", segmentOf(4, 1, started("b")))
+	if !errors.As(err, &conflict) || conflict.Execution != 4 {
+		t.Errorf("execution 4 of what is not known: %v", err)
+	}
 }
 
 func TestRuleOfHistoriesIsKept(t *testing.T) {
@@ -134,7 +140,6 @@ func TestRuleOfHistoriesIsKept(t *testing.T) {
 		"three segments":                {base, segments{segmentOf(1, 6, continued()), segmentOf(2, 1, started("a"), continued()), segmentOf(3, 1, started("a"))}},
 		"execution 0 of a running one":  {base, segments{segmentOf(0, 1, started("a"))}},
 		"no events":                     {base, segments{segmentOf(1, 6)}},
-		"first execution is not 1":      {nil, segments{segmentOf(2, 1, started("a"))}},
 		"execution 0":                   {nil, segments{segmentOf(0, 1, started("a"))}},
 		"next execution while running":  {base, segments{segmentOf(2, 1, started("a"))}},
 		"execution skipped":             {ended, segments{segmentOf(3, 1, started("a"))}},
@@ -160,6 +165,8 @@ func TestRuleOfHistoriesIsKept(t *testing.T) {
 		"child for an activity":         {base, segments{segmentOf(1, 6, childDone(2))}},
 		"activity for a subscription":   {base, segments{segmentOf(1, 6, activityDone(5))}},
 		"cancel of a consumed one":      {base, segments{segmentOf(1, 6, arrival("s"), cancelled(5))}},
+		"chained start of no instance":  {base, segments{segmentOf(1, 6, chained(""))}},
+		"chained start with a bad body": {base, segments{{Execution: 1, FirstEventId: 6, Events: [][]byte{{0x08, 6, 0xf2, 1, 1, 0xff}}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
@@ -270,9 +277,11 @@ func TestUnknownCommandIsCorrupt(t *testing.T) {
 	for name, record := range map[string][]byte{
 		"empty":           nil,
 		"truncated":       good[:len(good)-1],
-		"unknown command": append([]byte{0x1a}, good[1:]...),
+		"unknown command": append([]byte{0x2a}, good[1:]...),
 		"trailing bytes":  append(slices.Clone(good), 0),
 		"bad append":      {0x0a, 0x02, 0x0a, 0x7f},
+		"bad attempt":     {0x1a, 0x02, 0x0a, 0x7f},
+		"bad purge":       {0x22, 0x02, 0x12, 0x7f},
 	} {
 		before := picture(m)
 		if _, err := m.Apply(record); !errors.Is(err, ErrCorrupt) {
@@ -349,7 +358,18 @@ func picture(m *Machine) string {
 	for op := range m.Open() {
 		s += fmt.Sprintf("open %s %s\n", op.Ref.Instance, describe(op))
 	}
-	return s + fmt.Sprintf("digest %x", m.Digest())
+	for _, set := range []struct {
+		name      string
+		instances iter.Seq[*journalpb.Instance]
+	}{{"unbegun", m.Unbegun()}, {"orphans", m.Orphans()}} {
+		for in := range set.instances {
+			s += fmt.Sprintf("%s %s\n", set.name, in.Instance)
+		}
+	}
+	for c := range m.Chained() {
+		s += fmt.Sprintf("chained %x\n", must(proto.MarshalOptions{Deterministic: true}.Marshal(c)))
+	}
+	return s + fmt.Sprintf("busy %d, children %d, digest %x", len(m.busy), len(m.children), m.Digest())
 }
 
 func describe(op *journalpb.Operation) string {
@@ -359,6 +379,9 @@ func describe(op *journalpb.Operation) string {
 	}
 	if op.Child != "" {
 		s += " child " + op.Child
+	}
+	if op.Attempt != nil {
+		s += fmt.Sprintf(" failed %d", op.Attempt.Failed)
 	}
 	return s
 }

@@ -39,7 +39,8 @@ func (o operations) oldestSubscription(name string) (at int, ok bool) {
 	return at, at >= 0
 }
 
-// message returns the protobuf form.
+// message returns the protobuf form. What the attempts have come to is added by
+// whoever has it.
 func (op *operation) message(instance string, execution uint64) *journalpb.Operation {
 	m := &journalpb.Operation{
 		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id},

@@ -34,9 +34,41 @@ func (m *Machine) Instance(id string) (*journalpb.Instance, bool) {
 // that of the beginning of the iteration; each instance is as it is when its
 // turn comes.
 func (m *Machine) Instances() iter.Seq[*journalpb.Instance] {
+	return m.matching(&m.instances, func(*instance) bool { return true })
+}
+
+// Unbegun yields the running instances whose latest execution holds nothing but
+// OrchestrationStarted, in order of their IDs: no turn of its code has been
+// recorded, because there was no code to run or the node that was to run it was
+// lost. It costs what it yields. The set is as in Instances.
+func (m *Machine) Unbegun() iter.Seq[*journalpb.Instance] {
+	return m.matching(&m.unbegun, func(*instance) bool { return true })
+}
+
+// Orphans yields the running instances that were started as children and whose
+// parents no longer wait for them, in order of their IDs: the operation that
+// scheduled the child was given up, its execution has ended, or the parent was
+// purged. It costs the children that run, not what exists. The set of children
+// is that of the beginning of the iteration; each is looked at when its turn
+// comes.
+func (m *Machine) Orphans() iter.Seq[*journalpb.Instance] {
+	return m.matching(&m.children, m.orphaned)
+}
+
+// matching yields the instances in a set for which a condition holds.
+func (m *Machine) matching(set *map[string]*instance, holds func(*instance) bool) iter.Seq[*journalpb.Instance] {
+	look := func(id string) (message *journalpb.Instance, ok bool) {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		in, ok := (*set)[id]
+		if !ok || !holds(in) {
+			return nil, false
+		}
+		return in.message(), true
+	}
 	return func(yield func(*journalpb.Instance) bool) {
-		for _, id := range m.sortedIDs(m.instances) {
-			if in, ok := m.Instance(id); ok && !yield(in) {
+		for _, id := range m.sortedIDs(set) {
+			if in, ok := look(id); ok && !yield(in) {
 				return
 			}
 		}
@@ -49,7 +81,7 @@ func (m *Machine) Instances() iter.Seq[*journalpb.Instance] {
 // are when its turn comes.
 func (m *Machine) Open() iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		for _, id := range m.sortedIDs(m.busy) {
+		for _, id := range m.sortedIDs(&m.busy) {
 			for op := range m.OpenOf(id) {
 				if !yield(op) {
 					return
@@ -63,23 +95,25 @@ func (m *Machine) Open() iter.Seq[*journalpb.Operation] {
 // nothing for an instance that is not known. It is a consistent view.
 func (m *Machine) OpenOf(instance string) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		open, execution := m.openOf(instance)
+		open, attempts, execution := m.openOf(instance)
 		for i := range open {
-			if !yield(open[i].message(instance, execution)) {
+			op := open[i].message(instance, execution)
+			op.Attempt = attempts[open[i].id].message()
+			if !yield(op) {
 				return
 			}
 		}
 	}
 }
 
-func (m *Machine) openOf(instance string) (open operations, execution uint64) {
+func (m *Machine) openOf(instance string) (open operations, attempts map[uint64]attempt, execution uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	in, ok := m.busy[instance]
 	if !ok {
-		return nil, 0
+		return nil, nil, 0
 	}
-	return slices.Clone(in.open), in.execution
+	return slices.Clone(in.open), maps.Clone(in.attempts), in.execution
 }
 
 // Events yields the history of an execution from the event with the id from
@@ -136,10 +170,12 @@ func (m *Machine) history(instance string, execution uint64) ([][]byte, error) {
 	return x.events, nil
 }
 
-func (m *Machine) sortedIDs(of map[string]*instance) []string {
+// sortedIDs returns the IDs in a set. It is given the place of the set, since
+// Restore puts another one there.
+func (m *Machine) sortedIDs(set *map[string]*instance) []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.Sorted(maps.Keys(of))
+	return slices.Sorted(maps.Keys(*set))
 }
 
 func decode(instance string, id uint64, encoded []byte) (*journalpb.Event, error) {

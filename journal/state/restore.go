@@ -27,7 +27,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("restore header: %w", err)
 	}
-	fresh := New()
+	fresh := newContents()
 	fresh.epoch = header.Epoch
 	previous := ""
 	for i := range header.Instances {
@@ -40,15 +40,16 @@ func (m *Machine) Restore(r io.Reader) error {
 		}
 		previous = instance.id
 		fresh.instances[instance.id] = instance
-		if len(instance.open) > 0 {
-			fresh.busy[instance.id] = instance
-		}
+		fresh.move(instance, memberships{})
+	}
+	if err := in.chained(&fresh); err != nil {
+		return fmt.Errorf("restore chained starts: %w", err)
 	}
 	if err := in.trailer(); err != nil {
 		return fmt.Errorf("restore trailer: %w", err)
 	}
 	m.mu.Lock()
-	m.epoch, m.instances, m.busy = fresh.epoch, fresh.instances, fresh.busy
+	m.contents = fresh
 	m.mu.Unlock()
 	m.watchers.notifyAll()
 	return nil
@@ -69,7 +70,7 @@ func (r *snapshotReader) header() (*journalpb.SnapshotHeader, error) {
 	if err := proto.Unmarshal(record, header); err != nil {
 		return nil, errors.Join(ErrCorrupt, err)
 	}
-	if header.Format != snapshotFormat {
+	if header.Format != snapshotFormat && header.Format != snapshotFormatBefore {
 		return nil, fmt.Errorf("unknown format %d: %w", header.Format, ErrCorrupt)
 	}
 	return header, nil
@@ -81,7 +82,7 @@ func (r *snapshotReader) instance() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, wellFormed := &instance{}, true
+	in, attempts, wellFormed := &instance{}, [][]byte(nil), true
 	ok := each(record, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {
 		case number == 1 && wire == protowire.BytesType:
@@ -92,12 +93,49 @@ func (r *snapshotReader) instance() (*instance, error) {
 			var s segment
 			wellFormed = s.parse(body) && s.first == 1 && wellFormed
 			in.executions = append(in.executions, execution{s.execution, s.events})
+		case number == 3 && wire == protowire.BytesType:
+			encoded, _ := protowire.ConsumeBytes(value)
+			attempts = append(attempts, encoded)
 		}
 	})
 	if !ok || !wellFormed || len(in.executions) == 0 {
 		return nil, ErrCorrupt
 	}
-	return in, in.verify()
+	if err := in.verify(); err != nil {
+		return nil, err
+	}
+	event := uint64(0)
+	for _, encoded := range attempts {
+		if event, err = in.restoreAttempt(encoded, event); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+// chained reads every ChainedStart that there is.
+func (r *snapshotReader) chained(into *contents) error {
+	previous := ""
+	for {
+		if next, err := r.buffered.Peek(1); err != nil {
+			return truncated(err)
+		} else if next[0] == 0 {
+			return nil // the trailer
+		}
+		record, err := r.record()
+		if err != nil {
+			return err
+		}
+		var c chainedStart
+		if err := c.parse(record); err != nil {
+			return err
+		}
+		if _, exists := into.instances[c.target]; exists || c.target <= previous {
+			return fmt.Errorf("instance %q after %q: %w", c.target, previous, ErrCorrupt)
+		}
+		previous = c.target
+		into.chained[c.target] = c
+	}
 }
 
 // verify derives the index entry and holds every event against the rules.

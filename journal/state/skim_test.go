@@ -96,14 +96,25 @@ func FuzzApply(f *testing.F) {
 		{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 4, activityDone(2), timerFired(3))}},
 		{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 4, continued()), segmentOf(2, 1, started("b"))}},
 		{Instance: "b", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 1, started("b"), subscribed("x"), arrival("x"))}},
+		{Instance: "b", Epoch: 1, Segments: []*journalpb.Segment{segmentOf(1, 1, startedBy("a", 1, 2), chained("d"), suspended(), statusSet())}},
 		{Instance: "a", Epoch: 2},
 	} {
 		f.Add(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{Append: a}})))
 	}
+	f.Add(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: &journalpb.Attempt{
+		Ref: &journalpb.OperationRef{Instance: "a", Execution: 1, EventId: 2}, Epoch: 1, Failed: 3,
+	}}})))
+	f.Add(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Purge{Purge: &journalpb.Purge{Epoch: 1, Instances: []string{"ended", "a"}}}})))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		m := newMachine(t)
-		if err := apply(m, "a", segmentOf(1, 1, started("a"), activity(), timer(9))); err != nil {
-			t.Fatal(err)
+		for _, err := range []error{
+			apply(m, "a", segmentOf(1, 1, started("a"), activity(), timer(9))),
+			applyAttempt(m, "a", 1, 2, 2),
+			apply(m, "ended", segmentOf(1, 1, started("ended"), chained("b"), chained("c"), completed())),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		before := picture(m)
 		if _, err := m.Apply(record); err != nil && picture(m) != before {
@@ -114,29 +125,4 @@ func FuzzApply(f *testing.F) {
 			t.Fatalf("not restored as it was: %v", err)
 		}
 	})
-}
-
-func BenchmarkApply(b *testing.B) {
-	m := newMachine(b)
-	records := make([][]byte, b.N)
-	for i := range records {
-		id := uint64(i)*2 + 2
-		s := segmentOf(1, id, activity(), activityDone(id))
-		if i == 0 {
-			s = segmentOf(1, 1, started("a"), activity(), activityDone(2))
-			s.Events = s.Events[:1]
-		} else {
-			s = segmentOf(1, id-2, activity(), activityDone(id-2))
-		}
-		records[i] = must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{
-			Append: &journalpb.Append{Instance: "a", Epoch: 1, Segments: []*journalpb.Segment{s}},
-		}}))
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	for _, r := range records {
-		if _, err := m.Apply(r); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

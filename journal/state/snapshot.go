@@ -16,15 +16,22 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// snapshotFormat is the number in SnapshotHeader.format.
-const snapshotFormat = 1
+// The numbers in SnapshotHeader.format: the one that is written, and the one
+// that is read as well, in which there were no attempts and no chained starts. A
+// node that knows only the latter must not take part without them.
+const (
+	snapshotFormat       = 2
+	snapshotFormatBefore = 1
+)
 
-// Snapshot is a consistent view of a machine's histories. It shares their bytes
+// Snapshot is a consistent view of a machine's contents. It shares their bytes
 // and stays as it is while the machine goes on. It may be used by any number of
 // goroutines.
 type Snapshot struct {
 	epoch     uint64
 	instances []frozen
+	attempts  map[string][]attempt // by instance, of those that have any
+	chained   []chainedStart
 }
 
 type frozen struct {
@@ -32,8 +39,15 @@ type frozen struct {
 	executions []execution
 }
 
+// whole is an instance as it is written.
+type whole struct {
+	*frozen
+	attempts []attempt
+}
+
 // Snapshot takes a view. Applies wait while the headers of the histories are
-// copied, not their bytes: three allocations however many instances there are.
+// copied, not their bytes: a few allocations however many instances there are,
+// and one for each that has attempts.
 func (m *Machine) Snapshot() *Snapshot {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -41,12 +55,18 @@ func (m *Machine) Snapshot() *Snapshot {
 	for _, in := range m.instances {
 		total += len(in.executions)
 	}
-	s := &Snapshot{epoch: m.epoch, instances: make([]frozen, 0, len(m.instances))}
+	s := &Snapshot{epoch: m.epoch, instances: make([]frozen, 0, len(m.instances)), attempts: map[string][]attempt{}}
 	all := make([]execution, 0, total)
 	for _, in := range m.instances { // in any order: WriteTo sorts
 		start := len(all)
 		all = append(all, in.executions...)
 		s.instances = append(s.instances, frozen{in.id, all[start:len(all):len(all)]})
+		if in.attempts != nil {
+			s.attempts[in.id] = in.sortedAttempts()
+		}
+	}
+	for _, c := range m.chained { // in any order, too
+		s.chained = append(s.chained, c)
 	}
 	return s
 }
@@ -56,7 +76,7 @@ func (m *Machine) Snapshot() *Snapshot {
 // bytes.
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	out := &snapshotWriter{buffered: bufio.NewWriterSize(w, 256<<10), sum: crc32.New(castagnoli)}
-	sorted := slices.SortedFunc(slices.Values(s.instances), func(a, b frozen) int { return strings.Compare(a.id, b.id) })
+	sorted, chained := s.sorted()
 	header, err := proto.Marshal(&journalpb.SnapshotHeader{
 		Format: snapshotFormat, Epoch: s.epoch, Instances: uint64(len(sorted)),
 	})
@@ -65,9 +85,19 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	}
 	out.record(len(header), func(b []byte) []byte { return append(b, header...) })
 	for i := range sorted {
-		out.record(sorted[i].size(), sorted[i].encode)
+		in := whole{&sorted[i], s.attempts[sorted[i].id]}
+		out.record(in.size(), in.encode)
+	}
+	for i := range chained {
+		out.record(chained[i].size(), chained[i].encode)
 	}
 	return out.finish()
+}
+
+// sorted returns what the snapshot holds in order of the IDs.
+func (s *Snapshot) sorted() ([]frozen, []chainedStart) {
+	return slices.SortedFunc(slices.Values(s.instances), func(a, b frozen) int { return strings.Compare(a.id, b.id) }),
+		slices.SortedFunc(slices.Values(s.chained), func(a, b chainedStart) int { return strings.Compare(a.target, b.target) })
 }
 
 // snapshotWriter frames records. Its first error stays.
@@ -106,25 +136,32 @@ func (w *snapshotWriter) write(b []byte) {
 	}
 }
 
-// The encoding of InstanceSnapshot{instance = 1, executions = 2}, with
-// Segment{execution = 1, first_event_id = 2, events = 3}: by hand, since the
-// events are encoded already.
+// The encoding of InstanceSnapshot{instance = 1, executions = 2, attempts = 3},
+// with Segment{execution = 1, first_event_id = 2, events = 3}: by hand, since the
+// events and the attempts are encoded already.
 
-func (f *frozen) size() int {
-	n := 1 + protowire.SizeBytes(len(f.id))
-	for i := range f.executions {
-		n += 1 + protowire.SizeBytes(f.executions[i].size())
+func (w whole) size() int {
+	n := 1 + protowire.SizeBytes(len(w.id))
+	for i := range w.executions {
+		n += 1 + protowire.SizeBytes(w.executions[i].size())
+	}
+	for i := range w.attempts {
+		n += 1 + protowire.SizeBytes(len(w.attempts[i].encoded))
 	}
 	return n
 }
 
-func (f *frozen) encode(b []byte) []byte {
+func (w whole) encode(b []byte) []byte {
 	b = protowire.AppendTag(b, 1, protowire.BytesType)
-	b = protowire.AppendString(b, f.id)
-	for i := range f.executions {
+	b = protowire.AppendString(b, w.id)
+	for i := range w.executions {
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(f.executions[i].size()))
-		b = f.executions[i].encode(b)
+		b = protowire.AppendVarint(b, uint64(w.executions[i].size()))
+		b = w.executions[i].encode(b)
+	}
+	for i := range w.attempts {
+		b = protowire.AppendTag(b, 3, protowire.BytesType)
+		b = protowire.AppendBytes(b, w.attempts[i].encoded)
 	}
 	return b
 }

@@ -1,94 +1,78 @@
 package state
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
-	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// randomMachine applies random valid appends of several authors.
-func randomMachine(t testing.TB, seed uint64, appends int) (*Machine, []*author) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	m := newMachine(t)
-	var authors []*author
-	for i := range 6 {
-		authors = append(authors, newAuthor(r, fmt.Sprintf("i-%d", i)))
+// randomWorld applies random valid records of several authors.
+func randomWorld(t testing.TB, seed uint64, records int) *world {
+	t.Helper()
+	w := newWorld(t, seed)
+	for range records {
+		w.step(t)
 	}
-	for range appends {
-		if r.IntN(20) == 0 {
-			applyEpoch(t, m)
-		}
-		a := authors[r.IntN(len(authors))]
-		if err := apply(m, a.instance, a.next()...); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-	}
-	return m, authors
+	return w
 }
 
 func TestRandomHistoriesAreIndexedAsTheirAuthorsSay(t *testing.T) {
-	for seed := range uint64(100) {
-		m, authors := randomMachine(t, seed, 150)
-		for _, a := range authors {
-			var got []uint64
-			for op := range m.OpenOf(a.instance) {
-				got = append(got, op.Ref.EventId)
-			}
-			want := a.openIDs()
-			if !a.running {
-				want = nil
-			}
-			if !slices.Equal(got, want) {
-				t.Fatalf("seed %d, %s: open %v, want %v", seed, a.instance, got, want)
-			}
-			if in, ok := m.Instance(a.instance); ok && (in.LastEventId != a.last || in.Execution != a.execution) {
-				t.Fatalf("seed %d: %v, want %d.%d", seed, in, a.execution, a.last)
-			}
+	var seen strings.Builder
+	for seed := range uint64(60) {
+		w := newWorld(t, seed)
+		for range 200 {
+			w.step(t)
+			w.check(t)
+		}
+		fmt.Fprintln(&seen, w.got())
+	}
+	for _, what := range []string{"unbegun", "orphan", "chained", "failed 3", "suspended true"} {
+		if !strings.Contains(seen.String(), what) {
+			t.Errorf("no %s in any world", what)
 		}
 	}
 }
 
 func TestRestoredSnapshotIsTheSameState(t *testing.T) {
 	for seed := range uint64(100) {
-		m, authors := randomMachine(t, seed, 100)
-		encoded := write(t, m)
+		w := randomWorld(t, seed, 20+int(seed))
+		encoded := write(t, w.m)
 		restored := New()
 		if err := restored.Restore(bytes.NewReader(encoded)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if a, b := picture(m), picture(restored); a != b {
+		if a, b := picture(w.m), picture(restored); a != b {
 			t.Fatalf("seed %d:\n%s\nrestored:\n%s", seed, a, b)
 		}
 		if !bytes.Equal(write(t, restored), encoded) {
 			t.Fatalf("seed %d: the snapshot of the restored state differs", seed)
 		}
-		// Both go on alike.
-		a := authors[0]
-		segments := a.next()
-		if e1, e2 := apply(m, a.instance, segments...), apply(restored, a.instance, segments...); e1 != nil || e2 != nil {
-			t.Fatalf("seed %d: %v, %v", seed, e1, e2)
-		}
-		if m.Digest() != restored.Digest() {
-			t.Fatalf("seed %d: digests differ after a further append", seed)
+		// It goes on as the other would have.
+		w.m = restored
+		for range 50 {
+			w.step(t)
+			w.check(t)
 		}
 	}
 }
 
 func TestSnapshotStaysAsItWasTaken(t *testing.T) {
-	m, authors := randomMachine(t, 7, 100)
-	want := write(t, m)
-	s := m.Snapshot()
-	for range 200 {
-		for _, a := range authors {
-			if err := apply(m, a.instance, a.next()...); err != nil {
-				t.Fatal(err)
-			}
-		}
+	w := randomWorld(t, 7, 100)
+	want := write(t, w.m)
+	s := w.m.Snapshot()
+	for range 1000 {
+		w.step(t)
 	}
 	var got bytes.Buffer
 	if _, err := s.WriteTo(&got); err != nil {
@@ -100,9 +84,17 @@ func TestSnapshotStaysAsItWasTaken(t *testing.T) {
 }
 
 func TestDamagedSnapshotIsRefusedAndChangesNothing(t *testing.T) {
-	source, _ := randomMachine(t, 3, 40)
+	source := randomWorld(t, 3, 40).m
+	for _, err := range []error{
+		apply(source, "z", segmentOf(1, 1, started("z"), activity(), chained("next"))),
+		applyAttempt(source, "z", 1, 2, 3),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	good := write(t, source)
-	target, _ := randomMachine(t, 4, 20)
+	target := randomWorld(t, 4, 20).m
 	before := picture(target)
 	refuse := func(what string, b []byte) {
 		t.Helper()
@@ -124,10 +116,77 @@ func TestDamagedSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 	}
 }
 
+// frames is a snapshot of messages that nobody would write.
+func frames(messages ...proto.Message) []byte {
+	var b bytes.Buffer
+	out := &snapshotWriter{buffered: bufio.NewWriter(&b), sum: crc32.New(castagnoli)}
+	for _, m := range messages {
+		encoded := must(proto.Marshal(m))
+		out.record(len(encoded), func(b []byte) []byte { return append(b, encoded...) })
+	}
+	must(out.finish())
+	return b.Bytes()
+}
+
+func TestSnapshotWithoutAttemptsAndChainedStartsIsRead(t *testing.T) {
+	m := newMachine(t)
+	if err := apply(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
+		t.Fatal(err)
+	}
+	restored := New()
+	if err := restored.Restore(bytes.NewReader(frames(
+		&journalpb.SnapshotHeader{Format: 1, Epoch: 1, Instances: 1},
+		&journalpb.InstanceSnapshot{Instance: "a", Executions: []*journalpb.Segment{segmentOf(1, 1, started("a"), activity())}},
+	))); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := picture(m), picture(restored); a != b {
+		t.Errorf("%s\nrestored\n%s", a, b)
+	}
+}
+
+func TestSnapshotThatContradictsItselfIsRefused(t *testing.T) {
+	header := &journalpb.SnapshotHeader{Format: 2, Epoch: 1, Instances: 1}
+	instance := func(attempts ...*journalpb.Attempt) *journalpb.InstanceSnapshot {
+		return &journalpb.InstanceSnapshot{
+			Instance: "a", Executions: []*journalpb.Segment{segmentOf(1, 1, started("a"), activity(), timer(1), activity())}, Attempts: attempts,
+		}
+	}
+	attempt := func(id string, execution, event uint64) *journalpb.Attempt {
+		return &journalpb.Attempt{Ref: &journalpb.OperationRef{Instance: id, Execution: execution, EventId: event}}
+	}
+	start := func(target string) *journalpb.ChainedStart {
+		return &journalpb.ChainedStart{
+			Ref: &journalpb.OperationRef{Instance: "a", Execution: 1, EventId: 2}, Chained: &journalpb.OrchestrationChained{Instance: target},
+		}
+	}
+	for name, c := range map[string]struct {
+		messages []proto.Message
+		ok       bool
+	}{
+		"as it should be":              {[]proto.Message{header, instance(attempt("a", 1, 2), attempt("a", 1, 4)), start("b"), start("c")}, true},
+		"format of tomorrow":           {[]proto.Message{&journalpb.SnapshotHeader{Format: 3, Instances: 1}, instance()}, false},
+		"attempt of a timer":           {[]proto.Message{header, instance(attempt("a", 1, 3))}, false},
+		"attempt of nothing":           {[]proto.Message{header, instance(attempt("a", 1, 5))}, false},
+		"attempt without operation":    {[]proto.Message{header, instance(&journalpb.Attempt{})}, false},
+		"attempt of another instance":  {[]proto.Message{header, instance(attempt("b", 1, 2))}, false},
+		"attempt of another execution": {[]proto.Message{header, instance(attempt("a", 2, 2))}, false},
+		"attempts out of order":        {[]proto.Message{header, instance(attempt("a", 1, 4), attempt("a", 1, 2))}, false},
+		"attempt twice":                {[]proto.Message{header, instance(attempt("a", 1, 2), attempt("a", 1, 2))}, false},
+		"chained start of what exists": {[]proto.Message{header, instance(), start("a")}, false},
+		"chained start of no instance": {[]proto.Message{header, instance(), start("")}, false},
+		"chained starts out of order":  {[]proto.Message{header, instance(), start("c"), start("b")}, false},
+		"chained start twice":          {[]proto.Message{header, instance(), start("b"), start("b")}, false},
+	} {
+		if err := New().Restore(bytes.NewReader(frames(c.messages...))); c.ok != (err == nil) || err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestErrorOfTheReaderIsNotCorruption(t *testing.T) {
 	broken := errors.New("broken")
-	m, _ := randomMachine(t, 5, 20)
-	b := write(t, m)
+	b := write(t, randomWorld(t, 5, 20).m)
 	r := io.MultiReader(bytes.NewReader(b[:len(b)/2]), errorReader{broken})
 	if err := New().Restore(r); !errors.Is(err, broken) || errors.Is(err, ErrCorrupt) {
 		t.Error(err)
@@ -165,6 +224,10 @@ func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
 				}
 				for range m.Open() {
 				}
+				for range m.Orphans() {
+				}
+				for range m.Chained() {
+				}
 				_, _ = m.Snapshot().WriteTo(io.Discard)
 			}
 		})
@@ -176,6 +239,21 @@ func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
 		if err := apply(m, "a", segmentOf(1, id, activityDone(id-1), activity())); err != nil {
 			t.Error(err)
 			break
+		}
+		if err := applyAttempt(m, "a", 1, id+1, 1); err != nil {
+			t.Error(err)
+			break
+		}
+		other := fmt.Sprintf("c-%d", id)
+		if err := apply(m, other, segmentOf(1, 1, startedBy("a", 1, 2), chained("x-"+other))); err != nil {
+			t.Error(err)
+			break
+		}
+		if id%20 == 1 { // a follower that is far behind gets one while it is read
+			if err := m.Restore(bytes.NewReader(write(t, m))); err != nil {
+				t.Error(err)
+				break
+			}
 		}
 	}
 	close(stop)

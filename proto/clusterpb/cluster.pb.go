@@ -153,6 +153,7 @@ type Request struct {
 	//	*Request_Signal
 	//	*Request_List
 	//	*Request_Purge
+	//	*Request_Query
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -279,6 +280,15 @@ func (x *Request) GetPurge() *PurgeRequest {
 	return nil
 }
 
+func (x *Request) GetQuery() *QueryRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Query); ok {
+			return x.Query
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -311,6 +321,10 @@ type Request_Purge struct {
 	Purge *PurgeRequest `protobuf:"bytes,16,opt,name=purge,proto3,oneof"`
 }
 
+type Request_Query struct {
+	Query *QueryRequest `protobuf:"bytes,17,opt,name=query,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -324,6 +338,8 @@ func (*Request_Signal) isRequest_Call() {}
 func (*Request_List) isRequest_Call() {}
 
 func (*Request_Purge) isRequest_Call() {}
+
+func (*Request_Query) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -624,6 +640,111 @@ func (x *ListRequest) GetCount() bool {
 	return false
 }
 
+type QueryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Input         *journalpb.Payload     `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryRequest) Reset() {
+	*x = QueryRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryRequest) ProtoMessage() {}
+
+func (x *QueryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
+func (*QueryRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *QueryRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *QueryRequest) GetInput() *journalpb.Payload {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+type QueryResult struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Output *journalpb.Payload     `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
+	// What the instance's answer failed with, instead of an output.
+	Error         *journalpb.Error `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueryResult) Reset() {
+	*x = QueryResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueryResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueryResult) ProtoMessage() {}
+
+func (x *QueryResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueryResult.ProtoReflect.Descriptor instead.
+func (*QueryResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QueryResult) GetOutput() *journalpb.Payload {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *QueryResult) GetError() *journalpb.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 type PurgeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Instances     []string               `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
@@ -633,7 +754,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_clusterpb_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +766,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_clusterpb_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +779,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PurgeRequest) GetInstances() []string {
@@ -679,7 +800,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_clusterpb_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +812,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_clusterpb_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +825,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SendRequest) GetName() string {
@@ -736,7 +857,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_clusterpb_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +869,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_clusterpb_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +882,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 type HistoryRequest struct {
@@ -774,7 +895,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_clusterpb_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +907,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_clusterpb_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +920,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HistoryRequest) GetExecution() uint64 {
@@ -822,6 +943,7 @@ type Response struct {
 	//	*Response_Signal
 	//	*Response_List
 	//	*Response_Purge
+	//	*Response_Query
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -829,7 +951,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_clusterpb_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +963,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_clusterpb_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +976,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Response) GetProtocol() uint32 {
@@ -941,6 +1063,15 @@ func (x *Response) GetPurge() *PurgeResult {
 	return nil
 }
 
+func (x *Response) GetQuery() *QueryResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Query); ok {
+			return x.Query
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -973,6 +1104,10 @@ type Response_Purge struct {
 	Purge *PurgeResult `protobuf:"bytes,16,opt,name=purge,proto3,oneof"`
 }
 
+type Response_Query struct {
+	Query *QueryResult `protobuf:"bytes,17,opt,name=query,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -987,6 +1122,8 @@ func (*Response_List) isResponse_Result() {}
 
 func (*Response_Purge) isResponse_Result() {}
 
+func (*Response_Query) isResponse_Result() {}
+
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -995,7 +1132,7 @@ type SignalResult struct {
 
 func (x *SignalResult) Reset() {
 	*x = SignalResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_clusterpb_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1144,7 @@ func (x *SignalResult) String() string {
 func (*SignalResult) ProtoMessage() {}
 
 func (x *SignalResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_clusterpb_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1157,7 @@ func (x *SignalResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResult.ProtoReflect.Descriptor instead.
 func (*SignalResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 type ListResult struct {
@@ -1035,7 +1172,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1184,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1197,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -1093,7 +1230,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1242,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1255,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -1143,7 +1280,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1292,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1305,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Failure) GetCode() string {
@@ -1211,7 +1348,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1360,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1373,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -1261,7 +1398,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1410,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1423,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 type GetResult struct {
@@ -1298,7 +1435,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1447,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1460,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -1344,7 +1481,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1493,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1506,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -1413,7 +1550,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1562,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1575,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Status) GetInstance() string {
@@ -1566,7 +1703,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1715,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1728,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -1633,7 +1770,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xe9\x03\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa2\x04\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -1645,7 +1782,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\ahistory\x18\r \x01(\v2!.tenuto.cluster.v1.HistoryRequestH\x00R\ahistory\x12:\n" +
 	"\x06signal\x18\x0e \x01(\v2 .tenuto.cluster.v1.SignalRequestH\x00R\x06signal\x124\n" +
 	"\x04list\x18\x0f \x01(\v2\x1e.tenuto.cluster.v1.ListRequestH\x00R\x04list\x127\n" +
-	"\x05purge\x18\x10 \x01(\v2\x1f.tenuto.cluster.v1.PurgeRequestH\x00R\x05purgeB\x06\n" +
+	"\x05purge\x18\x10 \x01(\v2\x1f.tenuto.cluster.v1.PurgeRequestH\x00R\x05purge\x127\n" +
+	"\x05query\x18\x11 \x01(\v2\x1f.tenuto.cluster.v1.QueryRequestH\x00R\x05queryB\x06\n" +
 	"\x04call\"\xa2\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1689,7 +1827,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05count\x18\v \x01(\bR\x05count\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\",\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\fQueryRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
+	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"q\n" +
+	"\vQueryResult\x122\n" +
+	"\x06output\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06output\x12.\n" +
+	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\",\n" +
 	"\fPurgeRequest\x12\x1c\n" +
 	"\tinstances\x18\x01 \x03(\tR\tinstances\"p\n" +
 	"\vSendRequest\x12\x12\n" +
@@ -1700,7 +1844,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xeb\x03\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xa3\x04\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x126\n" +
@@ -1711,7 +1855,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\ahistory\x18\r \x01(\v2 .tenuto.cluster.v1.HistoryResultH\x00R\ahistory\x129\n" +
 	"\x06signal\x18\x0e \x01(\v2\x1f.tenuto.cluster.v1.SignalResultH\x00R\x06signal\x123\n" +
 	"\x04list\x18\x0f \x01(\v2\x1d.tenuto.cluster.v1.ListResultH\x00R\x04list\x126\n" +
-	"\x05purge\x18\x10 \x01(\v2\x1e.tenuto.cluster.v1.PurgeResultH\x00R\x05purgeB\b\n" +
+	"\x05purge\x18\x10 \x01(\v2\x1e.tenuto.cluster.v1.PurgeResultH\x00R\x05purge\x126\n" +
+	"\x05query\x18\x11 \x01(\v2\x1e.tenuto.cluster.v1.QueryResultH\x00R\x05queryB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -1783,7 +1928,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -1791,64 +1936,71 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*StartRequest)(nil),           // 3: tenuto.cluster.v1.StartRequest
 	(*SignalRequest)(nil),          // 4: tenuto.cluster.v1.SignalRequest
 	(*ListRequest)(nil),            // 5: tenuto.cluster.v1.ListRequest
-	(*PurgeRequest)(nil),           // 6: tenuto.cluster.v1.PurgeRequest
-	(*SendRequest)(nil),            // 7: tenuto.cluster.v1.SendRequest
-	(*GetRequest)(nil),             // 8: tenuto.cluster.v1.GetRequest
-	(*HistoryRequest)(nil),         // 9: tenuto.cluster.v1.HistoryRequest
-	(*Response)(nil),               // 10: tenuto.cluster.v1.Response
-	(*SignalResult)(nil),           // 11: tenuto.cluster.v1.SignalResult
-	(*ListResult)(nil),             // 12: tenuto.cluster.v1.ListResult
-	(*PurgeResult)(nil),            // 13: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                // 14: tenuto.cluster.v1.Failure
-	(*StartResult)(nil),            // 15: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 16: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 17: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 18: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 19: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 20: tenuto.cluster.v1.Mismatch
-	nil,                            // 21: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 22: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 23: tenuto.cluster.v1.Status.TagsEntry
-	(*journalpb.Payload)(nil),      // 24: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 25: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 26: tenuto.journal.v1.OperationRef
+	(*QueryRequest)(nil),           // 6: tenuto.cluster.v1.QueryRequest
+	(*QueryResult)(nil),            // 7: tenuto.cluster.v1.QueryResult
+	(*PurgeRequest)(nil),           // 8: tenuto.cluster.v1.PurgeRequest
+	(*SendRequest)(nil),            // 9: tenuto.cluster.v1.SendRequest
+	(*GetRequest)(nil),             // 10: tenuto.cluster.v1.GetRequest
+	(*HistoryRequest)(nil),         // 11: tenuto.cluster.v1.HistoryRequest
+	(*Response)(nil),               // 12: tenuto.cluster.v1.Response
+	(*SignalResult)(nil),           // 13: tenuto.cluster.v1.SignalResult
+	(*ListResult)(nil),             // 14: tenuto.cluster.v1.ListResult
+	(*PurgeResult)(nil),            // 15: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                // 16: tenuto.cluster.v1.Failure
+	(*StartResult)(nil),            // 17: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),             // 18: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),              // 19: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),          // 20: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                 // 21: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),               // 22: tenuto.cluster.v1.Mismatch
+	nil,                            // 23: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 24: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 25: tenuto.cluster.v1.Status.TagsEntry
+	(*journalpb.Payload)(nil),      // 26: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 27: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 28: tenuto.journal.v1.OperationRef
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	3,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	7,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	8,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	9,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	9,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	10, // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	11, // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
 	4,  // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
 	5,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
-	6,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
-	24, // 7: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	21, // 8: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,  // 9: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	7,  // 10: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	1,  // 11: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	22, // 12: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	24, // 13: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	14, // 14: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	15, // 15: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	16, // 16: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	17, // 17: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	18, // 18: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	11, // 19: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	12, // 20: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	13, // 21: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	19, // 22: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	19, // 23: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	24, // 24: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	25, // 25: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	20, // 26: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	26, // 27: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	23, // 28: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	24, // 29: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	8,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	6,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
+	26, // 8: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	23, // 9: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,  // 10: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	9,  // 11: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	1,  // 12: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	24, // 13: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	26, // 14: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	26, // 15: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	27, // 16: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	26, // 17: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	16, // 18: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	17, // 19: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	18, // 20: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	19, // 21: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	20, // 22: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	13, // 23: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	14, // 24: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	15, // 25: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	7,  // 26: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	21, // 27: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	21, // 28: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	26, // 29: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	27, // 30: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	22, // 31: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	28, // 32: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	25, // 33: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	26, // 34: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -1864,8 +2016,9 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Signal)(nil),
 		(*Request_List)(nil),
 		(*Request_Purge)(nil),
+		(*Request_Query)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[8].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_Start)(nil),
 		(*Response_Send)(nil),
 		(*Response_Get)(nil),
@@ -1873,6 +2026,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Signal)(nil),
 		(*Response_List)(nil),
 		(*Response_Purge)(nil),
+		(*Response_Query)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1880,7 +2034,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
