@@ -10,7 +10,7 @@ import (
 // "<id>::<execution>.<event_id>". If an instance of that ID exists, nothing is
 // started.
 func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...ChildOption) error {
-	payload, err := encodeNamed("orchestration", h.name, input)
+	asked, err := h.child(input, options)
 	if err != nil {
 		return err
 	}
@@ -22,15 +22,11 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Child
 	if err := ctx.scope.err(); err != nil {
 		return err
 	}
-	asked := new(journalpb.SubOrchestrationScheduled)
-	for _, option := range options {
-		option(asked)
-	}
 	x.enqueue(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
 		Name:     h.name,
 		Version:  asked.Version,
 		Instance: asked.Instance,
-		Input:    payload,
+		Input:    asked.Input,
 	}}}, nil)
 	return nil
 }

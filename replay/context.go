@@ -85,3 +85,11 @@ func (c *Context) Sleep(d time.Duration) error {
 	_, err := c.Timer(d).Await(c)
 	return err
 }
+
+// sleepUntil waits until a time, Unix nanoseconds; 0 is no time to wait for.
+func (c *Context) sleepUntil(at int64) error {
+	if at == 0 {
+		return nil
+	}
+	return c.Sleep(time.Unix(0, at).Sub(c.x.now))
+}

@@ -62,6 +62,9 @@ func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options 
 	if c.version == "" {
 		c.version = ctx.x.registry.Newest(h.name)
 	}
+	if err := checkVersion(h.name, c.version); err != nil {
+		return err
+	}
 	return c
 }
 

@@ -18,9 +18,6 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	x.last = event.EventId
 	x.now = instant(event.Timestamp)
 	x.bytes += payloadBytes(event)
-	for head := x.head(); head != nil && head.optional() && !x.same(event, head.event); head = x.head() {
-		x.decline(head)
-	}
 	asked := x.head()
 	if err := x.apply(event); err != nil {
 		return err
@@ -101,7 +98,6 @@ func (x *Execution) bind(event *journalpb.Event) error {
 		return nil
 	}
 	if op := head.op; op != nil {
-		x.schedules.add(event.EventId)
 		x.opened(op, event)
 	}
 	return nil
@@ -125,6 +121,12 @@ func (x *Execution) head() *action {
 func (x *Execution) opened(op *operation, event *journalpb.Event) {
 	op.eventID = event.EventId
 	op.action = nil
+	if op.arm == journalpb.ArmSideEffectRecorded { // complete in itself
+		op.value = event.GetSideEffectRecorded()
+		x.settle(&op.promise)
+		return
+	}
+	x.schedules.add(event.EventId)
 	switch op.arm {
 	case journalpb.ArmExternalSubscribed:
 		if arrived := x.inbox.subscribe(op); arrived != nil {
@@ -132,9 +134,6 @@ func (x *Execution) opened(op *operation, event *journalpb.Event) {
 			x.settle(&op.promise)
 			return
 		}
-	case journalpb.ArmSideEffectRecorded:
-		x.recorded(op, event.GetSideEffectRecorded())
-		return
 	case journalpb.ArmSubOrchestrationScheduled:
 		op.child = event.GetSubOrchestrationScheduled().Instance
 	}

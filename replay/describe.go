@@ -78,6 +78,12 @@ func (f *fields) inbox(events []*journalpb.ExternalEvent) {
 	}
 }
 
+func (f *fields) closePolicy(policy journalpb.ClosePolicy) {
+	if policy != CancelChild {
+		f.add("close_policy", strings.ToLower(strings.TrimPrefix(policy.String(), "CLOSE_POLICY_")))
+	}
+}
+
 func (f *fields) instant(name string, nanoseconds int64) {
 	if nanoseconds != 0 {
 		f.add(name, time.Unix(0, nanoseconds).UTC().Format(time.RFC3339Nano))
@@ -146,14 +152,17 @@ func (f *fields) orchestration(event *journalpb.Event) {
 		f.text("reason", body.OrchestrationResumed.Reason)
 	case *journalpb.Event_SubOrchestrationScheduled:
 		f.text("name", body.SubOrchestrationScheduled.Name)
+		f.text("version", body.SubOrchestrationScheduled.Version)
 		f.text("instance", body.SubOrchestrationScheduled.Instance)
 		f.payload("input", body.SubOrchestrationScheduled.Input)
+		f.closePolicy(body.SubOrchestrationScheduled.ClosePolicy)
 	case *journalpb.Event_SubOrchestrationCompleted:
 		f.payload("result", body.SubOrchestrationCompleted.Result)
 	case *journalpb.Event_SubOrchestrationFailed:
 		f.failure(body.SubOrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationChained:
 		f.text("name", body.OrchestrationChained.Name)
+		f.text("version", body.OrchestrationChained.Version)
 		f.text("instance", body.OrchestrationChained.Instance)
 		f.payload("input", body.OrchestrationChained.Input)
 	}

@@ -53,11 +53,10 @@ func (x *Execution) end(output *journalpb.Payload, err error) {
 	if x.closing {
 		x.cleanUpFailed = true
 		err = joined(x.failure, err)
-	} else {
-		x.closing = true
-		x.giveUpAll()
-		x.coroutines.freeze()
 	}
+	x.closing = true
+	x.giveUpAll()
+	x.coroutines.freeze()
 	x.failure = err
 	if len(x.closers) == 0 {
 		x.finish(x.outcome(output))

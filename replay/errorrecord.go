@@ -23,6 +23,7 @@ const (
 	panicCode    = "tenuto.panic"
 	activityCode = "tenuto.activity"
 	childCode    = "tenuto.child"
+	noQueryCode  = "tenuto.no_query"
 	canceledCode = "tenuto.canceled"
 )
 
@@ -139,6 +140,8 @@ func encodeTyped(err error) *journalpb.Error {
 		return &journalpb.Error{Code: canceledCode, Details: details(e)}
 	case *PanicError:
 		return &journalpb.Error{Code: panicCode, Stack: clean(e.Stack)}
+	case *NoQueryError:
+		return &journalpb.Error{Code: noQueryCode, Details: details(e)}
 	case *ActivityError:
 		return &journalpb.Error{Code: activityCode, Details: details(ActivityError{Name: e.Name, EventID: e.EventID, Attempts: e.Attempts})}
 	case *ChildError:
@@ -226,6 +229,11 @@ func decodeError(record *journalpb.Error) error {
 		return &PanicError{Message: record.Message, Stack: record.Stack}
 	case canceledCode:
 		e := new(CanceledError)
+		if json.Unmarshal(data, e) == nil {
+			return e
+		}
+	case noQueryCode:
+		e := new(NoQueryError)
 		if json.Unmarshal(data, e) == nil {
 			return e
 		}

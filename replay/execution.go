@@ -43,14 +43,18 @@ type Execution struct {
 	startedAt int64              // the timestamp of OrchestrationStarted
 	status    *journalpb.Payload // what SetStatus published last
 	patches   map[string]bool    // what Patched has decided
+	markers   map[string]bool    // of patches, in the history that is being replayed
+	horizon   uint64             // the last event_id of that history
 	random    *rand.Rand         // made at the first use
 	successor *journalpb.OrchestrationContinuedAsNew
+	queries   map[string]func(*journalpb.Payload) (*journalpb.Payload, error)
 
 	closers       []func(*Context, error) error
 	failure       error // what the body and the clean-up have come to
 	cleanUpFailed bool
 
 	replaying bool
+	foreseen  bool // the rest of the history that is being replayed is known
 	suspended bool // events take effect, but the code does not run
 	closing   bool // the body is done
 	returned  bool // the clean-up is done: a terminal action is the last in the queue
@@ -76,16 +80,30 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 	}
 }
 
-// Replay walks the cursor over recorded history. The error is a [*Mismatch]
-// when code and history disagree, a [*NoCodeError] when no code is registered
-// for the orchestration, or whatever the sequence yields.
+// Replay walks the cursor over recorded history, which must be all there is:
+// [Patched] decides by what follows. The error is a [*Mismatch] when code and
+// history disagree, a [*NoCodeError] when no code is registered for the
+// orchestration, or whatever the sequence yields.
 func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
-	x.replaying = true
+	x.replaying, x.foreseen = true, false
 	defer func() { x.replaying = false }()
+	var rest []*journalpb.Event // of an orchestration that asks for patches
 	for event, err := range history {
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("read history: %w", err)
+		case x.coroutines.halted:
+			rest = append(rest, event)
+			continue
 		}
+		if err := x.consume(event); err != nil {
+			return err
+		}
+	}
+	if x.coroutines.halted {
+		x.foresee(rest)
+	}
+	for _, event := range rest {
 		if err := x.consume(event); err != nil {
 			return err
 		}
@@ -145,7 +163,12 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 		x.inbox.arrive(event)
 	}
 	x.coroutines.spawn(func() {
-		output, err := code.run(&Context{x: x, scope: x.root}, started.Input)
+		ctx := &Context{x: x, scope: x.root}
+		if err := ctx.sleepUntil(started.StartAt); err != nil {
+			x.end(nil, err)
+			return
+		}
+		output, err := code.run(ctx, started.Input)
 		if !x.dropping {
 			x.end(output, err)
 		}

@@ -90,19 +90,28 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildO
 // derived from the parent's, "<parent>::<execution>.<event_id>", unless
 // [ChildID] gives one.
 func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
-	payload, err := encodeNamed("orchestration", h.name, input)
+	child, err := h.child(input, options)
 	if err != nil {
 		return settledFuture[O](ctx.x, err)
+	}
+	event := &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}
+	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+}
+
+// child returns what a start of a child or a chained instance asks for.
+func (h OrchestrationHandle[I, O]) child(input I, options []ChildOption) (*journalpb.SubOrchestrationScheduled, error) {
+	payload, err := encodeNamed("orchestration", h.name, input)
+	if err != nil {
+		return nil, err
 	}
 	child := &journalpb.SubOrchestrationScheduled{Name: h.name, Input: payload}
 	for _, option := range options {
 		option(child)
 	}
 	if !utf8.ValidString(child.Instance) {
-		return settledFuture[O](ctx.x, fmt.Errorf("tenuto: child ID %q is not UTF-8", cut(child.Instance)))
+		return nil, fmt.Errorf("tenuto: child ID %q is not UTF-8", cut(child.Instance))
 	}
-	event := &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}
-	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+	return child, checkVersion(h.name, child.Version)
 }
 
 // Bind gives the orchestration its body, or one of its versions a body.

@@ -24,16 +24,22 @@ type instance struct {
 	logger   *slog.Logger
 	cold     bool
 
+	number     uint64 // of the execution; 0 stands for 1
 	resident   *replay.Execution
 	history    []*journalpb.Event
 	boundaries []int // lengths of the history after each turn
 	ended      bool
+	declines   bool             // an old history: patches decide by all of it
+	successor  *journalpb.Event // the first event of the next execution
+	earlier    []*instance      // the executions before this one
 }
+
+func (in *instance) execution() uint64 { return max(in.number, 1) }
 
 func (in *instance) turn(now time.Time, messages []replay.Message) (*replay.Turn, error) {
 	x := in.resident
 	if x == nil {
-		x = replay.NewExecution("i", 1, in.registry, in.logger)
+		x = replay.NewExecution("i", in.execution(), in.registry, in.logger)
 		if err := x.Replay(all(in.history)); err != nil {
 			x.Drop()
 			return nil, err
@@ -53,7 +59,19 @@ func (in *instance) turn(now time.Time, messages []replay.Message) (*replay.Turn
 	}
 	in.boundaries = append(in.boundaries, len(in.history))
 	in.ended = x.Ended()
+	if successor := x.Successor(); successor != nil {
+		in.successor = stored(successor)
+	}
 	return turn, nil
+}
+
+// next returns the instance in its next execution, after its first append.
+func (in *instance) next() *instance {
+	in.drop()
+	return &instance{
+		registry: in.registry, logger: in.logger, cold: in.cold,
+		number: in.execution() + 1, history: []*journalpb.Event{in.successor}, earlier: append(in.earlier, in),
+	}
 }
 
 func (in *instance) drop() {
@@ -93,6 +111,9 @@ func checkReplays(t *testing.T, in *instance) {
 	for _, length := range in.boundaries {
 		checkReplay(t, in, length, all(in.history[:length]))
 	}
+	if in.declines {
+		return
+	}
 	var single []iter.Seq2[*journalpb.Event, error]
 	for i := range in.history {
 		single = append(single, all(in.history[i:i+1]))
@@ -103,7 +124,7 @@ func checkReplays(t *testing.T, in *instance) {
 func checkReplay(t *testing.T, in *instance, length int, parts ...iter.Seq2[*journalpb.Event, error]) {
 	t.Helper()
 	logged := new(lines)
-	x := replay.NewExecution("i", 1, in.registry, slog.New(logged))
+	x := replay.NewExecution("i", in.execution(), in.registry, slog.New(logged))
 	defer x.Drop()
 	for _, part := range parts {
 		if err := x.Replay(part); err != nil {
@@ -280,4 +301,68 @@ func terminated(reason string) *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
 	}}
+}
+
+func suspended(reason, requestID string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationSuspended{
+		OrchestrationSuspended: &journalpb.OrchestrationSuspended{Reason: reason, RequestId: requestID},
+	}}
+}
+
+func resumed(reason, requestID string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationResumed{
+		OrchestrationResumed: &journalpb.OrchestrationResumed{Reason: reason, RequestId: requestID},
+	}}
+}
+
+func sideEffect(label string, value any) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
+		SideEffectRecorded: &journalpb.SideEffectRecorded{Label: label, Value: payloadOf(value)},
+	}}
+}
+
+// marker is what Patched records.
+func marker(id string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
+		SideEffectRecorded: &journalpb.SideEffectRecorded{Label: "tenuto.patch/" + id},
+	}}
+}
+
+func statusSet(value any) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: payloadOf(value)}}}
+}
+
+func chained(name, id string, input any) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationChained{
+		OrchestrationChained: &journalpb.OrchestrationChained{Name: name, Instance: id, Input: payloadOf(input)},
+	}}
+}
+
+func continuedAsNew(input any, version string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationContinuedAsNew{
+		OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{Input: payloadOf(input), Version: version},
+	}}
+}
+
+func orchestrationFailed(err error) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
+		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: replay.EncodeError(err)},
+	}}
+}
+
+func cancelled(reason string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelled{
+		OrchestrationCancelled: &journalpb.OrchestrationCancelled{Reason: reason},
+	}}
+}
+
+// version gives a start, or a child, its version.
+func version(event *journalpb.Event, version string) *journalpb.Event {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		body.OrchestrationStarted.Version = version
+	case *journalpb.Event_SubOrchestrationScheduled:
+		body.SubOrchestrationScheduled.Version = version
+	}
+	return event
 }

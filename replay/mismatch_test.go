@@ -3,6 +3,7 @@ package replay_test
 import (
 	"errors"
 	"fmt"
+	"path"
 	"runtime"
 	"testing"
 	"time"
@@ -13,13 +14,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A place is a line of this file.
+// A place is a line of a test.
 type place struct{ source string }
 
 // next notes the line after the one that calls it.
 func (p *place) next() {
-	_, _, line, _ := runtime.Caller(1)
-	p.source = fmt.Sprintf("replay/mismatch_test.go:%d", line+1)
+	_, file, line, _ := runtime.Caller(1)
+	p.source = fmt.Sprintf("replay/%s:%d", path.Base(file), line+1)
 }
 
 // expectMismatch replays a history and compares what that ends with.

@@ -16,9 +16,6 @@ type operation struct {
 	child   string // the instance of a child
 	scope   *scope
 	action  *action // its place in the queue while eventID is 0
-	// A patch marker: histories that were begun without it do not have it.
-	optional bool
-	retired  bool // and new ones do not get it
 }
 
 // An action is what a step of the code asked for, in the queue until the
@@ -29,9 +26,6 @@ type action struct {
 	callers [4]uintptr       // the call that asked for it
 	elided  bool             // given up before it was bound: as if never asked for
 }
-
-// optional tells whether a history may lack the action.
-func (a *action) optional() bool { return a.op != nil && a.op.optional }
 
 // schedule queues the operation that event describes.
 func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation) *operation {

@@ -21,55 +21,54 @@ const patchLabel = "tenuto.patch/"
 //
 // When no instance is left that began before the change, the old branch can go,
 // and the call itself with [Retired].
-func Patched(ctx *Context, id string) bool {
-	return ctx.x.patch(id, &operation{name: patchLabel + id, optional: true})
-}
+func Patched(ctx *Context, id string) bool { return ctx.x.patch(id, true) }
 
 // Retired takes the place of [Patched] when only the new branch is left: it
 // accepts the records that are still in histories and makes none. When no
 // instance is left that has one, it can go too.
-func Retired(ctx *Context, id string) {
-	ctx.x.patch(id, &operation{name: patchLabel + id, optional: true, retired: true})
-}
+func Retired(ctx *Context, id string) { ctx.x.patch(id, false) }
 
-// patch asks whether the history has, or is to get, the marker. No cancellation
-// reaches it: what it decides is about the code, not about the run.
-func (x *Execution) patch(id string, op *operation) bool {
+// patch decides at once: where the history has the marker, yes; where it goes on
+// without, no, because the code passed this place before it asked; at its end,
+// yes, if new markers are made. What other coroutines and cancellations do
+// makes no difference, so that code from before the question and code with it
+// agree on all else.
+func (x *Execution) patch(id string, marks bool) bool {
 	if decided, ok := x.patches[id]; ok || x.dropping {
 		return decided
 	}
-	uncancelled := &Context{x: x, scope: new(scope)}
-	x.schedule(uncancelled, &journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
-		SideEffectRecorded: &journalpb.SideEffectRecorded{Label: op.name},
-	}}, op)
-	if err := x.await(uncancelled, &op.promise); err != nil {
-		return false
+	x.running("Patched")
+	if err := checkName("patch", id); err != nil {
+		panic(err)
 	}
-	return x.patches[id]
-}
-
-// decline resolves a marker that the history does not have: the code passed
-// this place before it asked for one.
-func (x *Execution) decline(head *action) {
-	head.elided = true
-	x.decide(head.op, false)
-	x.step()
-}
-
-func (x *Execution) decide(op *operation, patched bool) {
+	if x.replaying && !x.foreseen {
+		x.coroutines.halt()
+	}
+	patched := x.markers[id] || marks && x.last >= x.horizon
+	if patched {
+		x.enqueue(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
+			SideEffectRecorded: &journalpb.SideEffectRecorded{Label: patchLabel + id},
+		}}, nil)
+	}
 	if x.patches == nil {
 		x.patches = make(map[string]bool)
 	}
-	x.patches[strings.TrimPrefix(op.name, patchLabel)] = patched
-	x.settle(&op.promise)
+	x.patches[id] = patched
+	return patched
 }
 
-// recorded resolves a side effect or a marker that the cursor has met.
-func (x *Execution) recorded(op *operation, record *journalpb.SideEffectRecorded) {
-	if op.optional {
-		x.decide(op, true)
-		return
+// foresee notes which markers the rest of the history has, and lets the step
+// that was halted for it go on.
+func (x *Execution) foresee(rest []*journalpb.Event) {
+	x.foreseen = true
+	x.horizon = x.last
+	x.markers = make(map[string]bool)
+	for _, event := range rest {
+		x.horizon = event.EventId
+		if id, isMarker := strings.CutPrefix(event.GetSideEffectRecorded().GetLabel(), patchLabel); isMarker {
+			x.markers[id] = true
+		}
 	}
-	op.value = record
-	x.settle(&op.promise)
+	x.coroutines.halted = false
+	x.step()
 }

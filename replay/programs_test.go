@@ -24,13 +24,13 @@ var (
 )
 
 // program names a body that takes and returns a string.
-func program(name string, body func(*replay.Context, string) (string, error)) replay.Definition {
-	return replay.Orchestration[string, string](name).Bind(body)
+func program(name string, body func(*replay.Context, string) (string, error), options ...replay.BindOption) replay.Definition {
+	return replay.Orchestration[string, string](name).Bind(body, options...)
 }
 
 // programs are the orchestrations of the transcripts.
 func programs() []replay.Definition {
-	return []replay.Definition{
+	return append(morePrograms(), []replay.Definition{
 		program("hello", hello), program("twins", twins), program("twice", twice),
 		program("parallel", parallel), program("branch", branch), program("loop", loop),
 		program("order", order),
@@ -49,7 +49,7 @@ func programs() []replay.Definition {
 		program("fails", fails), program("panics", panics), program("exits", exits),
 		program("coroutine-panics", coroutinePanics), program("panics-at-work", panicsAtWork),
 		program("policy", policy),
-	}
+	}...)
 }
 
 func say(ctx *replay.Context, format string, args ...any) {

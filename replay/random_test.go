@@ -3,7 +3,9 @@ package replay_test
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -18,20 +20,33 @@ import (
 
 var programSeed = flag.Uint64("program-seed", 0, "run TestRandomPrograms with this seed alone")
 
-// TestRandomPrograms runs random orchestrations over random messages, resident
-// and brought back for every turn: the histories are the same, keep the rules
-// that every history keeps, and can be replayed.
+// TestRandomPrograms runs random orchestrations over random messages: first
+// undisturbed, then with a dehydration after every append, in which now and
+// then a turn is lost and its messages, and those before, are delivered to a
+// new owner; then with the messages of each batch in another order. The first
+// two must leave the same histories; all histories must keep the rules that
+// every history keeps (random_rules_test.go), and be replayed to the last
+// decision. Histories of code that knows of no patches must fit code that does.
 func TestRandomPrograms(t *testing.T) {
 	if *programSeed != 0 {
 		runProgram(t, *programSeed)
 		return
 	}
-	seeds := uint64(1000)
-	if testing.Short() {
-		seeds = 200
+	seeds := uint64(10_000)
+	switch {
+	case testing.Short():
+		seeds = 500
+	case raceEnabled:
+		seeds = 2_000
 	}
-	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
-		runProgram(t, seed)
+	shards := uint64(runtime.GOMAXPROCS(0))
+	for shard := range shards {
+		t.Run(fmt.Sprint(shard), func(t *testing.T) {
+			t.Parallel()
+			for seed := shard + 1; seed <= seeds && !t.Failed(); seed += shards {
+				runProgram(t, seed)
+			}
+		})
 	}
 }
 
@@ -41,191 +56,217 @@ func FuzzPrograms(f *testing.F) {
 }
 
 func runProgram(t *testing.T, seed uint64) {
+	t.Helper()
 	defer func() {
 		if t.Failed() {
 			t.Logf("again with: go test ./replay -run TestRandomPrograms -program-seed %d", seed)
 		}
 	}()
-	registry := script(t, func(ctx *replay.Context) (string, error) { return (&interpreter{t: t, seed: seed}).run(ctx) })
-	resident := &instance{registry: registry}
-	cold := &instance{registry: registry, cold: true}
-	defer resident.drop()
+	first := newTrial(t, seed, false)
+	defer func() { first.in.drop() }()
+	script, ok := first.undisturbed(seed)
+	if !ok {
+		return
+	}
+	first.check()
+	first.checkOldHistories()
+	newTrial(t, seed, true).disturbed(seed, script)
+	reordered := newTrial(t, seed, true)
+	reordered.reordered(seed, script)
+	reordered.check()
+}
+
+// A batch is what one turn of the undisturbed run was given, and what came of it.
+type batch struct {
+	now      time.Time
+	messages []replay.Message
+	turn     *replay.Turn
+}
+
+// A trial is one program on its way through its executions.
+type trial struct {
+	t     *testing.T
+	world *world
+	in    *instance
+	late  []replay.Message // postponed to the next execution
+}
+
+// newTrial makes a trial of the program that the seed stands for.
+func newTrial(t *testing.T, seed uint64, cold bool) *trial {
+	w := &world{t: t, seed: seed, patches: seed%3 != 0}
+	return &trial{t: t, world: w, in: &instance{registry: w.registry(t), cold: cold, logger: slog.New(slog.DiscardHandler)}}
+}
+
+// turn delivers messages to the latest execution.
+func (r *trial) turn(now time.Time, messages []replay.Message) (*replay.Turn, error) {
+	if r.in.successor != nil {
+		r.in = r.in.next()
+		messages = append(r.late, messages...)
+		r.late = nil
+	}
+	turn, err := r.in.turn(now, copied(messages))
+	if err != nil {
+		return nil, fmt.Errorf("execution %d: %w", r.in.execution(), err)
+	}
+	for i, disposition := range turn.Dispositions {
+		if disposition == replay.Postponed {
+			r.late = append(r.late, messages[i])
+		}
+	}
+	return turn, nil
+}
+
+func (r *trial) over() bool { return r.in.ended && r.in.successor == nil }
+
+func (r *trial) executions() []*instance { return append(slices.Clone(r.in.earlier), r.in) }
+
+const turnsMax = 60
+
+// undisturbed runs the program over random messages and returns these.
+func (r *trial) undisturbed(seed uint64) (script []batch, ok bool) {
 	s := &sender{random: rand.New(rand.NewPCG(seed, 2))}
 	now := begin
-	for after := 0; after < 3 && len(resident.boundaries) < 60; {
-		if resident.ended {
+	for after := 0; after < 3 && len(script) < turnsMax; {
+		if r.over() {
 			after++
 		}
 		now = now.Add(time.Duration(s.random.IntN(2000)-100) * time.Millisecond)
-		messages := s.batch(resident)
-		a, err := resident.turn(now, copied(messages))
+		b := batch{now: now, messages: s.batch(r.in)}
+		var err error
+		if b.turn, err = r.turn(now, b.messages); err != nil {
+			r.t.Errorf("undisturbed: %v", err)
+			return nil, false
+		}
+		script = append(script, b)
+	}
+	return script, true
+}
+
+// disturbed runs the same again. The instance is dropped after every append;
+// some turns are lost with their owner, and the next one gets their messages
+// again, and once more those that came before.
+func (r *trial) disturbed(seed uint64, script []batch) {
+	random := rand.New(rand.NewPCG(seed, 4))
+	for i, b := range script {
+		if random.IntN(4) == 0 {
+			r.lose(b)
+		}
+		turn, err := r.turn(b.now, b.messages)
 		if err != nil {
-			t.Errorf("resident: %v", err)
+			r.t.Errorf("disturbed: %v", err)
 			return
 		}
-		b, err := cold.turn(now, copied(messages))
-		if err != nil {
-			t.Errorf("cold: %v", err)
+		if diff := cmp.Diff(b.turn, turn, protocmp.Transform(), protocmp.IgnoreFields(&journalpb.Error{}, "stack")); diff != "" {
+			r.t.Errorf("turn %d (-undisturbed +disturbed):\n%s", i, diff)
 			return
 		}
-		if diff := cmp.Diff(a, b, protocmp.Transform(), protocmp.IgnoreFields(&journalpb.Error{}, "stack")); diff != "" {
-			t.Errorf("(-resident +cold):\n%s", diff)
+		if random.IntN(4) == 0 && r.in.successor == nil {
+			again, err := r.turn(b.now, r.repeatable(b, turn))
+			if err != nil || len(again.Events) > 0 {
+				r.t.Errorf("messages that were recorded are taken again: %v, %v", again, err)
+				return
+			}
+		}
+	}
+}
+
+// lose has an owner compute the turn and die before it is committed.
+func (r *trial) lose(b batch) {
+	calls := r.world.calls
+	lost := &trial{t: r.t, world: r.world, late: slices.Clone(r.late), in: &instance{
+		registry: r.in.registry, logger: r.in.logger, cold: true, number: r.in.number,
+		history: slices.Clone(r.in.history), successor: r.in.successor, ended: r.in.ended,
+	}}
+	if _, err := lost.turn(b.now, b.messages); err != nil {
+		r.t.Errorf("lost turn: %v", err)
+	}
+	r.world.calls = calls // they were outside; the model has them come out alike
+}
+
+// repeatable returns the messages of a batch by which a second delivery is
+// known: completions, and what carries a request ID.
+func (r *trial) repeatable(b batch, turn *replay.Turn) []replay.Message {
+	if len(turn.Dispositions) != len(b.messages) {
+		return nil
+	}
+	var again []replay.Message
+	for i, m := range b.messages {
+		completion := journalpb.Completes(m.Event.Arm()) != 0
+		if turn.Dispositions[i] == replay.Recorded && (completion || requestID(m.Event) != "") {
+			again = append(again, m)
+		}
+	}
+	return again
+}
+
+// requestID returns the request ID of an event that a sender makes.
+func requestID(event *journalpb.Event) string {
+	if e := event.GetExternalEvent(); e != nil {
+		return e.RequestId
+	}
+	return event.GetOrchestrationCancelRequested().GetRequestId()
+}
+
+// reordered runs the same program with the messages of each batch in another
+// order. What comes of it is another history, by the same rules.
+func (r *trial) reordered(seed uint64, script []batch) {
+	random := rand.New(rand.NewPCG(seed, 5))
+	for _, b := range script {
+		messages := slices.Clone(b.messages)
+		first := 0
+		if len(r.in.history) == 0 {
+			first = 1 // the start stays first
+		}
+		rest := messages[first:]
+		random.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+		if _, err := r.turn(b.now, messages); err != nil {
+			r.t.Errorf("reordered: %v", err)
 			return
 		}
 	}
-	checkRules(t, resident)
-	checkReplays(t, resident)
 }
 
-// copied keeps the two instances from sharing what they may write to.
+// check judges every execution and replays it.
+func (r *trial) check() {
+	executions := r.executions()
+	for i, in := range executions {
+		var next *journalpb.Event
+		if i+1 < len(executions) {
+			next = executions[i+1].history[0]
+		}
+		checkRules(r.t, in, next)
+		in.boundaries = []int{len(in.history)}
+		checkReplays(r.t, in)
+	}
+}
+
+// checkOldHistories replays what code without patches has left by code with.
+func (r *trial) checkOldHistories() {
+	if r.world.patches || r.t.Failed() {
+		return
+	}
+	newer := *r.world
+	newer.patches, newer.declines = true, true
+	registry := newer.registry(r.t)
+	for _, in := range r.executions() {
+		if !in.ended {
+			continue // at its end, new code may ask for a marker
+		}
+		x := replay.NewExecution("i", in.execution(), registry, nil)
+		if err := x.Replay(all(in.history)); err != nil || !x.Ended() {
+			r.t.Errorf("by code with patches: ended %t, %v", x.Ended(), err)
+		}
+		x.Drop()
+	}
+}
+
+// copied keeps runs from sharing what they may write to.
 func copied(messages []replay.Message) []replay.Message {
 	copies := slices.Clone(messages)
 	for i := range copies {
 		copies[i].Event = stored(copies[i].Event)
 	}
 	return copies
-}
-
-// --- random orchestrations ---
-
-// An interpreter performs random statements. Which ones depends on the seed
-// and on the results so far, nothing else. It notes all that it sees, and
-// returns it: whatever differs, differs in the history.
-type interpreter struct {
-	t     *testing.T
-	seed  uint64
-	notes []string
-}
-
-func (in *interpreter) run(ctx *replay.Context) (string, error) {
-	b := &block{in: in, ctx: ctx, name: "m", random: rand.New(rand.NewPCG(in.seed, 1))}
-	defer func() { _, _ = act.Call(ctx, "deferred") }()
-	b.statements(5+b.random.IntN(20), 2)
-	if b.random.IntN(8) == 0 {
-		panic(strings.Join(in.notes, ";"))
-	}
-	return strings.Join(in.notes, ";"), nil
-}
-
-// A block is a stretch of statements in one coroutine.
-type block struct {
-	in     *interpreter
-	ctx    *replay.Context
-	name   string
-	random *rand.Rand
-	open   []*replay.Future[string]
-	depth  int
-}
-
-func (b *block) note(format string, args ...any) {
-	b.in.notes = append(b.in.notes, b.name+":"+fmt.Sprintf(format, args...))
-}
-
-func (b *block) noteResult(value any, err error) {
-	if err != nil {
-		value = err
-	}
-	b.note("%v", value)
-	// Results steer what comes next.
-	if len(fmt.Sprint(value))%2 == 0 {
-		b.random.Uint64()
-	}
-}
-
-func (b *block) must(holds bool, otherwise string) {
-	if !holds {
-		b.in.t.Error(otherwise)
-	}
-}
-
-func (b *block) statements(n, depth int) {
-	b.depth = depth
-	for range n {
-		b.statement()
-	}
-}
-
-func (b *block) statement() {
-	switch b.random.IntN(14) {
-	case 0, 1, 2:
-		b.open = append(b.open, b.start())
-	case 3:
-		b.noteResult(b.start().Await(b.ctx))
-	case 4:
-		b.noteResult(nil, b.ctx.Sleep(time.Duration(b.random.IntN(3))*time.Second))
-	case 5:
-		b.noteResult(b.event().WaitFor(b.ctx, time.Second))
-	case 6:
-		b.noteResult(b.start().AwaitFor(b.ctx, time.Second))
-	case 7:
-		if f := b.any(); f != nil {
-			result, err := f.Await(b.ctx)
-			b.noteResult(result, err)
-			b.must(err != nil || f.Done(), "awaited and not done")
-		}
-	case 8:
-		if f := b.any(); f != nil {
-			f.Cancel(b.ctx)
-		}
-	case 9:
-		winner, err := replay.Race(b.ctx, b.several()...)
-		b.noteResult(winner, err)
-		b.must(err != nil || winner >= 0, "a race without a winner")
-	case 10:
-		winner, err := replay.Next(b.ctx, b.several()...)
-		b.noteResult(winner, err)
-		b.must(err != nil || winner >= 0, "next of none")
-	case 11:
-		results, err := replay.All(b.ctx, b.open...)
-		b.noteResult(strings.Join(results, ","), err)
-	case 12:
-		b.start().Cancel(b.ctx)
-	case 13:
-		b.note("at %v", b.ctx.Now().Sub(begin))
-	}
-}
-
-// start starts something whose result is text.
-func (b *block) start() *replay.Future[string] {
-	switch n := b.random.IntN(8); {
-	case n < 3:
-		return act.Start(b.ctx, fmt.Sprint(b.random.IntN(3)))
-	case n == 3:
-		return child.Start(b.ctx, "c")
-	case n == 4:
-		return child.Start(b.ctx, "c", replay.ChildID(fmt.Sprint("child-", b.random.IntN(3))))
-	case n < 7 || b.depth == 0:
-		return b.event().Subscribe(b.ctx)
-	}
-	b.in.seed++ // each coroutine has random numbers of its own
-	inner := &block{in: b.in, name: fmt.Sprint(b.name, len(b.open)), random: rand.New(rand.NewPCG(b.in.seed, 3))}
-	return replay.Go(b.ctx, func(ctx *replay.Context) (string, error) {
-		inner.ctx = ctx
-		inner.statements(1+inner.random.IntN(4), b.depth-1)
-		return "end of " + inner.name, nil
-	})
-}
-
-func (b *block) event() replay.EventHandle[string] {
-	return replay.Event[string](eventNames[b.random.IntN(len(eventNames))])
-}
-
-func (b *block) any() *replay.Future[string] {
-	if len(b.open) == 0 {
-		return nil
-	}
-	return b.open[b.random.IntN(len(b.open))]
-}
-
-func (b *block) several() []replay.Awaitable {
-	operations := []replay.Awaitable{b.ctx.Timer(time.Duration(b.random.IntN(3)) * time.Second)}
-	for range b.random.IntN(3) {
-		if f := b.any(); f != nil {
-			operations = append(operations, f)
-		}
-	}
-	b.random.Shuffle(len(operations), func(i, j int) { operations[i], operations[j] = operations[j], operations[i] })
-	return operations
 }
 
 // --- random messages ---
@@ -241,7 +282,7 @@ type sender struct {
 func (s *sender) batch(in *instance) []replay.Message {
 	var messages []replay.Message
 	if len(in.history) == 0 {
-		messages = messagesOf(started("script", nil))
+		messages = messagesOf(started("script", 0))
 	}
 	for range s.random.IntN(5) {
 		m := replay.Message{Event: s.event(in)}
@@ -265,8 +306,12 @@ func (s *sender) event(in *instance) *journalpb.Event {
 	switch n := s.random.IntN(100); {
 	case n < 70:
 		return s.completion(in)
-	case n < 90:
+	case n < 85:
 		return external(eventNames[s.random.IntN(len(eventNames))], s.text(), s.requestID())
+	case n < 87:
+		return suspended("wait", "")
+	case n < 93:
+		return resumed("go on", "")
 	case n < 98:
 		return s.garbage(in)
 	case n < 99:
@@ -309,8 +354,9 @@ func (s *sender) garbage(in *instance) *journalpb.Event {
 	events := []*journalpb.Event{
 		activityCompleted(source, "x"), activityFailed(source, nil), timerFired(source, begin), childCompleted(source, "x"),
 		activityCompleted(source, 17), childFailed(source, replay.ErrCanceled), gaveUp(source), {}, {SourceEventId: source},
-		started("script", nil), started("unknown", nil), completed("x"), activityScheduled("act", "x"), subscribed("red"),
-		external("red", 17, ""), external("green", "x", ""), external("", nil, ""),
+		started("script", 0), started("unknown", nil), completed("x"), activityScheduled("act", "x"), subscribed("red"),
+		external("red", 17, ""), external("green", "x", ""), external("", nil, ""), sideEffect("pick", 1), marker("p0"),
+		statusSet("x"), chained("child", "c", "x"), continuedAsNew(0, ""), cancelled("x"),
 	}
 	return events[s.random.IntN(len(events))]
 }
@@ -322,62 +368,4 @@ func (s *sender) requestID() string {
 		return ""
 	}
 	return fmt.Sprint("r", s.random.IntN(10))
-}
-
-// --- the rules of every history ---
-
-// openOperations returns the schedules of activities, timers and children that
-// a history neither completes nor gives up. It is written apart from the
-// engine, to judge it.
-func openOperations(history []*journalpb.Event) []*journalpb.Event {
-	closed := make(map[uint64]bool)
-	for _, event := range history {
-		closed[event.SourceEventId] = true
-	}
-	var open []*journalpb.Event
-	for _, event := range history {
-		switch event.Arm() {
-		case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
-			if !closed[event.EventId] {
-				open = append(open, event)
-			}
-		}
-	}
-	return open
-}
-
-func checkRules(t *testing.T, in *instance) {
-	closed := make(map[uint64]bool)
-	var cancels, at int64
-	for i, event := range in.history {
-		arm, source := event.Arm(), event.SourceEventId
-		switch {
-		case event.EventId != uint64(i+1):
-			t.Errorf("event_id %d at place %d", event.EventId, i+1)
-		case event.Timestamp < at:
-			t.Errorf("time goes back at event %d", event.EventId)
-		case (arm == journalpb.ArmOrchestrationStarted) != (i == 0):
-			t.Errorf("%s at event %d", event.Type(), event.EventId)
-		case journalpb.Terminal(arm) && i != len(in.history)-1:
-			t.Errorf("%s at event %d of %d", event.Type(), event.EventId, len(in.history))
-		case source >= event.EventId, source == 0 && journalpb.Completes(arm) != 0:
-			t.Errorf("event %d has source %d", event.EventId, source)
-		case closed[source] && source != 0:
-			t.Errorf("event %d closes %d again", event.EventId, source)
-		case journalpb.Completes(arm) != 0 && in.history[source-1].Arm() != journalpb.Completes(arm):
-			t.Errorf("%s for %s", event.Type(), in.history[source-1].Type())
-		}
-		at = event.Timestamp
-		closed[source] = source != 0
-		if arm == journalpb.ArmOrchestrationCancelRequested {
-			cancels++
-		}
-	}
-	if cancels > 1 {
-		t.Errorf("%d requests to cancel", cancels)
-	}
-	last := in.history[len(in.history)-1]
-	if open := openOperations(in.history); in.ended && len(open) > 0 && last.GetOrchestrationTerminated() == nil {
-		t.Errorf("%s is open after the end", replay.Describe(open[0]))
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -38,8 +39,8 @@ type BindOption func(*orchestration)
 
 // Version binds the body to one version of the orchestration. An instance keeps
 // the version that it was started with. Versions are compared part by part at
-// their dots, parts of digits as numbers: "1.9" comes before "1.10". Defaults to
-// "", which comes before all others.
+// their dots, parts of digits as numbers and before others: "1.9" comes before
+// "1.10", and that before "1.x". Defaults to "", which comes before all others.
 func Version(version string) BindOption { return func(o *orchestration) { o.version = version } }
 
 // Pinned makes the bound version the one that new instances get, whatever newer
@@ -105,27 +106,42 @@ func (r *Registry) addOrchestration(o *orchestration) error {
 	case newest == nil || o.pinned || !newest.pinned && compareVersions(o.version, newest.version) > 0:
 		r.newest[o.name] = o
 	}
-	if len(o.version) > nameMax {
-		return &NameError{Kind: "version of orchestration", Name: o.name, Bytes: len(o.version)}
+	if err := checkVersion(o.name, o.version); err != nil {
+		return err
 	}
 	return checkName("orchestration", o.name)
+}
+
+func checkVersion(name, version string) error {
+	if len(version) > nameMax || !utf8.ValidString(version) {
+		return &NameError{Kind: "version of orchestration", Name: cut(name), Bytes: len(version)}
+	}
+	return nil
 }
 
 // compareVersions is negative if a comes before b.
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {
-		x, errX := strconv.ParseUint(as[i], 10, 64)
-		y, errY := strconv.ParseUint(bs[i], 10, 64)
-		order := cmp.Compare(as[i], bs[i])
-		if errX == nil && errY == nil {
-			order = cmp.Compare(x, y)
-		}
-		if order != 0 {
+		if order := compareParts(as[i], bs[i]); order != 0 {
 			return order
 		}
 	}
-	return cmp.Compare(len(as), len(bs))
+	return cmp.Or(cmp.Compare(len(as), len(bs)), cmp.Compare(a, b))
+}
+
+func compareParts(a, b string) int {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errX == nil && errY == nil:
+		return cmp.Compare(x, y)
+	case errX == nil && b != "":
+		return -1
+	case errY == nil && a != "":
+		return 1
+	}
+	return cmp.Compare(a, b)
 }
 
 // Newest returns the version of an orchestration that a new instance gets: the

@@ -8,6 +8,7 @@ type scheduler struct {
 	ready   []*coroutine // first in, first out
 	all     []*coroutine // in order of creation; ended ones leave at the next sweep
 	ended   int          // how many of all have ended
+	halted  bool         // one coroutine waits for an answer, the others for it
 }
 
 // spawn adds a coroutine that begins in the next stretch of this step.
@@ -23,7 +24,7 @@ func (s *scheduler) spawn(body func()) *coroutine {
 
 // run resumes ready coroutines until none is left and returns the first crash.
 func (s *scheduler) run() *crash {
-	for len(s.ready) > 0 {
+	for len(s.ready) > 0 && !s.halted {
 		c := s.ready[0]
 		s.ready[0] = nil
 		s.ready = s.ready[1:]
@@ -36,8 +37,19 @@ func (s *scheduler) run() *crash {
 			return c.crash
 		}
 	}
-	s.ready = nil
+	if len(s.ready) == 0 {
+		s.ready = nil
+	}
 	return nil
+}
+
+// halt parks the running coroutine and keeps all others from running. It is the
+// first to go on.
+func (s *scheduler) halt() {
+	c := s.current
+	s.halted = true
+	s.ready = append([]*coroutine{c}, s.ready...)
+	c.park()
 }
 
 func (s *scheduler) resume(c *coroutine) {

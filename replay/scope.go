@@ -53,7 +53,12 @@ func (x *Execution) cancelScope(s *scope, cause error) {
 // [ErrCanceled].
 func WithCancel(ctx *Context) (inner *Context, cancel func()) {
 	inner = &Context{x: ctx.x, scope: &scope{parent: ctx.scope}}
-	return inner, func() { ctx.x.cancelScope(inner.scope, ErrCanceled) }
+	return inner, func() {
+		if !ctx.x.dropping {
+			ctx.x.running("cancel")
+		}
+		ctx.x.cancelScope(inner.scope, ErrCanceled)
+	}
 }
 
 // WithTimeout is [WithCancel] with a limit of time: when d has passed, the scope

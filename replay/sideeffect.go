@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -19,6 +21,9 @@ func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 	var zero T
 	if err := checkName("side effect", label); err != nil {
 		return zero, err
+	}
+	if strings.HasPrefix(label, patchLabel) {
+		return zero, fmt.Errorf("tenuto: labels of side effects that begin with %q are those of Patched", patchLabel)
 	}
 	record := &journalpb.SideEffectRecorded{Label: label}
 	recorded, err := ctx.x.sideEffect(ctx, record, func() {
@@ -54,23 +59,33 @@ func (x *Execution) sideEffect(ctx *Context, record *journalpb.SideEffectRecorde
 	if recorded == record {
 		x.fill(record, fill)
 	}
+	x.bytes += len(recorded.Value.GetData())
 	if recorded.Error.GetCode() == panicCode {
+		if recorded.Error.Message == (&crash{}).error().Error() {
+			runtime.Goexit()
+		}
 		panic(recorded.Error.Message)
 	}
 	return recorded, nil
 }
 
-// fill calls the user's function. A panic in it is recorded, and goes on both
-// now and on replay.
+// fill calls the user's function. A panic in it, or a runtime.Goexit, is
+// recorded, and goes on both now and on replay.
 func (x *Execution) fill(record *journalpb.SideEffectRecorded, fill func()) {
 	x.sideways = true
+	returned := false
 	defer func() {
 		x.sideways = false
-		if value := recover(); value != nil {
+		value := recover()
+		switch {
+		case value != nil:
 			record.Error = encodeError(&PanicError{Message: fmt.Sprint(value)})
+		case !returned:
+			record.Error = encodeError((&crash{}).error())
 		}
 	}()
 	fill()
+	returned = true
 }
 
 // Random returns a source of random numbers that yields the same ones on every
@@ -78,6 +93,9 @@ func (x *Execution) fill(record *journalpb.SideEffectRecorded, fill func()) {
 // good for spreading and sampling, not for secrets.
 func (c *Context) Random() *rand.Rand {
 	x := c.x
+	if !x.dropping {
+		x.running("Random")
+	}
 	if x.random == nil {
 		hash := sha256.New()
 		fmt.Fprintf(hash, "%s\x00%d\x00%d", x.instance, x.number, x.startedAt)

@@ -2,7 +2,8 @@ package replay
 
 import "github.com/tenuto-dev/tenuto/proto/journalpb"
 
-// payloadBytes returns the bytes of user data in an event.
+// payloadBytes returns the bytes of user data in an event. Those of a side
+// effect are not known yet when it is recorded live: sideEffect counts them.
 func payloadBytes(event *journalpb.Event) int {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
@@ -17,8 +18,6 @@ func payloadBytes(event *journalpb.Event) int {
 		return len(body.SubOrchestrationScheduled.Input.GetData())
 	case *journalpb.Event_SubOrchestrationCompleted:
 		return len(body.SubOrchestrationCompleted.Result.GetData())
-	case *journalpb.Event_SideEffectRecorded:
-		return len(body.SideEffectRecorded.Value.GetData())
 	case *journalpb.Event_StatusSet:
 		return len(body.StatusSet.Value.GetData())
 	}

@@ -37,14 +37,18 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	child-failed ID TEXT      ... has failed
 //	cancel [REASON]           the instance is asked to cancel
 //	terminate [REASON]        the instance is ended
+//	suspend [REASON]          the instance is suspended
+//	resume [REASON]           the instance goes on
+//	next                      the next execution begins, with what was postponed
 //	brief                     show runs of equal events as one line
 //
 // The messages of a step are delivered as one batch. "request=ID" before a
-// command gives its message a request ID, "execution=N" an execution.
+// command gives its message a request ID, "execution=N" an execution,
+// "version=V" a start its version.
 //
 // What comes of it: the events (event_id, time since the start, and what
 // Describe says), what the code logged, what became of messages that were not
-// recorded, and whether the instance waits or has ended.
+// recorded, and whether the instance waits, has ended or continues as new.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -82,11 +86,18 @@ type player struct {
 	now    time.Time
 	logged *lines
 	in     *instance
+	late   []replay.Message // postponed to the next execution
+	lates  []string         // the command of each
+	seen   func(*instance)  // called for each execution when it is done with
 }
 
 // play returns the transcript with what really comes of each step.
 func play(t *testing.T, transcript string, cold bool) string {
 	p := &player{t: t, registry: registryOf(t, programs()...), cold: cold, now: begin}
+	return p.play(transcript)
+}
+
+func (p *player) play(transcript string) string {
 	defer p.finish()
 	paragraphs := strings.Split(strings.TrimSpace(transcript), "\n\n")
 	for i, paragraph := range paragraphs {
@@ -106,13 +117,30 @@ func (p *player) finish() {
 	}
 	p.in.drop()
 	checkReplays(p.t, p.in)
-	p.in = nil
+	if p.seen != nil {
+		p.seen(p.in)
+	}
+	p.in, p.late, p.lates = nil, nil, nil
+}
+
+// next begins the next execution.
+func (p *player) next(s *step) error {
+	if p.in.successor == nil {
+		return errors.New("it does not continue as new")
+	}
+	next := p.in.next()
+	s.messages, s.lines = append(s.messages, p.late...), append(s.lines, p.lates...)
+	p.finish()
+	p.in = next
+	s.shown = describeAll(next.history, false)
+	return nil
 }
 
 // A step is one batch of messages.
 type step struct {
 	lines    []string // the command of each message
 	messages []replay.Message
+	shown    []string // before what comes of it
 	brief    bool
 }
 
@@ -131,7 +159,7 @@ func (p *player) step(commands string) []string {
 	if err != nil {
 		return []string{"error: " + err.Error()}
 	}
-	output := describeAll(turn.Events, s.brief)
+	output := append(s.shown, describeAll(turn.Events, s.brief)...)
 	for _, line := range p.logged.list {
 		output = append(output, "says "+line)
 	}
@@ -142,9 +170,15 @@ func (p *player) step(commands string) []string {
 			output = append(output, "dropped: "+s.lines[i])
 		case replay.Ended:
 			output = append(output, "too late: "+s.lines[i])
+		case replay.Postponed:
+			output = append(output, "postponed: "+s.lines[i])
+			p.late, p.lates = append(p.late, s.messages[i]), append(p.lates, s.lines[i])
 		}
 	}
-	if p.in.ended {
+	switch {
+	case p.in.successor != nil:
+		return append(output, "continues as new")
+	case p.in.ended:
 		return append(output, "ended")
 	}
 	return append(output, "waits")
@@ -184,7 +218,7 @@ func run(events []*journalpb.Event) int {
 
 // command performs one line of a step.
 func (p *player) command(s *step, line string) error {
-	rest, requestID, execution := line, "", uint64(0)
+	rest, requestID, execution, ofVersion := line, "", uint64(0), ""
 	for {
 		option, after, _ := strings.Cut(rest, " ")
 		name, value, isOption := strings.Cut(option, "=")
@@ -196,6 +230,8 @@ func (p *player) command(s *step, line string) error {
 			requestID = value
 		case "execution":
 			execution, _ = strconv.ParseUint(value, 10, 64)
+		case "version":
+			ofVersion = value
 		default:
 			return fmt.Errorf("unknown option %q", name)
 		}
@@ -210,6 +246,8 @@ func (p *player) command(s *step, line string) error {
 	case "brief":
 		s.brief = true
 		return nil
+	case "next":
+		return p.next(s)
 	case "start":
 		p.finish()
 		p.now, p.logged = begin, new(lines)
@@ -217,6 +255,7 @@ func (p *player) command(s *step, line string) error {
 	}
 	events, err := p.message(word, rest, requestID)
 	for _, event := range events {
+		event = version(event, ofVersion)
 		s.lines = append(s.lines, line)
 		s.messages = append(s.messages, replay.Message{Execution: execution, Event: event})
 	}
@@ -249,6 +288,10 @@ func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, erro
 		return one(cancelRequested(rest, requestID))
 	case "terminate":
 		return one(terminated(rest))
+	case "suspend":
+		return one(suspended(rest, requestID))
+	case "resume":
+		return one(resumed(rest, requestID))
 	}
 	return nil, errors.New("unknown command")
 }

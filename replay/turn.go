@@ -81,10 +81,6 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 // right behind the event that led to it, before the next message.
 func (x *Execution) recordAsked(turn *Turn, now time.Time) error {
 	for head := x.head(); head != nil && !x.ended; head = x.head() {
-		if head.op != nil && head.op.retired {
-			x.decline(head)
-			continue
-		}
 		x.nameChild(head.event)
 		if err := x.record(turn, now, head.event); err != nil {
 			return err

@@ -1,0 +1,372 @@
+package replay_test
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+func TestOnceIsCalledOnceHoweverOftenTheInstanceIsBroughtBack(t *testing.T) {
+	calls := 0
+	in := &instance{cold: true, registry: script(t, func(ctx *replay.Context) (string, error) {
+		n, err := replay.Once(ctx, "n", func() (int, error) { calls++; return calls, nil })
+		if err != nil {
+			return "", err
+		}
+		_, failed := replay.Once(ctx, "e", func() (int, error) { calls++; return 0, fmt.Errorf("error %d", calls) })
+		_, err = goOn.Wait(ctx)
+		return fmt.Sprint(n, failed), err
+	})}
+	mustTurn(t, in, started("script", nil))
+	for range 3 {
+		mustTurn(t, in)
+	}
+	mustTurn(t, in, external("go", nil, ""))
+	wantLast(t, in, `OrchestrationCompleted output="1 error 2"`)
+	checkReplays(t, in)
+	if calls != 2 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+func TestOnceGivesTheDecodedCopyOfWhatWasRecorded(t *testing.T) {
+	type value struct{ Kept, dropped int }
+	eachWay(t, script(t, func(ctx *replay.Context) (string, error) {
+		v, err := replay.Once(ctx, "v", func() (value, error) { return value{1, 2}, nil })
+		return fmt.Sprint(v), err
+	}), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		wantLast(t, in, `OrchestrationCompleted output="{1 0}"`)
+	})
+}
+
+// A side effect that another coroutine overtook by ending the instance is
+// never called, and its record is empty.
+func TestOnceInAnEndedScope(t *testing.T) {
+	eachWay(t, script(t, func(ctx *replay.Context) (string, error) {
+		inner, cancel := replay.WithCancel(ctx)
+		cancel()
+		_, err := replay.Once(inner, "x", func() (int, error) { panic("called") })
+		lost := replay.Go(ctx, func(ctx *replay.Context) (int, error) {
+			return replay.Once(ctx, "y", func() (int, error) { panic("called") })
+		})
+		replay.Go(ctx, func(ctx *replay.Context) (int, error) { panic("end") })
+		_, _ = lost.Await(ctx)
+		return "not reached", err
+	}), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		wantLast(t, in, `OrchestrationFailed code="tenuto.panic" error="panic: end"`)
+		if n := count(in, journalpb.ArmSideEffectRecorded); n != 0 {
+			t.Errorf("%d side effects", n)
+		}
+	})
+}
+
+func TestRandomNumbersBelongToTheExecution(t *testing.T) {
+	draw := func(instance string, execution uint64, at time.Time) string {
+		x := replay.NewExecution(instance, execution, script(t, func(ctx *replay.Context) (string, error) {
+			first, second := ctx.UUID(), ctx.UUID()
+			if first == second || !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(first) {
+				t.Errorf("%s and %s", first, second)
+			}
+			return fmt.Sprint(first, ctx.Random().Uint64()), nil
+		}), nil)
+		defer x.Drop()
+		turn, err := x.Turn(at, messagesOf(started("script", nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replay.Describe(turn.Events[1])
+	}
+	first := draw("i", 1, begin)
+	if draw("i", 1, begin) != first {
+		t.Error("the same execution draws other numbers")
+	}
+	for _, other := range []string{draw("j", 1, begin), draw("i", 2, begin), draw("i", 1, begin.Add(1))} {
+		if other == first {
+			t.Error("another execution draws the same numbers")
+		}
+	}
+}
+
+// --- versions ---
+
+func TestVersionsAreOrderedByTheirParts(t *testing.T) {
+	ascending := []string{"", "0", "1", "1.0", "1.9", "1.10", "1.10.1", "1.a", "1.b", "2", "10", "01a", "1x", "v10", "v2", "v2.1"}
+	flow := func(*replay.Context, string) (string, error) { return "", nil }
+	for i, low := range ascending {
+		for _, high := range ascending[i+1:] {
+			for _, order := range [][]string{{low, high}, {high, low}} {
+				registry := registryOf(t, child.Bind(flow, replay.Version(order[0])), child.Bind(flow, replay.Version(order[1])))
+				if got := registry.Newest("child"); got != high {
+					t.Errorf("of %q and %q the newest is %q", order[0], order[1], got)
+				}
+			}
+		}
+	}
+}
+
+func TestTheNewestDoesNotDependOnTheOrderOfRegistration(t *testing.T) {
+	flow := func(*replay.Context, string) (string, error) { return "", nil }
+	versions := []string{"9", "10", "1x", "01", "1", ""}
+	for range 50 {
+		versions = append(versions[1:], versions[0])
+		if len(versions) > 2 {
+			slices.Reverse(versions[:3])
+		}
+		var definitions []replay.Definition
+		for _, v := range versions {
+			definitions = append(definitions, child.Bind(flow, replay.Version(v)))
+		}
+		if got := registryOf(t, definitions...).Newest("child"); got != "1x" {
+			t.Fatalf("of %q the newest is %q", versions, got)
+		}
+	}
+}
+
+func TestAPinnedVersionIsWhatNewInstancesGet(t *testing.T) {
+	flow := func(*replay.Context, string) (string, error) { return "", nil }
+	old, pinned, newer := child.Bind(flow, replay.Version("1")), child.Bind(flow, replay.Version("2"), replay.Pinned()), child.Bind(flow, replay.Version("3"))
+	for _, definitions := range [][]replay.Definition{{old, pinned, newer}, {newer, pinned, old}, {pinned, newer, old}} {
+		registry := registryOf(t, definitions...)
+		if got := registry.Newest("child"); got != "2" {
+			t.Errorf("%q", got)
+		}
+		if !registry.HasOrchestration("child", "3") || registry.HasOrchestration("child", "") {
+			t.Error("a version is lost or made up")
+		}
+	}
+	if got := registryOf(t, old).Newest("other"); got != "" {
+		t.Errorf("%q of what is not there", got)
+	}
+	for want, definitions := range map[string][]replay.Definition{
+		`orchestration "child" has two pinned versions, "2" and "3"`: {pinned, child.Bind(flow, replay.Version("3"), replay.Pinned())},
+		`version "1" of orchestration "child" is bound twice`:        {old, newer, old},
+		"has 129 bytes": {child.Bind(flow, replay.Version(strings.Repeat("1", 129)))},
+		"is not UTF-8":  {child.Bind(flow, replay.Version("\xff"))},
+	} {
+		if _, err := replay.NewRegistry(definitions...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func TestAnInstanceKeepsTheVersionItWasStartedWith(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, version(started("upgrade", "stay"), "1"))
+		mustTurn(t, in, external("go", nil, ""))
+		wantLast(t, in, `OrchestrationContinuedAsNew version="1" input="up"`)
+	})
+	x := replay.NewExecution("i", 1, programRegistry(t), nil)
+	defer x.Drop()
+	_, err := x.Turn(begin, messagesOf(version(started("upgrade", ""), "3")))
+	var noCode *replay.NoCodeError
+	if !errors.As(err, &noCode) || noCode.Version != "3" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestContextTellsVersionAndTags(t *testing.T) {
+	start := version(started("script", nil), "7")
+	start.GetOrchestrationStarted().Tags = map[string]string{"tenant": "a"}
+	registry := registryOf(t, replay.Orchestration[any, string]("script").Bind(func(ctx *replay.Context, _ any) (string, error) {
+		return ctx.Version() + ctx.Tags()["tenant"] + ctx.Tags()["none"], nil
+	}, replay.Version("7")))
+	eachWay(t, registry, func(t *testing.T, in *instance) {
+		mustTurn(t, in, stored(start))
+		wantLast(t, in, `OrchestrationCompleted output="7a"`)
+	})
+}
+
+// --- the end ---
+
+func TestOnCloseDuringADropIsNotCalledAndRegistersNothing(t *testing.T) {
+	called := 0
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		count := func(*replay.Context, error) error { called++; return nil }
+		ctx.OnClose(count)
+		defer ctx.OnClose(count)
+		_, err := goOn.Wait(ctx)
+		return "", err
+	})
+	in := &instance{registry: registry, cold: true}
+	mustTurn(t, in, started("script", nil))
+	mustTurn(t, in)
+	if called != 0 {
+		t.Errorf("called %d times before the end", called)
+	}
+	mustTurn(t, in, external("go", nil, ""))
+	if called != 2 {
+		t.Errorf("called %d times", called)
+	}
+}
+
+// An instance that is dropped in the middle of its clean-up goes on there.
+func TestADropInTheMiddleOfTheCleanUp(t *testing.T) {
+	var log []string
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		ctx.OnClose(func(ctx *replay.Context, _ error) error {
+			defer func() {
+				_, err := act.Call(ctx, "deferred")
+				log = append(log, fmt.Sprint(errors.Is(err, replay.ErrDehydrating)))
+			}()
+			_, err := act.Call(ctx, "clean up")
+			return err
+		})
+		return "done", nil
+	})
+	in := &instance{registry: registry, cold: true}
+	mustTurn(t, in, started("script", nil))
+	mustTurn(t, in)
+	if diff := cmp.Diff([]string{"true", "true"}, log); diff != "" || in.ended {
+		t.Errorf("ended %t (-want +got):\n%s", in.ended, diff)
+	}
+	mustTurn(t, in, activityCompleted(2, ""))
+	mustTurn(t, in, activityCompleted(4, ""))
+	wantLast(t, in, `OrchestrationCompleted output="done"`)
+	checkReplays(t, in)
+}
+
+// Only the body of an orchestration continues as new.
+func TestContinueAsNewInACleanUpIsAFailure(t *testing.T) {
+	self := replay.Orchestration[any, string]("script")
+	eachWay(t, script(t, func(ctx *replay.Context) (string, error) {
+		ctx.OnClose(func(ctx *replay.Context, _ error) error { return self.ContinueAsNew(ctx, nil) })
+		return "done", nil
+	}), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		wantLast(t, in, `OrchestrationFailed error="tenuto: continue as new, which the orchestration must return"`)
+	})
+}
+
+// --- composition during a drop, and on nothing ---
+
+func TestCompositionDuringADropReturnsAtOnce(t *testing.T) {
+	var errs []error
+	x, _ := live(t, script(t, func(ctx *replay.Context) (string, error) {
+		work, full := act.Start(ctx, "x"), replay.NewSemaphore(1)
+		_ = full.Acquire(ctx)
+		defer func() {
+			_, err := replay.Settle(ctx, work)
+			errs = append(errs, err)
+			for range replay.AsCompleted(ctx, work) {
+				t.Error("yields during a drop")
+			}
+			_, err = replay.Map(ctx, 1, []int{1}, func(*replay.Context, int) (int, error) { panic("called") })
+			errs = append(errs, err, ctx.Err(), full.Acquire(ctx), replay.SetStatus(ctx, 1), child.Chain(ctx, ""))
+			_, err = replay.Once(ctx, "x", func() (int, error) { panic("called") })
+			errs = append(errs, err)
+			inner, cancel := replay.WithTimeout(ctx, time.Second)
+			cancel()
+			errs = append(errs, replay.WithoutCancel(inner).Sleep(0))
+			_ = ctx.Random()
+			replay.Retired(ctx, "x")
+		}()
+		_, err := goOn.Wait(ctx)
+		return "", err
+	}))
+	asked := x.Asked()
+	x.Drop()
+	for i, err := range errs {
+		if !errors.Is(err, replay.ErrDehydrating) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if x.Asked() != asked || len(errs) != 8 {
+		t.Errorf("%d calls, %d asked", len(errs), x.Asked()-asked)
+	}
+}
+
+func TestCompositionOfNothing(t *testing.T) {
+	eachWay(t, script(t, func(ctx *replay.Context) (string, error) {
+		settled, err := replay.Settle[string](ctx)
+		for range replay.AsCompleted[string](ctx) {
+			return "", errors.New("yields")
+		}
+		mapped, failed := replay.Map(ctx, 0, nil, func(*replay.Context, int) (int, error) { return 0, nil })
+		_, none := replay.Race(ctx)
+		return fmt.Sprint(len(settled), err, len(mapped), failed, none != nil), nil
+	}), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		if got := string(in.history[1].GetOrchestrationCompleted().Output.Data); !strings.Contains(got, "0") || !strings.Contains(got, "true") {
+			t.Error(got)
+		}
+	})
+}
+
+// Map runs as many at once as its limit says, all of them without one.
+func TestMapKeepsItsLimit(t *testing.T) {
+	for limit, want := range map[int]int{-1: 5, 0: 5, 1: 1, 3: 3, 5: 5, 9: 5} {
+		most, running := 0, 0
+		registry := script(t, func(ctx *replay.Context) ([]int, error) {
+			return replay.Map(ctx, limit, []int{1, 2, 3, 4, 5}, func(ctx *replay.Context, n int) (int, error) {
+				running++
+				most = max(most, running)
+				err := ctx.Sleep(time.Duration(n))
+				running--
+				return n * n, err
+			})
+		})
+		in := &instance{registry: registry}
+		mustTurn(t, in, started("script", nil))
+		for !in.ended {
+			open := openOperations(in.history)
+			mustTurn(t, in, timerFired(open[len(open)-1].EventId, begin))
+		}
+		in.drop()
+		wantLast(t, in, "OrchestrationCompleted output=[1,4,9,16,25]")
+		if most != want {
+			t.Errorf("limit %d: %d at once", limit, most)
+		}
+	}
+}
+
+func TestASemaphoreWithAFreePlaceDoesNotWait(t *testing.T) {
+	x, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+		s := replay.NewSemaphore(2)
+		err := errors.Join(s.Acquire(ctx), s.Acquire(ctx))
+		s.Release(ctx)
+		return "", errors.Join(err, s.Acquire(ctx))
+	}))
+	defer x.Drop()
+	if len(turn.Events) != 2 {
+		t.Errorf("%d events", len(turn.Events))
+	}
+}
+
+// --- children ---
+
+func TestChildOptionsThatNoHistoryMayKeep(t *testing.T) {
+	x, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+		_, id := child.Call(ctx, "", replay.ChildID("\xff"))
+		_, v := child.Call(ctx, "", replay.ChildVersion("\xff"))
+		return fmt.Sprint(id != nil, v != nil, child.Chain(ctx, "", replay.ChildID("\xff")) != nil), nil
+	}))
+	defer x.Drop()
+	if got := replay.Describe(turn.Events[len(turn.Events)-1]); got != `OrchestrationCompleted output="true true true"` {
+		t.Error(got)
+	}
+}
+
+// The version of a child is taken as recorded.
+func TestARecordedChildKeepsItsVersion(t *testing.T) {
+	history := numbered(started("hello-child", ""), version(childScheduled("child", "i::1.2", ""), "1"))
+	for _, options := range [][]replay.ChildOption{nil, {replay.ChildVersion("2")}} {
+		x := replay.NewExecution("i", 1, registryOf(t, program("hello-child", func(ctx *replay.Context, _ string) (string, error) {
+			return child.Call(ctx, "", options...)
+		})), nil)
+		if err := x.Replay(all(history)); err != nil {
+			t.Error(err)
+		}
+		x.Drop()
+	}
+}

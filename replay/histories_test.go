@@ -1,0 +1,190 @@
+package replay_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var record = flag.Bool("record", false, "add the histories that testdata/histories lacks")
+
+const historiesDir = "testdata/histories"
+
+// TestRecordedHistories replays every history that was ever recorded, to its
+// very end: what an earlier build has left, this one must go on with.
+func TestRecordedHistories(t *testing.T) {
+	if *record {
+		recordHistories(t)
+	}
+	files, err := filepath.Glob(historiesDir + "/*.jsonl")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d recorded histories: %v", len(files), err)
+	}
+	registry := programRegistry(t)
+	recorded := make(map[int]bool)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
+			history := readHistory(t, file)
+			for _, event := range history {
+				recorded[event.Arm()] = true
+			}
+			checkHistory(t, registry, executionOf(t, file), history)
+		})
+	}
+	for arm := range 64 {
+		if name := journalpb.ArmName(arm); name != "" && !recorded[arm] {
+			t.Errorf("no recorded history has an event of type %s", name)
+		}
+	}
+}
+
+// executionOf returns the number before the file's extension.
+func executionOf(t *testing.T, file string) uint64 {
+	t.Helper()
+	parts := strings.Split(filepath.Base(file), ".")
+	number, err := strconv.ParseUint(parts[len(parts)-2], 10, 64)
+	if err != nil || number == 0 {
+		t.Fatalf("%s names no execution: %v", file, err)
+	}
+	return number
+}
+
+func readHistory(t *testing.T, file string) []*journalpb.Event {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var history []*journalpb.Event
+	for line := range bytes.Lines(content) {
+		event := new(journalpb.Event)
+		if err := protojson.Unmarshal(line, event); err != nil {
+			t.Fatalf("line %d: %v", len(history)+1, err)
+		}
+		history = append(history, event)
+	}
+	return history
+}
+
+// checkHistory replays a history of instance "i" and has the code ask for
+// nothing beyond.
+func checkHistory(t *testing.T, registry *replay.Registry, execution uint64, history []*journalpb.Event) {
+	t.Helper()
+	x := replay.NewExecution("i", execution, registry, nil)
+	defer x.Drop()
+	if err := x.Replay(all(history)); err != nil {
+		t.Fatal(err)
+	}
+	last := history[len(history)-1]
+	if x.LastEventID() != last.EventId || x.Ended() != journalpb.Terminal(last.Arm()) {
+		t.Errorf("the cursor is at %d of %d, ended %t", x.LastEventID(), last.EventId, x.Ended())
+	}
+	if continued := last.GetOrchestrationContinuedAsNew() != nil; (x.Successor() != nil) != continued {
+		t.Errorf("successor: %v", x.Successor())
+	}
+	if turn, err := x.Turn(begin, nil); err != nil || len(turn.Events) > 0 {
+		t.Errorf("it asks for more: %v, %v", turn, err)
+	}
+}
+
+// recordHistories adds, for each transcript, the longest history that it has of
+// each program, and one of code from before its patches.
+func recordHistories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recordTranscript(t, strings.TrimSuffix(filepath.Base(file), ".txt"), string(content), programRegistry(t))
+	}
+	old := "start patched\n----\n\ndone 2 \"A\"\n----\n\ndone 4 \"B\"\n----\n"
+	recordTranscript(t, "before-patches", old, registryOf(t, program("patched", unpatched)))
+}
+
+func recordTranscript(t *testing.T, name, transcript string, registry *replay.Registry) {
+	longest := make(map[string]*instance)
+	p := &player{t: t, registry: registry, now: begin, seen: func(in *instance) {
+		file := fmt.Sprintf("%s_%s.%d.jsonl", name, in.history[0].GetOrchestrationStarted().Name, in.execution())
+		if best := longest[file]; best == nil || len(best.history) < len(in.history) {
+			longest[file] = in
+		}
+	}}
+	p.play(transcript)
+	for file, in := range longest {
+		addHistory(t, filepath.Join(historiesDir, file), in.history)
+	}
+}
+
+// addHistory writes a file that is not there. One that is there stands for what
+// is on somebody's disk.
+func addHistory(t *testing.T, file string, history []*journalpb.Event) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content bytes.Buffer
+	for _, event := range history {
+		line, err := protojson.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Compact(&content, line); err != nil { // protojson varies its spaces
+			t.Fatal(err)
+		}
+		content.WriteByte('\n')
+	}
+	if _, err := f.Write(content.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("added %s", file)
+}
+
+// unpatched is patched before it had its patches.
+func unpatched(ctx *replay.Context, _ string) (string, error) {
+	a, err := act.Call(ctx, "a")
+	if err != nil {
+		return "", err
+	}
+	_, err = act.Call(ctx, "b")
+	return a, err
+}
+
+// A recorded history that is changed is found out, wherever that is.
+func TestAChangedHistoryIsFoundOut(t *testing.T) {
+	history := readHistory(t, historiesDir+"/saga_journey.1.jsonl")
+	registry := programRegistry(t)
+	for i := range history {
+		changed := slices.Delete(slices.Clone(history), i, i+1)
+		x := replay.NewExecution("i", 1, registry, nil)
+		err := x.Replay(all(changed))
+		if last := i == len(history)-1; (err == nil) != last {
+			t.Errorf("without event %d: %v", i+1, err)
+		}
+		x.Drop()
+	}
+}

@@ -1,0 +1,349 @@
+package replay_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// eachWay runs a test with an instance that stays in memory and with one that
+// is brought back for every turn, and replays what each leaves.
+func eachWay(t *testing.T, registry *replay.Registry, test func(t *testing.T, in *instance)) {
+	for name, cold := range map[string]bool{"resident": false, "cold": true} {
+		t.Run(name, func(t *testing.T) {
+			in := &instance{registry: registry, cold: cold, logger: slog.New(slog.DiscardHandler)}
+			defer in.drop()
+			test(t, in)
+			checkReplays(t, in)
+		})
+	}
+}
+
+// last describes the last event of a history.
+func last(in *instance) string { return replay.Describe(in.history[len(in.history)-1]) }
+
+func wantLast(t *testing.T, in *instance, want string) {
+	t.Helper()
+	if got := last(in); got != want {
+		t.Errorf("the last event is %s, want %s", got, want)
+	}
+}
+
+// count returns how many events of a type a history has.
+func count(in *instance, arm int) int {
+	n := 0
+	for _, event := range in.history {
+		if event.Arm() == arm {
+			n++
+		}
+	}
+	return n
+}
+
+func programRegistry(t testing.TB) *replay.Registry { return registryOf(t, programs()...) }
+
+func TestTwoActivitiesWithTheSameNameAndInputInDifferentTurnsGetTheirOwnResults(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("twice", "x"))
+		mustTurn(t, in, activityCompleted(2, "R1"))
+		mustTurn(t, in, timerFired(4, begin))
+		mustTurn(t, in, activityCompleted(6, "R2"))
+		wantLast(t, in, `OrchestrationCompleted output="R1,R2"`)
+	})
+}
+
+func TestAAndBInParallelWhereBComesFirstAndAIsAwaitedFirst(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("parallel", ""))
+		mustTurn(t, in, activityCompleted(3, "b"))
+		mustTurn(t, in, activityCompleted(2, "a"))
+		wantLast(t, in, `OrchestrationCompleted output="ab"`)
+	})
+}
+
+func TestATimerBeatsAWaitAndTheEventOfItsBatchGoesToTheSecondWait(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("second-wait", ""))
+		mustTurn(t, in, timerFired(3, begin), external("answer", "x", ""))
+		wantLast(t, in, `OrchestrationCompleted output="late: x"`)
+	})
+}
+
+func TestHundredAndFiftyEventsSentBeforeTheSubscriptionAreDrainedInOneTurn(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("drain", ""))
+		for n := 1; n <= 150; n++ {
+			mustTurn(t, in, external("tick", n, ""))
+		}
+		turn := mustTurn(t, in, external("go", nil, ""))
+		wantLast(t, in, `OrchestrationCompleted output="150 in order"`)
+		if len(turn.Events) != 152 {
+			t.Errorf("%d events in the last turn", len(turn.Events))
+		}
+	})
+}
+
+// names are the events that gather sends in turn.
+var gathered = []string{"tick", "tock", "tick"}
+
+// gather waits for a sign, and continues as new until it has them all.
+func gather(ctx *replay.Context, all []string) ([]string, error) {
+	if len(all) == 0 {
+		if _, err := goOn.Wait(ctx); err != nil {
+			return nil, err
+		}
+		return nil, replay.Orchestration[[]string, []string]("gather").ContinueAsNew(ctx, []string{"begin"})
+	}
+	for n := range 25 {
+		text, err := replay.Event[string](gathered[n%len(gathered)]).Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+func TestTwentyFiveEventsAreCarriedOverAContinueAsNewInOrder(t *testing.T) {
+	registry := registryOf(t, replay.Orchestration[[]string, []string]("gather").Bind(gather))
+	eachWay(t, registry, func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("gather", nil))
+		var want []string
+		for n := range 25 {
+			want = append(want, fmt.Sprint(n))
+			mustTurn(t, in, external(gathered[n%len(gathered)], want[n], fmt.Sprint("r", n)))
+		}
+		mustTurn(t, in, external("go", nil, ""))
+		checkReplays(t, in)
+		var carried []string
+		for _, event := range in.successor.GetOrchestrationStarted().GetInbox() {
+			carried = append(carried, strings.Trim(string(event.Data.Data), `"`))
+		}
+		if diff := cmp.Diff(want, carried); diff != "" {
+			t.Errorf("carried (-want +got):\n%s", diff)
+		}
+		next := in.next()
+		turn := mustTurn(t, next, external("tick", "again", "r7"))
+		if turn.Dispositions[0] != replay.Dropped {
+			t.Error("an event that was carried over is taken twice")
+		}
+		output := next.history[len(next.history)-1].GetOrchestrationCompleted().GetOutput().GetData()
+		if string(output) != `["begin","`+strings.Join(want, `","`)+`"]` {
+			t.Errorf("taken: %s", output)
+		}
+		next.drop()
+		checkReplays(t, next)
+	})
+}
+
+func TestAChildIsAwaitedInEachOfTwentyContinueAsNews(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("countdown", 20))
+		first := in
+		for left := 20; left >= 0; left-- {
+			id := fmt.Sprintf("i::%d.2", in.execution())
+			if got := in.history[1].GetSubOrchestrationScheduled().GetInstance(); got != id {
+				t.Errorf("the child is %q, want %q", got, id)
+			}
+			mustTurn(t, in, childCompleted(2, "x"))
+			if left > 0 {
+				checkReplays(t, in)
+				in = in.next()
+				mustTurn(t, in)
+			}
+		}
+		wantLast(t, in, `OrchestrationCompleted output="lift-off"`)
+		if in.execution() != 21 || len(first.history) != 4 {
+			t.Errorf("execution %d ended it, the first has %d events", in.execution(), len(first.history))
+		}
+		in.drop()
+		checkReplays(t, in)
+	})
+}
+
+// What the step that ends an execution schedules is given up in the same step;
+// a chained start has no operation that could be given up.
+func TestChildrenAndChainsStartedInTheStepThatContinuesAsNew(t *testing.T) {
+	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("restless", ""))
+		mustTurn(t, in, external("go", nil, ""))
+		if n := count(in, journalpb.ArmSubOrchestrationScheduled); n != 1 {
+			t.Errorf("%d children", n)
+		}
+		if n := count(in, journalpb.ArmOrchestrationChained); n != 1 {
+			t.Errorf("%d chained", n)
+		}
+		if n := count(in, journalpb.ArmCancelRequested); n != 4 {
+			t.Errorf("%d given up", n)
+		}
+		if !in.ended || in.successor == nil {
+			t.Error("it does not continue")
+		}
+	})
+}
+
+func TestADuplicateCompletionIsDropped(t *testing.T) {
+	wantDropped(t, replay.Message{Event: activityCompleted(2, "again")})
+}
+
+func TestAFailureAfterASuccessIsDropped(t *testing.T) {
+	wantDropped(t, replay.Message{Event: activityFailed(2, errors.New("late"))})
+}
+
+func TestACompletionOfAnEarlierExecutionIsDropped(t *testing.T) {
+	wantDropped(t, replay.Message{Execution: 1, Event: activityCompleted(4, "x")})
+}
+
+func TestACompletionOfALaterExecutionIsDropped(t *testing.T) {
+	wantDropped(t, replay.Message{Execution: 3, Event: activityCompleted(4, "x")})
+}
+
+func TestASecondStartUnderAnotherVersionIsDropped(t *testing.T) {
+	wantDropped(t, replay.Message{Event: version(started("script", nil), "2")})
+}
+
+// wantDropped delivers a message to execution 2 of an instance whose activity 2
+// is completed and whose activity 4 is open.
+func wantDropped(t *testing.T, message replay.Message) {
+	t.Helper()
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		if _, err := act.Call(ctx, "a"); err != nil {
+			return "", err
+		}
+		return act.Call(ctx, "b")
+	})
+	eachWay(t, registry, func(t *testing.T, in *instance) {
+		in.number = 2
+		mustTurn(t, in, started("script", nil))
+		mustTurn(t, in, activityCompleted(2, "a"))
+		turn, err := in.turn(begin, []replay.Message{message})
+		if err != nil || len(turn.Events) != 0 || turn.Dispositions[0] != replay.Dropped {
+			t.Fatalf("%v, %v", turn, err)
+		}
+		mustTurn(t, in, activityCompleted(4, "b"))
+		wantLast(t, in, `OrchestrationCompleted output="b"`)
+	})
+}
+
+func TestThereIsExactlyOneTerminalEventAndNothingAfterIt(t *testing.T) {
+	for _, how := range []string{"", "error", "panic", "exit", "cancel", "terminate", "again"} {
+		t.Run(how, func(t *testing.T) {
+			eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+				mustTurn(t, in, started("closes", how))
+				last := external("go", nil, "")
+				switch how {
+				case "cancel":
+					last = cancelRequested("", "")
+				case "terminate":
+					last = terminated("")
+				}
+				mustTurn(t, in, last, external("tick", 1, ""), last)
+				length := len(in.history)
+				for _, late := range []*journalpb.Event{last, external("tick", 1, ""), cancelRequested("", ""), terminated(""),
+					suspended("", ""), resumed("", ""), timerFired(3, begin), started("closes", "")} {
+					mustTurn(t, in, late)
+				}
+				if !in.ended || len(in.history) != length || !journalpb.Terminal(in.history[length-1].Arm()) {
+					t.Errorf("%d events after %d: %s", len(in.history), length, replay.Describe(in.history[len(in.history)-1]))
+				}
+			})
+		})
+	}
+}
+
+func TestADeferredDurableCallDuringDehydrationDoesNothing(t *testing.T) {
+	var errs []error
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		defer func() {
+			_, err := act.Call(ctx, "deferred")
+			errs = append(errs, err)
+		}()
+		return act.Call(ctx, "work")
+	})
+	in := &instance{registry: registry, cold: true}
+	mustTurn(t, in, started("script", nil))
+	mustTurn(t, in)
+	for _, err := range errs {
+		if !errors.Is(err, replay.ErrDehydrating) {
+			t.Errorf("%v", err)
+		}
+	}
+	if len(errs) != 2 || len(in.history) != 2 {
+		t.Errorf("%d calls, %d events", len(errs), len(in.history))
+	}
+	mustTurn(t, in, activityCompleted(2, "x"))
+	if n := count(in, journalpb.ArmActivityScheduled); n != 2 {
+		t.Errorf("%d activities: at the real end the deferred call counts", n)
+	}
+}
+
+// A kill between a turn and its commit loses the turn; whoever brings the
+// instance back gets the same messages and comes to the same.
+func TestCompensationInReverseOrderAfterCancellationOnceAcrossAKill(t *testing.T) {
+	in := &instance{registry: programRegistry(t), cold: true}
+	killed := func(messages ...*journalpb.Event) {
+		t.Helper()
+		lost := &instance{registry: in.registry, cold: true, history: in.history[:len(in.history):len(in.history)]}
+		mustTurn(t, lost, messages...)
+		mustTurn(t, in, messages...)
+		if got, want := last(lost), last(in); got != want {
+			t.Errorf("first %s, then %s", got, want)
+		}
+	}
+	mustTurn(t, in, started("journey", ""))
+	killed(activityCompleted(2, ""))
+	killed(activityCompleted(4, ""))
+	killed(cancelRequested("by hand", "r"))
+	killed(activityCompleted(9, ""), activityCompleted(9, ""))
+	killed(activityCompleted(11, ""))
+	var calls []string
+	for _, event := range in.history {
+		if scheduled := event.GetActivityScheduled(); scheduled != nil {
+			calls = append(calls, string(scheduled.Input.Data))
+		}
+	}
+	want := []string{`"book flight"`, `"book hotel"`, `"book car"`, `"give back hotel"`, `"give back flight"`}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	wantLast(t, in, `OrchestrationCancelled reason="by hand"`)
+	checkReplays(t, in)
+}
+
+// A timeout and a cancellation are known by errors.Is, live and after the
+// instance was brought back.
+func TestATimeoutAndACancellationAreKnownLiveAndAfterARestart(t *testing.T) {
+	var seen []string
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		_, err := answer.WaitFor(ctx, time.Second)
+		timeout := errors.Is(err, replay.ErrTimeout)
+		work := act.Start(ctx, "x")
+		work.Cancel(ctx)
+		_, err = work.Await(ctx)
+		_, failed := child.Call(ctx, "x")
+		_, cancelled := goOn.Wait(ctx)
+		seen = append(seen, fmt.Sprint(timeout, errors.Is(err, replay.ErrCanceled), errors.Is(failed, replay.ErrTerminated),
+			errors.Is(cancelled, replay.ErrCanceled), errors.Is(cancelled, replay.ErrTimeout)))
+		return "", cancelled
+	})
+	eachWay(t, registry, func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		mustTurn(t, in, timerFired(3, begin))
+		mustTurn(t, in, childFailed(6, replay.ErrTerminated))
+		mustTurn(t, in, cancelRequested("by hand", ""))
+		wantLast(t, in, `OrchestrationCancelled reason="by hand"`)
+	})
+	for _, got := range seen {
+		if got != "true true true true false" {
+			t.Error(got)
+		}
+	}
+}
