@@ -3,7 +3,9 @@ package actors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -19,7 +21,7 @@ type task struct {
 	partition *Partition
 	ref       *journalpb.OperationRef
 	scheduled *journalpb.ActivityScheduled
-	attempt   int
+	attempt   int // how many have begun
 
 	// Guarded by the pool's lock.
 	cancel  context.CancelFunc // of the running attempt
@@ -57,8 +59,29 @@ func newPool(s *System) *pool {
 func (p *pool) submit(t *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.keep(t) {
+		p.queue(t)
+	}
+}
+
+// resume takes on a task that others have tried before; its next attempt is due
+// at a time.
+func (p *pool) resume(t *task, due time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.keep(t):
+	case due.After(time.Now()):
+		t.partition.clock.at(due, alarmKey{}, func() { p.again(t) })
+	default:
+		p.queue(t)
+	}
+}
+
+// keep remembers a task until it is done. p.mu is held.
+func (p *pool) keep(t *task) bool {
 	if p.closed || t.partition.context.Err() != nil {
-		return
+		return false
 	}
 	of := p.tasks[t.partition]
 	if of == nil {
@@ -66,7 +89,7 @@ func (p *pool) submit(t *task) {
 		p.tasks[t.partition] = of
 	}
 	of[t.key()] = t
-	p.queue(t)
+	return true
 }
 
 // again takes up a task after its pause.
@@ -264,11 +287,13 @@ func (t *task) settle(output *journalpb.Payload, err error) {
 		}})
 		return
 	}
-	pause, again := t.pause(err)
-	t.partition.logger.Warn("activity attempt", "activity", t.scheduled.Name, "instance", t.ref.Instance,
-		"event_id", t.ref.EventId, "attempt", t.attempt, "error", err, "again", again, "pause", pause)
+	_, noCode := err.(*replay.NoCodeError)
+	err = recorded(err)
+	pause, again := t.pause(err, noCode)
 	if again {
-		t.partition.clock.after(pause, func() { t.partition.system.activities.again(t) })
+		t.partition.logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
+			"event_id", t.ref.EventId, "attempt", t.attempt, "error", err, "pause", pause)
+		t.tryAgain(err, time.Now().Add(pause))
 		return
 	}
 	t.report(&journalpb.Event{Body: &journalpb.Event_ActivityFailed{
@@ -276,11 +301,41 @@ func (t *task) settle(output *journalpb.Payload, err error) {
 	}})
 }
 
+// tryAgain keeps what the attempt came to, so that a failover does not forget it,
+// and then waits for the next.
+func (t *task) tryAgain(err error, next time.Time) {
+	t.partition.journal.Attempt(&journalpb.Attempt{
+		Ref:       t.ref,
+		Epoch:     t.partition.epoch,
+		Failed:    uint32(t.attempt),
+		LastError: replay.EncodeError(err),
+		NextAt:    next.UnixNano(),
+	}, func(error) {
+		// Refused, it is no loss but the count: the activity is closed, or a
+		// new leader takes it up.
+		t.partition.clock.at(next, alarmKey{}, func() { t.partition.system.activities.again(t) })
+	})
+}
+
+// recorded returns an error as its record has it. Reading an error runs code of
+// its author's, which may panic: mostly a nil pointer in an error that is not
+// nil.
+func recorded(err error) (crossed error) {
+	defer func() {
+		if value := recover(); value != nil {
+			crossed = &replay.PanicError{
+				Message: fmt.Sprintf("panic in the activity's error of type %T: %v", err, value),
+				Stack:   string(debug.Stack()),
+			}
+		}
+	}()
+	return replay.DecodeError(replay.EncodeError(err))
+}
+
 // pause decides about another attempt. Missing code is no failure of the
 // activity: it waits for a node that has it.
-func (t *task) pause(err error) (time.Duration, bool) {
-	var noCode *replay.NoCodeError
-	if errors.As(err, &noCode) {
+func (t *task) pause(err error, noCode bool) (time.Duration, bool) {
+	if noCode {
 		pause, _ := replay.RetryAfter(nil, t.attempt, err, rand.Float64())
 		return pause, true
 	}

@@ -17,7 +17,7 @@ func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:    child.Name,
-				Version: child.Version,
+				Version: p.version(child.Name, child.Version),
 				Input:   child.Input,
 				Parent:  parent,
 			},
@@ -25,6 +25,31 @@ func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.
 		Attach:   true,
 		Internal: true,
 		Done:     func(a Answer) { p.childStarted(parent, child, a) },
+	})
+}
+
+// version returns the version that a new instance runs.
+func (p *Partition) version(name, asked string) string {
+	if asked != "" {
+		return asked
+	}
+	return p.system.config.Registry.Newest(name)
+}
+
+// startChained asks for the start of an instance that stands on its own until
+// it is recorded. If one of that ID exists, that is all right.
+func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb.OrchestrationChained) {
+	p.insist(chained.Instance, Message{
+		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
+			OrchestrationStarted: &journalpb.OrchestrationStarted{
+				Name:      chained.Name,
+				Version:   p.version(chained.Name, chained.Version),
+				Input:     chained.Input,
+				RequestId: fmt.Sprintf("tenuto.chain/%s/%d/%d", ref.Instance, ref.Execution, ref.EventId),
+			},
+		}}},
+		Attach:   true,
+		Internal: true,
 	})
 }
 
@@ -100,14 +125,47 @@ func childFailure(record *journalpb.Error) *journalpb.Event {
 }
 
 // cancelChild asks a child to cancel, because its parent has given it up.
-func (p *Partition) cancelChild(child *journalpb.SubOrchestrationScheduled) {
+func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
 	if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
 		return
 	}
-	p.insist(child.Instance, Message{
-		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
-			OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: "given up by its parent"},
-		}}},
-		Internal: true,
-	})
+	known, ok := p.journal.Instance(child.Instance)
+	if !ok {
+		// Its start is on its way and will be repeated until it is taken.
+		p.clock.after(repeatAfter, func() { p.cancelChild(parent, child) })
+		return
+	}
+	if !proto.Equal(known.Parent, parent) {
+		return // a stranger under the child's ID
+	}
+	p.closeChild(child.Instance, child.ClosePolicy)
+}
+
+// closeChild applies a close policy.
+func (p *Partition) closeChild(instance string, policy journalpb.ClosePolicy) {
+	const reason = "given up by its parent"
+	var event *journalpb.Event
+	switch policy {
+	case journalpb.ClosePolicy_CLOSE_POLICY_CANCEL:
+		event = &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
+			OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: reason},
+		}}
+	case journalpb.ClosePolicy_CLOSE_POLICY_TERMINATE:
+		event = &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+			OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
+		}}
+	default:
+		return
+	}
+	p.insist(instance, Message{Message: replay.Message{Event: event}, Internal: true})
+}
+
+// closeOrphan applies its close policy to a child whose parent does not wait for
+// it any more.
+func (p *Partition) closeOrphan(child *journalpb.Instance) {
+	policy := journalpb.ClosePolicy_CLOSE_POLICY_CANCEL
+	if event, err := p.journal.Event(child.Parent.Instance, child.Parent.Execution, child.Parent.EventId); err == nil {
+		policy = event.GetSubOrchestrationScheduled().GetClosePolicy()
+	}
+	p.closeChild(child.Instance, policy)
 }

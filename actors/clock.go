@@ -2,6 +2,7 @@ package actors
 
 import (
 	"container/heap"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type alarm struct {
 	due   time.Time
 	key   alarmKey // the zero key cannot be disarmed
 	ring  func()   // must not block
+	order uint64   // of those that are due at the same time the first armed rings first
 	index int      // in the heap
 }
 
@@ -43,6 +45,7 @@ type clock struct {
 
 	// The actor's own.
 	alarms heapOfAlarms
+	armed  uint64 // how many there ever were
 	byKey  map[alarmKey]*alarm
 	timer  *time.Timer
 	wakeAt time.Time
@@ -102,6 +105,8 @@ func (c *clock) arm(a *alarm) {
 		}
 		c.byKey[a.key] = a
 	}
+	c.armed++
+	a.order = c.armed
 	heap.Push(&c.alarms, a)
 }
 
@@ -116,12 +121,22 @@ func (c *clock) ring() {
 	for len(c.alarms) > 0 && !c.alarms[0].due.After(now) {
 		a := c.alarms[0]
 		c.remove(a)
-		a.ring()
+		c.contain(a.ring)
 	}
 	if len(c.alarms) == 0 {
 		return
 	}
 	c.sleep(now, c.alarms[0].due)
+}
+
+// contain keeps a fault in what one alarm does away from all the others.
+func (c *clock) contain(ring func()) {
+	defer func() {
+		if value := recover(); value != nil {
+			c.partition.logger.Error("fault in an alarm", "fault", value, "stack", string(debug.Stack()))
+		}
+	}()
+	ring()
 }
 
 func (c *clock) sleep(now, due time.Time) {
@@ -151,8 +166,14 @@ func (c *clock) stop(ctx actor.Context) {
 // heapOfAlarms has the earliest first.
 type heapOfAlarms []*alarm
 
-func (h heapOfAlarms) Len() int           { return len(h) }
-func (h heapOfAlarms) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h heapOfAlarms) Len() int { return len(h) }
+
+func (h heapOfAlarms) Less(i, j int) bool {
+	if h[i].due.Equal(h[j].due) {
+		return h[i].order < h[j].order
+	}
+	return h[i].due.Before(h[j].due)
+}
 
 func (h heapOfAlarms) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

@@ -58,9 +58,10 @@ func (d *dispatcher) serve(fn func()) {
 	}
 }
 
-// close ends the parked goroutines and waits for the running ones. Nothing may
-// be scheduled that has not been when it is called.
-func (d *dispatcher) close() {
-	close(d.closing)
-	d.running.Wait()
-}
+// close ends the parked goroutines, and the running ones when they have done
+// their work.
+func (d *dispatcher) close() { close(d.closing) }
+
+// wait returns when all goroutines have ended. Nothing may be scheduled that has
+// not been when it is called.
+func (d *dispatcher) wait() { d.running.Wait() }

@@ -1,9 +1,12 @@
 package actors
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // repeatAfter is the pause before a message that was not taken is sent again.
@@ -20,8 +23,13 @@ func (p *Partition) release(instance string, execution uint64, events []*journal
 			p.armTimer(ref, body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
 			p.startChild(ref, body.SubOrchestrationScheduled)
+		case *journalpb.Event_OrchestrationChained:
+			p.startChained(ref, body.OrchestrationChained)
 		case *journalpb.Event_CancelRequested:
 			p.giveUp(operation(instance, execution, event.SourceEventId))
+		case *journalpb.Event_OrchestrationTerminated:
+			p.giveUpAll(instance, execution)
+			p.reportEnd(instance, event)
 		default:
 			if journalpb.Terminal(event.Arm()) {
 				p.reportEnd(instance, event)
@@ -34,22 +42,41 @@ func (p *Partition) release(instance string, execution uint64, events []*journal
 // before had begun, or had not come to.
 func (p *Partition) takeUp() {
 	for open := range p.journal.Open() {
-		switch int(open.Kind) {
-		case journalpb.ArmTimerCreated:
-			p.armTimer(open.Ref, open.FireAt)
-		case journalpb.ArmActivityScheduled, journalpb.ArmSubOrchestrationScheduled:
-			event, err := p.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
-			if err != nil {
-				p.logger.Error("take up operation", "instance", open.Ref.Instance, "event_id", open.Ref.EventId, "error", err)
-				continue
-			}
-			if scheduled := event.GetActivityScheduled(); scheduled != nil {
-				p.startActivity(open.Ref, scheduled)
-			} else {
-				p.takeUpChild(open.Ref, event.GetSubOrchestrationScheduled())
-			}
+		p.takeUpOperation(open)
+	}
+	for instance := range p.journal.Unbegun() {
+		p.nudge(instance.Instance)
+	}
+	for orphan := range p.journal.Orphans() {
+		p.closeOrphan(orphan)
+	}
+	for start := range p.journal.Chained() {
+		p.startChained(start.Ref, start.Chained)
+	}
+}
+
+func (p *Partition) takeUpOperation(open *journalpb.Operation) {
+	switch int(open.Kind) {
+	case journalpb.ArmTimerCreated:
+		p.armTimer(open.Ref, open.FireAt)
+	case journalpb.ArmActivityScheduled, journalpb.ArmSubOrchestrationScheduled:
+		event, err := p.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
+		if err != nil {
+			p.logger.Error("take up operation", "instance", open.Ref.Instance, "event_id", open.Ref.EventId, "error", err)
+			return
+		}
+		if scheduled := event.GetActivityScheduled(); scheduled != nil {
+			p.takeUpActivity(open, scheduled)
+		} else {
+			p.takeUpChild(open.Ref, event.GetSubOrchestrationScheduled())
 		}
 	}
+}
+
+// nudge makes an instance take a turn with a message that says nothing. One
+// whose code has not run yet has nothing open that would wake it.
+func (p *Partition) nudge(instance string) {
+	p.insist(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
 }
 
 func keyOf(ref *journalpb.OperationRef) alarmKey {
@@ -58,6 +85,13 @@ func keyOf(ref *journalpb.OperationRef) alarmKey {
 
 func (p *Partition) startActivity(ref *journalpb.OperationRef, scheduled *journalpb.ActivityScheduled) {
 	p.system.activities.submit(&task{partition: p, ref: ref, scheduled: scheduled})
+}
+
+// takeUpActivity goes on with the attempts that are left.
+func (p *Partition) takeUpActivity(open *journalpb.Operation, scheduled *journalpb.ActivityScheduled) {
+	p.system.activities.resume(&task{
+		partition: p, ref: open.Ref, scheduled: scheduled, attempt: int(open.Attempt.GetFailed()),
+	}, time.Unix(0, open.Attempt.GetNextAt()))
 }
 
 func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
@@ -81,7 +115,28 @@ func (p *Partition) giveUp(ref *journalpb.OperationRef) {
 	case *journalpb.Event_TimerCreated:
 		p.clock.disarm(keyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
-		p.cancelChild(body.SubOrchestrationScheduled)
+		p.cancelChild(ref, body.SubOrchestrationScheduled)
+	}
+}
+
+// giveUpAll ends what is open in an execution that was terminated: no code ran
+// that could have recorded each decision.
+func (p *Partition) giveUpAll(instance string, execution uint64) {
+	open := make(map[uint64]bool)
+	for event, err := range p.journal.Events(instance, execution, 1) {
+		if err != nil {
+			p.logger.Error("give up operations", "instance", instance, "error", err)
+			return
+		}
+		switch event.Arm() {
+		case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
+			open[event.EventId] = true
+		default:
+			delete(open, event.SourceEventId)
+		}
+	}
+	for _, eventID := range slices.Sorted(maps.Keys(open)) {
+		p.giveUp(operation(instance, execution, eventID))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -45,6 +46,7 @@ type instance struct {
 	execution *replay.Execution
 	number    uint64    // of the execution
 	taken     []Message // from the inbox, on their way into a turn
+	batchMax  int       // how many the next turn takes at most
 	pending   *turn     // what is being appended
 	leaving   bool
 	gone      bool
@@ -52,12 +54,17 @@ type instance struct {
 
 // A turn is a batch of messages on its way through code and journal.
 type turn struct {
-	events  []*journalpb.Event
-	answers []func(error) // called with the outcome of the append
+	events    []*journalpb.Event
+	successor *journalpb.Event // of the next execution, if this one continues as new
+	answers   []func(error)    // called with the outcome of the append
+	instead   error            // what they are called with if it was taken
 }
 
 // answer tells each sender once.
 func (t *turn) answer(err error) {
+	if err == nil {
+		err = t.instead
+	}
 	for len(t.answers) > 0 {
 		next := t.answers[0]
 		t.answers = t.answers[1:]
@@ -67,7 +74,7 @@ func (t *turn) answer(err error) {
 
 // newInstance starts the actor of an instance.
 func newInstance(p *Partition, id string) *instance {
-	in := &instance{id: id, partition: p}
+	in := &instance{id: id, partition: p, batchMax: turnMax}
 	p.live.Add(1)
 	in.pid = p.system.spawn(in.receive)
 	return in
@@ -99,8 +106,9 @@ func (in *instance) contain(ctx actor.Context) {
 	}
 	fault := &FaultError{Instance: in.id, Value: value, Stack: string(debug.Stack())}
 	in.partition.logger.Error("fault in instance", "instance", in.id, "fault", value, "stack", fault.Stack)
-	for i := range in.taken {
-		in.taken[i].answer(Answer{Err: fault})
+	// Detached first: whoever has this answer reaches a new actor.
+	for _, m := range slices.Concat(in.taken, in.partition.detach(in)) {
+		m.answer(Answer{Err: fault})
 	}
 	if in.pending != nil {
 		in.pending.answer(fault)
@@ -114,20 +122,11 @@ func (in *instance) contain(ctx actor.Context) {
 func (in *instance) stop(ctx actor.Context, err error) {
 	in.gone = true
 	in.drop()
-	p := in.partition
-	p.mu.Lock()
-	if p.instances[in.id] == in {
-		delete(p.instances, in.id)
-	}
-	p.busy(in)
-	waiting := in.inbox
-	in.inbox = nil
-	p.mu.Unlock()
-	for i := range waiting {
-		waiting[i].answer(Answer{Err: err})
+	for _, m := range in.partition.detach(in) {
+		m.answer(Answer{Err: err})
 	}
 	ctx.Stop(ctx.Self())
-	p.live.Done()
+	in.partition.live.Done()
 }
 
 // drop ends the coroutines. The history is all that is needed to bring them
@@ -142,7 +141,13 @@ func (in *instance) drop() {
 // run takes turns until one has to wait for the journal, or nothing is left to
 // do.
 func (in *instance) run() {
-	for in.pending == nil && !in.leaving && in.stalled == nil {
+	for in.pending == nil && !in.leaving {
+		if in.stalled != nil {
+			if !in.terminateStalled() {
+				return
+			}
+			continue
+		}
 		in.taken = in.partition.take(in)
 		if len(in.taken) == 0 {
 			return
@@ -151,6 +156,27 @@ func (in *instance) run() {
 			in.fail(in.taken, err)
 		}
 	}
+}
+
+// terminateStalled ends a stalled instance if somebody has asked for that. No
+// code has to run for it.
+func (in *instance) terminateStalled() bool {
+	m, asked := in.partition.takeTerminate(in)
+	known, ok := in.partition.journal.Instance(in.id)
+	if !asked || !ok {
+		return false
+	}
+	in.number = known.Execution
+	in.pending = &turn{
+		events: []*journalpb.Event{{
+			EventId:   known.LastEventId + 1,
+			Timestamp: max(time.Now().UnixNano(), known.UpdatedAt),
+			Body:      m.Event.Body,
+		}},
+		answers: []func(error){in.answerTo(m, replay.Recorded)},
+	}
+	in.append()
+	return true
 }
 
 // turn delivers a batch of messages. On error nothing of it was answered.
@@ -168,23 +194,36 @@ func (in *instance) turn(batch []Message) error {
 		if err != nil {
 			return in.startWithoutCode(sorter, turn, err)
 		}
-		turn.events = outcome.Events
+		turn.events, turn.successor = outcome.Events, in.execution.Successor()
+		var postponed []Message
 		for i, disposition := range outcome.Dispositions {
+			if disposition == replay.Postponed {
+				postponed = append(postponed, *sorter.accepted[i])
+				continue
+			}
 			turn.answers = append(turn.answers, in.answerTo(sorter.accepted[i], disposition))
 		}
+		in.partition.putBack(in, postponed, nil)
 	}
 	in.propose(turn)
 	return nil
 }
 
 // startWithoutCode records the start of an instance that this node has no code
-// for: it waits for code, and everybody can see that.
+// for: it waits for code, and everybody can see that. What came in the same
+// batch waits with it.
 func (in *instance) startWithoutCode(s *sorter, turn *turn, err error) error {
 	var noCode *replay.NoCodeError
-	if !errors.As(err, &noCode) || s.accepted[0].started() == nil || len(s.messages) > 1 {
+	if !errors.As(err, &noCode) || s.accepted[0].started() == nil {
 		return err
 	}
 	in.drop()
+	in.taken = nil
+	var later []Message
+	for _, m := range s.accepted[1:] {
+		later = append(later, *m)
+	}
+	in.partition.putBack(in, later, nil)
 	started := &journalpb.Event{EventId: 1, Timestamp: time.Now().UnixNano(), Body: s.messages[0].Event.Body}
 	turn.events = []*journalpb.Event{started}
 	turn.answers = append(turn.answers, in.answerTo(s.accepted[0], replay.Recorded))
@@ -232,36 +271,73 @@ func (in *instance) fail(batch []Message, err error) {
 
 // propose appends the events of a turn. With none there is nothing to wait for.
 func (in *instance) propose(turn *turn) {
+	batch := in.taken
 	in.taken, in.pending = nil, turn
 	if len(turn.events) == 0 {
 		in.commit(nil)
 		return
 	}
-	segment := &journalpb.Segment{Execution: in.number, FirstEventId: turn.events[0].EventId}
 	bytes := 0
 	for _, event := range turn.events {
-		encoded, err := proto.Marshal(event)
+		bytes += proto.Size(event)
+	}
+	switch tooLarge := bytes > in.partition.system.config.AppendBytesMax; {
+	case tooLarge && len(batch) > 1:
+		in.halve(batch)
+	case tooLarge:
+		in.overflow(bytes)
+	default:
+		in.append()
+	}
+}
+
+// append hands the events of the pending turn to the journal.
+func (in *instance) append() {
+	segment, err := segmentOf(in.number, in.pending.events)
+	if err != nil {
+		in.commit(err)
+		return
+	}
+	segments := []*journalpb.Segment{segment}
+	if in.pending.successor != nil {
+		next, err := segmentOf(in.number+1, []*journalpb.Event{in.pending.successor})
 		if err != nil {
-			in.commit(fmt.Errorf("encode event: %w", err))
+			in.commit(err)
 			return
 		}
-		segment.Events = append(segment.Events, encoded)
-		bytes += len(encoded)
-	}
-	if bytes > in.partition.system.config.AppendBytesMax {
-		in.overflow(bytes)
-		return
+		segments = append(segments, next)
 	}
 	in.partition.journal.Append(&journalpb.Append{
 		Instance: in.id,
 		Epoch:    in.partition.epoch,
-		Segments: []*journalpb.Segment{segment},
+		Segments: segments,
 	}, func(err error) { in.partition.tell(in, appended{err}) })
 }
 
-// overflow ends an instance whose code asks for more at once than one append
-// holds: it can go neither forward nor back. A batch of messages is never the
-// cause, because take bounds it.
+func segmentOf(execution uint64, events []*journalpb.Event) (*journalpb.Segment, error) {
+	segment := &journalpb.Segment{Execution: execution, FirstEventId: events[0].EventId}
+	for _, event := range events {
+		encoded, err := proto.Marshal(event)
+		if err != nil {
+			return nil, fmt.Errorf("encode event: %w", err)
+		}
+		segment.Events = append(segment.Events, encoded)
+	}
+	return segment, nil
+}
+
+// halve takes back a turn in which the code asked for more than one append
+// holds, because there were too many messages to answer to. Half as many are
+// tried next.
+func (in *instance) halve(batch []Message) {
+	in.drop()
+	in.pending = nil
+	in.batchMax = len(batch) / 2
+	in.partition.putBack(in, batch, nil)
+}
+
+// overflow ends an instance whose code asks for more in one step than one
+// append holds: it can go neither forward nor back.
 func (in *instance) overflow(bytes int) {
 	in.drop()
 	first := in.pending.events[0]
@@ -270,12 +346,15 @@ func (in *instance) overflow(bytes int) {
 	terminated := &journalpb.Event{EventId: first.EventId, Timestamp: first.Timestamp, Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
 	}}
-	in.pending.events = []*journalpb.Event{terminated}
 	if first.GetOrchestrationStarted() != nil {
 		terminated.EventId++
 		in.pending.events = []*journalpb.Event{first, terminated}
+	} else {
+		in.pending.events = []*journalpb.Event{terminated}
+		in.pending.instead = ErrEnded // the message is not recorded
 	}
-	in.propose(in.pending)
+	in.pending.successor = nil
+	in.append()
 }
 
 // commit ends the pending turn: its events are facts, or never were and are
@@ -283,14 +362,26 @@ func (in *instance) overflow(bytes int) {
 func (in *instance) commit(err error) {
 	if err != nil {
 		in.drop()
-		in.partition.logger.Warn("append refused", "instance", in.id, "error", err)
+		in.partition.refused(in.id, err)
 	} else {
+		in.batchMax = min(2*in.batchMax, turnMax)
 		in.partition.release(in.id, in.number, in.pending.events)
+		in.settled()
 	}
 	in.pending.answer(err)
 	in.pending = nil
-	if in.execution != nil && in.execution.Ended() {
+}
+
+// settled looks at what the committed turn has made of the instance.
+func (in *instance) settled() {
+	last := in.pending.events
+	if len(last) > 0 && journalpb.Terminal(last[len(last)-1].Arm()) {
 		in.drop()
+		in.partition.unstall(in)
+	}
+	if in.pending.successor != nil {
+		// The next execution takes its first turn when it is loaded.
+		in.partition.nudge(in.id)
 	}
 }
 

@@ -20,7 +20,17 @@ type Journal interface {
 	Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error]
 	// Event returns one event.
 	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)
+	// Attempt proposes to keep, with an open activity, what its attempts have
+	// come to. It is like Append.
+	Attempt(a *journalpb.Attempt, done func(error))
 	// Open yields the open operations of every instance, in the order of
 	// instance ID and event_id.
 	Open() iter.Seq[*journalpb.Operation]
+	// Unbegun yields the running instances whose code has not run yet.
+	Unbegun() iter.Seq[*journalpb.Instance]
+	// Orphans yields the running children whose parents do not wait for them
+	// any more.
+	Orphans() iter.Seq[*journalpb.Instance]
+	// Chained yields the detached starts whose instances do not exist yet.
+	Chained() iter.Seq[*journalpb.ChainedStart]
 }

@@ -12,14 +12,48 @@ type Message struct {
 	// The event that it becomes, and the execution that it is meant for. A
 	// start carries OrchestrationStarted.
 	replay.Message
+	// For a query: the question; there is no event then.
+	Query *Query
 	// For a start: if the instance exists, that is no error.
 	Attach bool
+	// For a start: what is to happen if the instance exists and has ended.
+	Reuse Reuse
 	// Internal messages are never refused with ErrBusy: how many there can be
 	// is bounded by the operations that the journal has open.
 	Internal bool
 	// Called once with the answer, from any goroutine; must not block. May be
 	// nil.
 	Done func(Answer)
+}
+
+// Reuse says when the ID of an instance that has ended may be used again: a new
+// run begins, with the next execution.
+type Reuse uint8
+
+const (
+	// ReuseNever: an ID is used once.
+	ReuseNever Reuse = iota
+	// ReuseEnded: however the run ended.
+	ReuseEnded
+	// ReuseFailed: if the run did not complete.
+	ReuseFailed
+)
+
+// allows tells whether the policy lets a new run follow one with that status.
+func (r Reuse) allows(status journalpb.Status) bool {
+	switch status {
+	case journalpb.Status_STATUS_RUNNING:
+		return false
+	case journalpb.Status_STATUS_COMPLETED:
+		return r == ReuseEnded
+	}
+	return r != ReuseNever
+}
+
+// A Query is a question to an instance. It becomes no event.
+type Query struct {
+	Name  string
+	Input *journalpb.Payload
 }
 
 // An Answer says what became of a message. With Err nil it is recorded, or
@@ -31,6 +65,8 @@ type Answer struct {
 	// The answer to a start: the instance, and whether it existed already.
 	Instance *journalpb.Instance
 	Attached bool
+	// The answer to a query.
+	Output *journalpb.Payload
 }
 
 func (m *Message) answer(a Answer) {
@@ -43,11 +79,11 @@ func (m *Message) started() *journalpb.OrchestrationStarted {
 	return m.Event.GetOrchestrationStarted()
 }
 
-// turnful returns how many of the waiting messages one turn takes.
-func turnful(waiting []Message) int {
+// turnful returns how many of the waiting messages one turn takes: at most most.
+func turnful(waiting []Message, most int) int {
 	bytes := 0
 	for i := range waiting {
-		if i == turnMax || bytes > turnBytesMax {
+		if i == most || bytes > turnBytesMax {
 			return i
 		}
 		bytes += proto.Size(waiting[i].Event)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -25,6 +26,7 @@ type Partition struct {
 	clock *clock
 
 	mu        sync.Mutex
+	opening   bool // what is open is being taken up: nobody is woken yet
 	closed    bool
 	instances map[string]*instance // those that have an actor
 	idle      *list.List           // of *instance, the least recently used first
@@ -39,6 +41,7 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 		system:    s,
 		journal:   journal,
 		epoch:     epoch,
+		opening:   true,
 		logger:    s.logger.With("epoch", epoch),
 		instances: make(map[string]*instance),
 		idle:      list.New(),
@@ -46,7 +49,20 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 	p.context, p.cancel = context.WithCancel(ctx)
 	p.clock = newClock(p)
 	p.takeUp()
+	p.open()
 	return p
+}
+
+// open wakes the instances that messages wait for already. No turn is taken
+// before: it could give up what is still to be taken up, or begin what would
+// then be taken up a second time.
+func (p *Partition) open() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opening = false
+	for _, in := range p.instances {
+		p.tell(in, wakeUp{})
+	}
 }
 
 // Epoch returns the epoch for which the partition was opened.
@@ -75,10 +91,15 @@ func (p *Partition) admit(id string, m Message) error {
 		return ErrBusy
 	}
 	in.inbox = append(in.inbox, m)
+	if in.stalled != nil && m.Event.GetOrchestrationTerminated() != nil {
+		p.tell(in, wakeUp{})
+	}
 	if !in.awake {
 		in.awake = true
 		p.busy(in)
-		p.tell(in, wakeUp{})
+		if !p.opening {
+			p.tell(in, wakeUp{})
+		}
 	}
 	return nil
 }
@@ -102,7 +123,7 @@ func (p *Partition) busy(in *instance) {
 func (p *Partition) take(in *instance) []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := turnful(in.inbox); n > 0 {
+	if n := turnful(in.inbox, in.batchMax); n > 0 {
 		batch := in.inbox[:n:n]
 		in.inbox = in.inbox[n:]
 		return batch
@@ -132,13 +153,68 @@ func (p *Partition) evict(in *instance) {
 	p.tell(in, leave{})
 }
 
-// putBack returns a batch to the front of the inbox of a stalled instance, and
-// says why it is stalled. The instance stays awake, so that nothing wakes it.
+// detach takes an instance off the partition and returns what waits for it. No
+// message reaches it from here on.
+func (p *Partition) detach(in *instance) []Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.instances[in.id] == in {
+		delete(p.instances, in.id)
+	}
+	p.busy(in)
+	waiting := in.inbox
+	in.inbox = nil
+	return waiting
+}
+
+// putBack returns messages to the front of the inbox. With a reason the instance
+// is stalled: it stays awake, so that nothing wakes it.
 func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	in.inbox = append(batch, in.inbox...)
 	in.stalled = reason
+}
+
+// takeTerminate takes the first message out of the inbox that ends the instance
+// without its code.
+func (p *Partition) takeTerminate(in *instance) (*Message, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, m := range in.inbox {
+		if m.Event.GetOrchestrationTerminated() != nil {
+			in.inbox = slices.Delete(in.inbox, i, i+1)
+			return &m, true
+		}
+	}
+	return nil, false
+}
+
+// unstall lets an instance go on. It is awake already.
+func (p *Partition) unstall(in *instance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in.stalled = nil
+}
+
+// Retry has a stalled instance try again; it does nothing to any other.
+func (p *Partition) Retry(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.instances[id]; in != nil && in.stalled != nil {
+		in.stalled = nil
+		p.tell(in, wakeUp{})
+	}
+}
+
+// refused logs an append that was refused, unless that is because the partition
+// is closing, which is no news.
+func (p *Partition) refused(instance string, err error) {
+	level := slog.LevelWarn
+	if p.context.Err() != nil {
+		level = slog.LevelDebug
+	}
+	p.logger.Log(p.context, level, "append refused", "instance", instance, "error", err)
 }
 
 // Stalled returns why an instance cannot go on: a [*replay.Mismatch] or a

@@ -20,6 +20,8 @@ func (s *sorter) sort(m *Message) {
 	switch {
 	case m.started() != nil:
 		s.start(m)
+	case s.in.execution != nil && m.Query != nil:
+		s.query(m)
 	case s.in.execution != nil:
 		s.accept(m)
 	case m.Internal:
@@ -33,6 +35,13 @@ func (s *sorter) sort(m *Message) {
 	}
 }
 
+// query answers a query from what is committed: the turn that this batch may
+// take comes after it.
+func (s *sorter) query(m *Message) {
+	output, err := s.in.execution.Query(m.Query.Name, m.Query.Input)
+	s.reply(m, Answer{Output: output, Err: err})
+}
+
 // start begins the first execution of an instance, or meets one that exists.
 func (s *sorter) start(m *Message) {
 	if len(s.accepted) > 0 && s.accepted[0].started() != nil {
@@ -41,20 +50,23 @@ func (s *sorter) start(m *Message) {
 		return
 	}
 	known, ok := s.in.partition.journal.Instance(s.in.id)
-	if !ok {
+	existing := &journalpb.OrchestrationStarted{RequestId: known.GetRequestId(), Parent: known.GetParent()}
+	switch {
+	case !ok:
 		s.in.begin(1)
 		s.accept(m)
-		return
+	case m.Reuse.allows(known.Status) && !sameStart(m.started(), existing):
+		s.in.begin(known.Execution + 1)
+		s.accept(m)
+	default:
+		s.meet(m, existing)
 	}
-	s.meet(m, &journalpb.OrchestrationStarted{RequestId: known.RequestId, Parent: known.Parent})
 }
 
 // meet answers a start of an instance that exists: a repeated start is the same
 // start.
 func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted) {
-	wanted := m.started()
-	same := wanted.RequestId != "" && wanted.RequestId == existing.RequestId ||
-		wanted.Parent != nil && proto.Equal(wanted.Parent, existing.Parent)
+	same := sameStart(m.started(), existing)
 	if !same && !m.Attach {
 		s.reply(m, Answer{Err: ErrInstanceExists})
 		return
@@ -66,6 +78,12 @@ func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted) {
 		}
 		m.answer(answer)
 	})
+}
+
+// sameStart tells whether a start is the one by which a run was begun.
+func sameStart(wanted, existing *journalpb.OrchestrationStarted) bool {
+	return wanted.RequestId != "" && wanted.RequestId == existing.RequestId ||
+		wanted.Parent != nil && proto.Equal(wanted.Parent, existing.Parent)
 }
 
 func (s *sorter) accept(m *Message) {

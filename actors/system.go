@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -69,6 +70,7 @@ type System struct {
 	actors     *actor.ActorSystem
 	dispatcher *dispatcher
 	activities *pool
+	closing    sync.Once
 }
 
 // NewSystem starts the actors of a node; they have nothing to do until the node
@@ -85,12 +87,16 @@ func NewSystem(config Config) *System {
 
 // Close ends every actor. All partitions must be closed already. Activities are
 // told to stop; those that do not within the grace are left behind, and said so
-// in the log.
+// in the log. It may be called twice.
 func (s *System) Close() {
-	if s.activities.close(s.config.Grace) {
+	s.closing.Do(func() {
+		returned := s.activities.close(s.config.Grace)
 		s.dispatcher.close()
-	}
-	s.actors.Shutdown()
+		if returned {
+			s.dispatcher.wait()
+		}
+		s.actors.Shutdown()
+	})
 }
 
 // spawn starts an actor. A panic that reaches protoactor stops it: an actor

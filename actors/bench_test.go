@@ -1,0 +1,83 @@
+package actors_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// BenchmarkHello5 runs orchestrations of five activities in sequence over a
+// journal in memory, so many at a time: what the engine costs without Raft and
+// without a disk.
+func BenchmarkHello5(b *testing.B) {
+	for _, inFlight := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) { benchmarkHello5(b, inFlight) })
+	}
+}
+
+func benchmarkHello5(b *testing.B, inFlight int) {
+	registry, err := replay.NewRegistry(
+		upper.Bind(func(_ context.Context, text string) (string, error) { return text, nil }),
+		program("hello5", func(ctx *replay.Context, text string) (string, error) {
+			for range 5 {
+				var err error
+				if text, err = upper.Call(ctx, text); err != nil {
+					return "", err
+				}
+			}
+			return text, nil
+		}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	free := make(chan struct{}, inFlight)
+	for range inFlight {
+		free <- struct{}{}
+	}
+	journal := &endsJournal{testJournal: newTestJournal(), ended: func() { free <- struct{}{} }}
+	system := actors.NewSystem(actors.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	partition := system.Lead(b.Context(), journal, journal.reign(b))
+	input := payload(b, "hello")
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		<-free
+		partition.Deliver(fmt.Sprint("i", i), message(&journalpb.OrchestrationStarted{Name: "hello5", Input: input}))
+	}
+	for range inFlight {
+		<-free
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orchestrations/s")
+	partition.Close()
+	system.Close()
+}
+
+// endsJournal tells when an instance has ended.
+type endsJournal struct {
+	*testJournal
+	ended func()
+}
+
+func (j *endsJournal) Append(a *journalpb.Append, done func(error)) {
+	last := new(journalpb.Event)
+	events := a.Segments[0].Events
+	j.testJournal.Append(a, func(err error) {
+		done(err)
+		if isTerminal(last, events[len(events)-1]) {
+			j.ended()
+		}
+	})
+}
+
+func isTerminal(event *journalpb.Event, encoded []byte) bool {
+	return proto.Unmarshal(encoded, event) == nil && journalpb.Terminal(event.Arm())
+}

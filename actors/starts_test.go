@@ -1,0 +1,211 @@
+package actors_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// startAs starts a collect with a request ID, or attaches.
+func (n *node) startAs(id, request string, attach bool) *reply {
+	n.t.Helper()
+	started := n.startMessage("collect", "x")
+	started.RequestId = request
+	m := message(started)
+	m.Attach = attach
+	return n.deliver(id, m)
+}
+
+func TestStartOfAnInstanceThatExists(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		meet := func(state string) {
+			t.Helper()
+			n.startAs("c", "", false).want(actors.ErrInstanceExists)
+			n.startAs("c", "another", false).want(actors.ErrInstanceExists)
+			attached := n.startAs("c", "another", true).want(nil)
+			if !attached.Attached || attached.Instance.GetRequestId() != "first" {
+				t.Errorf("attached to a %s one: %+v", state, attached)
+			}
+			same := n.startAs("c", "first", false).want(nil)
+			if same.Attached || same.Instance.GetInstance() != "c" {
+				t.Errorf("repeated start of a %s one: %+v", state, same)
+			}
+		}
+		n.startAs("c", "first", false).want(nil)
+		meet("running")
+		n.send("c", "word", "a").want(nil)
+		n.wantOutput("c", "a")
+		meet("completed")
+		n.wantHistory("c", "OrchestrationStarted", "ExternalSubscribed", "ExternalEvent", "OrchestrationCompleted")
+	})
+}
+
+func TestStartsInOneBatch(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		n.journal.holdAll()
+		lost := n.startAs("c", "lost", false)
+		idle()
+		// These come in one batch, after the refusal of the one before.
+		early := n.send("c", "word", "too early")
+		first := n.startAs("c", "first", false)
+		same := n.startAs("c", "first", false)
+		attached := n.startAs("c", "attached", true)
+		other := n.startAs("c", "other", false)
+		late := n.send("c", "word", "a")
+		tooLate := n.send("c", "word", "b")
+		n.journal.letGo(errRefused)
+		lost.want(errRefused)
+		idle()
+		for _, r := range []*reply{early, first, same, attached, other, late} {
+			r.pending()
+		}
+		n.journal.flow()
+		early.want(actors.ErrNotFound)
+		other.want(actors.ErrInstanceExists)
+		late.want(nil)
+		tooLate.want(actors.ErrEnded)
+		for _, r := range []*reply{first, same} {
+			if a := r.want(nil); a.Attached || a.Instance.GetRequestId() != "first" {
+				t.Errorf("answer to the first start: %+v", a)
+			}
+		}
+		if a := attached.want(nil); !a.Attached || a.Instance.GetRequestId() != "first" {
+			t.Errorf("answer to the one that attached: %+v", a)
+		}
+		n.wantOutput("c", "a")
+	})
+}
+
+func TestStartsInOneBatchShareItsRefusal(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		n.journal.holdAll()
+		n.startAs("c", "", false)
+		idle()
+		replies := []*reply{n.startAs("c", "first", false), n.startAs("c", "first", false), n.startAs("c", "", true)}
+		n.journal.letGo(errRefused)
+		idle()
+		n.journal.letGo(errRefused)
+		for _, r := range replies {
+			r.want(errRefused)
+		}
+		if _, ok := n.journal.Instance("c"); ok {
+			t.Error("the instance exists")
+		}
+	})
+}
+
+func TestEventsForNobody(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, collect())
+		n.send("c", "word", "a").want(actors.ErrNotFound)
+		n.startAs("c", "", false).want(nil)
+		n.send("c", "word", "a").want(nil)
+		n.send("c", "word", "b").want(actors.ErrEnded)
+		if many := n.count("c", "ExternalEvent"); many != 1 {
+			t.Errorf("%d events recorded", many)
+		}
+	})
+}
+
+func TestEventWithTheSameRequestIDIsRecordedOnce(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, collect())
+		first.start("c", "collect", "xx").want(nil)
+		if a := first.sendOnce("c", "word", "r1", "a").want(nil); a.Dropped {
+			t.Error("the first was dropped")
+		}
+		if a := first.sendOnce("c", "word", "r1", "a").want(nil); !a.Dropped {
+			t.Error("the second was recorded")
+		}
+		first.close()
+		second := lead(t, j, actors.Config{}, collect())
+		if a := second.sendOnce("c", "word", "r1", "a").want(nil); !a.Dropped {
+			t.Error("the third was recorded, by another leader")
+		}
+		second.sendOnce("c", "word", "r2", "b").want(nil)
+		second.wantOutput("c", "a b")
+	})
+}
+
+func TestFullInboxRefusesWhatComesFromOutside(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		const most = 10
+		n := lead(t, newTestJournal(), actors.Config{InboxMax: most}, collect())
+		n.journal.holdAll()
+		started := n.start("c", "collect", "xxxxxxxxxx")
+		idle()
+		replies := sendWords(n, "c", 0, most)
+		n.send("c", "word", "no").want(actors.ErrBusy)
+		inside := n.deliver("c", actors.Message{
+			Message: replay.Message{Execution: 1, Event: &journalpb.Event{
+				SourceEventId: 7,
+				Body:          &journalpb.Event_TimerFired{TimerFired: new(journalpb.TimerFired)},
+			}},
+			Internal: true,
+		})
+		idle()
+		inside.pending()
+		n.journal.flow()
+		started.want(nil)
+		inside.want(nil)
+		for _, r := range replies {
+			r.want(nil)
+		}
+		n.wantOutput("c", "0 1 2 3 4 5 6 7 8 9")
+	})
+}
+
+func TestStartWithoutCodeIsRecordedAndWaits(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, bindUpper(),
+			program("parent", func(ctx *replay.Context, text string) (string, error) {
+				return shoutHandle.Call(ctx, text, replay.ChildID("kid"))
+			}))
+		first.start("p", "parent", "a").want(nil)
+		first.awaitStatus("kid", journalpb.Status_STATUS_RUNNING)
+		first.wantHistory("kid", "OrchestrationStarted")
+		first.close()
+
+		second := lead(t, j, actors.Config{}, bindUpper(), shout(),
+			program("parent", func(ctx *replay.Context, text string) (string, error) {
+				return shoutHandle.Call(ctx, text, replay.ChildID("kid"))
+			}))
+		second.wantOutput("p", "A")
+	})
+}
+
+func TestWhatCameWithAStartWithoutCodeWaitsToo(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{})
+		j.holdAll()
+		first.startAs("c", "lost", false)
+		idle()
+		started, sent := first.startAs("c", "", false), first.send("c", "word", "a")
+		j.letGo(errRefused)
+		idle()
+		j.flow()
+		started.want(nil)
+		idle()
+		sent.pending()
+		var noCode *replay.NoCodeError
+		if err := first.partition.Stalled("c"); !errors.As(err, &noCode) || noCode.Name != "collect" {
+			t.Errorf("stalled because of %v", err)
+		}
+		first.wantHistory("c", "OrchestrationStarted")
+		first.close()
+		sent.want(actors.ErrStopped)
+
+		second := lead(t, j, actors.Config{}, collect())
+		second.send("c", "word", "b").want(nil)
+		second.wantOutput("c", "b")
+	})
+}
