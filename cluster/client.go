@@ -30,18 +30,6 @@ func checkID(id string) error {
 	return nil
 }
 
-// A StartOption changes how an instance is started.
-type StartOption func(*clusterpb.StartRequest)
-
-// Attach makes it no error that an instance of that ID exists, running or
-// ended: its run is the one that is returned.
-func Attach() StartOption { return func(r *clusterpb.StartRequest) { r.Attach = true } }
-
-// RequestID names the start: a start with the ID of an instance that was begun
-// by the same request is the same start, and no error. Defaults to a random one
-// for each call.
-func RequestID(id string) StartOption { return func(r *clusterpb.StartRequest) { r.RequestId = id } }
-
 // start starts an instance and returns the execution with which its run begins.
 func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (uint64, error) {
 	if err := checkID(id); err != nil {
@@ -92,10 +80,18 @@ func getRequest(id string) *clusterpb.Request {
 // History returns the history of an instance's latest execution. The error is
 // [ErrNotFound] when there is no instance of that ID.
 func (c *Client) History(ctx context.Context, id string) (*History, error) {
+	return c.HistoryOf(ctx, id, 0)
+}
+
+// HistoryOf returns the history of one execution of an instance, counted from
+// 1; 0 means the latest. The error is [ErrNotFound] when there is none.
+func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64) (*History, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{History: new(clusterpb.HistoryRequest)}})
+	response, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{
+		History: &clusterpb.HistoryRequest{Execution: execution},
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", id, err)
 	}
@@ -148,17 +144,7 @@ func (c *Client) end(known *journalpb.Instance) (*Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read end of %s: %w", known.Instance, err)
 	}
-	status := &clusterpb.Status{
-		Instance:       known.Instance,
-		Execution:      known.Execution,
-		FirstExecution: known.FirstExecution,
-		Name:           known.Name,
-		Version:        known.Version,
-		LastEventId:    known.LastEventId,
-		CreatedAt:      known.CreatedAt,
-		UpdatedAt:      known.UpdatedAt,
-		Parent:         known.Parent,
-	}
+	status := indexed(known)
 	fillEnd(last, status)
-	return newStatus(status), nil
+	return newStatus(status), c.node.fillPublished(known, status)
 }

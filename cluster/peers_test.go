@@ -9,15 +9,22 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // startPeers starts a cluster of n nodes in this process.
 func startPeers(t *testing.T, n int) []*Node {
 	t.Helper()
+	return startPeersWith(t, n, definitions()...)
+}
+
+func startPeersWith(t *testing.T, n int, definitions ...replay.Definition) []*Node {
+	t.Helper()
 	peers := loopbackPeers(t, n)
 	var nodes []*Node
 	for i := range peers {
-		nodes = append(nodes, startNode(t, peerConfig(t, peers, i, definitions()...)))
+		nodes = append(nodes, startNode(t, peerConfig(t, peers, i, definitions...)))
 	}
 	return nodes
 }

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -83,3 +85,16 @@ type RunError struct {
 
 func (e *RunError) Error() string { return fmt.Sprintf("%s %s: %v", e.ID, e.State, e.Err) }
 func (e *RunError) Unwrap() error { return e.Err }
+
+// SendOrStart sends an event to an instance, starting it first if there is none
+// of that ID (or, with a reuse option, if its run has ended). The start and the
+// event are committed together. Errors are those of [StartRun] and [Send].
+func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
+	payload, err := replay.Encode(data)
+	if err != nil {
+		return nil, fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
+	}
+	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload, RequestId: rand.Text()}
+	options = append(options, Attach(), func(r *clusterpb.StartRequest) { r.Send = send })
+	return StartRun(ctx, client, orchestration, id, input, options...)
+}

@@ -40,26 +40,49 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 		return n.get(ctx, partition, request.Instance)
 	case *clusterpb.Request_History:
 		return n.history(ctx, request.Instance, call.History)
+	case *clusterpb.Request_Signal:
+		return n.signal(ctx, partition, request.Instance, call.Signal)
+	case *clusterpb.Request_List:
+		return n.list(ctx, partition, call.List)
+	case *clusterpb.Request_Query:
+		return n.query(ctx, partition, request.Instance, call.Query)
+	case *clusterpb.Request_Purge:
+		return n.purge(ctx, partition, call.Purge)
 	}
 	return nil, fmt.Errorf("%w: a call that this node does not know", ErrProtocol)
 }
 
 func (n *Node) start(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
-	if !n.registry.HasOrchestration(r.Name, r.Version) {
-		return nil, fmt.Errorf("%w: %q", ErrNoCode, r.Name)
+	version := r.Version
+	if version == "" {
+		version = n.registry.Newest(r.Name)
 	}
-	answer, err := deliver(ctx, p, instance, actors.Message{
+	if !n.registry.HasOrchestration(r.Name, version) {
+		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
+	}
+	started := send(p, instance, actors.Message{
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      r.Name,
-				Version:   r.Version,
+				Version:   version,
 				Input:     r.Input,
 				RequestId: r.RequestId,
 				Tags:      r.Tags,
+				StartAt:   r.StartAt,
 			},
 		}}},
 		Attach: r.Attach,
+		Reuse:  reusePolicies[r.Reuse],
 	})
+	var sent <-chan actors.Answer
+	if r.Send != nil {
+		// Right behind the start, so that the two are one turn.
+		sent = send(p, instance, externalEvent(r.Send))
+	}
+	answer, err := await(ctx, started)
+	if err == nil && sent != nil {
+		_, err = await(ctx, sent)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -69,24 +92,35 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, instance string, 
 	}}}, nil
 }
 
+var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{
+	clusterpb.ReusePolicy_REUSE_POLICY_NEVER:  actors.ReuseNever,
+	clusterpb.ReusePolicy_REUSE_POLICY_ENDED:  actors.ReuseEnded,
+	clusterpb.ReusePolicy_REUSE_POLICY_FAILED: actors.ReuseFailed,
+}
+
+func externalEvent(r *clusterpb.SendRequest) actors.Message {
+	return actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_ExternalEvent{
+		ExternalEvent: &journalpb.ExternalEvent{Name: r.Name, Data: r.Data, RequestId: r.RequestId},
+	}}}}
+}
+
 func (n *Node) send(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	_, err := deliver(ctx, p, instance, actors.Message{
-		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_ExternalEvent{
-			ExternalEvent: &journalpb.ExternalEvent{Name: r.Name, Data: r.Data, RequestId: r.RequestId},
-		}}},
-	})
-	if err != nil {
+	if _, err := await(ctx, send(p, instance, externalEvent(r))); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
 }
 
-// deliver gives a message to an instance and waits for the answer. When ctx
-// ends first the outcome is unknown.
-func deliver(ctx context.Context, p *actors.Partition, instance string, m actors.Message) (actors.Answer, error) {
+// send gives a message to an instance and returns where the answer will be.
+func send(p *actors.Partition, instance string, m actors.Message) <-chan actors.Answer {
 	answers := make(chan actors.Answer, 1)
 	m.Done = func(a actors.Answer) { answers <- a }
 	p.Deliver(instance, m)
+	return answers
+}
+
+// await waits for an answer. When ctx ends first the outcome is unknown.
+func await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
 	select {
 	case answer := <-answers:
 		return answer, answer.Err
@@ -103,7 +137,25 @@ func (n *Node) get(ctx context.Context, p *actors.Partition, instance string) (*
 	if !ok {
 		return nil, ErrNotFound
 	}
-	status := &clusterpb.Status{
+	status, err := n.statusOf(p, known)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Get{Get: &clusterpb.GetResult{Status: status}}}, nil
+}
+
+// statusOf says what is known of an instance, on the node that leads.
+func (n *Node) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
+	status := indexed(known)
+	if err := n.fillState(p, known, status); err != nil {
+		return nil, err
+	}
+	return status, n.fillPublished(known, status)
+}
+
+// indexed says what the index knows.
+func indexed(known *journalpb.Instance) *clusterpb.Status {
+	return &clusterpb.Status{
 		Instance:       known.Instance,
 		Execution:      known.Execution,
 		FirstExecution: known.FirstExecution,
@@ -113,11 +165,23 @@ func (n *Node) get(ctx context.Context, p *actors.Partition, instance string) (*
 		CreatedAt:      known.CreatedAt,
 		UpdatedAt:      known.UpdatedAt,
 		Parent:         known.Parent,
+		Tags:           known.Tags,
 	}
-	if err := n.fillState(p, known, status); err != nil {
-		return nil, err
+}
+
+// fillPublished adds what the instance has published last: in this execution,
+// or in one before.
+func (n *Node) fillPublished(known *journalpb.Instance, status *clusterpb.Status) error {
+	source := max(known.StatusEventId, 1)
+	event, err := n.journal.Event(known.Instance, known.Execution, source)
+	if err != nil {
+		return err
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Get{Get: &clusterpb.GetResult{Status: status}}}, nil
+	status.Published = event.GetOrchestrationStarted().GetStatus()
+	if set := event.GetStatusSet(); set != nil {
+		status.Published = set.Value
+	}
+	return nil
 }
 
 // fillState adds what the instance is doing, or how it ended.
@@ -130,12 +194,8 @@ func (n *Node) fillState(p *actors.Partition, known *journalpb.Instance, status 
 		fillEnd(last, status)
 		return nil
 	}
-	status.State = string(Running)
-	if !n.registry.HasOrchestration(known.Name, known.Version) {
-		status.State = string(WaitingForCode)
-	}
+	status.State = string(n.stateOf(p, known))
 	if mismatch, stalled := p.Stalled(known.Instance).(*replay.Mismatch); stalled {
-		status.State = string(Stalled)
 		status.Mismatch = &clusterpb.Mismatch{
 			Kind:     string(mismatch.Kind),
 			EventId:  mismatch.EventID,
@@ -145,6 +205,30 @@ func (n *Node) fillState(p *actors.Partition, known *journalpb.Instance, status 
 		}
 	}
 	return nil
+}
+
+// stateOf says in a word what the instance is doing, or how it ended.
+func (n *Node) stateOf(p *actors.Partition, known *journalpb.Instance) State {
+	if ended, ok := endStates[known.Status]; ok {
+		return ended
+	}
+	if _, stalled := p.Stalled(known.Instance).(*replay.Mismatch); stalled {
+		return Stalled
+	}
+	switch {
+	case !n.registry.HasOrchestration(known.Name, known.Version):
+		return WaitingForCode
+	case known.Suspended:
+		return Suspended
+	}
+	return Running
+}
+
+var endStates = map[journalpb.Status]State{
+	journalpb.Status_STATUS_COMPLETED:  Completed,
+	journalpb.Status_STATUS_FAILED:     Failed,
+	journalpb.Status_STATUS_CANCELLED:  Cancelled,
+	journalpb.Status_STATUS_TERMINATED: Terminated,
 }
 
 func fillEnd(last *journalpb.Event, status *clusterpb.Status) {
@@ -169,7 +253,7 @@ func (n *Node) history(ctx context.Context, instance string, r *clusterpb.Histor
 		return nil, err
 	}
 	known, ok := n.journal.Instance(instance)
-	if !ok || r.Execution > known.Execution {
+	if !ok || r.Execution > known.Execution { // an older one may be gone, which Events says
 		return nil, ErrNotFound
 	}
 	result := &clusterpb.HistoryResult{Execution: r.Execution}

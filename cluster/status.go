@@ -13,11 +13,13 @@ import (
 // State is what an instance is doing, or how it ended.
 type State string
 
-// The states. An instance in one of the first three can still go on.
+// The states. An instance in one of the first four can still go on.
 const (
 	Running State = "running"
 	// Stalled: code and history disagree; see Status.Mismatch.
 	Stalled State = "stalled"
+	// Suspended: it takes input, but its code does not run.
+	Suspended State = "suspended"
 	// WaitingForCode: the leading node has no code for it.
 	WaitingForCode State = "waiting for code"
 	Completed      State = "completed"
@@ -39,12 +41,14 @@ type Status struct {
 	UpdatedAt      time.Time
 	// Of a child: the instance that started it.
 	ParentID string
+	Tags     map[string]string
 	// Why it ended, for every end but Completed.
 	Err error
 	// Why it is stalled.
 	Mismatch *replay.Mismatch
 
-	output *journalpb.Payload
+	output    *journalpb.Payload
+	published *journalpb.Payload
 }
 
 // Ended tells whether the run has come to its end.
@@ -59,6 +63,11 @@ func (s *Status) Ended() bool {
 // Output decodes the output of a completed run into what into points to.
 func (s *Status) Output(into any) error { return replay.Decode(s.output, into) }
 
+// Published decodes what the instance has published last, with
+// [replay.SetStatus], into what into points to; it leaves it as it is when
+// nothing was.
+func (s *Status) Published(into any) error { return replay.Decode(s.published, into) }
+
 func newStatus(wire *clusterpb.Status) *Status {
 	s := &Status{
 		InstanceID:     wire.GetInstance(),
@@ -71,7 +80,9 @@ func newStatus(wire *clusterpb.Status) *Status {
 		CreatedAt:      time.Unix(0, wire.GetCreatedAt()),
 		UpdatedAt:      time.Unix(0, wire.GetUpdatedAt()),
 		ParentID:       wire.GetParent().GetInstance(),
+		Tags:           wire.GetTags(),
 		output:         wire.GetOutput(),
+		published:      wire.GetPublished(),
 	}
 	switch s.State {
 	case Failed:

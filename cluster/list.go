@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+const (
+	listDefault = 100
+	listMax     = 1000
+)
+
+// A Filter selects instances; those that fit every field that is set. The zero
+// value selects all.
+type Filter struct {
+	// In one of these states.
+	States   []State
+	Name     string
+	Version  string
+	IDPrefix string
+	// With each of these tags.
+	Tags map[string]string
+	// Children of this instance.
+	ParentID string
+	// Created in this stretch of time: from the first up to, and without, the
+	// second.
+	CreatedFrom   time.Time
+	CreatedBefore time.Time
+}
+
+// A Page is a part of a list.
+type Page struct {
+	Instances []*Status
+	// What to pass as after for the next page; "" when this is the last.
+	Next string
+}
+
+// List returns instances that fit the filter, in the order of their IDs: those
+// behind the ID after ("" for the first page), at most limit of them (0 means
+// 100; no more than 1,000). They come without outputs, errors and what they have
+// published; Get has those. The page is what was true at one moment; an instance
+// that is started between two pages may be missed.
+func (c *Client) List(ctx context.Context, filter Filter, after string, limit int) (*Page, error) {
+	if limit < 0 || limit > listMax {
+		return nil, &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)}
+	}
+	if limit == 0 {
+		limit = listDefault
+	}
+	request := filter.request()
+	request.After, request.Limit = after, uint32(limit)
+	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}})
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	page := new(Page)
+	for _, wire := range response.GetList().GetInstances() {
+		page.Instances = append(page.Instances, newStatus(wire))
+	}
+	if response.GetList().GetMore() {
+		page.Next = page.Instances[len(page.Instances)-1].InstanceID
+	}
+	return page, nil
+}
+
+// Count returns how many instances fit the filter.
+func (c *Client) Count(ctx context.Context, filter Filter) (int, error) {
+	request := filter.request()
+	request.Count = true
+	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}})
+	if err != nil {
+		return 0, fmt.Errorf("count: %w", err)
+	}
+	return int(response.GetList().GetCount()), nil
+}
+
+// Purge removes instances that have ended, with everything that is kept of
+// them, and returns how many it has removed; running and unknown ones are left
+// out. Their IDs are free again. At most 1,000 IDs.
+func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
+	if len(ids) > listMax {
+		return 0, &InputError{"IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax)}
+	}
+	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
+	if err != nil {
+		return 0, fmt.Errorf("purge: %w", err)
+	}
+	return int(response.GetPurge().GetPurged()), nil
+}
+
+func (f Filter) request() *clusterpb.ListRequest {
+	r := &clusterpb.ListRequest{
+		Name: f.Name, Version: f.Version, IdPrefix: f.IDPrefix, Tags: f.Tags, Parent: f.ParentID,
+	}
+	for _, state := range f.States {
+		r.States = append(r.States, string(state))
+	}
+	if !f.CreatedFrom.IsZero() {
+		r.CreatedFrom = f.CreatedFrom.UnixNano()
+	}
+	if !f.CreatedBefore.IsZero() {
+		r.CreatedBefore = f.CreatedBefore.UnixNano()
+	}
+	return r
+}
+
+func (n *Node) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+	if err := n.journal.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	result := new(clusterpb.ListResult)
+	for known := range n.journal.Instances() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if known.Instance <= r.After && r.After != "" || !fits(known, r) {
+			continue
+		}
+		state := n.stateOf(p, known)
+		if len(r.States) > 0 && !slices.Contains(r.States, string(state)) {
+			continue
+		}
+		result.Count++
+		if r.Count {
+			continue
+		}
+		if len(result.Instances) == int(min(r.Limit, listMax)) {
+			result.More = true
+			break
+		}
+		status := indexed(known)
+		status.State = string(state)
+		result.Instances = append(result.Instances, status)
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_List{List: result}}, nil
+}
+
+// fits checks all that the index knows.
+func fits(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
+	for key, value := range r.Tags {
+		if have, ok := known.Tags[key]; !ok || have != value {
+			return false
+		}
+	}
+	return (r.Name == "" || known.Name == r.Name) &&
+		(r.Version == "" || known.Version == r.Version) &&
+		(r.Parent == "" || known.Parent.GetInstance() == r.Parent) &&
+		(r.CreatedFrom == 0 || known.CreatedAt >= r.CreatedFrom) &&
+		(r.CreatedBefore == 0 || known.CreatedAt < r.CreatedBefore) &&
+		strings.HasPrefix(known.Instance, r.IdPrefix)
+}
+
+func (n *Node) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	type outcome struct {
+		purged int
+		err    error
+	}
+	outcomes := make(chan outcome, 1)
+	n.journal.Purge(&journalpb.Purge{Epoch: p.Epoch(), Instances: r.Instances}, func(purged int, err error) {
+		outcomes <- outcome{purged, err}
+	})
+	select {
+	case o := <-outcomes:
+		if o.err != nil {
+			return nil, o.err
+		}
+		return &clusterpb.Response{Result: &clusterpb.Response_Purge{Purge: &clusterpb.PurgeResult{Purged: uint32(o.purged)}}}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Query asks a running instance and returns its answer: what its code had come
+// to at some moment of the call. Nothing is recorded.
+//
+// Errors: [ErrNotFound]; [ErrEnded]; what the instance's function returned; a
+// [*replay.NoQueryError] when it does not answer that query; [*InputError];
+// [*UnavailableError]. A stalled or suspended instance answers when it goes on,
+// or as far as it has come.
+func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
+	var output O
+	payload, err := replay.Encode(input)
+	if err == nil {
+		err = checkID(id)
+	}
+	if err != nil {
+		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
+	}
+	response, err := client.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Query{
+		Query: &clusterpb.QueryRequest{Name: query.Name(), Input: payload},
+	}})
+	if err == nil && response.GetQuery().GetError() != nil {
+		err = replay.DecodeError(response.GetQuery().GetError())
+	}
+	if err == nil {
+		err = replay.Decode(response.GetQuery().GetOutput(), &output)
+	}
+	if err != nil {
+		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
+	}
+	return output, nil
+}
+
+func (n *Node) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
+	if err := n.journal.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	answer, err := await(ctx, send(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
+	result := &clusterpb.QueryResult{Output: answer.Output}
+	switch {
+	case ctx.Err() != nil || err != nil && isOurs(err):
+		return nil, err
+	case err != nil:
+		result.Error = replay.EncodeError(err)
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
+}
+
+// isOurs tells whether an error is the partition's and not the author's.
+func isOurs(err error) bool {
+	for _, known := range []error{actors.ErrNotFound, actors.ErrEnded, actors.ErrStopped, actors.ErrBusy} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}

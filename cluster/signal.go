@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Cancel asks an instance to cancel: its pending awaits return
+// [replay.ErrCanceled], it may clean up, and it ends cancelled if it lets the
+// error through. It returns when the request is committed. A second request has
+// no effect.
+//
+// Errors: [ErrNotFound], [ErrEnded], [*InputError], [*UnavailableError].
+func (c *Client) Cancel(ctx context.Context, id, reason string) error {
+	return c.signal(ctx, id, "cancel", clusterpb.SignalRequest_KIND_CANCEL, reason)
+}
+
+// Terminate ends an instance at once, without running its code, also one that is
+// stalled or waits for code. What it has open is given up; children follow their
+// close policy. Errors are those of [Client.Cancel].
+func (c *Client) Terminate(ctx context.Context, id, reason string) error {
+	return c.signal(ctx, id, "terminate", clusterpb.SignalRequest_KIND_TERMINATE, reason)
+}
+
+// Suspend keeps the code of an instance from running until [Client.Resume]:
+// inputs and completions are recorded meanwhile and take effect then. Errors are
+// those of [Client.Cancel].
+func (c *Client) Suspend(ctx context.Context, id, reason string) error {
+	return c.signal(ctx, id, "suspend", clusterpb.SignalRequest_KIND_SUSPEND, reason)
+}
+
+// Resume lets a suspended instance go on. Errors are those of [Client.Cancel].
+func (c *Client) Resume(ctx context.Context, id, reason string) error {
+	return c.signal(ctx, id, "resume", clusterpb.SignalRequest_KIND_RESUME, reason)
+}
+
+// Retry has a stalled instance try again, after its code was mended on a running
+// node or its history turned out to be right after all. It does nothing to one
+// that is not stalled. Errors are those of [Client.Cancel].
+func (c *Client) Retry(ctx context.Context, id string) error {
+	return c.signal(ctx, id, "retry", clusterpb.SignalRequest_KIND_RETRY, "")
+}
+
+func (c *Client) signal(ctx context.Context, id, verb string, kind clusterpb.SignalRequest_Kind, reason string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	if len(reason) > reasonMax {
+		return &InputError{"reason", fmt.Sprintf("has %d bytes: at most %d are allowed", len(reason), reasonMax)}
+	}
+	_, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{
+		Kind: kind, Reason: reason, RequestId: rand.Text(),
+	}}})
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", verb, id, err)
+	}
+	return nil
+}
+
+// reasonMax bounds the reason of a signal, in bytes.
+const reasonMax = 4096
+
+func (n *Node) signal(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.SignalRequest) (*clusterpb.Response, error) {
+	done := &clusterpb.Response{Result: &clusterpb.Response_Signal{Signal: new(clusterpb.SignalResult)}}
+	if r.Kind == clusterpb.SignalRequest_KIND_RETRY {
+		if _, ok := n.journal.Instance(instance); !ok {
+			return nil, ErrNotFound
+		}
+		p.Retry(instance)
+		return done, nil
+	}
+	event := signalEvent(r)
+	if event == nil {
+		return nil, fmt.Errorf("%w: a signal that this node does not know", ErrProtocol)
+	}
+	if _, err := await(ctx, send(p, instance, actors.Message{Message: replay.Message{Event: event}})); err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// signalEvent returns the event that a signal becomes, nil for one that is not
+// known.
+func signalEvent(r *clusterpb.SignalRequest) *journalpb.Event {
+	switch r.Kind {
+	case clusterpb.SignalRequest_KIND_CANCEL:
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
+			OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: r.Reason, RequestId: r.RequestId},
+		}}
+	case clusterpb.SignalRequest_KIND_TERMINATE:
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+			OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: r.Reason},
+		}}
+	case clusterpb.SignalRequest_KIND_SUSPEND:
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationSuspended{
+			OrchestrationSuspended: &journalpb.OrchestrationSuspended{Reason: r.Reason, RequestId: r.RequestId},
+		}}
+	case clusterpb.SignalRequest_KIND_RESUME:
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationResumed{
+			OrchestrationResumed: &journalpb.OrchestrationResumed{Reason: r.Reason, RequestId: r.RequestId},
+		}}
+	}
+	return nil
+}
