@@ -66,7 +66,7 @@ func TestFailedAttemptsAreRepeatedAfterGrowingPauses(t *testing.T) {
 
 // failing runs call with that body and returns the error with which it failed,
 // and how many attempts were made.
-func failing(t *testing.T, body func(int) (string, error), options ...replay.ActivityOption) (failure error, attempts int) {
+func failing(t *testing.T, body func(int) (string, error), options ...replay.ActivityOption) (attempts int, failure error) {
 	t.Helper()
 	n := lead(t, newTestJournal(), actors.Config{}, call(options...),
 		work.Bind(func(context.Context, int) (string, error) {
@@ -78,7 +78,7 @@ func failing(t *testing.T, body func(int) (string, error), options ...replay.Act
 	if recorded := n.events("c")[2].GetActivityFailed().Attempts; int(recorded) != attempts {
 		t.Errorf("%d attempts recorded, %d made", recorded, attempts)
 	}
-	return failure, attempts
+	return attempts, failure
 }
 
 func TestPolicyEndsTheAttempts(t *testing.T) {
@@ -108,7 +108,7 @@ func TestPolicyEndsTheAttempts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {
-				err, attempts := failing(t, c.body, c.option)
+				attempts, err := failing(t, c.body, c.option)
 				if attempts != c.want || err.Error() != c.message {
 					t.Errorf("%d attempts, %v", attempts, err)
 				}
@@ -121,7 +121,7 @@ func panicky() { panic("ouch") }
 
 func TestPanicInAnActivityIsAFailedAttempt(t *testing.T) {
 	virtually(t, func(t *testing.T) {
-		err, attempts := failing(t, func(int) (string, error) {
+		attempts, err := failing(t, func(int) (string, error) {
 			panicky()
 			return "", nil
 		}, replay.Retry(replay.RetryPolicy{MaxAttempts: 3}))
@@ -143,7 +143,7 @@ func (e *nilError) Error() string { return e.text }
 // asking for its message panics.
 func TestErrorThatPanicsIsAFailedAttempt(t *testing.T) {
 	virtually(t, func(t *testing.T) {
-		err, attempts := failing(t, func(int) (string, error) {
+		attempts, err := failing(t, func(int) (string, error) {
 			var none *nilError
 			return "", none
 		}, replay.Retry(replay.RetryPolicy{MaxAttempts: 2}))
