@@ -33,6 +33,7 @@ type coroutine struct {
 	crash   *crash // how it ended, if not by returning
 
 	waiting *wait     // what it is parked for
+	wait    wait      // its memory
 	stack   []uintptr // answer to wakeReport
 }
 

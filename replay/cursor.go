@@ -90,8 +90,7 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	if err := x.match(event, head); err != nil {
 		return err
 	}
-	x.queue[0] = nil
-	x.queue = x.queue[1:]
+	x.queue = behind(x.queue)
 	if journalpb.Terminal(event.Arm()) {
 		x.ended = true
 		x.successor = event.GetOrchestrationContinuedAsNew()
@@ -107,11 +106,9 @@ func (x *Execution) bind(event *journalpb.Event) error {
 // is none.
 func (x *Execution) head() *action {
 	for len(x.queue) > 0 && x.queue[0].elided {
-		x.queue[0] = nil
-		x.queue = x.queue[1:]
+		x.queue = behind(x.queue)
 	}
 	if len(x.queue) == 0 {
-		x.queue = nil
 		return nil
 	}
 	return x.queue[0]

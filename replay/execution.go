@@ -53,15 +53,16 @@ type Execution struct {
 	failure       error // what the body and the clean-up have come to
 	cleanUpFailed bool
 
-	replaying bool
-	foreseen  bool // the rest of the history that is being replayed is known
-	suspended bool // events take effect, but the code does not run
-	closing   bool // the body is done
-	returned  bool // the clean-up is done: a terminal action is the last in the queue
-	ended     bool // the cursor has passed a terminal event
-	cancelled bool // cancellation was requested
-	dropping  bool
-	sideways  bool // a function given to Once is running
+	replaying  bool
+	explaining bool // this replay is to find the line of a call
+	foreseen   bool // the rest of the history that is being replayed is known
+	suspended  bool // events take effect, but the code does not run
+	closing    bool // the body is done
+	returned   bool // the clean-up is done: a terminal action is the last in the queue
+	ended      bool // the cursor has passed a terminal event
+	cancelled  bool // cancellation was requested
+	dropping   bool
+	sideways   bool // a function given to Once is running
 }
 
 // NewExecution returns an execution with an empty history. The logger is the
@@ -85,6 +86,14 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 // history disagree, a [*NoCodeError] when no code is registered for the
 // orchestration, or whatever the sequence yields.
 func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
+	err := x.replay(history)
+	if m, ok := err.(*Mismatch); ok && m.Kind == ScheduledDifferently && !x.explaining {
+		x.explain(m, history)
+	}
+	return err
+}
+
+func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	x.replaying, x.foreseen = true, false
 	defer func() { x.replaying = false }()
 	var rest []*journalpb.Event // of an orchestration that asks for patches
@@ -109,6 +118,17 @@ func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 		}
 	}
 	return nil
+}
+
+// explain finds the line of the call that differs by replaying the history
+// once more: to note every call costs a tenth of a replay.
+func (x *Execution) explain(m *Mismatch, history iter.Seq2[*journalpb.Event, error]) {
+	again := NewExecution(x.instance, x.number, x.registry, x.logger)
+	again.explaining = true
+	defer again.Drop()
+	if same, ok := again.Replay(history).(*Mismatch); ok && same.EventID == m.EventID && same.Found == m.Found {
+		m.Source = same.Source
+	}
 }
 
 // LastEventID returns the event_id at which the cursor stands, 0 for an empty

@@ -370,3 +370,21 @@ func TestARecordedChildKeepsItsVersion(t *testing.T) {
 		x.Drop()
 	}
 }
+
+// --- what does not fit its type ---
+
+func TestOnceWhoseRecordDoesNotDecode(t *testing.T) {
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		_, err := replay.Once(ctx, "n", func() (int, error) { return 1, nil })
+		return "", err
+	})
+	x := replay.NewExecution("i", 1, registry, nil)
+	defer x.Drop()
+	if err := x.Replay(all(numbered(started("script", nil), sideEffect("n", "text")))); err != nil {
+		t.Fatal(err)
+	}
+	turn, err := x.Turn(begin, nil)
+	if err != nil || !strings.HasPrefix(turn.Events[0].GetOrchestrationFailed().GetError().GetMessage(), `decode side effect "n": json: `) {
+		t.Errorf("%v, %v", turn, err)
+	}
+}

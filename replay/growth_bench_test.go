@@ -29,7 +29,7 @@ var growths = []growth{
 			limit := ctx.Timer(time.Minute)
 			work := Activity[int, int]("work").Start(ctx, n%10)
 			_, err := Race(ctx, limit, work)
-			return n, err
+			return 0, err
 		})
 		_, err := Settle(inner, work)
 		return err
@@ -136,7 +136,7 @@ func TestTheFiftyThousandthStepCostsNoMoreThanTheFiftieth(t *testing.T) {
 				g.next(t, x)
 			}
 			after, keptAfter := testing.AllocsPerRun(100, func() { g.next(t, x) }), kept()
-			if after > before+1 || keptBefore != keptAfter || len(x.coroutines.all) > 10 {
+			if after > before*1.05 || keptBefore != keptAfter || len(x.coroutines.all) > 10 {
 				t.Errorf("%v allocations, then %v; kept %s, then %s; %d coroutines", before, after, keptBefore, keptAfter, len(x.coroutines.all))
 			}
 		})

@@ -9,10 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// enqueue adds an action to the queue.
+// enqueue adds an action to the queue. Which call asked for it is noted live;
+// while a history is replayed, only when that is done to explain a mismatch.
 func (x *Execution) enqueue(event *journalpb.Event, op *operation) *action {
 	a := &action{event: event, op: op}
-	runtime.Callers(3, a.callers[:]) // 3: what called schedule, or the author
+	if !x.replaying || x.explaining {
+		runtime.Callers(3, a.callers[:]) // 3: what called schedule, or the author
+	}
 	x.queue = append(x.queue, a)
 	return a
 }

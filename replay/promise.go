@@ -13,8 +13,9 @@ type promise struct {
 	value   any                // the result, if it never crossed the journal
 	err     error
 
-	op      *operation   // what it is the promise of; nil for a coroutine's
-	waiters []*coroutine // in the order in which they began to wait
+	op      *operation    // what it is the promise of; nil for a coroutine's
+	waiters []*coroutine  // in the order in which they began to wait
+	first   [1]*coroutine // room for the only one that most have
 	// Called when it is settled, before waiters are woken.
 	onSettled []func()
 }
@@ -84,12 +85,18 @@ func (x *Execution) await(ctx *Context, promises ...*promise) error {
 	if err := ctx.scope.err(); err != nil {
 		return err
 	}
-	w := &wait{promises: promises, scope: ctx.scope}
+	w := &c.wait
+	w.promises = append(w.promises[:0], promises...)
+	w.scope, w.err = ctx.scope, nil
 	for _, p := range promises {
+		if p.waiters == nil {
+			p.waiters = p.first[:0]
+		}
 		p.waiters = append(p.waiters, c)
 	}
 	c.waiting = w
 	c.park()
+	clear(w.promises)
 	return w.err
 }
 

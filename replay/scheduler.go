@@ -26,8 +26,7 @@ func (s *scheduler) spawn(body func()) *coroutine {
 func (s *scheduler) run() *crash {
 	for len(s.ready) > 0 && !s.halted {
 		c := s.ready[0]
-		s.ready[0] = nil
-		s.ready = s.ready[1:]
+		s.ready = behind(s.ready)
 		s.resume(c)
 		if c.done {
 			s.ended++
@@ -37,10 +36,22 @@ func (s *scheduler) run() *crash {
 			return c.crash
 		}
 	}
-	if len(s.ready) == 0 {
-		s.ready = nil
-	}
 	return nil
+}
+
+// keptMax bounds the places of an empty queue that are kept for what comes next.
+const keptMax = 64
+
+// behind takes the head off a queue. An empty one keeps its place.
+func behind[T any](queue []*T) []*T {
+	queue[0] = nil
+	switch {
+	case len(queue) > 1:
+		return queue[1:]
+	case cap(queue) > keptMax:
+		return nil
+	}
+	return queue[:0]
 }
 
 // halt parks the running coroutine and keeps all others from running. It is the
