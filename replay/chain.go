@@ -19,7 +19,7 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Child
 		return ErrDehydrating
 	}
 	x.running("Chain")
-	if err := ctx.scope.err(); err != nil {
+	if err := ctx.scopeErr(); err != nil {
 		return err
 	}
 	x.enqueue(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{

@@ -81,7 +81,7 @@ func (c *Context) Err() error {
 	if c.x.dropping {
 		return ErrDehydrating
 	}
-	return c.scope.err()
+	return c.scopeErr()
 }
 
 // Map calls fn for each input in a coroutine of its own, at most limit at a

@@ -44,7 +44,8 @@ func ContinueVersion(version string) ContinueOption {
 // return: the execution ends, and the next begins with input and an empty
 // history, in one append. External events that were not consumed are carried
 // over in order; everything open is given up; what was published by
-// [SetStatus] stays. Functions given to OnClose are not called.
+// [SetStatus] stays. Functions given to OnClose are not called. A request to
+// cancel that no await has returned yet is carried over too.
 //
 //	return total, Counter.ContinueAsNew(ctx, total)
 func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...ContinueOption) error {
@@ -85,20 +86,35 @@ func (x *Execution) Successor() *journalpb.Event {
 	if x.successor == nil {
 		return nil
 	}
+	started := &journalpb.OrchestrationStarted{
+		Name:       x.started.Name,
+		Version:    x.successor.Version,
+		Input:      x.successor.Input,
+		Parent:     x.started.Parent,
+		Inbox:      x.successor.Inbox,
+		Tags:       x.started.Tags,
+		RequestId:  x.started.RequestId,
+		Status:     x.status,
+		RequestIds: x.requests.latest(),
+	}
+	if x.cancelled && !x.cancelSeen {
+		// Code that has met the cancellation may go on all the same; one that
+		// has not must not lose it.
+		started.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: x.cancelReason()}
+	}
 	return &journalpb.Event{
 		EventId:   1,
 		Timestamp: x.now.UnixNano(),
-		Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: &journalpb.OrchestrationStarted{
-			Name:      x.started.Name,
-			Version:   x.successor.Version,
-			Input:     x.successor.Input,
-			Parent:    x.started.Parent,
-			Inbox:     x.successor.Inbox,
-			Tags:      x.started.Tags,
-			RequestId: x.started.RequestId,
-			Status:    x.status,
-		}},
+		Body:      &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started},
 	}
+}
+
+// cancelReason returns the reason with which the instance was asked to cancel.
+func (x *Execution) cancelReason() string {
+	if canceled, ok := x.root.cause.(*CanceledError); ok {
+		return canceled.Reason
+	}
+	return ""
 }
 
 // sameContinuation takes the version as recorded: which one is the newest may

@@ -34,6 +34,7 @@ func TestTheSuccessorKeepsWhatBelongsToTheInstance(t *testing.T) {
 		OrchestrationStarted: &journalpb.OrchestrationStarted{
 			Name: "upgrade", Version: "2", Input: payloadOf("go from 1"), Parent: first.Parent, Tags: first.Tags,
 			RequestId: "start-1", Status: first.Status, Inbox: []*journalpb.ExternalEvent{external("spare", 1, "e1").GetExternalEvent()},
+			RequestIds: []string{"e1"},
 		},
 	}}
 	if diff := cmp.Diff(want, x.Successor(), protocmp.Transform()); diff != "" {
@@ -200,4 +201,73 @@ func TestContinuingAsNewInSpiteOfACancellation(t *testing.T) {
 		mustTurn(t, in, cancelRequested("by hand", "c"))
 		wantLast(t, in, "OrchestrationContinuedAsNew input=null")
 	})
+}
+
+// A cancellation that the code has met is its own to decide about; one that it
+// has not is the next execution's.
+func TestCancellationThatNobodyHasMetIsCarriedOver(t *testing.T) {
+	self := replay.Orchestration[bool, string]("self")
+	registry := registryOf(t, self.Bind(func(ctx *replay.Context, again bool) (string, error) {
+		if again {
+			_, err := goOn.Wait(ctx)
+			return "", err
+		}
+		if _, err := goOn.Wait(replay.WithoutCancel(ctx)); err != nil {
+			return "", err
+		}
+		return "", self.ContinueAsNew(ctx, true)
+	}))
+	x := replay.NewExecution("i", 1, registry, nil)
+	defer x.Drop()
+	turn, err := x.Turn(begin, messagesOf(started("self", false), cancelRequested("by hand", "c"), external("go", nil, "e")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := turn.Events[len(turn.Events)-1]; last.Arm() != journalpb.ArmOrchestrationContinuedAsNew {
+		t.Fatalf("ended with %s", replay.Describe(last))
+	}
+	successor := stored(x.Successor())
+	next := replay.NewExecution("i", 2, registry, nil)
+	defer next.Drop()
+	if err := next.Replay(all([]*journalpb.Event{successor})); err != nil {
+		t.Fatal(err)
+	}
+	// Inputs of the execution before that are repeated are still known.
+	turn, err = next.Turn(begin, messagesOf(cancelRequested("by hand", "c"), external("go", nil, "e")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(turn.Events) != 1 || turn.Events[0].GetOrchestrationCancelled().GetReason() != "by hand" {
+		t.Fatalf("the next execution: %v", turn.Events)
+	}
+	for i, disposition := range turn.Dispositions {
+		if disposition != replay.Dropped {
+			t.Errorf("repeated input %d: disposition %d", i, disposition)
+		}
+	}
+}
+
+func TestRequestIDsCarriedOverAreBounded(t *testing.T) {
+	self := replay.Orchestration[int, int]("self")
+	registry := registryOf(t, self.Bind(func(ctx *replay.Context, n int) (int, error) {
+		for range 1000 {
+			if _, err := tick.Wait(ctx); err != nil {
+				return 0, err
+			}
+		}
+		return 0, self.ContinueAsNew(ctx, n+1)
+	}))
+	x := replay.NewExecution("i", 1, registry, nil)
+	defer x.Drop()
+	messages := []*journalpb.Event{started("self", 0)}
+	for n := range 1000 {
+		messages = append(messages, external("tick", n, fmt.Sprintf("r%d", n)))
+	}
+	if _, err := x.Turn(begin, messagesOf(messages...)); err != nil {
+		t.Fatal(err)
+	}
+	ids := x.Successor().GetOrchestrationStarted().RequestIds
+	if len(ids) != 256 || ids[0] != "r744" || ids[255] != "r999" {
+		t.Errorf("%d IDs: %v", len(ids), ids)
+	}
 }

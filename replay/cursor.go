@@ -63,15 +63,15 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		x.receive(body.ExternalEvent)
 		return nil
 	case *journalpb.Event_OrchestrationCancelRequested:
-		x.remember(body.OrchestrationCancelRequested.RequestId)
+		x.requests.add(body.OrchestrationCancelRequested.RequestId)
 		x.cancel(body.OrchestrationCancelRequested.Reason)
 		return nil
 	case *journalpb.Event_OrchestrationSuspended:
-		x.remember(body.OrchestrationSuspended.RequestId)
+		x.requests.add(body.OrchestrationSuspended.RequestId)
 		x.suspended = true
 		return nil
 	case *journalpb.Event_OrchestrationResumed:
-		x.remember(body.OrchestrationResumed.RequestId)
+		x.requests.add(body.OrchestrationResumed.RequestId)
 		x.suspended = false
 		return nil
 	case *journalpb.Event_OrchestrationTerminated:
@@ -187,7 +187,7 @@ func instant(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC
 
 // receive hands an external event to the subscription that it belongs to.
 func (x *Execution) receive(event *journalpb.ExternalEvent) {
-	x.remember(event.RequestId)
+	x.requests.add(event.RequestId)
 	op := x.inbox.arrive(event)
 	if op == nil {
 		return
@@ -204,14 +204,5 @@ func (x *Execution) cancel(reason string) {
 	}
 	x.cancelled = true
 	x.cancelScope(x.root, &CanceledError{Reason: reason})
-}
-
-func (x *Execution) remember(requestID string) {
-	if requestID == "" {
-		return
-	}
-	if x.requests == nil {
-		x.requests = make(map[string]struct{})
-	}
-	x.requests[requestID] = struct{}{}
+	x.cancelSeen = len(x.coroutines.ready) > 0
 }

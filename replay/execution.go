@@ -36,7 +36,7 @@ type Execution struct {
 	open        map[uint64]*operation // by event_id
 	schedules   bitmap                // which events scheduled an operation
 	inbox       inbox
-	requests    map[string]struct{} // request IDs of recorded inputs
+	requests    requests // of recorded inputs
 	settlements uint64
 
 	bytes     int                // of the payloads behind the cursor
@@ -61,6 +61,7 @@ type Execution struct {
 	returned   bool // the clean-up is done: a terminal action is the last in the queue
 	ended      bool // the cursor has passed a terminal event
 	cancelled  bool // cancellation was requested
+	cancelSeen bool // the code has met that
 	dropping   bool
 	sideways   bool // a function given to Once is running
 }
@@ -179,8 +180,14 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	x.started, x.code = started, code
 	x.startedAt, x.status = x.now.UnixNano(), started.Status
 	for _, event := range started.Inbox {
-		x.remember(event.RequestId)
+		x.requests.add(event.RequestId)
 		x.inbox.arrive(event)
+	}
+	for _, id := range started.RequestIds {
+		x.requests.add(id)
+	}
+	if carried := started.CancelRequested; carried != nil {
+		x.cancel(carried.Reason)
 	}
 	x.coroutines.spawn(func() {
 		ctx := &Context{x: x, scope: x.root}

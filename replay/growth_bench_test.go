@@ -126,7 +126,7 @@ func TestTheFiftyThousandthStepCostsNoMoreThanTheFiftieth(t *testing.T) {
 			x := g.begun(t)
 			defer x.Drop()
 			kept := func() string {
-				return fmt.Sprint(len(x.open), len(x.queue), len(x.coroutines.ready), len(x.inbox.waiting), len(x.inbox.buffered), len(x.requests))
+				return fmt.Sprint(len(x.open), len(x.queue), len(x.coroutines.ready), len(x.inbox.waiting), len(x.inbox.buffered), len(x.requests.known))
 			}
 			for range early {
 				g.next(t, x)

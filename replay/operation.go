@@ -38,7 +38,7 @@ func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation
 		return op
 	}
 	x.running("a durable call")
-	if err := ctx.scope.err(); err != nil {
+	if err := ctx.scopeErr(); err != nil {
 		op.err = err
 		x.settle(&op.promise)
 		return op

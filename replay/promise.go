@@ -82,7 +82,7 @@ func (x *Execution) await(ctx *Context, promises ...*promise) error {
 			return nil
 		}
 	}
-	if err := ctx.scope.err(); err != nil {
+	if err := ctx.scopeErr(); err != nil {
 		return err
 	}
 	w := &c.wait

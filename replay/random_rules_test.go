@@ -47,6 +47,7 @@ type judge struct {
 	waiting   map[string][]uint64        // subscriptions, by name
 	arrived   []*journalpb.ExternalEvent // and not taken, in order
 	requests  map[string]bool
+	order     []string // of the requests
 	markers   map[string]bool
 	status    *journalpb.Payload
 	closers   []string // registered and not yet called
@@ -109,6 +110,14 @@ func (j *judge) event(event *journalpb.Event) {
 			j.request(event, e.RequestId)
 			j.arrived = append(j.arrived, e)
 		}
+		for _, id := range body.OrchestrationStarted.RequestIds {
+			if !j.requests[id] {
+				j.request(event, id)
+			}
+		}
+		if body.OrchestrationStarted.CancelRequested != nil {
+			j.cancels++
+		}
 	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated:
 		j.schedule(event)
 	case *journalpb.Event_SubOrchestrationScheduled:
@@ -145,6 +154,9 @@ func (j *judge) request(event *journalpb.Event, id string) {
 		j.blame(event, "request %s is taken twice", id)
 	}
 	j.requests[id] = id != ""
+	if id != "" {
+		j.order = append(j.order, id)
+	}
 }
 
 func (j *judge) schedule(event *journalpb.Event) {
@@ -255,7 +267,11 @@ func (j *judge) handOver(last *journalpb.Event, continued *journalpb.Orchestrati
 	if next == nil {
 		return
 	}
-	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: j.status}
+	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: j.status,
+		RequestIds: j.order[max(len(j.order)-256, 0):]}
+	if carried := next.GetOrchestrationStarted().GetCancelRequested(); carried != nil && j.cancels > 0 {
+		want.CancelRequested = carried // unless the code has met it, which a history does not tell
+	}
 	if !proto.Equal(want, next.GetOrchestrationStarted()) || next.EventId != 1 || next.Timestamp < last.Timestamp {
 		j.blame(last, "is followed by %v", next)
 	}

@@ -9,6 +9,16 @@ type scope struct {
 	cause  error // why it ended; nil while it has not
 }
 
+// scopeErr returns why the scope of c, or one around it, has ended. Asking is how
+// code learns of a cancellation.
+func (c *Context) scopeErr() error {
+	err := c.scope.err()
+	if err != nil && err == c.x.root.cause {
+		c.x.cancelSeen = true
+	}
+	return err
+}
+
 // err returns why the scope, or one around it, ended.
 func (s *scope) err() error {
 	for ; s != nil; s = s.parent {

@@ -178,8 +178,7 @@ func (x *Execution) over() bool { return x.returned || x.ended }
 
 // known tells whether an input with the same request ID was recorded before.
 func (x *Execution) known(event *journalpb.Event) bool {
-	_, known := x.requests[requestID(event)]
-	return known
+	return x.requests.has(requestID(event))
 }
 
 // requestID returns the request ID of an input, "" if it has none.

@@ -989,7 +989,11 @@ type OrchestrationStarted struct {
 	// The status that the execution before had set.
 	Status *Payload `protobuf:"bytes,8,opt,name=status,proto3" json:"status,omitempty"`
 	// When the code is to begin, Unix nanoseconds; 0: at once.
-	StartAt       int64 `protobuf:"varint,9,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	StartAt int64 `protobuf:"varint,9,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
+	// The instance was asked to cancel in an execution before.
+	CancelRequested *OrchestrationCancelRequested `protobuf:"bytes,10,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
+	// Request IDs of the latest inputs of the executions before, oldest first.
+	RequestIds    []string `protobuf:"bytes,11,rep,name=request_ids,json=requestIds,proto3" json:"request_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1085,6 +1089,20 @@ func (x *OrchestrationStarted) GetStartAt() int64 {
 		return x.StartAt
 	}
 	return 0
+}
+
+func (x *OrchestrationStarted) GetCancelRequested() *OrchestrationCancelRequested {
+	if x != nil {
+		return x.CancelRequested
+	}
+	return nil
+}
+
+func (x *OrchestrationStarted) GetRequestIds() []string {
+	if x != nil {
+		return x.RequestIds
+	}
+	return nil
 }
 
 type OrchestrationCompleted struct {
@@ -3232,7 +3250,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
-	"\x04body\"\xd5\x03\n" +
+	"\x04body\"\xd2\x04\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -3243,7 +3261,11 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\a \x01(\tR\trequestId\x122\n" +
 	"\x06status\x18\b \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06status\x12\x19\n" +
-	"\bstart_at\x18\t \x01(\x03R\astartAt\x1a7\n" +
+	"\bstart_at\x18\t \x01(\x03R\astartAt\x12Z\n" +
+	"\x10cancel_requested\x18\n" +
+	" \x01(\v2/.tenuto.journal.v1.OrchestrationCancelRequestedR\x0fcancelRequested\x12\x1f\n" +
+	"\vrequest_ids\x18\v \x03(\tR\n" +
+	"requestIds\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
@@ -3497,46 +3519,47 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	23, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
 	44, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	2,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	2,  // 32: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	3,  // 33: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 34: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	23, // 35: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	2,  // 36: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	6,  // 37: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	2,  // 38: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	3,  // 39: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 40: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	2,  // 41: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 42: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	2,  // 43: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	3,  // 44: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 45: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	2,  // 46: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	3,  // 47: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	2,  // 48: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	32, // 49: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
-	34, // 50: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	38, // 51: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	36, // 52: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	37, // 53: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	35, // 54: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	4,  // 55: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	3,  // 56: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	2,  // 57: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	1,  // 58: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	4,  // 59: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	45, // 60: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	4,  // 61: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	36, // 62: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	4,  // 63: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	27, // 64: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	35, // 65: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	36, // 66: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	14, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	2,  // 33: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	3,  // 34: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	2,  // 35: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	23, // 36: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	2,  // 37: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	6,  // 38: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	2,  // 39: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	3,  // 40: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	2,  // 41: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	2,  // 42: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,  // 43: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	2,  // 44: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	3,  // 45: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	2,  // 46: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	2,  // 47: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	3,  // 48: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	2,  // 49: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	32, // 50: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
+	34, // 51: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	38, // 52: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	36, // 53: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	37, // 54: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	35, // 55: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	4,  // 56: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	3,  // 57: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	2,  // 58: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	1,  // 59: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	4,  // 60: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	45, // 61: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	4,  // 62: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	36, // 63: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	4,  // 64: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	27, // 65: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	35, // 66: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	36, // 67: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
