@@ -122,11 +122,17 @@ func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 func (c *Client) wait(ctx context.Context, id string, firstExecution uint64) (*Status, error) {
 	changed, cancel := c.node.journal.Watch(id)
 	defer cancel()
-	for {
+	for begun := false; ; {
 		known, ok := c.node.journal.Instance(id)
-		if ok && known.FirstExecution == firstExecution && known.Status != journalpb.Status_STATUS_RUNNING {
+		switch {
+		case ok && known.FirstExecution > firstExecution:
+			return c.earlierEnd(known, firstExecution)
+		case ok && known.FirstExecution == firstExecution && known.Status != journalpb.Status_STATUS_RUNNING:
 			return c.end(known)
+		case !ok && begun:
+			return nil, fmt.Errorf("wait for %s: %w: it was purged", id, ErrNotFound)
 		}
+		begun = begun || ok
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -147,4 +153,29 @@ func (c *Client) end(known *journalpb.Instance) (*Status, error) {
 	status := indexed(known)
 	fillEnd(last, status)
 	return newStatus(status), c.node.fillPublished(known, status)
+}
+
+// earlierEnd returns how a run ended that another has followed under the same
+// ID.
+func (c *Client) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*Status, error) {
+	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: firstExecution}
+	for execution := firstExecution; execution < known.Execution; execution++ {
+		var last *journalpb.Event
+		for event, err := range c.node.journal.Events(known.Instance, execution, 1) {
+			if err != nil {
+				return nil, fmt.Errorf("read end of %s: %w", known.Instance, err)
+			}
+			if started := event.GetOrchestrationStarted(); started != nil {
+				status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
+				status.CreatedAt = event.Timestamp
+			}
+			last = event
+		}
+		if last.GetOrchestrationContinuedAsNew() == nil {
+			status.Execution, status.LastEventId, status.UpdatedAt = execution, last.GetEventId(), last.GetTimestamp()
+			fillEnd(last, status)
+			break
+		}
+	}
+	return newStatus(status), nil
 }

@@ -317,8 +317,15 @@ func TestReuseOfIDs(t *testing.T) {
 	if _, err := StartRun(ctx, client, doubled, "d", 2, ReuseWhenFailed()); !errors.Is(err, ErrInstanceExists) {
 		t.Errorf("a completed run with ReuseWhenFailed: %v", err)
 	}
+	first, err := StartRun(ctx, client, doubled, "d", 1, Attach())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got, err := Call(ctx, client, doubled, "d", 2, ReuseWhenEnded()); err != nil || got != 4 {
 		t.Errorf("a second run: %d, %v", got, err)
+	}
+	if got, err := first.Wait(ctx); err != nil || got != 2 {
+		t.Errorf("the first run keeps its result: %d, %v; want 2", got, err)
 	}
 	status, err := client.Get(ctx, "d")
 	if err != nil || status.Execution != 2 || status.FirstExecution != 2 {
