@@ -149,9 +149,12 @@ func waiterBody(ctx *replay.Context, prefix string) (string, error) {
 	return prefix + got, err
 }
 
-func definitions() []replay.Definition {
+func definitions() []replay.Definition { return definitionsWith(doubleBody) }
+
+// definitionsWith binds everything, with a body for double.
+func definitionsWith(body func(context.Context, int) (int, error)) []replay.Definition {
 	return []replay.Definition{
-		double.Bind(doubleBody),
+		double.Bind(body),
 		doubled.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
 		fifth.Bind(fifthBody),
 		waiter.Bind(waiterBody),

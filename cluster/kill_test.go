@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -62,7 +63,7 @@ func runNodeProcess(encoded string) error {
 	}
 	node, err := Start(context.Background(), Config{
 		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen,
-		Definitions: definitions(), Logger: slog.New(slog.DiscardHandler), CallTimeout: patience,
+		Definitions: definitionsWith(workOnDouble), Logger: slog.New(slog.DiscardHandler), CallTimeout: patience,
 	})
 	if err != nil {
 		return err
@@ -88,6 +89,17 @@ func runNodeProcess(encoded string) error {
 		}
 	}
 	return nil
+}
+
+// workOnDouble takes a while, as work does, so that a node can be killed in the
+// middle of it.
+func workOnDouble(ctx context.Context, n int) (int, error) {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return doubleBody(ctx, n)
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 // lines writes whole lines to the standard output.
