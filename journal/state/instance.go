@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -90,8 +91,8 @@ func (in *instance) append(segments []segment) error {
 
 // admit checks that segments stand where the histories end. It changes nothing.
 func (in *instance) admit(segments []segment) error {
-	if in.id == "" {
-		return in.invalid(&segment{}, 0, "an instance has an ID")
+	if in.id == "" || !utf8.ValidString(in.id) {
+		return in.invalid(&segment{}, 0, "an instance has an ID, of UTF-8")
 	}
 	if len(segments) == 0 || len(segments) > 2 {
 		return in.invalid(&segment{}, 0, "an append has one segment or two")
