@@ -1,6 +1,8 @@
 package state
 
 import (
+	"unicode/utf8"
+
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -80,7 +82,8 @@ func (e *skimmed) setBody(arm int, v []byte) {
 	e.arm, e.body = arm, v
 }
 
-// text reads a string field of an encoded message; "" if it is absent.
+// text reads a string field of an encoded message; "" if it is absent. A string
+// is UTF-8, or the message is none.
 func text(message []byte, field protowire.Number) (value string, ok bool) {
 	var last []byte
 	ok = each(message, func(number protowire.Number, wire protowire.Type, b []byte) {
@@ -88,7 +91,7 @@ func text(message []byte, field protowire.Number) (value string, ok bool) {
 			last, _ = protowire.ConsumeBytes(b)
 		}
 	})
-	return string(last), ok
+	return string(last), ok && utf8.Valid(last)
 }
 
 // integer reads an int64 field of an encoded message; 0 if it is absent.
