@@ -1,350 +1,234 @@
 package actors
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
-	"sync"
 	"time"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A task is an activity that an instance waits for, on its way through the
-// pool: attempt after attempt until it is done or given up.
+// An ActivityState says what an open activity is doing or waiting for.
+type ActivityState string
+
+// The states of an open activity.
+const (
+	// ActivityQueued: every place of the node is occupied.
+	ActivityQueued ActivityState = "queued"
+	// ActivityRunning: an attempt's body runs.
+	ActivityRunning ActivityState = "running"
+	// ActivityPausing: the next attempt is due later.
+	ActivityPausing ActivityState = "pausing"
+	// ActivityPending: its end will come from outside.
+	ActivityPending ActivityState = "pending"
+	// ActivityWaitingForTag: the leading node does not serve its tag.
+	ActivityWaitingForTag ActivityState = "waiting for tag"
+	// ActivityWaitingForCode: the leading node has no code for it.
+	ActivityWaitingForCode ActivityState = "waiting for code"
+	// ActivityEnding: its end is being recorded.
+	ActivityEnding ActivityState = "ending"
+
+	activityGone ActivityState = "gone"
+)
+
+// A task is an activity that an instance waits for: attempt after attempt until
+// it is done or given up.
 type task struct {
 	partition *Partition
 	ref       *journalpb.OperationRef
 	scheduled *journalpb.ActivityScheduled
-	attempt   int // how many have begun
+	since     time.Time // when it was recorded
 
-	// Guarded by the pool's lock.
-	cancel  context.CancelFunc // of the running attempt
-	givenUp bool
+	// Guarded by the pool's lock, from here on.
+	state     ActivityState
+	begun     bool // an attempt has begun, here or at a leader before
+	failed    int  // attempts
+	lastError *journalpb.Error
+	details   *journalpb.Payload // of the last heartbeat
+	current   *attempt           // the one that counts; nil between two
+	next      time.Time          // when the next is due, while pausing
+	searches  int                // how often there was no code
+	records   int                // how many were made, to know the latest
+	alarms    uint               // a bit for each kind of alarm that was armed
+	outcome   *journalpb.Event   // that is being recorded, while ending
+	waiters   []func(error)      // those who have ended an attempt from outside
 }
 
-func (t *task) key() alarmKey {
-	return alarmKey{t.ref.Instance, t.ref.Execution, t.ref.EventId}
-}
+func (t *task) pool() *pool { return t.partition.system.activities }
 
-// errGivenUp is the cause with which an activity's context ends when its result
-// is not wanted any more.
-var errGivenUp = errors.New("tenuto: the activity was given up")
+func (t *task) over() bool { return t.state == ActivityEnding || t.state == activityGone }
 
-// A pool runs the activities of a node on a bounded number of actors. Tasks
-// wait in the order in which they came; how many there can be is bounded by the
-// operations that the journal has open.
-type pool struct {
-	system *System
-
-	mu      sync.Mutex
-	tasks   map[*Partition]map[alarmKey]*task // every one that is not done
-	waiting []*task
-	idle    []*actor.PID
-	workers int // idle ones and others
-	closed  bool
-	working sync.WaitGroup
-}
-
-func newPool(s *System) *pool {
-	return &pool{system: s, tasks: make(map[*Partition]map[alarmKey]*task)}
-}
-
-// submit takes on a task that is new.
-func (p *pool) submit(t *task) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.keep(t) {
-		p.queue(t)
-	}
-}
-
-// resume takes on a task that others have tried before; its next attempt is due
-// at a time.
-func (p *pool) resume(t *task, due time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case !p.keep(t):
-	case due.After(time.Now()):
-		t.partition.clock.at(due, alarmKey{}, func() { p.again(t) })
-	default:
-		p.queue(t)
-	}
-}
-
-// keep remembers a task until it is done. p.mu is held.
-func (p *pool) keep(t *task) bool {
-	if p.closed || t.partition.context.Err() != nil {
-		return false
-	}
-	of := p.tasks[t.partition]
-	if of == nil {
-		of = make(map[alarmKey]*task)
-		p.tasks[t.partition] = of
-	}
-	of[t.key()] = t
-	return true
+// submit takes on a task. kept is what the journal has of its attempts: nil if it
+// is new, or if none has left anything behind.
+func (p *pool) submit(t *task, kept *journalpb.Attempt) {
+	p.locked(func() func() {
+		if !p.keep(t) {
+			return nil
+		}
+		t.begun = kept != nil
+		t.failed = int(kept.GetFailed())
+		t.lastError, t.details = kept.GetLastError(), kept.GetHeartbeat()
+		t.armLimits()
+		if at := kept.GetNextAt(); at != 0 {
+			t.next = time.Unix(0, at)
+		}
+		switch {
+		case kept.GetPending():
+			t.resumePending(time.Unix(0, kept.StartedAt))
+		case t.next.After(time.Now()):
+			t.state = ActivityPausing
+			t.armRetry()
+		default:
+			return p.route(t)
+		}
+		return nil
+	})
 }
 
 // again takes up a task after its pause.
 func (p *pool) again(t *task) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed && !t.givenUp {
-		p.queue(t)
-	}
+	p.locked(func() func() {
+		if p.closed || t.state != ActivityPausing && t.state != ActivityWaitingForCode {
+			return nil
+		}
+		return p.route(t)
+	})
 }
 
-// queue finds a worker for the task or lets it wait for one. p.mu is held.
-func (p *pool) queue(t *task) {
+// route queues a task if this node may run it. Missing code is no failure of the
+// activity: it waits for a node that has it. p.mu is held.
+func (p *pool) route(t *task) (then func()) {
 	switch {
-	case len(p.idle) > 0:
-		worker := p.idle[len(p.idle)-1]
-		p.idle = p.idle[:len(p.idle)-1]
-		p.system.actors.Root.Send(worker, t)
-	case p.workers < p.system.config.ActivitiesMax:
-		p.workers++
-		worker := &worker{pool: p}
-		p.system.actors.Root.Send(p.system.spawn(worker.receive), t)
+	case !p.serves(t.scheduled.Options.GetTag()):
+		t.state = ActivityWaitingForTag
+	case !p.system.config.Registry.HasActivity(t.scheduled.Name):
+		t.state = ActivityWaitingForCode
+		t.searches++
+		pause, _ := replay.RetryAfter(nil, t.searches, nil, rand.Float64())
+		t.arm(alarmRetry, time.Now().Add(pause), func() { p.again(t) })
+		return func() {
+			t.partition.logger.Warn("no code for activity", "activity", t.scheduled.Name,
+				"instance", t.ref.Instance, "event_id", t.ref.EventId, "pause", pause)
+		}
 	default:
-		p.waiting = append(p.waiting, t)
-	}
-}
-
-// begin makes the context for an attempt, nil if none is wanted.
-func (p *pool) begin(t *task) context.Context {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || t.givenUp {
-		return nil
-	}
-	ctx, cancel := context.WithCancelCause(t.partition.context)
-	t.cancel = func() { cancel(errGivenUp) }
-	t.attempt++
-	p.working.Add(1)
-	return ctx
-}
-
-// end lets the context of an attempt go.
-func (p *pool) end(t *task) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t.cancel()
-	t.cancel = nil
-	p.working.Done()
-}
-
-// next returns the task for a worker that is free, nil if it may rest.
-func (p *pool) next(worker *actor.PID) *task {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t := p.pop(); t != nil {
-		return t
-	}
-	p.idle = append(p.idle, worker)
-	return nil
-}
-
-// lost counts out a worker whose goroutine user code has ended.
-func (p *pool) lost() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.workers--
-	if t := p.pop(); t != nil {
 		p.queue(t)
 	}
-}
-
-// pop takes the next waiting task that is still wanted. p.mu is held.
-func (p *pool) pop() *task {
-	for len(p.waiting) > 0 {
-		t := p.waiting[0]
-		p.waiting[0] = nil
-		p.waiting = p.waiting[1:]
-		if !t.givenUp {
-			return t
-		}
-	}
-	p.waiting = nil
 	return nil
 }
 
-// giveUp ends a task whose result is not wanted any more.
-func (p *pool) giveUp(partition *Partition, key alarmKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t := p.tasks[partition][key]; t != nil {
-		t.giveUp()
-		delete(p.tasks[partition], key)
-	}
+// end decides what the activity has come to. The pool's lock is held.
+func (t *task) end(event *journalpb.Event, cause error) (then func()) {
+	t.drop(cause)
+	t.state, t.outcome = ActivityEnding, event
+	return func() { t.report(event) }
 }
 
-// giveUp ends the running attempt and forbids another. The pool's lock is held.
-func (t *task) giveUp() {
-	t.givenUp = true
-	if t.cancel != nil {
-		t.cancel()
-	}
+// leave ends a task that nobody waits for any more. The pool's lock is held.
+func (t *task) leave(outcome error) (then func()) {
+	t.drop(replay.ErrGivenUp)
+	t.state = activityGone
+	return t.tellWaiters(outcome)
 }
 
-// forget gives up every task of a partition that is closed.
-func (p *pool) forget(partition *Partition) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, t := range p.tasks[partition] {
-		t.giveUp()
+// stop ends the attempt that counts, if there is one. The pool's lock is held.
+func (t *task) stop(cause error) {
+	if t.current != nil {
+		t.current.cancel(cause)
+		t.current = nil
 	}
-	delete(p.tasks, partition)
+	t.disarm(alarmStartToClose, alarmHeartbeat, alarmDetails)
 }
 
-// done forgets a task whose end is recorded.
-func (p *pool) done(t *task) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.tasks[t.partition], t.key())
-}
-
-// close waits for running activities, for no longer than grace, and ends the
-// workers. It tells whether all activities have returned.
-func (p *pool) close(grace time.Duration) bool {
-	p.mu.Lock()
-	p.closed = true
-	idle := p.idle
-	p.idle = nil
-	p.mu.Unlock()
-	for _, worker := range idle {
-		p.system.actors.Root.Stop(worker)
-	}
-	returned := make(chan struct{})
-	go func() {
-		p.working.Wait()
-		close(returned)
-	}()
-	select {
-	case <-returned:
-		return true
-	case <-time.After(grace):
-		p.system.logger.Warn("activities left behind: they did not heed the end of their context")
-		return false
-	}
-}
-
-// A worker is an actor that runs one activity at a time.
-type worker struct{ pool *pool }
-
-func (w *worker) receive(ctx actor.Context) {
-	t, ok := ctx.Message().(*task)
-	if !ok {
-		return
-	}
-	finished := false
-	defer func() {
-		if !finished {
-			w.pool.lost()
-		}
-	}()
-	for t != nil {
-		w.run(t)
-		t = w.pool.next(ctx.Self())
-	}
-	finished = true
-}
-
-// run makes one attempt.
-func (w *worker) run(t *task) {
-	ctx := w.pool.begin(t)
-	if ctx == nil {
-		return
-	}
-	defer w.pool.end(t)
-	attempt := &replay.Attempt{
-		Name:      t.scheduled.Name,
-		Input:     t.scheduled.Input,
-		Instance:  t.ref.Instance,
-		Execution: t.ref.Execution,
-		EventID:   t.ref.EventId,
-		Number:    t.attempt,
-	}
-	w.pool.system.config.Registry.Run(ctx, attempt, func(output *journalpb.Payload, err error) {
-		if ctx.Err() == nil || err == nil {
-			t.settle(output, err)
-		}
-	})
-}
-
-// settle decides what follows an attempt: the result, the failure, or another
-// attempt after a pause.
-func (t *task) settle(output *journalpb.Payload, err error) {
-	if err == nil {
-		t.report(&journalpb.Event{Body: &journalpb.Event_ActivityCompleted{
-			ActivityCompleted: &journalpb.ActivityCompleted{Result: output, Attempts: uint32(t.attempt)},
-		}})
-		return
-	}
-	_, noCode := err.(*replay.NoCodeError)
-	err = recorded(err)
-	pause, again := t.pause(err, noCode)
-	if again {
-		t.partition.logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
-			"event_id", t.ref.EventId, "attempt", t.attempt, "error", err, "pause", pause)
-		t.tryAgain(err, time.Now().Add(pause))
-		return
-	}
-	t.report(&journalpb.Event{Body: &journalpb.Event_ActivityFailed{
-		ActivityFailed: &journalpb.ActivityFailed{Error: replay.EncodeError(err), Attempts: uint32(t.attempt)},
-	}})
-}
-
-// tryAgain keeps what the attempt came to, so that a failover does not forget it,
-// and then waits for the next.
-func (t *task) tryAgain(err error, next time.Time) {
-	t.partition.journal.Attempt(&journalpb.Attempt{
-		Ref:       t.ref,
-		Epoch:     t.partition.epoch,
-		Failed:    uint32(t.attempt),
-		LastError: replay.EncodeError(err),
-		NextAt:    next.UnixNano(),
-	}, func(error) {
-		// Refused, it is no loss but the count: the activity is closed, or a
-		// new leader takes it up.
-		t.partition.clock.at(next, alarmKey{}, func() { t.partition.system.activities.again(t) })
-	})
-}
-
-// recorded returns an error as its record has it. Reading an error runs code of
-// its author's, which may panic: mostly a nil pointer in an error that is not
-// nil.
-func recorded(err error) (crossed error) {
-	defer func() {
-		if value := recover(); value != nil {
-			crossed = &replay.PanicError{
-				Message: fmt.Sprintf("panic in the activity's error of type %T: %v", err, value),
-				Stack:   string(debug.Stack()),
-			}
-		}
-	}()
-	return replay.DecodeError(replay.EncodeError(err))
-}
-
-// pause decides about another attempt. Missing code is no failure of the
-// activity: it waits for a node that has it.
-func (t *task) pause(err error, noCode bool) (time.Duration, bool) {
-	if noCode {
-		pause, _ := replay.RetryAfter(nil, t.attempt, err, rand.Float64())
-		return pause, true
-	}
-	return replay.RetryAfter(t.scheduled.Options, t.attempt, err, rand.Float64())
+// drop ends the attempt that counts and all alarms. The pool's lock is held.
+func (t *task) drop(cause error) {
+	t.stop(cause)
+	t.disarm(alarmScheduleToStart, alarmScheduleToClose, alarmRetry, alarmRecord)
 }
 
 // report repeats the end of the task until the instance has taken it.
 func (t *task) report(event *journalpb.Event) {
-	t.partition.insist(t.ref.Instance, completion(t.ref, event, func(Answer) {
-		t.partition.system.activities.done(t)
+	t.partition.insist(t.ref.Instance, completion(t.ref, event, func(a Answer) {
+		t.pool().done(t, a.Dropped)
 	}))
+}
+
+// tellWaiters takes those who wait for a record. The pool's lock is held.
+func (t *task) tellWaiters(outcome error) (then func()) {
+	return t.tell(func() error { return outcome })
+}
+
+// tell takes those who wait for a record; they are told what outcome returns.
+// The pool's lock is held.
+func (t *task) tell(outcome func() error) (then func()) {
+	waiters := t.waiters
+	t.waiters = nil
+	if len(waiters) == 0 {
+		return nil
+	}
+	return func() {
+		err := outcome()
+		for _, done := range waiters {
+			done(err)
+		}
+	}
+}
+
+// record keeps in the journal, with the open activity, what its attempts have
+// come to, so that a failover does not forget it. It is repeated until it is
+// taken or the next record takes its place. The pool's lock is held, under which
+// records are proposed in their order.
+func (t *task) record() {
+	t.records++
+	t.propose(t.records, repeatFirst)
+}
+
+func (t *task) propose(record int, pause time.Duration) {
+	kept := &journalpb.Attempt{
+		Ref:       t.ref,
+		Epoch:     t.partition.epoch,
+		Failed:    uint32(t.failed),
+		LastError: t.lastError,
+		Heartbeat: t.details,
+		Pending:   t.state == ActivityPending,
+	}
+	if t.current != nil {
+		kept.StartedAt = t.current.begun.UnixNano()
+	} else if !t.next.IsZero() {
+		kept.NextAt = t.next.UnixNano()
+	}
+	t.partition.journal.Attempt(kept, func(err error) {
+		// It may be called at once: the lock is held then.
+		t.partition.clock.after(0, func() { t.pool().recorded(t, record, pause, err) })
+	})
+}
+
+// recorded goes on after a record was decided. Refused, it is no loss but what
+// it says: the activity is closed, or a new leader takes it up.
+func (p *pool) recorded(t *task, record int, pause time.Duration, err error) {
+	p.locked(func() func() {
+		if t.over() || t.records != record {
+			return nil
+		}
+		if t.state == ActivityPausing {
+			t.armRetry()
+		}
+		if err == nil {
+			return t.tellWaiters(nil)
+		}
+		t.arm(alarmRecord, time.Now().Add(pause), func() {
+			p.locked(func() func() {
+				if !t.over() && t.records == record {
+					t.propose(record, growing(pause))
+				}
+				return nil
+			})
+		})
+		return nil
+	})
+}
+
+// armRetry waits for the time at which the next attempt is due. The pool's lock
+// is held.
+func (t *task) armRetry() {
+	t.arm(alarmRetry, t.next, func() { t.pool().again(t) })
 }

@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -125,14 +126,14 @@ func childFailure(record *journalpb.Error) *journalpb.Event {
 }
 
 // cancelChild asks a child to cancel, because its parent has given it up.
-func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
+func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, pause time.Duration) {
 	if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
 		return
 	}
 	known, ok := p.journal.Instance(child.Instance)
 	if !ok {
 		// Its start is on its way and will be repeated until it is taken.
-		p.clock.after(repeatAfter, func() { p.cancelChild(parent, child) })
+		p.clock.after(pause, func() { p.cancelChild(parent, child, growing(pause)) })
 		return
 	}
 	if !proto.Equal(known.Parent, parent) {

@@ -26,6 +26,7 @@ type alarmKey struct {
 	instance  string
 	execution uint64
 	eventID   uint64
+	kind      alarmKind // of an activity, which has several; 0 of a timer
 }
 
 // What the clock's actor is told.

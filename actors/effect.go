@@ -9,8 +9,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// repeatAfter is the pause before a message that was not taken is sent again.
-const repeatAfter = 100 * time.Millisecond
+// What was not taken is sent again, after a pause that grows from the first to
+// the longest.
+const (
+	repeatFirst   = 100 * time.Millisecond
+	repeatLongest = 5 * time.Second
+)
+
+func growing(pause time.Duration) time.Duration { return min(2*pause, repeatLongest) }
 
 // release lets the effects of committed events out.
 func (p *Partition) release(instance string, execution uint64, events []*journalpb.Event) {
@@ -18,7 +24,7 @@ func (p *Partition) release(instance string, execution uint64, events []*journal
 		ref := operation(instance, execution, event.EventId)
 		switch body := event.Body.(type) {
 		case *journalpb.Event_ActivityScheduled:
-			p.startActivity(ref, body.ActivityScheduled)
+			p.startActivity(ref, event, nil)
 		case *journalpb.Event_TimerCreated:
 			p.armTimer(ref, body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
@@ -65,8 +71,8 @@ func (p *Partition) takeUpOperation(open *journalpb.Operation) {
 			p.logger.Error("take up operation", "instance", open.Ref.Instance, "event_id", open.Ref.EventId, "error", err)
 			return
 		}
-		if scheduled := event.GetActivityScheduled(); scheduled != nil {
-			p.takeUpActivity(open, scheduled)
+		if event.GetActivityScheduled() != nil {
+			p.startActivity(open.Ref, event, open.Attempt)
 		} else {
 			p.takeUpChild(open.Ref, event.GetSubOrchestrationScheduled())
 		}
@@ -80,18 +86,18 @@ func (p *Partition) nudge(instance string) {
 }
 
 func keyOf(ref *journalpb.OperationRef) alarmKey {
-	return alarmKey{ref.Instance, ref.Execution, ref.EventId}
+	return alarmKey{instance: ref.Instance, execution: ref.Execution, eventID: ref.EventId}
 }
 
-func (p *Partition) startActivity(ref *journalpb.OperationRef, scheduled *journalpb.ActivityScheduled) {
-	p.system.activities.submit(&task{partition: p, ref: ref, scheduled: scheduled})
-}
-
-// takeUpActivity goes on with the attempts that are left.
-func (p *Partition) takeUpActivity(open *journalpb.Operation, scheduled *journalpb.ActivityScheduled) {
-	p.system.activities.resume(&task{
-		partition: p, ref: open.Ref, scheduled: scheduled, attempt: int(open.Attempt.GetFailed()),
-	}, time.Unix(0, open.Attempt.GetNextAt()))
+// startActivity takes on an activity: a new one, or one of which kept tells what
+// its attempts have come to.
+func (p *Partition) startActivity(ref *journalpb.OperationRef, event *journalpb.Event, kept *journalpb.Attempt) {
+	p.system.activities.submit(&task{
+		partition: p,
+		ref:       ref,
+		scheduled: event.GetActivityScheduled(),
+		since:     time.Unix(0, event.Timestamp),
+	}, kept)
 }
 
 func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
@@ -115,7 +121,7 @@ func (p *Partition) giveUp(ref *journalpb.OperationRef) {
 	case *journalpb.Event_TimerCreated:
 		p.clock.disarm(keyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
-		p.cancelChild(ref, body.SubOrchestrationScheduled)
+		p.cancelChild(ref, body.SubOrchestrationScheduled, repeatFirst)
 	}
 }
 
@@ -142,7 +148,10 @@ func (p *Partition) giveUpAll(instance string, execution uint64) {
 
 // insist delivers an internal message until it is taken: recorded, or of no use
 // any more. After the partition is closed the next leader sees to it.
-func (p *Partition) insist(instance string, m Message) {
+func (p *Partition) insist(instance string, m Message) { p.insistAfter(instance, m, repeatFirst) }
+
+// insistAfter is insist with the pause before the first repetition.
+func (p *Partition) insistAfter(instance string, m Message, pause time.Duration) {
 	done := m.Done
 	event := m.Event
 	m.Done = func(a Answer) {
@@ -156,7 +165,7 @@ func (p *Partition) insist(instance string, m Message) {
 			again := m
 			again.Event = &journalpb.Event{SourceEventId: event.SourceEventId, Body: event.Body}
 			again.Done = done
-			p.clock.after(repeatAfter, func() { p.insist(instance, again) })
+			p.clock.after(pause, func() { p.insistAfter(instance, again, growing(pause)) })
 		}
 	}
 	p.Deliver(instance, m)

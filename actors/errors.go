@@ -20,6 +20,10 @@ var (
 	// ErrBusy: more messages wait for the instance than its inbox holds.
 	// Nothing was done; try again later.
 	ErrBusy = errors.New("tenuto: the instance's inbox is full")
+	// ErrActivityClosed: the attempt does not count any more, or never was: the
+	// activity is done, or was given up, or this attempt has failed. Nothing was
+	// done.
+	ErrActivityClosed = errors.New("tenuto: the attempt of the activity is over")
 )
 
 // A FaultError is a panic in the engine itself: a bug in Tenuto. The instance

@@ -68,10 +68,12 @@ func (l *logBook) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-func (l *logBook) contains(text string) bool {
+func (l *logBook) contains(text string) bool { return l.count(text) > 0 }
+
+func (l *logBook) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
+	return strings.Count(l.text.String(), text)
 }
 
 // A reply is the answer to a message, when it comes.

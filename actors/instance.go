@@ -56,6 +56,7 @@ type instance struct {
 type turn struct {
 	events    []*journalpb.Event
 	successor *journalpb.Event // of the next execution, if this one continues as new
+	postponed []Message        // that the next execution takes
 	answers   []func(error)    // called with the outcome of the append
 	instead   error            // what they are called with if it was taken
 }
@@ -195,15 +196,13 @@ func (in *instance) turn(batch []Message) error {
 			return in.startWithoutCode(sorter, turn, err)
 		}
 		turn.events, turn.successor = outcome.Events, in.execution.Successor()
-		var postponed []Message
 		for i, disposition := range outcome.Dispositions {
 			if disposition == replay.Postponed {
-				postponed = append(postponed, *sorter.accepted[i])
+				turn.postponed = append(turn.postponed, *sorter.accepted[i])
 				continue
 			}
 			turn.answers = append(turn.answers, in.answerTo(sorter.accepted[i], disposition))
 		}
-		in.partition.putBack(in, postponed, nil)
 	}
 	in.propose(turn)
 	return nil
@@ -281,14 +280,19 @@ func (in *instance) propose(turn *turn) {
 	for _, event := range turn.events {
 		bytes += proto.Size(event)
 	}
-	switch tooLarge := bytes > in.partition.system.config.AppendBytesMax; {
-	case tooLarge && len(batch) > 1:
+	tooLarge := bytes > in.partition.system.config.AppendBytesMax
+	if tooLarge && len(batch) > 1 {
 		in.halve(batch)
-	case tooLarge:
-		in.overflow(bytes)
-	default:
-		in.append()
+		return
 	}
+	if len(turn.postponed) > 0 {
+		in.partition.putBack(in, turn.postponed, nil)
+	}
+	if tooLarge {
+		in.overflow(bytes)
+		return
+	}
+	in.append()
 }
 
 // append hands the events of the pending turn to the journal.

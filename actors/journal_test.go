@@ -24,12 +24,17 @@ type testJournal struct {
 	mu     sync.Mutex
 	judge  func(*journalpb.Append) error // refuses an append, or panics
 	after  func(*journalpb.Append) error // makes a lie of an append that was applied
+	dead   func() bool                   // nothing is taken any more
 	garble func(instance string) iter.Seq2[*journalpb.Event, error]
 	broken string        // reading this instance's entry panics
 	pace   time.Duration // what a commit takes
 	hold   bool
 	held   []proposal
 	log    []*journalpb.Append // committed
+
+	refuseAttempts int // how many are refused
+	refusedAt      []time.Time
+	attempted      int // how many were kept
 }
 
 type proposal struct {
@@ -101,10 +106,31 @@ func (j *testJournal) decide(a *journalpb.Append) error {
 }
 
 func (j *testJournal) Attempt(a *journalpb.Attempt, done func(error)) {
+	done(j.keep(a))
+}
+
+func (j *testJournal) keep(a *journalpb.Attempt) error {
 	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.dead != nil && j.dead() {
+		return errCrashed
+	}
+	if len(j.refusedAt) < j.refuseAttempts {
+		j.refusedAt = append(j.refusedAt, time.Now())
+		return errRefused
+	}
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: a}})
-	j.mu.Unlock()
-	done(err)
+	if err == nil {
+		j.attempted++
+	}
+	return err
+}
+
+// attempts returns how many records of attempts were kept.
+func (j *testJournal) attempts() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.attempted
 }
 
 func (j *testJournal) Open() iter.Seq[*journalpb.Operation] {

@@ -21,7 +21,8 @@ type Partition struct {
 
 	// Ends when the partition is closed: the context of its activities.
 	context context.Context
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
+	unwatch func() bool // does not watch the context given to Lead any more
 
 	clock *clock
 
@@ -46,7 +47,9 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 		instances: make(map[string]*instance),
 		idle:      list.New(),
 	}
-	p.context, p.cancel = context.WithCancel(ctx)
+	// Not derived from ctx, so that activities learn the reason.
+	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	p.unwatch = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.clock = newClock(p)
 	p.takeUp()
 	p.open()
@@ -242,7 +245,8 @@ func (p *Partition) Close() {
 		}
 	}
 	p.mu.Unlock()
-	p.cancel()
+	p.unwatch()
+	p.cancel(replay.ErrNodeStopping)
 	p.system.activities.forget(p)
 	for _, in := range live {
 		p.tell(in, leave{})

@@ -19,6 +19,9 @@ type Config struct {
 	Logger *slog.Logger
 	// How many activities run at once on this node. Defaults to 256.
 	ActivitiesMax int
+	// The tags of activities that this node runs, besides those without a tag.
+	// Defaults to none.
+	Tags []string
 	// How many idle instances stay in memory per partition; the least recently
 	// used ones are dehydrated. Defaults to 10,000.
 	ResidentMax int

@@ -32,71 +32,83 @@ func checkID(id string) error {
 
 // start starts an instance and returns the execution with which its run begins.
 func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (uint64, error) {
-	if err := checkID(id); err != nil {
+	start := &clusterpb.StartRequest{Name: name, Input: input}
+	for _, option := range options {
+		option(start)
+	}
+	if err := firstError(checkID(id), checkStart(start)); err != nil {
 		return 0, err
 	}
-	request := &clusterpb.StartRequest{Name: name, Input: input, RequestId: rand.Text()}
-	for _, option := range options {
-		option(request)
+	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
+	start.RequestId, request.Again = requestIDOr(start.RequestId)
+	if start.Send != nil {
+		start.Send.RequestId = start.RequestId
 	}
-	response, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: request}})
+	response, err := c.node.call(ctx, request)
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", id, err)
 	}
 	return response.GetStart().GetFirstExecution(), nil
 }
 
+// requestIDOr returns the request ID and true if it was chosen by the user, or
+// else a new one.
+func requestIDOr(chosen string) (id string, again bool) {
+	if chosen != "" {
+		return chosen, true
+	}
+	return rand.Text(), false
+}
+
 // send sends an event.
-func (c *Client) send(ctx context.Context, id, name string, data *journalpb.Payload) error {
-	if err := checkID(id); err != nil {
+func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendRequest) error {
+	if err := firstError(checkID(id), checkSend(send)); err != nil {
 		return err
 	}
-	_, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: &clusterpb.SendRequest{
-		Name: name, Data: data, RequestId: rand.Text(),
-	}}})
-	if err != nil {
-		return fmt.Errorf("send %q to %s: %w", name, id, err)
+	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: send}}
+	send.RequestId, request.Again = requestIDOr(send.RequestId)
+	if _, err := c.node.call(ctx, request); err != nil {
+		return fmt.Errorf("send %q to %s: %w", send.Name, id, err)
 	}
 	return nil
 }
 
 // Get returns the state of an instance. The error is [ErrNotFound] when there is
 // none of that ID.
-func (c *Client) Get(ctx context.Context, id string) (*Status, error) {
+func (c *Client) Get(ctx context.Context, id string, options ...ReadOption) (*Status, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.node.call(ctx, getRequest(id))
+	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
+	response, err := c.read(ctx, request, options)
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", id, err)
 	}
-	return newStatus(response.GetGet().GetStatus()), nil
-}
-
-func getRequest(id string) *clusterpb.Request {
-	return &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
+	status := newStatus(response.GetGet().GetStatus())
+	status.AppliedIndex = response.GetAppliedIndex()
+	return status, nil
 }
 
 // History returns the history of an instance's latest execution. The error is
 // [ErrNotFound] when there is no instance of that ID.
-func (c *Client) History(ctx context.Context, id string) (*History, error) {
-	return c.HistoryOf(ctx, id, 0)
+func (c *Client) History(ctx context.Context, id string, options ...ReadOption) (*History, error) {
+	return c.HistoryOf(ctx, id, 0, options...)
 }
 
 // HistoryOf returns the history of one execution of an instance, counted from
 // 1; 0 means the latest. The error is [ErrNotFound] when there is none.
-func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64) (*History, error) {
+func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, options ...ReadOption) (*History, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{
+	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{
 		History: &clusterpb.HistoryRequest{Execution: execution},
-	}})
+	}}, options)
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", id, err)
 	}
 	result := response.GetHistory()
-	history := &History{InstanceID: id, Execution: result.GetExecution()}
+	history := &History{InstanceID: id, Execution: result.GetExecution(), AppliedIndex: response.GetAppliedIndex()}
 	for _, encoded := range result.GetEvents() {
 		event := new(journalpb.Event)
 		if err := proto.Unmarshal(encoded, event); err != nil {
@@ -122,25 +134,28 @@ func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 func (c *Client) wait(ctx context.Context, id string, firstExecution uint64) (*Status, error) {
 	changed, cancel := c.node.journal.Watch(id)
 	defer cancel()
-	for begun := false; ; {
+	var run *journalpb.Instance // as it was when it was seen first
+	for told := false; ; told = true {
 		known, ok := c.node.journal.Instance(id)
+		here := ok && known.FirstExecution >= firstExecution
 		switch {
-		case ok && known.FirstExecution > firstExecution:
+		case run != nil && (!ok || another(known, run)):
+			return nil, fmt.Errorf("wait for %s: %w", id, errPurged)
+		case here && known.FirstExecution > firstExecution:
 			return c.earlierEnd(known, firstExecution)
-		case ok && known.FirstExecution == firstExecution && known.Status != journalpb.Status_STATUS_RUNNING:
+		case here && known.Status != journalpb.Status_STATUS_RUNNING:
 			return c.end(known)
-		case !ok && begun:
-			return nil, fmt.Errorf("wait for %s: %w: it was purged", id, ErrNotFound)
+		case here:
+			run = known
+		case told && !ok:
+			// It has changed and is not here: it may have been purged between
+			// two looks.
+			if _, err := c.Get(ctx, id); err != nil {
+				return nil, fmt.Errorf("wait for %s: %w", id, err)
+			}
 		}
-		begun = begun || ok
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for %s: %w", id, ctx.Err())
-		case <-c.node.closing:
-			return nil, fmt.Errorf("wait for %s: %w", id, ErrClosed)
-		case <-c.node.journal.Failed():
-			return nil, fmt.Errorf("wait for %s: %w", id, c.node.journal.Err())
+		if err := c.node.awaitChange(ctx, changed); err != nil {
+			return nil, fmt.Errorf("wait for %s: %w", id, err)
 		}
 	}
 }

@@ -44,6 +44,9 @@ type Config struct {
 
 	// How many activities run at once on this node. Defaults to 256.
 	ActivitiesMax int
+	// The tags of activities that this node runs, besides those without a tag; see
+	// [replay.Tag]. Defaults to none.
+	Tags []string
 	// How many idle instances stay in memory. Defaults to 10,000.
 	ResidentMax int
 	// How long Stop lets running activities finish. Defaults to 10 s.
@@ -51,6 +54,9 @@ type Config struct {
 	// How long a call without a deadline of its own is repeated while no leader
 	// answers. Defaults to 30 s.
 	CallTimeout time.Duration
+	// How long instances are kept after their end. Defaults to for ever. To be
+	// the same on every node: that of the leading one counts.
+	Retention Retention
 	// Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -73,6 +79,7 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("tenuto: Config.%s %s"
 
 func (c Config) withDefaults() Config {
 	c.Peers = slices.Clone(c.Peers)
+	c.Tags = slices.Clone(c.Tags)
 	if c.NodeID == "" && len(c.Peers) == 0 {
 		c.NodeID = nodeIDDefault
 	}
@@ -100,6 +107,8 @@ func (c Config) validate() error {
 		return &ConfigError{"NodeID", "is empty: every node of a cluster needs a name of its own"}
 	case len(c.Peers) > 0 && c.Listen == "":
 		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
+	case c.Retention.negative():
+		return &ConfigError{"Retention", "has a negative duration: 0 means for ever"}
 	}
 	if err := c.validatePeers(); err != nil {
 		return err

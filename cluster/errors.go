@@ -20,6 +20,8 @@ var (
 	ErrEnded = actors.ErrEnded
 	// ErrBusy: too many messages wait for the instance; try again later.
 	ErrBusy = actors.ErrBusy
+	// ErrRequestID: the request ID of an update was used for something else.
+	ErrRequestID = errors.New("tenuto: the request ID was used for something else")
 	// ErrNoCode: no code is bound for the orchestration.
 	ErrNoCode = errors.New("tenuto: no code for the orchestration on the leading node")
 	// ErrClosed: the node was stopped.
@@ -68,7 +70,9 @@ var sentinels = map[string]error{
 	"ended":           ErrEnded,
 	"busy":            ErrBusy,
 	"no_code":         ErrNoCode,
+	"request_id":      ErrRequestID,
 	"protocol":        ErrProtocol,
+	"activity_closed": ErrActivityClosed,
 }
 
 // failure turns an error of the leader's into what goes over the wire.

@@ -40,6 +40,8 @@ type Page struct {
 	Instances []*Status
 	// What to pass as after for the next page; "" when this is the last.
 	Next string
+	// The index of the journal that it shows at least.
+	AppliedIndex uint64
 }
 
 // List returns instances that fit the filter, in the order of their IDs: those
@@ -47,7 +49,7 @@ type Page struct {
 // 100; no more than 1,000). They come without outputs, errors and what they have
 // published; Get has those. The page is what was true at one moment; an instance
 // that is started between two pages may be missed.
-func (c *Client) List(ctx context.Context, filter Filter, after string, limit int) (*Page, error) {
+func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...ReadOption) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)}
 	}
@@ -56,11 +58,11 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	}
 	request := filter.request()
 	request.After, request.Limit = after, uint32(limit)
-	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}})
+	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
-	page := new(Page)
+	page := &Page{AppliedIndex: response.GetAppliedIndex()}
 	for _, wire := range response.GetList().GetInstances() {
 		page.Instances = append(page.Instances, newStatus(wire))
 	}
@@ -71,10 +73,10 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 }
 
 // Count returns how many instances fit the filter.
-func (c *Client) Count(ctx context.Context, filter Filter) (int, error) {
+func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption) (int, error) {
 	request := filter.request()
 	request.Count = true
-	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}})
+	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
 	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
 	}
@@ -82,8 +84,10 @@ func (c *Client) Count(ctx context.Context, filter Filter) (int, error) {
 }
 
 // Purge removes instances that have ended, with everything that is kept of
-// them, and returns how many it has removed; running and unknown ones are left
-// out. Their IDs are free again. At most 1,000 IDs.
+// them, and returns how many it has removed. Left out are those that run, those
+// that are not known, and those that relatives still need: a child whose parent
+// has not recorded its end yet, a parent of children that run. The IDs are free
+// again, so that a start that is repeated later is a new one. At most 1,000 IDs.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > listMax {
 		return 0, &InputError{"IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax)}
@@ -112,9 +116,6 @@ func (f Filter) request() *clusterpb.ListRequest {
 }
 
 func (n *Node) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
-		return nil, err
-	}
 	result := new(clusterpb.ListResult)
 	for known := range n.journal.Instances() {
 		if err := ctx.Err(); err != nil {
@@ -155,24 +156,4 @@ func fits(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
 		(r.CreatedFrom == 0 || known.CreatedAt >= r.CreatedFrom) &&
 		(r.CreatedBefore == 0 || known.CreatedAt < r.CreatedBefore) &&
 		strings.HasPrefix(known.Instance, r.IdPrefix)
-}
-
-func (n *Node) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
-	type outcome struct {
-		purged int
-		err    error
-	}
-	outcomes := make(chan outcome, 1)
-	n.journal.Purge(&journalpb.Purge{Epoch: p.Epoch(), Instances: r.Instances}, func(purged int, err error) {
-		outcomes <- outcome{purged, err}
-	})
-	select {
-	case o := <-outcomes:
-		if o.err != nil {
-			return nil, o.err
-		}
-		return &clusterpb.Response{Result: &clusterpb.Response_Purge{Purge: &clusterpb.PurgeResult{Purged: uint32(o.purged)}}}, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }

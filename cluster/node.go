@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -21,6 +22,9 @@ type Node struct {
 	journal  *journal.Journal
 	calls    *callServer
 	peers    *callPool
+
+	// How a call is tried once; tests put themselves in between.
+	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 
 	// The live side of the partition, while this node leads it.
 	partition atomic.Pointer[actors.Partition]
@@ -60,6 +64,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		watched:  make(chan struct{}),
 		closed:   make(chan struct{}),
 	}
+	n.ask = n.attempt
 	if err := n.open(ctx); err != nil {
 		return nil, fmt.Errorf("start node: %w", err)
 	}
@@ -96,6 +101,7 @@ func (n *Node) open(ctx context.Context) error {
 		Registry:      n.registry,
 		Logger:        n.config.Logger,
 		ActivitiesMax: n.config.ActivitiesMax,
+		Tags:          n.config.Tags,
 		ResidentMax:   n.config.ResidentMax,
 		Grace:         n.config.StopGrace,
 	})
@@ -142,9 +148,12 @@ func (n *Node) lead(ctx context.Context, epoch uint64) {
 	<-n.opened
 	partition := n.system.Lead(ctx, n.journal, epoch)
 	n.partition.Store(partition)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { newKeeper(n, epoch).keep(ctx) })
 	<-ctx.Done()
 	n.partition.Store(nil)
 	partition.Close()
+	keeping.Wait()
 }
 
 // ID returns the node's name.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -162,8 +163,7 @@ func TestConnectionsThatAreNotOursAreClosed(t *testing.T) {
 func TestNodesOfAProtocolTooFarAwayAreRefused(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	for _, version := range []uint32{protocolVersion + 2, protocolVersion + 100} {
-		request := getRequest("x")
-		request.Protocol = version
+		request := &clusterpb.Request{Protocol: version, Instance: "x", Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
 		response := node.serve(testContext(t), request)
 		if !errors.Is(failed(response.Failure), ErrProtocol) {
 			t.Errorf("version %d: %v", version, response)

@@ -20,10 +20,7 @@ import (
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
 	payload, err := replay.Encode(input)
-	if err == nil {
-		err = checkID(id)
-	}
-	if err != nil {
+	if err = firstError(err, checkID(id), checkName("query name", query.Name())); err != nil {
 		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
 	}
 	response, err := client.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Query{

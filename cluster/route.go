@@ -43,7 +43,7 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 	notExecuted := true
 	pause := pauseFirst
 	for {
-		response := n.attempt(ctx, request)
+		response := n.ask(ctx, request)
 		failure := response.GetFailure()
 		if failure == nil {
 			return response, nil
@@ -52,6 +52,7 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 			return nil, failed(failure)
 		}
 		notExecuted = notExecuted && failure.NotExecuted
+		request.Again = request.Again || !failure.NotExecuted
 		if err := n.rest(ctx, pause); err != nil {
 			return nil, &UnavailableError{NotExecuted: notExecuted, Err: errors.Join(err, errors.New(failure.Message))}
 		}

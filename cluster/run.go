@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
+	"slices"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -66,13 +66,28 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 //
 // Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [*InputError],
 // [*UnavailableError].
-func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T) error {
+func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...SendOption) error {
 	payload, err := replay.Encode(data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	return client.send(ctx, id, event.Name(), payload)
+	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
+	for _, option := range options {
+		option(send)
+	}
+	return client.send(ctx, id, send)
 }
+
+// A SendOption changes how an event is sent.
+type SendOption func(*clusterpb.SendRequest)
+
+// EventID names the event: of those that are sent to a run under one ID, the
+// first is recorded, and the others are no error. IDs are at most 128 bytes;
+// those of events, updates and [SendOrStart] must differ. Defaults to a random
+// one for each call.
+//
+// An execution knows the IDs of all its events and of the 256 before it.
+func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.RequestId = id } }
 
 // A RunError is the end of a run that did not complete.
 type RunError struct {
@@ -88,13 +103,14 @@ func (e *RunError) Unwrap() error { return e.Err }
 
 // SendOrStart sends an event to an instance, starting it first if there is none
 // of that ID (or, with a reuse option, if its run has ended). The start and the
-// event are committed together. Errors are those of [StartRun] and [Send].
+// event are committed together, and [RequestID] names both. Errors are those of
+// [StartRun] and [Send].
 func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
 	payload, err := replay.Encode(data)
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
 	}
-	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload, RequestId: rand.Text()}
-	options = append(options, Attach(), func(r *clusterpb.StartRequest) { r.Send = send })
+	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
+	options = append(slices.Clone(options), Attach(), func(r *clusterpb.StartRequest) { r.Send = send })
 	return StartRun(ctx, client, orchestration, id, input, options...)
 }

@@ -33,26 +33,33 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		return n.start(ctx, partition, request.Instance, call.Start)
+		return n.start(ctx, partition, request, call.Start)
 	case *clusterpb.Request_Send:
-		return n.send(ctx, partition, request.Instance, call.Send)
-	case *clusterpb.Request_Get:
-		return n.get(ctx, partition, request.Instance)
-	case *clusterpb.Request_History:
-		return n.history(ctx, request.Instance, call.History)
+		return n.send(ctx, partition, request, call.Send)
 	case *clusterpb.Request_Signal:
-		return n.signal(ctx, partition, request.Instance, call.Signal)
-	case *clusterpb.Request_List:
-		return n.list(ctx, partition, call.List)
+		return n.signal(ctx, partition, request, call.Signal)
 	case *clusterpb.Request_Query:
 		return n.query(ctx, partition, request.Instance, call.Query)
+	case *clusterpb.Request_Update:
+		return n.update(ctx, partition, request, call.Update)
+	case *clusterpb.Request_Complete:
+		return n.complete(ctx, partition, request.Instance, call.Complete)
+	case *clusterpb.Request_Pending:
+		return n.pending(ctx, partition, request.Instance)
 	case *clusterpb.Request_Purge:
 		return n.purge(ctx, partition, call.Purge)
 	}
-	return nil, fmt.Errorf("%w: a call that this node does not know", ErrProtocol)
+	if err := n.journal.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	return n.read(ctx, partition, request)
 }
 
-func (n *Node) start(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
+func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
+	instance := request.Instance
+	if first := n.begunBy(request, r); first > 0 {
+		return startResult(first, false), nil
+	}
 	version := r.Version
 	if version == "" {
 		version = n.registry.Newest(r.Name)
@@ -82,14 +89,16 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, instance string, 
 	answer, err := await(ctx, started)
 	if err == nil && sent != nil {
 		_, err = await(ctx, sent)
+		err = n.unlessRecorded(request, r.Send.RequestId, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &clusterpb.Response{Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
-		FirstExecution: answer.Instance.GetFirstExecution(),
-		Attached:       answer.Attached,
-	}}}, nil
+	return startResult(answer.Instance.GetFirstExecution(), answer.Attached), nil
+}
+
+func startResult(first uint64, attached bool) *clusterpb.Response {
+	return &clusterpb.Response{Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{FirstExecution: first, Attached: attached}}}
 }
 
 var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{
@@ -104,8 +113,9 @@ func externalEvent(r *clusterpb.SendRequest) actors.Message {
 	}}}}
 }
 
-func (n *Node) send(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	if _, err := await(ctx, send(p, instance, externalEvent(r))); err != nil {
+func (n *Node) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
+	_, err := await(ctx, send(p, request.Instance, externalEvent(r)))
+	if err := n.unlessRecorded(request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
@@ -129,10 +139,7 @@ func await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, er
 	}
 }
 
-func (n *Node) get(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
-		return nil, err
-	}
+func (n *Node) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	known, ok := n.journal.Instance(instance)
 	if !ok {
 		return nil, ErrNotFound
@@ -195,7 +202,7 @@ func (n *Node) fillState(p *actors.Partition, known *journalpb.Instance, status 
 		return nil
 	}
 	status.State = string(n.stateOf(p, known))
-	if mismatch, stalled := p.Stalled(known.Instance).(*replay.Mismatch); stalled {
+	if mismatch := stalled(p, known.Instance); mismatch != nil {
 		status.Mismatch = &clusterpb.Mismatch{
 			Kind:     string(mismatch.Kind),
 			EventId:  mismatch.EventID,
@@ -207,16 +214,25 @@ func (n *Node) fillState(p *actors.Partition, known *journalpb.Instance, status 
 	return nil
 }
 
+// stalled returns why an instance is stalled, nil if it is not, or if this node
+// does not lead.
+func stalled(p *actors.Partition, instance string) *replay.Mismatch {
+	if p == nil {
+		return nil
+	}
+	mismatch, _ := p.Stalled(instance).(*replay.Mismatch)
+	return mismatch
+}
+
 // stateOf says in a word what the instance is doing, or how it ended.
 func (n *Node) stateOf(p *actors.Partition, known *journalpb.Instance) State {
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
 	}
-	if _, stalled := p.Stalled(known.Instance).(*replay.Mismatch); stalled {
-		return Stalled
-	}
 	switch {
-	case !n.registry.HasOrchestration(known.Name, known.Version):
+	case stalled(p, known.Instance) != nil:
+		return Stalled
+	case p != nil && !n.registry.HasOrchestration(known.Name, known.Version):
 		return WaitingForCode
 	case known.Suspended:
 		return Suspended
@@ -245,13 +261,12 @@ func fillEnd(last *journalpb.Event, status *clusterpb.Status) {
 	case *journalpb.Event_OrchestrationTerminated:
 		status.State = string(Terminated)
 		status.Reason = body.OrchestrationTerminated.Reason
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		status.State = string(ContinuedAsNew)
 	}
 }
 
-func (n *Node) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
-		return nil, err
-	}
+func (n *Node) history(instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
 	known, ok := n.journal.Instance(instance)
 	if !ok || r.Execution > known.Execution { // an older one may be gone, which Events says
 		return nil, ErrNotFound

@@ -51,8 +51,8 @@ func (c *Client) signal(ctx context.Context, id, verb string, kind clusterpb.Sig
 	if err := checkID(id); err != nil {
 		return err
 	}
-	if len(reason) > reasonMax {
-		return &InputError{"reason", fmt.Sprintf("has %d bytes: at most %d are allowed", len(reason), reasonMax)}
+	if err := checkText("reason", reason, 0, reasonMax); err != nil {
+		return err
 	}
 	_, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{
 		Kind: kind, Reason: reason, RequestId: rand.Text(),
@@ -66,20 +66,26 @@ func (c *Client) signal(ctx context.Context, id, verb string, kind clusterpb.Sig
 // reasonMax bounds the reason of a signal, in bytes.
 const reasonMax = 4096
 
-func (n *Node) signal(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.SignalRequest) (*clusterpb.Response, error) {
+func (n *Node) signal(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SignalRequest) (*clusterpb.Response, error) {
 	done := &clusterpb.Response{Result: &clusterpb.Response_Signal{Signal: new(clusterpb.SignalResult)}}
 	if r.Kind == clusterpb.SignalRequest_KIND_RETRY {
-		if _, ok := n.journal.Instance(instance); !ok {
+		if _, ok := n.journal.Instance(request.Instance); !ok {
 			return nil, ErrNotFound
 		}
-		p.Retry(instance)
+		p.Retry(request.Instance)
 		return done, nil
 	}
 	event := signalEvent(r)
 	if event == nil {
 		return nil, fmt.Errorf("%w: a signal that this node does not know", ErrProtocol)
 	}
-	if _, err := await(ctx, send(p, instance, actors.Message{Message: replay.Message{Event: event}})); err != nil {
+	_, err := await(ctx, send(p, request.Instance, actors.Message{Message: replay.Message{Event: event}}))
+	if r.Kind == clusterpb.SignalRequest_KIND_TERMINATE {
+		err = n.unlessTerminated(request, r.Reason, err)
+	} else {
+		err = n.unlessRecorded(request, r.RequestId, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return done, nil

@@ -14,9 +14,9 @@ type StartOption func(*clusterpb.StartRequest)
 // ended: its run is the one that is returned.
 func Attach() StartOption { return func(r *clusterpb.StartRequest) { r.Attach = true } }
 
-// RequestID names the start: a start with the ID of an instance that was begun
-// by the same request is the same start, and no error. Defaults to a random one
-// for each call.
+// RequestID names the start: a start with the ID of an instance of which a run
+// was begun by the same request is the same start, and no error. At most 128
+// bytes. Defaults to a random one for each call.
 func RequestID(id string) StartOption { return func(r *clusterpb.StartRequest) { r.RequestId = id } }
 
 // ReuseWhenEnded allows that an instance of that ID exists, if it has ended: a
@@ -42,7 +42,8 @@ func StartAt(at time.Time) StartOption {
 	return func(r *clusterpb.StartRequest) { r.StartAt = at.UnixNano() }
 }
 
-// Tags adds tags, by which instances can be listed.
+// Tags adds tags, by which instances can be listed: at most 64, with keys of 1 to
+// 128 bytes and values of at most 1,024.
 func Tags(tags map[string]string) StartOption {
 	return func(r *clusterpb.StartRequest) {
 		if r.Tags == nil {

@@ -26,6 +26,8 @@ const (
 	Failed         State = "failed"
 	Cancelled      State = "cancelled"
 	Terminated     State = "terminated"
+	// ContinuedAsNew: of an execution that another has followed in the same run.
+	ContinuedAsNew State = "continued as new"
 )
 
 // Status is the state of an instance's latest run.
@@ -46,6 +48,8 @@ type Status struct {
 	Err error
 	// Why it is stalled.
 	Mismatch *replay.Mismatch
+	// Of what Get returns: the index of the journal that it shows at least.
+	AppliedIndex uint64
 
 	output    *journalpb.Payload
 	published *journalpb.Payload
@@ -111,6 +115,8 @@ type History struct {
 	InstanceID string
 	Execution  uint64
 	Events     []*journalpb.Event
+	// The index of the journal that it shows at least.
+	AppliedIndex uint64
 }
 
 // String returns the history as a table, one event a line: event_id, time since

@@ -2,8 +2,14 @@ package replay
 
 import (
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -15,7 +21,23 @@ type Attempt struct {
 	Instance  string
 	Execution uint64
 	EventID   uint64
-	Number    int // 1 for the first
+	// 1 for the first. One that a node has lost track of is begun again under
+	// its number.
+	Number int
+	// When the call was recorded.
+	Scheduled time.Time
+	// What the attempt before failed with; nil for the first.
+	LastError error
+	// When the attempt will be given up, by [StartToClose] or [ScheduleToClose];
+	// zero if never. It is the deadline of its context, too, so that clients of
+	// other services know of it.
+	Deadline time.Time
+
+	// For those who run attempts: the details that an earlier attempt has
+	// reported, nil for none, and what is told of a heartbeat; the payload is nil
+	// if the details could not be encoded.
+	Details *journalpb.Payload
+	Beat    func(details *journalpb.Payload)
 }
 
 // IdempotencyKey returns "instance/execution/event_id": the same for every
@@ -24,14 +46,91 @@ func (a *Attempt) IdempotencyKey() string {
 	return fmt.Sprintf("%s/%d/%d", a.Instance, a.Execution, a.EventID)
 }
 
+// tokenVersion begins every token.
+const tokenVersion = "t1."
+
+// Token returns the name under which this attempt can be completed from outside;
+// see [ErrPending]. It is opaque, 1 to 300 bytes of A-Z a-z 0-9 . _ -, and no
+// secret: whoever may call the cluster and knows the instance can make one.
+func (a *Attempt) Token() string {
+	text := fmt.Sprintf("%d/%d/%d/%s", a.Execution, a.EventID, a.Number, a.Instance)
+	return tokenVersion + base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+// A TokenError reports text that is no token of [Attempt.Token].
+type TokenError struct{ Token string }
+
+func (e *TokenError) Error() string {
+	return fmt.Sprintf("tenuto: %q is no token of an attempt", e.Token)
+}
+
+// ParseToken returns the attempt that a token names: its Instance, Execution,
+// EventID and Number. The error is a [*TokenError].
+func ParseToken(token string) (*Attempt, error) {
+	failed := &TokenError{Token: cut(token)}
+	encoded, ok := strings.CutPrefix(token, tokenVersion)
+	if !ok {
+		return nil, failed
+	}
+	text, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, failed
+	}
+	parts := strings.SplitN(string(text), "/", 4)
+	if len(parts) != 4 || parts[3] == "" || !utf8.ValidString(parts[3]) {
+		return nil, failed
+	}
+	var numbers [3]uint64
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(parts[i], 10, 63); err != nil || numbers[i] == 0 {
+			return nil, failed
+		}
+	}
+	return &Attempt{Execution: numbers[0], EventID: numbers[1], Number: int(numbers[2]), Instance: parts[3]}, nil
+}
+
+// The causes (see [context.Cause]) with which the context of an activity's body
+// ends, besides a [*TimeoutError].
+var (
+	// ErrGivenUp: the result is not wanted any more. The orchestration has given
+	// the activity up or has ended, or the attempt was completed from outside.
+	ErrGivenUp = errors.New("tenuto: the activity was given up")
+	// ErrNodeStopping: the node stops or does not lead any more. Nobody has given
+	// the activity up: it is run again, as the same attempt, wherever the lead is
+	// taken next.
+	ErrNodeStopping = errors.New("tenuto: the node is stopping")
+)
+
+// ErrPending is returned by the body of an activity whose end comes from outside:
+// from a person, a callback, another system. The body passes [Attempt.Token] on
+// to where the end will come from and returns; no place is occupied while the
+// attempt is pending. It ends when somebody calls CompleteActivity or
+// FailActivity of package cluster with the token, on any node, or when one of the
+// call's limits of time has passed. The token may be used before the body has
+// returned.
+//
+// That the attempt is pending is recorded; from then on no new leader begins it
+// again. If the node dies between the return of the body and that record, it is
+// begun again, under the same number, hence with the same token.
+var ErrPending = errors.New("tenuto: the activity is completed from outside")
+
 type attemptKey struct{}
 
 // ActivityInfo returns the attempt that the context of an activity's body
-// belongs to, nil for any other context.
+// belongs to, nil for any other context. It must not be changed.
 func ActivityInfo(ctx context.Context) *Attempt {
 	attempt, _ := ctx.Value(attemptKey{}).(*Attempt)
 	return attempt
 }
+
+// deadlined is a context with the deadline of an attempt. It is ended by whoever
+// runs the attempt, whose clock is the one that counts.
+type deadlined struct {
+	context.Context
+	at time.Time
+}
+
+func (c deadlined) Deadline() (time.Time, bool) { return c.at, !c.at.IsZero() }
 
 // Run runs the body of an activity once. A panic, or a call of runtime.Goexit,
 // in it becomes a [*PanicError]; in the second case Run does not return, and
@@ -51,6 +150,7 @@ func (r *Registry) Run(ctx context.Context, attempt *Attempt, done func(*journal
 		}
 		done(output, err)
 	}()
-	output, err = body.run(context.WithValue(ctx, attemptKey{}, attempt), attempt.Input)
+	ctx = context.WithValue(deadlined{ctx, attempt.Deadline}, attemptKey{}, attempt)
+	output, err = body.run(ctx, attempt.Input)
 	returned = true
 }

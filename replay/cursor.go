@@ -188,6 +188,9 @@ func instant(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC
 // receive hands an external event to the subscription that it belongs to.
 func (x *Execution) receive(event *journalpb.ExternalEvent) {
 	x.requests.add(event.RequestId)
+	if x.update(event) {
+		return
+	}
 	op := x.inbox.arrive(event)
 	if op == nil {
 		return

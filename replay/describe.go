@@ -56,9 +56,13 @@ func (f *fields) duration(name string, nanoseconds int64) {
 
 func (f *fields) options(options *journalpb.ActivityOptions) {
 	if retry := options.GetRetry(); retry != nil {
-		f.add("retry", fmt.Sprintf("{initial=%v backoff=%v longest=%v attempts=%d never=%q}",
+		panics := ""
+		if retry.PanicsAreFinal {
+			panics = " panics=final"
+		}
+		f.add("retry", fmt.Sprintf("{initial=%v backoff=%v longest=%v attempts=%d never=%q%s}",
 			time.Duration(retry.InitialInterval), retry.Backoff, time.Duration(retry.MaxInterval),
-			retry.MaxAttempts, retry.NonRetryableCodes))
+			retry.MaxAttempts, retry.NonRetryableCodes, panics))
 	}
 	f.duration("schedule_to_start", options.GetScheduleToStart())
 	f.duration("start_to_close", options.GetStartToClose())

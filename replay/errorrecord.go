@@ -25,6 +25,8 @@ const (
 	childCode    = "tenuto.child"
 	noQueryCode  = "tenuto.no_query"
 	canceledCode = "tenuto.canceled"
+	timeoutCode  = "tenuto.timeout"
+	payloadCode  = "tenuto.payload"
 )
 
 // registered are the errors that users have registered. It is filled while the
@@ -140,6 +142,10 @@ func encodeTyped(err error) *journalpb.Error {
 		return &journalpb.Error{Code: canceledCode, Details: details(e)}
 	case *PanicError:
 		return &journalpb.Error{Code: panicCode, Stack: clean(e.Stack)}
+	case *TimeoutError:
+		return &journalpb.Error{Code: timeoutCode, Details: details(TimeoutError{Kind: e.Kind})}
+	case *PayloadError:
+		return &journalpb.Error{Code: payloadCode, Details: details(PayloadError{Activity: e.Activity, Part: e.Part})}
 	case *NoQueryError:
 		return &journalpb.Error{Code: noQueryCode, Details: details(e)}
 	case *ActivityError:
@@ -223,41 +229,47 @@ func decodeError(record *journalpb.Error) error {
 		return nil
 	}
 	cause := decodeCauses(record)
-	data := record.Details.GetData()
-	switch record.Code {
-	case panicCode:
-		return &PanicError{Message: record.Message, Stack: record.Stack}
-	case canceledCode:
-		e := new(CanceledError)
-		if json.Unmarshal(data, e) == nil {
-			return e
+	if own := decodeOwn(record, cause); own != nil {
+		if record.NonRetryable {
+			return &marked{err: own, final: true}
 		}
-	case noQueryCode:
-		e := new(NoQueryError)
-		if json.Unmarshal(data, e) == nil {
-			return e
-		}
-	case activityCode:
-		e := new(ActivityError)
-		if json.Unmarshal(data, e) == nil {
-			e.Err = cause
-			return e
-		}
-	case childCode:
-		e := new(ChildError)
-		if json.Unmarshal(data, e) == nil {
-			e.Err = cause
-			return e
-		}
+		return own
 	}
 	e := &Error{Code: record.Code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: cause}
 	registered.RLock()
 	decoder := registered.decoders[record.Code]
 	registered.RUnlock()
 	if decoder != nil {
-		if value, ok := decoder(data); ok {
+		if value, ok := decoder(record.Details.GetData()); ok {
 			e.typed = value
 		}
+	}
+	return e
+}
+
+// decodeOwn decodes an error of one of the system's own types, nil for another.
+func decodeOwn(record *journalpb.Error, cause error) error {
+	var e error
+	switch record.Code {
+	case panicCode:
+		return &PanicError{Message: record.Message, Stack: record.Stack}
+	case canceledCode:
+		e = new(CanceledError)
+	case timeoutCode:
+		e = &TimeoutError{Err: cause}
+	case payloadCode:
+		e = &PayloadError{Err: cause}
+	case noQueryCode:
+		e = new(NoQueryError)
+	case activityCode:
+		e = &ActivityError{Err: cause}
+	case childCode:
+		e = &ChildError{Err: cause}
+	default:
+		return nil
+	}
+	if json.Unmarshal(record.Details.GetData(), e) != nil {
+		return nil // a sentinel of that code
 	}
 	return e
 }

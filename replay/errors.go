@@ -23,7 +23,7 @@ var (
 	// ErrCanceled: the operation was given up, or its scope has ended.
 	ErrCanceled error = &sentinel{canceledCode, "canceled"}
 	// ErrTimeout: a limit of time passed first.
-	ErrTimeout error = &sentinel{"tenuto.timeout", "timeout"}
+	ErrTimeout error = &sentinel{timeoutCode, "timeout"}
 	// ErrInstanceExists: the child's ID belongs to another instance.
 	ErrInstanceExists error = &sentinel{"tenuto.instance_exists", "an instance of that ID exists"}
 	// ErrTerminated: the child was ended from outside, without running its code.
@@ -57,6 +57,57 @@ type ActivityError struct {
 
 func (e *ActivityError) Error() string { return fmt.Sprintf("activity %q: %v", e.Name, e.Err) }
 func (e *ActivityError) Unwrap() error { return e.Err }
+
+// A TimeoutKind names the limit of time that has passed: the one that the
+// [ActivityOption] of the same name sets.
+type TimeoutKind string
+
+// The kinds of a [TimeoutError].
+const (
+	TimeoutScheduleToStart TimeoutKind = "schedule-to-start"
+	TimeoutStartToClose    TimeoutKind = "start-to-close"
+	TimeoutScheduleToClose TimeoutKind = "schedule-to-close"
+	TimeoutHeartbeat       TimeoutKind = "heartbeat"
+)
+
+// A TimeoutError reports that an activity, or an attempt of it, was given up
+// because a limit of time has passed.
+type TimeoutError struct {
+	Kind TimeoutKind
+	// Of schedule-to-close: what the last failed attempt has failed with, nil if
+	// none had. Nil for every other kind.
+	Err error `json:"-"`
+}
+
+func (e *TimeoutError) Error() string {
+	if e.Err == nil {
+		return string(e.Kind) + " timeout"
+	}
+	return fmt.Sprintf("%s timeout; the last attempt: %v", e.Kind, e.Err)
+}
+
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// Is makes errors.Is(err, ErrTimeout) true.
+func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
+
+// A PayloadError reports that the input of an activity is not what its handle
+// says, or that its output cannot be encoded. No retry policy tries again.
+type PayloadError struct {
+	Activity string
+	Part     string // "input" or "output"
+	Err      error  `json:"-"`
+}
+
+func (e *PayloadError) Error() string {
+	verb := "encode"
+	if e.Part == "input" {
+		verb = "decode"
+	}
+	return fmt.Sprintf("%s %s: %v", verb, e.Part, e.Err)
+}
+
+func (e *PayloadError) Unwrap() error { return e.Err }
 
 // A ChildError is the end of a child instance that did not complete.
 type ChildError struct {

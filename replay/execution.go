@@ -48,6 +48,7 @@ type Execution struct {
 	random    *rand.Rand         // made at the first use
 	successor *journalpb.OrchestrationContinuedAsNew
 	queries   map[string]func(*journalpb.Payload) (*journalpb.Payload, error)
+	updates   updates
 
 	closers       []func(*Context, error) error
 	failure       error // what the body and the clean-up have come to

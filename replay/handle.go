@@ -25,8 +25,8 @@ func (h ActivityHandle[I, O]) Name() string { return h.name }
 // Call schedules the activity and awaits its result. It runs at least once, on
 // any node that has code for it, and at most one result is recorded.
 //
-// A failed attempt is retried under the call's [RetryPolicy]; the error is an
-// [*ActivityError] when it gave up.
+// A failed attempt is retried under the call's [RetryPolicy], within the limits
+// of time of its other options; the error is an [*ActivityError] when it gave up.
 func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...ActivityOption) (O, error) {
 	return h.Start(ctx, input, options...).Await(ctx)
 }
@@ -37,14 +37,23 @@ func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOp
 	if err != nil {
 		return settledFuture[O](ctx.x, err)
 	}
+	recorded, err := activityOptions(options)
+	if err != nil {
+		return settledFuture[O](ctx.x, fmt.Errorf("call of activity %q: %w", h.name, err))
+	}
 	event := &journalpb.Event{Body: &journalpb.Event_ActivityScheduled{
-		ActivityScheduled: &journalpb.ActivityScheduled{Name: h.name, Input: payload, Options: activityOptions(options)},
+		ActivityScheduled: &journalpb.ActivityScheduled{Name: h.name, Input: payload, Options: recorded},
 	}}
 	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
 }
 
 // Bind gives the activity its body. The context of the body is cancelled when
-// the activity is given up or its node stops; [ActivityInfo] reads from it.
+// the attempt is over before the body has returned; [context.Cause] tells why:
+// [ErrGivenUp], [ErrNodeStopping] or a [*TimeoutError]. [ActivityInfo] and
+// [HeartbeatDetails] read from it, [Heartbeat] reports by it.
+//
+// Input that is no I, and output that cannot be encoded, end the activity with a
+// [*PayloadError]: trying again would change nothing.
 func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, error)) Definition {
 	if body == nil {
 		return Definition{err: fmt.Errorf("tenuto: activity %q is bound to nil", h.name)}
@@ -52,7 +61,7 @@ func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, e
 	return Definition{activity: &activity{name: h.name, run: func(ctx context.Context, in *journalpb.Payload) (*journalpb.Payload, error) {
 		var input I
 		if err := decode(in, &input); err != nil {
-			return nil, NonRetryable(fmt.Errorf("decode input: %w", err))
+			return nil, NonRetryable(&PayloadError{Activity: h.name, Part: "input", Err: err})
 		}
 		output, err := body(ctx, input)
 		if err != nil {
@@ -60,7 +69,7 @@ func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, e
 		}
 		payload, err := encode(output)
 		if err != nil {
-			return nil, NonRetryable(fmt.Errorf("encode output: %w", err))
+			return nil, NonRetryable(&PayloadError{Activity: h.name, Part: "output", Err: err})
 		}
 		return payload, nil
 	}}}

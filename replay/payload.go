@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -67,6 +68,9 @@ func encodeNamed(kind, name string, input any) (*journalpb.Payload, error) {
 func checkName(kind, name string) error {
 	if len(name) == 0 || len(name) > nameMax || !utf8.ValidString(name) {
 		return &NameError{Kind: kind, Name: cut(name), Bytes: len(name)}
+	}
+	if strings.HasPrefix(name, UpdatePrefix) {
+		return fmt.Errorf("tenuto: %s %q: names that begin with %q are those of updates", kind, name, UpdatePrefix)
 	}
 	return nil
 }

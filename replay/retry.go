@@ -11,7 +11,8 @@ import (
 // A RetryPolicy says when a failed attempt of an activity is followed by
 // another. The zero value is the default policy: unlimited attempts, the first
 // pause 1 s, each twice as long as the one before, none over 100 s, each up to
-// 20% longer or shorter by chance.
+// 20% longer or shorter by chance. An unlimited policy ends with the call's
+// [ScheduleToClose], if it has one.
 type RetryPolicy struct {
 	// The pause after the first failed attempt. Defaults to 1 s.
 	InitialInterval time.Duration
@@ -23,6 +24,9 @@ type RetryPolicy struct {
 	MaxAttempts int
 	// Error codes that end it at once; see [WithCode].
 	NonRetryableCodes []string
+	// A panic of the activity ends it at once. Defaults to false: it is a failed
+	// attempt like any other.
+	PanicsAreFinal bool
 }
 
 const (
@@ -30,34 +34,18 @@ const (
 	backoffDefault         = 2
 	maxIntervalDefault     = 100 * time.Second
 	jitter                 = 0.2
+	pauseMax               = 1 << 61 // 73 years: times must not wrap around
 )
 
-// An ActivityOption changes how one call of an activity is made. Options are
-// recorded with the call.
-type ActivityOption func(*journalpb.ActivityOptions)
-
-// Retry sets the call's retry policy.
-func Retry(policy RetryPolicy) ActivityOption {
-	return func(options *journalpb.ActivityOptions) {
-		options.Retry = &journalpb.RetryPolicy{
-			InitialInterval:   int64(policy.InitialInterval),
-			Backoff:           policy.Backoff,
-			MaxInterval:       int64(policy.MaxInterval),
-			MaxAttempts:       uint32(max(policy.MaxAttempts, 0)),
-			NonRetryableCodes: policy.NonRetryableCodes,
-		}
+func (p RetryPolicy) record() *journalpb.RetryPolicy {
+	return &journalpb.RetryPolicy{
+		InitialInterval:   int64(p.InitialInterval),
+		Backoff:           p.Backoff,
+		MaxInterval:       int64(p.MaxInterval),
+		MaxAttempts:       uint32(min(max(p.MaxAttempts, 0), math.MaxUint32)),
+		NonRetryableCodes: p.NonRetryableCodes,
+		PanicsAreFinal:    p.PanicsAreFinal,
 	}
-}
-
-func activityOptions(options []ActivityOption) *journalpb.ActivityOptions {
-	if len(options) == 0 {
-		return nil
-	}
-	recorded := new(journalpb.ActivityOptions)
-	for _, option := range options {
-		option(recorded)
-	}
-	return recorded
 }
 
 // RetryAfter decides what follows the failed attempt of that number, from 1:
@@ -69,20 +57,24 @@ func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, 
 	if final || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
 		return 0, false
 	}
-	if most := int(policy.GetMaxAttempts()); most > 0 && attempt >= most {
+	if code == panicCode && policy.GetPanicsAreFinal() {
+		return 0, false
+	}
+	if most := int64(policy.GetMaxAttempts()); most > 0 && int64(attempt) >= most {
 		return 0, false
 	}
 	initial := defaulted(time.Duration(policy.GetInitialInterval()), initialIntervalDefault)
 	longest := defaulted(time.Duration(policy.GetMaxInterval()), maxIntervalDefault)
 	backoff := max(defaulted(policy.GetBackoff(), backoffDefault), 1)
 	exact := float64(initial) * math.Pow(backoff, float64(attempt-1))
-	exact = min(exact, float64(longest))
+	exact = min(exact, float64(longest), pauseMax)
 	return time.Duration(exact * (1 + jitter*(2*chance-1))), true
 }
 
+// defaulted also replaces what is not a number.
 func defaulted[T ~int64 | ~float64](value, otherwise T) T {
-	if value <= 0 {
-		return otherwise
+	if value > 0 {
+		return value
 	}
-	return value
+	return otherwise
 }

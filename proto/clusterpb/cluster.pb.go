@@ -144,6 +144,9 @@ type Request struct {
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Node     string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	Instance string `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	// It may have been executed before: an earlier attempt was not answered, or
+	// its request ID was chosen by the user.
+	Again bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -154,6 +157,10 @@ type Request struct {
 	//	*Request_List
 	//	*Request_Purge
 	//	*Request_Query
+	//	*Request_Update
+	//	*Request_Executions
+	//	*Request_Complete
+	//	*Request_Pending
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -208,6 +215,13 @@ func (x *Request) GetInstance() string {
 		return x.Instance
 	}
 	return ""
+}
+
+func (x *Request) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -289,6 +303,42 @@ func (x *Request) GetQuery() *QueryRequest {
 	return nil
 }
 
+func (x *Request) GetUpdate() *UpdateRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Update); ok {
+			return x.Update
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetExecutions() *ExecutionsRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Executions); ok {
+			return x.Executions
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetComplete() *CompleteRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Complete); ok {
+			return x.Complete
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetPending() *PendingRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Pending); ok {
+			return x.Pending
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -325,6 +375,22 @@ type Request_Query struct {
 	Query *QueryRequest `protobuf:"bytes,17,opt,name=query,proto3,oneof"`
 }
 
+type Request_Update struct {
+	Update *UpdateRequest `protobuf:"bytes,18,opt,name=update,proto3,oneof"`
+}
+
+type Request_Executions struct {
+	Executions *ExecutionsRequest `protobuf:"bytes,19,opt,name=executions,proto3,oneof"`
+}
+
+type Request_Complete struct {
+	Complete *CompleteRequest `protobuf:"bytes,24,opt,name=complete,proto3,oneof"`
+}
+
+type Request_Pending struct {
+	Pending *PendingRequest `protobuf:"bytes,25,opt,name=pending,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -340,6 +406,14 @@ func (*Request_List) isRequest_Call() {}
 func (*Request_Purge) isRequest_Call() {}
 
 func (*Request_Query) isRequest_Call() {}
+
+func (*Request_Update) isRequest_Call() {}
+
+func (*Request_Executions) isRequest_Call() {}
+
+func (*Request_Complete) isRequest_Call() {}
+
+func (*Request_Pending) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -745,6 +819,295 @@ func (x *QueryResult) GetError() *journalpb.Error {
 	return nil
 }
 
+// UpdateRequest is to be validated, recorded and carried out.
+type UpdateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Input         *journalpb.Payload     `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
+	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRequest) Reset() {
+	*x = UpdateRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRequest) ProtoMessage() {}
+
+func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UpdateRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetInput() *journalpb.Payload {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// UpdateResult says where the update was recorded, or why it was not.
+type UpdateResult struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Execution uint64                 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64                 `protobuf:"varint,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// What the validation failed with; then nothing was recorded.
+	Refusal       *journalpb.Error `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateResult) Reset() {
+	*x = UpdateResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateResult) ProtoMessage() {}
+
+func (x *UpdateResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateResult.ProtoReflect.Descriptor instead.
+func (*UpdateResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UpdateResult) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *UpdateResult) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *UpdateResult) GetRefusal() *journalpb.Error {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+// ExecutionsRequest asks for the executions of an instance.
+type ExecutionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecutionsRequest) Reset() {
+	*x = ExecutionsRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecutionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecutionsRequest) ProtoMessage() {}
+
+func (x *ExecutionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecutionsRequest.ProtoReflect.Descriptor instead.
+func (*ExecutionsRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+type ExecutionsResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Executions    []*Execution           `protobuf:"bytes,1,rep,name=executions,proto3" json:"executions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExecutionsResult) Reset() {
+	*x = ExecutionsResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExecutionsResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExecutionsResult) ProtoMessage() {}
+
+func (x *ExecutionsResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExecutionsResult.ProtoReflect.Descriptor instead.
+func (*ExecutionsResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ExecutionsResult) GetExecutions() []*Execution {
+	if x != nil {
+		return x.Executions
+	}
+	return nil
+}
+
+type Execution struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Execution uint64                 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	Version   string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	State     string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Events    uint64                 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
+	// Of the first and the last event, Unix nanoseconds.
+	StartedAt     int64 `protobuf:"varint,5,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	UpdatedAt     int64 `protobuf:"varint,6,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Execution) Reset() {
+	*x = Execution{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Execution) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Execution) ProtoMessage() {}
+
+func (x *Execution) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Execution.ProtoReflect.Descriptor instead.
+func (*Execution) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Execution) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *Execution) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Execution) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Execution) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *Execution) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
+}
+
+func (x *Execution) GetUpdatedAt() int64 {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return 0
+}
+
 type PurgeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Instances     []string               `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
@@ -754,7 +1117,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_clusterpb_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +1129,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_clusterpb_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +1142,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PurgeRequest) GetInstances() []string {
@@ -800,7 +1163,7 @@ type SendRequest struct {
 
 func (x *SendRequest) Reset() {
 	*x = SendRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +1175,7 @@ func (x *SendRequest) String() string {
 func (*SendRequest) ProtoMessage() {}
 
 func (x *SendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_clusterpb_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +1188,7 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
 func (*SendRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SendRequest) GetName() string {
@@ -857,7 +1220,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1232,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1245,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 type HistoryRequest struct {
@@ -895,7 +1258,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1270,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1283,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HistoryRequest) GetExecution() uint64 {
@@ -934,6 +1297,8 @@ type Response struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Protocol uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Failure  *Failure               `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
+	// Of a read: the index of the journal that it shows at least.
+	AppliedIndex uint64 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// Types that are valid to be assigned to Result:
 	//
 	//	*Response_Start
@@ -944,6 +1309,10 @@ type Response struct {
 	//	*Response_List
 	//	*Response_Purge
 	//	*Response_Query
+	//	*Response_Update
+	//	*Response_Executions
+	//	*Response_Complete
+	//	*Response_Pending
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -951,7 +1320,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1332,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1345,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Response) GetProtocol() uint32 {
@@ -991,6 +1360,13 @@ func (x *Response) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *Response) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
 }
 
 func (x *Response) GetResult() isResponse_Result {
@@ -1072,6 +1448,42 @@ func (x *Response) GetQuery() *QueryResult {
 	return nil
 }
 
+func (x *Response) GetUpdate() *UpdateResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Update); ok {
+			return x.Update
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetExecutions() *ExecutionsResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Executions); ok {
+			return x.Executions
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetComplete() *CompleteResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Complete); ok {
+			return x.Complete
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetPending() *PendingResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Pending); ok {
+			return x.Pending
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -1108,6 +1520,22 @@ type Response_Query struct {
 	Query *QueryResult `protobuf:"bytes,17,opt,name=query,proto3,oneof"`
 }
 
+type Response_Update struct {
+	Update *UpdateResult `protobuf:"bytes,18,opt,name=update,proto3,oneof"`
+}
+
+type Response_Executions struct {
+	Executions *ExecutionsResult `protobuf:"bytes,19,opt,name=executions,proto3,oneof"`
+}
+
+type Response_Complete struct {
+	Complete *CompleteResult `protobuf:"bytes,24,opt,name=complete,proto3,oneof"`
+}
+
+type Response_Pending struct {
+	Pending *PendingResult `protobuf:"bytes,25,opt,name=pending,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -1124,6 +1552,14 @@ func (*Response_Purge) isResponse_Result() {}
 
 func (*Response_Query) isResponse_Result() {}
 
+func (*Response_Update) isResponse_Result() {}
+
+func (*Response_Executions) isResponse_Result() {}
+
+func (*Response_Complete) isResponse_Result() {}
+
+func (*Response_Pending) isResponse_Result() {}
+
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1132,7 +1568,7 @@ type SignalResult struct {
 
 func (x *SignalResult) Reset() {
 	*x = SignalResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1580,7 @@ func (x *SignalResult) String() string {
 func (*SignalResult) ProtoMessage() {}
 
 func (x *SignalResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1593,7 @@ func (x *SignalResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResult.ProtoReflect.Descriptor instead.
 func (*SignalResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 type ListResult struct {
@@ -1172,7 +1608,7 @@ type ListResult struct {
 
 func (x *ListResult) Reset() {
 	*x = ListResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1620,7 @@ func (x *ListResult) String() string {
 func (*ListResult) ProtoMessage() {}
 
 func (x *ListResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1633,7 @@ func (x *ListResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResult.ProtoReflect.Descriptor instead.
 func (*ListResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResult) GetInstances() []*Status {
@@ -1230,7 +1666,7 @@ type PurgeResult struct {
 
 func (x *PurgeResult) Reset() {
 	*x = PurgeResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1678,7 @@ func (x *PurgeResult) String() string {
 func (*PurgeResult) ProtoMessage() {}
 
 func (x *PurgeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1691,7 @@ func (x *PurgeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResult.ProtoReflect.Descriptor instead.
 func (*PurgeResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PurgeResult) GetPurged() uint32 {
@@ -1280,7 +1716,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1728,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1741,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Failure) GetCode() string {
@@ -1348,7 +1784,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1796,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1809,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -1398,7 +1834,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1846,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1859,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 type GetResult struct {
@@ -1435,7 +1871,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1883,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1896,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -1481,7 +1917,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1929,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1942,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -1550,7 +1986,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1998,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +2011,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Status) GetInstance() string {
@@ -1703,7 +2139,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +2151,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +2164,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -1766,15 +2202,281 @@ func (x *Mismatch) GetSource() string {
 	return ""
 }
 
+// CompleteRequest ends an attempt of an activity from outside.
+type CompleteRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Execution uint64                 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64                 `protobuf:"varint,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	Attempt   uint64                 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Result    *journalpb.Payload     `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
+	// What it failed with, instead of a result.
+	Error         *journalpb.Error `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteRequest) Reset() {
+	*x = CompleteRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteRequest) ProtoMessage() {}
+
+func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
+func (*CompleteRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CompleteRequest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *CompleteRequest) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *CompleteRequest) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *CompleteRequest) GetResult() *journalpb.Payload {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *CompleteRequest) GetError() *journalpb.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+type CompleteResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompleteResult) Reset() {
+	*x = CompleteResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompleteResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompleteResult) ProtoMessage() {}
+
+func (x *CompleteResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
+func (*CompleteResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+// PendingRequest asks what an instance waits for.
+type PendingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingRequest) Reset() {
+	*x = PendingRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingRequest) ProtoMessage() {}
+
+func (x *PendingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
+func (*PendingRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+}
+
+type PendingResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Operations    []*OpenOperation       `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingResult) Reset() {
+	*x = PendingResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingResult) ProtoMessage() {}
+
+func (x *PendingResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
+func (*PendingResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PendingResult) GetOperations() []*OpenOperation {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+type OpenOperation struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Operation *journalpb.Operation   `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// When it was scheduled, Unix nanoseconds.
+	Since int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
+	// Of an activity: what it is doing; see actors.ActivityState.
+	State         string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenOperation) Reset() {
+	*x = OpenOperation{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenOperation) ProtoMessage() {}
+
+func (x *OpenOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
+func (*OpenOperation) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *OpenOperation) GetOperation() *journalpb.Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+func (x *OpenOperation) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OpenOperation) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *OpenOperation) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa2\x04\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xbd\x06\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
-	"\binstance\x18\x03 \x01(\tR\binstance\x127\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
+	"\x05again\x18\x04 \x01(\bR\x05again\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -1783,7 +2485,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06signal\x18\x0e \x01(\v2 .tenuto.cluster.v1.SignalRequestH\x00R\x06signal\x124\n" +
 	"\x04list\x18\x0f \x01(\v2\x1e.tenuto.cluster.v1.ListRequestH\x00R\x04list\x127\n" +
 	"\x05purge\x18\x10 \x01(\v2\x1f.tenuto.cluster.v1.PurgeRequestH\x00R\x05purge\x127\n" +
-	"\x05query\x18\x11 \x01(\v2\x1f.tenuto.cluster.v1.QueryRequestH\x00R\x05queryB\x06\n" +
+	"\x05query\x18\x11 \x01(\v2\x1f.tenuto.cluster.v1.QueryRequestH\x00R\x05query\x12:\n" +
+	"\x06update\x18\x12 \x01(\v2 .tenuto.cluster.v1.UpdateRequestH\x00R\x06update\x12F\n" +
+	"\n" +
+	"executions\x18\x13 \x01(\v2$.tenuto.cluster.v1.ExecutionsRequestH\x00R\n" +
+	"executions\x12@\n" +
+	"\bcomplete\x18\x18 \x01(\v2\".tenuto.cluster.v1.CompleteRequestH\x00R\bcomplete\x12=\n" +
+	"\apending\x18\x19 \x01(\v2!.tenuto.cluster.v1.PendingRequestH\x00R\apendingB\x06\n" +
 	"\x04call\"\xa2\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -1833,7 +2541,30 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"q\n" +
 	"\vQueryResult\x122\n" +
 	"\x06output\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06output\x12.\n" +
-	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\",\n" +
+	"\x05error\x18\x02 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"t\n" +
+	"\rUpdateRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
+	"\x05input\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"{\n" +
+	"\fUpdateResult\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x122\n" +
+	"\arefusal\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\arefusal\"\x13\n" +
+	"\x11ExecutionsRequest\"P\n" +
+	"\x10ExecutionsResult\x12<\n" +
+	"\n" +
+	"executions\x18\x01 \x03(\v2\x1c.tenuto.cluster.v1.ExecutionR\n" +
+	"executions\"\xaf\x01\n" +
+	"\tExecution\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06events\x18\x04 \x01(\x04R\x06events\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\x05 \x01(\x03R\tstartedAt\x12\x1d\n" +
+	"\n" +
+	"updated_at\x18\x06 \x01(\x03R\tupdatedAt\",\n" +
 	"\fPurgeRequest\x12\x1c\n" +
 	"\tinstances\x18\x01 \x03(\tR\tinstances\"p\n" +
 	"\vSendRequest\x12\x12\n" +
@@ -1844,10 +2575,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xa3\x04\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc9\x06\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
-	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x126\n" +
+	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
+	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x126\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1e.tenuto.cluster.v1.StartResultH\x00R\x05start\x123\n" +
 	"\x04send\x18\v \x01(\v2\x1d.tenuto.cluster.v1.SendResultH\x00R\x04send\x120\n" +
@@ -1856,7 +2588,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06signal\x18\x0e \x01(\v2\x1f.tenuto.cluster.v1.SignalResultH\x00R\x06signal\x123\n" +
 	"\x04list\x18\x0f \x01(\v2\x1d.tenuto.cluster.v1.ListResultH\x00R\x04list\x126\n" +
 	"\x05purge\x18\x10 \x01(\v2\x1e.tenuto.cluster.v1.PurgeResultH\x00R\x05purge\x126\n" +
-	"\x05query\x18\x11 \x01(\v2\x1e.tenuto.cluster.v1.QueryResultH\x00R\x05queryB\b\n" +
+	"\x05query\x18\x11 \x01(\v2\x1e.tenuto.cluster.v1.QueryResultH\x00R\x05query\x129\n" +
+	"\x06update\x18\x12 \x01(\v2\x1f.tenuto.cluster.v1.UpdateResultH\x00R\x06update\x12E\n" +
+	"\n" +
+	"executions\x18\x13 \x01(\v2#.tenuto.cluster.v1.ExecutionsResultH\x00R\n" +
+	"executions\x12?\n" +
+	"\bcomplete\x18\x18 \x01(\v2!.tenuto.cluster.v1.CompleteResultH\x00R\bcomplete\x12<\n" +
+	"\apending\x18\x19 \x01(\v2 .tenuto.cluster.v1.PendingResultH\x00R\apendingB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -1909,7 +2647,24 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x1a\n" +
 	"\bexpected\x18\x03 \x01(\tR\bexpected\x12\x14\n" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x12\x16\n" +
-	"\x06source\x18\x05 \x01(\tR\x06source*V\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\"\xc8\x01\n" +
+	"\x0fCompleteRequest\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x04R\aattempt\x122\n" +
+	"\x06result\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12.\n" +
+	"\x05error\x18\x05 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\x10\n" +
+	"\x0eCompleteResult\"\x10\n" +
+	"\x0ePendingRequest\"Q\n" +
+	"\rPendingResult\x12@\n" +
+	"\n" +
+	"operations\x18\x01 \x03(\v2 .tenuto.cluster.v1.OpenOperationR\n" +
+	"operations\"\x8b\x01\n" +
+	"\rOpenOperation\x12:\n" +
+	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state*V\n" +
 	"\vReusePolicy\x12\x16\n" +
 	"\x12REUSE_POLICY_NEVER\x10\x00\x12\x16\n" +
 	"\x12REUSE_POLICY_ENDED\x10\x01\x12\x17\n" +
@@ -1928,7 +2683,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -1938,69 +2693,95 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*ListRequest)(nil),            // 5: tenuto.cluster.v1.ListRequest
 	(*QueryRequest)(nil),           // 6: tenuto.cluster.v1.QueryRequest
 	(*QueryResult)(nil),            // 7: tenuto.cluster.v1.QueryResult
-	(*PurgeRequest)(nil),           // 8: tenuto.cluster.v1.PurgeRequest
-	(*SendRequest)(nil),            // 9: tenuto.cluster.v1.SendRequest
-	(*GetRequest)(nil),             // 10: tenuto.cluster.v1.GetRequest
-	(*HistoryRequest)(nil),         // 11: tenuto.cluster.v1.HistoryRequest
-	(*Response)(nil),               // 12: tenuto.cluster.v1.Response
-	(*SignalResult)(nil),           // 13: tenuto.cluster.v1.SignalResult
-	(*ListResult)(nil),             // 14: tenuto.cluster.v1.ListResult
-	(*PurgeResult)(nil),            // 15: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                // 16: tenuto.cluster.v1.Failure
-	(*StartResult)(nil),            // 17: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 18: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 19: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 20: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 21: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 22: tenuto.cluster.v1.Mismatch
-	nil,                            // 23: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 24: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 25: tenuto.cluster.v1.Status.TagsEntry
-	(*journalpb.Payload)(nil),      // 26: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 27: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 28: tenuto.journal.v1.OperationRef
+	(*UpdateRequest)(nil),          // 8: tenuto.cluster.v1.UpdateRequest
+	(*UpdateResult)(nil),           // 9: tenuto.cluster.v1.UpdateResult
+	(*ExecutionsRequest)(nil),      // 10: tenuto.cluster.v1.ExecutionsRequest
+	(*ExecutionsResult)(nil),       // 11: tenuto.cluster.v1.ExecutionsResult
+	(*Execution)(nil),              // 12: tenuto.cluster.v1.Execution
+	(*PurgeRequest)(nil),           // 13: tenuto.cluster.v1.PurgeRequest
+	(*SendRequest)(nil),            // 14: tenuto.cluster.v1.SendRequest
+	(*GetRequest)(nil),             // 15: tenuto.cluster.v1.GetRequest
+	(*HistoryRequest)(nil),         // 16: tenuto.cluster.v1.HistoryRequest
+	(*Response)(nil),               // 17: tenuto.cluster.v1.Response
+	(*SignalResult)(nil),           // 18: tenuto.cluster.v1.SignalResult
+	(*ListResult)(nil),             // 19: tenuto.cluster.v1.ListResult
+	(*PurgeResult)(nil),            // 20: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                // 21: tenuto.cluster.v1.Failure
+	(*StartResult)(nil),            // 22: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),             // 23: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),              // 24: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),          // 25: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                 // 26: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),               // 27: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),        // 28: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),         // 29: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),         // 30: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),          // 31: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),          // 32: tenuto.cluster.v1.OpenOperation
+	nil,                            // 33: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 34: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 35: tenuto.cluster.v1.Status.TagsEntry
+	(*journalpb.Payload)(nil),      // 36: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 37: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 38: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 39: tenuto.journal.v1.Operation
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	3,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	9,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	10, // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	11, // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	14, // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	15, // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	16, // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
 	4,  // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
 	5,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
-	8,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	13, // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
 	6,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
-	26, // 8: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	23, // 9: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,  // 10: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	9,  // 11: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	1,  // 12: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	24, // 13: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	26, // 14: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	26, // 15: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	27, // 16: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	26, // 17: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	16, // 18: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	17, // 19: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	18, // 20: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	19, // 21: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	20, // 22: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	13, // 23: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	14, // 24: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	15, // 25: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	7,  // 26: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	21, // 27: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	21, // 28: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	26, // 29: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	27, // 30: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	22, // 31: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	28, // 32: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	25, // 33: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	26, // 34: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	8,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
+	10, // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
+	28, // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	30, // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	36, // 12: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	33, // 13: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,  // 14: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	14, // 15: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	1,  // 16: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	34, // 17: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	36, // 18: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	36, // 19: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	37, // 20: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	36, // 21: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	37, // 22: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	12, // 23: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	36, // 24: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	21, // 25: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	22, // 26: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	23, // 27: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	24, // 28: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	25, // 29: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	18, // 30: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	19, // 31: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	20, // 32: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	7,  // 33: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	9,  // 34: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	11, // 35: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	29, // 36: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	31, // 37: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	26, // 38: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	26, // 39: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	36, // 40: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	37, // 41: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	27, // 42: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	38, // 43: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	35, // 44: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	36, // 45: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	36, // 46: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	37, // 47: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	32, // 48: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	39, // 49: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -2017,8 +2798,12 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_List)(nil),
 		(*Request_Purge)(nil),
 		(*Request_Query)(nil),
+		(*Request_Update)(nil),
+		(*Request_Executions)(nil),
+		(*Request_Complete)(nil),
+		(*Request_Pending)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[10].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[15].OneofWrappers = []any{
 		(*Response_Start)(nil),
 		(*Response_Send)(nil),
 		(*Response_Get)(nil),
@@ -2027,6 +2812,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_List)(nil),
 		(*Response_Purge)(nil),
 		(*Response_Query)(nil),
+		(*Response_Update)(nil),
+		(*Response_Executions)(nil),
+		(*Response_Complete)(nil),
+		(*Response_Pending)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2034,7 +2823,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -362,8 +362,10 @@ type RetryPolicy struct {
 	// 0: unlimited.
 	MaxAttempts       uint32   `protobuf:"varint,5,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	NonRetryableCodes []string `protobuf:"bytes,6,rep,name=non_retryable_codes,json=nonRetryableCodes,proto3" json:"non_retryable_codes,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// A panic of the activity ends it at once.
+	PanicsAreFinal bool `protobuf:"varint,7,opt,name=panics_are_final,json=panicsAreFinal,proto3" json:"panics_are_final,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RetryPolicy) Reset() {
@@ -436,6 +438,13 @@ func (x *RetryPolicy) GetNonRetryableCodes() []string {
 		return x.NonRetryableCodes
 	}
 	return nil
+}
+
+func (x *RetryPolicy) GetPanicsAreFinal() bool {
+	if x != nil {
+		return x.PanicsAreFinal
+	}
+	return false
 }
 
 // ActivityOptions are the parts of a call to an activity that change what it
@@ -2593,7 +2602,13 @@ type Attempt struct {
 	// When the next one is due, Unix nanoseconds.
 	NextAt int64 `protobuf:"varint,5,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
 	// What the last heartbeat carried.
-	Heartbeat     *Payload `protobuf:"bytes,6,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Heartbeat *Payload `protobuf:"bytes,6,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// The attempt after the failed ones has begun, and its end will come from
+	// outside, by its token: nobody is to begin it again.
+	Pending bool `protobuf:"varint,7,opt,name=pending,proto3" json:"pending,omitempty"`
+	// When the attempt after the failed ones began, Unix nanoseconds; 0 if that
+	// was not recorded.
+	StartedAt     int64 `protobuf:"varint,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2668,6 +2683,20 @@ func (x *Attempt) GetHeartbeat() *Payload {
 		return x.Heartbeat
 	}
 	return nil
+}
+
+func (x *Attempt) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+func (x *Attempt) GetStartedAt() int64 {
+	if x != nil {
+		return x.StartedAt
+	}
+	return 0
 }
 
 // Purge removes instances that have ended, with all that is kept of them.
@@ -3205,14 +3234,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\fOperationRef\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x19\n" +
-	"\bevent_id\x18\x03 \x01(\x04R\aeventId\"\xe0\x01\n" +
+	"\bevent_id\x18\x03 \x01(\x04R\aeventId\"\x8a\x02\n" +
 	"\vRetryPolicy\x12)\n" +
 	"\x10initial_interval\x18\x01 \x01(\x03R\x0finitialInterval\x12\x18\n" +
 	"\abackoff\x18\x02 \x01(\x01R\abackoff\x12!\n" +
 	"\fmax_interval\x18\x03 \x01(\x03R\vmaxInterval\x12\x16\n" +
 	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\x12!\n" +
 	"\fmax_attempts\x18\x05 \x01(\rR\vmaxAttempts\x12.\n" +
-	"\x13non_retryable_codes\x18\x06 \x03(\tR\x11nonRetryableCodes\"\xf5\x01\n" +
+	"\x13non_retryable_codes\x18\x06 \x03(\tR\x11nonRetryableCodes\x12(\n" +
+	"\x10panics_are_final\x18\a \x01(\bR\x0epanicsAreFinal\"\xf5\x01\n" +
 	"\x0fActivityOptions\x124\n" +
 	"\x05retry\x18\x01 \x01(\v2\x1e.tenuto.journal.v1.RetryPolicyR\x05retry\x12*\n" +
 	"\x11schedule_to_start\x18\x02 \x01(\x03R\x0fscheduleToStart\x12$\n" +
@@ -3356,7 +3386,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\aSegment\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12$\n" +
 	"\x0efirst_event_id\x18\x02 \x01(\x04R\ffirstEventId\x12\x16\n" +
-	"\x06events\x18\x03 \x03(\fR\x06events\"\xf6\x01\n" +
+	"\x06events\x18\x03 \x03(\fR\x06events\"\xaf\x02\n" +
 	"\aAttempt\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
@@ -3364,7 +3394,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\x04 \x01(\v2\x18.tenuto.journal.v1.ErrorR\tlastError\x12\x17\n" +
 	"\anext_at\x18\x05 \x01(\x03R\x06nextAt\x128\n" +
-	"\theartbeat\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\theartbeat\";\n" +
+	"\theartbeat\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\theartbeat\x12\x18\n" +
+	"\apending\x18\a \x01(\bR\apending\x12\x1d\n" +
+	"\n" +
+	"started_at\x18\b \x01(\x03R\tstartedAt\";\n" +
 	"\x05Purge\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1c\n" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"\x1b\n" +

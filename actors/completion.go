@@ -1,0 +1,95 @@
+package actors
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A Completion is the end of an attempt that comes from outside.
+type Completion struct {
+	Ref     *journalpb.OperationRef // of the activity
+	Attempt int                     // its number
+	Result  *journalpb.Payload
+	Error   *journalpb.Error // what it failed with, instead of a result
+}
+
+// is tells whether an event says the same as the completion.
+func (c *Completion) is(event *journalpb.Event) bool {
+	if done := event.GetActivityCompleted(); done != nil {
+		return c.Error == nil && int(done.Attempts) == c.Attempt && proto.Equal(done.Result, c.Result)
+	}
+	failed := event.GetActivityFailed()
+	if failed == nil || c.Error == nil || int(failed.Attempts) != c.Attempt {
+		return false
+	}
+	// The second if another attempt would have come too late.
+	return proto.Equal(failed.Error, c.Error) || proto.Equal(failed.Error.GetCause(), c.Error)
+}
+
+// CompleteActivity ends an attempt, whether its body has returned that it is
+// pending or still runs. An error fails it, as if the body had returned that: the
+// retry policy decides. done is called once, without an error when the end is
+// committed; it must not block. It is [ErrActivityClosed] if the attempt does not
+// count any more, unless it has ended with the very same. Other errors are
+// ErrStopped and those of the journal.
+func (p *Partition) CompleteActivity(c Completion, done func(error)) {
+	// As its record will have it.
+	c.Error = replay.EncodeError(replay.DecodeError(c.Error))
+	p.system.activities.locked(func() func() {
+		if p.context.Err() != nil {
+			return func() { done(ErrStopped) }
+		}
+		t := p.system.activities.tasks[p][keyOf(c.Ref)]
+		switch {
+		case t == nil:
+			return func() { done(p.ended(&c)) }
+		case t.state == ActivityEnding && c.is(t.outcome):
+			t.waiters = append(t.waiters, done)
+			return nil
+		case t.current != nil && t.current.number == c.Attempt:
+			t.waiters = append(t.waiters, done)
+			if c.Error != nil {
+				return t.fail(replay.DecodeError(c.Error), replay.ErrGivenUp)
+			}
+			return t.end(completed(c.Result, c.Attempt), replay.ErrGivenUp)
+		case !t.over() && c.Error != nil && t.failed == c.Attempt && proto.Equal(t.lastError, c.Error):
+			t.waiters = append(t.waiters, done)
+			t.record()
+			return nil
+		}
+		return func() { done(ErrActivityClosed) }
+	})
+}
+
+// ended answers a completion of an activity that is not open.
+func (p *Partition) ended(c *Completion) error {
+	if event := p.outcome(c.Ref); event != nil && c.is(event) {
+		return nil
+	}
+	return ErrActivityClosed
+}
+
+// outcome returns the event that ended an operation, nil if there is none.
+func (p *Partition) outcome(ref *journalpb.OperationRef) *journalpb.Event {
+	for event, err := range p.journal.Events(ref.Instance, ref.Execution, ref.EventId+1) {
+		if err != nil {
+			return nil
+		}
+		if event.SourceEventId == ref.EventId {
+			return event
+		}
+	}
+	return nil
+}
+
+// hasOutcome tells whether that very event has ended the operation.
+func (p *Partition) hasOutcome(ref *journalpb.OperationRef, event *journalpb.Event) bool {
+	recorded := p.outcome(ref)
+	if recorded == nil {
+		return false
+	}
+	same := &journalpb.Event{Body: recorded.Body}
+	return proto.Equal(same, &journalpb.Event{Body: event.Body})
+}

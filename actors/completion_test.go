@@ -1,0 +1,293 @@
+package actors_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// An office hands its tokens out and lets others do the work.
+type office struct {
+	timeline
+	tokens []string
+}
+
+func (o *office) bind() replay.Definition {
+	return work.Bind(func(ctx context.Context, _ int) (string, error) {
+		o.mark(ctx)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.tokens = append(o.tokens, replay.ActivityInfo(ctx).Token())
+		return "", fmt.Errorf("asked: %w", replay.ErrPending)
+	})
+}
+
+func (o *office) all() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.tokens)
+}
+
+func (o *office) last() string {
+	all := o.all()
+	return all[len(all)-1]
+}
+
+// complete ends an attempt from outside, with a text or an error.
+func (n *node) complete(token, text string, failure error) error {
+	n.t.Helper()
+	attempt, err := replay.ParseToken(token)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	c := actors.Completion{
+		Ref:     &journalpb.OperationRef{Instance: attempt.Instance, Execution: attempt.Execution, EventId: attempt.EventID},
+		Attempt: attempt.Number,
+		Error:   replay.EncodeError(failure),
+	}
+	if failure == nil {
+		c.Result = payload(n.t, text)
+	}
+	outcome := make(chan error, 2)
+	n.partition.CompleteActivity(c, func(err error) { outcome <- err })
+	select {
+	case err := <-outcome:
+		return err
+	case <-time.After(time.Hour):
+		n.t.Fatal("no answer for an hour")
+		return nil
+	}
+}
+
+func (n *node) wantCompletion(want error, token, text string, failure error) {
+	n.t.Helper()
+	if err := n.complete(token, text, failure); !isError(err, want) {
+		n.t.Errorf("completion by %q or %v: %v, want %v", text, failure, err, want)
+	}
+}
+
+func TestActivityIsCompletedFromOutside(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, o.bind(), call(), bindUpper(), shout())
+		n.start("c", "call", "").want(nil)
+		time.Sleep(time.Hour)
+		n.start("s", "shout", "a").want(nil) // nothing is occupied
+		n.wantOutput("s", "A")
+		if state := n.partition.Activity(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityPending {
+			t.Errorf("the activity is %q", state)
+		}
+		n.wantCompletion(nil, o.last(), "granted", nil)
+		n.wantOutput("c", "granted")
+		n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
+		n.wantCompletion(nil, o.last(), "granted", nil) // again
+		n.wantCompletion(actors.ErrActivityClosed, o.last(), "refused", nil)
+		n.wantCompletion(actors.ErrActivityClosed, o.last(), "", errFull)
+		if len(o.all()) != 1 {
+			t.Errorf("%d attempts", len(o.all()))
+		}
+	})
+}
+
+func TestTokensOfNobody(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), call())
+		n.start("c", "call", "").want(nil)
+		idle()
+		for _, a := range []replay.Attempt{
+			{Instance: "c", Execution: 1, EventID: 2, Number: 2},
+			{Instance: "c", Execution: 1, EventID: 1, Number: 1},
+			{Instance: "c", Execution: 2, EventID: 2, Number: 1},
+			{Instance: "nobody", Execution: 1, EventID: 2, Number: 1},
+		} {
+			n.wantCompletion(actors.ErrActivityClosed, a.Token(), "x", nil)
+			n.wantCompletion(actors.ErrActivityClosed, a.Token(), "", errFull)
+		}
+		n.wantCompletion(nil, o.last(), "x", nil)
+	})
+}
+
+// A failure from outside is a failed attempt: the next has a token of its own.
+func TestActivityIsFailedFromOutside(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), call())
+		n.start("c", "call", "").want(nil)
+		idle()
+		n.wantCompletion(nil, o.last(), "", errFull)
+		n.wantCompletion(nil, o.last(), "", errFull) // again, during the pause
+		if kept := n.kept("c"); kept.GetFailed() != 1 || kept.GetPending() {
+			t.Errorf("kept: %v", kept)
+		}
+		time.Sleep(time.Minute)
+		n.wantCompletion(nil, o.all()[0], "", errFull) // and later
+		n.wantCompletion(actors.ErrActivityClosed, o.all()[0], "late", nil)
+		if len(o.all()) != 2 {
+			t.Fatalf("%d attempts", len(o.all()))
+		}
+		n.wantCompletion(nil, o.all()[1], "", replay.NonRetryable(errFull))
+		n.wantCompletion(nil, o.all()[1], "", replay.NonRetryable(errFull))
+		if err := n.failure("c"); !errors.Is(err, errFull) {
+			t.Errorf("failed with %v", err)
+		}
+		n.wantCompletion(nil, o.all()[1], "", replay.NonRetryable(errFull))
+		n.wantCompletion(actors.ErrActivityClosed, o.all()[1], "", errors.New("other"))
+	})
+}
+
+// The answer may come before the body has returned.
+func TestCompletionOvertakesTheBody(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		tokens := make(chan string, 1)
+		ended := make(chan error, 1)
+		n := lead(t, newTestJournal(), actors.Config{}, call(),
+			work.Bind(func(ctx context.Context, _ int) (string, error) {
+				tokens <- replay.ActivityInfo(ctx).Token()
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return "", replay.ErrPending
+			}))
+		n.start("c", "call", "").want(nil)
+		n.wantCompletion(nil, <-tokens, "granted", nil)
+		if cause := <-ended; !errors.Is(cause, replay.ErrGivenUp) {
+			t.Errorf("the context ended because of %v", cause)
+		}
+		n.wantOutput("c", "granted")
+		if kept := n.journal.attempts(); kept != 0 {
+			t.Errorf("%d records", kept)
+		}
+	})
+}
+
+func TestPendingActivityIsNotBegunAgainByTheNextLeader(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		code := []replay.Definition{o.bind(), call(replay.Retry(replay.RetryPolicy{InitialInterval: time.Second, Backoff: 1}))}
+		j := newTestJournal()
+		for range 3 {
+			n := lead(t, j, actors.Config{}, code...)
+			started := n.startMessage("call", "")
+			started.RequestId = "same"
+			n.deliver("c", message(started)).want(nil)
+			time.Sleep(time.Hour)
+			n.close()
+		}
+		if len(o.all()) != 1 {
+			t.Fatalf("%d attempts", len(o.all()))
+		}
+		n := lead(t, j, actors.Config{}, code...)
+		n.wantCompletion(nil, o.last(), "", errFull)
+		n.close()
+		n = lead(t, j, actors.Config{}, code...)
+		n.wantCompletion(nil, o.all()[0], "", errFull)
+		time.Sleep(time.Minute)
+		if len(o.all()) != 2 {
+			t.Fatalf("%d attempts", len(o.all()))
+		}
+		n.close()
+		n = lead(t, j, actors.Config{}, code...)
+		n.wantCompletion(nil, o.last(), "granted", nil)
+		n.wantOutput("c", "granted")
+		n.close()
+		n = lead(t, j, actors.Config{}, code...)
+		n.wantCompletion(nil, o.last(), "granted", nil)
+		n.wantCompletion(actors.ErrActivityClosed, o.last(), "refused", nil)
+	})
+}
+
+// The limits of a pending attempt go on, with and without a failover.
+func TestPendingActivityHasItsLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		option replay.ActivityOption
+		kind   replay.TimeoutKind
+	}{
+		"start-to-close":    {replay.StartToClose(time.Hour), replay.TimeoutStartToClose},
+		"schedule-to-close": {replay.ScheduleToClose(time.Hour), replay.TimeoutScheduleToClose},
+	} {
+		for _, failover := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, failover), func(t *testing.T) {
+				virtually(t, func(t *testing.T) {
+					var o office
+					code := []replay.Definition{o.bind(), call(once, c.option, replay.HeartbeatTimeout(time.Minute))}
+					j := newTestJournal()
+					n := lead(t, j, actors.Config{}, code...)
+					begin := time.Now()
+					n.start("c", "call", "").want(nil)
+					time.Sleep(40 * time.Minute)
+					if failover {
+						n.close()
+						n = lead(t, j, actors.Config{}, code...)
+					}
+					wantTimeout(t, n.failure("c"), c.kind)
+					wantPassed(t, begin, time.Hour)
+					n.wantCompletion(actors.ErrActivityClosed, o.last(), "late", nil)
+				})
+			})
+		}
+	}
+}
+
+func TestPendingActivityThatIsGivenUpIsClosed(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), raceWithWord())
+		n.start("r", "race", "").want(nil)
+		idle()
+		n.send("r", "word", "").want(nil)
+		idle()
+		n.wantCompletion(actors.ErrActivityClosed, o.last(), "late", nil)
+	})
+}
+
+// A completion that is on its way when the node loses the lead gets an answer.
+func TestCompletionIsAnsweredWhenThePartitionIsClosed(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{}, o.bind(), call())
+		n.start("c", "call", "").want(nil)
+		idle()
+		j.set(func(j *testJournal) { j.judge = func(*journalpb.Append) error { return errRefused } })
+		var calls sync.WaitGroup
+		for range 2 { // the second meets the first
+			calls.Go(func() { n.wantCompletion(actors.ErrStopped, o.last(), "granted", nil) })
+		}
+		time.Sleep(time.Minute)
+		n.close()
+		calls.Wait()
+		n.wantCompletion(actors.ErrStopped, o.last(), "granted", nil)
+		j.mend()
+		n = lead(t, j, actors.Config{}, o.bind(), call())
+		n.wantCompletion(nil, o.last(), "granted", nil)
+		n.wantOutput("c", "granted")
+	})
+}
+
+// That an attempt is pending is recorded even if the journal does not take it at
+// once.
+func TestRecordOfAPendingAttemptIsRepeated(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		j := newTestJournal()
+		j.refuseAttempts = 7
+		n := lead(t, j, actors.Config{}, o.bind(), call())
+		n.start("c", "call", "").want(nil)
+		time.Sleep(time.Minute)
+		n.close()
+		n = lead(t, j, actors.Config{}, o.bind(), call())
+		time.Sleep(time.Minute)
+		if len(o.all()) != 1 {
+			t.Errorf("%d attempts", len(o.all()))
+		}
+		n.wantCompletion(nil, o.last(), "granted", nil)
+	})
+}

@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+var (
+	ask   = replay.Activity[string, string]("ask")
+	asked = replay.Orchestration[string, string]("asked")
+)
+
+// desk keeps the tokens of what was asked.
+type desk struct {
+	mu     sync.Mutex
+	tokens []string
+}
+
+func (d *desk) definitions(options ...replay.ActivityOption) []replay.Definition {
+	return []replay.Definition{
+		ask.Bind(func(ctx context.Context, _ string) (string, error) {
+			if err := replay.Heartbeat(ctx, "asked"); err != nil {
+				return "", err
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.tokens = append(d.tokens, replay.ActivityInfo(ctx).Token())
+			return "", replay.ErrPending
+		}),
+		asked.Bind(func(ctx *replay.Context, text string) (string, error) { return ask.Call(ctx, text, options...) }),
+		waiter.Bind(waiterBody),
+	}
+}
+
+func (d *desk) all() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tokens[:len(d.tokens):len(d.tokens)]
+}
+
+// only waits for the only open operation of an instance to be in a state.
+func only(t *testing.T, client *Client, id string, state ActivityState) *OpenOperation {
+	t.Helper()
+	var found *OpenOperation
+	eventually(t, "the activity is "+string(state), func() bool {
+		operations, err := client.Pending(testContext(t), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(operations) != 1 || operations[0].State != state {
+			return false
+		}
+		found = operations[0]
+		return true
+	})
+	return found
+}
+
+func TestActivityIsCompletedByTokenFromAnyNode(t *testing.T) {
+	noGoroutinesLeft(t)
+	d := new(desk)
+	nodes := startPeersWith(t, 3, d.definitions(replay.Retry(replay.RetryPolicy{InitialInterval: time.Millisecond}))...)
+	ctx := testContext(t)
+	run, err := StartRun(ctx, nodes[0].Client(), asked, "a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := only(t, nodes[1].Client(), "a", ActivityPending)
+	var details string
+	eventually(t, "what was reported is recorded", func() bool {
+		open = only(t, nodes[1].Client(), "a", ActivityPending)
+		return open.Heartbeat(&details) == nil && details != ""
+	})
+	if details != "asked" || open.Name != "ask" || open.Kind != "ActivityScheduled" ||
+		open.EventID != 2 || open.Failed != 0 || open.LastError != nil || time.Since(open.Since) > patience {
+		t.Errorf("open: %+v, reported %q", open, details)
+	}
+	if err := FailActivity(ctx, nodes[1].Client(), d.all()[0], errWanted); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a second attempt", func() bool { return len(d.all()) == 2 })
+	open = only(t, nodes[2].Client(), "a", ActivityPending)
+	if open.Failed != 1 || open.LastError == nil || open.LastError.Error() != errWanted.Error() {
+		t.Errorf("open: %+v", open)
+	}
+	if err := CompleteActivity(ctx, nodes[2].Client(), d.all()[0], "late"); !errors.Is(err, ErrActivityClosed) {
+		t.Errorf("by the first token: %v", err)
+	}
+	for _, node := range nodes {
+		if err := CompleteActivity(ctx, node.Client(), d.all()[1], "granted"); err != nil {
+			t.Errorf("on %s: %v", node.ID(), err)
+		}
+	}
+	if got, err := run.Wait(ctx); err != nil || got != "granted" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := CompleteActivity(ctx, nodes[0].Client(), d.all()[1], "refused"); !errors.Is(err, ErrActivityClosed) {
+		t.Errorf("another result: %v", err)
+	}
+	if rest, err := nodes[0].Client().Pending(ctx, "a"); err != nil || len(rest) != 0 {
+		t.Errorf("after the end: %v, %v", rest, err)
+	}
+}
+
+func TestPendingActivityOutlivesItsLeader(t *testing.T) {
+	noGoroutinesLeft(t)
+	d := new(desk)
+	nodes := startPeersWith(t, 3, d.definitions()...)
+	ctx := testContext(t)
+	leader := leaderOf(t, nodes)
+	var other *Node
+	for _, node := range nodes {
+		if node != leader {
+			other = node
+		}
+	}
+	run, err := StartRun(ctx, other.Client(), asked, "a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	only(t, other.Client(), "a", ActivityPending)
+	eventually(t, "that it is pending is recorded", func() bool {
+		for open := range leader.journal.OpenOf("a") {
+			return open.Attempt.GetPending()
+		}
+		return false
+	})
+	if err := leader.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	only(t, other.Client(), "a", ActivityPending)
+	if err := CompleteActivity(ctx, other.Client(), d.all()[0], "granted"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := run.Wait(ctx); err != nil || got != "granted" || len(d.all()) != 1 {
+		t.Errorf("%q after %d attempts, %v", got, len(d.all()), err)
+	}
+}
+
+func TestWrongTokensAreRefused(t *testing.T) {
+	d := new(desk)
+	node := startNode(t, Config{InMemory: true, Definitions: d.definitions()})
+	ctx, client := testContext(t), node.Client()
+	var wrong *replay.TokenError
+	if err := CompleteActivity(ctx, client, "no token", 1); !errors.As(err, &wrong) {
+		t.Errorf("no token: %v", err)
+	}
+	stranger := &replay.Attempt{Instance: "nobody", Execution: 1, EventID: 2, Number: 1}
+	if err := FailActivity(ctx, client, stranger.Token(), errWanted); !errors.Is(err, ErrActivityClosed) {
+		t.Errorf("nobody's token: %v", err)
+	}
+	var input *InputError
+	if err := FailActivity(ctx, client, stranger.Token(), nil); !errors.As(err, &input) {
+		t.Errorf("no failure: %v", err)
+	}
+	if err := CompleteActivity(ctx, client, stranger.Token(), make(chan int)); err == nil {
+		t.Error("a value that cannot be encoded")
+	}
+}
+
+func TestPendingShowsWhatAnInstanceWaitsFor(t *testing.T) {
+	d := new(desk)
+	node := startNode(t, Config{InMemory: true, Tags: []string{"disk"}, Definitions: append(d.definitions(replay.Tag("gpu")),
+		doubled.Bind(func(ctx *replay.Context, n int) (int, error) {
+			double.Start(ctx, n)
+			ctx.Timer(time.Hour)
+			waiter.Start(ctx, "", replay.ChildID("child"))
+			_, err := word.Wait(ctx)
+			return 0, err
+		}))})
+	ctx, client := testContext(t), node.Client()
+	if _, err := StartRun(ctx, client, asked, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	only(t, client, "a", ActivityWaitingForTag)
+	if _, err := StartRun(ctx, client, doubled, "d", 1); err != nil {
+		t.Fatal(err)
+	}
+	var operations []*OpenOperation
+	eventually(t, "the activity has been looked at", func() bool {
+		var err error
+		if operations, err = client.Pending(ctx, "d"); err != nil {
+			t.Fatal(err)
+		}
+		return len(operations) == 4 && operations[0].State != ""
+	})
+	if o := operations[0]; o.Kind != "ActivityScheduled" || o.Name != "double" || o.State != ActivityWaitingForCode {
+		t.Errorf("the activity: %+v", o)
+	}
+	if o := operations[1]; o.Kind != "TimerCreated" || o.FireAt.Sub(o.Since) != time.Hour {
+		t.Errorf("the timer: %+v", o)
+	}
+	if o := operations[2]; o.Kind != "SubOrchestrationScheduled" || o.Name != "waiter" || o.ChildID != "child" {
+		t.Errorf("the child: %+v", o)
+	}
+	if o := operations[3]; o.Kind != "ExternalSubscribed" || o.Name != "word" || o.EventID != 5 || o.Execution != 1 {
+		t.Errorf("the subscription: %+v", o)
+	}
+	if _, err := client.Pending(ctx, "nobody"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of nobody: %v", err)
+	}
+	if _, err := client.Pending(ctx, ""); !errors.As(err, new(*InputError)) {
+		t.Errorf("without an ID: %v", err)
+	}
+}

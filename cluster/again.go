@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"errors"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// A call that is repeated because its answer was lost has to get the answer that
+// was lost, also when the instance has gone on since. These functions look for
+// the traces of an earlier attempt, on the node that leads.
+
+// startsMax bounds how many executions are searched for an earlier start.
+const startsMax = 1000
+
+// begunBy returns the execution with which the run began that a start which may
+// be a repetition has begun before, 0 if there is none. One that carries an
+// event as well goes on to the latest run, where that is looked for.
+func (n *Node) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest) uint64 {
+	known, ok := n.journal.Instance(request.Instance)
+	if !request.Again || !ok {
+		return 0
+	}
+	if known.RequestId == start.RequestId {
+		if start.Send != nil {
+			return 0
+		}
+		return known.FirstExecution
+	}
+	oldest := max(known.FirstExecution, startsMax+1) - startsMax
+	for execution := oldest; execution < known.FirstExecution; execution++ {
+		event, err := n.journal.Event(request.Instance, execution, 1)
+		if err == nil && event.GetOrchestrationStarted().GetRequestId() == start.RequestId {
+			return execution
+		}
+	}
+	return 0
+}
+
+// unlessRecorded passes an error on, unless it says that the instance has ended,
+// and the input that may be a repetition was recorded before that.
+func (n *Node) unlessRecorded(request *clusterpb.Request, requestID string, err error) error {
+	if !errors.Is(err, ErrEnded) || !request.Again {
+		return err
+	}
+	if _, event := n.recorded(request.Instance, Position{}, requestID); event != nil {
+		return nil
+	}
+	return err
+}
+
+// unlessTerminated is unlessRecorded for a termination, which has no request ID.
+func (n *Node) unlessTerminated(request *clusterpb.Request, reason string, err error) error {
+	if !errors.Is(err, ErrEnded) || !request.Again {
+		return err
+	}
+	known, ok := n.journal.Instance(request.Instance)
+	if !ok {
+		return err
+	}
+	last, readErr := n.journal.Event(request.Instance, known.Execution, known.LastEventId)
+	if terminated := last.GetOrchestrationTerminated(); readErr == nil && terminated != nil && terminated.Reason == reason {
+		return nil
+	}
+	return err
+}
+
+// recorded finds the input with a request ID in the latest run of an instance,
+// from a position on; nil if there is none.
+func (n *Node) recorded(instance string, from Position, requestID string) (Position, *journalpb.Event) {
+	known, ok := n.journal.Instance(instance)
+	if !ok {
+		return Position{}, nil
+	}
+	if from.Execution < known.FirstExecution {
+		from = Position{Execution: known.FirstExecution}
+	}
+	for execution := from.Execution; execution <= known.Execution; execution++ {
+		for event, err := range n.journal.Events(instance, execution, from.EventID) {
+			if err == nil && requestIDOf(event) == requestID {
+				return Position{execution, event.EventId}, event
+			}
+		}
+		from.EventID = 1
+	}
+	return Position{}, nil
+}
+
+// requestIDOf returns the request ID of an input, "" if it has none.
+func requestIDOf(event *journalpb.Event) string {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ExternalEvent:
+		return body.ExternalEvent.RequestId
+	case *journalpb.Event_OrchestrationCancelRequested:
+		return body.OrchestrationCancelRequested.RequestId
+	case *journalpb.Event_OrchestrationSuspended:
+		return body.OrchestrationSuspended.RequestId
+	case *journalpb.Event_OrchestrationResumed:
+		return body.OrchestrationResumed.RequestId
+	}
+	return ""
+}

@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// executionsMax bounds how many executions [Client.Executions] returns.
+const executionsMax = 1000
+
+// An Execution is a stretch of an instance between two continue-as-new.
+type Execution struct {
+	Number  uint64
+	Version string
+	// ContinuedAsNew for every execution of a run but its last.
+	State State
+	// How many its history has.
+	Events uint64
+	// When the first and the last of them were recorded.
+	StartedAt time.Time
+	UpdatedAt time.Time
+}
+
+// Executions returns the executions of an instance, those of earlier runs under
+// its ID among them, oldest first. Of more than 1,000 it returns the latest. The
+// error is [ErrNotFound] when there is no instance of that ID.
+func (c *Client) Executions(ctx context.Context, id string, options ...ReadOption) ([]Execution, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Executions{
+		Executions: new(clusterpb.ExecutionsRequest),
+	}}, options)
+	if err != nil {
+		return nil, fmt.Errorf("executions of %s: %w", id, err)
+	}
+	var executions []Execution
+	for _, wire := range response.GetExecutions().GetExecutions() {
+		executions = append(executions, Execution{
+			Number:    wire.Execution,
+			Version:   wire.Version,
+			State:     State(wire.State),
+			Events:    wire.Events,
+			StartedAt: time.Unix(0, wire.StartedAt),
+			UpdatedAt: time.Unix(0, wire.UpdatedAt),
+		})
+	}
+	return executions, nil
+}
+
+func (n *Node) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	known, ok := n.journal.Instance(instance)
+	if !ok {
+		return nil, ErrNotFound
+	}
+	result := new(clusterpb.ExecutionsResult)
+	for number := max(known.Execution, executionsMax) - executionsMax + 1; number <= known.Execution; number++ {
+		execution, err := n.execution(p, known, number)
+		if err != nil {
+			return nil, err
+		}
+		result.Executions = append(result.Executions, execution)
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Executions{Executions: result}}, nil
+}
+
+func (n *Node) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
+	first, err := n.journal.Event(known.Instance, number, 1)
+	if err != nil {
+		return nil, err
+	}
+	execution := &clusterpb.Execution{
+		Execution: number,
+		Version:   first.GetOrchestrationStarted().GetVersion(),
+		StartedAt: first.Timestamp,
+		Events:    known.LastEventId,
+		UpdatedAt: known.UpdatedAt,
+	}
+	if number == known.Execution {
+		execution.State = string(n.stateOf(p, known))
+		return execution, nil
+	}
+	last, err := n.lastOf(known.Instance, number, first)
+	if err != nil {
+		return nil, err
+	}
+	end := new(clusterpb.Status)
+	fillEnd(last, end)
+	execution.State, execution.Events, execution.UpdatedAt = end.State, last.EventId, last.Timestamp
+	return execution, nil
+}
+
+// lastOf returns the last event of an execution that has ended. It finds it by
+// doubling and halving, because to read a long history takes long.
+func (n *Node) lastOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
+	last, behind := first, uint64(0)
+	for step := uint64(1); behind == 0 || last.EventId+1 < behind; {
+		probe := last.EventId + step
+		if behind > 0 {
+			probe = (last.EventId + behind) / 2
+		}
+		event, err := n.journal.Event(instance, execution, probe)
+		switch {
+		case err == nil:
+			last, step = event, 2*step
+		case isNotFound(err):
+			behind = probe
+		default:
+			return nil, err
+		}
+	}
+	return last, nil
+}

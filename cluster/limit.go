@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Bounds of what callers choose, in bytes unless it says otherwise. Names and
+// versions are those of package replay.
+const (
+	nameMax      = 128
+	versionMax   = 128
+	requestIDMax = 128
+	tagsMax      = 64 // tags
+	tagKeyMax    = 128
+	tagValueMax  = 1024
+)
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText refuses text that is too short, too long, or not UTF-8.
+func checkText(field, text string, least, most int) error {
+	switch {
+	case len(text) < least:
+		return &InputError{field, fmt.Sprintf("has %d bytes: at least %d are needed", len(text), least)}
+	case len(text) > most:
+		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most)}
+	case !utf8.ValidString(text):
+		return &InputError{field, fmt.Sprintf("%.140q is not UTF-8", text)}
+	}
+	return nil
+}
+
+// checkName refuses what can be no name of a user's.
+func checkName(field, name string) error {
+	if strings.HasPrefix(name, replay.UpdatePrefix) {
+		return &InputError{field, fmt.Sprintf("%.140q begins with %q, as those of updates do", name, replay.UpdatePrefix)}
+	}
+	return checkText(field, name, 1, nameMax)
+}
+
+func checkStart(r *clusterpb.StartRequest) error {
+	err := firstError(
+		checkName("name", r.Name),
+		checkText("version", r.Version, 0, versionMax),
+		checkText("request ID", r.RequestId, 0, requestIDMax),
+		checkTags(r.Tags),
+	)
+	if err == nil && r.Send != nil {
+		err = checkSend(r.Send)
+	}
+	return err
+}
+
+func checkTags(tags map[string]string) error {
+	if len(tags) > tagsMax {
+		return &InputError{"tags", fmt.Sprintf("are %d: at most %d are allowed", len(tags), tagsMax)}
+	}
+	for key, value := range tags {
+		if err := checkText("tag key", key, 1, tagKeyMax); err != nil {
+			return err
+		}
+		if err := checkText(fmt.Sprintf("tag %q", key), value, 0, tagValueMax); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkSend(r *clusterpb.SendRequest) error {
+	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+}

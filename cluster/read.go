@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// A ReadOption changes how something is read.
+type ReadOption func(*reading)
+
+type reading struct{ stale bool }
+
+// Stale has a read answered by this node alone, without the leader, also while
+// there is none: as of what the node has applied of the journal so far, which
+// may be old. The AppliedIndex of what is returned tells how far that is. Unless
+// this node leads, an instance that is stalled or waits for code shows as
+// running or suspended.
+//
+// Without it, reads are linearizable: they show all that was acknowledged
+// anywhere before the call.
+func Stale() ReadOption { return func(r *reading) { r.stale = true } }
+
+// read has a request for reading answered, by the leader or by this node.
+func (c *Client) read(ctx context.Context, request *clusterpb.Request, options []ReadOption) (*clusterpb.Response, error) {
+	var r reading
+	for _, option := range options {
+		option(&r)
+	}
+	if !r.stale {
+		return c.node.call(ctx, request)
+	}
+	select {
+	case <-c.node.closing:
+		return nil, ErrClosed
+	default:
+	}
+	return c.node.read(ctx, c.node.partition.Load(), request)
+}
+
+// read answers from this node's replica. p is nil where this node does not lead.
+func (n *Node) read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+	index := n.journal.AppliedIndex() // before the reads, which show at least that
+	response, err := n.lookUp(ctx, p, request)
+	switch {
+	case isNotFound(err): // purged meanwhile
+		return nil, ErrNotFound
+	case err != nil:
+		return nil, err
+	}
+	response.AppliedIndex = index
+	return response, nil
+}
+
+func (n *Node) lookUp(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_Get:
+		return n.get(p, request.Instance)
+	case *clusterpb.Request_History:
+		return n.history(request.Instance, call.History)
+	case *clusterpb.Request_List:
+		return n.list(ctx, p, call.List)
+	case *clusterpb.Request_Executions:
+		return n.executions(p, request.Instance)
+	}
+	return nil, fmt.Errorf("%w: a read that this node does not know", ErrProtocol)
+}
+
+// isNotFound tells whether the journal does not have what was asked for.
+func isNotFound(err error) bool { return errors.Is(err, state.ErrNotFound) }

@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// Retention says how long instances are kept after the end of their run, by how
+// it ended. Then the leader purges them, with everything that is kept of them,
+// and their IDs are free again. Zero means for ever.
+//
+// Instances that relatives still need are kept longer: a child until its parent
+// has recorded its end, a parent until its children have ended.
+type Retention struct {
+	Completed  time.Duration
+	Failed     time.Duration
+	Cancelled  time.Duration
+	Terminated time.Duration
+}
+
+func (r Retention) negative() bool {
+	return min(r.Completed, r.Failed, r.Cancelled, r.Terminated) < 0
+}
+
+// of returns for how long an instance with that status is kept, 0 for ever.
+func (r Retention) of(status journalpb.Status) time.Duration {
+	switch status {
+	case journalpb.Status_STATUS_COMPLETED:
+		return r.Completed
+	case journalpb.Status_STATUS_FAILED:
+		return r.Failed
+	case journalpb.Status_STATUS_CANCELLED:
+		return r.Cancelled
+	case journalpb.Status_STATUS_TERMINATED:
+		return r.Terminated
+	}
+	return 0
+}
+
+// shortest returns the shortest time for which anything is kept, 0 if all is
+// kept for ever.
+func (r Retention) shortest() time.Duration {
+	shortest := time.Duration(0)
+	for _, d := range []time.Duration{r.Completed, r.Failed, r.Cancelled, r.Terminated} {
+		if d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
+}
+
+// Sweeps are slow on purpose: what is kept a little longer does no harm, and what
+// runs is to notice nothing.
+const (
+	sweepPauseLeast  = time.Minute // between sweeps, unless Retention is shorter
+	sweepBatch       = 100         // instances in one purge
+	sweepBatchPause  = 20 * time.Millisecond
+	sweepLooked      = 1000 // instances looked at before a pause
+	sweepLookedPause = 5 * time.Millisecond
+)
+
+// A store is what a keeper needs of a journal.
+type store interface {
+	Instance(id string) (*journalpb.Instance, bool)
+	Instances() iter.Seq[*journalpb.Instance]
+	OpenOf(instance string) iter.Seq[*journalpb.Operation]
+	Orphans() iter.Seq[*journalpb.Instance]
+	Purge(p *journalpb.Purge, done func(purged int, err error))
+}
+
+// A keeper purges what has been kept long enough, during one reign. It remembers
+// nothing: the next leader sees from the journal what is left to do.
+type keeper struct {
+	store     store
+	retention Retention
+	epoch     uint64
+	logger    *slog.Logger
+}
+
+func newKeeper(n *Node, epoch uint64) *keeper {
+	return &keeper{store: n.journal, retention: n.config.Retention, epoch: epoch, logger: n.config.Logger}
+}
+
+// keep sweeps again and again, until ctx ends.
+func (k *keeper) keep(ctx context.Context) {
+	shortest := k.retention.shortest()
+	if shortest == 0 {
+		return
+	}
+	for ctx.Err() == nil {
+		next, err := k.sweep(ctx)
+		if err != nil && ctx.Err() == nil {
+			k.logger.Warn("purge by retention", "error", err)
+		}
+		pause(ctx, max(time.Until(next), min(sweepPauseLeast, shortest)))
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// sweep purges what is due, in batches, and returns when something will be due
+// next, of what is there now and of what may end meanwhile.
+func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
+	next = time.Now().Add(k.retention.shortest())
+	parents := parentsOfRunning(k.store)
+	var batch []string
+	looked := 0
+	for known := range k.store.Instances() {
+		if looked++; looked%sweepLooked == 0 {
+			pause(ctx, sweepLookedPause)
+		}
+		if ctx.Err() != nil {
+			return next, ctx.Err()
+		}
+		due, ok := k.due(known)
+		switch {
+		case !ok:
+		case due.After(time.Now()):
+			if due.Before(next) {
+				next = due
+			}
+		case !needed(k.store, known, parents):
+			batch = append(batch, known.Instance)
+		}
+		if len(batch) == sweepBatch {
+			if err := k.purge(ctx, batch); err != nil {
+				return next, err
+			}
+			batch = nil
+			pause(ctx, sweepBatchPause)
+		}
+	}
+	return next, k.purge(ctx, batch)
+}
+
+// due tells when an instance is to be purged, and whether it is at all.
+func (k *keeper) due(known *journalpb.Instance) (time.Time, bool) {
+	kept := k.retention.of(known.Status)
+	return time.Unix(0, known.UpdatedAt).Add(kept), kept > 0
+}
+
+func (k *keeper) purge(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	purged, err := purge(ctx, k.store, k.epoch, ids)
+	if err == nil {
+		k.logger.Debug("purged by retention", "instances", purged)
+	}
+	return err
+}
+
+// parentsOfRunning returns the IDs of instances that have ended, or do not wait,
+// while children of theirs run. What becomes of those may still depend on the
+// history of the parent.
+func parentsOfRunning(s store) map[string]bool {
+	parents := make(map[string]bool)
+	for child := range s.Orphans() {
+		parents[child.GetParent().GetInstance()] = true
+	}
+	return parents
+}
+
+// needed tells whether a relative still needs an instance that has ended: its
+// parent has not recorded its end and would start it again, or it has children
+// that run.
+func needed(s store, known *journalpb.Instance, parents map[string]bool) bool {
+	if parents[known.Instance] {
+		return true
+	}
+	if known.Parent == nil {
+		return false
+	}
+	for operation := range s.OpenOf(known.Parent.Instance) {
+		if proto.Equal(operation.Ref, known.Parent) {
+			return true
+		}
+	}
+	return false
+}
+
+// purge has instances purged and tells how many were.
+func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error) {
+	type outcome struct {
+		purged int
+		err    error
+	}
+	outcomes := make(chan outcome, 1)
+	s.Purge(&journalpb.Purge{Epoch: epoch, Instances: ids}, func(purged int, err error) {
+		outcomes <- outcome{purged, err}
+	})
+	select {
+	case o := <-outcomes:
+		return o.purged, o.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// purge purges what a client has named, but what is still needed.
+func (n *Node) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	parents := parentsOfRunning(n.journal)
+	var ids []string
+	for _, id := range r.Instances {
+		if known, ok := n.journal.Instance(id); ok && !needed(n.journal, known, parents) {
+			ids = append(ids, id)
+		}
+	}
+	purged, err := purge(ctx, n.journal, p.Epoch(), ids)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Purge{Purge: &clusterpb.PurgeResult{Purged: uint32(purged)}}}, nil
+}

@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// In these tests time is virtual: it moves on when all that is left is to wait.
+
+var (
+	keptChild  = replay.Orchestration[string, string]("kept-child")
+	keptParent = replay.Orchestration[string, string]("kept-parent")
+)
+
+// keptParentBody leaves a child behind that runs on, or waits for one.
+func keptParentBody(ctx *replay.Context, how string) (string, error) {
+	child := keptChild.Start(ctx, "", replay.ChildID(ctx.InstanceID()+"-child"), replay.OnParentClose(replay.AbandonChild))
+	if how == "leaves" {
+		return "", ctx.Sleep(time.Millisecond)
+	}
+	return child.Await(ctx)
+}
+
+func retained(t *testing.T, retention Retention, dir string) *Node {
+	t.Helper()
+	node, err := Start(context.Background(), Config{
+		Dir: dir, InMemory: dir == "", Retention: retention, Logger: quiet(),
+		Definitions: append(definitions(), keptChild.Bind(waiterBody), keptParent.Bind(keptParentBody)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
+func expectKept(t *testing.T, node *Node, when string, want map[string]bool) {
+	t.Helper()
+	for id, kept := range want {
+		_, err := node.Client().Get(context.Background(), id)
+		if kept && err != nil || !kept && !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %s: %v; want it kept: %t", when, id, err, kept)
+		}
+	}
+}
+
+func TestInstancesAreKeptForAsLongAsTheirEndDeserves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := retained(t, Retention{Completed: 10 * time.Second, Failed: 30 * time.Second, Cancelled: 20 * time.Second}, "")
+		ctx, client := t.Context(), node.Client()
+		for _, id := range []string{"cancelled", "terminated", "running"} {
+			if _, err := StartRun(ctx, client, waiter, id, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, completed := Call(ctx, client, doubled, "completed", 1)
+		_, failed := Call(ctx, client, failing, "failed", "")
+		if err := errors.Join(completed, client.Cancel(ctx, "cancelled", ""), client.Terminate(ctx, "terminated", "")); err != nil || failed == nil {
+			t.Fatal(err, failed)
+		}
+		for _, c := range []struct {
+			wait                         time.Duration
+			completed, cancelled, failed bool
+		}{
+			{9 * time.Second, true, true, true},
+			{11 * time.Second, false, true, true},
+			{10 * time.Second, false, false, true},
+			{10 * time.Second, false, false, false},
+			{time.Minute, false, false, false},
+		} {
+			time.Sleep(c.wait)
+			expectKept(t, node, fmt.Sprintf("after another %v", c.wait), map[string]bool{
+				"completed": c.completed, "cancelled": c.cancelled, "failed": c.failed, "terminated": true, "running": true,
+			})
+		}
+		if _, err := Call(ctx, client, doubled, "completed", 2); err != nil {
+			t.Errorf("the ID is not free again: %v", err)
+		}
+	})
+}
+
+func TestRelativesThatAreNeededAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := retained(t, Retention{Completed: 5 * time.Second, Cancelled: 5 * time.Second}, "")
+		ctx, client := t.Context(), node.Client()
+		if _, err := Call(ctx, client, keptParent, "leaving", "leaves"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := StartRun(ctx, client, keptParent, "waiting", ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		// A parent that is suspended takes note of its child's end all the same.
+		if err := errors.Join(client.Suspend(ctx, "waiting", ""), Send(ctx, client, "waiting-child", word, "")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		expectKept(t, node, "while a child runs", map[string]bool{"leaving": true, "leaving-child": true, "waiting": true, "waiting-child": false})
+		if n, err := client.Purge(ctx, "leaving", "waiting"); err != nil || n != 0 {
+			t.Errorf("purged %d that are needed, %v", n, err)
+		}
+		if err := errors.Join(Send(ctx, client, "leaving-child", word, ""), client.Resume(ctx, "waiting", "")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		expectKept(t, node, "after all have ended", map[string]bool{"leaving": false, "leaving-child": false, "waiting": false})
+	})
+}
+
+// A child whose end its stalled parent has not recorded would be started again.
+func TestAChildIsKeptUntilItsParentHasRecordedItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		node := retained(t, Retention{}, dir)
+		ctx := t.Context()
+		if _, err := StartRun(ctx, node.Client(), keptParent, "p", ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		node, err := Start(ctx, Config{
+			Dir: dir, Retention: Retention{Completed: time.Second}, Logger: quiet(),
+			Definitions: append(definitions(), keptChild.Bind(waiterBody)), // without the parent's code
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Send(ctx, node.Client(), "p-child", word, "late"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		expectKept(t, node, "while the parent waits for code", map[string]bool{"p": true, "p-child": true})
+		if n, err := node.Client().Purge(ctx, "p-child"); err != nil || n != 0 {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		node = retained(t, Retention{Completed: time.Second}, dir)
+		if status, err := node.Client().Wait(ctx, "p"); err != nil || status.State != Completed {
+			t.Errorf("%+v, %v", status, err)
+		}
+	})
+}
+
+func TestThousandsArePurgedInBatchesAlsoByTheNextLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const instances = 1050 // more than are looked at without a pause
+		dir := t.TempDir()
+		node := retained(t, Retention{}, dir)
+		ctx := t.Context()
+		ends := make(chan error)
+		for i := range instances {
+			go func() {
+				_, err := Call(ctx, node.Client(), failing, fmt.Sprintf("f-%d", i), "")
+				ends <- err
+			}()
+		}
+		for range instances {
+			if err := <-ends; !errors.As(err, new(*RunError)) {
+				t.Fatal(err)
+			}
+		}
+		if err := node.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for rounds := 0; ; rounds++ {
+			node := retained(t, Retention{Failed: time.Second}, dir)
+			time.Sleep(1030 * time.Millisecond) // some, and not all
+			left, err := node.Client().Count(ctx, Filter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := node.Stop(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if left == 0 {
+				if rounds == 0 {
+					t.Error("all were purged before the leader changed")
+				}
+				return
+			}
+		}
+	})
+}

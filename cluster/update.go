@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// ErrUpdateGivenUp: the update was accepted, and its instance has ended or
+// continued as new before it was done. What it did until then is done.
+var ErrUpdateGivenUp = errors.New("tenuto: the instance has ended before the update was done")
+
+// A RefusedError reports that an instance has refused an update. Nothing was
+// recorded.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// An UpdateOption changes how an update is asked for.
+type UpdateOption func(*clusterpb.UpdateRequest)
+
+// UpdateID names the update: it is carried out once, and every call with that ID
+// gets the result. IDs are at most 128 bytes; those of events, updates and
+// [SendOrStart] must differ. Defaults to a random one for each call.
+func UpdateID(id string) UpdateOption {
+	return func(r *clusterpb.UpdateRequest) { r.RequestId = id }
+}
+
+// CallUpdate has a running instance carry out an update and returns its result,
+// when that is committed. The instance validates the input first; what it
+// refuses leaves no trace. An update that was accepted is carried out once,
+// whatever happens to the nodes meanwhile. ctx alone bounds how long its result
+// is waited for; the update goes on without the caller.
+//
+// Errors: what the instance's function returned, as decoded from its record; a
+// [*RefusedError] with what the validation returned; a [*replay.NoUpdateError]
+// when there is no handler; [ErrUpdateGivenUp]; [ErrRequestID]; [ErrNotFound];
+// [ErrEnded]; [ErrBusy]; [*InputError]; [*UnavailableError].
+func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...UpdateOption) (O, error) {
+	var output O
+	payload, err := replay.Encode(input)
+	if err == nil {
+		payload, err = client.update(ctx, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload}, options)
+	}
+	if err == nil {
+		err = replay.Decode(payload, &output)
+	}
+	if err != nil {
+		return output, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
+	}
+	return output, nil
+}
+
+// update has an update accepted, then waits for what is recorded of its end on
+// this node's replica, which needs no leader.
+func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []UpdateOption) (*journalpb.Payload, error) {
+	for _, option := range options {
+		option(r)
+	}
+	if err := firstError(checkID(id), checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax)); err != nil {
+		return nil, err
+	}
+	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Update{Update: r}}
+	r.RequestId, request.Again = requestIDOr(r.RequestId)
+	response, err := c.node.call(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	result := response.GetUpdate()
+	if result.GetRefusal() != nil {
+		return nil, refusal(r.Name, replay.DecodeError(result.GetRefusal()))
+	}
+	return c.updated(ctx, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
+}
+
+// refusal tells an update without a handler from one that was refused.
+func refusal(name string, err error) error {
+	var none *replay.NoQueryError
+	if errors.As(err, &none) && strings.HasPrefix(none.Name, replay.UpdatePrefix) {
+		return &replay.NoUpdateError{Name: name}
+	}
+	return &RefusedError{Err: err}
+}
+
+// updated waits for the end of an update that was accepted at a position.
+func (c *Client) updated(ctx context.Context, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
+	outcome := ErrUpdateGivenUp
+	f := &follower{client: c, id: id, at: accepted, yield: func(r Recorded, _ error) bool {
+		switch body := r.Event.Body.(type) {
+		case *journalpb.Event_SideEffectRecorded:
+			if record := body.SideEffectRecorded; record.Label == replay.UpdatePrefix+requestID {
+				output, outcome = record.Value, replay.DecodeError(record.Error)
+				return false
+			}
+		case *journalpb.Event_OrchestrationContinuedAsNew:
+			// One that has not begun waits in the inbox of the next execution.
+			return carried(body.OrchestrationContinuedAsNew.Inbox, requestID)
+		}
+		return true
+	}}
+	if err := f.follow(ctx); err != nil && err != errEnough {
+		return nil, err
+	}
+	return output, outcome
+}
+
+func carried(inbox []*journalpb.ExternalEvent, requestID string) bool {
+	for _, event := range inbox {
+		if event.RequestId == requestID {
+			return true
+		}
+	}
+	return false
+}
+
+// update validates an update and has it recorded, on the node that leads. The
+// answer is where it stands.
+func (n *Node) update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
+	if err := n.journal.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	known, ok := n.journal.Instance(request.Instance)
+	if !ok {
+		return nil, ErrNotFound
+	}
+	name := replay.UpdatePrefix + r.Name
+	validated := send(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
+	if _, err := await(ctx, validated); err != nil {
+		response, err := n.updateEarlier(request, r, err)
+		if err == nil || ctx.Err() != nil || isOurs(err) || errors.Is(err, ErrRequestID) {
+			return response, err
+		}
+		return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Refusal: replay.EncodeError(err)}}}, nil
+	}
+	answer, err := await(ctx, send(p, request.Instance, externalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})))
+	switch {
+	case err != nil:
+		return n.updateEarlier(request, r, err)
+	case answer.Dropped: // because it was recorded before
+		return n.updateFound(request, r, Position{})
+	}
+	return n.updateFound(request, r, Position{known.Execution, known.LastEventId + 1})
+}
+
+// updateEarlier answers an update that was not recorded now, because of err. A
+// repetition may have been before: it is not to be refused because of what it
+// did itself.
+func (n *Node) updateEarlier(request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
+	if !request.Again {
+		return nil, err
+	}
+	response, findErr := n.updateFound(request, r, Position{})
+	if errors.Is(findErr, errNoTrace) {
+		return nil, err
+	}
+	return response, findErr
+}
+
+// errNoTrace: the input is not in the histories.
+var errNoTrace = errors.New("the update is not in the history")
+
+// updateFound answers with the place of an update in the histories.
+func (n *Node) updateFound(request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
+	at, event := n.recorded(request.Instance, from, r.RequestId)
+	switch {
+	case event == nil:
+		return nil, errNoTrace
+	case event.GetExternalEvent().GetName() != replay.UpdatePrefix+r.Name:
+		return nil, ErrRequestID
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Execution: at.Execution, EventId: at.EventID}}}, nil
+}

@@ -1,0 +1,170 @@
+package replay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+func TestOptionsOfACallAreRecorded(t *testing.T) {
+	registry := script(t, func(ctx *replay.Context) (int, error) {
+		return replay.Activity[int, int]("add").Call(ctx, 1,
+			replay.ScheduleToStart(time.Second), replay.StartToClose(time.Minute), replay.ScheduleToClose(time.Hour),
+			replay.HeartbeatTimeout(2*time.Second), replay.HeartbeatTimeout(3*time.Second), replay.Tag("gpu"),
+			replay.Retry(replay.RetryPolicy{MaxAttempts: 2, PanicsAreFinal: true}))
+	})
+	_, turn := live(t, registry)
+	got := replay.Describe(turn.Events[len(turn.Events)-1])
+	want := `ActivityScheduled name="add" input=1 retry={initial=0s backoff=0 longest=0s attempts=2 never=[] panics=final}` +
+		` schedule_to_start=1s start_to_close=1m0s schedule_to_close=1h0m0s heartbeat=3s tag="gpu"`
+	if got != want {
+		t.Errorf("recorded\n\t%s\nwant\n\t%s", got, want)
+	}
+}
+
+func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
+	for name, option := range map[string]replay.ActivityOption{
+		"ScheduleToStart":  replay.ScheduleToStart(-1),
+		"StartToClose":     replay.StartToClose(-time.Hour),
+		"ScheduleToClose":  replay.ScheduleToClose(math.MinInt64),
+		"HeartbeatTimeout": replay.HeartbeatTimeout(-time.Second),
+		"Tag":              replay.Tag(strings.Repeat("x", 129)),
+		"Retry":            replay.Retry(replay.RetryPolicy{NonRetryableCodes: []string{"\xff"}}),
+	} {
+		for _, tag := range []string{"", "\xff"} {
+			if tag != "" && name != "Tag" {
+				continue
+			}
+			if tag != "" {
+				option = replay.Tag(tag)
+			}
+			_, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+				_, err := replay.Activity[int, int]("add").Call(ctx, 1, option)
+				var refused *replay.OptionError
+				if !errors.As(err, &refused) {
+					return "", err
+				}
+				return refused.Option, nil
+			}))
+			if len(turn.Events) != 2 || string(turn.Events[1].GetOrchestrationCompleted().GetOutput().GetData()) != fmt.Sprintf("%q", name) {
+				t.Errorf("%s: %v", name, turn.Events)
+			}
+		}
+	}
+}
+
+func TestTimeoutsAreKnownAfterCrossing(t *testing.T) {
+	cause := replay.NewError("test.cause", "cause")
+	for _, kind := range []replay.TimeoutKind{
+		replay.TimeoutScheduleToStart, replay.TimeoutStartToClose, replay.TimeoutScheduleToClose, replay.TimeoutHeartbeat,
+	} {
+		for _, inner := range []error{nil, cause} {
+			before := fmt.Errorf("wrapped: %w", &replay.ActivityError{Name: "a", Attempts: 2, Err: &replay.TimeoutError{Kind: kind, Err: inner}})
+			for _, err := range []error{before, crossed(t, before), crossed(t, crossed(t, before))} {
+				var timeout *replay.TimeoutError
+				if !errors.As(err, &timeout) || timeout.Kind != kind || !errors.Is(err, replay.ErrTimeout) ||
+					errors.Is(err, replay.ErrCanceled) || errors.Is(err, cause) != (inner != nil) || err.Error() != before.Error() {
+					t.Errorf("%s with %v: %v", kind, inner, err)
+				}
+			}
+		}
+	}
+	// The sentinel stays one.
+	var timeout *replay.TimeoutError
+	if errors.As(crossed(t, replay.ErrTimeout), &timeout) {
+		t.Error("ErrTimeout has become a timeout of an activity")
+	}
+}
+
+func TestPayloadErrorsAreKnownAfterCrossing(t *testing.T) {
+	before := &replay.PayloadError{Activity: "a", Part: "input", Err: errors.New("no number")}
+	var unfit *replay.PayloadError
+	if err := crossed(t, before); !errors.As(err, &unfit) || unfit.Part != "input" || unfit.Activity != "a" ||
+		err.Error() != before.Error() || unfit.Err == nil {
+		t.Errorf("crossed: %#v", err)
+	}
+}
+
+// A mark on an error of the system's own types is not lost.
+func TestMarkedErrorsOfTheSystemStayMarked(t *testing.T) {
+	for _, err := range []error{
+		&replay.TimeoutError{Kind: replay.TimeoutHeartbeat}, &replay.CanceledError{Reason: "r"}, &replay.PanicError{Message: "m"},
+		&replay.ActivityError{Name: "a"}, &replay.ChildError{Name: "c"}, &replay.PayloadError{Part: "output"},
+	} {
+		marked := crossed(t, crossed(t, replay.NonRetryable(err)))
+		if _, again := replay.RetryAfter(nil, 1, marked, 0); again {
+			t.Errorf("%T is tried again", err)
+		}
+		if _, again := replay.RetryAfter(nil, 1, crossed(t, err), 0); !again {
+			t.Errorf("%T is not tried again without a mark", err)
+		}
+		if marked.Error() != err.Error() {
+			t.Errorf("%q has become %q", err, marked)
+		}
+	}
+}
+
+func TestRetryAtTheBounds(t *testing.T) {
+	failure := errors.New("x")
+	again := func(policy replay.RetryPolicy, attempt int) (time.Duration, bool) {
+		return replay.RetryAfter(optionsOf(replay.Retry(policy)), attempt, failure, 1)
+	}
+	if _, more := again(replay.RetryPolicy{MaxAttempts: math.MaxInt}, 1000); !more {
+		t.Error("the largest number of attempts is few")
+	}
+	if pause, _ := again(replay.RetryPolicy{Backoff: math.NaN()}, 3); pause != 4800*time.Millisecond {
+		t.Errorf("backoff of NaN: %v", pause)
+	}
+	if pause, _ := again(replay.RetryPolicy{Backoff: math.Inf(1), MaxInterval: math.MaxInt64}, 3); pause < 70*365*24*time.Hour {
+		t.Errorf("backoff of infinity: %v", pause)
+	}
+	final := optionsOf(replay.Retry(replay.RetryPolicy{PanicsAreFinal: true}))
+	if _, more := replay.RetryAfter(final, 1, crossed(t, &replay.PanicError{Message: "m"}), 0); more {
+		t.Error("a final panic is tried again")
+	}
+	if _, more := replay.RetryAfter(final, 1, failure, 0); !more {
+		t.Error("an error is not tried again because panics are final")
+	}
+}
+
+func TestTokensNameTheirAttempts(t *testing.T) {
+	for _, a := range []replay.Attempt{
+		{Instance: "a", Execution: 1, EventID: 2, Number: 1},
+		{Instance: "a/b/7::1.2", Execution: 1 << 40, EventID: 1 << 50, Number: 1 << 20},
+		{Instance: strings.Repeat("x", 128), Execution: 1, EventID: 1, Number: 1},
+	} {
+		got, err := replay.ParseToken(a.Token())
+		if err != nil || got.IdempotencyKey() != a.IdempotencyKey() || got.Number != a.Number {
+			t.Errorf("%s: %+v, %v", a.Token(), got, err)
+		}
+		if len(a.Token()) > 300 {
+			t.Errorf("%d bytes", len(a.Token()))
+		}
+	}
+	for _, text := range []string{"", "t1.", "t2.MS8yLzEvYQ", "MS8yLzEvYQ", "t1.MS8yLzEvYQ=", "t1.MS8yLzEv", "t1.MC8yLzEvYQ", "t1.LTEvMi8xL2E", "t1.eHh4", "t1.MS8yLzEv_w"} {
+		var wrong *replay.TokenError
+		if got, err := replay.ParseToken(text); !errors.As(err, &wrong) {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestHeartbeatsOutsideOfAnActivityDoNothing(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	if err := replay.Heartbeat(ctx, 1); err != nil {
+		t.Error(err)
+	}
+	if details, ok := replay.HeartbeatDetails[int](ctx); ok || details != 0 {
+		t.Errorf("details %d", details)
+	}
+	cancel(replay.ErrGivenUp)
+	if err := replay.Heartbeat(ctx, 1); !errors.Is(err, replay.ErrGivenUp) {
+		t.Error(err)
+	}
+}
