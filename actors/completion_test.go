@@ -291,3 +291,17 @@ func TestRecordOfAPendingAttemptIsRepeated(t *testing.T) {
 		n.wantCompletion(nil, o.last(), "granted", nil)
 	})
 }
+
+// The journal has taken the end, but could not say so: it is told all the same.
+func TestCompletionWhoseOutcomeWasUnknown(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var o office
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{}, o.bind(), call())
+		n.start("c", "call", "").want(nil)
+		idle()
+		j.set(func(j *testJournal) { j.after = func(*journalpb.Append) error { return errRefused } })
+		n.wantCompletion(nil, o.last(), "granted", nil)
+		n.wantOutput("c", "granted")
+	})
+}

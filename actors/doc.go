@@ -19,6 +19,10 @@
 //  5. A panic in one instance, whosever fault, is the end of its actor and of
 //     nothing else. A message to an instance that has no actor makes one, which
 //     begins with what the journal has.
+//  6. Of the attempts of an activity one counts at a time, and what ends it first
+//     is its end: a result, an error, a limit of time, a completion from outside
+//     ([Partition.CompleteActivity]), or that it was given up. What the body
+//     comes to after that is dropped.
 //
 // What may not be assumed: that an activity runs once; that a message is
 // recorded because it was delivered (look at the answer); that an idle instance

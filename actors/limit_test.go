@@ -283,24 +283,25 @@ func TestLimitsThroughAFailover(t *testing.T) {
 		away    time.Duration // how long nobody leads, after 40 s
 		kind    replay.TimeoutKind
 		want    time.Duration // since the start
+		runs    int
 	}{
 		"schedule-to-close": {
-			[]replay.ActivityOption{replay.ScheduleToClose(time.Minute)}, time.Second, replay.TimeoutScheduleToClose, time.Minute,
+			[]replay.ActivityOption{replay.ScheduleToClose(time.Minute)}, time.Second, replay.TimeoutScheduleToClose, time.Minute, 2,
 		},
 		"schedule-to-close, passed meanwhile": {
-			[]replay.ActivityOption{replay.ScheduleToClose(time.Minute)}, time.Hour, replay.TimeoutScheduleToClose, time.Hour + 40*time.Second,
+			[]replay.ActivityOption{replay.ScheduleToClose(time.Minute)}, time.Hour, replay.TimeoutScheduleToClose, time.Hour + 40*time.Second, 1,
 		},
 		"schedule-to-start": {
-			[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Second, replay.TimeoutScheduleToStart, time.Minute,
+			[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Second, replay.TimeoutScheduleToStart, time.Minute, 0,
 		},
 		"schedule-to-start, passed meanwhile": {
-			[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Hour, replay.TimeoutScheduleToStart, time.Hour + 40*time.Second,
+			[]replay.ActivityOption{replay.ScheduleToStart(time.Minute), replay.Tag("none")}, time.Hour, replay.TimeoutScheduleToStart, time.Hour + 40*time.Second, 0,
 		},
 		"start-to-close": {
-			[]replay.ActivityOption{replay.StartToClose(time.Minute), once}, time.Second, replay.TimeoutStartToClose, 101 * time.Second,
+			[]replay.ActivityOption{replay.StartToClose(time.Minute), once}, time.Second, replay.TimeoutStartToClose, 101 * time.Second, 2,
 		},
 		"heartbeat": {
-			[]replay.ActivityOption{replay.HeartbeatTimeout(time.Minute), once}, time.Second, replay.TimeoutHeartbeat, 101 * time.Second,
+			[]replay.ActivityOption{replay.HeartbeatTimeout(time.Minute), once}, time.Second, replay.TimeoutHeartbeat, 101 * time.Second, 2,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,6 +317,10 @@ func TestLimitsThroughAFailover(t *testing.T) {
 				second := lead(t, j, actors.Config{}, slow.bind(), call(c.options...))
 				wantTimeout(t, second.failure("c"), c.kind)
 				wantPassed(t, begin, c.want)
+				idle()
+				if len(slow.at) != c.runs {
+					t.Errorf("the body ran %d times", len(slow.at))
+				}
 			})
 		})
 	}

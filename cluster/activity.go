@@ -19,7 +19,8 @@ var ErrActivityClosed = actors.ErrActivityClosed
 // CompleteActivity ends an activity from outside with a result; see
 // [replay.ErrPending]. The token is that of the attempt, as
 // [replay.Attempt.Token] returns it. It returns when the end is committed. Doing
-// it again with the same value is no error.
+// it again with the same value is no error. An instance that is stalled takes it
+// when it goes on, until when the call waits.
 //
 // Errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
