@@ -39,14 +39,16 @@ var (
 	once  = replay.RetryPolicy{MaxAttempts: 1}
 )
 
-// heard gets the names of activities that were told to stop.
-type heard struct{ stopped chan string }
+// heard gets the names of activities that have begun, and of those that were told
+// to stop.
+type heard struct{ begun, stopped chan string }
 
 func (h *heard) definitions() []replay.Definition {
 	return []replay.Definition{
 		echo.Bind(func(_ context.Context, s string) (string, error) { return s, nil }),
 		fails.Bind(func(_ context.Context, s string) (string, error) { return "", errors.New(s) }),
 		hang.Bind(func(ctx context.Context, s string) (string, error) {
+			h.begun <- s
 			<-ctx.Done()
 			h.stopped <- s
 			return s, nil // too late
@@ -55,7 +57,7 @@ func (h *heard) definitions() []replay.Definition {
 }
 
 func TestConformance(t *testing.T) {
-	h := &heard{stopped: make(chan string, 100)}
+	h := &heard{begun: make(chan string, 100), stopped: make(chan string, 100)}
 	groups := map[string][]scenario{
 		"error": errorScenarios(), "status": statusScenarios(), "continue": continueScenarios(),
 		"cancel": cancelScenarios(h), "child": childScenarios(),
@@ -373,18 +375,25 @@ func cancels(reasons ...string) func(t *testing.T, client *Client, id string) {
 	}
 }
 
-// hears waits until an activity was told to stop, after something was done.
+// hears waits until an activity has begun, and was told to stop after something
+// was done.
 func (h *heard) hears(name string, do func(t *testing.T, client *Client, id string)) func(t *testing.T, client *Client, id string) {
 	return func(t *testing.T, client *Client, id string) {
+		expectWord(t, h.begun, name)
 		do(t, client, id)
-		select {
-		case got := <-h.stopped:
-			if got != name {
-				t.Errorf("%s was told to stop; want %s", got, name)
-			}
-		case <-testContext(t).Done():
-			t.Errorf("%s was not told to stop", name)
+		expectWord(t, h.stopped, name)
+	}
+}
+
+func expectWord(t *testing.T, words <-chan string, want string) {
+	t.Helper()
+	select {
+	case got := <-words:
+		if got != want {
+			t.Errorf("heard %q; want %q", got, want)
 		}
+	case <-testContext(t).Done():
+		t.Fatalf("never heard %q", want)
 	}
 }
 

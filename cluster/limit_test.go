@@ -61,6 +61,11 @@ func TestWhatIsTooMuchIsRefusedByItsFieldAndLimit(t *testing.T) {
 		{query(text(129)), "query name", "at most 128"},
 		{query(replay.UpdatePrefix + "x"), "query name", "those of updates"},
 		{client.Cancel(ctx, "i", text(4097)), "reason", "at most 4096"},
+		{second(client.List(ctx, Filter{IDPrefix: "\xff"}, "", 0)), "filter by ID prefix", "UTF-8"},
+		{second(client.List(ctx, Filter{}, "\xff", 0)), "after", "UTF-8"},
+		{second(client.Count(ctx, Filter{States: []State{"\xff"}})), "filter by state", "UTF-8"},
+		{second(client.Purge(ctx, "ok", "\xff")), "instance ID", "is not 1 to 128"},
+		{second(client.Executions(ctx, "")), "instance ID", "is not 1 to 128"},
 	} {
 		var wrong *InputError
 		if !errors.As(c.err, &wrong) || wrong.Field != c.field || !strings.Contains(wrong.Reason, c.reason) {

@@ -56,6 +56,9 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	if limit == 0 {
 		limit = listDefault
 	}
+	if err := firstError(filter.check(), checkText("after", after, 0, filterMax)); err != nil {
+		return nil, err
+	}
 	request := filter.request()
 	request.After, request.Limit = after, uint32(limit)
 	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
@@ -74,6 +77,9 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 
 // Count returns how many instances fit the filter.
 func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption) (int, error) {
+	if err := filter.check(); err != nil {
+		return 0, err
+	}
 	request := filter.request()
 	request.Count = true
 	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
@@ -87,16 +93,39 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption
 // them, and returns how many it has removed. Left out are those that run, those
 // that are not known, and those that relatives still need: a child whose parent
 // has not recorded its end yet, a parent of children that run. The IDs are free
-// again, so that a start that is repeated later is a new one. At most 1,000 IDs.
+// again, so that a start that is repeated later is a new one. What an attempt has
+// removed whose answer was lost is not counted. At most 1,000 IDs.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > listMax {
 		return 0, &InputError{"IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax)}
+	}
+	for _, id := range ids {
+		if err := checkID(id); err != nil {
+			return 0, err
+		}
 	}
 	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
 	if err != nil {
 		return 0, fmt.Errorf("purge: %w", err)
 	}
 	return int(response.GetPurge().GetPurged()), nil
+}
+
+// filterMax bounds the texts of a filter, in bytes.
+const filterMax = 1024
+
+func (f Filter) check() error {
+	err := firstError(
+		checkText("filter by name", f.Name, 0, filterMax),
+		checkText("filter by version", f.Version, 0, filterMax),
+		checkText("filter by ID prefix", f.IDPrefix, 0, filterMax),
+		checkText("filter by parent", f.ParentID, 0, filterMax),
+		checkTags(f.Tags),
+	)
+	for _, state := range f.States {
+		err = firstError(err, checkText("filter by state", string(state), 0, filterMax))
+	}
+	return err
 }
 
 func (f Filter) request() *clusterpb.ListRequest {

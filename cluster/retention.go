@@ -117,7 +117,7 @@ func pause(ctx context.Context, d time.Duration) {
 // next, of what is there now and of what may end meanwhile.
 func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
 	next = time.Now().Add(k.retention.shortest())
-	parents := parentsOfRunning(k.store)
+	kin := newRelatives(k.store)
 	var batch []string
 	looked := 0
 	for known := range k.store.Instances() {
@@ -134,7 +134,7 @@ func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
 			if due.Before(next) {
 				next = due
 			}
-		case !needed(k.store, known, parents):
+		case !kin.need(known):
 			batch = append(batch, known.Instance)
 		}
 		if len(batch) == sweepBatch {
@@ -165,29 +165,50 @@ func (k *keeper) purge(ctx context.Context, ids []string) error {
 	return err
 }
 
-// parentsOfRunning returns the IDs of instances that have ended, or do not wait,
-// while children of theirs run. What becomes of those may still depend on the
-// history of the parent.
-func parentsOfRunning(s store) map[string]bool {
-	parents := make(map[string]bool)
-	for child := range s.Orphans() {
-		parents[child.GetParent().GetInstance()] = true
-	}
-	return parents
+// relatives tells which instances others still need. It remembers what it has
+// learned, which errs on the side of keeping.
+type relatives struct {
+	store   store
+	parents map[string]bool // that do not wait, while children of theirs run
+	looked  map[string]bool // parents whose open operations are in awaited
+	awaited map[operationKey]bool
 }
 
-// needed tells whether a relative still needs an instance that has ended: its
-// parent has not recorded its end and would start it again, or it has children
-// that run.
-func needed(s store, known *journalpb.Instance, parents map[string]bool) bool {
-	if parents[known.Instance] {
+type operationKey struct {
+	instance           string
+	execution, eventID uint64
+}
+
+func newRelatives(s store) *relatives {
+	r := &relatives{store: s, parents: make(map[string]bool), looked: make(map[string]bool), awaited: make(map[operationKey]bool)}
+	for child := range s.Orphans() {
+		r.parents[child.GetParent().GetInstance()] = true
+	}
+	return r
+}
+
+// need tells whether a relative still needs an instance that has ended: it has
+// children that run, of which its history may decide what becomes of them, or a
+// parent that has not recorded its end and would start it again.
+func (r *relatives) need(known *journalpb.Instance) bool {
+	if r.parents[known.Instance] {
 		return true
 	}
-	if known.Parent == nil {
+	parent := known.Parent
+	if parent == nil {
 		return false
 	}
-	for operation := range s.OpenOf(known.Parent.Instance) {
-		if proto.Equal(operation.Ref, known.Parent) {
+	if !r.looked[parent.Instance] {
+		r.looked[parent.Instance] = true
+		for operation := range r.store.OpenOf(parent.Instance) {
+			r.awaited[operationKey{operation.Ref.Instance, operation.Ref.Execution, operation.Ref.EventId}] = true
+		}
+	}
+	if r.awaited[operationKey{parent.Instance, parent.Execution, parent.EventId}] {
+		return true
+	}
+	for operation := range r.store.OpenOf(parent.Instance) {
+		if proto.Equal(operation.Ref, parent) {
 			return true
 		}
 	}
@@ -214,10 +235,10 @@ func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error
 
 // purge purges what a client has named, but what is still needed.
 func (n *Node) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
-	parents := parentsOfRunning(n.journal)
+	kin := newRelatives(n.journal)
 	var ids []string
 	for _, id := range r.Instances {
-		if known, ok := n.journal.Instance(id); ok && !needed(n.journal, known, parents) {
+		if known, ok := n.journal.Instance(id); ok && !kin.need(known) {
 			ids = append(ids, id)
 		}
 	}
