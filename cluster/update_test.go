@@ -360,16 +360,16 @@ func useLedger(t *testing.T, ctx context.Context, nodes []*Node, id string, begu
 	}
 }
 
-// loseAnswers has the answers to the next n calls of a node lost, after the
-// calls were executed.
+// loseAnswers has the first n answers to each call of a node lost, after the call
+// was executed.
 func loseAnswers(node *Node, n int) {
-	ask, left := node.attempt, n
+	lost := make(map[*clusterpb.Request]int)
 	node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
-		response := ask(ctx, r)
-		if failure := response.GetFailure(); left == 0 || failure != nil && failure.NotExecuted {
+		response := node.attempt(ctx, r)
+		if failure := response.GetFailure(); lost[r] == n || failure != nil && failure.NotExecuted {
 			return response
 		}
-		left--
+		lost[r]++
 		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the answer was lost"}}
 	}
 }
@@ -453,6 +453,41 @@ func TestACallWhoseAnswerIsLostHasOneEffectAndItsAnswer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Users repeat a call in their own way: from another program, on another day.
+func TestACallThatItsUserRepeatsHasOneEffect(t *testing.T) {
+	dir, ctx := t.TempDir(), testContext(t)
+	node := startNode(t, Config{Dir: dir, Definitions: ledgers()})
+	call := func() {
+		t.Helper()
+		run, err := SendOrStart(ctx, node.Client(), ledger, "l", 1, word, "", RequestID("r"))
+		if err != nil || run.first != 1 {
+			t.Errorf("%+v, %v", run, err)
+		}
+		if n := countEvents(t, node.Client(), "l", 1, withRequestID("r")); n != 1 {
+			t.Errorf("%d events; want 1", n)
+		}
+		if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r")); err != nil {
+			t.Error(err)
+		}
+	}
+	call()
+	call()
+	if err := Send(ctx, node.Client(), "l", closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	call()
+	if err := node.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	node = startNode(t, Config{Dir: dir}) // without code for a start
+	if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r")); err != nil {
+		t.Errorf("without code: %v", err)
+	}
+	if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("other")); !errors.Is(err, ErrNoCode) {
+		t.Errorf("another start without code: %v; want ErrNoCode", err)
 	}
 }
 

@@ -155,6 +155,32 @@ func TestHowAWatchEnds(t *testing.T) {
 	}
 }
 
+func TestAWatchEndsWhenItsInstanceIsPurgedAndBegunAgainMeanwhile(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx, client := testContext(t), node.Client()
+	begin := func() {
+		if _, err := StartRun(ctx, client, waiter, "w", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin()
+	seen := 0
+	for r, err := range client.Watch(ctx, "w", Position{}) {
+		if err != nil {
+			if !errors.Is(err, ErrNotFound) {
+				t.Errorf("%v; want ErrNotFound", err)
+			}
+			break
+		}
+		if seen++; r.Event.EventId == 2 {
+			purgeAndBeginAgain(t, node, begin)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d events", seen)
+	}
+}
+
 // What was purged and begun again under its ID is another instance.
 func TestWaitingForWhatWasPurgedAndBegunAgainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -129,6 +129,15 @@ func updateScenarios() []scenario {
 			want: []string{subscribed, one, oneScheduled, goes, "CancelRequested source_event_id=4",
 				"TimerCreated fire_at=2026-01-01T00:00:00.000000001Z", two, "TimerFired source_event_id=7 fire_at=2026-01-01T00:00:00Z",
 				`OrchestrationCompleted output="0"`}},
+		{name: "none begins in the clean-up, even if it has waited for its handler", body: func(ctx *replay.Context) (string, error) {
+			ctx.OnClose(func(ctx *replay.Context, _ error) error {
+				_, err := handles(ctx)
+				return err
+			})
+			_, err := tick.Wait(ctx)
+			return "", err
+		}, turns: [][]*journalpb.Event{then(transferred(1, "r1")), then(external("tick", 1, "")), then(external("go", nil, ""))},
+			want: []string{`ExternalSubscribed name="tick"`, one, `ExternalEvent name="tick" data=1`, subscribed, goes, `OrchestrationCompleted output=""`}},
 	}
 }
 
@@ -177,6 +186,21 @@ func TestUpdatesThatHaveNotBegunAreCarriedOverAContinueAsNew(t *testing.T) {
 			checkReplays(t, in)
 		})
 	}
+}
+
+func TestResultsOfUpdatesCountForTheHintToContinueAsNew(t *testing.T) {
+	eachWay(t, script(t, func(ctx *replay.Context) (string, error) {
+		err := transfer.Handle(ctx, nil, func(*replay.Context, int) (string, error) { return strings.Repeat("x", 1<<20-2), nil })
+		_, waitErr := goOn.Wait(ctx)
+		return fmt.Sprint(ctx.ShouldContinueAsNew()), errors.Join(err, waitErr)
+	}), func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		for i := range 8 {
+			mustTurn(t, in, transferred(i, fmt.Sprint(i)))
+		}
+		mustTurn(t, in, external("go", nil, ""))
+		wantLast(t, in, `OrchestrationCompleted output="true"`)
+	})
 }
 
 func TestAnUpdateIsValidatedByAQueryOfItsName(t *testing.T) {
