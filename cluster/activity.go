@@ -19,10 +19,15 @@ var ErrActivityClosed = actors.ErrActivityClosed
 // CompleteActivity ends an activity from outside with a result; see
 // [replay.ErrPending]. The token is that of the attempt, as
 // [replay.Attempt.Token] returns it. It returns when the end is committed. Doing
-// it again with the same value is no error. An instance that is stalled takes it
-// when it goes on, until when the call waits.
+// it again with the same value is no error.
 //
-// Errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
+// An instance that is stalled or waits for code records nothing: the error is
+// [ErrStalled]. The leading node keeps the first result that it got and has it
+// recorded when the instance goes on; a leader that takes over meanwhile knows
+// nothing of it. So the call is to be repeated, until another answer says what
+// was recorded: nil for this value, [ErrActivityClosed] for another one.
+//
+// Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
 	payload, err := replay.Encode(value)
 	if err != nil {
@@ -57,25 +62,49 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 }
 
 func (n *Node) complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
+	if err := n.barrier(ctx); err != nil {
 		return nil, err
 	}
-	outcome := make(chan error, 1)
-	p.CompleteActivity(actors.Completion{
-		Ref:     &journalpb.OperationRef{Instance: instance, Execution: r.Execution, EventId: r.EventId},
-		Attempt: int(r.Attempt),
-		Result:  r.Result,
-		Error:   r.Error,
-	}, func(err error) { outcome <- err })
-	select {
-	case err := <-outcome:
-		if err != nil {
-			return nil, err
-		}
-		return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	ref := &journalpb.OperationRef{Instance: instance, Execution: r.Execution, EventId: r.EventId}
+	if err := withheld(p, ref); err != nil {
+		return nil, err
 	}
+	outcomes := make(chan error, 1)
+	p.CompleteActivity(actors.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
+		func(err error) { outcomes <- err })
+	if err := awaitRecord(ctx, p, ref, outcomes); err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
+}
+
+// awaitRecord waits for the outcome of a completion. Whether its instance has
+// stalled, maybe over it, is looked at again and again, because nobody tells.
+func awaitRecord(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error) error {
+	for pause := pauseFirst; ; pause = min(2*pause, pauseLongest) {
+		timer := time.NewTimer(pause)
+		select {
+		case err := <-outcomes:
+			timer.Stop()
+			return err
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		if err := withheld(p, ref); err != nil {
+			return err
+		}
+	}
+}
+
+// withheld tells whether the end of an activity is not recorded because its
+// instance does not go on.
+func withheld(p *actors.Partition, ref *journalpb.OperationRef) error {
+	if reason := p.Stalled(ref.Instance); reason != nil && p.Activity(ref) == ActivityEnding {
+		return fmt.Errorf("%w: %w", ErrStalled, reason)
+	}
+	return nil
 }
 
 // An ActivityState says what an open activity is doing or waiting for.
@@ -177,7 +206,7 @@ func newOpenOperation(wire *clusterpb.OpenOperation) *OpenOperation {
 }
 
 func (n *Node) pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
+	if err := n.barrier(ctx); err != nil {
 		return nil, err
 	}
 	if _, ok := n.journal.Instance(instance); !ok {

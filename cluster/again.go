@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -40,11 +41,15 @@ func (n *Node) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest
 
 // unlessRecorded passes an error on, unless it says that the instance has ended,
 // and the input that may be a repetition was recorded before that.
-func (n *Node) unlessRecorded(request *clusterpb.Request, requestID string, err error) error {
+func (n *Node) unlessRecorded(ctx context.Context, request *clusterpb.Request, requestID string, err error) error {
 	if !errors.Is(err, ErrEnded) || !request.Again {
 		return err
 	}
-	if _, event := n.recorded(request.Instance, Position{}, requestID); event != nil {
+	_, event, findErr := n.recorded(ctx, request.Instance, Position{}, requestID)
+	switch {
+	case findErr != nil:
+		return findErr
+	case event != nil:
 		return nil
 	}
 	return err
@@ -67,24 +72,30 @@ func (n *Node) unlessTerminated(request *clusterpb.Request, reason string, err e
 }
 
 // recorded finds the input with a request ID in the latest run of an instance,
-// from a position on; nil if there is none.
-func (n *Node) recorded(instance string, from Position, requestID string) (Position, *journalpb.Event) {
+// from a position on; nil if there is none. A run may be long: the search ends
+// with ctx.
+func (n *Node) recorded(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
 	known, ok := n.journal.Instance(instance)
 	if !ok {
-		return Position{}, nil
+		return Position{}, nil, ErrNotFound
 	}
 	if from.Execution < known.FirstExecution {
 		from = Position{Execution: known.FirstExecution}
 	}
 	for execution := from.Execution; execution <= known.Execution; execution++ {
 		for event, err := range n.journal.Events(instance, execution, from.EventID) {
-			if err == nil && requestIDOf(event) == requestID {
-				return Position{execution, event.EventId}, event
+			switch {
+			case ctx.Err() != nil:
+				return Position{}, nil, ctx.Err()
+			case err != nil:
+				return Position{}, nil, err
+			case requestIDOf(event) == requestID:
+				return Position{execution, event.EventId}, event, nil
 			}
 		}
 		from.EventID = 1
 	}
-	return Position{}, nil
+	return Position{}, nil, nil
 }
 
 // requestIDOf returns the request ID of an input, "" if it has none.

@@ -50,13 +50,14 @@ var callService = grpc.ServiceDesc{
 	}},
 }
 
-func serveCalls(n *Node, door *door) *callServer {
+func serveCalls(to caller, door *door) *callServer {
 	s := &callServer{server: grpc.NewServer(
 		grpc.MaxRecvMsgSize(messageBytesMax),
 		grpc.MaxSendMsgSize(messageBytesMax),
+		grpc.WaitForHandlers(true), // when it is stopped
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAliveEvery / 2, PermitWithoutStream: true}),
 	)}
-	s.server.RegisterService(&callService, n)
+	s.server.RegisterService(&callService, to)
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()

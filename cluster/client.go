@@ -3,8 +3,10 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -120,7 +122,10 @@ func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, opt
 }
 
 // Wait returns when the latest run of an instance has ended: its status then.
-// The error is [ErrNotFound] when there is no instance of that ID, or ctx's.
+//
+// Errors: [ErrNotFound] when there is no instance of that ID, or it was purged;
+// [*InputError]; [*UnavailableError]; [ErrClosed]; ctx's; or why the node has
+// stepped aside.
 func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 	status, err := c.Get(ctx, id)
 	if err != nil {
@@ -135,62 +140,107 @@ func (c *Client) wait(ctx context.Context, id string, firstExecution uint64) (*S
 	changed, cancel := c.node.journal.Watch(id)
 	defer cancel()
 	var run *journalpb.Instance // as it was when it was seen first
-	for told := false; ; told = true {
+	for {
 		known, ok := c.node.journal.Instance(id)
-		here := ok && known.FirstExecution >= firstExecution
+		var status *Status
+		var err error
 		switch {
 		case run != nil && (!ok || another(known, run)):
-			return nil, fmt.Errorf("wait for %s: %w", id, errPurged)
-		case here && known.FirstExecution > firstExecution:
-			return c.earlierEnd(known, firstExecution)
-		case here && known.Status != journalpb.Status_STATUS_RUNNING:
-			return c.end(known)
-		case here:
+			err = errPurged
+		case ok && known.FirstExecution >= firstExecution:
 			run = known
-		case told && !ok:
-			// It has changed and is not here: it may have been purged between
-			// two looks.
-			if _, err := c.Get(ctx, id); err != nil {
-				return nil, fmt.Errorf("wait for %s: %w", id, err)
-			}
+			status, err = c.ended(known, firstExecution)
+		default:
+			err = c.awaitArrival(ctx, id, firstExecution, changed)
 		}
-		if err := c.node.awaitChange(ctx, changed); err != nil {
+		if err == nil && status == nil && run != nil {
+			err = c.node.awaitChange(ctx, changed)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("wait for %s: %w", id, err)
+		}
+		if status != nil {
+			return status, nil
 		}
 	}
 }
 
-func (c *Client) end(known *journalpb.Instance) (*Status, error) {
-	last, err := c.node.journal.Event(known.Instance, known.Execution, known.LastEventId)
-	if err != nil {
-		return nil, fmt.Errorf("read end of %s: %w", known.Instance, err)
+// catchUp is for how long a replica is thought to be behind, before the leader
+// is asked for a run that is not here.
+const catchUp = 250 * time.Millisecond
+
+// awaitArrival waits until something is heard of a run that is not on this
+// replica: it is on its way here, or was purged.
+func (c *Client) awaitArrival(ctx context.Context, id string, firstExecution uint64, changed <-chan struct{}) error {
+	soon, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if err := c.node.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
+		return err
 	}
+	status, err := c.Get(ctx, id)
+	if errors.Is(err, ErrNotFound) || err == nil && status.FirstExecution < firstExecution {
+		return errPurged
+	}
+	// It exists, or there is no leader to tell; this replica will.
+	return c.node.awaitChange(ctx, changed)
+}
+
+// ended returns the status of a run that has ended, nil while it has not.
+func (c *Client) ended(known *journalpb.Instance, firstExecution uint64) (*Status, error) {
 	status := indexed(known)
-	fillEnd(last, status)
-	return newStatus(status), c.node.fillPublished(known, status)
+	var err error
+	switch {
+	case known.FirstExecution > firstExecution:
+		status, err = c.earlierEnd(known, firstExecution)
+	case known.Status != journalpb.Status_STATUS_RUNNING:
+		err = c.node.fill(nil, known, status)
+	default:
+		return nil, nil
+	}
+	switch {
+	case isNotFound(err):
+		return nil, errPurged
+	case err != nil:
+		return nil, fmt.Errorf("read its end: %w", err)
+	}
+	return newStatus(status), nil
 }
 
 // earlierEnd returns how a run ended that another has followed under the same
 // ID.
-func (c *Client) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*Status, error) {
+func (c *Client) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
 	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: firstExecution}
-	for execution := firstExecution; execution < known.Execution; execution++ {
+	for execution := firstExecution; execution < known.FirstExecution; execution++ {
+		status.Execution = execution
 		var last *journalpb.Event
 		for event, err := range c.node.journal.Events(known.Instance, execution, 1) {
 			if err != nil {
-				return nil, fmt.Errorf("read end of %s: %w", known.Instance, err)
+				return nil, err
 			}
-			if started := event.GetOrchestrationStarted(); started != nil {
-				status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
-				status.CreatedAt = event.Timestamp
-			}
+			fillEvent(event, status)
 			last = event
 		}
 		if last.GetOrchestrationContinuedAsNew() == nil {
-			status.Execution, status.LastEventId, status.UpdatedAt = execution, last.GetEventId(), last.GetTimestamp()
 			fillEnd(last, status)
 			break
 		}
 	}
-	return newStatus(status), nil
+	return status, nil
+}
+
+// fillEvent adds what an event says of the run to which it belongs.
+func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
+	status.LastEventId, status.UpdatedAt = event.EventId, event.Timestamp
+	if set := event.GetStatusSet(); set != nil {
+		status.Published = set.Value
+	}
+	started := event.GetOrchestrationStarted()
+	if started == nil {
+		return
+	}
+	status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
+	status.Published = started.Status
+	if status.Execution == status.FirstExecution {
+		status.CreatedAt = event.Timestamp
+	}
 }

@@ -19,6 +19,7 @@
 //   - It gives them input: [Send] an event, [SendOrStart], [CallUpdate] to have
 //     something done and answered, [Client.Cancel], [Client.Suspend],
 //     [Client.Resume], [Client.Terminate], [Client.Retry].
+//   - It ends activities from outside: [CompleteActivity], [FailActivity].
 //   - It asks: [Query] reads from the running code, [Client.Get] and
 //     [Client.Pending] tell what an instance is doing, [Client.Wait] and
 //     [Run.Wait] how it ended, [Client.History] and [Client.Executions] what it
@@ -31,30 +32,76 @@
 //
 // # Guarantees
 //
+// Of every call:
+//
 //  1. A start, an event, an update or a result that was acknowledged is on the
 //     disks of a majority of the nodes.
 //  2. A call to any node reaches the leader, through changes of leadership, until
 //     it is answered or its context ends.
 //  3. An error says whether nothing happened or whether the outcome is unknown
-//     (see [UnavailableError]). Calls carry a request ID, so that their own
-//     repetitions have no second effect, and get the answer that was lost, also
-//     when the instance has ended since. A user who names a call ([RequestID],
-//     [EventID], [UpdateID]) can repeat it in the same way.
-//  4. What Get, List, Count, History and Executions return was true at some
-//     moment of the call, on every node alike (linearizable), unless [Stale] asks
-//     for less.
-//  5. What [Client.Watch], the Wait methods and [CallUpdate] see is committed,
-//     and no event is left out; how late it is depends on this node.
-//  6. An update is carried out once, or not at all, and then its caller is told.
-//  7. Retention and Purge remove nothing that runs, and nothing that a relative
-//     still needs.
-//  8. [Node.Close] ends every goroutine of the node, except activities that do
+//     (see [UnavailableError]). That something is not there, is there already or
+//     has ended is said by a node that leads while it says so.
+//  4. Calls carry a request ID, so that their own repetitions have no second
+//     effect, and get the answer that was lost, also when the instance has ended
+//     since. A user who names a call ([RequestID], [EventID], [UpdateID]) can
+//     repeat it in the same way.
+//
+// Of input and signals:
+//
+//  5. Events are taken in the order in which they were acknowledged, one after
+//     the other to one instance; none is lost that the code does not wait for yet.
+//  6. A cancellation is recorded once, and is a request: the code may clean up.
+//     A termination runs no code, and so ends what is stalled or waits for code.
+//     What comes to a suspended instance is recorded, and takes effect later.
+//  7. An instance has one end. What comes after it is answered with [ErrEnded].
+//  8. An update is carried out once, or not at all, and then its caller is told.
+//     What was refused, and what is asked by a query, is recorded nowhere.
+//
+// Of activities that end from outside:
+//
+//  9. A token is that of one attempt. Of all that is brought with it one is
+//     recorded; the same again is no error, anything else is [ErrActivityClosed],
+//     also in a later execution and after the end.
+//  10. A pending attempt outlives its leader: it is not begun again, and its token
+//     stays good.
+//
+// Of reading:
+//
+//  11. What Get, List, Count, History, Executions and Pending return was true at
+//     some moment of the call, on every node alike (linearizable), unless [Stale]
+//     asks for less. A stale read is answered by this node alone and says up to
+//     which index of the journal it reaches; that index never goes back while the
+//     node runs.
+//  12. What [Client.Watch], the Wait methods and [CallUpdate] see is committed,
+//     and no event is left out; how late it is depends on this node. They end when
+//     what they wait for was purged.
+//  13. A page of [Client.List] follows the one before it in the order of IDs, so
+//     that what is there during the whole listing is in it once.
+//
+// Of nodes:
+//
+//  14. Retention and Purge remove nothing that runs, and nothing that a relative
+//     still needs. Nothing is removed before its time.
+//  15. [Node.Close] ends every goroutine of the node, except activities that do
 //     not heed the end of their context.
 //
 // # What may not be assumed
 //
-// Progress without a majority; that an activity runs once; that nodes on
-// anything but loopback can talk without TLS (they refuse); that a request ID is
-// still known after the instance was purged, or when 256 other inputs and a
+// Progress without a majority. That an activity runs once. That nodes on anything
+// but loopback can talk without TLS (they refuse). That a request ID is still
+// known after the instance was purged, or when 256 other inputs and a
 // continue-as-new have come since.
+//
+// That a call to a stalled instance is answered: events, updates and queries wait
+// until it goes on or their context ends, and the outcome is unknown then. (The
+// end of an activity is answered with [ErrStalled].) That two queries see the same
+// instance at rest: it goes on between them. That an update sees what its
+// validation saw: others may come in between. That a list shows one moment of all
+// its pages, or that one with a filter costs less than one without: each looks at
+// every instance of the index. That a watch is told of each change at once, or
+// that a slow one holds anything up. That two stale reads on two nodes agree, or
+// that one tells what only the leader knows: that an instance is stalled or waits
+// for code. That retention purges on the second: it looks once a minute, or as
+// often as its shortest time says if that is less. That an ID which was purged is
+// still taken: a start that is repeated after that begins anew.
 package cluster

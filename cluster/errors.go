@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Errors of the client. With each of them nothing was done.
+// Errors of the client. With each of them nothing was recorded.
 var (
 	// ErrNotFound: there is no instance of that ID.
 	ErrNotFound = actors.ErrNotFound
@@ -24,6 +24,10 @@ var (
 	ErrRequestID = errors.New("tenuto: the request ID was used for something else")
 	// ErrNoCode: no code is bound for the orchestration.
 	ErrNoCode = errors.New("tenuto: no code for the orchestration on the leading node")
+	// ErrStalled: the instance is stalled, or waits for code. The result of the
+	// activity is not recorded, and will be at most when the instance goes on;
+	// see [CompleteActivity].
+	ErrStalled = errors.New("tenuto: the instance is stalled and records nothing")
 	// ErrClosed: the node was stopped.
 	ErrClosed = errors.New("tenuto: the node is stopped")
 	// ErrProtocol: the node that was asked speaks another protocol.
@@ -56,16 +60,24 @@ type InputError struct {
 
 func (e *InputError) Error() string { return fmt.Sprintf("tenuto: %s %s", e.Field, e.Reason) }
 
+// An InternalError reports that the leading node could not carry a call out
+// because of a fault of its own, or of an instance's history; its log says more.
+// The outcome is unknown.
+type InternalError struct{ Message string }
+
+func (e *InternalError) Error() string { return "tenuto: internal error: " + e.Message }
+
 // The codes of failures between nodes. A code that is not known is an internal
 // error.
 const (
 	codeNotLeader = "not_leader"
 	codeUnknown   = "unknown_outcome"
 	codeInternal  = "internal"
+	codeNotFound  = "not_found"
 )
 
 var sentinels = map[string]error{
-	"not_found":       ErrNotFound,
+	codeNotFound:      ErrNotFound,
 	"instance_exists": ErrInstanceExists,
 	"ended":           ErrEnded,
 	"busy":            ErrBusy,
@@ -73,6 +85,7 @@ var sentinels = map[string]error{
 	"request_id":      ErrRequestID,
 	"protocol":        ErrProtocol,
 	"activity_closed": ErrActivityClosed,
+	"stalled":         ErrStalled,
 }
 
 // failure turns an error of the leader's into what goes over the wire.
@@ -83,6 +96,8 @@ func failure(err error) *clusterpb.Failure {
 		}
 	}
 	switch {
+	case isNotFound(err): // purged meanwhile
+		return &clusterpb.Failure{Code: codeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
 	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
 	case errors.Is(err, journal.ErrNotLeader), errors.Is(err, actors.ErrStopped),
@@ -116,7 +131,7 @@ func failed(f *clusterpb.Failure) error {
 	known, ok := sentinels[f.Code]
 	switch {
 	case !ok:
-		return fmt.Errorf("tenuto: %s", f.Message)
+		return &InternalError{f.Message}
 	case f.Message == known.Error():
 		return known
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // The tests of this file run nodes in processes of their own: this test binary,
@@ -36,6 +37,9 @@ type nodeProcessConfig struct {
 	NodeID string
 	Dir    string
 	Peers  []Peer
+
+	Effects string // the file that tells what activities of a journey do
+	Hold    string // the one of them that goes no further than its beginning
 }
 
 // A report is what a node process says about one instance of its replica.
@@ -50,6 +54,10 @@ type report struct {
 //	start PREFIX N   starts N instances of fifth; says "done ID" for each result
 //	leader           says which node leads, as far as it knows
 //	report           says what its replica has, as JSON
+//	journey ID       starts a journey
+//	cancel ID        cancels an instance
+//	end ID           says "end" and how an instance has ended
+//	history ID       says "history" and what it is, as JSON
 func runNodeProcess(encoded string) error {
 	var config nodeProcessConfig
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
@@ -63,7 +71,8 @@ func runNodeProcess(encoded string) error {
 	}
 	node, err := Start(context.Background(), Config{
 		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen,
-		Definitions: definitionsWith(workOnDouble), Logger: slog.New(slog.DiscardHandler), CallTimeout: patience,
+		Definitions: append(definitionsWith(workOnDouble), journeyDefinitions(config.Effects, config.Hold)...),
+		Logger:      slog.New(slog.DiscardHandler), CallTimeout: patience,
 	})
 	if err != nil {
 		return err
@@ -81,14 +90,43 @@ func runNodeProcess(encoded string) error {
 		case "leader":
 			out.say("leader " + node.Leader())
 		case "report":
-			encoded, err := json.Marshal(replicaReport(node))
-			if err != nil {
-				return err
-			}
-			out.say("report " + string(encoded))
+			err = out.sayJSON("report", replicaReport(node))
+		default:
+			err = obey(node, out, command)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// obey carries out a command that concerns one instance.
+func obey(node *Node, out *lines, command []string) error {
+	ctx, client, id := context.Background(), node.Client(), command[1]
+	switch command[0] {
+	case "journey":
+		return second(StartRun(ctx, client, journey, id, ""))
+	case "cancel":
+		return client.Cancel(ctx, id, "as wanted")
+	case "end":
+		status, err := client.Wait(ctx, id)
+		if err == nil {
+			out.say("end " + string(status.State))
+		}
+		return err
+	case "history":
+		history, err := client.History(ctx, id)
+		if err != nil {
+			return err
+		}
+		var events []string
+		for _, event := range history.Events {
+			events = append(events, replay.Describe(event))
+		}
+		return out.sayJSON("history", events)
+	}
+	return fmt.Errorf("command %q is not known", command)
 }
 
 // workOnDouble takes a while, as work does, so that a node can be killed in the
@@ -109,6 +147,14 @@ func (l *lines) say(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fmt.Println(line)
+}
+
+func (l *lines) sayJSON(what string, value any) error {
+	encoded, err := json.Marshal(value)
+	if err == nil {
+		l.say(what + " " + string(encoded))
+	}
+	return err
 }
 
 func startMany(node *Node, out *lines, prefix string, n int) {
@@ -263,6 +309,15 @@ func (p *nodeProcess) report() []report {
 		p.t.Fatal(err)
 	}
 	return all
+}
+
+// history returns the history of an instance, each event described.
+func (p *nodeProcess) history(id string) (events []string) {
+	p.tell("history " + id)
+	if err := json.Unmarshal([]byte(p.expect("history")), &events); err != nil {
+		p.t.Fatal(err)
+	}
+	return events
 }
 
 func TestAThousandOrchestrationsFinishWhenTheLeaderIsKilled(t *testing.T) {

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -27,6 +29,20 @@ func firstError(errs ...error) error {
 		}
 	}
 	return nil
+}
+
+// nanos returns a time as nanoseconds since 1970, as far as they reach; never 0,
+// which means none.
+func nanos(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64)):
+		return math.MaxInt64
+	case t.UnixNano() == 0:
+		return 1
+	}
+	return t.UnixNano()
 }
 
 // checkText refuses text that is too short, too long, or not UTF-8.

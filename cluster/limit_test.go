@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -123,5 +124,83 @@ func TestOneThatIsToStartLaterIsThereAndCanBeCancelled(t *testing.T) {
 	}
 	if _, err := run.Wait(ctx); !errors.Is(err, replay.ErrCanceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// awaitOpen returns the first operation that an instance has open.
+func awaitOpen(t *testing.T, client *Client, id string) *OpenOperation {
+	t.Helper()
+	var first *OpenOperation
+	eventually(t, id+" waits for something", func() bool {
+		open, err := client.Pending(testContext(t), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(open) > 0 {
+			first = open[0]
+		}
+		return first != nil
+	})
+	return first
+}
+
+// A time that does not fit into nanoseconds since 1970 is the farthest that does.
+func TestTimesFarAwayAreNotMistaken(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx, client := testContext(t), node.Client()
+	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
+		t.Fatal(err)
+	}
+	past, future := time.Date(1200, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		filter Filter
+		want   int
+	}{
+		"from long ago":          {Filter{CreatedFrom: past}, 1},
+		"from far away":          {Filter{CreatedFrom: future}, 0},
+		"before what is far":     {Filter{CreatedBefore: future}, 1},
+		"before what was":        {Filter{CreatedBefore: past}, 0},
+		"from then until then":   {Filter{CreatedFrom: past, CreatedBefore: future}, 1},
+		"before 1970 had begun":  {Filter{CreatedBefore: time.Unix(0, 0)}, 0},
+		"from 1970's begin on":   {Filter{CreatedFrom: time.Unix(0, 0)}, 1},
+		"from the second before": {Filter{CreatedFrom: time.Now().Add(-time.Hour)}, 1},
+	} {
+		if n, err := client.Count(ctx, c.filter); err != nil || n != c.want {
+			t.Errorf("%s: %d, %v; want %d", name, n, err, c.want)
+		}
+	}
+	run, err := StartRun(ctx, client, doubled, "later", 1, StartAt(future))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Call(ctx, client, doubled, "at-once", 1, StartAt(past)); err != nil {
+		t.Errorf("started long ago: %v", err)
+	}
+	if open := awaitOpen(t, client, "later"); open.Kind != "TimerCreated" || open.FireAt.Year() < 2262 {
+		t.Errorf("one that is to start later waits for %+v", open)
+	}
+	if err := client.Terminate(ctx, "later", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Wait(ctx); !errors.Is(err, replay.ErrTerminated) {
+		t.Error(err)
+	}
+}
+
+func TestFailuresAreKnownOnBothSides(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want func(error) bool
+	}{
+		"what was purged meanwhile": {fmt.Errorf("event 7: %w", state.ErrNotFound), func(err error) bool { return errors.Is(err, ErrNotFound) }},
+		"a stalled instance":        {fmt.Errorf("%w: over this", ErrStalled), func(err error) bool { return errors.Is(err, ErrStalled) && strings.HasSuffix(err.Error(), "over this") }},
+		"any other": {errors.New("damaged"), func(err error) bool {
+			var internal *InternalError
+			return errors.As(err, &internal) && internal.Message == "damaged"
+		}},
+	} {
+		if err := failed(failure(c.err)); !c.want(err) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

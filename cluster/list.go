@@ -136,10 +136,10 @@ func (f Filter) request() *clusterpb.ListRequest {
 		r.States = append(r.States, string(state))
 	}
 	if !f.CreatedFrom.IsZero() {
-		r.CreatedFrom = f.CreatedFrom.UnixNano()
+		r.CreatedFrom = nanos(f.CreatedFrom)
 	}
 	if !f.CreatedBefore.IsZero() {
-		r.CreatedBefore = f.CreatedBefore.UnixNano()
+		r.CreatedBefore = nanos(f.CreatedBefore)
 	}
 	return r
 }

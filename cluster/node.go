@@ -23,8 +23,10 @@ type Node struct {
 	calls    *callServer
 	peers    *callPool
 
-	// How a call is tried once; tests put themselves in between.
-	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
+	// How a call is tried once, and how it is made sure that this node leads;
+	// tests put themselves in between.
+	ask     func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
+	barrier func(ctx context.Context) error
 
 	// The live side of the partition, while this node leads it.
 	partition atomic.Pointer[actors.Partition]
@@ -122,7 +124,7 @@ func (n *Node) open(ctx context.Context) error {
 		}
 		return err
 	}
-	n.journal = opened
+	n.journal, n.barrier = opened, opened.Barrier
 	close(n.opened)
 	if n.port != nil {
 		n.calls = serveCalls(n, n.port.calls)

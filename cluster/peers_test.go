@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -130,6 +133,79 @@ func TestWithoutAMajorityACallSaysThatNothingWasDone(t *testing.T) {
 	if !errors.As(err, &unavailable) || !unavailable.NotExecuted {
 		t.Errorf("got %v; want that nothing was done", err)
 	}
+}
+
+// A node that has lost the lead, and does not know it yet, does not say that
+// something is not there: another leader may have begun it meanwhile.
+func TestARefusalIsGivenByALeaderAlone(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx, client := testContext(t), node.Client()
+	if _, err := Call(ctx, client, doubled, "ended", 1); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]struct {
+		do   func(ctx context.Context) error
+		want error
+	}{
+		"an event to nobody":        {func(ctx context.Context) error { return Send(ctx, client, "nobody", word, "") }, ErrNotFound},
+		"an event after the end":    {func(ctx context.Context) error { return Send(ctx, client, "ended", word, "") }, ErrEnded},
+		"a start of an existing ID": {func(ctx context.Context) error { return second(StartRun(ctx, client, doubled, "ended", 1)) }, ErrInstanceExists},
+		"a cancellation of nobody":  {func(ctx context.Context) error { return client.Cancel(ctx, "nobody", "") }, ErrNotFound},
+		"a termination of nobody":   {func(ctx context.Context) error { return client.Terminate(ctx, "nobody", "") }, ErrNotFound},
+		"a retry of nobody":         {func(ctx context.Context) error { return client.Retry(ctx, "nobody") }, ErrNotFound},
+	}
+	for name, call := range calls {
+		if err := call.do(ctx); !errors.Is(err, call.want) {
+			t.Errorf("%s: %v; want %v", name, err, call.want)
+		}
+	}
+	for name, call := range calls {
+		limited, giveUp := context.WithCancel(ctx)
+		node.barrier = func(context.Context) error {
+			giveUp() // it would go on until somebody leads
+			return journal.ErrNotLeader
+		}
+		var unavailable *UnavailableError
+		if err := call.do(limited); !errors.As(err, &unavailable) || !unavailable.NotExecuted || errors.Is(err, call.want) {
+			t.Errorf("%s, by one that does not lead: %v; want that nothing was done", name, err)
+		}
+	}
+}
+
+// A callee takes a while to notice that its call has ended.
+type callee struct{ called, left atomic.Bool }
+
+func (c *callee) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
+	c.called.Store(true)
+	<-ctx.Done()
+	for range 10_000 {
+		runtime.Gosched()
+	}
+	c.left.Store(true)
+	return new(clusterpb.Response)
+}
+
+func TestCallsOfOtherNodesHaveEndedWhenTheNodeIsClosed(t *testing.T) {
+	noGoroutinesLeft(t)
+	port, err := listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.close()
+	called := new(callee)
+	server, pool := serveCalls(called, port.calls), newCallPool()
+	defer pool.close()
+	ctx, answered := testContext(t), make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = pool.call(ctx, port.listener.Addr().String(), new(clusterpb.Request))
+	}()
+	eventually(t, "the call has arrived", called.called.Load)
+	server.close()
+	if !called.left.Load() {
+		t.Error("closed while a call was being served")
+	}
+	<-answered
 }
 
 func TestConnectionsThatAreNotOursAreClosed(t *testing.T) {

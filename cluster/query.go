@@ -39,7 +39,7 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 }
 
 func (n *Node) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
+	if err := n.barrier(ctx); err != nil {
 		return nil, err
 	}
 	answer, err := await(ctx, send(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
@@ -60,5 +60,5 @@ func isOurs(err error) bool {
 			return true
 		}
 	}
-	return false
+	return errors.As(err, new(*actors.FaultError))
 }

@@ -45,7 +45,7 @@ func Call[I, O any](ctx context.Context, client *Client, orchestration replay.Or
 }
 
 // Wait returns the result of the run when its end is committed. The error is a
-// [*RunError] when it did not complete, or ctx's.
+// [*RunError] when it did not complete, or one of [Client.Wait].
 func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	var output O
 	status, err := r.client.wait(ctx, r.ID, r.first)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -33,11 +34,14 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		return n.start(ctx, partition, request, call.Start)
+		response, err := n.start(ctx, partition, request, call.Start)
+		return response, n.confirm(ctx, partition, err)
 	case *clusterpb.Request_Send:
-		return n.send(ctx, partition, request, call.Send)
+		response, err := n.send(ctx, partition, request, call.Send)
+		return response, n.confirm(ctx, partition, err)
 	case *clusterpb.Request_Signal:
-		return n.signal(ctx, partition, request, call.Signal)
+		response, err := n.signal(ctx, partition, request, call.Signal)
+		return response, n.confirm(ctx, partition, err)
 	case *clusterpb.Request_Query:
 		return n.query(ctx, partition, request.Instance, call.Query)
 	case *clusterpb.Request_Update:
@@ -49,10 +53,29 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 	case *clusterpb.Request_Purge:
 		return n.purge(ctx, partition, call.Purge)
 	}
-	if err := n.journal.Barrier(ctx); err != nil {
+	if err := n.barrier(ctx); err != nil {
 		return nil, err
 	}
 	return n.read(ctx, partition, request)
+}
+
+// confirm passes on why an input was refused, if that rests on what a leader has
+// read. No append shows that this node still led then: one that has lost the lead
+// and does not know it yet may lack what another has committed.
+func (n *Node) confirm(ctx context.Context, p *actors.Partition, refusal error) error {
+	switch {
+	case refusal == nil:
+		return nil
+	case !errors.Is(refusal, ErrNotFound) && !errors.Is(refusal, ErrEnded) && !errors.Is(refusal, ErrInstanceExists):
+		return refusal
+	}
+	if err := n.barrier(ctx); err != nil {
+		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // for whatever reason: nothing was done
+	}
+	if n.partition.Load() != p {
+		return journal.ErrNotLeader
+	}
+	return refusal
 }
 
 func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
@@ -89,7 +112,7 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterp
 	answer, err := await(ctx, started)
 	if err == nil && sent != nil {
 		_, err = await(ctx, sent)
-		err = n.unlessRecorded(request, r.Send.RequestId, err)
+		err = n.unlessRecorded(ctx, request, r.Send.RequestId, err)
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +138,7 @@ func externalEvent(r *clusterpb.SendRequest) actors.Message {
 
 func (n *Node) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
 	_, err := await(ctx, send(p, request.Instance, externalEvent(r)))
-	if err := n.unlessRecorded(request, r.RequestId, err); err != nil {
+	if err := n.unlessRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
@@ -154,10 +177,15 @@ func (n *Node) get(p *actors.Partition, instance string) (*clusterpb.Response, e
 // statusOf says what is known of an instance, on the node that leads.
 func (n *Node) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
 	status := indexed(known)
+	return status, n.fill(p, known, status)
+}
+
+// fill adds what the histories know. p is nil where this node does not lead.
+func (n *Node) fill(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if err := n.fillState(p, known, status); err != nil {
-		return nil, err
+		return err
 	}
-	return status, n.fillPublished(known, status)
+	return n.fillPublished(known, status)
 }
 
 // indexed says what the index knows.
@@ -195,11 +223,10 @@ func (n *Node) fillPublished(known *journalpb.Instance, status *clusterpb.Status
 func (n *Node) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.Status != journalpb.Status_STATUS_RUNNING {
 		last, err := n.journal.Event(known.Instance, known.Execution, known.LastEventId)
-		if err != nil {
-			return err
+		if err == nil {
+			fillEnd(last, status)
 		}
-		fillEnd(last, status)
-		return nil
+		return err
 	}
 	status.State = string(n.stateOf(p, known))
 	if mismatch := stalled(p, known.Instance); mismatch != nil {

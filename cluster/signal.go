@@ -42,7 +42,7 @@ func (c *Client) Resume(ctx context.Context, id, reason string) error {
 
 // Retry has a stalled instance try again, after its code was mended on a running
 // node or its history turned out to be right after all. It does nothing to one
-// that is not stalled. Errors are those of [Client.Cancel].
+// that is not stalled. Errors are those of [Client.Cancel] without [ErrEnded].
 func (c *Client) Retry(ctx context.Context, id string) error {
 	return c.signal(ctx, id, "retry", clusterpb.SignalRequest_KIND_RETRY, "")
 }
@@ -69,6 +69,9 @@ const reasonMax = 4096
 func (n *Node) signal(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SignalRequest) (*clusterpb.Response, error) {
 	done := &clusterpb.Response{Result: &clusterpb.Response_Signal{Signal: new(clusterpb.SignalResult)}}
 	if r.Kind == clusterpb.SignalRequest_KIND_RETRY {
+		if err := n.barrier(ctx); err != nil { // nothing is recorded that would show it
+			return nil, err
+		}
 		if _, ok := n.journal.Instance(request.Instance); !ok {
 			return nil, ErrNotFound
 		}
@@ -83,7 +86,7 @@ func (n *Node) signal(ctx context.Context, p *actors.Partition, request *cluster
 	if r.Kind == clusterpb.SignalRequest_KIND_TERMINATE {
 		err = n.unlessTerminated(request, r.Reason, err)
 	} else {
-		err = n.unlessRecorded(request, r.RequestId, err)
+		err = n.unlessRecorded(ctx, request, r.RequestId, err)
 	}
 	if err != nil {
 		return nil, err

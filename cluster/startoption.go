@@ -37,9 +37,11 @@ func StartVersion(version string) StartOption {
 	return func(r *clusterpb.StartRequest) { r.Version = version }
 }
 
-// StartAt lets the code begin at a time; the instance exists from now on.
+// StartAt lets the code begin at a time, of the years 1678 to 2262 (one before or
+// after counts as the first or the last moment of these); the instance exists
+// from now on.
 func StartAt(at time.Time) StartOption {
-	return func(r *clusterpb.StartRequest) { r.StartAt = at.UnixNano() }
+	return func(r *clusterpb.StartRequest) { r.StartAt = nanos(at) }
 }
 
 // Tags adds tags, by which instances can be listed: at most 64, with keys of 1 to

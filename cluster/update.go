@@ -123,7 +123,7 @@ func carried(inbox []*journalpb.ExternalEvent, requestID string) bool {
 // update validates an update and has it recorded, on the node that leads. The
 // answer is where it stands.
 func (n *Node) update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
-	if err := n.journal.Barrier(ctx); err != nil {
+	if err := n.barrier(ctx); err != nil {
 		return nil, err
 	}
 	known, ok := n.journal.Instance(request.Instance)
@@ -133,7 +133,7 @@ func (n *Node) update(ctx context.Context, p *actors.Partition, request *cluster
 	name := replay.UpdatePrefix + r.Name
 	validated := send(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
 	if _, err := await(ctx, validated); err != nil {
-		response, err := n.updateEarlier(request, r, err)
+		response, err := n.updateEarlier(ctx, request, r, err)
 		if err == nil || ctx.Err() != nil || isOurs(err) || errors.Is(err, ErrRequestID) {
 			return response, err
 		}
@@ -142,36 +142,36 @@ func (n *Node) update(ctx context.Context, p *actors.Partition, request *cluster
 	answer, err := await(ctx, send(p, request.Instance, externalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})))
 	switch {
 	case err != nil:
-		return n.updateEarlier(request, r, err)
+		return n.updateEarlier(ctx, request, r, err)
 	case answer.Dropped: // because it was recorded before
-		return n.updateFound(request, r, Position{})
+		return n.updateFound(ctx, request, r, Position{})
 	}
-	return n.updateFound(request, r, Position{known.Execution, known.LastEventId + 1})
+	return n.updateFound(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
 }
 
 // updateEarlier answers an update that was not recorded now, because of err. A
 // repetition may have been before: it is not to be refused because of what it
 // did itself.
-func (n *Node) updateEarlier(request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
+func (n *Node) updateEarlier(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
 	if !request.Again {
 		return nil, err
 	}
-	response, findErr := n.updateFound(request, r, Position{})
-	if errors.Is(findErr, errNoTrace) {
+	response, findErr := n.updateFound(ctx, request, r, Position{})
+	if errors.Is(findErr, ErrNotFound) {
 		return nil, err
 	}
 	return response, findErr
 }
 
-// errNoTrace: the input is not in the histories.
-var errNoTrace = errors.New("the update is not in the history")
-
-// updateFound answers with the place of an update in the histories.
-func (n *Node) updateFound(request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
-	at, event := n.recorded(request.Instance, from, r.RequestId)
+// updateFound answers with the place of an update in the histories. The error
+// is [ErrNotFound] when it is not there: the instance was purged, or it never was.
+func (n *Node) updateFound(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
+	at, event, err := n.recorded(ctx, request.Instance, from, r.RequestId)
 	switch {
+	case err != nil:
+		return nil, err
 	case event == nil:
-		return nil, errNoTrace
+		return nil, ErrNotFound
 	case event.GetExternalEvent().GetName() != replay.UpdatePrefix+r.Name:
 		return nil, ErrRequestID
 	}

@@ -526,3 +526,22 @@ func TestWhatIsRefusedIsRefusedAlsoWhenItIsRepeated(t *testing.T) {
 		}
 	}
 }
+
+func TestTheSearchForAnEarlierAttemptEndsWithItsContext(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx := testContext(t)
+	if _, err := Call(ctx, node.Client(), doubled, "d", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, event, err := node.recorded(ctx, "d", Position{}, "no such ID"); event != nil || err != nil {
+		t.Errorf("%v, %v; want nothing", event, err)
+	}
+	if _, _, err := node.recorded(ctx, "nobody", Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of nobody: %v; want ErrNotFound", err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, _, err := node.recorded(ended, "d", Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v; want it to end with its context", err)
+	}
+}

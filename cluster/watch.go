@@ -35,14 +35,17 @@ func (r Recorded) Next() Position {
 // Watch yields the events of a run from a position on: those that are there and
 // then each as it is committed, across continue-as-new, until the last. The zero
 // Position is the beginning of the latest run; a position that is not there yet
-// is waited for.
+// is waited for, also one in an execution that a later run may have. A position
+// behind the last event of an execution that has ended yields nothing.
 //
 // The events come from this node's own replica. What it shows is committed, but
 // it may be behind by what the node has not heard of yet. Nothing is buffered:
 // whoever reads slowly is that much behind.
 //
 // An error ends the sequence: [ErrNotFound] when there is no instance of that
-// ID, or it was purged; [ErrClosed]; ctx's; or why the node has stepped aside.
+// ID, or it was purged; [*InputError]; [*UnavailableError] when the instance is
+// not here and no leader tells whether it exists; [ErrClosed]; ctx's; or why the
+// node has stepped aside.
 func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[Recorded, error] {
 	return func(yield func(Recorded, error) bool) {
 		err := checkID(id)
@@ -127,7 +130,7 @@ func (f *follower) pass(ctx context.Context, known *journalpb.Instance) (ended b
 		switch {
 		case isNotFound(err):
 			// A position that is not there yet, or never will be.
-			return execution < known.Execution, nil
+			return execution < known.Execution || known.Status != journalpb.Status_STATUS_RUNNING, nil
 		case err != nil:
 			return false, err
 		case last.GetOrchestrationContinuedAsNew() == nil:

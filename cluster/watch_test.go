@@ -228,6 +228,79 @@ func TestWaitingForWhatWasPurgedAndBegunAgainEnds(t *testing.T) {
 	})
 }
 
+// Whoever comes for a result after it was purged hears that, and does not wait
+// for what will never be here again.
+func TestWaitingForARunThatHasBeenPurgedEnds(t *testing.T) {
+	nodes := startPeers(t, 3)
+	ctx, client := testContext(t), nodes[0].Client()
+	begin := func(options ...StartOption) *Run[string] {
+		run, err := StartRun(ctx, client, waiter, "w", "", options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Terminate(ctx, "w", ""); err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	first := begin()
+	second := begin(ReuseWhenEnded())
+	if n, err := client.Purge(ctx, "w"); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	sameHistories(t, nodes)
+	for name, run := range map[string]*Run[string]{"the first run": first, "the second run": second} {
+		if _, err := run.Wait(ctx); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v; want ErrNotFound", name, err)
+		}
+	}
+	begin()
+	sameHistories(t, nodes)
+	if _, err := second.Wait(ctx); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the second run, after another was begun: %v; want ErrNotFound", err)
+	}
+}
+
+func TestAWatchFromBehindTheLastEventOfAnEndedRunEnds(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	ctx, client := testContext(t), node.Client()
+	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []Position{{0, 5}, {1, 6}, {1, 99}} { // the last event is 4
+		if places, err := watched(ctx, client, "d", from); err != nil || places != nil {
+			t.Errorf("from %v: %v, %v; want no event and no error", from, places, err)
+		}
+	}
+}
+
+func TestWaitTellsWhatTheInstanceHasPublishedLast(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), counter.Bind(counterBody))})
+	ctx, client := testContext(t), node.Client()
+	run := func(options ...StartOption) {
+		if _, err := StartRun(ctx, client, counter, "c", count{Round: 4, Total: 7}, options...); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := Send(ctx, client, "c", add, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run()
+	status, err := client.Wait(ctx, "c")
+	var published count
+	if err != nil || status.Published(&published) != nil || published != (count{Round: 4, Total: 7}) {
+		t.Errorf("%+v, %v", published, err)
+	}
+	run(ReuseWhenEnded())
+	status, err = client.wait(ctx, "c", 1)
+	published = count{}
+	if err != nil || status.Published(&published) != nil || published != (count{Round: 4, Total: 7}) || status.Execution != 1 {
+		t.Errorf("the first run, after the second: %+v, %+v, %v", published, status, err)
+	}
+}
+
 func purgeAndBeginAgain(t *testing.T, node *Node, begin func()) {
 	t.Helper()
 	if err := node.Client().Terminate(t.Context(), "w", ""); err != nil {

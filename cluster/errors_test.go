@@ -1,0 +1,222 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Errors that cross the journal keep what they are: for the code that meets
+// them, for the same code when it is replayed, and for whoever asks.
+
+type shortError struct {
+	Item    string
+	Missing int
+}
+
+func (e *shortError) Error() string { return fmt.Sprintf("%d of %s are missing", e.Missing, e.Item) }
+
+var (
+	errSoldOut = replay.NewError("test.sold_out", "sold out")
+
+	breaks    = replay.Activity[string, int]("breaks")
+	broken    = replay.Orchestration[string, int]("broken")
+	brokenToo = replay.Orchestration[string, int]("broken-child")
+)
+
+func init() {
+	replay.RegisterError("test.no_progress", io.ErrNoProgress)
+	replay.RegisterErrorType[*shortError]("test.short")
+}
+
+// identities tells for each way in which broken ends what its error is.
+var identities = map[string]func(error) bool{
+	"sentinel":         func(err error) bool { return errors.Is(err, errSoldOut) },
+	"foreign sentinel": func(err error) bool { return errors.Is(err, io.ErrNoProgress) },
+	"type": func(err error) bool {
+		var short *shortError
+		return errors.As(err, &short) && *short == shortError{"nails", 3}
+	},
+	"both": func(err error) bool {
+		return errors.Is(err, errSoldOut) && errors.As(err, new(*shortError))
+	},
+	"activity": func(err error) bool {
+		var activity *replay.ActivityError
+		return errors.As(err, &activity) && activity.Name == "breaks" && activity.Attempts == 2
+	},
+	"timeout of an activity": func(err error) bool {
+		var timeout *replay.TimeoutError
+		return errors.Is(err, replay.ErrTimeout) && errors.As(err, &timeout) && timeout.Kind == replay.TimeoutStartToClose
+	},
+	"timeout of a wait": func(err error) bool { return errors.Is(err, replay.ErrTimeout) },
+	"cancellation":      func(err error) bool { return errors.Is(err, replay.ErrCanceled) },
+	"panic": func(err error) bool {
+		var panicked *replay.PanicError
+		return errors.As(err, &panicked) && panicked.Stack != ""
+	},
+	"child": func(err error) bool {
+		var child *replay.ChildError
+		return errors.As(err, &child) && errors.Is(err, errSoldOut) && child.Name == "broken-child"
+	},
+}
+
+func breaksBody(ctx context.Context, how string) (int, error) {
+	switch how {
+	case "sentinel":
+		return 0, errSoldOut
+	case "foreign sentinel":
+		return 0, fmt.Errorf("read: %w", io.ErrNoProgress)
+	case "type":
+		return 0, &shortError{"nails", 3}
+	case "both":
+		return 0, errors.Join(errSoldOut, &shortError{"nails", 3})
+	case "panic":
+		panic("as wanted")
+	case "timeout of an activity":
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return 0, errWanted
+}
+
+// breakHow comes to the error that it is asked for.
+func breakHow(ctx *replay.Context, how string) error {
+	var err error
+	switch how {
+	case "timeout of a wait":
+		_, err = word.WaitFor(ctx, time.Millisecond)
+	case "cancellation":
+		future := ctx.Timer(time.Hour)
+		future.Cancel(ctx)
+		_, err = future.Await(ctx)
+	case "child":
+		_, err = brokenToo.Call(ctx, "sentinel")
+	case "activity":
+		_, err = breaks.Call(ctx, how, replay.Retry(replay.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Millisecond}))
+	case "timeout of an activity":
+		_, err = breaks.Call(ctx, how, replay.Retry(once), replay.StartToClose(time.Millisecond))
+	default:
+		_, err = breaks.Call(ctx, how, replay.Retry(once))
+	}
+	return err
+}
+
+// brokenBody looks at its error before it waits, and again when it is replayed.
+func brokenBody(ctx *replay.Context, how string) (int, error) {
+	err := breakHow(ctx, how)
+	if !identities[how](err) {
+		return 0, fmt.Errorf("the code met another error: %v", err)
+	}
+	if _, waitErr := word.Wait(ctx); waitErr != nil {
+		return 0, waitErr
+	}
+	return 0, err
+}
+
+func TestErrorsKeepTheirIdentityLiveAndAfterARestart(t *testing.T) {
+	noGoroutinesLeft(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Definitions: append(definitions(), breaks.Bind(breaksBody), broken.Bind(brokenBody),
+		brokenToo.Bind(func(ctx *replay.Context, how string) (int, error) { return 0, breakHow(ctx, how) }))})
+	ctx := testContext(t)
+	ids := make(map[string]string)
+	for how := range identities {
+		ids[how] = fmt.Sprintf("b-%d", len(ids))
+		if _, err := StartRun(ctx, node.Client(), broken, ids[how], how); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for how, id := range ids {
+		eventually(t, how+" has come", func() bool {
+			status, err := node.Client().Get(ctx, id)
+			if err != nil || status.Ended() {
+				t.Fatalf("%s: %+v, %v", how, status, err)
+			}
+			open, err := node.Client().Pending(ctx, id)
+			return err == nil && len(open) == 1 && open[0].Name == "word"
+		})
+	}
+	node = restart(t, node)
+	expect := func(when string) {
+		t.Helper()
+		for how, id := range ids {
+			_, err := Call(ctx, node.Client(), broken, id, how, Attach())
+			var ended *RunError
+			if !identities[how](err) || !errors.As(err, &ended) || ended.State != Failed || ended.ID != id {
+				t.Errorf("%s: %s: %v", when, how, err)
+			}
+			for name, get := range map[string]func() (*Status, error){
+				"wait":  func() (*Status, error) { return node.Client().Wait(ctx, id) },
+				"get":   func() (*Status, error) { return node.Client().Get(ctx, id) },
+				"stale": func() (*Status, error) { return node.Client().Get(ctx, id, Stale()) },
+			} {
+				if status, err := get(); err != nil || !identities[how](status.Err) {
+					t.Errorf("%s: %s: %s: %+v, %v", when, how, name, status, err)
+				}
+			}
+		}
+	}
+	for _, id := range ids {
+		if err := Send(ctx, node.Client(), id, word, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("live")
+	node = restart(t, node)
+	expect("after a restart")
+}
+
+func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
+	noGoroutinesLeft(t)
+	parent := replay.Orchestration[string, string]("parent")
+	node := startNode(t, Config{Dir: t.TempDir(), Definitions: append(definitions(),
+		parent.Bind(func(ctx *replay.Context, _ string) (string, error) {
+			_, err := waiter.Call(ctx, "", replay.ChildID("child"))
+			var child *replay.ChildError
+			known := errors.Is(err, replay.ErrCanceled) && errors.As(err, &child) && child.Instance == "child"
+			got, err := word.Wait(ctx)
+			if err == nil && !known {
+				err = errWanted
+			}
+			return got, err
+		}))})
+	ctx := testContext(t)
+	if _, err := StartRun(ctx, node.Client(), parent, "p", ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the child is there", func() bool { return second(node.Client().Get(ctx, "child")) == nil })
+	if err := node.Client().Cancel(ctx, "child", "too dear"); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(when string) {
+		t.Helper()
+		_, err := Call(ctx, node.Client(), waiter, "child", "", Attach())
+		var canceled *replay.CanceledError
+		var ended *RunError
+		if !errors.Is(err, replay.ErrCanceled) || !errors.As(err, &canceled) || canceled.Reason != "too dear" ||
+			!errors.As(err, &ended) || ended.State != Cancelled {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	expect("live")
+	eventually(t, "the parent knows", func() bool {
+		return countEvents(t, node.Client(), "p", 0, ofArm(journalpb.ArmSubOrchestrationFailed)) == 1
+	})
+	node = restart(t, node)
+	expect("after a restart")
+	if err := Send(ctx, node.Client(), "p", word, "fine"); err != nil {
+		t.Fatal(err)
+	}
+	run, err := StartRun(ctx, node.Client(), parent, "p", "", Attach())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := run.Wait(ctx); err != nil || got != "fine" {
+		t.Errorf("the parent, when it was replayed: %q, %v", got, err)
+	}
+}
