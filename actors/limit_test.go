@@ -413,7 +413,7 @@ func TestInputThatDoesNotFitEndsTheActivity(t *testing.T) {
 			replay.Activity[string, string]("work").Bind(func(context.Context, string) (string, error) { return "", nil }))
 		n.start("c", "call", "").want(nil)
 		var unfit *replay.PayloadError
-		if err := n.failure("c"); !errors.As(err, &unfit) || unfit.Activity != "work" || unfit.Part != "input" {
+		if err := n.failure("c"); !errors.As(err, &unfit) || unfit.Name != "work" || unfit.Part != "input" {
 			t.Errorf("failed with %#v", err)
 		}
 	})

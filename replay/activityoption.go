@@ -112,10 +112,23 @@ func activityOptions(options []ActivityOption) (*journalpb.ActivityOptions, erro
 	if tag := recorded.Tag; len(tag) > nameMax || !utf8.ValidString(tag) {
 		return nil, &OptionError{"Tag", fmt.Sprintf("%q has %d bytes: at most %d of UTF-8 are allowed", cut(tag), len(tag), nameMax)}
 	}
-	for _, code := range recorded.Retry.GetNonRetryableCodes() {
-		if !utf8.ValidString(code) {
-			return nil, &OptionError{"Retry", fmt.Sprintf("has the code %q, which is not UTF-8", cut(code))}
+	return recorded, checkCodes(recorded.Retry.GetNonRetryableCodes())
+}
+
+// retryCodesMax bounds the codes that one policy names.
+const retryCodesMax = 100
+
+func checkCodes(codes []string) error {
+	if len(codes) > retryCodesMax {
+		return &OptionError{"Retry", fmt.Sprintf("has %d codes: at most %d are allowed", len(codes), retryCodesMax)}
+	}
+	for _, code := range codes {
+		switch {
+		case !utf8.ValidString(code):
+			return &OptionError{"Retry", fmt.Sprintf("has the code %q, which is not UTF-8", cut(code))}
+		case len(code) == 0 || len(code) > nameMax:
+			return &OptionError{"Retry", fmt.Sprintf("has the code %q of %d bytes: 1 to %d are allowed", cut(code), len(code), nameMax)}
 		}
 	}
-	return recorded, nil
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,20 +83,11 @@ func TestTimeoutsAreKnownAfterCrossing(t *testing.T) {
 	}
 }
 
-func TestPayloadErrorsAreKnownAfterCrossing(t *testing.T) {
-	before := &replay.PayloadError{Activity: "a", Part: "input", Err: errors.New("no number")}
-	var unfit *replay.PayloadError
-	if err := crossed(t, before); !errors.As(err, &unfit) || unfit.Part != "input" || unfit.Activity != "a" ||
-		err.Error() != before.Error() || unfit.Err == nil {
-		t.Errorf("crossed: %#v", err)
-	}
-}
-
 // A mark on an error of the system's own types is not lost.
 func TestMarkedErrorsOfTheSystemStayMarked(t *testing.T) {
 	for _, err := range []error{
 		&replay.TimeoutError{Kind: replay.TimeoutHeartbeat}, &replay.CanceledError{Reason: "r"}, &replay.PanicError{Message: "m"},
-		&replay.ActivityError{Name: "a"}, &replay.ChildError{Name: "c"}, &replay.PayloadError{Part: "output"},
+		&replay.ActivityError{Name: "a"}, &replay.ChildError{Name: "c"},
 	} {
 		marked := crossed(t, crossed(t, replay.NonRetryable(err)))
 		if _, again := replay.RetryAfter(nil, 1, marked, 0); again {
@@ -166,5 +158,32 @@ func TestHeartbeatsOutsideOfAnActivityDoNothing(t *testing.T) {
 	cancel(replay.ErrGivenUp)
 	if err := replay.Heartbeat(ctx, 1); !errors.Is(err, replay.ErrGivenUp) {
 		t.Error(err)
+	}
+}
+
+func TestTheCodesOfAPolicyAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		codes []string
+		taken bool
+	}{
+		"as many and as long as may be": {slices.Repeat([]string{strings.Repeat("x", 128)}, 100), true},
+		"one more":                      {slices.Repeat([]string{"x"}, 101), false},
+		"one longer":                    {[]string{strings.Repeat("x", 129)}, false},
+		"an empty one":                  {[]string{""}, false},
+	} {
+		_, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+			future := act.Start(ctx, "x", replay.Retry(replay.RetryPolicy{NonRetryableCodes: c.codes}))
+			clear(c.codes) // what was asked for stays
+			if !future.Done() {
+				_, err := goOn.Wait(ctx)
+				return "", err
+			}
+			_, err := future.Await(ctx)
+			return "", err
+		}))
+		recorded := turn.Events[1].GetActivityScheduled().GetOptions().GetRetry().GetNonRetryableCodes()
+		if taken := len(recorded) > 0; taken != c.taken || taken && recorded[0] == "" {
+			t.Errorf("%s: %v", name, turn.Events[1])
+		}
 	}
 }

@@ -38,6 +38,9 @@ type Attempt struct {
 	// if the details could not be encoded.
 	Details *journalpb.Payload
 	Beat    func(details *journalpb.Payload)
+
+	payloads Payloads
+	last     *lastDetails // set while the body runs
 }
 
 // IdempotencyKey returns "instance/execution/event_id": the same for every
@@ -134,7 +137,9 @@ func (c deadlined) Deadline() (time.Time, bool) { return c.at, !c.at.IsZero() }
 
 // Run runs the body of an activity once. A panic, or a call of runtime.Goexit,
 // in it becomes a [*PanicError]; in the second case Run does not return, and
-// done is called as the goroutine unwinds. done is called exactly once.
+// done is called as the goroutine unwinds. done is called exactly once. Input,
+// output and details are encoded as [Registry.Payloads] says, and with a codec
+// so is the error: see [DecodeError].
 func (r *Registry) Run(ctx context.Context, attempt *Attempt, done func(*journalpb.Payload, error)) {
 	body, ok := r.activities[attempt.Name]
 	if !ok {
@@ -146,11 +151,16 @@ func (r *Registry) Run(ctx context.Context, attempt *Attempt, done func(*journal
 	returned := false
 	defer func() {
 		if value := recover(); !returned {
-			output, err = nil, (&crash{value: value, stack: string(debug.Stack())}).error()
+			output, err = nil, r.payloads.sealed((&crash{value: value, stack: string(debug.Stack())}).error())
 		}
 		done(output, err)
 	}()
+	attempt.payloads, attempt.last = r.payloads, new(lastDetails)
+	if last, ok := attempt.LastError.(*Error); ok && last.sealed != nil {
+		attempt.LastError = r.payloads.DecodeError(last.sealed)
+	}
 	ctx = context.WithValue(deadlined{ctx, attempt.Deadline}, attemptKey{}, attempt)
-	output, err = body.run(ctx, attempt.Input)
+	output, err = body.run(ctx, r.payloads, attempt.Input)
+	err = r.payloads.sealed(err)
 	returned = true
 }

@@ -10,7 +10,7 @@ import (
 // "<id>::<execution>.<event_id>". If an instance of that ID exists, nothing is
 // started.
 func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...ChildOption) error {
-	asked, err := h.child(input, options)
+	asked, err := h.child(ctx, input, options)
 	if err != nil {
 		return err
 	}

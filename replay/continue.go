@@ -52,7 +52,7 @@ func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options 
 	if h.name != ctx.x.started.Name {
 		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", ctx.x.started.Name, h.name)
 	}
-	payload, err := encodeNamed("orchestration", h.name, input)
+	payload, err := ctx.x.encodeInput("orchestration", h.name, input)
 	if err != nil {
 		return err
 	}

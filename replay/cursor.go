@@ -7,6 +7,36 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
+// walk moves the cursor onto an event as it is recorded.
+func (x *Execution) walk(recorded *journalpb.Event) error {
+	event, err := x.registry.payloads.OpenEvent(recorded)
+	if err != nil {
+		return x.unreadable(recorded, err)
+	}
+	if err := x.consume(event); err != nil {
+		return err
+	}
+	x.keep(recorded)
+	return nil
+}
+
+// unreadable says in which event a codec has failed.
+func (x *Execution) unreadable(event *journalpb.Event, err error) error {
+	return fmt.Errorf("event %d of %s/%d, %s: %w", event.EventId, x.instance, x.number, event.Type(), err)
+}
+
+// keep remembers what the next execution begins with, as it is recorded.
+func (x *Execution) keep(recorded *journalpb.Event) {
+	switch body := recorded.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		x.status = body.OrchestrationStarted.Status
+	case *journalpb.Event_StatusSet:
+		x.status = body.StatusSet.Value
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		x.successor = body.OrchestrationContinuedAsNew
+	}
+}
+
 // consume moves the cursor onto the next event, live or recorded: it takes
 // effect, and the code runs as far as that lets it. While the instance is
 // suspended the code does not run; what it waits for is resolved in order all
@@ -25,7 +55,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	// A turn records what the code asks for before the next message. Only an
 	// end that is forced from outside may come in between.
 	if asked != nil && input(event.Arm()) && !x.ended {
-		return x.mismatch(ScheduledDifferently, event, describe(event), describe(asked.event), asked.callers[:])
+		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(asked.event), asked.callers[:])
 	}
 	if !x.ended && !x.suspended {
 		x.step()
@@ -93,7 +123,6 @@ func (x *Execution) bind(event *journalpb.Event) error {
 	x.queue = behind(x.queue)
 	if journalpb.Terminal(event.Arm()) {
 		x.ended = true
-		x.successor = event.GetOrchestrationContinuedAsNew()
 		return nil
 	}
 	if op := head.op; op != nil {
@@ -143,11 +172,11 @@ func (x *Execution) complete(event *journalpb.Event) error {
 	op, ok := x.open[source]
 	switch {
 	case !ok && !x.schedules.has(source):
-		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), describe(event), nil)
+		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), x.describe(event), nil)
 	case !ok:
-		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is closed already", source), describe(event), nil)
+		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is closed already", source), x.describe(event), nil)
 	case journalpb.Completes(event.Arm()) != op.arm:
-		return x.mismatch(WrongKind, event, fmt.Sprintf("operation %d is of %s", source, journalpb.ArmName(op.arm)), describe(event), nil)
+		return x.mismatch(WrongKind, event, fmt.Sprintf("operation %d is of %s", source, journalpb.ArmName(op.arm)), x.describe(event), nil)
 	}
 	x.close(op)
 	op.resolve(event)

@@ -15,11 +15,12 @@ import (
 const textMax = 120
 
 // Describe returns an event's type and fields in one line, as histories are
-// printed and mismatches are worded. Long payloads are cut.
-func Describe(event *journalpb.Event) string { return describe(event) }
+// printed and mismatches are worded. Long payloads are cut, and of those that
+// only a codec can read the content type and the size are shown.
+func Describe(event *journalpb.Event) string { return describe(event, false) }
 
-func describe(event *journalpb.Event) string {
-	fields := new(fields)
+func describe(event *journalpb.Event, hidden bool) string {
+	fields := &fields{hidden: hidden}
 	if event.SourceEventId != 0 {
 		fields.add("source_event_id", event.SourceEventId)
 	}
@@ -30,7 +31,10 @@ func describe(event *journalpb.Event) string {
 	return event.Type() + " " + strings.Join(fields.list, " ")
 }
 
-type fields struct{ list []string }
+type fields struct {
+	list   []string
+	hidden bool // values of user code are not shown
+}
 
 func (f *fields) add(name string, value any) {
 	f.list = append(f.list, fmt.Sprintf("%s=%v", name, value))
@@ -43,7 +47,13 @@ func (f *fields) text(name, value string) {
 }
 
 func (f *fields) payload(name string, p *journalpb.Payload) {
-	if len(p.GetData()) > 0 {
+	switch {
+	case len(p.GetData()) == 0:
+	case isSealed(p):
+		f.add(name, fmt.Sprintf("(%d bytes of %s)", len(p.Data), oneLine(cut(p.ContentType))))
+	case f.hidden:
+		f.add(name, fmt.Sprintf("(%d bytes)", len(p.Data)))
+	default:
 		f.list = append(f.list, name+"="+oneLine(cut(string(p.Data))))
 	}
 }
@@ -73,6 +83,10 @@ func (f *fields) options(options *journalpb.ActivityOptions) {
 
 func (f *fields) failure(e *journalpb.Error) {
 	f.text("code", e.GetCode())
+	if f.hidden && e.GetMessage() != "" {
+		f.add("error", fmt.Sprintf("(%d bytes)", len(e.Message)))
+		return
+	}
 	f.text("error", e.GetMessage())
 }
 

@@ -29,6 +29,11 @@
 //     differs (see [Mismatch]); the history is never written over.
 //  6. A panic in orchestration code fails that instance with its stack, and
 //     nothing else.
+//  7. A value that does not fit, because it is larger than [Payloads.Max] or
+//     not of the type that a handle says, is a [*PayloadError], live and on
+//     replay alike.
+//  8. With a [Codec], the engine records, logs and shows (in a [Mismatch], for
+//     example) no payload and no error of user code as it is.
 //
 // What may not be assumed: that orchestration code runs once (it runs again
 // whenever the instance is brought back to memory, so it must be

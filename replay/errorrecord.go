@@ -14,8 +14,9 @@ import (
 
 // Bounds of a record, so that an error never makes an event too large to keep.
 const (
-	errorTextMax  = 16 << 10 // bytes of a message or a stack
-	errorCauseMax = 32       // causes inside causes
+	errorTextMax  = 16 << 10  // bytes of a message or a stack
+	errorTextsMax = 256 << 10 // bytes of all of them
+	errorCauseMax = 32        // records, all told: the error and what it wraps
 )
 
 // The codes of the system's own error types.
@@ -27,6 +28,8 @@ const (
 	canceledCode = "tenuto.canceled"
 	timeoutCode  = "tenuto.timeout"
 	payloadCode  = "tenuto.payload"
+	tooLargeCode = "tenuto.payload_too_large"
+	codecCode    = "tenuto.codec"
 )
 
 // registered are the errors that users have registered. It is filled while the
@@ -95,38 +98,47 @@ func sentinelCode(err error) string {
 	return registered.sentinels[err]
 }
 
-// EncodeError turns an error into its record.
+// EncodeError turns an error into its record, without a codec.
 func EncodeError(err error) *journalpb.Error { return encodeError(err) }
 
-// DecodeError turns a record back into an error.
+// DecodeError turns a record back into an error. One that only a codec can read
+// (see [Payloads.DecodeError]) becomes an [*Error] with its code, which
+// [EncodeError] turns into the same record again.
 func DecodeError(record *journalpb.Error) error { return decodeError(record) }
 
-func encodeError(err error) *journalpb.Error { return encodeCause(err, errorCauseMax) }
+func encodeError(err error) *journalpb.Error {
+	return (&errorEncoder{records: errorCauseMax, bytes: errorTextsMax}).encode(err)
+}
 
-// encodeCause encodes an error with causes down to a depth.
-func encodeCause(err error, depth int) *journalpb.Error {
-	if err == nil || depth == 0 {
+// An errorEncoder encodes one error with its causes, and knows how much room is
+// left.
+type errorEncoder struct{ records, bytes int }
+
+// encode returns nil when there is no room for another record.
+func (b *errorEncoder) encode(err error) *journalpb.Error {
+	if err == nil || b.records == 0 {
 		return nil
 	}
 	switch e := err.(type) {
 	case *marked:
-		record := encodeCause(e.err, depth)
+		record := b.encode(e.err)
 		if e.code != "" {
-			record = recode(record, clean(e.code))
+			record = b.recode(record, b.text(e.code))
 		}
 		record.NonRetryable = record.NonRetryable || e.final
 		return record
 	case *Error:
-		return encodeCrossed(e, depth)
+		return b.crossed(e)
 	case several:
 		// Only ever a cause, and then taken apart below.
-		return encodeCause(e[0], depth)
+		return b.encode(e[0])
 	}
+	b.records--
 	record := encodeTyped(err)
-	record.Message = clean(err.Error())
-	causes := causesOf(err)
-	for i, cause := range causes {
-		if encoded := encodeCause(cause, depth-1); i == 0 {
+	record.Message = b.text(err.Error())
+	record.Stack = b.text(record.Stack)
+	for i, cause := range causesOf(err) {
+		if encoded := b.encode(cause); i == 0 {
 			record.Cause = encoded
 		} else if encoded != nil {
 			record.OtherCauses = append(record.OtherCauses, encoded)
@@ -141,11 +153,16 @@ func encodeTyped(err error) *journalpb.Error {
 	case *CanceledError:
 		return &journalpb.Error{Code: canceledCode, Details: details(e)}
 	case *PanicError:
-		return &journalpb.Error{Code: panicCode, Stack: clean(e.Stack)}
+		return &journalpb.Error{Code: panicCode, Stack: e.Stack}
 	case *TimeoutError:
 		return &journalpb.Error{Code: timeoutCode, Details: details(TimeoutError{Kind: e.Kind})}
 	case *PayloadError:
-		return &journalpb.Error{Code: payloadCode, Details: details(PayloadError{Activity: e.Activity, Part: e.Part})}
+		fields := PayloadError{Verb: e.Verb, PayloadOf: e.PayloadOf, Type: e.Type}
+		return &journalpb.Error{Code: payloadCode, NonRetryable: true, Details: details(fields)}
+	case *PayloadTooLargeError:
+		return &journalpb.Error{Code: tooLargeCode, Details: details(e)}
+	case *CodecError:
+		return &journalpb.Error{Code: codecCode, Details: details(CodecError{Verb: e.Verb, ContentType: e.ContentType})}
 	case *NoQueryError:
 		return &journalpb.Error{Code: noQueryCode, Details: details(e)}
 	case *ActivityError:
@@ -164,26 +181,32 @@ func encodeTyped(err error) *journalpb.Error {
 	return new(journalpb.Error)
 }
 
-// encodeCrossed encodes an error that came out of a journal.
-func encodeCrossed(e *Error, depth int) *journalpb.Error {
-	record := &journalpb.Error{Code: clean(e.Code), Message: clean(e.Message), NonRetryable: e.NonRetryable}
+// crossed encodes an error that came out of a journal.
+func (b *errorEncoder) crossed(e *Error) *journalpb.Error {
+	if e.sealed != nil {
+		return e.sealed
+	}
+	b.records--
+	record := &journalpb.Error{Code: b.text(e.Code), Message: b.text(e.Message), NonRetryable: e.NonRetryable}
 	if e.typed != nil {
 		record.Details = details(e.typed)
 	}
+	record.Cause = b.encode(e.Cause)
 	if causes, ok := e.Cause.(several); ok {
 		for _, cause := range causes[1:] {
-			record.OtherCauses = append(record.OtherCauses, encodeCause(cause, depth-1))
+			if encoded := b.encode(cause); encoded != nil {
+				record.OtherCauses = append(record.OtherCauses, encoded)
+			}
 		}
 	}
-	record.Cause = encodeCause(e.Cause, depth-1)
 	return record
 }
 
 // details encodes the fields of an error; one that cannot be encoded, or would
 // be too large, goes without.
 func details(value any) *journalpb.Payload {
-	payload, err := encode(value)
-	if err != nil || len(payload.Data) > errorTextMax {
+	payload, err := marshal(value, errorTextMax)
+	if err != nil {
 		return nil
 	}
 	return payload
@@ -191,25 +214,30 @@ func details(value any) *journalpb.Payload {
 
 // recode gives a record a code. One that has a code already stays whole, as
 // the cause: errors.Is goes on finding it.
-func recode(record *journalpb.Error, code string) *journalpb.Error {
-	if record.Code == "" {
+func (b *errorEncoder) recode(record *journalpb.Error, code string) *journalpb.Error {
+	switch {
+	case record.Code == "":
 		record.Code = code
 		return record
+	case b.records == 0:
+		return record
 	}
+	b.records--
 	return &journalpb.Error{Code: code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: record}
 }
 
-// clean makes text fit for a record, which holds nothing but UTF-8 and not too
+// text makes text fit for a record, which holds nothing but UTF-8 and not too
 // much of it. Errors of commands and of binary protocols often are something
 // else.
-func clean(text string) string {
-	if len(text) > errorTextMax {
-		end := errorTextMax
+func (b *errorEncoder) text(text string) string {
+	if most := min(errorTextMax, b.bytes); len(text) > most {
+		end := most
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
 		}
 		text = text[:end] + "…"
 	}
+	b.bytes -= min(len(text), b.bytes)
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
@@ -227,6 +255,9 @@ func causesOf(err error) []error {
 func decodeError(record *journalpb.Error) error {
 	if record == nil {
 		return nil
+	}
+	if isSealed(record.Details) {
+		return &Error{Code: record.Code, Message: record.Message, NonRetryable: record.NonRetryable, sealed: record}
 	}
 	cause := decodeCauses(record)
 	if own := decodeOwn(record, cause); own != nil {
@@ -259,6 +290,10 @@ func decodeOwn(record *journalpb.Error, cause error) error {
 		e = &TimeoutError{Err: cause}
 	case payloadCode:
 		e = &PayloadError{Err: cause}
+	case tooLargeCode:
+		e = new(PayloadTooLargeError)
+	case codecCode:
+		e = &CodecError{Err: cause}
 	case noQueryCode:
 		e = new(NoQueryError)
 	case activityCode:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // A sentinel is an error that is known by its code, also after it has crossed
@@ -91,24 +93,6 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Is makes errors.Is(err, ErrTimeout) true.
 func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
-// A PayloadError reports that the input of an activity is not what its handle
-// says, or that its output cannot be encoded. No retry policy tries again.
-type PayloadError struct {
-	Activity string
-	Part     string // "input" or "output"
-	Err      error  `json:"-"`
-}
-
-func (e *PayloadError) Error() string {
-	verb := "encode"
-	if e.Part == "input" {
-		verb = "decode"
-	}
-	return fmt.Sprintf("%s %s: %v", verb, e.Part, e.Err)
-}
-
-func (e *PayloadError) Unwrap() error { return e.Err }
-
 // A ChildError is the end of a child instance that did not complete.
 type ChildError struct {
 	Name     string
@@ -157,14 +141,16 @@ func (e *NoCodeError) Error() string {
 }
 
 // An Error is an error that has crossed the journal: its message, code and
-// causes, and its value if its type was registered.
+// causes, and its value if its type was registered. Where nobody has had the
+// codec read it, there are only the code and whether to retry.
 type Error struct {
 	Code         string
 	Message      string
 	NonRetryable bool
 	Cause        error
 
-	typed error // by RegisterErrorType
+	typed  error            // by RegisterErrorType
+	sealed *journalpb.Error // the record, if only a codec can read it
 }
 
 func (e *Error) Error() string { return e.Message }

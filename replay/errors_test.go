@@ -257,13 +257,25 @@ func TestRecordsAreBounded(t *testing.T) {
 	for range 1000 {
 		deep = fmt.Errorf("x%w", deep)
 	}
+	var wide []error
+	coded, long := io.EOF, errors.New(strings.Repeat("x", 20<<10))
+	for n := range 1000 {
+		wide = append(wide, fmt.Errorf("%d: %w", n, deep))
+		coded = replay.WithCode(fmt.Sprint("code", n), coded)
+	}
+	for range 40 {
+		long = fmt.Errorf("y%w", long)
+	}
 	for _, err := range []error{
 		errors.New(strings.Repeat("é", 1<<20)),
 		&replay.PanicError{Message: strings.Repeat("m", 1<<20), Stack: strings.Repeat("s", 1<<20)},
 		deep,
+		errors.Join(wide...),
+		coded,
+		long,
 	} {
 		record := replay.EncodeError(err)
-		if size := proto.Size(record); size > 64<<10 {
+		if size := proto.Size(record); size > 260<<10 {
 			t.Errorf("%.20q: a record of %d bytes", err, size)
 		}
 		if !utf8.ValidString(record.Message) {

@@ -41,7 +41,7 @@ type Execution struct {
 
 	bytes     int                // of the payloads behind the cursor
 	startedAt int64              // the timestamp of OrchestrationStarted
-	status    *journalpb.Payload // what SetStatus published last
+	status    *journalpb.Payload // what SetStatus published last, as it is recorded
 	patches   map[string]bool    // what Patched has decided
 	markers   map[string]bool    // of patches, in the history that is being replayed
 	horizon   uint64             // the last event_id of that history
@@ -86,7 +86,8 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 // Replay walks the cursor over recorded history, which must be all there is:
 // [Patched] decides by what follows. The error is a [*Mismatch] when code and
 // history disagree, a [*NoCodeError] when no code is registered for the
-// orchestration, or whatever the sequence yields.
+// orchestration, a [*CodecError] when a payload cannot be read, or whatever the
+// sequence yields.
 func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 	err := x.replay(history)
 	if m, ok := err.(*Mismatch); ok && m.Kind == ScheduledDifferently && !x.explaining {
@@ -107,7 +108,7 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 			rest = append(rest, event)
 			continue
 		}
-		if err := x.consume(event); err != nil {
+		if err := x.walk(event); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,7 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 		x.foresee(rest)
 	}
 	for _, event := range rest {
-		if err := x.consume(event); err != nil {
+		if err := x.walk(event); err != nil {
 			return err
 		}
 	}
@@ -179,7 +180,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 		return &NoCodeError{Name: started.Name, Version: started.Version}
 	}
 	x.started, x.code = started, code
-	x.startedAt, x.status = x.now.UnixNano(), started.Status
+	x.startedAt = x.now.UnixNano()
 	for _, event := range started.Inbox {
 		x.requests.add(event.RequestId)
 		x.inbox.arrive(event)

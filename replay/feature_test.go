@@ -384,7 +384,7 @@ func TestOnceWhoseRecordDoesNotDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	turn, err := x.Turn(begin, nil)
-	if err != nil || !strings.HasPrefix(turn.Events[0].GetOrchestrationFailed().GetError().GetMessage(), `decode side effect "n": json: `) {
+	if err != nil || !strings.HasPrefix(turn.Events[0].GetOrchestrationFailed().GetError().GetMessage(), `decode value of side effect "n": json: `) {
 		t.Errorf("%v, %v", turn, err)
 	}
 }

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -29,9 +28,9 @@ func (f *Future[T]) core() *promise { return f.p }
 // Await blocks the coroutine until the operation is complete and returns its
 // result.
 //
-// The error is the operation's own ([*ActivityError], [*ChildError]), or
-// [ErrCanceled] when the operation was given up or the scope of ctx ended
-// first. Which of two operations was completed first makes no difference to
+// The error is the operation's own ([*ActivityError], [*ChildError]);
+// [ErrCanceled] when the operation was given up or the scope of ctx ended first;
+// or a [*PayloadError] when the result is there but is no T. Which of two operations was completed first makes no difference to
 // awaiting one and then the other.
 func (f *Future[T]) Await(ctx *Context) (T, error) {
 	if err := ctx.x.await(ctx, f.p); err != nil {
@@ -84,9 +83,12 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 		return value, f.p.err
 	case f.p.value != nil:
 		return f.p.value.(T), nil
+	case f.p.op == nil:
+		return value, nil // a coroutine's nil
 	}
-	if err := decode(f.p.payload, &value); err != nil {
-		return value, fmt.Errorf("decode result: %w", err)
+	if err := deserialize(f.p.op.result(), f.p.payload, &value); err != nil {
+		var zero T
+		return zero, err
 	}
 	return value, nil
 }

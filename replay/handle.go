@@ -33,7 +33,7 @@ func (h ActivityHandle[I, O]) Call(ctx *Context, input I, options ...ActivityOpt
 
 // Start schedules the activity and returns its future.
 func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOption) *Future[O] {
-	payload, err := encodeNamed("activity", h.name, input)
+	payload, err := ctx.x.encodeInput("activity", h.name, input)
 	if err != nil {
 		return settledFuture[O](ctx.x, err)
 	}
@@ -52,26 +52,23 @@ func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOp
 // [ErrGivenUp], [ErrNodeStopping] or a [*TimeoutError]. [ActivityInfo] and
 // [HeartbeatDetails] read from it, [Heartbeat] reports by it.
 //
-// Input that is no I, and output that cannot be encoded, end the activity with a
-// [*PayloadError]: trying again would change nothing.
+// Input that is no I, and output that cannot be encoded or is too large, end the
+// activity with a [*PayloadError]: trying again would change nothing. A
+// [*CodecError] is retried.
 func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, error)) Definition {
 	if body == nil {
 		return Definition{err: fmt.Errorf("tenuto: activity %q is bound to nil", h.name)}
 	}
-	return Definition{activity: &activity{name: h.name, run: func(ctx context.Context, in *journalpb.Payload) (*journalpb.Payload, error) {
+	return Definition{activity: &activity{name: h.name, run: func(ctx context.Context, payloads Payloads, in *journalpb.Payload) (*journalpb.Payload, error) {
 		var input I
-		if err := decode(in, &input); err != nil {
-			return nil, NonRetryable(&PayloadError{Activity: h.name, Part: "input", Err: err})
+		if err := payloads.Decode(PayloadOf{"activity", h.name, "input"}, in, &input); err != nil {
+			return nil, err
 		}
 		output, err := body(ctx, input)
 		if err != nil {
 			return nil, err
 		}
-		payload, err := encode(output)
-		if err != nil {
-			return nil, NonRetryable(&PayloadError{Activity: h.name, Part: "output", Err: err})
-		}
-		return payload, nil
+		return payloads.Encode(PayloadOf{"activity", h.name, "output"}, output)
 	}}}
 }
 
@@ -99,7 +96,7 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildO
 // derived from the parent's, "<parent>::<execution>.<event_id>", unless
 // [ChildID] gives one.
 func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
-	child, err := h.child(input, options)
+	child, err := h.child(ctx, input, options)
 	if err != nil {
 		return settledFuture[O](ctx.x, err)
 	}
@@ -108,8 +105,8 @@ func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Child
 }
 
 // child returns what a start of a child or a chained instance asks for.
-func (h OrchestrationHandle[I, O]) child(input I, options []ChildOption) (*journalpb.SubOrchestrationScheduled, error) {
-	payload, err := encodeNamed("orchestration", h.name, input)
+func (h OrchestrationHandle[I, O]) child(ctx *Context, input I, options []ChildOption) (*journalpb.SubOrchestrationScheduled, error) {
+	payload, err := ctx.x.encodeInput("orchestration", h.name, input)
 	if err != nil {
 		return nil, err
 	}
@@ -131,14 +128,14 @@ func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, err
 	o := &orchestration{name: h.name, source: functionLine(body)}
 	o.run = func(ctx *Context, in *journalpb.Payload) (*journalpb.Payload, error) {
 		var input I
-		if err := decode(in, &input); err != nil {
-			return nil, fmt.Errorf("decode input: %w", err)
+		if err := deserialize(PayloadOf{"orchestration", h.name, "input"}, in, &input); err != nil {
+			return nil, err
 		}
 		output, err := body(ctx, input)
 		if err != nil {
 			return nil, err
 		}
-		return encode(output)
+		return ctx.x.encode(PayloadOf{"orchestration", h.name, "output"}, output)
 	}
 	for _, option := range options {
 		option(o)

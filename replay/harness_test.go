@@ -2,8 +2,10 @@ package replay_test
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,6 +34,8 @@ type instance struct {
 	declines   bool             // an old history: patches decide by all of it
 	successor  *journalpb.Event // the first event of the next execution
 	earlier    []*instance      // the executions before this one
+
+	journal func(*journalpb.Event) // sees what is recorded, if there is a codec
 }
 
 func (in *instance) execution() uint64 { return max(in.number, 1) }
@@ -40,7 +44,7 @@ func (in *instance) turn(now time.Time, messages []replay.Message) (*replay.Turn
 	x := in.resident
 	if x == nil {
 		x = replay.NewExecution("i", in.execution(), in.registry, in.logger)
-		if err := x.Replay(all(in.history)); err != nil {
+		if err := x.Replay(in.recorded(in.history)); err != nil {
 			x.Drop()
 			return nil, err
 		}
@@ -50,26 +54,70 @@ func (in *instance) turn(now time.Time, messages []replay.Message) (*replay.Turn
 	} else {
 		in.resident = x
 	}
-	turn, err := x.Turn(now, messages)
+	turn, err := x.Turn(now, in.sent(messages))
 	if err != nil {
 		return nil, err
 	}
-	for _, event := range turn.Events {
-		in.history = append(in.history, stored(event))
+	for i, event := range turn.Events {
+		turn.Events[i] = in.opened(event)
+		in.history = append(in.history, stored(turn.Events[i]))
 	}
 	in.boundaries = append(in.boundaries, len(in.history))
 	in.ended = x.Ended()
 	if successor := x.Successor(); successor != nil {
-		in.successor = stored(successor)
+		in.successor = in.opened(stored(successor))
 	}
 	return turn, nil
+}
+
+// With a codec, the history that tests read is plain. What the engine is given
+// is encoded anew each time, and what it returns must be.
+
+func (in *instance) recorded(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
+	return func(yield func(*journalpb.Event, error) bool) {
+		for _, event := range history {
+			if event, err := in.registry.Payloads().SealEvent(event); !yield(event, err) {
+				return
+			}
+		}
+	}
+}
+
+func (in *instance) sent(messages []replay.Message) []replay.Message {
+	sent := slices.Clone(messages)
+	for i := range sent {
+		event, err := in.registry.Payloads().SealEvent(sent[i].Event)
+		if err != nil {
+			panic(err)
+		}
+		sent[i].Event = event
+	}
+	return sent
+}
+
+func (in *instance) opened(event *journalpb.Event) *journalpb.Event {
+	if in.registry.Payloads().Codec == nil {
+		return event
+	}
+	if in.journal != nil {
+		in.journal(event)
+	}
+	again, err := in.registry.Payloads().SealEvent(event)
+	if err != nil || !proto.Equal(again, event) {
+		panic(fmt.Sprintf("%v: something is plain in %s", err, replay.Describe(event)))
+	}
+	plain, err := in.registry.Payloads().OpenEvent(event)
+	if err != nil {
+		panic(err)
+	}
+	return plain
 }
 
 // next returns the instance in its next execution, after its first append.
 func (in *instance) next() *instance {
 	in.drop()
 	return &instance{
-		registry: in.registry, logger: in.logger, cold: in.cold,
+		registry: in.registry, logger: in.logger, cold: in.cold, journal: in.journal,
 		number: in.execution() + 1, history: []*journalpb.Event{in.successor}, earlier: append(in.earlier, in),
 	}
 }
@@ -109,14 +157,14 @@ func all(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
 func checkReplays(t *testing.T, in *instance) {
 	t.Helper()
 	for _, length := range in.boundaries {
-		checkReplay(t, in, length, all(in.history[:length]))
+		checkReplay(t, in, length, in.recorded(in.history[:length]))
 	}
 	if in.declines {
 		return
 	}
 	var single []iter.Seq2[*journalpb.Event, error]
 	for i := range in.history {
-		single = append(single, all(in.history[i:i+1]))
+		single = append(single, in.recorded(in.history[i:i+1]))
 	}
 	checkReplay(t, in, len(in.history), single...)
 }

@@ -50,13 +50,19 @@ func (b *inbox) subscribe(op *operation) *journalpb.ExternalEvent {
 	return nil
 }
 
+// buffers tells whether an event of that name waits for somebody to take it.
+func (b *inbox) buffers(name string) bool { return len(b.buffered[name]) > 0 }
+
 func (b *inbox) unsubscribe(op *operation) {
 	waiting := b.waiting[op.name]
 	for i := range waiting {
 		if waiting[i] == op {
 			b.waiting[op.name] = append(waiting[:i:i], waiting[i+1:]...)
-			return
+			break
 		}
+	}
+	if len(b.waiting[op.name]) == 0 {
+		delete(b.waiting, op.name)
 	}
 }
 

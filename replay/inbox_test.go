@@ -83,6 +83,9 @@ func TestInboxKeepsNothingOfWhatIsTaken(t *testing.T) {
 	if b.arrive(&journalpb.ExternalEvent{Name: "x"}) == nil {
 		t.Fatal("a subscription is lost")
 	}
+	withdrawn := &operation{name: "x"}
+	b.subscribe(withdrawn)
+	b.unsubscribe(withdrawn)
 	if len(b.buffered) != 0 || len(b.waiting) != 0 {
 		t.Errorf("%d buffered, %d waiting", len(b.buffered), len(b.waiting))
 	}

@@ -68,6 +68,11 @@ func (x *Execution) mismatch(kind MismatchKind, event *journalpb.Event, expected
 	}
 }
 
+// describe shows no payload if there is a codec to hide it.
+func (x *Execution) describe(event *journalpb.Event) string {
+	return describe(event, x.registry.payloads.Codec != nil)
+}
+
 // ours is how the names of this package's functions begin.
 const ours = "github.com/tenuto-dev/tenuto/replay."
 

@@ -503,6 +503,19 @@ func TestRecordedErrorIsMatchedByCodeAndMessage(t *testing.T) {
 	}
 }
 
+// Kinds of errors that had no code when a history was recorded may have got one.
+func TestARecordedErrorWithoutACodeIsMatchedByItsMessage(t *testing.T) {
+	registry := registryOf(t, numberChild.Bind(func(*replay.Context, string) (int, error) { return 0, nil }))
+	history := numbered(started("child", 7), &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
+		OrchestrationFailed: &journalpb.OrchestrationFailed{Error: &journalpb.Error{
+			Message: "decode input: json: cannot unmarshal number into Go value of type string"}}}})
+	x := replay.NewExecution("i", 1, registry, nil)
+	defer x.Drop()
+	if err := x.Replay(all(history)); err != nil || !x.Ended() {
+		t.Fatalf("ended is %t: %v", x.Ended(), err)
+	}
+}
+
 func TestWithoutCodeReplayNamesIt(t *testing.T) {
 	start := started("gone", nil)
 	start.GetOrchestrationStarted().Version = "2"

@@ -27,6 +27,17 @@ type action struct {
 	elided  bool             // given up before it was bound: as if never asked for
 }
 
+// result says of what an operation's payload is the result.
+func (op *operation) result() PayloadOf {
+	switch op.arm {
+	case journalpb.ArmActivityScheduled:
+		return PayloadOf{"activity", op.name, "result"}
+	case journalpb.ArmSubOrchestrationScheduled:
+		return PayloadOf{"orchestration", op.name, "result"}
+	}
+	return PayloadOf{"event", op.name, "result"}
+}
+
 // schedule queues the operation that event describes.
 func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation) *operation {
 	op.op = op

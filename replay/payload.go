@@ -1,8 +1,11 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -12,57 +15,147 @@ import (
 // nameMax bounds the names of activities, orchestrations and events, in bytes.
 const nameMax = 128
 
-// PayloadMax bounds one encoded value, in bytes. Larger ones belong into a store
-// of their own, with a reference here.
+// PayloadMax bounds one value, in bytes as JSON, unless [Payloads.Max] says
+// something else. Larger ones belong into a store of their own, with a
+// reference here.
 const PayloadMax = 1 << 20
 
-// A PayloadTooLargeError reports a value that is larger than [PayloadMax] when
-// encoded.
-type PayloadTooLargeError struct{ Bytes int }
+// warnFromDefault is the default of Payloads.WarnFrom.
+const warnFromDefault = 256 << 10
 
-func (e *PayloadTooLargeError) Error() string {
-	return fmt.Sprintf("tenuto: payload of %d bytes: at most %d are allowed", e.Bytes, PayloadMax)
+// Payloads says how values become payloads, and payloads values. The zero value
+// means JSON with the default bounds. All nodes of a cluster, and those that
+// call it, need the same, for as long as there are instances: a value that was
+// refused once and is taken on replay makes code disagree with its history.
+//
+// It may be used concurrently.
+type Payloads struct {
+	// What encrypts or compresses payloads. Defaults to nil: they are kept as
+	// they are.
+	Codec Codec
+	// The largest value, in bytes as JSON, before the codec. 0 and less mean
+	// PayloadMax, 1 MiB. An append of the journal must have room for several.
+	Max int
+	// From which size on Warn is called, in bytes as JSON. Defaults to 256 KiB;
+	// negative: never.
+	WarnFrom int
+	// Is told of large values, not again when they are repeated on replay. A
+	// panic in it is ignored. Defaults to a warning in the log: the node's for
+	// values of orchestration code, slog.Default() for others.
+	Warn func(of PayloadOf, bytes int)
 }
 
-// Encode turns a value into a payload: JSON, as encoding/json writes it.
-// The error is encoding/json's or a [*PayloadTooLargeError].
-func Encode(value any) (*journalpb.Payload, error) { return encode(value) }
+// PayloadOf says which payload is meant.
+type PayloadOf struct {
+	Kind string // "activity", "orchestration", "event", "update", "query" or "side effect"
+	Name string // of the activity, orchestration …
+	Part string // "input", "output", "result", "data", "value", "status" or "details"
+}
+
+func (of PayloadOf) String() string {
+	return fmt.Sprintf("%s of %s %q", of.Part, of.Kind, of.Name)
+}
+
+// Encode turns a value into a payload: JSON, as encoding/json writes it, and
+// then what the codec makes of it. The error is a [*PayloadError] or a
+// [*CodecError].
+func (p Payloads) Encode(of PayloadOf, value any) (*journalpb.Payload, error) {
+	payload, err := p.serialize(of, value)
+	if err != nil {
+		return nil, err
+	}
+	p.warn(slog.Default(), of, payload)
+	return p.seal(payload)
+}
 
 // Decode turns a payload into the value that into points to. A missing payload
-// leaves it as it is.
-func Decode(payload *journalpb.Payload, into any) error { return decode(payload, into) }
+// leaves it as it is. The error is a [*PayloadError] or a [*CodecError].
+func (p Payloads) Decode(of PayloadOf, payload *journalpb.Payload, into any) error {
+	plain, err := p.open(payload)
+	if err != nil {
+		return err
+	}
+	return deserialize(of, plain, into)
+}
 
-func encode(value any) (*journalpb.Payload, error) {
+// Encode turns a value into a payload as the zero [Payloads] do. The error is
+// encoding/json's or a [*PayloadTooLargeError].
+func Encode(value any) (*journalpb.Payload, error) { return marshal(value, PayloadMax) }
+
+// Decode turns a payload into the value that into points to, as the zero
+// [Payloads] do. A missing payload leaves it as it is.
+func Decode(payload *journalpb.Payload, into any) error {
+	plain, err := Payloads{}.open(payload)
+	if err != nil {
+		return err
+	}
+	return unmarshal(plain, into)
+}
+
+func marshal(value any, most int) (*journalpb.Payload, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > PayloadMax {
-		return nil, &PayloadTooLargeError{Bytes: len(data)}
+	if len(data) > most {
+		return nil, &PayloadTooLargeError{Bytes: len(data), Max: most}
 	}
 	return &journalpb.Payload{Data: data}, nil
 }
 
-func decode(payload *journalpb.Payload, into any) error {
-	if len(payload.GetData()) == 0 {
+func unmarshal(plain *journalpb.Payload, into any) error {
+	if len(plain.GetData()) == 0 {
 		return nil
 	}
-	if payload.ContentType != "" {
-		return fmt.Errorf("tenuto: unknown content type %q", payload.ContentType)
-	}
-	return json.Unmarshal(payload.Data, into)
+	return json.Unmarshal(plain.Data, into)
 }
 
-// encodeNamed encodes the input of something called by name.
-func encodeNamed(kind, name string, input any) (*journalpb.Payload, error) {
+// serialize is the first half of encoding a value, what deserialize is the
+// second half of decoding one: between them and the codec's halves, a payload
+// is plain.
+func (p Payloads) serialize(of PayloadOf, value any) (*journalpb.Payload, error) {
+	plain, err := marshal(value, cmp.Or(max(p.Max, 0), PayloadMax))
+	if err != nil {
+		return nil, &PayloadError{Verb: "encode", PayloadOf: of, Type: fmt.Sprintf("%T", value), Err: err}
+	}
+	return plain, nil
+}
+
+func deserialize(of PayloadOf, plain *journalpb.Payload, into any) error {
+	if err := unmarshal(plain, into); err != nil {
+		return &PayloadError{Verb: "decode", PayloadOf: of, Type: reflect.TypeOf(into).Elem().String(), Err: err}
+	}
+	return nil
+}
+
+// warn tells of a large value.
+func (p Payloads) warn(logger *slog.Logger, of PayloadOf, plain *journalpb.Payload) {
+	from := cmp.Or(p.WarnFrom, warnFromDefault)
+	switch {
+	case from < 0 || len(plain.Data) < from:
+	case p.Warn == nil:
+		logger.Warn("large payload", "of", of.String(), "bytes", len(plain.Data))
+	default:
+		_ = apart(func() { p.Warn(of, len(plain.Data)) })
+	}
+}
+
+// encode serializes a value of the code. What the codec does comes when the
+// event is recorded: see seal.
+func (x *Execution) encode(of PayloadOf, value any) (*journalpb.Payload, error) {
+	plain, err := x.registry.payloads.serialize(of, value)
+	if err == nil && !x.replaying && !x.dropping {
+		x.registry.payloads.warn(x.logger, of, plain)
+	}
+	return plain, err
+}
+
+// encodeInput encodes the input of something that is called by name.
+func (x *Execution) encodeInput(kind, name string, input any) (*journalpb.Payload, error) {
 	if err := checkName(kind, name); err != nil {
 		return nil, err
 	}
-	payload, err := encode(input)
-	if err != nil {
-		return nil, fmt.Errorf("encode input of %s %q: %w", kind, name, err)
-	}
-	return payload, nil
+	return x.encode(PayloadOf{kind, name, "input"}, input)
 }
 
 func checkName(kind, name string) error {
@@ -88,4 +181,37 @@ func (e *NameError) Error() string {
 		return fmt.Sprintf("tenuto: name of %s %q is not UTF-8", e.Kind, e.Name)
 	}
 	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, nameMax)
+}
+
+// A PayloadError reports a value that cannot be encoded, or a payload that is
+// not of the type that the handle says. It is known by errors.As on both sides
+// of the journal, and no retry policy tries again: that would change nothing.
+// A value that is too large has a [*PayloadTooLargeError] as its cause.
+type PayloadError struct {
+	Verb string // "encode" or "decode"
+	PayloadOf
+	Type string // the Go type of the value, or of what was to be decoded into
+	Err  error  `json:"-"`
+}
+
+// Error keeps to the wording of histories that exist.
+func (e *PayloadError) Error() string {
+	what := e.Part
+	if e.Verb == "encode" && e.Part == "input" || e.Part == "value" {
+		what = e.PayloadOf.String()
+	}
+	return fmt.Sprintf("%s %s: %v", e.Verb, what, e.Err)
+}
+
+func (e *PayloadError) Unwrap() error { return e.Err }
+
+// A PayloadTooLargeError reports a value that is larger than [Payloads.Max]
+// when encoded as JSON.
+type PayloadTooLargeError struct {
+	Bytes int
+	Max   int
+}
+
+func (e *PayloadTooLargeError) Error() string {
+	return fmt.Sprintf("tenuto: payload of %d bytes: at most %d are allowed", e.Bytes, e.Max)
 }

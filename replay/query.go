@@ -2,7 +2,6 @@ package replay
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -21,8 +20,8 @@ func (h QueryHandle[I, O]) Name() string { return h.name }
 // Answer has the instance answer the query by calling fn, from now on. fn is
 // called between turns, so that it sees what the code has come to, and nothing
 // changes meanwhile. It reads only: what it changes is lost when the instance is
-// dropped from memory, and durable calls in it panic. Neither query nor answer
-// is recorded.
+// dropped from memory, and durable calls in it panic. It must not block: the
+// instance waits for it. Neither query nor answer is recorded.
 func (h QueryHandle[I, O]) Answer(ctx *Context, fn func(input I) (O, error)) error {
 	if err := checkName("query", h.name); err != nil {
 		return err
@@ -37,14 +36,14 @@ func (h QueryHandle[I, O]) Answer(ctx *Context, fn func(input I) (O, error)) err
 	}
 	x.queries[h.name] = func(in *journalpb.Payload) (*journalpb.Payload, error) {
 		var input I
-		if err := decode(in, &input); err != nil {
-			return nil, fmt.Errorf("decode input: %w", err)
+		if err := deserialize(PayloadOf{"query", h.name, "input"}, in, &input); err != nil {
+			return nil, err
 		}
 		output, err := fn(input)
 		if err != nil {
 			return nil, err
 		}
-		return encode(output)
+		return x.encode(PayloadOf{"query", h.name, "output"}, output)
 	}
 	return nil
 }
@@ -57,26 +56,25 @@ func (e *NoQueryError) Error() string {
 }
 
 // Query has the code answer a query. It must be called between turns. A panic of
-// the author's function is a [*PanicError].
+// the author's function is a [*PanicError]. Input and output are as a client
+// encodes and decodes them; with a codec, so are errors: see [DecodeError].
 func (x *Execution) Query(name string, input *journalpb.Payload) (output *journalpb.Payload, err error) {
 	fn, ok := x.queries[name]
 	if !ok {
 		return nil, &NoQueryError{Name: name}
 	}
-	// In a goroutine of its own, because runtime.Goexit must not end the
-	// caller's.
-	done := make(chan struct{})
-	go func() {
-		returned := false
-		defer func() {
-			if value := recover(); !returned {
-				output, err = nil, (&crash{value: value, stack: string(debug.Stack())}).error()
-			}
-			close(done)
-		}()
+	payloads := x.registry.payloads
+	if input, err = payloads.open(input); err != nil {
+		return nil, err
+	}
+	if crashed := apart(func() {
 		output, err = fn(input)
-		returned = true
-	}()
-	<-done
-	return output, err
+		err = payloads.sealed(err)
+	}); crashed != nil {
+		return nil, payloads.sealed(crashed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return payloads.seal(output)
 }

@@ -31,7 +31,7 @@ type orchestration struct {
 
 type activity struct {
 	name string
-	run  func(context.Context, *journalpb.Payload) (*journalpb.Payload, error)
+	run  func(context.Context, Payloads, *journalpb.Payload) (*journalpb.Payload, error)
 }
 
 // A BindOption says how a body is bound to the name of an orchestration.
@@ -55,6 +55,7 @@ type Registry struct {
 	orchestrations map[codeKey]*orchestration
 	newest         map[string]*orchestration // by name: what new instances get
 	activities     map[string]*activity
+	payloads       Payloads
 }
 
 // NewRegistry checks and collects definitions. A name that is bound twice, or
@@ -72,6 +73,17 @@ func NewRegistry(definitions ...Definition) (*Registry, error) {
 	}
 	return r, nil
 }
+
+// WithPayloads returns a registry of the same code whose values become payloads
+// in the given way, instead of that of the zero [Payloads].
+func (r *Registry) WithPayloads(payloads Payloads) *Registry {
+	other := *r
+	other.payloads = payloads
+	return &other
+}
+
+// Payloads returns how values become payloads.
+func (r *Registry) Payloads() Payloads { return r.payloads }
 
 func (r *Registry) add(d Definition) error {
 	switch {

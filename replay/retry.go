@@ -20,9 +20,10 @@ type RetryPolicy struct {
 	Backoff float64
 	// The longest pause. Defaults to 100 s.
 	MaxInterval time.Duration
-	// How many attempts are made at most. Defaults to 0: no limit.
+	// How many attempts are made at most. 0, the default, and less: no limit.
 	MaxAttempts int
-	// Error codes that end it at once; see [WithCode].
+	// Error codes that end it at once; see [WithCode]. At most 100, of 1 to 128
+	// bytes each.
 	NonRetryableCodes []string
 	// A panic of the activity ends it at once. Defaults to false: it is a failed
 	// attempt like any other.
@@ -43,7 +44,7 @@ func (p RetryPolicy) record() *journalpb.RetryPolicy {
 		Backoff:           p.Backoff,
 		MaxInterval:       int64(p.MaxInterval),
 		MaxAttempts:       uint32(min(max(p.MaxAttempts, 0), math.MaxUint32)),
-		NonRetryableCodes: p.NonRetryableCodes,
+		NonRetryableCodes: slices.Clone(p.NonRetryableCodes),
 		PanicsAreFinal:    p.PanicsAreFinal,
 	}
 }

@@ -9,17 +9,23 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // eachWay runs a test with an instance that stays in memory and with one that
-// is brought back for every turn, and replays what each leaves.
+// is brought back for every turn, each without and with encrypted payloads, and
+// replays what each leaves.
 func eachWay(t *testing.T, registry *replay.Registry, test func(t *testing.T, in *instance)) {
-	for name, cold := range map[string]bool{"resident": false, "cold": true} {
+	encrypted := encrypting(t, registry)
+	for name, in := range map[string]*instance{
+		"resident": {registry: registry}, "cold": {registry: registry, cold: true},
+		"encrypted": {registry: encrypted}, "encrypted and cold": {registry: encrypted, cold: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			in := &instance{registry: registry, cold: cold, logger: slog.New(slog.DiscardHandler)}
+			in.logger = slog.New(slog.DiscardHandler)
 			defer in.drop()
 			test(t, in)
 			checkReplays(t, in)
@@ -345,5 +351,81 @@ func TestATimeoutAndACancellationAreKnownLiveAndAfterARestart(t *testing.T) {
 		if got != "true true true true false" {
 			t.Error(got)
 		}
+	}
+}
+
+// A child keeps its parent across continue-as-new, and its parent gets one
+// result: that of the child's last execution.
+func TestAChildThatContinuesAsNewAndThenCompletes(t *testing.T) {
+	parent := script(t, func(ctx *replay.Context) (string, error) { return child.Call(ctx, "2") })
+	registry := registryOf(t, child.Bind(func(ctx *replay.Context, left string) (string, error) {
+		if _, err := goOn.Wait(ctx); err != nil || left == "0" {
+			return "lift-off", err
+		}
+		return "", child.ContinueAsNew(ctx, fmt.Sprint(left[0]-'1'))
+	}))
+	eachWay(t, parent, func(t *testing.T, p *instance) {
+		mustTurn(t, p, started("script", nil))
+		asked := p.history[1].GetSubOrchestrationScheduled()
+		start := started(asked.Name, nil)
+		start.GetOrchestrationStarted().Input = asked.Input
+		start.GetOrchestrationStarted().Parent = &journalpb.OperationRef{Instance: "i", Execution: 1, EventId: 2}
+		c := &instance{registry: registry.WithPayloads(p.registry.Payloads()), cold: p.cold}
+		mustTurn(t, c, start)
+		for range 2 {
+			mustTurn(t, c, external("go", nil, ""))
+			checkReplays(t, c)
+			c = c.next()
+			mustTurn(t, c)
+			if diff := cmp.Diff(start.GetOrchestrationStarted().Parent, c.history[0].GetOrchestrationStarted().GetParent(), protocmp.Transform()); diff != "" {
+				t.Errorf("the parent of execution %d (-want +got):\n%s", c.execution(), diff)
+			}
+		}
+		mustTurn(t, c, external("go", nil, ""))
+		checkReplays(t, c)
+		c.drop()
+		result := &journalpb.Event{SourceEventId: 2, Body: &journalpb.Event_SubOrchestrationCompleted{
+			SubOrchestrationCompleted: &journalpb.SubOrchestrationCompleted{Result: c.history[len(c.history)-1].GetOrchestrationCompleted().GetOutput()},
+		}}
+		mustTurn(t, p, result, result)
+		wantLast(t, p, `OrchestrationCompleted output="lift-off"`)
+	})
+}
+
+// A registered sentinel and a registered type are found by errors.Is and
+// errors.As in what activities, children and side effects fail with, live and
+// after the instance was brought back.
+func TestARegisteredSentinelAndATypeAreKnownLiveAndAfterARestart(t *testing.T) {
+	failure := func() error { return errors.Join(fmt.Errorf("query: %w", errForeign), &limitError{7, "apples"}) }
+	var seen []string
+	look := func(err error) {
+		var limit *limitError
+		found := errors.As(err, &limit)
+		seen = append(seen, fmt.Sprint(errors.Is(err, errForeign), found && *limit == limitError{7, "apples"}, errors.Is(err, errOutOfStock)))
+	}
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		_, err := act.Call(ctx, "x")
+		look(err)
+		_, err = child.Call(ctx, "x")
+		look(err)
+		_, err = replay.Once(ctx, "fails", func() (string, error) { return "", failure() })
+		look(err)
+		_, waited := goOn.Wait(ctx)
+		return "", errors.Join(err, waited)
+	})
+	eachWay(t, registry, func(t *testing.T, in *instance) {
+		mustTurn(t, in, started("script", nil))
+		mustTurn(t, in, activityFailed(2, failure()))
+		mustTurn(t, in, childFailed(4, failure()))
+		mustTurn(t, in, external("go", nil, ""))
+		look(replay.DecodeError(in.history[len(in.history)-1].GetOrchestrationFailed().GetError()))
+	})
+	for _, got := range seen {
+		if got != "true true false" {
+			t.Error(got)
+		}
+	}
+	if len(seen) < 4*4 {
+		t.Errorf("only %d looks", len(seen))
 	}
 }

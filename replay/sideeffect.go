@@ -25,11 +25,12 @@ func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 	if strings.HasPrefix(label, patchLabel) {
 		return zero, fmt.Errorf("tenuto: labels of side effects that begin with %q are those of Patched", patchLabel)
 	}
+	of := PayloadOf{"side effect", label, "value"}
 	record := &journalpb.SideEffectRecorded{Label: label}
 	recorded, err := ctx.x.sideEffect(ctx, record, func() {
 		value, err := fn()
 		if err == nil {
-			record.Value, err = encode(value)
+			record.Value, err = ctx.x.encode(of, value)
 		}
 		record.Error = encodeError(err)
 	})
@@ -39,10 +40,11 @@ func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 	if recorded.Error != nil {
 		return zero, decodeError(recorded.Error)
 	}
-	if err := decode(recorded.Value, &zero); err != nil {
-		return zero, fmt.Errorf("decode side effect %q: %w", label, err)
+	var value T
+	if err := deserialize(of, recorded.Value, &value); err != nil {
+		return zero, err
 	}
-	return zero, nil
+	return value, nil
 }
 
 // sideEffect waits until the record is at the cursor, fills it if it is new, and
@@ -117,18 +119,18 @@ func (c *Context) UUID() string {
 }
 
 // SetStatus publishes a value by which people outside can follow the instance;
-// the last one stays visible after its end, and across continue-as-new.
+// the last one stays visible after its end, and across continue-as-new. The
+// error is a [*PayloadError] if the value cannot be encoded.
 func SetStatus[T any](ctx *Context, value T) error {
-	payload, err := encode(value)
-	if err != nil {
-		return fmt.Errorf("encode status: %w", err)
-	}
 	x := ctx.x
+	payload, err := x.encode(PayloadOf{"orchestration", x.started.Name, "status"}, value)
+	if err != nil {
+		return err
+	}
 	if x.dropping {
 		return ErrDehydrating
 	}
 	x.running("SetStatus")
-	x.status = payload
 	x.enqueue(&journalpb.Event{Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: payload}}}, nil)
 	return nil
 }

@@ -73,6 +73,10 @@ func TestTranscripts(t *testing.T) {
 			if diff := cmp.Diff(resident, play(t, string(content), true)); diff != "" {
 				t.Errorf("brought back for every turn (-resident +cold):\n%s", diff)
 			}
+			encrypted := &player{t: t, registry: encrypting(t, programRegistry(t)), cold: true, now: begin}
+			if diff := cmp.Diff(resident, encrypted.play(string(content))); diff != "" {
+				t.Errorf("with encrypted payloads (-resident +encrypted):\n%s", diff)
+			}
 		})
 	}
 }

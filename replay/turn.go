@@ -48,7 +48,8 @@ type Turn struct {
 //
 // now is the owner's clock. No event gets an earlier timestamp than the one
 // before it. The first message of an empty history must carry
-// OrchestrationStarted. The error is as for [Execution.Replay].
+// OrchestrationStarted. Their payloads are recorded as they come; those of the
+// code are encoded by the codec. The error is as for [Execution.Replay].
 func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 	turn := &Turn{Dispositions: make([]Disposition, len(messages))}
 	if now.Before(x.now) {
@@ -66,7 +67,7 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 			continue
 		}
 		event := &journalpb.Event{SourceEventId: message.Event.SourceEventId, Body: message.Event.Body}
-		if err := x.record(turn, now, event); err != nil {
+		if err := x.recordMessage(turn, now, event); err != nil {
 			return nil, err
 		}
 		if err := x.recordAsked(turn, now); err != nil {
@@ -82,7 +83,7 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 func (x *Execution) recordAsked(turn *Turn, now time.Time) error {
 	for head := x.head(); head != nil && !x.ended; head = x.head() {
 		x.nameChild(head.event)
-		if err := x.record(turn, now, head.event); err != nil {
+		if err := x.recordAction(turn, now, head.event); err != nil {
 			return err
 		}
 	}
@@ -107,15 +108,38 @@ func (x *Execution) idOr(id string, eventID uint64) string {
 	return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
 }
 
-// record makes event the next of the history and moves the cursor onto it.
-func (x *Execution) record(turn *Turn, now time.Time, event *journalpb.Event) error {
-	event.EventId = x.last + 1
-	event.Timestamp = now.UnixNano()
-	if err := x.consume(event); err != nil {
+// recordMessage makes what has arrived the next event of the history and moves
+// the cursor onto it. It is recorded as it came: whoever sent it has encoded it.
+func (x *Execution) recordMessage(turn *Turn, now time.Time, event *journalpb.Event) error {
+	x.place(event, now)
+	if err := x.walk(event); err != nil {
 		return err
 	}
 	turn.Events = append(turn.Events, event)
 	return nil
+}
+
+// recordAction does the same with what the code has asked for. It is encoded
+// last, because a side effect gets its value in the step that consuming the event
+// sets off.
+func (x *Execution) recordAction(turn *Turn, now time.Time, event *journalpb.Event) error {
+	x.place(event, now)
+	if err := x.consume(event); err != nil {
+		return err
+	}
+	recorded, err := x.registry.payloads.sealEvent(event)
+	if err != nil {
+		return x.unreadable(event, err)
+	}
+	x.keep(recorded)
+	turn.Events = append(turn.Events, recorded)
+	return nil
+}
+
+// place gives an event the next place in the history.
+func (x *Execution) place(event *journalpb.Event, now time.Time) {
+	event.EventId = x.last + 1
+	event.Timestamp = now.UnixNano()
 }
 
 // judge decides whether a message becomes an event.

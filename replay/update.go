@@ -52,11 +52,12 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 		return ErrDehydrating
 	}
 	x.running("Handle")
+	of := PayloadOf{"update", h.name, "input"}
 	x.updates.handle(UpdatePrefix+h.name, &updateHandler{
 		validate: func(in *journalpb.Payload) error {
 			var input I
-			if err := decode(in, &input); err != nil {
-				return fmt.Errorf("decode input: %w", err)
+			if err := deserialize(of, in, &input); err != nil {
+				return err
 			}
 			if validate == nil {
 				return nil
@@ -65,14 +66,14 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 		},
 		run: func(in *journalpb.Payload) (*journalpb.Payload, error) {
 			var input I
-			if err := decode(in, &input); err != nil {
-				return nil, fmt.Errorf("decode input: %w", err)
+			if err := deserialize(of, in, &input); err != nil {
+				return nil, err
 			}
 			output, err := fn(&Context{x: x, scope: ctx.scope}, input)
 			if err != nil {
 				return nil, err
 			}
-			return encode(output)
+			return x.encode(PayloadOf{"update", h.name, "output"}, output)
 		},
 	})
 	x.validates(UpdatePrefix + h.name)
@@ -90,6 +91,7 @@ func AwaitUpdates(ctx *Context) error {
 	if x.dropping {
 		return ErrDehydrating
 	}
+	x.running("AwaitUpdates")
 	for x.updates.running > 0 && !x.closing {
 		if x.updates.idle == nil {
 			x.updates.idle = new(promise)
@@ -174,9 +176,6 @@ func (x *Execution) updateDone() {
 		x.settle(idle)
 	}
 }
-
-// buffers tells whether an event of that name waits for somebody to take it.
-func (b *inbox) buffers(name string) bool { return len(b.buffered[name]) > 0 }
 
 // A NoUpdateError reports that an instance does not carry out an update: its
 // code has no handler for it, has not come to it yet, or is done.

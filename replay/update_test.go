@@ -90,7 +90,7 @@ func updateScenarios() []scenario {
 			`OrchestrationCompleted output="0"`}},
 		{name: "an input that does not decode is a failure", body: handles, turns: [][]*journalpb.Event{then(transferred("x", "r1"))},
 			want: []string{subscribed, `ExternalEvent name="tenuto.update/transfer" data="x"`,
-				`SideEffectRecorded label="tenuto.update/r1" error="decode input: json: cannot unmarshal string into Go value of type int"`}},
+				`SideEffectRecorded label="tenuto.update/r1" code="tenuto.payload" error="decode input: json: cannot unmarshal string into Go value of type int"`}},
 		{name: "waits for its handler", body: afterwards, turns: [][]*journalpb.Event{
 			then(transferred(1, "r1")), then(transferred(2, "r2")), then(external("tick", 1, "")),
 		}, want: []string{`ExternalSubscribed name="tick"`, one, two, `ExternalEvent name="tick" data=1`, subscribed, oneScheduled, twoScheduled}},

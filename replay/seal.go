@@ -1,0 +1,133 @@
+package replay
+
+import (
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// Everything between the cursor and the code is plain. An event is opened
+// before the cursor moves onto it, and what the code asks for is sealed when it
+// has become an event: each payload is encoded once, and what is compared with
+// the history is never the codec's output.
+
+// sealEvent returns an event as it is recorded.
+func (p Payloads) sealEvent(event *journalpb.Event) (*journalpb.Event, error) {
+	if p.Codec == nil {
+		return event, nil
+	}
+	return changed(event, p.seal, p.sealError)
+}
+
+// OpenEvent returns a recorded event as the code sees it, with payloads and
+// errors that the codec has decoded, and leaves the event as it is. One that
+// needs no codec is returned itself. The error is a [*CodecError].
+func (p Payloads) OpenEvent(event *journalpb.Event) (*journalpb.Event, error) {
+	if !sealedEvent(event) {
+		return event, nil
+	}
+	return changed(event, p.open, p.openError)
+}
+
+// changed returns a copy of an event with every payload and every error in it
+// replaced.
+func changed(event *journalpb.Event, payload func(*journalpb.Payload) (*journalpb.Payload, error), failure func(*journalpb.Error) (*journalpb.Error, error)) (*journalpb.Event, error) {
+	event = proto.CloneOf(event)
+	err := eachValue(event.ProtoReflect(), func(m proto.Message) error {
+		var other proto.Message
+		var err error
+		switch m := m.(type) {
+		case *journalpb.Payload:
+			other, err = payload(m)
+		case *journalpb.Error:
+			other, err = failure(m)
+		}
+		if err == nil && other != m {
+			proto.Reset(m)
+			proto.Merge(m, other)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return event, nil
+}
+
+// eachValue calls fn with every payload and every error in a message, and not
+// with what is inside those.
+func eachValue(m protoreflect.Message, fn func(proto.Message) error) (err error) {
+	visit := func(value protoreflect.Value) bool {
+		inner := value.Message()
+		switch message := inner.Interface().(type) {
+		case *journalpb.Payload, *journalpb.Error:
+			err = fn(message)
+		default:
+			err = eachValue(inner, fn)
+		}
+		return err == nil
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.IsMap() || field.Message() == nil:
+			return true
+		case field.IsList():
+			for i := range value.List().Len() {
+				if !visit(value.List().Get(i)) {
+					return false
+				}
+			}
+			return true
+		}
+		return visit(value)
+	})
+	return err
+}
+
+// sealedEvent tells whether something in an event needs the codec to be read.
+// It is asked of every event of every replay, so it does not go by reflection,
+// and one of which it is not true is not copied.
+func sealedEvent(event *journalpb.Event) bool {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_OrchestrationStarted:
+		started := body.OrchestrationStarted
+		return isSealed(started.Input) || isSealed(started.Status) || sealedInbox(started.Inbox)
+	case *journalpb.Event_OrchestrationCompleted:
+		return isSealed(body.OrchestrationCompleted.Output)
+	case *journalpb.Event_OrchestrationFailed:
+		return needsCodec(body.OrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationContinuedAsNew:
+		return isSealed(body.OrchestrationContinuedAsNew.Input) || sealedInbox(body.OrchestrationContinuedAsNew.Inbox)
+	case *journalpb.Event_ActivityScheduled:
+		return isSealed(body.ActivityScheduled.Input)
+	case *journalpb.Event_ActivityCompleted:
+		return isSealed(body.ActivityCompleted.Result)
+	case *journalpb.Event_ActivityFailed:
+		return needsCodec(body.ActivityFailed.Error)
+	case *journalpb.Event_ExternalEvent:
+		return isSealed(body.ExternalEvent.Data)
+	case *journalpb.Event_SubOrchestrationScheduled:
+		return isSealed(body.SubOrchestrationScheduled.Input)
+	case *journalpb.Event_SubOrchestrationCompleted:
+		return isSealed(body.SubOrchestrationCompleted.Result)
+	case *journalpb.Event_SubOrchestrationFailed:
+		return needsCodec(body.SubOrchestrationFailed.Error)
+	case *journalpb.Event_OrchestrationChained:
+		return isSealed(body.OrchestrationChained.Input)
+	case *journalpb.Event_SideEffectRecorded:
+		return isSealed(body.SideEffectRecorded.Value) || needsCodec(body.SideEffectRecorded.Error)
+	case *journalpb.Event_StatusSet:
+		return isSealed(body.StatusSet.Value)
+	}
+	return false
+}
+
+func sealedInbox(inbox []*journalpb.ExternalEvent) bool {
+	for _, event := range inbox {
+		if isSealed(event.Data) {
+			return true
+		}
+	}
+	return false
+}
