@@ -20,13 +20,11 @@ const beatsEvery = time.Second
 // An attempt is one run of an activity's body. It counts as long as it is its
 // task's current one: what comes of it later is dropped.
 type attempt struct {
-	task      *task
-	number    int
-	begun     time.Time
-	lastError error              // of the one before
-	details   *journalpb.Payload // that the ones before have reported
-	context   context.Context
-	cancel    context.CancelCauseFunc
+	task    *task
+	info    replay.Attempt // what the body is told
+	begun   time.Time
+	context context.Context
+	cancel  context.CancelCauseFunc
 
 	// Guarded by the pool's lock.
 	heard  time.Time // the last sign of life
@@ -36,13 +34,19 @@ type attempt struct {
 
 // newAttempt makes the next attempt. The pool's lock is held.
 func (t *task) newAttempt(begun time.Time) *attempt {
-	a := &attempt{
-		task:      t,
-		number:    t.failed + 1,
-		begun:     begun,
-		heard:     begun,
-		details:   t.details,
-		lastError: replay.DecodeError(t.lastError),
+	a := &attempt{task: t, begun: begun, heard: begun}
+	a.info = replay.Attempt{
+		Name:      t.scheduled.Name,
+		Input:     t.scheduled.Input,
+		Instance:  t.ref.Instance,
+		Execution: t.ref.Execution,
+		EventID:   t.ref.EventId,
+		Number:    t.failed + 1,
+		Scheduled: t.since,
+		LastError: replay.DecodeError(t.lastError),
+		Deadline:  t.deadline(a),
+		Details:   t.details,
+		Beat:      a.beat,
 	}
 	a.context, a.cancel = context.WithCancelCause(t.partition.context)
 	t.current = a
@@ -79,7 +83,7 @@ func (a *attempt) settle(output *journalpb.Payload, err error) {
 		case t.current != a:
 			return nil // given up, or failed already
 		case err == nil:
-			return t.end(completed(output, a.number), replay.ErrGivenUp)
+			return t.end(completed(output, a.info.Number), replay.ErrGivenUp)
 		case pending:
 			t.state = ActivityPending
 			t.disarm(alarmHeartbeat)
@@ -111,7 +115,7 @@ func read(err error) (crossed error, pending bool) {
 // fail ends the attempt that counts and decides about another. The pool's lock
 // is held.
 func (t *task) fail(failure, cause error) (then func()) {
-	t.failed = t.current.number
+	t.failed = t.current.info.Number
 	t.lastError = replay.EncodeError(failure)
 	t.stop(cause)
 	pause, again := replay.RetryAfter(t.scheduled.Options, t.failed, failure, rand.Float64())

@@ -48,7 +48,7 @@ func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 		case t.state == ActivityEnding && c.is(t.outcome):
 			t.waiters = append(t.waiters, done)
 			return nil
-		case t.current != nil && t.current.number == c.Attempt:
+		case t.current != nil && t.current.info.Number == c.Attempt:
 			t.waiters = append(t.waiters, done)
 			if c.Error != nil {
 				return t.fail(replay.DecodeError(c.Error), replay.ErrGivenUp)

@@ -21,16 +21,16 @@ func growing(pause time.Duration) time.Duration { return min(2*pause, repeatLong
 // release lets the effects of committed events out.
 func (p *Partition) release(instance string, execution uint64, events []*journalpb.Event) {
 	for _, event := range events {
-		ref := operation(instance, execution, event.EventId)
+		ref := func() *journalpb.OperationRef { return operation(instance, execution, event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_ActivityScheduled:
-			p.startActivity(ref, event, nil)
+			p.startActivity(ref(), event, nil)
 		case *journalpb.Event_TimerCreated:
-			p.armTimer(ref, body.TimerCreated.FireAt)
+			p.armTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
-			p.startChild(ref, body.SubOrchestrationScheduled)
+			p.startChild(ref(), body.SubOrchestrationScheduled)
 		case *journalpb.Event_OrchestrationChained:
-			p.startChained(ref, body.OrchestrationChained)
+			p.startChained(ref(), body.OrchestrationChained)
 		case *journalpb.Event_CancelRequested:
 			p.giveUp(operation(instance, execution, event.SourceEventId))
 		case *journalpb.Event_OrchestrationTerminated:
@@ -152,21 +152,16 @@ func (p *Partition) insist(instance string, m Message) { p.insistAfter(instance,
 
 // insistAfter is insist with the pause before the first repetition.
 func (p *Partition) insistAfter(instance string, m Message, pause time.Duration) {
-	done := m.Done
-	event := m.Event
-	m.Done = func(a Answer) {
-		if a.Err == nil {
-			if done != nil {
-				done(a)
-			}
-			return
-		}
-		if p.context.Err() == nil {
+	sent := m
+	sent.Done = func(a Answer) {
+		switch {
+		case a.Err == nil && m.Done != nil:
+			m.Done(a)
+		case a.Err != nil && p.context.Err() == nil:
 			again := m
-			again.Event = &journalpb.Event{SourceEventId: event.SourceEventId, Body: event.Body}
-			again.Done = done
+			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Body: m.Event.Body}
 			p.clock.after(pause, func() { p.insistAfter(instance, again, growing(pause)) })
 		}
 	}
-	p.Deliver(instance, m)
+	p.Deliver(instance, sent)
 }

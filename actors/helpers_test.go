@@ -51,6 +51,15 @@ func lead(t testing.TB, j *testJournal, config actors.Config, definitions ...rep
 	return n
 }
 
+// again opens the partition on the same system, in a new epoch.
+func (n *node) again() *node {
+	n.t.Helper()
+	next := *n
+	next.partition = n.system.Lead(n.t.Context(), n.journal, n.journal.reign(n.t))
+	n.t.Cleanup(next.partition.Close)
+	return &next
+}
+
 func (n *node) close() {
 	n.partition.Close()
 	n.system.Close()

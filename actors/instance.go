@@ -176,7 +176,7 @@ func (in *instance) terminateStalled() bool {
 		}},
 		answers: []func(error){in.answerTo(m, replay.Recorded)},
 	}
-	in.append()
+	in.appendPending()
 	return true
 }
 
@@ -276,10 +276,7 @@ func (in *instance) propose(turn *turn) {
 		in.commit(nil)
 		return
 	}
-	bytes := 0
-	for _, event := range turn.events {
-		bytes += proto.Size(event)
-	}
+	segments, bytes, err := in.encode(turn)
 	tooLarge := bytes > in.partition.system.config.AppendBytesMax
 	if tooLarge && len(batch) > 1 {
 		in.halve(batch)
@@ -288,29 +285,38 @@ func (in *instance) propose(turn *turn) {
 	if len(turn.postponed) > 0 {
 		in.partition.putBack(in, turn.postponed, nil)
 	}
-	if tooLarge {
+	switch {
+	case err != nil:
+		in.commit(err)
+	case tooLarge:
 		in.overflow(bytes)
-		return
+	default:
+		in.append(segments)
 	}
-	in.append()
 }
 
-// append hands the events of the pending turn to the journal.
-func (in *instance) append() {
-	segment, err := segmentOf(in.number, in.pending.events)
+// encode returns the segments of a turn's append, and how many bytes the events
+// take of the execution that it belongs to.
+func (in *instance) encode(turn *turn) (segments []*journalpb.Segment, bytes int, err error) {
+	segment, bytes, err := segmentOf(in.number, turn.events)
+	if err != nil || turn.successor == nil {
+		return []*journalpb.Segment{segment}, bytes, err
+	}
+	next, _, err := segmentOf(in.number+1, []*journalpb.Event{turn.successor})
+	return []*journalpb.Segment{segment, next}, bytes, err
+}
+
+// appendPending hands the events of the pending turn to the journal.
+func (in *instance) appendPending() {
+	segments, _, err := in.encode(in.pending)
 	if err != nil {
 		in.commit(err)
 		return
 	}
-	segments := []*journalpb.Segment{segment}
-	if in.pending.successor != nil {
-		next, err := segmentOf(in.number+1, []*journalpb.Event{in.pending.successor})
-		if err != nil {
-			in.commit(err)
-			return
-		}
-		segments = append(segments, next)
-	}
+	in.append(segments)
+}
+
+func (in *instance) append(segments []*journalpb.Segment) {
 	in.partition.journal.Append(&journalpb.Append{
 		Instance: in.id,
 		Epoch:    in.partition.epoch,
@@ -318,16 +324,22 @@ func (in *instance) append() {
 	}, func(err error) { in.partition.tell(in, appended{err}) })
 }
 
-func segmentOf(execution uint64, events []*journalpb.Event) (*journalpb.Segment, error) {
-	segment := &journalpb.Segment{Execution: execution, FirstEventId: events[0].EventId}
+// segmentOf encodes events, all of them into one buffer.
+func segmentOf(execution uint64, events []*journalpb.Event) (segment *journalpb.Segment, bytes int, err error) {
 	for _, event := range events {
-		encoded, err := proto.Marshal(event)
-		if err != nil {
-			return nil, fmt.Errorf("encode event: %w", err)
-		}
-		segment.Events = append(segment.Events, encoded)
+		bytes += proto.Size(event)
 	}
-	return segment, nil
+	segment = &journalpb.Segment{Execution: execution, FirstEventId: events[0].EventId, Events: make([][]byte, len(events))}
+	sized := proto.MarshalOptions{UseCachedSize: true}
+	buffer := make([]byte, 0, bytes)
+	for i, event := range events {
+		from := len(buffer)
+		if buffer, err = sized.MarshalAppend(buffer, event); err != nil {
+			return nil, 0, fmt.Errorf("encode event: %w", err)
+		}
+		segment.Events[i] = buffer[from:len(buffer):len(buffer)]
+	}
+	return segment, bytes, nil
 }
 
 // halve takes back a turn in which the code asked for more than one append
@@ -358,7 +370,7 @@ func (in *instance) overflow(bytes int) {
 		in.pending.instead = ErrEnded // the message is not recorded
 	}
 	in.pending.successor = nil
-	in.append()
+	in.appendPending()
 }
 
 // commit ends the pending turn: its events are facts, or never were and are

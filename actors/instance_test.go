@@ -193,7 +193,7 @@ func TestMessagesDuringAnAppendAreTheNextTurn(t *testing.T) {
 func TestMessagesAreTakenInTheirOrder(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.set(func(j *testJournal) { j.pace = time.Millisecond })
+		n.journal.set(func(j *testJournal) { j.pace = steady(time.Millisecond) })
 		n.start("c", "collect", strings.Repeat("x", 5000)).want(nil)
 		for i := range 50 {
 			sendWords(n, "c", 100*i, 100*i+100)

@@ -26,8 +26,8 @@ type testJournal struct {
 	after  func(*journalpb.Append) error // makes a lie of an append that was applied
 	dead   func() bool                   // nothing is taken any more
 	garble func(instance string) iter.Seq2[*journalpb.Event, error]
-	broken string        // reading this instance's entry panics
-	pace   time.Duration // what a commit takes
+	broken string               // reading this instance's entry panics
+	pace   func() time.Duration // what a commit takes
 	hold   bool
 	held   []proposal
 	log    []*journalpb.Append // committed
@@ -41,6 +41,9 @@ type proposal struct {
 	append *journalpb.Append
 	done   func(error)
 }
+
+// steady is a pace that does not change.
+func steady(pace time.Duration) func() time.Duration { return func() time.Duration { return pace } }
 
 func newTestJournal() *testJournal {
 	return &testJournal{Machine: state.New(), changed: make(chan struct{})}
@@ -68,15 +71,18 @@ func (j *testJournal) apply(record *journalpb.Record) (epoch uint64, err error) 
 
 func (j *testJournal) Append(a *journalpb.Append, done func(error)) {
 	j.mu.Lock()
-	pace, hold := j.pace, j.hold
+	hold, pause := j.hold, time.Duration(0)
+	if j.pace != nil {
+		pause = j.pace()
+	}
 	if hold {
 		j.held = append(j.held, proposal{a, done})
 	}
 	j.mu.Unlock()
 	switch {
 	case hold:
-	case pace > 0:
-		time.AfterFunc(pace, func() { done(j.decide(a)) })
+	case pause > 0:
+		time.AfterFunc(pause, func() { done(j.decide(a)) })
 	default:
 		done(j.decide(a))
 	}

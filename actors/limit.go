@@ -95,7 +95,7 @@ func (t *task) expire(matters func() bool, timeout *replay.TimeoutError) {
 		}
 		made := t.failed
 		if t.current != nil {
-			made = t.current.number
+			made = t.current.info.Number
 		}
 		if timeout.Kind == replay.TimeoutScheduleToClose {
 			timeout.Err = replay.DecodeError(t.lastError)

@@ -82,11 +82,11 @@ func (m *Message) started() *journalpb.OrchestrationStarted {
 // turnful returns how many of the waiting messages one turn takes: at most most.
 func turnful(waiting []Message, most int) int {
 	bytes := 0
-	for i := range waiting {
+	for i := 1; i < len(waiting); i++ {
+		bytes += proto.Size(waiting[i-1].Event)
 		if i == most || bytes > turnBytesMax {
 			return i
 		}
-		bytes += proto.Size(waiting[i].Event)
 	}
 	return len(waiting)
 }

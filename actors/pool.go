@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-
-	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // A pool runs the activities of a node on a bounded number of actors. Tasks
@@ -168,6 +166,9 @@ func (p *pool) done(t *task, dropped bool) {
 		if key := keyOf(t.ref); p.tasks[t.partition][key] == t {
 			delete(p.tasks[t.partition], key)
 		}
+		if len(t.waiters) == 0 {
+			return nil
+		}
 		return t.tell(func() error {
 			if dropped && !t.partition.hasOutcome(t.ref, t.outcome) {
 				return ErrActivityClosed
@@ -230,17 +231,5 @@ func (w *worker) run(t *task) {
 		return
 	}
 	defer w.pool.returned(a)
-	w.pool.system.config.Registry.Run(a.context, &replay.Attempt{
-		Name:      t.scheduled.Name,
-		Input:     t.scheduled.Input,
-		Instance:  t.ref.Instance,
-		Execution: t.ref.Execution,
-		EventID:   t.ref.EventId,
-		Number:    a.number,
-		Scheduled: t.since,
-		LastError: a.lastError,
-		Deadline:  t.deadline(a),
-		Details:   a.details,
-		Beat:      a.beat,
-	}, a.settle)
+	w.pool.system.config.Registry.Run(a.context, &a.info, a.settle)
 }

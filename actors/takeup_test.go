@@ -111,7 +111,7 @@ func TestContinuationsGoOnAfterACrashAtEveryAppend(t *testing.T) {
 		appends := 0
 		virtually(t, func(t *testing.T) {
 			j := newTestJournal()
-			j.pace = pace
+			j.pace = steady(pace)
 			n := lead(t, j, actors.Config{}, relay()...)
 			driveRelay(n)
 			checkRelay(t, n)
@@ -125,7 +125,7 @@ func TestContinuationsGoOnAfterACrashAtEveryAppend(t *testing.T) {
 				t.Run(fmt.Sprintf("%v/%d/%t", pace, k, heard), func(t *testing.T) {
 					virtually(t, func(t *testing.T) {
 						j := newTestJournal()
-						j.pace = pace
+						j.pace = steady(pace)
 						first := lead(t, j, actors.Config{}, relay()...)
 						j.crashAt(k, heard)
 						driveRelay(first)
