@@ -63,12 +63,12 @@ func TestImportsRefused(t *testing.T) {
 		{"raft outside journal", map[string]string{
 			"cluster/a.go": importing("cluster", "github.com/hashicorp/raft"),
 			"actors/a.go":  importing("actors", "github.com/hashicorp/raft-boltdb/v2"),
-			"bench/a.go":   importing("bench", "go.etcd.io/bbolt"),
+			"bench/a.go":   importing("bench", "github.com/boltdb/bolt"),
 			"journal/a.go": importing("journal", "github.com/hashicorp/raft", "github.com/hashicorp/raft-boltdb/v2", "go.etcd.io/bbolt"),
 		}, []string{
-			"cluster imports github.com/hashicorp/raft: that is for journal alone",
-			"actors imports github.com/hashicorp/raft-boltdb/v2: that is for journal alone",
-			"bench imports go.etcd.io/bbolt: that is for journal alone",
+			"cluster imports github.com/hashicorp/raft: that is for journal, bench alone",
+			"actors imports github.com/hashicorp/raft-boltdb/v2: that is for journal, bench alone",
+			"bench imports github.com/boltdb/bolt: that is for journal alone",
 		}},
 		{"protoactor outside actors and cluster", map[string]string{
 			"journal/a.go": importing("journal", "github.com/asynkron/protoactor-go/actor"),
@@ -91,7 +91,7 @@ func TestImportsRefused(t *testing.T) {
 			"replay/replaytest/a.go": importing("replaytest", "golang.org/x/sync/errgroup", "./replay"),
 			"proto/journalpb/a.go":   importing("journalpb", "google.golang.org/grpc"),
 		}, []string{
-			"replay/replaytest imports golang.org/x/sync/errgroup: replay may import only google.golang.org/protobuf",
+			"replay/replaytest imports golang.org/x/sync/errgroup: replay/replaytest may import only google.golang.org/protobuf",
 			"proto/journalpb imports google.golang.org/grpc: proto/journalpb may import only",
 		}},
 		{"tests", map[string]string{

@@ -15,9 +15,10 @@ const modulePath = "github.com/tenuto-dev/tenuto"
 // The repository, seen from this package's directory.
 const repository = "../.."
 
-// skipped names directories that hold no package of the module: tools are a
-// module of their own, and data is where examples keep theirs.
-var skipped = []string{"internal/tools", "data"}
+// skipped names directories that hold no package of the module: tools, and what
+// benchmarks compare with, are modules of their own, and data is where examples
+// keep theirs.
+var skipped = []string{"internal/tools", "bench/peers", "data"}
 
 // packageDirs lists the directories under root that hold Go files, relative to
 // root and with slashes.

@@ -1,0 +1,124 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// Format names the format of the text, and its version.
+const Format = "tenuto.history/1"
+
+// A History is that of one execution of an instance.
+type History struct {
+	Instance  string
+	Execution uint64
+	// In order, from the first.
+	Events []*journalpb.Event
+}
+
+// header is the first line, up to the events.
+type header struct {
+	Format    string `json:"format"`
+	Instance  string `json:"instance"`
+	Execution uint64 `json:"execution"`
+}
+
+// document is the text as a whole.
+type document struct {
+	header
+	Events []json.RawMessage `json:"events"`
+}
+
+// Write writes a history. The error is w's, or says which event has no JSON
+// form: text in it is not UTF-8, which no journal accepts.
+func Write(w io.Writer, h *History) error {
+	var text bytes.Buffer
+	first, err := json.Marshal(header{Format, h.Instance, h.Execution})
+	if err != nil {
+		return fmt.Errorf("write history: %w", err)
+	}
+	text.Write(bytes.TrimSuffix(first, []byte("}")))
+	text.WriteString(`,"events":[`)
+	for i, event := range h.Events {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		text.WriteByte('\n')
+		if err := writeMessage(&text, event.ProtoReflect()); err != nil {
+			return fmt.Errorf("write event %d: %w", event.GetEventId(), err)
+		}
+	}
+	text.WriteString("\n]}\n")
+	_, err = w.Write(text.Bytes())
+	return err
+}
+
+// WriteEvent writes one event as its line in a history, without a line break.
+func WriteEvent(w io.Writer, event *journalpb.Event) error {
+	var text bytes.Buffer
+	if err := writeMessage(&text, event.ProtoReflect()); err != nil {
+		return fmt.Errorf("write event %d: %w", event.GetEventId(), err)
+	}
+	_, err := w.Write(text.Bytes())
+	return err
+}
+
+// Read reads a history to the end of r. The error is r's, a [*FormatError] for a
+// text of another format, or says at which event the text is not what it should
+// be.
+func Read(r io.Reader) (*History, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	var read document
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&read); err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, fmt.Errorf("read history: more text after its end")
+	}
+	switch {
+	case read.Format != Format:
+		return nil, &FormatError{Format: read.Format}
+	case read.Instance == "" || read.Execution == 0:
+		return nil, fmt.Errorf("read history: instance and execution are missing")
+	}
+	h := &History{Instance: read.Instance, Execution: read.Execution}
+	for i, encoded := range read.Events {
+		event, err := readEvent(encoded)
+		if err != nil {
+			return nil, fmt.Errorf("read event %d: %w", i+1, err)
+		}
+		h.Events = append(h.Events, event)
+	}
+	return h, nil
+}
+
+// readEvent gives payloads their protobuf form and leaves the rest to protojson.
+func readEvent(encoded json.RawMessage) (*journalpb.Event, error) {
+	event := new(journalpb.Event)
+	plain, err := plainMessage(encoded, event.ProtoReflect().Descriptor())
+	if err != nil {
+		return nil, err
+	}
+	if err := protojson.Unmarshal(plain, event); err != nil {
+		return nil, err
+	}
+	return event, nil
+}
+
+// A FormatError reports a text that is no history, or one of another version.
+type FormatError struct{ Format string }
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("a history of format %q, this build reads %q", e.Format, Format)
+}

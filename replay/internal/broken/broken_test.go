@@ -1,0 +1,17 @@
+package broken_test
+
+import (
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/internal/broken"
+)
+
+func TestTwelveCasesThatCanBeBound(t *testing.T) {
+	if got := len(broken.Cases()); got != 12 {
+		t.Errorf("%d cases", got)
+	}
+	if _, err := replay.NewRegistry(broken.Definitions()...); err != nil {
+		t.Error(err)
+	}
+}

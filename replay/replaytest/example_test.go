@@ -1,0 +1,129 @@
+package replaytest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/replaytest"
+)
+
+type Order struct {
+	ID     int
+	Amount int
+}
+
+type Receipt struct {
+	Order int
+	Paid  int
+}
+
+var (
+	Charge   = replay.Activity[Order, Receipt]("example.charge")
+	Confirm  = replay.Event[bool]("example.confirm")
+	Checkout = replay.Orchestration[Order, Receipt]("example.checkout")
+)
+
+var ErrRefused = replay.NewError("example.refused", "refused by the customer")
+
+// checkout charges an order when the customer has confirmed it, within a day.
+func checkout(ctx *replay.Context, o Order) (Receipt, error) {
+	yes, err := Confirm.WaitFor(ctx, 24*time.Hour)
+	switch {
+	case err != nil:
+		return Receipt{}, err
+	case !yes:
+		return Receipt{}, ErrRefused
+	}
+	return Charge.Call(ctx, o)
+}
+
+func charged(_ context.Context, o Order) (Receipt, error) {
+	return Receipt{Order: o.ID, Paid: o.Amount}, nil
+}
+
+// t stands for what a test function gets.
+var t *testing.T
+
+func Example() {
+	env := replaytest.New(t, Checkout.Bind(checkout))
+	charges := replaytest.Stub(env, Charge, charged).FailFirst(2, errors.New("the bank is closed"))
+	env.At(time.Hour, func() {
+		if err := replaytest.Send(env, "order-17", Confirm, true); err != nil {
+			t.Error(err)
+		}
+	})
+	receipt, err := replaytest.Call(env, Checkout, "order-17", Order{ID: 17, Amount: 5})
+	if err != nil || receipt.Paid != 5 {
+		t.Errorf("%v, %v", receipt, err)
+	}
+	if calls := charges.Calls(); len(calls) != 1 || calls[0].ID != 17 {
+		t.Errorf("charged %v", calls)
+	}
+	env.ExpectHistory("order-17", "testdata/checkout-17.json")
+}
+
+func ExampleCall() {
+	env := replaytest.New(t, Checkout.Bind(checkout), Charge.Bind(charged))
+	_, err := replaytest.Call(env, Checkout, "order-17", Order{ID: 17}) // a day passes
+	if !errors.Is(err, replay.ErrTimeout) {
+		t.Errorf("nobody has confirmed: %v", err)
+	}
+}
+
+func ExampleStart() {
+	env := replaytest.New(t, Checkout.Bind(checkout))
+	run := replaytest.Start(env, Checkout, "order-17", Order{ID: 17})
+	env.Advance(23 * time.Hour)
+	if state := run.Status().State; state != replaytest.Running {
+		t.Errorf("it is %s", state)
+	}
+	if err := replaytest.Send(env, "order-17", Confirm, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := run.Wait(); !errors.Is(err, ErrRefused) {
+		t.Error(err)
+	}
+}
+
+// A total must not depend on which of its parts comes first.
+func ExamplePermute() {
+	total := replay.Orchestration[[]Order, int]("example.total")
+	definition := total.Bind(func(ctx *replay.Context, orders []Order) (int, error) {
+		var receipts []*replay.Future[Receipt]
+		for _, o := range orders {
+			receipts = append(receipts, Charge.Start(ctx, o))
+		}
+		sum := 0
+		all, err := replay.All(ctx, receipts...)
+		for _, r := range all {
+			sum += r.Paid
+		}
+		return sum, err
+	})
+	replaytest.Permute(t, 100, func(t *testing.T, env *replaytest.Env) int {
+		sum, err := replaytest.Call(env, total, "total", []Order{{1, 10}, {2, 20}, {3, 30}})
+		if err != nil {
+			t.Error(err)
+		}
+		return sum
+	}, definition, Charge.Bind(charged))
+}
+
+// Histories of real instances, exported before the code was changed.
+func ExampleReplay() {
+	replaytest.Replay(t, "testdata/checkout-*.json", Checkout.Bind(checkout))
+}
+
+// The examples above are tests: what they say is true.
+func TestExamples(test *testing.T) {
+	for i, example := range []func(){Example, ExampleCall, ExampleStart, ExamplePermute, ExampleReplay} {
+		test.Run(fmt.Sprint(i), func(test *testing.T) {
+			t = test
+			example()
+		})
+	}
+}

@@ -1,0 +1,406 @@
+package replaytest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
+)
+
+var (
+	work    = replay.Activity[string, string]("work")
+	awaited = replay.Event[string]("awaited")
+	ask     = replay.Query[string, string]("ask")
+	helper  = replay.Orchestration[string, string]("helper")
+	program = replay.Orchestration[string, string]("program")
+)
+
+type body = func(ctx *replay.Context, in string) (string, error)
+
+func callWork(ctx *replay.Context, in string) (string, error) { return work.Call(ctx, in) }
+
+func echo(_ context.Context, in string) (string, error) { return in, nil }
+
+// callFails calls an orchestration, with the echo as its activity, and returns
+// what the test fails with.
+func callFails(t *testing.T, b body) string {
+	t.Helper()
+	return failures(t, func(tb testing.TB, env *Env) {
+		Stub(env, work, echo)
+		if _, err := Call(env, program, "i", "in"); err != nil {
+			tb.Errorf("call: %v", err)
+		}
+	}, program.Bind(b))
+}
+
+func TestCodeThatIsBlockedIsFoundWithItsLine(t *testing.T) {
+	var held sync.Mutex
+	held.Lock()
+	var group sync.WaitGroup
+	group.Add(1)
+	tokens := make(chan string, 1)
+	tokens <- "one"
+	for name, c := range map[string]struct {
+		body body
+		want string
+	}{
+		"sleeps":            {func(ctx *replay.Context, _ string) (string, error) { time.Sleep(time.Hour); return "", nil }, "sleep"},
+		"locks":             {func(ctx *replay.Context, _ string) (string, error) { held.Lock(); return "", nil }, "Mutex.Lock"},
+		"waits for a group": {func(ctx *replay.Context, _ string) (string, error) { group.Wait(); return "", nil }, "WaitGroup"},
+		"selects on nothing": {func(ctx *replay.Context, _ string) (string, error) {
+			select {}
+		}, "select"},
+		"after a call": {func(ctx *replay.Context, in string) (string, error) {
+			_, err := work.Call(ctx, in)
+			time.Sleep(time.Second)
+			return "", err
+		}, "sleep"},
+		"only in the replay": {func(ctx *replay.Context, in string) (string, error) {
+			return work.Call(ctx, <-tokens)
+		}, "chan receive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantFailure(t, callFails(t, c.body), "orchestration code is blocked", "replaytest/failure_test.go:", c.want, "ctx.Sleep")
+		})
+	}
+}
+
+func TestAQueryThatBlocksIsFound(t *testing.T) {
+	text := failures(t, func(tb testing.TB, env *Env) {
+		Start(env, program, "i", "")
+		_, _ = Query(env, "i", ask, "")
+	}, program.Bind(func(ctx *replay.Context, _ string) (string, error) {
+		err := ask.Answer(ctx, func(string) (string, error) { time.Sleep(time.Second); return "", nil })
+		if err != nil {
+			return "", err
+		}
+		return awaited.Wait(ctx)
+	}))
+	wantFailure(t, text, "orchestration code is blocked", "failure_test.go:", "sleep")
+}
+
+func TestAnActivityThatWaitsForTheRealWorldIsFound(t *testing.T) {
+	outside := make(chan struct{})
+	text := failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, func(context.Context, string) (string, error) { <-outside; return "", nil })
+		_, _ = Call(env, program, "i", "")
+	}, program.Bind(callWork))
+	wantFailure(t, text, "the test does not go on", "failure_test.go:", "CompleteActivity")
+}
+
+func TestWhatWaitsForNothingIsSaidSo(t *testing.T) {
+	text := callFails(t, func(ctx *replay.Context, _ string) (string, error) { return awaited.Wait(ctx) })
+	wantFailure(t, text, "i has not ended", "nothing is going to happen", `ExternalSubscribed name="awaited"`)
+
+	text = failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+		_, _ = Call(env, program, "i", "in")
+	}, program.Bind(callWork))
+	wantFailure(t, text, "i has not ended", "nothing is going to happen", `ActivityScheduled name="work" input="in"`)
+}
+
+func TestWhatGoesRoundForEverIsFound(t *testing.T) {
+	for name, b := range map[string]body{
+		"in time": func(ctx *replay.Context, in string) (string, error) {
+			if err := ctx.Sleep(time.Hour); err != nil {
+				return "", err
+			}
+			return "", program.ContinueAsNew(ctx, in)
+		},
+		"at one moment": func(ctx *replay.Context, in string) (string, error) {
+			if _, err := work.Call(ctx, in); err != nil {
+				return "", err
+			}
+			return "", program.ContinueAsNew(ctx, in)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := failures(t, func(_ testing.TB, env *Env) {
+				env.stepsMax = 200
+				Stub(env, work, echo)
+				_, _ = Call(env, program, "i", "in")
+			}, program.Bind(b))
+			wantFailure(t, text, " steps", "i (program)")
+		})
+	}
+}
+
+func TestAnActivityThatAlwaysFailsIsFound(t *testing.T) {
+	for last, stub := range map[string]func(context.Context, string) (string, error){
+		"out of paper":           Returns[string]("", errors.New("out of paper")),
+		"start-to-close timeout": func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() },
+	} {
+		text := failures(t, func(_ testing.TB, env *Env) {
+			env.stepsMax = 200
+			Stub(env, work, stub)
+			_, _ = Call(env, program, "i", "in")
+		}, program.Bind(func(ctx *replay.Context, in string) (string, error) {
+			return work.Call(ctx, in, replay.StartToClose(time.Hour))
+		}))
+		wantFailure(t, text, "no end after 2", `ActivityScheduled name="work"`, "failed attempts, the last: "+last)
+	}
+}
+
+func TestCodeThatIsNotThereIsSaidSo(t *testing.T) {
+	text := failures(t, func(_ testing.TB, env *Env) { _, _ = Call(env, program, "i", "") }, program.Bind(callWork))
+	wantFailure(t, text, `i calls activity "work" (event 2), which is neither bound nor stubbed`)
+
+	text = failures(t, func(_ testing.TB, env *Env) { _, _ = Call(env, program, "i", "") },
+		program.Bind(func(ctx *replay.Context, in string) (string, error) { return helper.Call(ctx, in) }))
+	wantFailure(t, text, `i::1.2 is orchestration "helper"`, "neither bound nor stubbed")
+
+	text = failures(t, func(_ testing.TB, env *Env) { _, _ = Call(env, program, "i", "") })
+	wantFailure(t, text, `orchestration "program", version "", is not bound`)
+}
+
+func TestGoroutinesOfActivitiesMayTakeTheirTime(t *testing.T) {
+	text := failures(t, func(tb testing.TB, env *Env) {
+		Stub(env, work, func(context.Context, string) (string, error) { time.Sleep(10 * time.Hour); return "late", nil })
+		if _, err := Call(env, program, "i", ""); err != nil {
+			tb.Error(err)
+		}
+	}, program.Bind(func(ctx *replay.Context, in string) (string, error) {
+		_, err := work.Start(ctx, in).AwaitFor(ctx, time.Hour)
+		if !errors.Is(err, replay.ErrTimeout) {
+			return "", err
+		}
+		return "in time", nil
+	}))
+	if text != "" {
+		t.Errorf("failed: %s", text)
+	}
+}
+
+func TestAGoroutineOfAnActivityThatStaysIsFound(t *testing.T) {
+	text := failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, func(context.Context, string) (string, error) { go func() { select {} }(); return "", nil })
+		_, _ = Call(env, program, "i", "")
+	}, program.Bind(callWork))
+	wantFailure(t, text, "goroutines are left behind", "failure_test.go:")
+}
+
+func TestATestThatEndsInTheMiddleLeavesNothingBehind(t *testing.T) {
+	text := failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, func(ctx context.Context, in string) (string, error) {
+			if in == "waits" {
+				<-ctx.Done()
+			} else {
+				time.Sleep(time.Hour)
+			}
+			return "", ctx.Err()
+		})
+		Start(env, program, "a", "waits")
+		Start(env, program, "b", "sleeps")
+		env.Advance(time.Minute)
+	}, program.Bind(callWork))
+	if text != "" {
+		t.Errorf("failed: %s", text)
+	}
+}
+
+func TestExpectationsShowTheDifference(t *testing.T) {
+	golden := filepath.Join(t.TempDir(), "dir", "golden.json")
+	write := func(_ testing.TB, env *Env) {
+		Stub(env, work, echo)
+		_, _ = Call(env, program, "i", "in")
+		if err := writeFile(golden, env.History("i")); err != nil {
+			t.Fatal(err)
+		}
+		env.ExpectHistory("i", golden)
+		env.ExpectCalls(work, 1)
+	}
+	if text := failures(t, write, program.Bind(callWork)); text != "" {
+		t.Fatalf("failed: %s", text)
+	}
+	text := failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, echo)
+		_, _ = Call(env, program, "i", "in")
+		env.ExpectHistory("i", golden)
+		env.ExpectCalls(work, 1)
+		env.ExpectHistory("i", golden+".missing")
+	}, program.Bind(func(ctx *replay.Context, in string) (string, error) {
+		if _, err := work.Call(ctx, "more"); err != nil {
+			return "", err
+		}
+		return work.Call(ctx, in)
+	}))
+	wantFailure(t, text,
+		`+ {"eventId":"2","activityScheduled":{"name":"work","input":{"json":"more"}}}`,
+		`- {"eventId":"2","activityScheduled":{"name":"work","input":{"json":"in"}}}`,
+		`  {"eventId":"1"`,
+		"2 calls of work, want 1:\n    1. \"more\"\n    2. \"in\"",
+		"golden.json.missing is not there: write it with -replaytest.update",
+	)
+}
+
+func TestHistoriesAreReplayedToTheirVeryEnd(t *testing.T) {
+	dir := t.TempDir()
+	record := func(_ testing.TB, env *Env) {
+		Stub(env, work, echo)
+		_, _ = Call(env, program, "done", "in")
+		Start(env, program, "halfway", "wait")
+		for _, id := range []string{"done", "halfway"} {
+			if err := writeFile(filepath.Join(dir, id+".json"), env.History(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := func(ctx *replay.Context, in string) (string, error) {
+		out, err := work.Call(ctx, in)
+		if in == "wait" && err == nil {
+			return awaited.Wait(ctx)
+		}
+		return out, err
+	}
+	if text := failures(t, record, program.Bind(before)); text != "" {
+		t.Fatalf("failed: %s", text)
+	}
+	all := filepath.Join(dir, "*.json")
+	for name, c := range map[string]struct {
+		body body
+		want []string
+	}{
+		"the same": {before, nil},
+		"another output": {func(ctx *replay.Context, in string) (string, error) {
+			out, err := before(ctx, in)
+			return out + "!", err
+		}, []string{"done.json", "scheduled differently, at event 4 of done/1", `output="in!"`}},
+		"asks for more": {func(ctx *replay.Context, in string) (string, error) {
+			if in == "wait" {
+				ctx.Timer(time.Hour)
+				replay.Go(ctx, func(ctx *replay.Context) (string, error) { return awaited.Wait(ctx) })
+			}
+			return before(ctx, in)
+		}, []string{"halfway.json", "scheduled differently, at event 2 of halfway/1"}},
+		"does not wait": {func(ctx *replay.Context, in string) (string, error) { return work.Call(ctx, in) }, []string{"halfway.json", "ended early, at event 4 of halfway/1", "ExternalSubscribed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := failuresOf(t, func(tb testing.TB) { Replay(tb, all, program.Bind(c.body)) })
+			if c.want == nil && text != "" {
+				t.Errorf("failed: %s", text)
+			}
+			wantFailure(t, text, c.want...)
+		})
+	}
+}
+
+// Code that asks for more than a history has, at its end, did something else
+// when that was recorded.
+func TestCodeThatGoesOnWhereAHistoryEndsIsFound(t *testing.T) {
+	var recorded history.History
+	if text := failures(t, func(_ testing.TB, env *Env) {
+		Start(env, program, "i", "")
+		recorded = *env.History("i")
+	}, program.Bind(func(ctx *replay.Context, _ string) (string, error) { return awaited.Wait(ctx) })); text != "" {
+		t.Fatalf("failed: %s", text)
+	}
+	registry, err := replay.NewRegistry(program.Bind(func(ctx *replay.Context, in string) (string, error) {
+		subscribed := awaited.Subscribe(ctx)
+		ctx.Timer(time.Hour)
+		return subscribed.Await(ctx)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var more *MoreError
+	if err := Check(&recorded, registry); !errors.As(err, &more) || more.EventID != 2 || !strings.HasPrefix(more.Found, "TimerCreated") {
+		t.Errorf("checked: %v", err)
+	}
+}
+
+func TestFilesThatAreNoHistoriesAreSaidSo(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"empty.json": "",
+		"none.json":  `{"format":"tenuto.history/1","instance":"i","execution":1,"events":[]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := failuresOf(t, func(tb testing.TB) { Replay(tb, filepath.Join(dir, "*.json"), program.Bind(callWork)) })
+	wantFailure(t, text, "empty.json: read history: EOF", "none.json", "is empty")
+	text = failuresOf(t, func(tb testing.TB) { Replay(tb, filepath.Join(dir, "*.txt"), program.Bind(callWork)) })
+	wantFailure(t, text, "no file matches")
+	text = failuresOf(t, func(tb testing.TB) { Replay(tb, "[", program.Bind(callWork)) })
+	wantFailure(t, text, `pattern "["`)
+}
+
+func TestAnEnvOutsideOfItsRules(t *testing.T) {
+	text := failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, echo)
+		Start(env, program, "i", "")
+		env.ReplayEvery(2)
+	}, program.Bind(callWork))
+	wantFailure(t, text, "ReplayEvery comes before anything is started")
+	text = failures(t, func(_ testing.TB, env *Env) {
+		Stub(env, work, echo)
+		Start(env, program, "i", "")
+		StubChild(env, helper, callWork)
+	}, program.Bind(callWork))
+	wantFailure(t, text, "StubChild comes before anything is started")
+	text = failures(t, func(_ testing.TB, env *Env) { env.Status("nobody") }, program.Bind(callWork))
+	wantFailure(t, text, `there is no instance "nobody"`)
+	text = failuresOf(t, func(tb testing.TB) {
+		newEnv(tb, t, new(order), []replay.Definition{program.Bind(callWork), program.Bind(callWork)})
+	})
+	wantFailure(t, text, "bound twice")
+	synctest.Test(t, func(t *testing.T) {
+		text := failuresOf(t, func(tb testing.TB) { newEnv(tb, t, new(order), nil) })
+		wantFailure(t, text, "it makes one of its own")
+	})
+}
+
+func TestTheNameThatADefinitionBinds(t *testing.T) {
+	for _, name := range []string{"work", `a "quoted" \ name`, "größe", strings.Repeat("x", 128)} {
+		if got, ok := activityName(replay.Activity[int, int](name).Bind(func(context.Context, int) (int, error) { return 0, nil })); !ok || got != name {
+			t.Errorf("%q, %t, want %q", got, ok, name)
+		}
+	}
+	for _, d := range []replay.Definition{helper.Bind(callWork), helper.Bind(callWork, replay.Version("2")), {}} {
+		if got, ok := activityName(d); ok {
+			t.Errorf("an orchestration is activity %q", got)
+		}
+	}
+	if !bindsOrchestration(helper.Bind(callWork, replay.Version("2")), "helper") || bindsOrchestration(helper.Bind(callWork), "other") {
+		t.Error("the orchestration that a definition binds")
+	}
+}
+
+func TestADiffShowsWhatIsAround(t *testing.T) {
+	a := strings.Split("a b c d e f g h i j k", " ")
+	b := strings.Split("a b c d e X g h i j k", " ")
+	want := "  ...\n  c\n  d\n  e\n- f\n+ X\n  g\n  h\n  i\n  ..."
+	if got := diff(a, b); got != want {
+		t.Errorf("diff\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Whoever writes after the end of a test must not meet it.
+func TestTheLogIsSilentAfterTheEnd(t *testing.T) {
+	r := &output{TB: t}
+	l := &log{to: r}
+	_, _ = l.Write([]byte("a"))
+	l.close()
+	_, _ = l.Write([]byte("b"))
+	if got := r.text.String(); got != "a" {
+		t.Errorf("logged %q", got)
+	}
+}
+
+type output struct {
+	testing.TB
+	text bytes.Buffer
+}
+
+func (o *output) Output() io.Writer { return &o.text }
