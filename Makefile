@@ -16,6 +16,7 @@ RACE ?= auto
 TIMEOUT ?= 20m
 TESTFLAGS ?=
 FUZZTIME ?= 10s
+BENCHFLAGS ?=
 
 STATICCHECK := .bin/staticcheck
 
@@ -70,10 +71,13 @@ fmt: ## Fail when a file is not formatted
 	fi
 
 .PHONY: vet
-vet: ## go vet
+vet: ## go vet, and the checks of orchestration code on the examples
 	@echo '== go vet'
 	@go vet ./...
 	@go -C internal/tools vet ./...
+	@echo '== tenuto-vet'
+	@go build -o .bin/tenuto-vet ./cmd/tenuto-vet
+	@go vet -vettool=.bin/tenuto-vet ./examples/...
 
 .PHONY: lint
 lint: $(STATICCHECK) ## staticcheck, at the version internal/tools/go.mod pins
@@ -143,8 +147,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	}
 
 .PHONY: bench
-bench: ## Run the Go benchmarks of journal and replay
-	go test -run '^$$' -bench . ./journal/... ./replay/...
+bench: ## Measure on one node, with BENCHFLAGS; see bench/README.md
+	go run ./bench $(BENCHFLAGS)
 
 .PHONY: clean
 clean: ## Remove what building and testing leave behind

@@ -1,0 +1,169 @@
+package cases
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// The code that the cases run.
+var (
+	work = replay.Activity[int, int]("work")
+	mark = replay.Activity[string, int]("mark")
+	tell = replay.Activity[string, int]("tell")
+
+	inSequence = replay.Orchestration[int, int]("in sequence") // so many activities
+	atOnce     = replay.Orchestration[int, int]("at once")     // so many activities
+	marked     = replay.Orchestration[string, int]("marked")
+	advancing  = replay.Orchestration[int, int]("advancing")
+	collecting = replay.Orchestration[int, int]("collecting") // so many events
+	playing    = replay.Orchestration[game, int]("playing")
+	sleeping   = replay.Orchestration[int64, time.Duration]("sleeping")
+	branching  = replay.Orchestration[branch, int]("branching")
+	growing    = replay.Orchestration[int, int]("growing") // so many activities
+
+	word    = replay.Event[int]("word")
+	advance = replay.Update[int, int]("advance") // by so many activities
+	grown   = replay.Query[int, int]("grown")
+)
+
+type game struct {
+	Other  string `json:"other"`
+	Rounds int    `json:"rounds"`
+}
+
+type branch struct {
+	Depth int `json:"depth"`
+	Width int `json:"width"`
+}
+
+// code is what the definitions of one process share.
+type code struct {
+	// When the activity mark ran, for the instances that somebody waits for.
+	marks sync.Map // string → chan time.Time
+	// Of the client that activities call.
+	client func() *cluster.Client
+}
+
+func (c *code) definitions() []replay.Definition {
+	return []replay.Definition{
+		work.Bind(func(_ context.Context, n int) (int, error) { return n + 1, nil }),
+		mark.Bind(c.mark),
+		tell.Bind(c.tell),
+		inSequence.Bind(sequenceBody),
+		atOnce.Bind(atOnceBody),
+		marked.Bind(func(ctx *replay.Context, id string) (int, error) { return mark.Call(ctx, id) }),
+		advancing.Bind(advancingBody),
+		collecting.Bind(collectingBody),
+		playing.Bind(playingBody),
+		sleeping.Bind(sleepingBody),
+		branching.Bind(branchingBody),
+		growing.Bind(growingBody),
+	}
+}
+
+func (c *code) mark(_ context.Context, id string) (int, error) {
+	if waiter, ok := c.marks.LoadAndDelete(id); ok {
+		waiter.(chan time.Time) <- time.Now()
+	}
+	return 0, nil
+}
+
+func (c *code) tell(ctx context.Context, id string) (int, error) {
+	attempt := replay.ActivityInfo(ctx)
+	return 0, cluster.Send(ctx, c.client(), id, word, 1, cluster.EventID(attempt.IdempotencyKey()))
+}
+
+func sequenceBody(ctx *replay.Context, steps int) (int, error) {
+	n := 0
+	for range steps {
+		next, err := work.Call(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		n = next
+	}
+	return n, nil
+}
+
+func atOnceBody(ctx *replay.Context, activities int) (int, error) {
+	futures := make([]*replay.Future[int], activities)
+	for i := range futures {
+		futures[i] = work.Start(ctx, i)
+	}
+	results, err := replay.All(ctx, futures...)
+	return len(results), err
+}
+
+func advancingBody(ctx *replay.Context, _ int) (int, error) {
+	if err := advance.Handle(ctx, nil, sequenceBody); err != nil {
+		return 0, err
+	}
+	return word.Wait(ctx)
+}
+
+func collectingBody(ctx *replay.Context, events int) (int, error) {
+	for range events {
+		if _, err := word.Wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return events, nil
+}
+
+func playingBody(ctx *replay.Context, g game) (int, error) {
+	for range g.Rounds {
+		if _, err := word.Wait(ctx); err != nil {
+			return 0, err
+		}
+		if _, err := tell.Call(ctx, g.Other); err != nil {
+			return 0, err
+		}
+	}
+	return g.Rounds, nil
+}
+
+// sleepingBody returns how late it was when its timer rang, by the time that
+// is recorded.
+func sleepingBody(ctx *replay.Context, due int64) (time.Duration, error) {
+	at := time.Unix(0, due)
+	err := ctx.Sleep(at.Sub(ctx.Now()))
+	return ctx.Now().Sub(at), err
+}
+
+func branchingBody(ctx *replay.Context, b branch) (int, error) {
+	if b.Depth == 0 {
+		return work.Call(ctx, 0)
+	}
+	children := make([]*replay.Future[int], b.Width)
+	for i := range children {
+		children[i] = branching.Start(ctx, branch{b.Depth - 1, b.Width})
+	}
+	leaves, err := replay.All(ctx, children...)
+	sum := 0
+	for _, n := range leaves {
+		sum += n
+	}
+	return sum, err
+}
+
+// growthBatch is how many activities a growing instance has open at a time.
+const growthBatch = 100
+
+func growingBody(ctx *replay.Context, activities int) (int, error) {
+	done := 0
+	if err := grown.Answer(ctx, func(int) (int, error) { return done, nil }); err != nil {
+		return 0, err
+	}
+	for done < activities {
+		n, err := atOnceBody(ctx, min(growthBatch, activities-done))
+		if err != nil {
+			return 0, err
+		}
+		done += n
+	}
+	return word.Wait(ctx)
+}

@@ -1,0 +1,110 @@
+package cases
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// nodeVariable is set for a process that is to be a node, to its nodeConfig.
+const nodeVariable = "TENUTO_BENCH_NODE"
+
+const readyLine = "ready"
+
+// nodeConfig is what of a cluster.Config goes to another process.
+type nodeConfig struct {
+	NodeID      string
+	Dir         string
+	Listen      string
+	Peers       []cluster.Peer
+	ResidentMax int
+}
+
+// RunAsNode makes this process a node, if it was started to be one, until its
+// standard input ends; it tells whether it was. Call it first in main, and in
+// TestMain.
+func RunAsNode() (wasNode bool, err error) {
+	encoded := os.Getenv(nodeVariable)
+	if encoded == "" {
+		return false, nil
+	}
+	return true, runNode(encoded, os.Stdin, os.Stdout)
+}
+
+func runNode(encoded string, in io.Reader, out io.Writer) error {
+	var c nodeConfig
+	if err := json.Unmarshal([]byte(encoded), &c); err != nil {
+		return fmt.Errorf("read %s: %w", nodeVariable, err)
+	}
+	var node *cluster.Node
+	own := &code{client: func() *cluster.Client { return node.Client() }}
+	node, err := cluster.Start(context.Background(), cluster.Config{
+		NodeID: c.NodeID, Dir: c.Dir, Listen: c.Listen, Peers: c.Peers, ResidentMax: c.ResidentMax,
+		Definitions: own.definitions(),
+		Logger:      slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, readyLine)
+	_, err = io.Copy(io.Discard, in)
+	return errors.Join(err, node.Stop(context.Background()))
+}
+
+// A process is this program, started again as a node.
+type process struct {
+	command *exec.Cmd
+	in      io.Closer
+}
+
+// startProcess returns when the node is ready.
+func startProcess(config cluster.Config) (*process, error) {
+	encoded, err := json.Marshal(nodeConfig{config.NodeID, config.Dir, config.Listen, config.Peers, config.ResidentMax})
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	command := exec.Command(program)
+	command.Env = append(os.Environ(), nodeVariable+"="+string(encoded))
+	command.Stderr = os.Stderr
+	in, err := command.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{command, in}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != readyLine+"\n" {
+		p.kill()
+		return nil, fmt.Errorf("node %s did not start: %q, %w", config.NodeID, line, err)
+	}
+	return p, nil
+}
+
+// stop ends the node gently and returns when its process is gone.
+func (p *process) stop() error {
+	return errors.Join(p.in.Close(), p.command.Wait())
+}
+
+// kill ends the process as kill -9 does, and returns when it is gone.
+func (p *process) kill() {
+	// Both say only that it was killed.
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+}

@@ -1,0 +1,46 @@
+package cases
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// What a record holds beside its events: the names and lengths of its parts, the
+// epoch, execution and first event_id, and its checksum; for each event a name
+// and a length.
+const (
+	recordOverhead = 26
+	eventOverhead  = 2
+)
+
+// RecordBytes returns the mean size of the records that the journal writes for
+// an orchestration of five activities in sequence, of which there are six.
+func RecordBytes(ctx context.Context) (size int, err error) {
+	const steps = 5
+	own := &code{}
+	node, err := cluster.Start(ctx, cluster.Config{
+		InMemory: true, Definitions: own.definitions(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	const id = "loaded-1000"
+	if _, err := cluster.Call(ctx, node.Client(), inSequence, id, steps); err != nil {
+		return 0, err
+	}
+	history, err := node.Client().History(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, event := range history.Events {
+		total += proto.Size(event) + eventOverhead
+	}
+	return total/(steps+1) + recordOverhead + len(id), nil
+}

@@ -1,0 +1,121 @@
+package cases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/bench/measure"
+	"github.com/tenuto-dev/tenuto/bench/yardstick"
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+const (
+	// All timers are due within this.
+	timersWithin = time.Second
+	// The first is due that much after all should have been set.
+	timersSlack = time.Second
+	// How many starts tell how long all will take.
+	timersTried = 5_000
+)
+
+func timers(ctx context.Context, e *Env) (result *measure.Result, err error) {
+	d, err := deploy(ctx, e, func(c *cluster.Config) { c.ResidentMax = e.N + 10_000 })
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	tried := min(e.N, timersTried)
+	began := time.Now()
+	if _, err := e.burst(ctx, "warm-up", tried, e.C, func(ctx context.Context, i int) error {
+		_, err := cluster.StartRun(ctx, d.client(), sleeping, fmt.Sprintf("warm-%d", i), time.Now().UnixNano())
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	starting := time.Since(began) * time.Duration(e.N) / time.Duration(tried)
+	t := &timing{d: d, first: time.Now().Add(starting + starting/2 + timersSlack)}
+	if err := t.run(ctx); err != nil {
+		return nil, err
+	}
+	return t.result(), nil
+}
+
+// A timing is one run of many timers.
+type timing struct {
+	d     *deployment
+	first time.Time // when the first is due
+
+	mu        sync.Mutex
+	committed measure.Histogram
+	recorded  measure.Histogram
+	early     int
+	tooLate   int // set when it was due already
+}
+
+func (t *timing) due(i int) time.Time {
+	return t.first.Add(timersWithin * time.Duration(i) / time.Duration(t.d.env.N))
+}
+
+// run sets the timers and waits for all.
+func (t *timing) run(ctx context.Context) error {
+	e := t.d.env
+	waiters, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var waiting sync.WaitGroup
+	errs := make(chan error, 1)
+	_, err := e.burst(ctx, "timers set", e.N, e.C, func(ctx context.Context, i int) error {
+		due := t.due(i)
+		run, err := cluster.StartRun(ctx, t.d.client(), sleeping, fmt.Sprintf("timer-%d", i), due.UnixNano())
+		if err != nil {
+			return err
+		}
+		set := time.Now()
+		waiting.Go(func() {
+			late, err := run.Wait(waiters)
+			if err != nil {
+				select {
+				case errs <- err:
+				default:
+				}
+				return
+			}
+			t.rang(due, set, late)
+		})
+		return nil
+	})
+	if err != nil {
+		cancel()
+	}
+	waiting.Wait()
+	close(errs)
+	return errors.Join(err, <-errs)
+}
+
+func (t *timing) rang(due, set time.Time, late time.Duration) {
+	committed := time.Since(due)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if late < 0 {
+		t.early++
+	}
+	if set.After(due) {
+		t.tooLate++
+		return
+	}
+	t.recorded.Record(late)
+	t.committed.Record(committed)
+}
+
+func (t *timing) result() *measure.Result {
+	result := &measure.Result{}
+	result.AddLatency("late, as its waiter sees", &t.committed, yardstick.CommitP50, yardstick.CommitP99)
+	result.AddLatency("late, as recorded", &t.recorded, "", "")
+	result.Add(measure.Figure{Name: "early", Unit: measure.Count, Value: float64(t.early)})
+	if t.tooLate > 0 {
+		result.Note = fmt.Sprintf("%d timers are left out: they were due before they were set", t.tooLate)
+	}
+	return result
+}

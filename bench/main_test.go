@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/bench/cases"
+	"github.com/tenuto-dev/tenuto/bench/report"
+)
+
+// TestMain is also the main of nodes in processes of their own.
+func TestMain(m *testing.M) {
+	wasNode, err := cases.RunAsNode()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if !wasNode {
+		os.Exit(m.Run())
+	}
+}
+
+func TestFlagsAreValidated(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"-nodes 2":                   "-nodes 2",
+		"-store paper":               "-store paper",
+		"-repeat 0":                  "-repeat 0",
+		"-n -1":                      "not negative",
+		"-c -1":                      "not negative",
+		"-procs -1":                  "not negative",
+		"-cases hello5,hello6":       `no case "hello6"`,
+		"-cases failover":            "failover cannot run with -nodes 1",
+		"-cases idle -nodes 3":       "idle cannot run with -nodes 3",
+		"-cases hello5 -repeat 2 x ": "there are only flags",
+		"-n many":                    "invalid value",
+	} {
+		if _, err := parse(strings.Fields(arguments), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want an error with %q", arguments, err, want)
+		}
+	}
+}
+
+func TestCasesThatDoNotFitAreLeftOutUnlessNamed(t *testing.T) {
+	for nodes, left := range map[cases.Nodes]string{cases.OneNode: "failover", cases.ThreeNodes: "idle", cases.ThreeProcesses: "idle"} {
+		o, err := parse([]string{"-nodes", string(nodes)}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(o.cases) != len(cases.All())-1 {
+			t.Errorf("with %s nodes: %d cases", nodes, len(o.cases))
+		}
+		for _, c := range o.cases {
+			if c.Name == left {
+				t.Errorf("with %s nodes: %s", nodes, left)
+			}
+		}
+	}
+}
+
+func TestARunWritesItsReportEverywhere(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Mkdir(file("data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var out, progress strings.Builder
+	err := run(ctx, []string{"-cases", "start", "-n", "20", "-repeat", "2", "-dir", file("data"), "-json", file("run.json"), "-html", file("run.html"),
+		"-cpuprofile", file("cpu"), "-allocprofile", file("allocs")}, &out, &progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wanted := range []string{"| start acknowledged, p50 ÷ commit p50 |", "### yardstick: commit", "### start"} {
+		if !strings.Contains(out.String(), wanted) {
+			t.Errorf("no %q in\n%s", wanted, out.String())
+		}
+	}
+	if !strings.Contains(progress.String(), "round 1 of 2") {
+		t.Errorf("the progress is %q", progress.String())
+	}
+	for _, name := range []string{"run.html", "cpu", "allocs"} {
+		if info, err := os.Stat(file(name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if left, err := os.ReadDir(file("data")); err != nil || len(left) > 0 {
+		t.Errorf("left of the data: %v, %v", left, err)
+	}
+	checkJSON(t, file("run.json"))
+}
+
+func checkJSON(t *testing.T, name string) {
+	t.Helper()
+	content, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	r, err := report.ReadJSON(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := r.Measured[len(r.Measured)-1]
+	if last.Name != "start" || len(last.Results) != 2 || last.Results[0].Distributions[0].Histogram.Count() != 20 {
+		t.Errorf("read back: %+v", last)
+	}
+}

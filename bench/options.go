@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/bench/cases"
+	"github.com/tenuto-dev/tenuto/bench/report"
+)
+
+// stores are the log stores that nodes can be given.
+var stores = []string{"bolt"}
+
+type options struct {
+	cases  []*cases.Case
+	nodes  cases.Nodes
+	store  string
+	repeat int
+	c, n   int
+	procs  int
+	dir    string
+	json   string
+	html   string
+	cpu    string
+	allocs string
+}
+
+func parse(args []string, usage io.Writer) (*options, error) {
+	o := &options{}
+	var names, nodes string
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(usage)
+	flags.StringVar(&names, "cases", "", "which cases, by `name`,name,… (default all that fit the nodes)")
+	flags.StringVar(&nodes, "nodes", string(cases.OneNode), "1, 3 (in this process), or 3p (in three processes)")
+	flags.StringVar(&o.store, "store", stores[0], "where nodes keep the Raft log: "+strings.Join(stores, ", "))
+	flags.IntVar(&o.repeat, "repeat", 1, "how many times; the cases take turns")
+	flags.IntVar(&o.c, "c", 0, "how many at a time (default what each case has)")
+	flags.IntVar(&o.n, "n", 0, "how many (default what each case has)")
+	flags.IntVar(&o.procs, "procs", 0, "GOMAXPROCS (default as it is)")
+	flags.StringVar(&o.dir, "dir", "", "make the nodes' data in this `directory`, and remove it (default the system's for temporary files)")
+	flags.StringVar(&o.json, "json", "", "write everything that was measured to this `file`")
+	flags.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
+	flags.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile of the whole run to this `file`")
+	flags.StringVar(&o.allocs, "allocprofile", "", "write a profile of the allocations of the whole run to this `file`")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("%q: there are only flags, see -help", flags.Arg(0))
+	}
+	o.nodes = cases.Nodes(nodes)
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return o, o.choose(names)
+}
+
+func (o *options) validate() error {
+	switch {
+	case !slices.Contains(cases.AllNodes, o.nodes):
+		return fmt.Errorf("-nodes %s: it is 1, 3 or 3p", o.nodes)
+	case !slices.Contains(stores, o.store):
+		return fmt.Errorf("-store %s: it is %s", o.store, strings.Join(stores, " or "))
+	case o.repeat < 1:
+		return fmt.Errorf("-repeat %d: it is at least 1", o.repeat)
+	case min(o.c, o.n, o.procs) < 0:
+		return errors.New("-c, -n and -procs are not negative")
+	}
+	return nil
+}
+
+// choose finds the cases that are wanted and fit the nodes. One that was asked
+// for by name and does not fit is an error.
+func (o *options) choose(names string) error {
+	var wanted []string
+	if names != "" {
+		wanted = strings.Split(names, ",")
+	}
+	selected, err := cases.Select(wanted)
+	if err != nil {
+		return fmt.Errorf("-cases: %w", err)
+	}
+	for _, c := range selected {
+		switch {
+		case c.Fits(o.nodes):
+			o.cases = append(o.cases, c)
+		case names != "":
+			return fmt.Errorf("-cases: %s cannot run with -nodes %s", c.Name, o.nodes)
+		}
+	}
+	return nil
+}
+
+func (o *options) dataDir() string {
+	if o.dir == "" {
+		return os.TempDir()
+	}
+	return o.dir
+}
+
+func (o *options) describeNodes() string {
+	switch o.nodes {
+	case cases.ThreeNodes:
+		return "three nodes in one process"
+	case cases.ThreeProcesses:
+		return "three nodes in three processes"
+	}
+	return "one node"
+}
+
+func (o *options) settings(recordBytes int) []report.Setting {
+	amount := func(n int) string {
+		if n == 0 {
+			return "as each case has it"
+		}
+		return strconv.Itoa(n)
+	}
+	return []report.Setting{
+		{Name: "nodes", Value: o.describeNodes()},
+		{Name: "log store", Value: o.store + ", every write synced"},
+		{Name: "n, c", Value: amount(o.n) + ", " + amount(o.c)},
+		{Name: "records of the yardsticks", Value: fmt.Sprintf("%d bytes, the mean of the engine's for five activities", recordBytes)},
+	}
+}
+
+// profile starts the profiles that are wanted; stop writes them.
+func (o *options) profile() (stop func() error, err error) {
+	if o.allocs != "" {
+		runtime.MemProfileRate = 4 << 10 // finer than usual
+	}
+	if o.cpu == "" {
+		return o.writeAllocs, nil
+	}
+	file, err := os.Create(o.cpu)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return errors.Join(file.Close(), o.writeAllocs())
+	}, nil
+}
+
+func (o *options) writeAllocs() error {
+	return writeFile(o.allocs, func(w io.Writer) error { return pprof.Lookup("allocs").WriteTo(w, 0) })
+}

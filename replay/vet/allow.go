@@ -1,0 +1,77 @@
+package vet
+
+import (
+	"bytes"
+	"go/ast"
+	"go/token"
+	"strings"
+)
+
+const allowPrefix = "//tenuto:allow"
+
+// allowances are the lines on which nothing is reported.
+type allowances map[line]bool
+
+type line struct {
+	file   string
+	number int
+}
+
+func (a allowances) at(files *token.FileSet, pos token.Pos) bool {
+	where := files.Position(pos)
+	return a[line{where.Filename, where.Line}]
+}
+
+// findAllowances reads the comments and reports those without a reason, which
+// allow nothing.
+func (p *inspection) findAllowances() (allowances, error) {
+	allowed := make(allowances)
+	for _, file := range p.Files {
+		for _, group := range file.Comments {
+			for _, comment := range group.List {
+				if err := p.readAllowance(allowed, group, comment); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return allowed, nil
+}
+
+func (p *inspection) readAllowance(allowed allowances, group *ast.CommentGroup, comment *ast.Comment) error {
+	reason, ok := strings.CutPrefix(comment.Text, allowPrefix)
+	if !ok || reason != "" && reason[0] != ' ' && reason[0] != '\t' {
+		return nil
+	}
+	// A second comment on the line is not a reason.
+	reason, _, _ = strings.Cut(reason, "//")
+	if strings.TrimSpace(reason) == "" {
+		p.report(finding{unreasoned, comment.Pos(), "tenuto:allow gives no reason", ""})
+		return nil
+	}
+	alone, err := p.standsAlone(comment)
+	if err != nil {
+		return err
+	}
+	at := p.Fset.Position(comment.Pos())
+	if alone {
+		at.Line = p.Fset.Position(group.End()).Line + 1
+	}
+	allowed[line{at.Filename, at.Line}] = true
+	return nil
+}
+
+// standsAlone tells whether there is no code before the comment on its line.
+func (p *inspection) standsAlone(comment *ast.Comment) (bool, error) {
+	file := p.Fset.File(comment.Pos())
+	content, err := p.ReadFile(file.Name())
+	if err != nil {
+		return false, err
+	}
+	end := file.Offset(comment.Pos())
+	if end > len(content) {
+		return true, nil // not what was parsed: a //line directive leads elsewhere
+	}
+	before := content[bytes.LastIndexByte(content[:end], '\n')+1 : end]
+	return len(bytes.TrimSpace(before)) == 0, nil
+}

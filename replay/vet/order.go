@@ -1,0 +1,297 @@
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/ast/edge"
+	"golang.org/x/tools/go/ast/inspector"
+)
+
+// checkRanges reports loops over maps that make ordered calls.
+func (p *inspection) checkRanges(c *code) {
+	for at := range c.cursor.Preorder((*ast.RangeStmt)(nil)) {
+		loop := at.Node().(*ast.RangeStmt)
+		if !p.isMapRange(loop) {
+			continue
+		}
+		if does := p.orderedIn(c, at.ChildAt(edge.RangeStmt_Body, -1)); does != "" {
+			p.report(finding{mapOrder, loop.Pos(), "ranges over a map and " + does, ""})
+		}
+	}
+}
+
+// orderedIn returns the first ordered call in a region, "" if there is none.
+func (p *inspection) orderedIn(c *code, region inspector.Cursor) string {
+	does := ""
+	p.examine(c, region, func(f finding) {
+		if f.rule == ordered && does == "" {
+			does = f.does
+			if f.via != "" {
+				does += ", which " + f.via
+			}
+		}
+	})
+	return does
+}
+
+// isMapRange tells whether a loop runs in the order of a map.
+func (p *inspection) isMapRange(loop *ast.RangeStmt) bool {
+	if call, ok := ast.Unparen(loop.X).(*ast.CallExpr); ok && isMapSequence(p.callee(call)) {
+		return true
+	}
+	_, isMap := p.underlying(loop.X).(*types.Map)
+	return isMap
+}
+
+// expMaps is where the functions of package maps return slices.
+const expMaps = "golang.org/x/exp/maps"
+
+func isMapSequence(called types.Object) bool {
+	fn, ok := called.(*types.Func)
+	return ok && fn.Pkg() != nil && (fn.Pkg().Path() == "maps" || fn.Pkg().Path() == expMaps) &&
+		slices.Contains([]string{"All", "Keys", "Values"}, fn.Name())
+}
+
+// An orderUse is a place where the order of a slice or string that was filled
+// in the order of a map matters.
+type orderUse struct {
+	pos      token.Pos
+	does     string
+	returned bool
+}
+
+// checkOrder reports values in the order of a map that reach the history.
+func (p *inspection) checkOrder(c *code) {
+	p.trackOrder(c, func(use orderUse) {
+		if !use.returned || p.isBody(c) {
+			p.report(finding{mapOrder, use.pos, use.does, ""})
+		}
+	})
+}
+
+// trackOrder follows values in the order of a map, each from where it is made
+// to where it is sorted or its order matters.
+func (p *inspection) trackOrder(c *code, yield func(orderUse)) {
+	for at := range c.cursor.Preorder((*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
+		switch n := at.Node().(type) {
+		case *ast.RangeStmt:
+			if p.isMapRange(n) {
+				for _, v := range p.filled(at) {
+					p.follow(c, v, n.End(), "fills "+v.Name()+" in the order of a map ("+p.place(n.Pos())+")", yield)
+				}
+			}
+		case *ast.CallExpr:
+			if made := p.unorderedCall(n); made != "" {
+				if v := p.assignedTo(at); v != nil {
+					p.follow(c, v, n.End(), made, yield)
+				} else if use, ok := p.useOf(c, at, made); ok {
+					yield(use)
+				}
+			}
+		}
+	}
+}
+
+// filled returns the variables that a loop appends to and that it has not
+// declared itself.
+func (p *inspection) filled(loop inspector.Cursor) []*types.Var {
+	var variables []*types.Var
+	for at := range loop.ChildAt(edge.RangeStmt_Body, -1).Preorder((*ast.AssignStmt)(nil)) {
+		assign := at.Node().(*ast.AssignStmt)
+		if len(assign.Lhs) != 1 || len(assign.Rhs) != 1 {
+			continue
+		}
+		name, ok := assign.Lhs[0].(*ast.Ident)
+		if !ok || !p.isAppended(assign) {
+			continue
+		}
+		v, ok := p.TypesInfo.Uses[name].(*types.Var)
+		if ok && !within(v, loop.Node()) && !slices.Contains(variables, v) {
+			variables = append(variables, v)
+		}
+	}
+	return variables
+}
+
+// isAppended tells whether an assignment is an append, or += of a string.
+func (p *inspection) isAppended(assign *ast.AssignStmt) bool {
+	if assign.Tok == token.ADD_ASSIGN {
+		t, ok := p.underlying(assign.Lhs[0]).(*types.Basic)
+		return ok && t.Info()&types.IsString != 0
+	}
+	call, ok := ast.Unparen(assign.Rhs[0]).(*ast.CallExpr)
+	return ok && p.isBuiltin(call, "append")
+}
+
+func (p *inspection) isBuiltin(call *ast.CallExpr, name string) bool {
+	builtin, ok := p.callee(call).(*types.Builtin)
+	return ok && builtin.Name() == name
+}
+
+// unorderedCall says how a call comes to return something in the order of a
+// map; "" if it does not.
+func (p *inspection) unorderedCall(call *ast.CallExpr) string {
+	called := p.callee(call)
+	fn, ok := called.(*types.Func)
+	if !ok || fn.Pkg() == nil {
+		return ""
+	}
+	if fn.Pkg().Path() == expMaps && isMapSequence(fn) {
+		return "calls " + p.nameOf(fn)
+	}
+	if fn.Pkg().Path() == "slices" && fn.Name() == "Collect" && len(call.Args) == 1 {
+		inner, ok := ast.Unparen(call.Args[0]).(*ast.CallExpr)
+		if ok && isMapSequence(p.callee(inner)) {
+			return "collects " + p.text(inner)
+		}
+	}
+	if found := p.reachOf(called); found != nil {
+		for _, e := range found.Effects {
+			if e.Rule == unordered.name {
+				return "calls " + p.nameOf(fn) + ", which " + e.Path
+			}
+		}
+	}
+	return ""
+}
+
+// assignedTo returns the variable that an expression is assigned to, or the
+// first of its values; nil if it is not assigned to a variable.
+func (p *inspection) assignedTo(at inspector.Cursor) *types.Var {
+	if name := targetOf(at); name != nil {
+		v, _ := p.TypesInfo.ObjectOf(name).(*types.Var)
+		return v
+	}
+	return nil
+}
+
+// targetOf returns the name that an expression is assigned to, nil if there is
+// none.
+func targetOf(at inspector.Cursor) *ast.Ident {
+	index := at.ParentEdgeIndex()
+	switch at.ParentEdgeKind() {
+	case edge.AssignStmt_Rhs:
+		if targets := at.Parent().Node().(*ast.AssignStmt).Lhs; index < len(targets) {
+			name, _ := targets[index].(*ast.Ident)
+			return name
+		}
+	case edge.ValueSpec_Values:
+		if names := at.Parent().Node().(*ast.ValueSpec).Names; index < len(names) {
+			return names[index]
+		}
+	}
+	return nil
+}
+
+// follow yields the first use of a variable behind a position for which its
+// order matters, unless it is sorted before that or gets another value.
+func (p *inspection) follow(c *code, v *types.Var, after token.Pos, made string, yield func(orderUse)) {
+	for at := range c.cursor.Preorder((*ast.Ident)(nil)) {
+		name := at.Node().(*ast.Ident)
+		if name.Pos() < after || p.TypesInfo.Uses[name] != v {
+			continue
+		}
+		if p.isSorted(at) {
+			return
+		}
+		if use, ok := p.useOf(c, at, made); ok {
+			yield(use)
+			return
+		}
+	}
+}
+
+// isSorted tells whether a value is among the arguments of a function whose
+// name says that it sorts, or whether such a method of it is called.
+func (p *inspection) isSorted(at inspector.Cursor) bool {
+	for outer := range at.Enclosing((*ast.CallExpr)(nil)) {
+		called := p.callee(outer.Node().(*ast.CallExpr))
+		if called == nil {
+			continue
+		}
+		inSort := called.Pkg() != nil && called.Pkg().Path() == "sort"
+		if inSort || strings.Contains(strings.ToLower(called.Name()), "sort") {
+			return true
+		}
+	}
+	return false
+}
+
+// passesOrderOn are functions whose result has the order of their arguments.
+var passesOrderOn = []string{
+	"strings.Join", "slices.Clone", "slices.Concat", "slices.Values", "slices.All", "slices.Compact",
+	"fmt.Sprint", "fmt.Sprintf", "fmt.Sprintln", "fmt.Errorf",
+}
+
+// useOf says for what the order of a value matters, if it does: it goes into a
+// durable call or out of the function, or a loop over it makes ordered calls.
+func (p *inspection) useOf(c *code, at inspector.Cursor, made string) (orderUse, bool) {
+	pos := at.Node().Pos()
+	for {
+		switch at.ParentEdgeKind() {
+		case edge.ParenExpr_X, edge.CompositeLit_Elts, edge.KeyValueExpr_Value, edge.UnaryExpr_X, edge.SliceExpr_X:
+			at = at.Parent()
+		case edge.ReturnStmt_Results:
+			if p.returnsFrom(c, at) {
+				return orderUse{pos, made + " and returns it", true}, true
+			}
+			return orderUse{}, false
+		case edge.RangeStmt_X:
+			body := at.Parent().ChildAt(edge.RangeStmt_Body, -1)
+			if does := p.orderedIn(c, body); does != "" {
+				return orderUse{pos, made + ", ranges over it and " + does, false}, true
+			}
+			return orderUse{}, false
+		case edge.CallExpr_Args:
+			at = at.Parent()
+			call := at.Node().(*ast.CallExpr)
+			if p.isPassedOn(call) {
+				continue
+			}
+			if does := p.orderedCall(c, call); does != "" {
+				return orderUse{pos, made + " and " + does + " with it", false}, true
+			}
+			return orderUse{}, false
+		default:
+			return orderUse{}, false
+		}
+	}
+}
+
+// returnsFrom tells whether a return statement ends the code itself and not a
+// function inside it.
+func (p *inspection) returnsFrom(c *code, at inspector.Cursor) bool {
+	for outer := range at.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
+		return outer.Node() == c.cursor.Node()
+	}
+	return false
+}
+
+// isPassedOn tells whether the result of a call has the order of an argument.
+func (p *inspection) isPassedOn(call *ast.CallExpr) bool {
+	if p.TypesInfo.Types[call.Fun].IsType() || p.isBuiltin(call, "append") {
+		return true
+	}
+	called := p.callee(call)
+	return called != nil && slices.Contains(passesOrderOn, p.nameOf(called))
+}
+
+// orderedCall says that a call is an ordered one, "" if it is none. Arguments do
+// not count.
+func (p *inspection) orderedCall(c *code, call *ast.CallExpr) string {
+	at, ok := c.cursor.FindNode(call.Fun)
+	if !ok {
+		return ""
+	}
+	if does := p.orderedIn(c, at); does != "" {
+		return does
+	}
+	if p.isUnknown(p.callee(call)) && p.isGivenContext(call) {
+		return "calls " + p.text(call.Fun)
+	}
+	return ""
+}

@@ -1,0 +1,267 @@
+package vet
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/ast/edge"
+	"golang.org/x/tools/go/ast/inspector"
+)
+
+// A change is a place where a variable, or what it holds, is written to.
+type change struct {
+	pos   token.Pos
+	inner *ast.FuncLit // the innermost literal around it, nil if there is none
+}
+
+// noteChanges finds the changes of all variables, and exports which package
+// variables change after the program was initialised.
+func (p *inspection) noteChanges() {
+	for at := range p.root.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
+		for _, target := range p.written(at.Node()) {
+			if root, variable := p.rootOf(target); variable != nil {
+				p.targets[root] = true
+				p.noteChange(at, variable, root.Pos())
+			}
+		}
+	}
+	for variable, changes := range p.changes {
+		if variable.Pkg() == p.Pkg && isPackageLevel(variable) {
+			p.ExportObjectFact(variable, &changed{p.place(changes[0].pos)})
+		}
+	}
+}
+
+func (p *inspection) noteChange(at inspector.Cursor, variable *types.Var, pos token.Pos) {
+	found := change{pos: pos}
+	for outer := range at.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
+		switch n := outer.Node().(type) {
+		case *ast.FuncLit:
+			if found.inner == nil {
+				found.inner = n
+			}
+		case *ast.FuncDecl:
+			if n.Recv == nil && n.Name.Name == "init" && found.inner == nil && isPackageLevel(variable) {
+				return
+			}
+		}
+	}
+	// Tests put fakes in the place of real things.
+	if isPackageLevel(variable) && p.isTest(pos) && !p.isTest(variable.Pos()) {
+		return
+	}
+	p.changes[variable] = append(p.changes[variable], found)
+}
+
+func (p *inspection) isTest(pos token.Pos) bool {
+	return strings.HasSuffix(p.Fset.Position(pos).Filename, "_test.go")
+}
+
+// written returns the expressions that a statement or call writes to.
+func (p *inspection) written(node ast.Node) []ast.Expr {
+	switch n := node.(type) {
+	case *ast.AssignStmt:
+		return n.Lhs
+	case *ast.IncDecStmt:
+		return []ast.Expr{n.X}
+	case *ast.RangeStmt:
+		if n.Tok == token.ASSIGN {
+			return slices.DeleteFunc([]ast.Expr{n.Key, n.Value}, func(e ast.Expr) bool { return e == nil })
+		}
+	case *ast.CallExpr:
+		return p.writtenByCall(n)
+	}
+	return nil
+}
+
+func (p *inspection) writtenByCall(call *ast.CallExpr) []ast.Expr {
+	if len(call.Args) == 0 {
+		return nil
+	}
+	switch called := p.callee(call).(type) {
+	case *types.Builtin:
+		if slices.Contains([]string{"delete", "clear", "copy"}, called.Name()) {
+			return call.Args[:1]
+		}
+	case *types.Func:
+		// flag.StringVar(&variable, …)
+		isFlag := called.Pkg() != nil && called.Pkg().Name() == "flag"
+		if isFlag && strings.HasSuffix(called.Name(), "Var") {
+			if address, ok := ast.Unparen(call.Args[0]).(*ast.UnaryExpr); ok && address.Op == token.AND {
+				return []ast.Expr{address.X}
+			}
+		}
+	}
+	return nil
+}
+
+// rootOf returns the variable in which the written thing is found, and its name
+// in the source: m for m[k].f. It is nil for a variable that is declared there.
+func (p *inspection) rootOf(target ast.Expr) (*ast.Ident, *types.Var) {
+	for {
+		switch e := target.(type) {
+		case *ast.Ident:
+			variable, _ := origin(p.TypesInfo.Uses[e]).(*types.Var)
+			return e, variable
+		case *ast.SelectorExpr:
+			if name, ok := e.X.(*ast.Ident); ok {
+				if _, isPackage := p.TypesInfo.Uses[name].(*types.PkgName); isPackage {
+					target = e.Sel
+					continue
+				}
+			}
+			target = e.X
+		case *ast.IndexExpr:
+			target = e.X
+		case *ast.SliceExpr:
+			target = e.X
+		case *ast.StarExpr:
+			target = e.X
+		case *ast.ParenExpr:
+			target = e.X
+		default:
+			return nil, nil
+		}
+	}
+}
+
+func isPackageLevel(v *types.Var) bool {
+	return v.Pkg() != nil && v.Parent() == v.Pkg().Scope()
+}
+
+func (p *inspection) examineWrites(c *code, node ast.Node, yield func(finding)) {
+	for _, target := range p.written(node) {
+		p.examineWrite(c, target, yield)
+	}
+}
+
+// examineWrite looks at what is written to: state of the process, or of the
+// function around an orchestration. Tests may watch their orchestrations
+// through variables of their own.
+func (p *inspection) examineWrite(c *code, target ast.Expr, yield func(finding)) {
+	root, variable := p.rootOf(target)
+	switch {
+	case variable == nil:
+	case isPackageLevel(variable):
+		yield(finding{global, root.Pos(), "writes the package variable " + p.nameOf(variable), ""})
+	case c.orchestration && !within(variable, c.cursor.Node()) && !p.isTest(root.Pos()):
+		yield(finding{shared, root.Pos(), "writes " + variable.Name() + ", which is declared outside of " + c.what, ""})
+	}
+}
+
+func within(object types.Object, node ast.Node) bool {
+	return node.Pos() <= object.Pos() && object.Pos() < node.End()
+}
+
+// examineVariable looks at the use of a variable that is no field.
+func (p *inspection) examineVariable(c *code, at inspector.Cursor, name *ast.Ident, v *types.Var, yield func(finding)) {
+	switch {
+	case p.isOfAnother(c, v):
+		yield(finding{shared, name.Pos(), "uses " + p.nameOf(v) + ", which is declared outside of " + c.what + " and belongs to one instance", ""})
+	case isPackageLevel(v):
+		p.findingsOf(v, name.Pos(), verbOf(at), yield)
+		if where := p.changedAt(v); where != "" && !p.targets[name] {
+			yield(finding{global, name.Pos(), "reads the package variable " + p.nameOf(v) + ", which is changed at " + where, ""})
+		}
+	case !c.orchestration:
+	case isContext(v.Type()):
+		if !within(v, p.holder(c, at)) {
+			yield(finding{captured, name.Pos(), "uses " + v.Name() + ", the *replay.Context of a function around this one", ""})
+		}
+	case within(v, c.cursor.Node()):
+	case isGoContext(v.Type()):
+		yield(finding{foreign, name.Pos(), "uses " + v.Name() + ", a context.Context from outside of the orchestration", ""})
+	case !p.targets[name] && !p.isTest(name.Pos()):
+		if pos := p.changedLater(c, v); pos.IsValid() {
+			yield(finding{sharedRead, name.Pos(), "reads " + v.Name() + ", which is changed outside of the orchestration (" + p.place(pos) + ")", ""})
+		}
+	}
+}
+
+// isOfAnother tells whether a variable holds what makes sense in one instance
+// alone and is declared outside of the orchestration.
+func (p *inspection) isOfAnother(c *code, v *types.Var) bool {
+	return c.orchestration && !within(v, c.cursor.Node()) && !p.isTest(v.Pos()) &&
+		(isFuture(v.Type()) || isReplay(v.Type(), "Semaphore") || isReplay(v.Type(), "Saga"))
+}
+
+func verbOf(at inspector.Cursor) string {
+	if callOf(at) != nil {
+		return "calls"
+	}
+	return "uses"
+}
+
+// changedAt returns where a package variable changes, "" if it does not.
+func (p *inspection) changedAt(v *types.Var) string {
+	if v.Pkg() == p.Pkg {
+		if changes := p.changes[v]; len(changes) > 0 {
+			return p.place(changes[0].pos)
+		}
+		return ""
+	}
+	found := new(changed)
+	if p.ImportObjectFact(v, found) {
+		return found.Where
+	}
+	return ""
+}
+
+// holder returns the innermost function around a use that is given a
+// *replay.Context.
+func (p *inspection) holder(c *code, at inspector.Cursor) ast.Node {
+	for outer := range at.Enclosing((*ast.FuncLit)(nil)) {
+		if literal := outer.Node().(*ast.FuncLit); takes(p.signature(literal), isContext) {
+			return literal
+		}
+	}
+	return c.cursor.Node()
+}
+
+// changedLater returns where a variable of the function around an orchestration
+// may change when the orchestration runs already: behind it, or in another
+// function, which may run at any time.
+func (p *inspection) changedLater(c *code, v *types.Var) token.Pos {
+	node := c.cursor.Node()
+	for _, change := range p.changes[v] {
+		inside := node.Pos() <= change.pos && change.pos < node.End()
+		elsewhere := change.inner != nil && (node.Pos() < change.inner.Pos() || node.End() > change.inner.End())
+		if !inside && (elsewhere || change.pos > node.End()) {
+			return change.pos
+		}
+	}
+	return token.NoPos
+}
+
+// checkReceiver reports that the body of an orchestration writes to its
+// receiver, which all instances on a node share.
+func (p *inspection) checkReceiver(c *code) {
+	fn, ok := c.object.(*types.Func)
+	if !ok || !p.bound[fn] || fn.Signature().Recv() == nil {
+		return
+	}
+	receiver := fn.Signature().Recv()
+	if _, isPointer := types.Unalias(receiver.Type()).(*types.Pointer); !isPointer {
+		return
+	}
+	for at := range c.cursor.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
+		for _, target := range p.written(at.Node()) {
+			root, variable := p.rootOf(target)
+			if variable == receiver && root != target {
+				p.report(finding{shared, root.Pos(), "writes " + p.text(target) + " of the receiver of an orchestration", ""})
+			}
+		}
+	}
+}
+
+// isBody tells whether some code is the body of an orchestration: what it
+// returns is recorded.
+func (p *inspection) isBody(c *code) bool {
+	if c.object != nil {
+		return p.bound[c.object]
+	}
+	return c.cursor.ParentEdgeKind() == edge.CallExpr_Args && p.bound[c.cursor.Node()]
+}

@@ -1,0 +1,7 @@
+package global
+
+import "testing"
+
+func TestBuy(t *testing.T) {
+	faked = 4
+}
