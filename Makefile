@@ -17,12 +17,14 @@ TIMEOUT ?= 20m
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 BENCHFLAGS ?=
+MINUTES ?= 10
+CHAOSFLAGS ?=
 
 STATICCHECK := .bin/staticcheck
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: test
 test: check ## Everything a change must pass: check, then all tests with -race
@@ -149,6 +151,26 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 .PHONY: bench
 bench: ## Measure on one node, with BENCHFLAGS; see bench/README.md
 	go run ./bench $(BENCHFLAGS)
+
+.PHONY: bench-journal
+bench-journal: ## Measure the journal alone, on each store of its log
+	go test -run '^$$' -bench '^BenchmarkJournal$$' -benchtime 1x ./journal
+
+.PHONY: faults
+faults: ## Damage, crash and kill the journal as often as its tests can
+	TENUTO_FAULTS=all go test -count 1 -timeout $(TIMEOUT) ./journal/...
+
+.PHONY: powercut
+powercut: ## Cut the power of the journal's disk 25 times; needs root
+	TENUTO_POWERCUTS=25 go test -count 1 -timeout 20m -run PowerCut -v ./journal
+
+.PHONY: chaos
+chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS
+	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
+
+.PHONY: mutants
+mutants: ## Break a rule at a time; each must be caught
+	go run ./internal/chaos/mutants
 
 .PHONY: clean
 clean: ## Remove what building and testing leave behind

@@ -101,14 +101,32 @@ func (j *Journal) verifyOnce(ctx context.Context) error {
 		return ErrNotLeader
 	}
 	committed := j.raft.CommitIndex()
-	if err := j.raft.VerifyLeader().Error(); err != nil {
-		return j.explain(fmt.Errorf("%w: %w", ErrNotLeader, err))
-	}
-	// Lost and regained while we looked: others may have committed in between.
-	if j.raft.CurrentTerm() != r.term {
-		return ErrNotLeader
+	if err := j.verifyReign(ctx, r); err != nil {
+		return err
 	}
 	return j.fsm.await(ctx, j.lastCommand(committed))
+}
+
+// verifyReign returns nil when a majority has confirmed, to questions put since
+// the call, that it knows of no later leader than this one. What the library
+// verifies rests on answers to older questions too: it is asked again then, and
+// has put new ones meanwhile.
+func (j *Journal) verifyReign(ctx context.Context, r *reign) error {
+	since := j.acks.begin()
+	for ctx.Err() == nil {
+		if err := j.raft.VerifyLeader().Error(); err != nil {
+			return j.explain(fmt.Errorf("%w: %w", ErrNotLeader, err))
+		}
+		// Lost and regained while we looked: others may have committed in between.
+		if j.raft.CurrentTerm() != r.term {
+			return ErrNotLeader
+		}
+		servers := j.raft.GetConfiguration().Configuration().Servers
+		if j.acks.confirmed(servers, raft.ServerID(j.config.Node), r.term, since) {
+			return nil
+		}
+	}
+	return ctx.Err()
 }
 
 // lastCommand returns the index of the last entry up to committed that reaches

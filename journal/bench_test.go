@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -127,31 +128,34 @@ func applyPacked(b *testing.B, r *raft.Raft, entry []byte, entries int) {
 
 func newRaft(b *testing.B) *raft.Raft {
 	b.Helper()
-	c := Config{Node: "n1", Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+	r, stop := newRaftOn(b, LogStoreBolt)
+	b.Cleanup(stop)
+	return r
+}
+
+func newRaftOn(b *testing.B, store LogStore) (r *raft.Raft, stop func()) {
+	b.Helper()
+	c := Config{Node: "n1", Dir: b.TempDir(), LogStore: store, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
-	stores, err := openStores(b.TempDir(), logger)
+	stores, err := openStores(&c, logger)
 	if err != nil {
 		b.Fatal(err)
 	}
 	config := raftConfig(&c, logger)
-	transport, _ := newTransport(&c, logger)
-	if err := bootstrap(config, &c, stores, transport); err != nil {
+	transport, _ := newTransport(&c, func() bool { return false }, logger)
+	if err := bootstrap(config, &c, stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}
-	r, err := raft.NewRaft(config, idle{}, stores.logs, stores.stable, stores.snapshots, transport)
+	r, err = raft.NewRaft(config, idle{}, stores.logs, stores.stable, stores.snapshots, transport)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
-		if err := r.Shutdown().Error(); err != nil {
-			b.Error(err)
-		}
-		if err := stores.close(); err != nil {
-			b.Error(err)
-		}
-	})
 	eventually(b, "leadership", func() bool { return r.State() == raft.Leader })
-	return r
+	return r, func() {
+		if err := errors.Join(r.Shutdown().Error(), stores.close()); err != nil {
+			b.Error(err)
+		}
+	}
 }
 
 // idle is a state machine that does nothing.

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,24 +10,43 @@ import (
 	"os"
 )
 
-// The head of a bolt file: two pages that each begin with a page header and a
-// meta record, of which the newer valid one counts. All integers are in the
-// machine's byte order.
+// A bolt file is pages. The first two each hold a page header and a meta record,
+// of which the newer counts; the others are a tree of buckets. All integers are
+// in the machine's byte order.
 const (
-	boltMagic      = 0xED0CDAED
-	boltPageHeader = 16
-	boltMetaSize   = 64
-	boltPageMax    = 64 << 10
+	boltMagic       = 0xED0CDAED
+	boltVersion     = 2
+	boltPageHeader  = 16
+	boltMetaSize    = 64
+	boltPageMin     = 1 << 10
+	boltPageMax     = 64 << 10
+	boltNoFreelist  = ^uint64(0)
+	boltFlagBranch  = 0x01
+	boltFlagLeaf    = 0x02
+	boltBucketFlag  = 0x01
+	boltBucketSize  = 16 // root page and sequence; a small bucket's page follows
+	boltElementSize = 16 // of either kind of page
 )
 
-// checkBolt makes sure that bolt may open the file at path: it maps the file and
-// follows page numbers, so a truncated one would end the process with a signal
-// that nothing can recover from. A file that is absent or empty is in order.
+// errBolt is what is wrong with a bolt file.
+type errBolt string
+
+func (e errBolt) Error() string { return string(e) }
+
+func boltErrorf(format string, args ...any) error { return errBolt(fmt.Sprintf(format, args...)) }
+
+// checkBolt makes sure that bolt may open the file at path and that it says all
+// that it ever said. Bolt maps the file and follows what stands there: damage
+// ends the process with a signal, in an endless loop, or in a panic of a
+// goroutine that nobody can recover from. What the entries say is none of its
+// business; they have sums of their own.
+//
+// Both meta records must check and follow each other. Each lies in one sector,
+// which a disk writes or does not, so that one that does not check is damage;
+// bolt would fall back on the other silently and lose its last transaction, which
+// may have been acknowledged.
 func checkBolt(path string) error {
 	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("check log: %w", err)
 	}
@@ -35,50 +55,248 @@ func checkBolt(path string) error {
 	if err != nil {
 		return fmt.Errorf("check log: %w", err)
 	}
-	if info.Size() == 0 {
-		return nil
+	c := boltChecker{file: f}
+	err = c.check(info.Size())
+	var wrong errBolt
+	if errors.As(err, &wrong) || errors.Is(err, io.EOF) {
+		return &DamagedError{Path: path, Reason: err.Error()}
 	}
-	needed, err := boltSize(f)
 	if err != nil {
 		return fmt.Errorf("check log: %w", err)
-	}
-	switch {
-	case needed == 0:
-		return &DamagedError{Path: path, Reason: "no valid meta page"}
-	case info.Size() < needed:
-		return &DamagedError{Path: path, Reason: fmt.Sprintf("%d bytes where %d are in use", info.Size(), needed)}
 	}
 	return nil
 }
 
-// boltSize returns how many bytes of a bolt file are in use, 0 if it has no
-// valid meta page.
-func boltSize(f io.ReaderAt) (int64, error) {
-	var needed int64
-	newest := uint64(0)
-	// The second meta page stands one page in, and only a meta page says how
-	// large a page is: look at every size that there is.
-	for at := int64(0); at <= boltPageMax; at = max(2*at, 1<<10) {
-		var page [boltPageHeader + boltMetaSize]byte
-		if _, err := f.ReadAt(page[:], at); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return 0, err
-		}
-		meta := page[boltPageHeader:]
-		pageSize := int64(binary.NativeEndian.Uint32(meta[8:]))
-		highest := int64(binary.NativeEndian.Uint64(meta[40:]))
-		txid := binary.NativeEndian.Uint64(meta[48:])
-		if validBoltMeta(meta) && txid >= newest {
-			needed, newest = highest*pageSize, txid
-		}
-	}
-	return needed, nil
+// boltMeta is a meta record.
+type boltMeta struct {
+	pageSize, root, freelist, pages, txid uint64
 }
 
-func validBoltMeta(meta []byte) bool {
+// boltChecker walks the tree of a bolt file, each page once.
+type boltChecker struct {
+	file     io.ReaderAt
+	pageSize int
+	pages    uint64
+	seen     []bool // by page number
+}
+
+func (c *boltChecker) check(size int64) error {
+	meta, err := readBoltMeta(c.file)
+	if err != nil {
+		return err
+	}
+	if needed := int64(meta.pages) * int64(meta.pageSize); size < needed || needed/int64(meta.pageSize) != int64(meta.pages) {
+		return boltErrorf("%d bytes where %d are in use", size, needed)
+	}
+	if meta.freelist != boltNoFreelist {
+		return boltErrorf("it has a list of free pages")
+	}
+	c.pageSize, c.pages = int(meta.pageSize), meta.pages
+	c.seen = make([]bool, meta.pages)
+	c.seen[0], c.seen[1] = true, true
+	return c.tree(meta.root, true)
+}
+
+// readBoltMeta returns the newer meta record.
+func readBoltMeta(f io.ReaderAt) (boltMeta, error) {
+	first, err := readBoltMetaAt(f, 0, 0)
+	if err != nil {
+		return boltMeta{}, err
+	}
+	second, err := readBoltMetaAt(f, int64(first.pageSize), 1)
+	if err != nil {
+		return boltMeta{}, err
+	}
+	switch {
+	case first.pageSize != second.pageSize:
+		return boltMeta{}, boltErrorf("the meta pages differ in the size of a page")
+	case first.txid == second.txid+1:
+		return first, nil
+	case second.txid == first.txid+1:
+		return second, nil
+	}
+	return boltMeta{}, boltErrorf("the meta pages are %d and %d", first.txid, second.txid)
+}
+
+func readBoltMetaAt(f io.ReaderAt, at int64, page uint64) (boltMeta, error) {
+	var b [boltPageHeader + boltMetaSize]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		return boltMeta{}, fmt.Errorf("read meta page %d: %w", page, err)
+	}
+	meta := b[boltPageHeader:]
 	sum := fnv.New64a()
 	sum.Write(meta[:boltMetaSize-8])
-	return binary.NativeEndian.Uint32(meta) == boltMagic &&
-		binary.NativeEndian.Uint64(meta[boltMetaSize-8:]) == sum.Sum64()
+	m := boltMeta{
+		pageSize: uint64(binary.NativeEndian.Uint32(meta[8:])),
+		root:     binary.NativeEndian.Uint64(meta[16:]),
+		freelist: binary.NativeEndian.Uint64(meta[32:]),
+		pages:    binary.NativeEndian.Uint64(meta[40:]),
+		txid:     binary.NativeEndian.Uint64(meta[48:]),
+	}
+	switch {
+	case binary.NativeEndian.Uint32(meta) != boltMagic,
+		binary.NativeEndian.Uint32(meta[4:]) != boltVersion,
+		binary.NativeEndian.Uint64(meta[boltMetaSize-8:]) != sum.Sum64(),
+		m.txid%2 != page,
+		m.pageSize < boltPageMin || m.pageSize > boltPageMax || m.pageSize&(m.pageSize-1) != 0,
+		m.pages < 3 || m.pages > 1<<40:
+		return boltMeta{}, boltErrorf("meta page %d does not check", page)
+	}
+	return m, nil
+}
+
+// tree checks the tree of one bucket, or of the root, whose elements are all
+// buckets. No other bucket has buckets in it.
+func (c *boltChecker) tree(id uint64, root bool) error {
+	return c.subtree(id, root, nil, nil)
+}
+
+// subtree checks a page and all below it. Keys are from least on, below limit;
+// nil is no bound. It cannot go round in circles: no page comes twice.
+func (c *boltChecker) subtree(id uint64, root bool, least, limit []byte) error {
+	page, err := c.page(id)
+	if err != nil {
+		return err
+	}
+	elements, err := boltElements(page)
+	if err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	if err := orderedBolt(elements, least, limit); err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	for i, e := range elements {
+		switch {
+		case e.child != 0:
+			next := limit
+			if i+1 < len(elements) {
+				next = elements[i+1].key
+			}
+			err = c.subtree(e.child, root, e.key, next)
+		case e.bucket != root:
+			err = boltErrorf("page %d: a bucket where none belongs, or none where one does", id)
+		case root:
+			err = c.bucket(e.value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bucket checks the value that is a bucket: one with a page of its own, or a
+// small one that holds its page.
+func (c *boltChecker) bucket(value []byte) error {
+	if len(value) < boltBucketSize {
+		return boltErrorf("a bucket of %d bytes", len(value))
+	}
+	if id := binary.NativeEndian.Uint64(value); id != 0 {
+		return c.tree(id, false)
+	}
+	inline := value[boltBucketSize:]
+	elements, err := boltElements(inline)
+	if err != nil {
+		return fmt.Errorf("small bucket: %w", err)
+	}
+	for _, e := range elements {
+		if e.child != 0 || e.bucket {
+			return boltErrorf("a small bucket with pages of its own")
+		}
+	}
+	return orderedBolt(elements, nil, nil)
+}
+
+// page reads a page with what overflows it.
+func (c *boltChecker) page(id uint64) ([]byte, error) {
+	if id >= c.pages {
+		return nil, boltErrorf("page %d of %d", id, c.pages)
+	}
+	at := int64(id) * int64(c.pageSize)
+	var head [boltPageHeader]byte
+	if _, err := c.file.ReadAt(head[:], at); err != nil {
+		return nil, fmt.Errorf("read page %d: %w", id, err)
+	}
+	overflow := uint64(binary.NativeEndian.Uint32(head[12:]))
+	if binary.NativeEndian.Uint64(head[:]) != id || overflow >= c.pages-id {
+		return nil, boltErrorf("page %d has the header of another, or reaches too far", id)
+	}
+	for n := id; n <= id+overflow; n++ {
+		if c.seen[n] {
+			return nil, boltErrorf("page %d is used twice", n)
+		}
+		c.seen[n] = true
+	}
+	page := make([]byte, (int(overflow)+1)*c.pageSize)
+	if _, err := c.file.ReadAt(page, at); err != nil {
+		return nil, fmt.Errorf("read page %d: %w", id, err)
+	}
+	return page, nil
+}
+
+// boltElement is an element of a page: of a branch with a child, of a leaf with
+// a value, which may be a bucket.
+type boltElement struct {
+	key, value []byte
+	child      uint64
+	bucket     bool
+}
+
+// boltElements returns what stands in a page.
+func boltElements(page []byte) ([]boltElement, error) {
+	if len(page) < boltPageHeader {
+		return nil, boltErrorf("a page of %d bytes", len(page))
+	}
+	flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
+	if flags != boltFlagBranch && flags != boltFlagLeaf {
+		return nil, boltErrorf("flags %#x", flags)
+	}
+	heads := boltPageHeader + count*boltElementSize
+	if heads > len(page) || flags == boltFlagBranch && count == 0 {
+		return nil, boltErrorf("%d elements", count)
+	}
+	elements := make([]boltElement, count)
+	for i := range elements {
+		at := boltPageHeader + i*boltElementSize
+		e, from := boltElementAt(page[at:], flags)
+		if at+from < heads || at+from+len(e.key)+len(e.value) > len(page) || len(e.key) == 0 || e.child == 1 {
+			return nil, boltErrorf("element %d of %d reaches too far", i, count)
+		}
+		elements[i] = e
+	}
+	return elements, nil
+}
+
+// boltElementAt reads the element at the beginning of b. Where key and value do
+// not lie in b, the key is empty. from is where they begin.
+func boltElementAt(b []byte, flags uint16) (e boltElement, from int) {
+	word := func(i int) int { return int(binary.NativeEndian.Uint32(b[4*i:])) }
+	var keySize, valueSize int
+	if flags == boltFlagBranch {
+		from, keySize = word(0), word(1)
+		e.child = max(1, binary.NativeEndian.Uint64(b[8:])) // page 0 is as wrong as page 1
+	} else {
+		from, keySize, valueSize = word(1), word(2), word(3)
+		e.bucket = word(0) == boltBucketFlag
+		if word(0) > boltBucketFlag {
+			return boltElement{}, from
+		}
+	}
+	if from+keySize+valueSize > len(b) {
+		return boltElement{}, from
+	}
+	e.key, e.value = b[from:from+keySize], b[from+keySize:from+keySize+valueSize]
+	return e, from
+}
+
+// orderedBolt checks the order of keys and their bounds.
+func orderedBolt(elements []boltElement, least, limit []byte) error {
+	for i, e := range elements {
+		if i == 0 && least != nil && bytes.Compare(e.key, least) < 0 ||
+			i > 0 && bytes.Compare(elements[i-1].key, e.key) >= 0 ||
+			limit != nil && bytes.Compare(e.key, limit) >= 0 {
+			return boltErrorf("element %d is out of order", i)
+		}
+	}
+	return nil
 }

@@ -14,14 +14,27 @@ type Config struct {
 	// Node names this node for ever: a node that has lost its directory comes
 	// back under another name. Required.
 	Node string
+	// Cluster names the group for ever, besides Node: a directory of another one
+	// is refused. Defaults to no name.
+	Cluster string
 	// Address is where the other nodes reach this one. Required with Network.
 	Address string
 	// Peers are all the nodes of the group, this one among them, the same list
 	// on each. Read only when the directory is new. Defaults to this node alone.
 	Peers []Peer
+	// Join says that a new directory founds no group: the node waits until the
+	// leader of one adds it (AddMember). Read only when the directory is new.
+	// Excludes Peers.
+	Join bool
+	// WallClock is believed where nobody has kept the cluster time; see Now.
+	// Defaults to time.Now.
+	WallClock func() time.Time
 	// Dir holds the log and the snapshots; it is created if need be. Empty
 	// means that everything is in memory and gone with Close, for tests.
 	Dir string
+	// LogStore is the store that keeps Raft's log in Dir. A directory stays with
+	// the one it began with. Defaults to LogStoreBolt.
+	LogStore LogStore
 	// Network connects the nodes. The journal owns it from Open on and closes
 	// it. Defaults to none, which only a group of one can have.
 	Network Network
@@ -43,21 +56,42 @@ type Config struct {
 	// LeaderLease is how long a leader goes on without hearing from a majority;
 	// at most HeartbeatTimeout. Defaults to half of HeartbeatTimeout.
 	LeaderLease time.Duration
+	// StallLimit is how long one write of this node's log may take. After that a
+	// leader ends its reign, what it has proposed is answered with
+	// ErrUnknownOutcome, and the node falls silent towards the others, who elect
+	// another, until the write returns. Defaults to twice HeartbeatTimeout but at
+	// least 1 s, which a busy disk may well take without being broken, or to 10 s
+	// if there are no other Peers.
+	StallLimit time.Duration
 	// CommitTimeout is about how late an idle follower learns of a commit.
 	// Defaults to 10 ms.
 	CommitTimeout time.Duration
 	// SnapshotThreshold is the number of Raft entries after which a snapshot is
 	// taken. Defaults to 8192.
 	SnapshotThreshold uint64
+	// SnapshotBytes is the size of the log since the last snapshot at which the
+	// next one is taken, whatever SnapshotThreshold says: about what a restart
+	// has to replay. At most half of it is kept behind a snapshot. Defaults to
+	// 64 MiB.
+	SnapshotBytes uint64
 	// SnapshotInterval is how often the threshold is looked at; the Raft
 	// library waits between once and twice as long. Defaults to 30 s.
 	SnapshotInterval time.Duration
 	// TrailingLogs is the number of entries that are kept behind a snapshot, for
-	// followers that are a little behind. Defaults to 2048.
+	// followers that are a little behind, unless they take more than half of
+	// SnapshotBytes. Defaults to 2048.
 	TrailingLogs uint64
 
+	// StateMemoryBytes bounds the memory that instances take whose state is on
+	// disk, so that it need not be read when they go on; StateCacheBytes bounds
+	// that for what was read from there. What is not written yet comes on top: up
+	// to about 200 MB. Default to 128 MiB and 64 MiB. Without a Dir everything is
+	// in memory.
+	StateMemoryBytes int
+	StateCacheBytes  int
+
 	// PackEntriesMax is the most records (appends, attempts, purges) in one Raft
-	// entry. Defaults to 256.
+	// entry. Defaults to 512.
 	PackEntriesMax int
 	// PackBytesMax is the size at which a Raft entry takes no further record.
 	// Defaults to 1 MiB.
@@ -73,6 +107,15 @@ type Config struct {
 	QueueBytesMax int
 	// AppendBytesMax is the largest record, encoded. Defaults to 4 MiB.
 	AppendBytesMax int
+
+	tests testHooks
+}
+
+// testHooks is what only this package's tests can ask for.
+type testHooks struct {
+	noSync       bool          // of the bolt file: proves that the power-cut test sees it
+	segmentBytes int           // of the write-ahead log; 0 means the library's default
+	wrap         func(*stores) // puts stores that fail in between
 }
 
 // Peer is a node of the group.
@@ -97,17 +140,28 @@ func (c Config) withDefaults() Config {
 	if c.Address == "" && c.Network == nil {
 		c.Address = c.Node
 	}
-	if len(c.Peers) == 0 {
+	if c.WallClock == nil {
+		c.WallClock = time.Now
+	}
+	if len(c.Peers) == 0 && !c.Join {
 		c.Peers = []Peer{{Node: c.Node, Address: c.Address}}
 	}
 	orDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	orDefault(&c.ElectionTimeout, max(c.HeartbeatTimeout, 200*time.Millisecond))
 	orDefault(&c.LeaderLease, c.HeartbeatTimeout/2)
+	if len(c.Peers) == 1 {
+		orDefault(&c.StallLimit, 10*time.Second) // nobody else could take over
+	}
+	orDefault(&c.StallLimit, max(2*c.HeartbeatTimeout, time.Second))
+	orDefault(&c.LogStore, LogStoreBolt)
+	orDefault(&c.SnapshotBytes, 64<<20)
 	orDefault(&c.CommitTimeout, 10*time.Millisecond)
 	orDefault(&c.SnapshotThreshold, 8192)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 2048)
-	orDefault(&c.PackEntriesMax, 256)
+	orDefault(&c.StateMemoryBytes, 128<<20)
+	orDefault(&c.StateCacheBytes, 64<<20)
+	orDefault(&c.PackEntriesMax, 512)
 	orDefault(&c.PackBytesMax, 1<<20)
 	orDefault(&c.InFlightMax, 2)
 	orDefault(&c.QueueEntriesMax, 16384)
@@ -130,13 +184,19 @@ func (c *Config) validate() error {
 		return errors.New("config: Node is empty")
 	case c.Address == "":
 		return errors.New("config: Address is empty")
-	case len(c.Peers) > 1 && c.Network == nil:
+	case c.Join && len(c.Peers) > 0:
+		return errors.New("config: Join is set, and so are Peers")
+	case (c.Join || len(c.Peers) > 1) && c.Network == nil:
 		return errors.New("config: a group of several nodes needs a Network")
 	case c.LeaderLease > c.HeartbeatTimeout:
 		return errors.New("config: LeaderLease is longer than HeartbeatTimeout")
 	case c.ElectionTimeout < c.HeartbeatTimeout:
 		return errors.New("config: ElectionTimeout is shorter than HeartbeatTimeout")
-	case min(c.PackEntriesMax, c.PackBytesMax, c.InFlightMax, c.QueueEntriesMax, c.QueueBytesMax, c.AppendBytesMax) < 0:
+	case c.LogStore.number() == 0:
+		return fmt.Errorf("config: LogStore is %q, neither %q nor %q", c.LogStore, LogStoreBolt, LogStoreWAL)
+	case c.StallLimit < 0:
+		return errors.New("config: StallLimit is negative")
+	case min(c.PackEntriesMax, c.PackBytesMax, c.InFlightMax, c.QueueEntriesMax, c.QueueBytesMax, c.AppendBytesMax, c.StateMemoryBytes, c.StateCacheBytes) < 0:
 		return errors.New("config: a limit is negative")
 	case c.AppendBytesMax > c.QueueBytesMax:
 		return errors.New("config: AppendBytesMax is larger than QueueBytesMax")
@@ -145,6 +205,9 @@ func (c *Config) validate() error {
 		if p.Node == c.Node {
 			return nil
 		}
+	}
+	if c.Join {
+		return nil
 	}
 	return fmt.Errorf("config: Peers do not name this node, %q", c.Node)
 }

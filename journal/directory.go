@@ -9,13 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 const (
 	lockFile     = "lock"
 	identityFile = "identity"
-	// directoryFormat is in the first line of the identity file.
-	directoryFormat = "tenuto journal 1"
+	// directoryFormat is the first line of the identity file: 2 since raft.stable
+	// holds the term and the vote.
+	directoryFormat = "tenuto journal 2"
 )
 
 // directory is the journal's own directory, locked and stamped.
@@ -25,12 +28,12 @@ type directory struct {
 }
 
 // openDirectory creates the directory if need be, locks it against other
-// processes and checks that it belongs to node.
-func openDirectory(path, node string) (*directory, error) {
+// processes and checks that it belongs to a node of a cluster.
+func openDirectory(path, node, cluster string) (*directory, error) {
 	if path == "" {
 		return &directory{}, nil
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(path, 0o700), syncDir(vfs.Default, filepath.Dir(path))); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
@@ -44,7 +47,7 @@ func openDirectory(path, node string) (*directory, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
 	}
-	if err := d.identify(node); err != nil {
+	if err := d.identify(node, cluster); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
@@ -52,10 +55,16 @@ func openDirectory(path, node string) (*directory, error) {
 
 // identify checks the stamp, or sets it on a directory that has none. A log
 // without a stamp is nobody's: the stamp is synced before the log is created.
-func (d *directory) identify(node string) error {
+func (d *directory) identify(node, cluster string) error {
 	want := directoryFormat + "\nnode " + node + "\n"
+	if cluster != "" {
+		want += "cluster " + cluster + "\n"
+	}
 	have, err := os.ReadFile(filepath.Join(d.path, identityFile))
 	if err == nil {
+		if format, _, _ := strings.Cut(string(have), "\n"); format != directoryFormat {
+			return &FormatError{Dir: d.path, Want: directoryFormat, Have: format}
+		}
 		if string(have) != want {
 			return &IdentityError{Dir: d.path, Want: oneLine(want), Have: oneLine(string(have))}
 		}
@@ -64,8 +73,10 @@ func (d *directory) identify(node string) error {
 	if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read identity: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(d.path, logFile)); err == nil {
-		return &IdentityError{Dir: d.path, Want: oneLine(want)}
+	for _, name := range []string{logFile, walDir, stableFileName} {
+		if _, err := os.Stat(filepath.Join(d.path, name)); err == nil {
+			return &IdentityError{Dir: d.path, Want: oneLine(want)}
+		}
 	}
 	if err := writeSynced(d.path, identityFile, []byte(want)); err != nil {
 		return fmt.Errorf("write identity: %w", err)

@@ -1,5 +1,5 @@
 // Package journal keeps the histories of a group of nodes: one Raft group, with
-// its log and snapshots on disk and its state in memory.
+// its log, its snapshots and its state on disk.
 //
 // # Guarantees
 //
@@ -25,7 +25,10 @@
 //     serving reads of what it applied before. Neither that nor an error of
 //     its disk ends the process.
 //  8. Every queue is bounded; a full one answers ErrBusy. Close ends every
-//     goroutine that Open has started.
+//     goroutine that Open has started, except those of a state store that failed.
+//  9. Memory does not grow with what has been recorded. A state that is damaged
+//     is rebuilt from the newest snapshot that checks and the log when the journal
+//     is opened, or Open refuses with a *DamagedError; it is never served.
 //
 // # What may not be assumed
 //
@@ -34,20 +37,37 @@
 // different goroutines have no order among each other. ErrUnknownOutcome does
 // not mean that a record is not still to be committed. A purge takes data out of
 // what is read at once, and from disk only when the log and the snapshots that
-// hold it have been replaced. A directory that was lost or set back to an
-// earlier state must not come back under the same node name, since it could vote
-// twice. The Network is trusted entirely.
+// hold it have been replaced and the state store has compacted it away. A
+// directory that was lost or set back to an earlier state must not come back under
+// the same node name, since it could vote twice. The Network is trusted entirely.
 //
 // # The bytes on disk
 //
 // The directory holds "lock" (locked while open), "identity" (text: format and
-// node), "raft.db" (a bbolt file with Raft's log, term and votes), and
-// "snapshots" (the Raft library's, each with the bytes that package state
-// documents). The data of a Raft log entry is
+// node), "raft.db" (a bbolt file) or "wal" (a directory of segments) with Raft's
+// log, "raft.stable" (two sectors of 512 bytes, each ending with its CRC-32C: term
+// and vote; mark of the log), "state" (the store whose bytes package state
+// documents) and "snapshots". The data of a Raft log entry is
 //
 //	entry  = 0x08 0x01 record*                    // Entry.format 1
 //	record = 0x12, length of sealed, sealed       // Entry.records
 //	sealed = 0x0A, length of m, m, 0x15, CRC-32C of m (4 bytes, little-endian)
 //
 // with lengths as unsigned varints and m an encoded protobuf Record.
+//
+// A snapshot is a directory, named by index and term in hexadecimal digits, with
+// the directory "state", which holds the files of a checkpoint of the state
+// store, tables as links to those in use, and the file
+//
+//	manifest = JSON, 0x0A, CRC-32C of the JSON in 8 hexadecimal digits, 0x0A
+//
+// whose JSON names its format (1), the node that took it, what Raft wants to know
+// (id, version, index, term, members, members_index), the last entry in the files
+// (applied, applied_term), their database, and of each file its name, size and
+// CRC-32C. A name that ends with ".tmp" is a snapshot that was not finished, one
+// with ".damaged" was found not to check. A follower that is behind is sent
+//
+//	stream  = "tenuto-1" frame(manifest) (frame(256 KiB or the rest of a file)* for each file) trailer
+//	frame   = length (not 0), the bytes, their CRC-32C   // both 4 bytes, little-endian
+//	trailer = 0, CRC-32C of all bytes before it          // both 4 bytes, little-endian
 package journal

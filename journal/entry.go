@@ -25,6 +25,7 @@ const (
 	commandEpoch   = 2
 	commandAttempt = 3
 	commandPurge   = 4
+	commandGroup   = 5
 )
 
 // A record is encoded once, in the goroutine of whoever appends, as the whole
@@ -39,10 +40,26 @@ func encodeAppend(a *journalpb.Append) []byte {
 }
 
 // encodeEpoch returns the field Entry.records of an Epoch.
-func encodeEpoch(node string) []byte {
-	return encodeRecord(commandEpoch, 1+protowire.SizeBytes(len(node)), func(b []byte) []byte {
+func encodeEpoch(node string, clock int64) []byte {
+	size := 1 + protowire.SizeBytes(len(node)) + 1 + protowire.SizeVarint(uint64(clock))
+	return encodeRecord(commandEpoch, size, func(b []byte) []byte {
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
-		return protowire.AppendString(b, node)
+		b = protowire.AppendString(b, node)
+		b = protowire.AppendTag(b, 2, protowire.VarintType)
+		return protowire.AppendVarint(b, uint64(clock))
+	})
+}
+
+// encodeGroupChange returns the field Entry.records of a GroupChange.
+func encodeGroupChange(epoch uint64, clock int64, removed string) []byte {
+	size := 1 + protowire.SizeVarint(epoch) + 1 + protowire.SizeVarint(uint64(clock)) + 1 + protowire.SizeBytes(len(removed))
+	return encodeRecord(commandGroup, size, func(b []byte) []byte {
+		b = protowire.AppendTag(b, 1, protowire.VarintType)
+		b = protowire.AppendVarint(b, epoch)
+		b = protowire.AppendTag(b, 2, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(clock))
+		b = protowire.AppendTag(b, 3, protowire.BytesType)
+		return protowire.AppendString(b, removed)
 	})
 }
 

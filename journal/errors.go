@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -50,7 +51,22 @@ type LockedError struct {
 
 func (e *LockedError) Error() string { return fmt.Sprintf("%s is in use by another process", e.Dir) }
 
-// IdentityError: the directory belongs to another node or has another format.
+// FormatError: the directory is of another format, which this version does not
+// read. The node does not come back with it: it has to be replaced, under another
+// name, by one that the others bring up to date; or it is run by the version that
+// wrote the directory.
+type FormatError struct {
+	Dir  string
+	Want string // what this version writes
+	Have string // what the directory says
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("%s has the format %q, and this version reads %q: run the version that wrote it, or replace the node by one of another name with an empty directory",
+		e.Dir, e.Have, e.Want)
+}
+
+// IdentityError: the directory belongs to another node or cluster.
 type IdentityError struct {
 	Dir  string
 	Want string // what this node would have stamped
@@ -61,13 +77,45 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("%s belongs to %q, not to %q", e.Dir, e.Have, e.Want)
 }
 
-// DamagedError: a file of the journal is not as the journal left it.
+// LogStoreError: the log in the directory is in another store than
+// Config.LogStore says.
+type LogStoreError struct {
+	Dir  string
+	Want LogStore
+	Have LogStore
+}
+
+func (e *LogStoreError) Error() string {
+	return fmt.Sprintf("the log in %s is of the store %q, not %q", e.Dir, e.Have, e.Want)
+}
+
+// DamagedError: a file of the journal is not as the journal left it. The node
+// does not come back with it: it has to be replaced, under another name, by one
+// that the others bring up to date.
 type DamagedError struct {
 	Path   string
+	Index  uint64 // of the entry of the log that is damaged or missing; 0 if it is no entry
 	Reason string
 }
 
-func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason) }
+func (e *DamagedError) Error() string {
+	if e.Index > 0 {
+		return fmt.Sprintf("%s is damaged: entry %d: %s", e.Path, e.Index, e.Reason)
+	}
+	return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason)
+}
+
+// StalledError: Close has given up waiting for a disk that hangs. Everything is
+// answered, and nothing leaves the node any more, but its goroutines end, and
+// its directory is unlocked, only when the disk answers. Close may be called
+// again to wait for that.
+type StalledError struct {
+	For time.Duration // how long the write has been on its way
+}
+
+func (e *StalledError) Error() string {
+	return fmt.Sprintf("the disk has not answered for %v", e.For)
+}
 
 // TooLargeError: the record is larger than Config.AppendBytesMax. Nothing
 // happened, and it will never fit.

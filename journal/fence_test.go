@@ -3,10 +3,12 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -92,7 +94,17 @@ func TestFencedLeaderIsReplaced(t *testing.T) {
 // failing is a store in memory that fails when it is told to.
 type failing struct {
 	*raft.InmemStore
-	reads, terms, appends atomic.Bool
+	reads, terms atomic.Bool
+	appends      atomic.Pointer[error]
+}
+
+// appendsFail makes writes of entries fail, or succeed again after nil.
+func (f *failing) appendsFail(err error) {
+	if err == nil {
+		f.appends.Store(nil)
+		return
+	}
+	f.appends.Store(&err)
 }
 
 var errDisk = errors.New("input/output error")
@@ -112,8 +124,8 @@ func (f *failing) SetUint64(key []byte, value uint64) error {
 }
 
 func (f *failing) StoreLogs(logs []*raft.Log) error {
-	if f.appends.Load() {
-		return errDisk
+	if err := f.appends.Load(); err != nil {
+		return *err
 	}
 	return f.InmemStore.StoreLogs(logs)
 }
@@ -123,36 +135,46 @@ func (f *failing) StoreLog(log *raft.Log) error { return f.StoreLogs([]*raft.Log
 // openFailing opens a group of one on a store that can be made to fail.
 func openFailing(t *testing.T) (*Journal, *failing) {
 	t.Helper()
-	noLeaks(t)
 	store := &failing{InmemStore: raft.NewInmemStore()}
-	c := quiet(Config{}).withDefaults()
-	j, err := start(t.Context(), c, &stores{store, store, raft.NewInmemSnapshotStore(), func() error { return nil }}, raftLogger(c.Logger, len(c.Peers) <= 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closed(t, j) })
-	return j, store
+	return opened(t, Config{tests: testHooks{wrap: func(s *stores) {
+		s.logs.LogStore, s.stable = store, store
+	}}}), store
 }
 
-func TestFailedWriteOfEntriesIsAnUnknownOutcome(t *testing.T) {
+func TestFullDiskIsAnUnknownOutcomeAndMayHaveRoomAgain(t *testing.T) {
 	j, store := openFailing(t)
 	epoch := leading(t, j)
 	mustAppend(t, j, begin(epoch, "a"))
-	store.appends.Store(true)
+	store.appendsFail(&os.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC})
 	if err := appended(t, j, step(epoch, "a", 3)); !errors.Is(err, ErrUnknownOutcome) {
 		t.Error(err)
 	}
 	eventually(t, "it steps down", func() bool { return !j.IsLeader() })
-	store.appends.Store(false)
+	store.appendsFail(nil)
 	eventually(t, "it leads once more", func() bool { return j.IsLeader() && j.Epoch() > epoch })
 	mustAppend(t, j, step(j.Epoch(), "a", 3))
+}
+
+func TestFailedWriteOfEntriesFences(t *testing.T) {
+	j, store := openFailing(t)
+	epoch := leading(t, j)
+	mustAppend(t, j, begin(epoch, "a"))
+	store.appendsFail(errDisk)
+	var fenced *FencedError
+	if err := appended(t, j, step(epoch, "a", 3)); !errors.Is(err, ErrUnknownOutcome) || !errors.As(err, &fenced) {
+		t.Error(err)
+	}
+	wantFenced(t, j)
+	if !errors.Is(j.Err(), errDisk) {
+		t.Error(j.Err())
+	}
 }
 
 func TestFailedWriteOfTheTermFences(t *testing.T) {
 	j, store := openFailing(t)
 	epoch := leading(t, j)
 	store.terms.Store(true)
-	store.appends.Store(true)
+	store.appendsFail(syscall.ENOSPC)
 	// The failed append makes it step down, and stand for a new term.
 	if err := appended(t, j, begin(epoch, "a")); err == nil {
 		t.Error("appended")
@@ -167,8 +189,13 @@ func TestUnreadableEntryFencesBeforeItIsServed(t *testing.T) {
 	j, store := openFailing(t)
 	leading(t, j)
 	store.reads.Store(true)
+	cache, err := raft.NewLogCache(1, j.logs.checked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uncached := &fencedLogs{LogCache: cache, checked: j.logs.checked, fence: j.fence}
 	var log raft.Log
-	if err := j.logs.GetLog(1, &log); err != nil || log.Type != raft.LogNoop {
+	if err := uncached.GetLog(1, &log); err != nil || log.Type != raft.LogNoop {
 		t.Errorf("entry %v, error %v", log, err)
 	}
 	wantFenced(t, j)
@@ -228,15 +255,14 @@ func TestDamagedLogIsRefusedWhenOpening(t *testing.T) {
 	}
 }
 
-func TestDamagedSnapshotIsRefusedWhenOpening(t *testing.T) {
+func TestDamagedSnapshotIsRefusedOrNotNeededWhenOpening(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Dir: dir, TrailingLogs: 1}
 	j := opened(t, c)
 	epoch := leading(t, j)
-	// Two snapshots: Raft falls back on the older one, which is too old for the
-	// log.
-	for i := range 40 {
-		mustAppend(t, j, begin(epoch, string(rune('a'+i))))
+	const instances = 40
+	for i := range instances {
+		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%03d", i)))
 		if i%20 == 10 {
 			if err := j.raft.Snapshot().Error(); err != nil {
 				t.Fatal(err)
@@ -244,26 +270,26 @@ func TestDamagedSnapshotIsRefusedWhenOpening(t *testing.T) {
 		}
 	}
 	closed(t, j)
-	states, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin"))
-	if err != nil || len(states) != 2 {
-		t.Fatalf("snapshots %v, error %v", states, err)
+	whole := imageOf(t, dir)
+	names := whole.names("snapshots")
+	if len(names) == 0 {
+		t.Fatal("there is no snapshot")
 	}
-	newest := slices.Max(states) // named by term, then index, of equal length here
-	b, err := os.ReadFile(newest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/2] ^= 1
-	if err := os.WriteFile(newest, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Open(t.Context(), quiet(c))
-	if err == nil {
+	for _, name := range names {
+		if len(whole[name]) == 0 {
+			continue
+		}
+		b := bit{name: name, at: len(whole[name]) / 2, mask: 1}
+		whole.flip(b)
+		whole.write(t, dir)
+		whole.flip(b)
+		again, err := Open(t.Context(), quiet(c))
+		if err != nil {
+			wantDefinite(t, b, err)
+			continue
+		}
+		leading(t, again)
+		wantAll(t, again, instances)
 		closed(t, again)
-		t.Fatal("opened")
-	}
-	var fenced *FencedError
-	if !errors.As(err, &fenced) {
-		t.Error(err)
 	}
 }

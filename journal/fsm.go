@@ -15,9 +15,10 @@ import (
 // fsm applies committed entries to the state machine. Raft calls it from one
 // goroutine.
 type fsm struct {
-	machine *state.Machine
-	fence   *fence
-	records [][]byte // scratch
+	machine   *state.Machine
+	snapshots *checkpoints // nil in memory
+	fence     *fence
+	records   [][]byte // scratch
 
 	mu      sync.Mutex
 	index   uint64 // of the last entry applied
@@ -38,14 +39,20 @@ func (a *applied) refusal(i int) error {
 	return a.refusals[i]
 }
 
-func newFSM(machine *state.Machine, fence *fence) *fsm {
-	return &fsm{machine: machine, fence: fence, waiters: map[chan struct{}]uint64{}}
+func newFSM(machine *state.Machine, snapshots *checkpoints, fence *fence) *fsm {
+	f := &fsm{machine: machine, snapshots: snapshots, fence: fence, waiters: map[chan struct{}]uint64{}}
+	f.index, _ = machine.Applied()
+	return f
 }
 
-// Apply implements raft.FSM. It returns an *applied or a *FencedError.
+// Apply implements raft.FSM. It returns an *applied or a *FencedError. After a
+// start Raft begins behind its newest snapshot, and the state may have more.
 func (f *fsm) Apply(log *raft.Log) any {
 	if err := f.fence.err(); err != nil {
 		return err
+	}
+	if log.Index <= f.appliedIndex() {
+		return &applied{term: log.Term}
 	}
 	records, err := unpackEntry(f.records[:0], log.Data)
 	if err != nil {
@@ -54,7 +61,8 @@ func (f *fsm) Apply(log *raft.Log) any {
 	result := &applied{term: log.Term, outcomes: make([]uint64, len(records))}
 	for i, record := range records {
 		outcome, err := f.machine.Apply(record)
-		if errors.Is(err, state.ErrCorrupt) {
+		var failed *state.StoreError
+		if errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
 			return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
 		}
 		if err != nil && result.refusals == nil {
@@ -67,37 +75,63 @@ func (f *fsm) Apply(log *raft.Log) any {
 	}
 	f.records = records
 	clear(f.records) // an idle journal keeps no entry alive
+	if err := f.machine.Advance(log.Index, log.Term); err != nil {
+		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+	}
 	f.advance(log.Index)
 	return result
 }
 
-// Snapshot implements raft.FSM.
+// Snapshot implements raft.FSM. Nobody waits: what is on disk when the snapshot
+// is written is at least what is applied now.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.fence.err(); err != nil {
 		return nil, err
 	}
-	return fsmSnapshot{f.machine.Snapshot()}, nil
+	if f.snapshots == nil {
+		return memorySnapshot{f.machine.Snapshot()}, nil
+	}
+	index, _ := f.machine.Applied()
+	return &diskSnapshot{f.machine, index}, nil
 }
 
-// Restore implements raft.FSM.
+// Restore implements raft.FSM: the leader has sent a snapshot, which is on disk.
 func (f *fsm) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	if err := f.fence.err(); err != nil {
 		return err
 	}
-	if err := f.machine.Restore(r); err != nil {
-		return f.fence.draw(err)
+	if err := f.restore(r); err != nil {
+		return f.fence.draw(fmt.Errorf("restore snapshot: %w", err))
+	}
+	index, _ := f.machine.Applied()
+	if f.snapshots != nil {
+		f.advance(index)
 	}
 	return nil
 }
 
-// fsmSnapshot writes a view of the state to wherever Raft keeps snapshots.
-type fsmSnapshot struct {
+func (f *fsm) restore(r io.ReadCloser) error {
+	if f.snapshots == nil {
+		return f.machine.Restore(r)
+	}
+	if wrapper, ok := r.(raft.ReadCloserWrapper); ok {
+		r = wrapper.WrappedReadCloser()
+	}
+	sent, ok := r.(*snapshotStream)
+	if !ok {
+		return fmt.Errorf("a snapshot that is a %T", r)
+	}
+	return f.machine.Install(func(dir string) error { return f.snapshots.install(sent.manifest, dir) })
+}
+
+// memorySnapshot writes a view of a state in memory.
+type memorySnapshot struct {
 	*state.Snapshot
 }
 
 // Persist implements raft.FSMSnapshot.
-func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+func (s memorySnapshot) Persist(sink raft.SnapshotSink) error {
 	if _, err := s.WriteTo(sink); err != nil {
 		_ = sink.Cancel() // the error that counts is the first
 		return fmt.Errorf("persist snapshot: %w", err)
@@ -106,7 +140,36 @@ func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 }
 
 // Release implements raft.FSMSnapshot.
-func (fsmSnapshot) Release() {}
+func (memorySnapshot) Release() {}
+
+// diskSnapshot makes a checkpoint of the state, at index or behind.
+type diskSnapshot struct {
+	machine *state.Machine
+	index   uint64
+}
+
+// Persist implements raft.FSMSnapshot.
+func (s *diskSnapshot) Persist(sink raft.SnapshotSink) error {
+	if counted, ok := sink.(*countedSink); ok {
+		sink = counted.SnapshotSink
+	}
+	to, ok := sink.(*checkpointSink)
+	if !ok {
+		return fmt.Errorf("persist snapshot: to a %T", sink)
+	}
+	// It ends by itself, or when the store fails.
+	err := s.machine.Flush(context.Background(), s.index)
+	if err == nil {
+		err = to.checkpoint(s.machine)
+	}
+	if err != nil {
+		return fmt.Errorf("persist snapshot: %w", err)
+	}
+	return nil
+}
+
+// Release implements raft.FSMSnapshot.
+func (*diskSnapshot) Release() {}
 
 // advance notes that an entry has been applied and wakes those who wait for it.
 func (f *fsm) advance(index uint64) {

@@ -24,20 +24,30 @@ type Journal struct {
 	fence   *fence
 	fsm     *fsm
 	raft    *raft.Raft
-	logs    raft.LogStore
+
+	disk      *disk
+	logs      *fencedLogs
+	snapshots *countedSnapshots
+	stats     stats
 
 	queue    *queue
 	slots    chan struct{} // one token for each entry in flight
-	flights  chan flight   // from pack to complete, in order
+	flights  chan *flight  // from pack to settle, in order
+	answers  chan *flight  // from pack to complete, in order
 	reign    atomic.Pointer[reign]
 	barriers *barriers
+	acks     *acks
+	clock    *clusterClock
+	changing chan struct{} // holds a token during a change of the members
+	tending  chan struct{} // holds a token when tend has something to do
 
 	closing   chan struct{}
 	closeOnce sync.Once
-	closeErr  error
+	closed    chan struct{}      // closed when everything has ended
+	closeErr  error              // of that
 	cancel    context.CancelFunc // of follow and verify
 	callers   tasks              // goroutines that need Raft to answer
-	writers   tasks              // pack and complete
+	writers   tasks              // pack, settle and complete
 	release   func() error       // of what lies below Raft
 }
 
@@ -71,8 +81,8 @@ func (t *tasks) wait() {
 // applied when the group has a leader; a reader who needs them calls Barrier at
 // the leader. ctx bounds Open alone: ending it later does nothing.
 //
-// Errors: *LockedError, *IdentityError, *DamagedError, a *FencedError if the log
-// cannot be read, or one of the system. After an error nothing is left open, and
+// Errors: *LockedError, *FormatError, *IdentityError, *LogStoreError, *DamagedError, a
+// *FencedError if what is on disk does not fit together, or one of the system. After an error nothing is left open, and
 // config.Network is closed.
 func Open(ctx context.Context, config Config) (*Journal, error) {
 	c := config.withDefaults()
@@ -93,12 +103,12 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(c.Dir, c.Node)
+	dir, err := openDirectory(c.Dir, c.Node, c.Cluster)
 	if err != nil {
 		return nil, err
 	}
-	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
-	stores, err := openStores(c.Dir, logger)
+	logger := raftLogger(c.Logger, len(c.Peers) == 1)
+	stores, err := openStores(&c, logger)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
@@ -115,42 +125,64 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
 		config:   c,
-		machine:  state.New(),
 		queue:    newQueue(c.QueueEntriesMax, c.QueueBytesMax),
 		slots:    make(chan struct{}, c.InFlightMax),
-		flights:  make(chan flight, c.InFlightMax),
+		flights:  make(chan *flight, c.InFlightMax),
+		answers:  make(chan *flight, c.InFlightMax),
 		barriers: newBarriers(),
+		changing: make(chan struct{}, 1),
+		tending:  make(chan struct{}, 1),
 		closing:  make(chan struct{}),
+		closed:   make(chan struct{}),
 		release:  stores.close,
 	}
 	if err := j.startRaft(stores, logger); err != nil {
-		return nil, err
+		return nil, errors.Join(err, j.closeMachine())
 	}
 	ctx, j.cancel = context.WithCancel(ctx)
 	j.writers.start(j.pack)
+	j.writers.start(j.settle)
 	j.writers.start(j.complete)
 	j.callers.start(func() { j.follow(ctx) })
 	j.callers.start(func() { j.verify(ctx) })
+	j.callers.start(func() { j.guardState(ctx) })
+	j.callers.start(func() { j.snapshotByBytes(ctx) })
 	return j, nil
 }
 
 // startRaft builds the transport and the fence, and starts the Raft library on
 // them.
 func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
-	transport, streams := newTransport(&j.config, logger)
+	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
+	network, streams := newTransport(&j.config, j.disk.hangs, logger)
+	j.acks = newAcks()
+	transport := &ackedTransport{closingTransport: network, acks: j.acks}
 	j.fence = newFence(func(fenced *FencedError) {
 		_ = streams.cut() // a fenced node has no use for the error
 		j.queue.refuse(fenced)
 		j.config.Logger.Error("fenced", "error", fenced.Cause)
 	})
-	j.fsm = newFSM(j.machine, j.fence)
-	logs, stable := stores.fenced(j.fence)
-	j.logs = logs
-
-	config := raftConfig(&j.config, logger)
-	err := bootstrap(config, &j.config, stores, transport)
+	logs, stable, err := stores.checked(j.fence, j.disk, j.config.SnapshotBytes)
 	if err == nil {
-		j.raft, err = raft.NewRaft(config, j.fsm, logs, stable, stores.snapshots, transport)
+		j.logs = logs
+		j.machine, err = openMachine(&j.config, stores.checkpoints, logs)
+	}
+	if err == nil {
+		j.fsm = newFSM(j.machine, stores.checkpoints, j.fence)
+		if stores.checkpoints != nil {
+			stores.checkpoints.damaged = func(err error) { j.fence.draw(err) }
+		}
+		j.snapshots, err = newCountedSnapshots(stores.snapshots, logs.checked.snapshotTaken)
+	}
+	config := raftConfig(&j.config, logger)
+	if err == nil {
+		err = bootstrap(config, &j.config, logs, stable, j.snapshots, transport)
+	}
+	if err == nil {
+		j.clock, err = openClusterClock(j.config.WallClock, j.machine, logs)
+	}
+	if err == nil {
+		j.raft, err = raft.NewRaft(config, &clockedFSM{j.fsm, j.clock}, logs, stable, j.snapshots, transport)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), j.fence.err(), transport.Close())
@@ -166,13 +198,14 @@ func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
 // closingTransport is what both of Raft's transports are.
 type closingTransport interface {
 	raft.Transport
+	raft.WithPreVote
 	raft.WithClose
 }
 
 // newTransport returns the transport and the streams below it, which a group of
 // one has none of: then they are empty.
-func newTransport(c *Config, logger hclog.Logger) (closingTransport, *streams) {
-	s := newStreams(c.Network, c.Address)
+func newTransport(c *Config, silent func() bool, logger hclog.Logger) (closingTransport, *streams) {
+	s := newStreams(c.Network, c.Address, silent)
 	if c.Network == nil {
 		_, memory := raft.NewInmemTransport(raft.ServerAddress(c.Address))
 		return memory, s
@@ -197,7 +230,8 @@ func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
 	config.SnapshotInterval = c.SnapshotInterval
 	config.TrailingLogs = c.TrailingLogs
 	config.MaxAppendEntries = maxAppendEntries
-	config.ShutdownOnRemove = false // Close ends it, nothing else
+	config.NoSnapshotRestoreOnStart = c.Dir != "" // openMachine has seen to it
+	config.ShutdownOnRemove = false               // Close ends it, nothing else
 	config.NoLegacyTelemetry = true
 	config.Logger = logger
 	return config
@@ -208,16 +242,42 @@ const maxAppendEntries = 64
 
 // bootstrap makes a new group of the configured nodes, unless the directory
 // belongs to one already. Each node does so with the same list.
-func bootstrap(config *raft.Config, c *Config, stores *stores, transport raft.Transport) error {
-	exists, err := raft.HasExistingState(stores.logs, stores.stable, stores.snapshots)
-	if err != nil || exists {
+func bootstrap(config *raft.Config, c *Config, logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport) error {
+	if err := forgetHalfBootstrap(logs, stable); err != nil {
+		return err
+	}
+	exists, err := raft.HasExistingState(logs, stable, snapshots)
+	if err != nil || exists || c.Join {
 		return err
 	}
 	var group raft.Configuration
 	for _, p := range c.Peers {
 		group.Servers = append(group.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: raft.ServerAddress(p.Address)})
 	}
-	return raft.BootstrapCluster(config, stores.logs, stores.stable, stores.snapshots, transport, group)
+	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, group)
+}
+
+// forgetHalfBootstrap undoes a bootstrap that was cut off: it sets the term to 1
+// before it writes the first entry, and without that entry the node would belong
+// to no group for ever. Whoever has taken part in anything is in a later term.
+func forgetHalfBootstrap(logs raft.LogStore, stable raft.StableStore) error {
+	term, err := stable.GetUint64([]byte(keyTerm))
+	if err != nil || term != 1 {
+		return ignoreNotFound(err)
+	}
+	if last, err := logs.LastIndex(); err != nil || last > 0 {
+		return err
+	}
+	return stable.SetUint64([]byte(keyTerm), 0)
+}
+
+// ignoreNotFound drops the error by which a stable store, that of the Raft
+// library in memory for one, says that it has no such key.
+func ignoreNotFound(err error) error {
+	if err != nil && err.Error() == "not found" {
+		return nil
+	}
+	return err
 }
 
 // Append hands an append to the journal and returns at once. done is called
@@ -255,18 +315,18 @@ func (j *Journal) Attempt(a *journalpb.Attempt, done func(error)) {
 // Purge proposes to remove instances, with everything that is kept of them, and
 // tells how many were removed: those that run and those that are not known, or
 // named twice, are passed over. Afterwards their IDs are as if they had never
-// been used. Only a chained start that such an instance has asked for is kept
-// until it is started. done and the errors are as in Append; the only refusal of
+// been used. Only a chained start, or that of an abandoned child, that such an
+// instance has asked for is kept until it is made. done and the errors are as in Append; the only refusal of
 // the state machine is *state.StaleEpochError.
 func (j *Journal) Purge(p *journalpb.Purge, done func(purged int, err error)) {
 	purged := new(uint64)
-	j.propose(proposal{encodePurge(p), func(err error) {
+	j.propose(proposal{record: encodePurge(p), outcome: purged, done: func(err error) {
 		if err != nil {
 			done(0, err)
 			return
 		}
 		done(int(*purged), nil)
-	}, purged})
+	}})
 }
 
 // propose puts a record into the queue, or says at once why not.
@@ -288,12 +348,41 @@ func (j *Journal) Err() error { return j.fence.err() }
 
 // Close ends the reign, waits for Lead and for what is in flight, and closes
 // everything that Open has opened, Network included. Appends that were not
-// proposed yet get ErrClosed. It may be called more than once and returns the
-// same each time, but not from Lead or from a done. It waits for the disk if
-// that hangs.
+// proposed yet get ErrClosed. It may be called more than once, but not from Lead
+// or from a done.
+//
+// When the disk has not answered for 10 s it returns a *StalledError: what is
+// left goes on ending in the background. Any other result is final.
 func (j *Journal) Close() error {
-	j.closeOnce.Do(func() { j.closeErr = j.shutdown() })
-	return j.closeErr
+	j.closeOnce.Do(func() {
+		go func() {
+			defer close(j.closed)
+			j.closeErr = j.shutdown()
+		}()
+	})
+	for {
+		select {
+		case <-j.closed:
+			return j.closeErr
+		case <-time.After(closeStallMax - min(j.disk.age(), closeStallMax-time.Millisecond)):
+			if age := j.disk.age(); age >= closeStallMax {
+				return &StalledError{For: age}
+			}
+		}
+	}
+}
+
+// closeStallMax is the age of a write at which Close gives up.
+const closeStallMax = 10 * time.Second
+
+// stalled and recovered are called by the disk.
+func (j *Journal) stalled(age time.Duration) {
+	j.stats.logStalls.Add(1)
+	j.config.Logger.Error("the disk hangs", "since", age)
+}
+
+func (j *Journal) recovered(took time.Duration) {
+	j.config.Logger.Warn("the disk has answered", "after", took)
 }
 
 // shutdown is the one place that says in which order things end.
@@ -308,7 +397,24 @@ func (j *Journal) shutdown() error {
 	if err != nil {
 		err = fmt.Errorf("stop raft: %w", err)
 	}
-	return errors.Join(err, j.release()) // only now nobody uses the stores
+	return errors.Join(err, j.closeMachine(), j.release()) // only now nobody uses the stores
+}
+
+// closeMachine writes what of the state is not on disk yet, and closes it.
+func (j *Journal) closeMachine() error {
+	if j.machine == nil {
+		return nil
+	}
+	return j.machine.Close()
+}
+
+// guardState fences the node when the store of its state fails, until ctx ends.
+func (j *Journal) guardState(ctx context.Context) {
+	select {
+	case <-j.machine.Failed():
+		j.fence.draw(j.machine.Err())
+	case <-ctx.Done():
+	}
 }
 
 func ignoreClosed(err error) error {

@@ -267,7 +267,15 @@ func TestDirectoryIsLockedAndStamped(t *testing.T) {
 			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, identityFile)); err != nil {
+	stamp := filepath.Join(dir, identityFile)
+	if err := os.WriteFile(stamp, []byte("tenuto journal 1\nnode n1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var format *FormatError
+	if _, err := Open(t.Context(), quiet(Config{Dir: dir})); !errors.As(err, &format) || format.Have != "tenuto journal 1" || format.Want != directoryFormat {
+		t.Errorf("a directory of another format: %v", err)
+	}
+	if err := os.Remove(stamp); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), quiet(Config{Dir: dir})); !errors.As(err, &identity) {

@@ -15,8 +15,12 @@ import (
 )
 
 // childDir is set in the environment of a child process that appends until it is
-// killed.
-const childDir = "TENUTO_JOURNAL_CHILD"
+// killed; childStore is its log store, and childNoSync that it does not sync.
+const (
+	childDir    = "TENUTO_JOURNAL_CHILD"
+	childStore  = "TENUTO_JOURNAL_STORE"
+	childNoSync = "TENUTO_JOURNAL_NOSYNC"
+)
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
@@ -36,7 +40,9 @@ func appendUntilKilled(dir string) {
 		Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
 		// Often, so that kills meet snapshots and truncations too.
 		SnapshotThreshold: 64, SnapshotInterval: 20 * time.Millisecond, TrailingLogs: 32,
-		Lead: func(_ context.Context, epoch uint64) { epochs <- epoch },
+		LogStore: LogStore(os.Getenv(childStore)),
+		tests:    testHooks{segmentBytes: segmentBytes, noSync: os.Getenv(childNoSync) != ""},
+		Lead:     func(_ context.Context, epoch uint64) { epochs <- epoch },
 	})
 	if err != nil {
 		fmt.Println("error", err)
@@ -73,11 +79,16 @@ func appendForEver(j *Journal, epoch uint64, id string, acknowledged chan<- stri
 }
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
+	bothLogStores(t, killedProcessLosesNothing)
+}
+
+func killedProcessLosesNothing(t *testing.T, kind LogStore) {
 	dir := t.TempDir()
 	acknowledged := map[string]uint64{}
-	for round := range 7 {
-		killOneChild(t, dir, acknowledged)
-		j := opened(t, Config{Dir: dir})
+	rounds := repetitions(7, 3)
+	for round := range rounds {
+		killOneChild(t, dir, kind, acknowledged)
+		j := opened(t, Config{Dir: dir, LogStore: kind, tests: testHooks{segmentBytes: segmentBytes}})
 		leading(t, j)
 		for id, want := range acknowledged {
 			if got := lastEvent(t, j, id); got < want {
@@ -90,15 +101,15 @@ func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	for _, n := range acknowledged {
 		total += n
 	}
-	t.Logf("%d events acknowledged over 7 kills", total)
+	t.Logf("%d events acknowledged over %d kills", total, rounds)
 }
 
 // killOneChild runs a child for a while after its first acknowledgement, kills
 // it, and notes what it acknowledged.
-func killOneChild(t *testing.T, dir string, acknowledged map[string]uint64) {
+func killOneChild(t *testing.T, dir string, kind LogStore, acknowledged map[string]uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childDir+"="+dir)
+	child.Env = append(os.Environ(), childDir+"="+dir, childStore+"="+string(kind))
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -23,6 +24,8 @@ type reign struct {
 func (j *Journal) follow(ctx context.Context) {
 	defer j.abdicate()
 	var again <-chan time.Time
+	clock := time.NewTicker(clockEvery)
+	defer clock.Stop()
 	for {
 		var leading bool
 		select {
@@ -31,6 +34,11 @@ func (j *Journal) follow(ctx context.Context) {
 		case <-j.fence.drawn:
 			return // for good, even if Raft should elect this node once more
 		case leading = <-j.raft.LeaderCh():
+		case <-j.disk.changed:
+			leading = !j.disk.hangs() && j.raft.State() == raft.Leader
+		case <-clock.C:
+			j.recordClock()
+			continue
 		case <-again:
 			leading = j.raft.State() == raft.Leader
 		}
@@ -60,7 +68,7 @@ func (j *Journal) crown(ctx context.Context) error {
 	if err := j.raft.Barrier(enqueueTimeout).Error(); err != nil {
 		return fmt.Errorf("wait for earlier entries: %w", outcome(err))
 	}
-	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node)), enqueueTimeout)
+	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, j.clock.begin())), enqueueTimeout)
 	if err := future.Error(); err != nil {
 		return fmt.Errorf("commit epoch: %w", outcome(err))
 	}
@@ -75,6 +83,9 @@ func (j *Journal) crown(ctx context.Context) error {
 	j.queue.accept()
 	go func() {
 		defer close(r.ended)
+		var tending sync.WaitGroup
+		tending.Go(func() { j.tend(reignCtx) })
+		defer tending.Wait()
 		if j.config.Lead != nil {
 			j.config.Lead(reignCtx, r.epoch)
 		}
@@ -120,6 +131,11 @@ func (j *Journal) TransferLeadership(ctx context.Context) error {
 	}
 	if len(j.raft.GetConfiguration().Configuration().Servers) == 1 {
 		return ErrAlone
+	}
+	select {
+	case <-j.recordClock(): // whoever takes over has heard of it then
+	case <-ctx.Done():
+		return fmt.Errorf("transfer leadership: %w", ctx.Err())
 	}
 	result := make(chan error, 1)
 	if !j.callers.start(func() { result <- j.raft.LeadershipTransfer().Error() }) {

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"sync"
+	"time"
 )
 
 // proposal is a record on its way into the log.
@@ -12,6 +13,7 @@ type proposal struct {
 	// Where to put what came of the record before done is called; nil if nobody
 	// asks.
 	outcome *uint64
+	since   time.Time // when it was put into the queue
 }
 
 // queue holds what waits to be packed, bounded in entries and bytes. It takes
@@ -28,10 +30,12 @@ type queue struct {
 	refused   []proposal // to be failed with refusedBy
 	refusedBy error
 	ended     bool
+	// refusing holds a token when there is something in refused.
+	refusing chan struct{}
 }
 
 func newQueue(entriesMax, bytesMax int) *queue {
-	q := &queue{entriesMax: entriesMax, bytesMax: bytesMax, refusal: ErrNotLeader}
+	q := &queue{entriesMax: entriesMax, bytesMax: bytesMax, refusal: ErrNotLeader, refusing: make(chan struct{}, 1)}
 	q.changed.L = &q.mu
 	return q
 }
@@ -46,6 +50,7 @@ func (q *queue) put(p proposal) error {
 	case len(q.waiting) >= q.entriesMax || q.bytes+len(p.record) > q.bytesMax:
 		return ErrBusy
 	}
+	p.since = time.Now()
 	q.waiting = append(q.waiting, p)
 	q.bytes += len(p.record)
 	q.changed.Signal()
@@ -72,6 +77,22 @@ func (q *queue) refuse(reason error) {
 	q.refused = append(q.refused, q.waiting...)
 	q.waiting, q.bytes = nil, 0
 	q.changed.Signal()
+	notify(q.refusing)
+}
+
+// takeRefused returns what is to be failed with refusal, which may be nothing.
+func (q *queue) takeRefused() (batch []proposal, refusal error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	batch, q.refused = q.refused, nil
+	return batch, q.refusedBy
+}
+
+// size returns what waits to be packed.
+func (q *queue) size() (entries, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting), q.bytes
 }
 
 // final reports whether the queue never takes anything in again.

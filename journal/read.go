@@ -27,8 +27,8 @@ func (j *Journal) Unbegun() iter.Seq[*journalpb.Instance] { return j.machine.Unb
 // state.Machine.
 func (j *Journal) Orphans() iter.Seq[*journalpb.Instance] { return j.machine.Orphans() }
 
-// Chained yields the chained starts whose instances do not exist yet; see
-// state.Machine.
+// Chained yields the chained starts, and those of children to be abandoned, whose
+// instances do not exist yet; see state.Machine.
 func (j *Journal) Chained() iter.Seq[*journalpb.ChainedStart] { return j.machine.Chained() }
 
 // Events yields the history of an execution from an event_id on; an execution
@@ -52,6 +52,12 @@ func (j *Journal) OpenOf(instance string) iter.Seq[*journalpb.Operation] {
 	return j.machine.OpenOf(instance)
 }
 
+// TimersDue yields the open timers that are due before a time, Unix nanoseconds,
+// the earliest first; see state.Machine.
+func (j *Journal) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
+	return j.machine.TimersDue(before)
+}
+
 // Watch returns a channel that holds a token after the instance has changed
 // here. Watch first, read then. See state.Machine.
 func (j *Journal) Watch(instance string) (changed <-chan struct{}, cancel func()) {
@@ -62,7 +68,8 @@ func (j *Journal) Watch(instance string) (changed <-chan struct{}, cancel func()
 // replicas; see state.Machine.
 func (j *Journal) Hash(instance string) ([sha256.Size]byte, error) { return j.machine.Hash(instance) }
 
-// Digest returns the SHA-256 of the whole state. It reads everything.
+// Digest returns a SHA-256 that stands for the whole state, for comparing
+// replicas at the same AppliedIndex; see state.Machine. It reads the whole index.
 func (j *Journal) Digest() [sha256.Size]byte { return j.machine.Digest() }
 
 // AppliedIndex returns the index of the last Raft entry whose appends the reads

@@ -3,69 +3,83 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 )
 
 const (
-	logFile         = "raft.db"
 	snapshotsKept   = 2
 	logCacheEntries = 128 // of up to PackBytesMax each
 )
 
-// stores are where Raft keeps its log, its votes and its snapshots.
+// stores are where Raft keeps its log, its votes and its snapshots, as they come
+// from their libraries.
 type stores struct {
-	logs      raft.LogStore
+	logs      *rawLogs
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
-	close     func() error
+	// The same, on disk; nil in memory.
+	checkpoints *checkpoints
+	close       func() error
 }
 
-// openStores opens the stores in dir, or in memory if dir is empty.
-func openStores(dir string, logger hclog.Logger) (*stores, error) {
-	if dir == "" {
-		memory := raft.NewInmemStore()
-		return &stores{memory, memory, raft.NewInmemSnapshotStore(), func() error { return nil }}, nil
+// openStores opens the stores in c.Dir, or in memory if that is empty.
+func openStores(c *Config, logger hclog.Logger) (*stores, error) {
+	s, err := openUnwrapped(c, logger)
+	if err == nil && c.tests.wrap != nil {
+		c.tests.wrap(s)
 	}
-	path := filepath.Join(dir, logFile)
-	if err := checkBolt(path); err != nil {
+	return s, err
+}
+
+func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
+	if c.Dir == "" {
+		memory := raft.NewInmemStore()
+		nothing := func() error { return nil }
+		return &stores{&rawLogs{LogStore: memory, path: "memory", closeThis: nothing}, memory, raft.NewInmemSnapshotStore(), nil, nothing}, nil
+	}
+	logs, stable, err := openLogStore(c, logger)
+	if err != nil {
 		return nil, err
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{
-		Path: path,
-		// Without these a single write after a large truncation takes ten
-		// times as long.
-		BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
+	closeLogs := func() error {
+		return errors.Join(logs.close(), stable.close())
 	}
-	cache, err := raft.NewLogCache(logCacheEntries, bolt)
+	snapshots, err := openCheckpoints(vfs.Default, c.Dir, c.Node, c.Cluster, c.Logger)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open log cache: %w", err), bolt.Close())
+		return nil, errors.Join(err, closeLogs())
 	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, logger)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open snapshots: %w", err), bolt.Close())
-	}
-	return &stores{cache, bolt, snapshots, bolt.Close}, nil
+	return &stores{logs, stable, snapshots, snapshots, closeLogs}, nil
 }
 
-// fenced returns the stores behind a fence.
-func (s *stores) fenced(f *fence) (*fencedLogs, *fencedStable) {
-	return &fencedLogs{LogStore: s.logs, fence: f}, &fencedStable{s.stable, f}
+// checked returns the stores as Raft may use them: the log checked and cached,
+// and both behind the fence.
+func (s *stores) checked(f *fence, d *disk, snapshotBytes uint64) (*fencedLogs, *fencedStable, error) {
+	l := &checkedLogs{
+		store: s.logs, path: s.logs.path, fence: f, disk: d,
+		grown: make(chan struct{}, 1), bytesMax: snapshotBytes,
+	}
+	l.stable, _ = s.stable.(*stableFile)
+	checked, err := openCheckedLogs(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	cache, err := raft.NewLogCache(logCacheEntries, checked)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open log cache: %w", err)
+	}
+	return &fencedLogs{LogCache: cache, checked: checked, fence: f}, &fencedStable{s.stable, f, d}, nil
 }
 
 // fencedLogs is a log store whose unreadable entries fence the node. The Raft
 // library panics when it cannot read an entry that it has to apply.
 type fencedLogs struct {
-	raft.LogStore
-	fence *fence
+	*raft.LogCache
+	checked *checkedLogs
+	fence   *fence
 	// serving is set when Raft has started. Before, it asks only for entries
 	// that must be there.
 	serving atomic.Bool
@@ -74,12 +88,12 @@ type fencedLogs struct {
 // GetLog implements raft.LogStore. Behind the fence every entry is a no-op:
 // nothing is applied and nothing leaves the node, so it deceives nobody.
 func (l *fencedLogs) GetLog(index uint64, log *raft.Log) error {
-	err := l.LogStore.GetLog(index, log)
+	err := l.LogCache.GetLog(index, log)
 	if errors.Is(err, raft.ErrLogNotFound) {
 		if !l.missing(index) {
 			return err // compacted away, or not there yet
 		}
-		err = l.LogStore.GetLog(index, log) // it may have come meanwhile
+		err = l.LogCache.GetLog(index, log) // it may have come meanwhile
 	}
 	if err != nil {
 		l.fence.draw(fmt.Errorf("read entry %d: %w", index, err))
@@ -103,24 +117,12 @@ func (l *fencedLogs) missing(index uint64) bool {
 	return index <= last && (first <= index || !l.serving.Load())
 }
 
-// StoreLog implements raft.LogStore.
-func (l *fencedLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
-
-// StoreLogs implements raft.LogStore. An error of the store does not fence: a
-// leader steps down, a follower does not acknowledge, and a disk that was full
-// may have room again.
-func (l *fencedLogs) StoreLogs(logs []*raft.Log) error {
-	if err := l.fence.err(); err != nil {
-		return err
-	}
-	return l.LogStore.StoreLogs(logs)
-}
-
 // fencedStable is a stable store whose failed writes fence the node. The Raft
 // library panics when it cannot save its term.
 type fencedStable struct {
 	raft.StableStore
 	fence *fence
+	disk  *disk
 }
 
 // Set implements raft.StableStore.
@@ -139,7 +141,7 @@ func (s *fencedStable) save(write func() error) error {
 	if s.fence.err() != nil {
 		return nil
 	}
-	if err := write(); err != nil {
+	if err := s.disk.write(write); err != nil {
 		s.fence.draw(fmt.Errorf("save term or vote: %w", err))
 	}
 	return nil

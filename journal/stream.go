@@ -16,6 +16,8 @@ import (
 type streams struct {
 	network Network
 	address streamAddress
+	// silent says that nothing may leave the node for now.
+	silent func() bool
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
@@ -32,9 +34,9 @@ type streamAddress string
 func (streamAddress) Network() string  { return "tcp" }
 func (a streamAddress) String() string { return string(a) }
 
-func newStreams(network Network, address string) *streams {
+func newStreams(network Network, address string, silent func() bool) *streams {
 	return &streams{
-		network: network, address: streamAddress(address),
+		network: network, address: streamAddress(address), silent: silent,
 		serving: make(chan struct{}), closed: make(chan struct{}),
 		open: map[net.Conn]struct{}{},
 	}
@@ -69,6 +71,9 @@ func (s *streams) Addr() net.Addr { return s.address }
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	if s.isCut() {
 		return nil, net.ErrClosed
+	}
+	if s.silent() {
+		return nil, errSilent
 	}
 	conn, err := s.network.Dial(string(address), timeout)
 	if err != nil {
@@ -130,6 +135,21 @@ func (s *streams) track(conn net.Conn) (net.Conn, error) {
 type stream struct {
 	net.Conn
 	of *streams
+}
+
+// errSilent is what Raft gets instead of a connection, or of a write, while the
+// node's own disk hangs.
+var errSilent = errors.New("silent while the disk hangs")
+
+// Write implements net.Conn. Heartbeats, and the empty messages of the Raft
+// library's pipeline, keep followers from electing a leader whose disk works,
+// hence neither may leave a node whose disk hangs. The connection is of no
+// further use: half a message may be missing from it.
+func (c *stream) Write(b []byte) (int, error) {
+	if c.of.silent() {
+		return 0, errors.Join(errSilent, c.Close())
+	}
+	return c.Conn.Write(b)
 }
 
 // Close implements net.Conn.

@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
+	"internal/chaos":    {"cluster", "replay", "proto/journalpb"},
 }
 
 // kept names the only parts that may import a module from outside. bench sets up
@@ -41,9 +42,11 @@ var kept = []struct {
 	{"github.com/hashicorp/raft-wal", []string{"journal"}},
 	{"github.com/boltdb/bolt", []string{"journal"}},
 	{"go.etcd.io/bbolt", []string{"journal", "bench"}},
+	{"github.com/cockroachdb/pebble", []string{"journal", "journal/state"}},
 	{"github.com/asynkron/protoactor-go", []string{"actors", "cluster"}},
 	{"golang.org/x/tools", []string{"replay/vet", "cmd"}},
 	{"google.golang.org/grpc", []string{"cluster", "proto/clusterpb", "proto/journalpb"}},
+	{"github.com/anishathalye/porcupine", []string{"internal/chaos"}},
 }
 
 // frugal names the parts that an author's package pulls in, and all that they

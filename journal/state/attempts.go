@@ -34,6 +34,7 @@ func (m *Machine) attempt(a *attemptCommand) error {
 	if reason := in.admitAttempt(&in.open[at], a.message); reason != "" {
 		return in.invalid(&segment{execution: in.execution}, closed.EventID, reason)
 	}
+	m.touch(in)
 	// A copy: the record is part of an entry that others may outlive.
 	in.keepAttempt(closed.EventID, a.message.Failed, bytes.Clone(a.encoded))
 	m.watchers.notify(in.id)

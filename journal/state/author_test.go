@@ -39,7 +39,7 @@ type world struct {
 	waiting map[string]operationRef // chained starts, by instance
 }
 
-func newWorld(t testing.TB, seed uint64) *world {
+func newWorld(t testing.TB, seed uint64, newMachine maker) *world {
 	w := &world{r: rand.New(rand.NewPCG(seed, 1)), m: newMachine(t), waiting: map[string]operationRef{}}
 	for i := range 6 {
 		w.authors = append(w.authors, &author{w: w, instance: fmt.Sprintf("i-%d", i)})
@@ -295,6 +295,8 @@ func (w *world) check(t testing.TB) {
 	if got, want := w.got(), w.want(); !slices.Equal(got, want) {
 		t.Fatalf("the index\n\t%s\nthe model\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
+	w.m.mu.RLock()
+	defer w.m.mu.RUnlock()
 	for id, in := range w.m.instances {
 		is := in.memberships()
 		if (w.m.busy[id] != nil) != is.busy || (w.m.unbegun[id] != nil) != is.unbegun || (w.m.children[id] != nil) != is.child {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"iter"
 	"maps"
@@ -12,14 +13,35 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// chainedStart is a detached start whose instance does not exist yet. It is kept
-// beside the histories and not derived from them: whether an instance that is
-// not there was never started, or was purged, no history tells; nor which of two
-// that ask for the same one was first; and whoever asked may be purged before.
+// chainedStart is a start whose instance does not exist yet and that does not
+// depend on whether anybody waits for it: a detached one, or that of a child that
+// is abandoned when its parent gives it up or ends. It is kept beside the
+// histories and not derived from them: whether an instance that is not there was
+// never started, or was purged, no history tells; nor which of two that ask for
+// the same one was first; and whoever asked may be purged before.
 type chainedStart struct {
 	ref    operationRef
 	target string // the instance
-	body   []byte // an encoded OrchestrationChained that decodes; never changed
+	arm    int    // of the event that asks
+	body   []byte // the encoded body of that event, which decodes; never changed
+}
+
+// outlives reports whether an event asks for a start that is made even if nobody
+// waits for it any more.
+func (e *skimmed) outlives() bool {
+	if e.arm == journalpb.ArmSubOrchestrationScheduled {
+		policy, _ := integer(e.body, fieldClosePolicy)
+		return policy == int64(journalpb.ClosePolicy_CLOSE_POLICY_ABANDON)
+	}
+	return e.arm == journalpb.ArmOrchestrationChained
+}
+
+// ask takes the body of the event that asks, and reports whether it decodes.
+func (c *chainedStart) ask(arm int, body []byte) bool {
+	c.arm, c.body = arm, body
+	m := c.message()
+	c.target = m.GetChained().GetInstance() + m.GetChild().GetInstance()
+	return m != nil
 }
 
 // keepChained takes up the chained starts in segments that were just appended,
@@ -28,20 +50,42 @@ func (m *Machine) keepChained(instance string, segments []segment) {
 	for i := range segments {
 		for _, encoded := range segments[i].events {
 			e, _ := skim(encoded) // it was folded before
-			if e.arm != journalpb.ArmOrchestrationChained {
+			if !e.outlives() {
 				continue
 			}
 			target, _ := text(e.body, fieldChildInstance)
 			_, exists := m.instances[target]
 			if _, waits := m.chained[target]; !exists && !waits {
-				m.chained[target] = chainedStart{operationRef{instance, segments[i].execution, e.id}, target, e.body}
+				ref := operationRef{instance, segments[i].execution, e.id}
+				m.keepChainedStart(&chainedStart{ref, target, e.arm, e.body})
 			}
 		}
 	}
 }
 
+func (m *Machine) keepChainedStart(c *chainedStart) {
+	if m.store != nil {
+		// A copy: the record is part of an entry that others may outlive.
+		c.body = bytes.Clone(c.body)
+		m.rechained = append(m.rechained, chainedChange{c.target, c})
+	}
+	m.chained[c.target] = *c
+}
+
+// dropChained forgets the chained start of an instance, if there is one.
+func (m *Machine) dropChained(target string) {
+	if _, waits := m.chained[target]; !waits {
+		return
+	}
+	delete(m.chained, target)
+	if m.store != nil {
+		m.rechained = append(m.rechained, chainedChange{target, nil})
+	}
+}
+
 // Chained yields the chained starts whose instances do not exist yet, in order
-// of the IDs of those. A chained start waits from the append that holds it,
+// of the IDs of those, and with them the starts of children whose close policy is
+// to abandon them. Such a start waits from the append that holds it,
 // unless its instance exists then, until an instance of that ID is started, by
 // whomever; neither the end nor the purge of the one that asked takes it back.
 // Of several that ask for the same ID the first to be appended counts. The set
@@ -63,30 +107,57 @@ func (m *Machine) Chained() iter.Seq[*journalpb.ChainedStart] {
 	}
 }
 
+// message returns the protobuf form; nil if the body does not decode, which is
+// found out before it is kept.
 func (c *chainedStart) message() *journalpb.ChainedStart {
-	chained := &journalpb.OrchestrationChained{}
-	_ = proto.Unmarshal(c.body, chained) // it was decoded before it was kept
-	return &journalpb.ChainedStart{Ref: c.ref.message(), Chained: chained}
+	m := &journalpb.ChainedStart{Ref: c.ref.message()}
+	var body proto.Message
+	if c.arm == journalpb.ArmOrchestrationChained {
+		m.Chained = &journalpb.OrchestrationChained{}
+		body = m.Chained
+	} else {
+		m.Child = &journalpb.SubOrchestrationScheduled{}
+		body = m.Child
+	}
+	if proto.Unmarshal(c.body, body) != nil {
+		return nil
+	}
+	return m
 }
 
-// The encoding of ChainedStart{ref = 1, chained = 2}, with OperationRef{instance
-// = 1, execution = 2, event_id = 3}: by hand, since an ID may be any bytes.
+// The encoding of ChainedStart{ref = 1, chained = 2, child = 3}, with
+// OperationRef{instance = 1, execution = 2, event_id = 3}: by hand, since an ID
+// may be any bytes.
+
+const (
+	fieldChainedRef     = 1
+	fieldChainedChained = 2
+	fieldChainedChild   = 3
+)
 
 func (c *chainedStart) size() int {
 	return 1 + protowire.SizeBytes(c.ref.size()) + 1 + protowire.SizeBytes(len(c.body))
 }
 
 func (c *chainedStart) encode(b []byte) []byte {
-	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	b = protowire.AppendTag(b, fieldChainedRef, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(c.ref.size()))
-	b = protowire.AppendTag(b, 1, protowire.BytesType)
-	b = protowire.AppendString(b, c.ref.instance)
-	b = protowire.AppendTag(b, 2, protowire.VarintType)
-	b = protowire.AppendVarint(b, c.ref.execution)
-	b = protowire.AppendTag(b, 3, protowire.VarintType)
-	b = protowire.AppendVarint(b, c.ref.event)
-	b = protowire.AppendTag(b, 2, protowire.BytesType)
+	b = c.ref.encode(b)
+	field := protowire.Number(fieldChainedChained)
+	if c.arm == journalpb.ArmSubOrchestrationScheduled {
+		field = fieldChainedChild
+	}
+	b = protowire.AppendTag(b, field, protowire.BytesType)
 	return protowire.AppendBytes(b, c.body)
+}
+
+func (r *operationRef) encode(b []byte) []byte {
+	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	b = protowire.AppendString(b, r.instance)
+	b = protowire.AppendTag(b, 2, protowire.VarintType)
+	b = protowire.AppendVarint(b, r.execution)
+	b = protowire.AppendTag(b, 3, protowire.VarintType)
+	return protowire.AppendVarint(b, r.event)
 }
 
 func (r *operationRef) size() int {
@@ -102,17 +173,17 @@ func (c *chainedStart) parse(record []byte) error {
 		}
 		body, _ := protowire.ConsumeBytes(value)
 		switch number {
-		case 1:
+		case fieldChainedRef:
 			wellFormed = c.ref.parse(body) && wellFormed
-		case 2:
-			c.body = body
+		case fieldChainedChained:
+			wellFormed = c.arm == 0 && c.ask(journalpb.ArmOrchestrationChained, body) && wellFormed
+		case fieldChainedChild:
+			wellFormed = c.arm == 0 && c.ask(journalpb.ArmSubOrchestrationScheduled, body) && wellFormed
 		}
 	})
-	var chained journalpb.OrchestrationChained
-	if !ok || !wellFormed || proto.Unmarshal(c.body, &chained) != nil {
+	if !ok || !wellFormed || c.arm == 0 {
 		return fmt.Errorf("decode chained start: %w", ErrCorrupt)
 	}
-	c.target = chained.Instance
 	return nil
 }
 

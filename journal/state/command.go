@@ -15,6 +15,7 @@ const (
 	commandEpoch   = 2
 	commandAttempt = 3
 	commandPurge   = 4
+	commandGroup   = 5
 )
 
 // command is a decoded Record. Its byte slices are parts of the record.
@@ -23,12 +24,15 @@ type command struct {
 	append  appendCommand
 	attempt attemptCommand
 	purge   purgeCommand
+	group   groupChange
 }
 
 type appendCommand struct {
 	instance []byte
 	epoch    uint64
 	segments []segment
+	// The instances of the starts in it that outlive whoever asks for them.
+	targets [][]byte
 }
 
 // attemptCommand is an Attempt, decoded and as it is encoded.
@@ -63,10 +67,13 @@ func (c *command) parse(record []byte) error {
 	case commandAppend:
 		ok = c.append.parse(body)
 	case commandEpoch:
+		ok = c.group.parseEpoch(body)
 	case commandAttempt:
 		ok = c.attempt.parse(body)
 	case commandPurge:
 		ok = c.purge.parse(body)
+	case commandGroup:
+		ok = c.group.parse(body)
 	default:
 		return fmt.Errorf("unknown command %d: %w", number, ErrCorrupt)
 	}
@@ -110,6 +117,20 @@ func (a *appendCommand) parse(b []byte) bool {
 			wellFormed = a.nextSegment().parse(body) && wellFormed
 		}
 	}) && wellFormed
+}
+
+// collectTargets looks for starts that outlive whoever asks for them, which make
+// the machine look for other instances than that of the append.
+func (a *appendCommand) collectTargets() {
+	a.targets = a.targets[:0]
+	for i := range a.segments {
+		for _, encoded := range a.segments[i].events {
+			if e, ok := skim(encoded); ok && e.outlives() {
+				target, _ := text(e.body, fieldChildInstance)
+				a.targets = append(a.targets, []byte(target))
+			}
+		}
+	}
 }
 
 // nextSegment extends the segments by an empty one, with the slice of events

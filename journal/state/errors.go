@@ -75,3 +75,30 @@ type ClosedError struct {
 func (e *ClosedError) Error() string {
 	return fmt.Sprintf("instance %q, execution %d: operation %d is not open", e.Instance, e.Execution, e.EventID)
 }
+
+// StoreError: the store below a machine cannot be read or written, or has been
+// closed. It wraps ErrCorrupt if what was read is not what was written: then the
+// store is marked, and must be discarded (see Discard) before it is opened again.
+// Behind the first error a store is not written any more.
+type StoreError struct {
+	Dir string
+	Op  string // what was being done
+	Err error
+}
+
+func (e *StoreError) Error() string { return fmt.Sprintf("state in %s: %s: %v", e.Dir, e.Op, e.Err) }
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// FormatError: the store was written by another version of this software, which
+// this one cannot read. Nothing was changed.
+type FormatError struct {
+	Dir    string
+	Format uint64 // that of the store
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("the state in %s has format %d, this version reads %d", e.Dir, e.Format, storeFormat)
+}
+
+// errClosed says that the machine's store is closed.
+var errClosed = errors.New("closed")

@@ -1,8 +1,11 @@
 package state
 
 import (
+	"errors"
+	"log/slog"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -103,7 +106,7 @@ func apply(m *Machine, instance string, segments ...*journalpb.Segment) error {
 }
 
 func applyAt(m *Machine, epoch uint64, instance string, segments ...*journalpb.Segment) error {
-	_, err := m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{
+	_, err := applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{
 		Append: &journalpb.Append{Instance: instance, Epoch: epoch, Segments: segments},
 	}})))
 	return err
@@ -115,7 +118,7 @@ func applyAttempt(m *Machine, instance string, execution, event uint64, failed u
 }
 
 func applyAttemptAt(m *Machine, epoch uint64, instance string, execution, event uint64, failed uint32) error {
-	_, err := m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: &journalpb.Attempt{
+	_, err := applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: &journalpb.Attempt{
 		Ref:   &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: event},
 		Epoch: epoch, Failed: failed, LastError: &journalpb.Error{Message: "no answer"}, NextAt: int64(failed) * 100,
 	}}})))
@@ -128,23 +131,71 @@ func purge(m *Machine, instances ...string) (purged uint64, err error) {
 }
 
 func purgeAt(m *Machine, epoch uint64, instances ...string) (purged uint64, err error) {
-	return m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Purge{
+	return applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Purge{
 		Purge: &journalpb.Purge{Epoch: epoch, Instances: instances},
 	}})))
 }
 
 func applyEpoch(t testing.TB, m *Machine) {
 	t.Helper()
-	_, err := m.Apply(must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: "a"}}})))
+	_, err := applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: "a"}}})))
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// newMachine returns a machine at epoch 1.
+// applyRecord applies a record as an entry of its own.
+func applyRecord(m *Machine, record []byte) (uint64, error) {
+	if records := recording[m]; records != nil {
+		*records = append(*records, record)
+	}
+	outcome, err := m.Apply(record)
+	index, _ := m.Applied()
+	return outcome, errors.Join(err, m.Advance(index+1, 1))
+}
+
+// maker makes a machine at epoch 1.
+type maker func(testing.TB) *Machine
+
+// onBoth runs a test with machines that keep everything in memory, and with
+// machines that keep next to nothing there.
+func onBoth(t *testing.T, test func(t *testing.T, newMachine maker)) {
+	t.Run("in memory", func(t *testing.T) { test(t, newMachine) })
+	t.Run("in a store", func(t *testing.T) { test(t, newStoredMachine) })
+}
+
 func newMachine(t testing.TB) *Machine {
 	m := New()
 	applyEpoch(t, m)
+	return m
+}
+
+func newStoredMachine(t testing.TB) *Machine {
+	m := openMachine(t, tiny(vfs.NewMem()))
+	applyEpoch(t, m)
+	return m
+}
+
+// tiny are options with which nearly everything is evicted at once.
+func tiny(fs vfs.FS) Options {
+	return Options{FS: fs, Dir: "state", MemoryBytes: 1, FlushBytes: 400, CacheBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// openMachine opens a machine, to be closed at the end of the test.
+func openMachine(t testing.TB, o Options) *Machine {
+	t.Helper()
+	m, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := m.Err(); err != nil && !t.Failed() {
+			t.Error(err)
+		}
+	})
 	return m
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -14,6 +12,7 @@ const (
 	fieldTimerFireAt   = 1 // TimerCreated.fire_at
 	fieldExternalName  = 1 // ExternalSubscribed.name, ExternalEvent.name
 	fieldChildInstance = 3 // SubOrchestrationScheduled.instance, OrchestrationChained.instance
+	fieldClosePolicy   = 5 // SubOrchestrationScheduled.close_policy
 )
 
 // fold takes the event with the given id of an execution into the index, or
@@ -72,10 +71,15 @@ func (h *head) schedule(e skimmed) (reason string) {
 	case journalpb.ArmTimerCreated:
 		op.fireAt, ok = integer(e.body, fieldTimerFireAt)
 	case journalpb.ArmSubOrchestrationScheduled:
-		op.target, ok = text(e.body, fieldChildInstance)
+		if op.target, ok = text(e.body, fieldChildInstance); ok && e.outlives() {
+			reason = h.chain(e)
+		}
 	}
 	if !ok {
 		return "the body does not decode"
+	}
+	if reason != "" {
+		return reason
 	}
 	h.open = append(h.open, op)
 	return ""
@@ -107,14 +111,14 @@ func (h *head) external(e skimmed) (reason string) {
 	return ""
 }
 
-// chain checks a detached start. What becomes of it depends on other instances:
-// it is the machine that keeps it.
+// chain checks a start that outlives whoever asks for it. What becomes of it
+// depends on other instances: it is the machine that keeps it.
 func (h *head) chain(e skimmed) (reason string) {
-	var chained journalpb.OrchestrationChained
-	if err := proto.Unmarshal(e.body, &chained); err != nil {
-		return "OrchestrationChained does not decode"
+	var start chainedStart
+	if !start.ask(e.arm, e.body) {
+		return journalpb.ArmName(e.arm) + " does not decode"
 	}
-	if chained.Instance == "" {
+	if start.target == "" {
 		return "a chained start names its instance"
 	}
 	h.chains = true

@@ -13,21 +13,30 @@ import (
 
 // instance is everything that the machine keeps of one instance.
 type instance struct {
-	id         string
+	id string
+	// Those with events in memory: all of them, or without a store below only
+	// what has been appended since it was written last.
 	executions []execution
+	// The link of the last event; see chain.go.
+	chain uint64
 	// What the attempts of its open activities have come to, by event_id; nil if
 	// there are none. They are in no history, hence not part of the head.
 	attempts map[uint64]attempt
 	head
+	stored
 }
 
-// execution is one history.
+// execution is one history, or the end of one.
 type execution struct {
 	number uint64
-	// Encoded events in order; the one with id n stands at n-1. Only ever
-	// appended to, so a reader may keep the slice it once took.
+	first  uint64 // event_id of the first of the events
+	// Encoded events in order. Only ever appended to, so a reader may keep the
+	// slice it once took.
 	events [][]byte
 }
+
+// end returns the event_id of the last event.
+func (x *execution) end() uint64 { return x.first + uint64(len(x.events)) - 1 }
 
 // head is the index entry of an instance. It is derived from the histories and
 // from nothing else: applying an append, restoring a snapshot and taking back a
@@ -68,21 +77,27 @@ func (r *operationRef) message() *journalpb.OperationRef {
 	return &journalpb.OperationRef{Instance: r.instance, Execution: r.execution, EventId: r.event}
 }
 
-// append adds segments to the histories, whole or not at all.
-func (in *instance) append(segments []segment) error {
-	if err := in.admit(segments); err != nil {
-		return err
-	}
+// take adds segments that were admitted to the histories, whole or not at all.
+// known is what is known of the instance without its events in memory, nil if
+// that is nothing.
+func (in *instance) take(segments []segment, known func() (*instance, error)) error {
 	if err := in.foldAll(segments); err != nil {
-		in.rederive()
+		if lost := in.rederive(known); lost != nil {
+			return lost
+		}
 		return err
 	}
 	for i := range segments {
 		s := &segments[i]
 		if s.first == 1 {
-			in.executions = append(in.executions, execution{number: s.execution})
+			in.chain = chainExecution(in.chain, in.id, s.execution)
 		}
-		x := &in.executions[len(in.executions)-1]
+		in.chain = chainEvents(in.chain, s.events)
+		x := in.history(s.execution)
+		if x == nil {
+			in.executions = append(in.executions, execution{number: s.execution, first: s.first})
+			x = &in.executions[len(in.executions)-1]
+		}
 		x.events = append(x.events, s.events...)
 	}
 	in.dropAttempts(segments)
@@ -90,7 +105,8 @@ func (in *instance) append(segments []segment) error {
 }
 
 // admit checks that segments stand where the histories end. It changes nothing.
-func (in *instance) admit(segments []segment) error {
+// lastOf tells where one of them ends.
+func (in *instance) admit(segments []segment, lastOf func(*instance, uint64) (uint64, error)) error {
 	if in.id == "" || !utf8.ValidString(in.id) {
 		return in.invalid(&segment{}, 0, "an instance has an ID, of UTF-8")
 	}
@@ -103,7 +119,11 @@ func (in *instance) admit(segments []segment) error {
 		}
 	}
 	s := &segments[0]
-	if last := in.lastOf(s.execution); s.first != last+1 {
+	last, err := lastOf(in, s.execution)
+	if err != nil {
+		return err
+	}
+	if s.first != last+1 {
 		return &ConflictError{Instance: in.id, Execution: s.execution, First: s.first, Last: last}
 	}
 	switch {
@@ -129,16 +149,8 @@ func (in *instance) admit(segments []segment) error {
 	return nil
 }
 
-// lastOf returns the last event_id of an execution, 0 if it does not exist.
-func (in *instance) lastOf(number uint64) uint64 {
-	if x := in.history(number); x != nil {
-		return uint64(len(x.events))
-	}
-	return 0
-}
-
-// history returns an execution, nil if it does not exist. The latest is found
-// at once.
+// history returns an execution, nil if none of its events is in memory. The
+// latest is found at once.
 func (in *instance) history(number uint64) *execution {
 	for i := len(in.executions) - 1; i >= 0; i-- {
 		if in.executions[i].number == number {
@@ -167,16 +179,29 @@ func (in *instance) foldAll(segments []segment) error {
 	return nil
 }
 
-// rederive builds the index entry anew from the histories.
-func (in *instance) rederive() {
+// rederive builds the index entry anew: from what is known without the events in
+// memory, and from those.
+func (in *instance) rederive(known func() (*instance, error)) error {
+	before, err := known()
+	if err != nil {
+		return err
+	}
 	in.head = head{}
+	if before != nil {
+		in.head = before.head
+	}
 	for i := range in.executions {
 		x := &in.executions[i]
 		for n, encoded := range x.events {
+			id := x.first + uint64(n)
+			if x.number < in.execution || x.number == in.execution && id <= in.last {
+				continue // known already
+			}
 			// What was admitted once is admitted again.
-			_ = in.fold(x.number, uint64(n)+1, encoded)
+			_ = in.fold(x.number, id, encoded)
 		}
 	}
+	return nil
 }
 
 func (in *instance) invalid(s *segment, event uint64, reason string) error {

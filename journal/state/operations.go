@@ -14,6 +14,8 @@ type operation struct {
 	arm    int
 }
 
+func (op *operation) timer() bool { return op.arm == journalpb.ArmTimerCreated }
+
 // operations are the open operations of one execution, in order of their ids.
 type operations []operation
 
@@ -28,6 +30,11 @@ func (o operations) find(id uint64) (at int, ok bool) {
 		}
 		return 0
 	})
+}
+
+// hasTimer reports whether a timer is among them.
+func (o operations) hasTimer() bool {
+	return slices.ContainsFunc(o, func(op operation) bool { return op.timer() })
 }
 
 // oldestSubscription returns the place of the subscription that the next

@@ -16,7 +16,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Restore replaces the state by that of a snapshot. Every checksum, the count
+// Restore replaces the state of a machine that keeps everything in memory by that
+// of a snapshot; one with a store has Install. Every checksum, the count
 // of the instances, their order and every rule of their histories are verified
 // before anything is replaced; after an error the machine is as it was. An
 // error wraps ErrCorrupt if the snapshot is truncated or damaged. It must not
@@ -28,7 +29,7 @@ func (m *Machine) Restore(r io.Reader) error {
 		return fmt.Errorf("restore header: %w", err)
 	}
 	fresh := newContents()
-	fresh.epoch = header.Epoch
+	fresh.epoch, fresh.group = header.Epoch, groupOf(header.Group)
 	previous := ""
 	for i := range header.Instances {
 		instance, err := in.instance()
@@ -40,7 +41,7 @@ func (m *Machine) Restore(r io.Reader) error {
 		}
 		previous = instance.id
 		fresh.instances[instance.id] = instance
-		fresh.move(instance, memberships{})
+		fresh.move(instance, memberships{}, instance.memberships())
 	}
 	if err := in.chained(&fresh); err != nil {
 		return fmt.Errorf("restore chained starts: %w", err)
@@ -92,7 +93,7 @@ func (r *snapshotReader) instance() (*instance, error) {
 			body, _ := protowire.ConsumeBytes(value)
 			var s segment
 			wellFormed = s.parse(body) && s.first == 1 && wellFormed
-			in.executions = append(in.executions, execution{s.execution, s.events})
+			in.executions = append(in.executions, execution{s.execution, 1, s.events})
 		case number == 3 && wire == protowire.BytesType:
 			encoded, _ := protowire.ConsumeBytes(value)
 			attempts = append(attempts, encoded)
@@ -145,6 +146,7 @@ func (in *instance) verify() error {
 		if i > 0 && x.number != in.executions[i-1].number+1 {
 			return fmt.Errorf("instance %q: execution %d after %d: %w", in.id, x.number, in.executions[i-1].number, ErrCorrupt)
 		}
+		in.chain = chainEvents(chainExecution(in.chain, in.id, x.number), x.events)
 		for n, encoded := range x.events {
 			if reason := in.fold(x.number, uint64(n)+1, encoded); reason != "" {
 				return fmt.Errorf("%w: %w", in.invalid(&segment{execution: x.number}, uint64(n)+1, reason), ErrCorrupt)

@@ -29,23 +29,25 @@ const (
 // goroutines.
 type Snapshot struct {
 	epoch     uint64
-	instances []frozen
+	group     group
+	instances []captured
 	attempts  map[string][]attempt // by instance, of those that have any
 	chained   []chainedStart
 }
 
-type frozen struct {
+type captured struct {
 	id         string
 	executions []execution
 }
 
 // whole is an instance as it is written.
 type whole struct {
-	*frozen
+	*captured
 	attempts []attempt
 }
 
-// Snapshot takes a view. Applies wait while the headers of the histories are
+// Snapshot takes a view of a machine that keeps everything in memory; one with a
+// store has Checkpoint. Applies wait while the headers of the histories are
 // copied, not their bytes: a few allocations however many instances there are,
 // and one for each that has attempts.
 func (m *Machine) Snapshot() *Snapshot {
@@ -55,12 +57,12 @@ func (m *Machine) Snapshot() *Snapshot {
 	for _, in := range m.instances {
 		total += len(in.executions)
 	}
-	s := &Snapshot{epoch: m.epoch, instances: make([]frozen, 0, len(m.instances)), attempts: map[string][]attempt{}}
+	s := &Snapshot{epoch: m.epoch, group: m.group, instances: make([]captured, 0, len(m.instances)), attempts: map[string][]attempt{}}
 	all := make([]execution, 0, total)
 	for _, in := range m.instances { // in any order: WriteTo sorts
 		start := len(all)
 		all = append(all, in.executions...)
-		s.instances = append(s.instances, frozen{in.id, all[start:len(all):len(all)]})
+		s.instances = append(s.instances, captured{in.id, all[start:len(all):len(all)]})
 		if in.attempts != nil {
 			s.attempts[in.id] = in.sortedAttempts()
 		}
@@ -78,7 +80,7 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	out := &snapshotWriter{buffered: bufio.NewWriterSize(w, 256<<10), sum: crc32.New(castagnoli)}
 	sorted, chained := s.sorted()
 	header, err := proto.Marshal(&journalpb.SnapshotHeader{
-		Format: snapshotFormat, Epoch: s.epoch, Instances: uint64(len(sorted)),
+		Format: snapshotFormat, Epoch: s.epoch, Instances: uint64(len(sorted)), Group: s.group.message(),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("encode snapshot header: %w", err)
@@ -95,8 +97,8 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 }
 
 // sorted returns what the snapshot holds in order of the IDs.
-func (s *Snapshot) sorted() ([]frozen, []chainedStart) {
-	return slices.SortedFunc(slices.Values(s.instances), func(a, b frozen) int { return strings.Compare(a.id, b.id) }),
+func (s *Snapshot) sorted() ([]captured, []chainedStart) {
+	return slices.SortedFunc(slices.Values(s.instances), func(a, b captured) int { return strings.Compare(a.id, b.id) }),
 		slices.SortedFunc(slices.Values(s.chained), func(a, b chainedStart) int { return strings.Compare(a.target, b.target) })
 }
 

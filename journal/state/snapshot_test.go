@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -20,7 +21,7 @@ import (
 // randomWorld applies random valid records of several authors.
 func randomWorld(t testing.TB, seed uint64, records int) *world {
 	t.Helper()
-	w := newWorld(t, seed)
+	w := newWorld(t, seed, newMachine)
 	for range records {
 		w.step(t)
 	}
@@ -28,20 +29,22 @@ func randomWorld(t testing.TB, seed uint64, records int) *world {
 }
 
 func TestRandomHistoriesAreIndexedAsTheirAuthorsSay(t *testing.T) {
-	var seen strings.Builder
-	for seed := range uint64(60) {
-		w := newWorld(t, seed)
-		for range 200 {
-			w.step(t)
-			w.check(t)
+	onBoth(t, func(t *testing.T, newMachine maker) {
+		var seen strings.Builder
+		for seed := range uint64(20) {
+			w := newWorld(t, seed, newMachine)
+			for range 200 {
+				w.step(t)
+				w.check(t)
+			}
+			fmt.Fprintln(&seen, w.got())
 		}
-		fmt.Fprintln(&seen, w.got())
-	}
-	for _, what := range []string{"unbegun", "orphan", "chained", "failed 3", "suspended true"} {
-		if !strings.Contains(seen.String(), what) {
-			t.Errorf("no %s in any world", what)
+		for _, what := range []string{"unbegun", "orphan", "chained", "failed 3", "suspended true"} {
+			if !strings.Contains(seen.String(), what) {
+				t.Errorf("no %s in any world", what)
+			}
 		}
-	}
+	})
 }
 
 func TestRestoredSnapshotIsTheSameState(t *testing.T) {
@@ -198,66 +201,98 @@ type errorReader struct{ err error }
 func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 
 func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
-	m := newMachine(t)
-	stop := make(chan struct{})
-	var readers sync.WaitGroup
-	for range 4 {
-		readers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				n := 0
-				for _, err := range m.Events("a", 1, 1) {
-					if err != nil && !errors.Is(err, ErrNotFound) {
-						t.Error(err)
+	onBoth(t, func(t *testing.T, newMachine maker) {
+		m := newMachine(t)
+		stop := make(chan struct{})
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				for {
+					select {
+					case <-stop:
 						return
-					} else if err == nil {
-						n++
+					default:
+					}
+					n := 0
+					for _, err := range m.Events("a", 1, 1) {
+						if err != nil && !errors.Is(err, ErrNotFound) {
+							t.Error(err)
+							return
+						} else if err == nil {
+							n++
+						}
+					}
+					if n%2 != 0 {
+						t.Errorf("%d events: half an append", n)
+						return
+					}
+					for range m.Open() {
+					}
+					for range m.Orphans() {
+					}
+					for range m.Chained() {
+					}
+					m.Digest()
+					if m.store == nil {
+						_, _ = m.Snapshot().WriteTo(io.Discard)
 					}
 				}
-				if n%2 != 0 {
-					t.Errorf("%d events: half an append", n)
-					return
-				}
-				for range m.Open() {
-				}
-				for range m.Orphans() {
-				}
-				for range m.Chained() {
-				}
-				_, _ = m.Snapshot().WriteTo(io.Discard)
-			}
-		})
-	}
-	if err := apply(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
-		t.Error(err)
-	}
-	for id := uint64(3); id < 400; id += 2 {
-		if err := apply(m, "a", segmentOf(1, id, activityDone(id-1), activity())); err != nil {
-			t.Error(err)
-			break
+			})
 		}
-		if err := applyAttempt(m, "a", 1, id+1, 1); err != nil {
+		if err := apply(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
 			t.Error(err)
-			break
 		}
-		other := fmt.Sprintf("c-%d", id)
-		if err := apply(m, other, segmentOf(1, 1, startedBy("a", 1, 2), chained("x-"+other))); err != nil {
-			t.Error(err)
-			break
-		}
-		if id%20 == 1 { // a follower that is far behind gets one while it is read
-			if err := m.Restore(bytes.NewReader(write(t, m))); err != nil {
+		for id := uint64(3); id < 400; id += 2 {
+			if err := apply(m, "a", segmentOf(1, id, activityDone(id-1), activity())); err != nil {
 				t.Error(err)
 				break
 			}
+			if err := applyAttempt(m, "a", 1, id+1, 1); err != nil {
+				t.Error(err)
+				break
+			}
+			other := fmt.Sprintf("c-%d", id)
+			if err := apply(m, other, segmentOf(1, 1, startedBy("a", 1, 2), chained("x-"+other))); err != nil {
+				t.Error(err)
+				break
+			}
+			if id%20 == 1 { // a follower that is far behind gets one while it is read
+				replaced(t, m)
+			}
 		}
+		close(stop)
+		readers.Wait()
+	})
+}
+
+// replaced takes a copy of the state and puts it in the place of the state.
+func replaced(t *testing.T, m *Machine) {
+	t.Helper()
+	if m.store == nil {
+		if err := m.Restore(bytes.NewReader(write(t, m))); err != nil {
+			t.Error(err)
+		}
+		return
 	}
-	close(stop)
-	readers.Wait()
+	index, _ := m.Applied()
+	if err := m.Flush(t.Context(), index); err != nil {
+		t.Error(err)
+	}
+	fs, from := m.store.options.FS, fmt.Sprint("checkpoint-", index)
+	if _, err := m.Checkpoint(from); err != nil {
+		t.Error(err)
+	}
+	if err := m.Install(func(to string) error { return copyFiles(fs, from, to) }); err != nil {
+		t.Error(err)
+	}
+}
+
+func copyFiles(fs vfs.FS, from, to string) error {
+	names, err := fs.List(from)
+	for _, name := range names {
+		err = errors.Join(err, vfs.Copy(fs, fs.PathJoin(from, name), fs.PathJoin(to, name)))
+	}
+	return err
 }
 
 func write(t testing.TB, m *Machine) []byte {

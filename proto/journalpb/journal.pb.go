@@ -1002,7 +1002,9 @@ type OrchestrationStarted struct {
 	// The instance was asked to cancel in an execution before.
 	CancelRequested *OrchestrationCancelRequested `protobuf:"bytes,10,opt,name=cancel_requested,json=cancelRequested,proto3" json:"cancel_requested,omitempty"`
 	// Request IDs of the latest inputs of the executions before, oldest first.
-	RequestIds    []string `protobuf:"bytes,11,rep,name=request_ids,json=requestIds,proto3" json:"request_ids,omitempty"`
+	RequestIds []string `protobuf:"bytes,11,rep,name=request_ids,json=requestIds,proto3" json:"request_ids,omitempty"`
+	// The span that the start was part of, as a W3C traceparent; empty for none.
+	Trace         string `protobuf:"bytes,12,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,6 +1114,13 @@ func (x *OrchestrationStarted) GetRequestIds() []string {
 		return x.RequestIds
 	}
 	return nil
+}
+
+func (x *OrchestrationStarted) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
 }
 
 type OrchestrationCompleted struct {
@@ -2356,6 +2365,7 @@ type Record struct {
 	//	*Record_Epoch
 	//	*Record_Attempt
 	//	*Record_Purge
+	//	*Record_GroupChange
 	Command       isRecord_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2434,6 +2444,15 @@ func (x *Record) GetPurge() *Purge {
 	return nil
 }
 
+func (x *Record) GetGroupChange() *GroupChange {
+	if x != nil {
+		if x, ok := x.Command.(*Record_GroupChange); ok {
+			return x.GroupChange
+		}
+	}
+	return nil
+}
+
 type isRecord_Command interface {
 	isRecord_Command()
 }
@@ -2454,6 +2473,10 @@ type Record_Purge struct {
 	Purge *Purge `protobuf:"bytes,4,opt,name=purge,proto3,oneof"`
 }
 
+type Record_GroupChange struct {
+	GroupChange *GroupChange `protobuf:"bytes,5,opt,name=group_change,json=groupChange,proto3,oneof"`
+}
+
 func (*Record_Append) isRecord_Command() {}
 
 func (*Record_Epoch) isRecord_Command() {}
@@ -2461,6 +2484,8 @@ func (*Record_Epoch) isRecord_Command() {}
 func (*Record_Attempt) isRecord_Command() {}
 
 func (*Record_Purge) isRecord_Command() {}
+
+func (*Record_GroupChange) isRecord_Command() {}
 
 // Append adds events to the history of one instance, whole or not at all.
 type Append struct {
@@ -2755,8 +2780,10 @@ func (x *Purge) GetInstances() []string {
 
 // Epoch begins the reign of a leader. The state machine numbers it.
 type Epoch struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The cluster time at which it begins, Unix nanoseconds.
+	Clock         int64 `protobuf:"varint,2,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2798,6 +2825,133 @@ func (x *Epoch) GetNode() string {
 	return ""
 }
 
+func (x *Epoch) GetClock() int64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
+}
+
+// GroupChange is what a leader records of the group itself.
+type GroupChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Append.
+	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The cluster time, Unix nanoseconds; a smaller one than before changes
+	// nothing.
+	Clock int64 `protobuf:"varint,2,opt,name=clock,proto3" json:"clock,omitempty"`
+	// A node that is to be removed, and is never to be added again.
+	Removed       string `protobuf:"bytes,3,opt,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupChange) Reset() {
+	*x = GroupChange{}
+	mi := &file_journalpb_journal_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupChange) ProtoMessage() {}
+
+func (x *GroupChange) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupChange.ProtoReflect.Descriptor instead.
+func (*GroupChange) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GroupChange) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *GroupChange) GetClock() int64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
+}
+
+func (x *GroupChange) GetRemoved() string {
+	if x != nil {
+		return x.Removed
+	}
+	return ""
+}
+
+// Group is what the state machine keeps of the group itself.
+type Group struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest cluster time that was recorded, Unix nanoseconds.
+	Clock int64 `protobuf:"varint,1,opt,name=clock,proto3" json:"clock,omitempty"`
+	// The nodes that were removed, in order.
+	Removed       []string `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Group) Reset() {
+	*x = Group{}
+	mi := &file_journalpb_journal_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Group) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Group) ProtoMessage() {}
+
+func (x *Group) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Group.ProtoReflect.Descriptor instead.
+func (*Group) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Group) GetClock() int64 {
+	if x != nil {
+		return x.Clock
+	}
+	return 0
+}
+
+func (x *Group) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 // Instance is what the index knows of an instance.
 type Instance struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2831,7 +2985,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2997,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3010,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Instance) GetInstance() string {
@@ -2975,7 +3129,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3141,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3154,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -3038,19 +3192,22 @@ func (x *Operation) GetAttempt() *Attempt {
 	return nil
 }
 
-// ChainedStart is a detached start whose instance does not exist yet.
+// ChainedStart is a start that nobody may wait for, whose instance does not exist
+// yet: a detached one, or that of a child that is to be abandoned.
 type ChainedStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The event that asks for it.
-	Ref           *OperationRef         `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	Chained       *OrchestrationChained `protobuf:"bytes,2,opt,name=chained,proto3" json:"chained,omitempty"`
+	Ref *OperationRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// What it asks for: one of the two.
+	Chained       *OrchestrationChained      `protobuf:"bytes,2,opt,name=chained,proto3" json:"chained,omitempty"`
+	Child         *SubOrchestrationScheduled `protobuf:"bytes,3,opt,name=child,proto3" json:"child,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3219,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3232,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -3092,19 +3249,27 @@ func (x *ChainedStart) GetChained() *OrchestrationChained {
 	return nil
 }
 
+func (x *ChainedStart) GetChild() *SubOrchestrationScheduled {
+	if x != nil {
+		return x.Child
+	}
+	return nil
+}
+
 // SnapshotHeader is the first record of a snapshot of the state machine.
 type SnapshotHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Format        uint32                 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Instances     uint64                 `protobuf:"varint,3,opt,name=instances,proto3" json:"instances,omitempty"`
+	Group         *Group                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3116,7 +3281,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3129,7 +3294,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -3153,6 +3318,13 @@ func (x *SnapshotHeader) GetInstances() uint64 {
 	return 0
 }
 
+func (x *SnapshotHeader) GetGroup() *Group {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
 // InstanceSnapshot is one instance in a snapshot: every execution that is kept.
 type InstanceSnapshot struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -3166,7 +3338,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3350,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3363,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -3280,7 +3452,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
-	"\x04body\"\xd2\x04\n" +
+	"\x04body\"\xe8\x04\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -3295,7 +3467,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x10cancel_requested\x18\n" +
 	" \x01(\v2/.tenuto.journal.v1.OrchestrationCancelRequestedR\x0fcancelRequested\x12\x1f\n" +
 	"\vrequest_ids\x18\v \x03(\tR\n" +
-	"requestIds\x1a7\n" +
+	"requestIds\x12\x14\n" +
+	"\x05trace\x18\f \x01(\tR\x05trace\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
@@ -3372,12 +3545,13 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\arecords\x18\x02 \x03(\v2\x19.tenuto.journal.v1.SealedR\arecords\"8\n" +
 	"\x06Sealed\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x16\n" +
-	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xe4\x01\n" +
+	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xa9\x02\n" +
 	"\x06Record\x123\n" +
 	"\x06append\x18\x01 \x01(\v2\x19.tenuto.journal.v1.AppendH\x00R\x06append\x120\n" +
 	"\x05epoch\x18\x02 \x01(\v2\x18.tenuto.journal.v1.EpochH\x00R\x05epoch\x126\n" +
 	"\aattempt\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.AttemptH\x00R\aattempt\x120\n" +
-	"\x05purge\x18\x04 \x01(\v2\x18.tenuto.journal.v1.PurgeH\x00R\x05purgeB\t\n" +
+	"\x05purge\x18\x04 \x01(\v2\x18.tenuto.journal.v1.PurgeH\x00R\x05purge\x12C\n" +
+	"\fgroup_change\x18\x05 \x01(\v2\x1e.tenuto.journal.v1.GroupChangeH\x00R\vgroupChangeB\t\n" +
 	"\acommand\"r\n" +
 	"\x06Append\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -3400,9 +3574,17 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"started_at\x18\b \x01(\x03R\tstartedAt\";\n" +
 	"\x05Purge\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1c\n" +
-	"\tinstances\x18\x02 \x03(\tR\tinstances\"\x1b\n" +
+	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xc2\x04\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"S\n" +
+	"\vGroupChange\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
+	"\aremoved\x18\x03 \x01(\tR\aremoved\"7\n" +
+	"\x05Group\x12\x14\n" +
+	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\"\xc2\x04\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -3430,14 +3612,16 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12\x17\n" +
 	"\afire_at\x18\x03 \x01(\x03R\x06fireAt\x12\x14\n" +
 	"\x05child\x18\x04 \x01(\tR\x05child\x124\n" +
-	"\aattempt\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.AttemptR\aattempt\"\x84\x01\n" +
+	"\aattempt\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.AttemptR\aattempt\"\xc8\x01\n" +
 	"\fChainedStart\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12A\n" +
-	"\achained\x18\x02 \x01(\v2'.tenuto.journal.v1.OrchestrationChainedR\achained\"\\\n" +
+	"\achained\x18\x02 \x01(\v2'.tenuto.journal.v1.OrchestrationChainedR\achained\x12B\n" +
+	"\x05child\x18\x03 \x01(\v2,.tenuto.journal.v1.SubOrchestrationScheduledR\x05child\"\x8c\x01\n" +
 	"\x0eSnapshotHeader\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
-	"\tinstances\x18\x03 \x01(\x04R\tinstances\"\xa2\x01\n" +
+	"\tinstances\x18\x03 \x01(\x04R\tinstances\x12.\n" +
+	"\x05group\x18\x04 \x01(\v2\x18.tenuto.journal.v1.GroupR\x05group\"\xa2\x01\n" +
 	"\x10InstanceSnapshot\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12:\n" +
 	"\n" +
@@ -3470,7 +3654,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(Status)(0),                          // 1: tenuto.journal.v1.Status
@@ -3511,13 +3695,15 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Attempt)(nil),                      // 36: tenuto.journal.v1.Attempt
 	(*Purge)(nil),                        // 37: tenuto.journal.v1.Purge
 	(*Epoch)(nil),                        // 38: tenuto.journal.v1.Epoch
-	(*Instance)(nil),                     // 39: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 40: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 41: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 42: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 43: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 44: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 45: tenuto.journal.v1.Instance.TagsEntry
+	(*GroupChange)(nil),                  // 39: tenuto.journal.v1.GroupChange
+	(*Group)(nil),                        // 40: tenuto.journal.v1.Group
+	(*Instance)(nil),                     // 41: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 42: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 43: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 44: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 45: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 46: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 47: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	3,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -3550,7 +3736,7 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	2,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	4,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
 	23, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	44, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	46, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	2,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	14, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	2,  // 33: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
@@ -3575,24 +3761,27 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	38, // 52: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
 	36, // 53: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
 	37, // 54: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	35, // 55: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	4,  // 56: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	3,  // 57: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	2,  // 58: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	1,  // 59: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	4,  // 60: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	45, // 61: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	4,  // 62: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	36, // 63: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	4,  // 64: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	27, // 65: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	35, // 66: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	36, // 67: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	39, // 55: tenuto.journal.v1.Record.group_change:type_name -> tenuto.journal.v1.GroupChange
+	35, // 56: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	4,  // 57: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	3,  // 58: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	2,  // 59: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	1,  // 60: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	4,  // 61: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	47, // 62: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	4,  // 63: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	36, // 64: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	4,  // 65: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	27, // 66: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	24, // 67: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	40, // 68: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
+	35, // 69: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	36, // 70: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	71, // [71:71] is the sub-list for method output_type
+	71, // [71:71] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -3630,6 +3819,7 @@ func file_journalpb_journal_proto_init() {
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
 		(*Record_Purge)(nil),
+		(*Record_GroupChange)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3637,7 +3827,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,95 @@
+package journal
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// acks remember, of each node, the latest RPC that it has acknowledged, by when
+// the RPC was started. The Raft library verifies leadership by any answer that
+// arrives after it was asked to, from nodes without a vote too; but one that has
+// waited in the socket of a process that was stopped says nothing of now. What
+// counts for a read is an answer to a question that was put after the read began.
+//
+// Only RPCs outside the pipeline are looked at, heartbeats for the most part:
+// each verification sends one to every node at once, past what the pipeline has
+// queued for the disks.
+type acks struct {
+	mu     sync.Mutex
+	now    moment
+	latest map[raft.ServerID]ack
+}
+
+// moment orders the beginnings of RPCs and of reads.
+type moment uint64
+
+type ack struct {
+	begun moment // of the RPC
+	term  uint64 // of the leader that has sent it
+	last  uint64 // the index of the node's last entry
+}
+
+func newAcks() *acks { return &acks{latest: map[raft.ServerID]ack{}} }
+
+// begin returns a moment after every earlier one.
+func (a *acks) begin() moment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now++
+	return a.now
+}
+
+// note remembers that a node has acknowledged an RPC.
+func (a *acks) note(node raft.ServerID, got ack) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.latest[node].begun < got.begun {
+		a.latest[node] = got
+	}
+}
+
+// confirmed tells whether a majority of those who have a vote, self without
+// being asked, has acknowledged an RPC of a term that was begun after since.
+func (a *acks) confirmed(servers []raft.Server, self raft.ServerID, term uint64, since moment) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	voters, confirming := 0, 0
+	for _, server := range servers {
+		if server.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		got := a.latest[server.ID]
+		if server.ID == self || got.begun > since && got.term == term {
+			confirming++
+		}
+	}
+	return confirming > voters/2
+}
+
+// progress returns the index of the last entry of a node, if it has acknowledged
+// anything in a term.
+func (a *acks) progress(node raft.ServerID, term uint64) (last uint64, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	got := a.latest[node]
+	return got.last, got.begun > 0 && got.term == term
+}
+
+// ackedTransport tells the acks of what it sends.
+type ackedTransport struct {
+	closingTransport
+	acks      *acks
+	pipelines sync.WaitGroup // a goroutine for each pipeline that is open
+}
+
+// AppendEntries implements raft.Transport.
+func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	begun := t.acks.begin()
+	err := t.closingTransport.AppendEntries(id, target, args, resp)
+	if err == nil && resp.Success {
+		t.acks.note(id, ack{begun, args.Term, resp.LastLog})
+	}
+	return err
+}

@@ -1,0 +1,115 @@
+package journal
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// disk watches the writes of this node's log and of its votes. A write that
+// takes longer than limit is a stall: a leader must give way then, because
+// nothing is committed without its own disk, and the Raft library would go on
+// leading for as long as the disk hangs. A stall ends when the write returns.
+//
+// Its timer is the only thing that runs by itself, and only while a write is on
+// its way.
+type disk struct {
+	limit time.Duration
+	// onStall and onRecover are called when a stall begins and ends, one at a time.
+	onStall   func(age time.Duration)
+	onRecover func(took time.Duration)
+	latency   histogram // of the writes, in nanoseconds
+	// changed holds a token after a stall has begun or ended.
+	changed chan struct{}
+
+	writing sync.Mutex // held by the write that is on its way
+	hanging atomic.Bool
+
+	mu      sync.Mutex
+	since   time.Time // when the write began; zero if there is none
+	timer   *time.Timer
+	stalled chan struct{} // closed during a stall
+}
+
+func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk {
+	d := &disk{
+		limit: limit, onStall: onStall, onRecover: onRecover,
+		changed: make(chan struct{}, 1), stalled: make(chan struct{}),
+	}
+	d.timer = time.AfterFunc(limit, d.stall)
+	d.timer.Stop()
+	return d
+}
+
+// write runs one write and measures it. Others wait meanwhile.
+func (d *disk) write(f func() error) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.begin()
+	defer d.end()
+	return f()
+}
+
+func (d *disk) begin() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = time.Now()
+	d.timer.Reset(d.limit)
+}
+
+func (d *disk) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.timer.Stop()
+	took := time.Since(d.since)
+	d.since = time.Time{}
+	d.latency.observe(uint64(took))
+	if d.hanging.Swap(false) {
+		d.stalled = make(chan struct{})
+		d.onRecover(took)
+		notify(d.changed)
+	}
+}
+
+// stall runs when the timer has fired, which may be just after the write for
+// which it was set.
+func (d *disk) stall() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.since.IsZero() || time.Since(d.since) < d.limit || d.hanging.Swap(true) {
+		return
+	}
+	close(d.stalled)
+	d.onStall(time.Since(d.since))
+	notify(d.changed)
+}
+
+// hangs reports whether there is a stall. It costs nothing.
+func (d *disk) hangs() bool { return d.hanging.Load() }
+
+// stalls returns a channel that is closed when there is a stall, or when the
+// next one begins.
+func (d *disk) stalls() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stalled
+}
+
+// age returns for how long the write that is on its way has been so; 0 if there
+// is none.
+func (d *disk) age() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.since.IsZero() {
+		return 0
+	}
+	return time.Since(d.since)
+}
+
+// notify leaves a token in a channel that holds one.
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,431 @@
+package journal
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// image is a directory of a journal in memory.
+type image map[string][]byte
+
+func imageOf(t testing.TB, dir string) image {
+	t.Helper()
+	im := image{}
+	for _, name := range filesOf(t, dir) {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		im[name] = content
+	}
+	return im
+}
+
+// write writes the image to a directory, which has nothing else afterwards.
+func (im image) write(t testing.TB, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range im {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// names are the files whose names begin with prefix, sorted.
+func (im image) names(prefix string) []string {
+	var names []string
+	for name := range im {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// bit is one bit of an image.
+type bit struct {
+	name string
+	at   int
+	mask byte
+}
+
+func (b bit) String() string { return fmt.Sprintf("%s at %d, mask %#x", b.name, b.at, b.mask) }
+
+// randomBit picks a bit of the log or of the stable file: of any file alike, so
+// that the small ones get their share.
+func (im image) randomBit(r *rand.Rand, kind LogStore) bit {
+	names := append(im.names(kind.file()), stableFileName)
+	for {
+		b := bit{name: names[r.IntN(len(names))], mask: 1 << r.IntN(8)}
+		if n := len(im[b.name]); n > 0 {
+			b.at = r.IntN(n)
+			return b
+		}
+	}
+}
+
+func (im image) flip(b bit) { im[b.name][b.at] ^= b.mask }
+
+// wantDefinite checks that an error of opening is one of those that Open
+// promises.
+func wantDefinite(t testing.TB, what any, err error) {
+	t.Helper()
+	var (
+		damaged  *DamagedError
+		fenced   *FencedError
+		otherLog *LogStoreError
+	)
+	if !errors.As(err, &damaged) && !errors.As(err, &fenced) && !errors.As(err, &otherLog) {
+		t.Errorf("%v: not a definite error: %v", what, err)
+	}
+}
+
+func TestFlippedBitOfTheLogOrTheVoteIsNeverServed(t *testing.T) {
+	flips := repetitions(400, 80)
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		dir := t.TempDir()
+		l := mustOpenLogs(t, dir, kind)
+		l.mustStore(t, 1, 60)
+		err := errors.Join(l.DeleteRange(1, 10), l.stable.SetUint64([]byte(keyTerm), 7),
+			l.stable.SetUint64([]byte(keyVoteTerm), 6), l.stable.Set([]byte(keyCandidate), []byte("n2")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.mustClose(t)
+		im, refused := imageOf(t, dir), 0
+		r := rand.New(rand.NewPCG(1, uint64(len(kind))))
+		for range flips {
+			b := im.randomBit(r, kind)
+			im.flip(b)
+			im.write(t, dir)
+			im.flip(b)
+			l, err := openLogs(dir, kind)
+			if err != nil {
+				wantDefinite(t, b, err)
+				refused++
+				continue
+			}
+			if err := l.sameEntries(11, 60); err != nil {
+				t.Errorf("%v: %v", b, err)
+			}
+			term, _ := l.stable.GetUint64([]byte(keyTerm))
+			voteTerm, _ := l.stable.GetUint64([]byte(keyVoteTerm))
+			vote, _ := l.stable.Get([]byte(keyCandidate))
+			if term != 7 || voteTerm != 6 || string(vote) != "n2" {
+				t.Errorf("%v: term %d, vote for %q in %d", b, term, vote, voteTerm)
+			}
+			l.mustClose(t)
+		}
+		t.Logf("%d of %d flips were refused, the others hit unused bytes", refused, flips)
+	})
+}
+
+func TestFlippedBitUnderAnOpenLogIsNeverServed(t *testing.T) {
+	flips := repetitions(30, 10)
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		r := rand.New(rand.NewPCG(2, uint64(len(kind))))
+		for range flips {
+			dir := t.TempDir()
+			l := mustOpenLogs(t, dir, kind)
+			l.mustStore(t, 1, 40)
+			im := imageOf(t, dir)
+			b := im.randomBit(r, kind)
+			f, err := os.OpenFile(filepath.Join(dir, b.name), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt([]byte{im[b.name][b.at] ^ b.mask}, int64(b.at)); err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			for i := uint64(1); i <= 40; i++ {
+				var log raft.Log
+				if err := l.GetLog(i, &log); err != nil {
+					wantDefinite(t, b, err)
+				} else if string(log.Data) != string(entry(i).Data) || log.Term != entry(i).Term {
+					t.Errorf("%v: entry %d differs", b, i)
+				}
+			}
+			_ = l.close() // as it may
+		}
+	})
+}
+
+func TestTornTailIsRepairedSilentlyAndALostOneIsRefused(t *testing.T) {
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		dir := t.TempDir()
+		l := mustOpenLogs(t, dir, kind)
+		l.mustStore(t, 1, 20)
+		before := imageOf(t, dir)
+		l.mustStore(t, 21, 21)
+		l.mustClose(t)
+		after := imageOf(t, dir)
+
+		torn := image{}
+		for name := range after {
+			torn[name] = tear(kind, name, before[name], after[name])
+		}
+		torn[stableFileName] = before[stableFileName] // it was never acknowledged
+		torn.write(t, dir)
+		l = mustOpenLogs(t, dir, kind)
+		l.wantEntries(t, 1, 20)
+		l.mustStore(t, 21, 30)
+		l.mustClose(t)
+		l = mustOpenLogs(t, dir, kind)
+		l.wantEntries(t, 1, 30)
+		l.mustClose(t)
+
+		torn[stableFileName] = after[stableFileName] // it was on disk once
+		torn.write(t, dir)
+		_, err := openLogs(dir, kind)
+		var damaged *DamagedError
+		if !errors.As(err, &damaged) || damaged.Index != 21 {
+			t.Errorf("opened without entry 21: %v", err)
+		}
+	})
+}
+
+// tear returns a file of which the last write was cut off: of bolt, the pages
+// were written and the meta page was not; of the write-ahead log, half of what
+// was added is there.
+func tear(kind LogStore, name string, before, after []byte) []byte {
+	torn := slices.Clone(after)
+	if kind == LogStoreBolt {
+		if name == logFile {
+			copy(torn[:8192], before[:8192])
+		}
+		return torn
+	}
+	if len(before) != len(after) || name == stableFileName {
+		return torn
+	}
+	first, last := -1, 0
+	for i := range after {
+		if after[i] != before[i] {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	if first >= 0 {
+		clear(torn[(first+last)/2 : last+1])
+	}
+	return torn
+}
+
+func TestDamagedDirectoryIsRefusedWithADefiniteError(t *testing.T) {
+	remove := func(name string) func(image) { return func(im image) { delete(im, name) } }
+	cut := func(name string, bytes int) func(image) {
+		return func(im image) { im[name] = im[name][:len(im[name])-bytes] }
+	}
+	for kind, damages := range map[LogStore]map[string]func(image){
+		LogStoreBolt: {
+			"log removed":               remove(logFile),
+			"log emptied":               func(im image) { im[logFile] = nil },
+			"log cut to its head":       func(im image) { im[logFile] = im[logFile][:8192] },
+			"log cut by one byte":       func(im image) { im[logFile] = im[logFile][:boltUsed(im[logFile])-1] },
+			"older meta page zeroed":    func(im image) { clear(im[logFile][:4096]) },
+			"newer meta page zeroed":    func(im image) { clear(im[logFile][4096:8192]) },
+			"page in the middle zeroed": func(im image) { zeroPages(im[logFile]) },
+			"stable file removed":       remove(stableFileName),
+			"stable file cut":           cut(stableFileName, 1),
+			"stable file emptied":       func(im image) { im[stableFileName] = nil },
+		},
+		LogStoreWAL: {
+			"log removed": func(im image) {
+				for _, name := range im.names(walDir) {
+					delete(im, name)
+				}
+			},
+			"list of segments removed": remove(filepath.Join(walDir, walSegmentFile)),
+			"newest segment removed":   func(im image) { delete(im, im.segments()[len(im.segments())-1]) },
+			"oldest segment removed":   func(im image) { delete(im, im.segments()[0]) },
+			"oldest segment cut":       func(im image) { im[im.segments()[0]] = im[im.segments()[0]][:1000] },
+			"newest segment zeroed":    func(im image) { clear(im[im.segments()[len(im.segments())-1]]) },
+			"stable file removed":      remove(stableFileName),
+			"stable file cut":          cut(stableFileName, 1),
+		},
+	} {
+		dir := t.TempDir()
+		l := mustOpenLogs(t, dir, kind)
+		l.mustStore(t, 1, 30)
+		l.mustClose(t)
+		whole := imageOf(t, dir)
+		for name, damage := range damages {
+			t.Run(string(kind)+" "+name, func(t *testing.T) {
+				im := image{}
+				for name, content := range whole {
+					im[name] = slices.Clone(content)
+				}
+				damage(im)
+				im.write(t, dir)
+				l, err := openLogs(dir, kind)
+				if err == nil {
+					l.mustClose(t)
+					t.Fatal("opened")
+				}
+				wantDefinite(t, name, err)
+			})
+		}
+	}
+}
+
+func (im image) segments() []string {
+	return slices.DeleteFunc(im.names(walDir), func(name string) bool { return !strings.HasSuffix(name, ".wal") })
+}
+
+// boltUsed returns how many bytes of a bolt file are in use.
+func boltUsed(file []byte) int {
+	pages := max(binary.NativeEndian.Uint64(file[16+40:]), binary.NativeEndian.Uint64(file[4096+16+40:]))
+	return int(pages) * 4096
+}
+
+// zeroPages zeroes every page but the meta pages, one at a time would not always
+// hit one that is in use.
+func zeroPages(file []byte) { clear(file[8192:]) }
+
+func TestDirectoryOfAnotherLogStoreIsRefused(t *testing.T) {
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		dir := t.TempDir()
+		j := opened(t, Config{Dir: dir, LogStore: kind})
+		mustAppend(t, j, begin(leading(t, j), "a"))
+		closed(t, j)
+		other := LogStoreBolt
+		if kind == LogStoreBolt {
+			other = LogStoreWAL
+		}
+		_, err := Open(t.Context(), quiet(Config{Dir: dir, LogStore: other}))
+		var wrong *LogStoreError
+		if !errors.As(err, &wrong) || wrong.Have != kind || wrong.Want != other || wrong.Dir != dir {
+			t.Errorf("opened %s as %s: %v", kind, other, err)
+		}
+		again := opened(t, Config{Dir: dir, LogStore: kind})
+		leading(t, again)
+		if last := lastEvent(t, again, "a"); last != 2 {
+			t.Errorf("%d events", last)
+		}
+	})
+}
+
+func TestSecondProcessOnADirectoryIsRefused(t *testing.T) {
+	if dir := os.Getenv("TENUTO_JOURNAL_SECOND"); dir != "" {
+		_, err := Open(context.Background(), quiet(Config{Dir: dir}))
+		var locked *LockedError
+		if !errors.As(err, &locked) {
+			t.Fatalf("opened: %v", err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	j := opened(t, Config{Dir: dir})
+	mustAppend(t, j, begin(leading(t, j), "a"))
+	child := exec.Command(os.Args[0], "-test.run=^TestSecondProcessOnADirectoryIsRefused$")
+	child.Env = append(os.Environ(), "TENUTO_JOURNAL_SECOND="+dir)
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("second process: %v\n%s", err, out)
+	}
+	mustAppend(t, j, step(j.Epoch(), "a", 3))
+}
+
+func TestFullDiskWhileVotingIsNoReasonToWrite(t *testing.T) {
+	// The vote is written in place: the file does not grow.
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir, LogStoreBolt)
+	defer l.mustClose(t)
+	long := strings.Repeat("x", candidateMax)
+	for term := range uint64(50) {
+		err := errors.Join(l.stable.SetUint64([]byte(keyTerm), term), l.stable.Set([]byte(keyCandidate), []byte(long)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stat syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(dir, stableFileName), &stat); err != nil || stat.Size != 2*sectorSize {
+		t.Errorf("%d bytes, error %v", stat.Size, err)
+	}
+	if err := l.stable.Set([]byte(keyCandidate), []byte(long+"x")); err == nil {
+		t.Error("a candidate that does not fit was saved")
+	}
+}
+
+func TestNodeWithAFlippedBitServesNothingWrongAndCatchesUpWhenReplaced(t *testing.T) {
+	flips := repetitions(120, 12)
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		g := newTweakedGroup(t, nil, func(_ int, c *Config) {
+			c.LogStore, c.tests.segmentBytes = kind, segmentBytes
+		})
+		acknowledged := 0
+		grow := func() {
+			t.Helper()
+			eventually(t, "an append", func() bool {
+				j := g.nodes[g.leader(t)]
+				return appended(t, j, begin(j.Epoch(), fmt.Sprintf("i-%03d", acknowledged))) == nil
+			})
+			acknowledged++
+		}
+		for range 30 {
+			grow()
+		}
+		g.agree(t)
+		victim := (g.leader(t) + 1) % 3
+		g.stop(t, victim)
+		im := imageOf(t, g.dirs[victim])
+		r := rand.New(rand.NewPCG(3, uint64(len(kind))))
+		refused, replaced := 0, 0
+		for flip := range flips {
+			b := im.randomBit(r, kind)
+			im.flip(b)
+			im.write(t, g.dirs[victim])
+			im.flip(b)
+			grow()
+			err := g.tryStart(t, victim, nil, nil)
+			if err != nil {
+				wantDefinite(t, b, err)
+				refused++
+			}
+			if err != nil && flip%4 == 0 {
+				// Under its own name only because the others know all of its
+				// votes to be over; and they are two.
+				if err := os.RemoveAll(g.dirs[victim]); err != nil {
+					t.Fatal(err)
+				}
+				g.start(t, victim, nil, nil)
+				replaced++
+			}
+			if g.nodes[victim] != nil {
+				g.agree(t)
+				wantAll(t, g.nodes[victim], acknowledged)
+				g.stop(t, victim)
+			}
+		}
+		t.Logf("%d of %d flips were refused, %d nodes were replaced", refused, flips, replaced)
+	})
+}
+
+// wantAll checks that a node has the instances that were begun.
+func wantAll(t testing.TB, j *Journal, instances int) {
+	t.Helper()
+	for i := range instances {
+		if last := lastEvent(t, j, fmt.Sprintf("i-%03d", i)); last != 2 {
+			t.Errorf("i-%03d has %d events", i, last)
+		}
+	}
+}

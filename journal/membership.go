@@ -1,0 +1,356 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Sentinels of AddMember, RemoveMember and MoveMember. After each nothing has
+// changed.
+var (
+	// ErrChanging: another change of the members is under way. Retry after a
+	// pause.
+	ErrChanging = errors.New("another change of the members is under way")
+
+	// ErrMember: the node has a vote already. One that has lost its directory
+	// comes back under another name.
+	ErrMember = errors.New("the node is a member already")
+
+	// ErrNotMember: the node is none of the members.
+	ErrNotMember = errors.New("the node is not a member")
+
+	// ErrRemoved: the node was removed from the group, for ever.
+	ErrRemoved = errors.New("the node was removed from the group")
+
+	// ErrAddressTaken: another member has the address. It has to be removed, or
+	// to move, first.
+	ErrAddressTaken = errors.New("another member has the address")
+)
+
+// Member is a node of the group as another one sees it.
+type Member struct {
+	Node    string
+	Address string
+	Voter   bool // or else it is catching up
+	// How many committed entries it has not acknowledged yet. Known to the leader
+	// alone, once the member has answered.
+	Behind      uint64
+	BehindKnown bool
+}
+
+// Members returns the nodes of the group, in order of their names, by the latest
+// configuration in this node's log, committed or not; none if it has none yet.
+func (j *Journal) Members() []Member {
+	r := j.reign.Load()
+	committed := j.raft.CommitIndex()
+	var members []Member
+	for _, server := range j.raft.GetConfiguration().Configuration().Servers {
+		m := Member{Node: string(server.ID), Address: string(server.Address), Voter: server.Suffrage == raft.Voter}
+		if r != nil {
+			last, known := j.acks.progress(server.ID, r.term)
+			m.BehindKnown = known || m.Node == j.config.Node
+			if known && last < committed {
+				m.Behind = committed - last
+			}
+		}
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b Member) int {
+		if a.Node < b.Node {
+			return -1
+		}
+		return 1
+	})
+	return members
+}
+
+// AddMember adds a node, on the leader: without a vote at first, with one as soon
+// as it has caught up. It returns when the node has been added; repeating it for
+// one without a vote is no error.
+//
+// Errors: ErrMember, ErrRemoved, ErrAddressTaken, ErrChanging, ErrNotLeader,
+// ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
+func (j *Journal) AddMember(ctx context.Context, p Peer) error {
+	err := j.changeMembers(ctx, func(g *roster) (change, error) {
+		server := g.find(p.Node)
+		switch {
+		case g.removed(p.Node):
+			return nil, ErrRemoved
+		case server != nil && server.Suffrage == raft.Voter:
+			return nil, ErrMember
+		case server != nil && string(server.Address) == p.Address:
+			return nil, nil
+		case g.taken(p):
+			return nil, ErrAddressTaken
+		}
+		return func() raft.IndexFuture {
+			return j.raft.AddNonvoter(raft.ServerID(p.Node), raft.ServerAddress(p.Address), g.index, enqueueTimeout)
+		}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("add member %q: %w", p.Node, err)
+	}
+	notify(j.tending)
+	return nil
+}
+
+// MoveMember records, on the leader, that a member is reached at another address.
+//
+// Errors: ErrNotMember, ErrRemoved, and those of AddMember but ErrMember.
+func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
+	err := j.changeMembers(ctx, func(g *roster) (change, error) {
+		server := g.find(p.Node)
+		switch {
+		case g.removed(p.Node):
+			return nil, ErrRemoved
+		case server == nil:
+			return nil, ErrNotMember
+		case string(server.Address) == p.Address:
+			return nil, nil
+		case g.taken(p):
+			return nil, ErrAddressTaken
+		}
+		set := j.raft.AddNonvoter
+		if server.Suffrage == raft.Voter {
+			set = j.raft.AddVoter
+		}
+		return func() raft.IndexFuture {
+			return set(server.ID, raft.ServerAddress(p.Address), g.index, enqueueTimeout)
+		}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("move member %q: %w", p.Node, err)
+	}
+	return nil
+}
+
+// RemoveMember removes a node for ever, on the leader, and returns when that is
+// committed. A leader that is to remove itself hands leadership over instead and
+// returns ErrNotLeader: the next one is to be asked. A removal that was begun is
+// finished by the next leader. Repeating it is no error.
+//
+// Errors: ErrNotMember, ErrAlone if no other node has a vote, ErrChanging,
+// ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be
+// removed or not.
+func (j *Journal) RemoveMember(ctx context.Context, node string) error {
+	if err := j.removeMember(ctx, node); err != nil {
+		return fmt.Errorf("remove member %q: %w", node, err)
+	}
+	return nil
+}
+
+func (j *Journal) removeMember(ctx context.Context, node string) error {
+	r := j.reign.Load()
+	if r == nil {
+		return ErrNotLeader
+	}
+	g := j.roster()
+	server := g.find(node)
+	switch {
+	case server == nil && g.removed(node):
+		return nil
+	case server == nil:
+		return ErrNotMember
+	case server.Suffrage == raft.Voter && g.voters() == 1:
+		return ErrAlone
+	case node == j.config.Node:
+		if err := j.TransferLeadership(ctx); err != nil {
+			return err
+		}
+		return ErrNotLeader
+	}
+	if !g.removed(node) {
+		if err := j.recordRemoved(ctx, r, node); err != nil {
+			return err
+		}
+	}
+	notify(j.tending) // in case the rest does not come to its end here
+	return j.dropMember(ctx, node)
+}
+
+// recordRemoved makes sure that the node is never added again.
+func (j *Journal) recordRemoved(ctx context.Context, r *reign, node string) error {
+	result := make(chan error, 1)
+	j.propose(proposal{record: encodeGroupChange(r.epoch, j.clock.now(), node), done: func(err error) { result <- err }})
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// dropMember takes a node out of the configuration.
+func (j *Journal) dropMember(ctx context.Context, node string) error {
+	return j.changeMembers(ctx, func(g *roster) (change, error) {
+		server := g.find(node)
+		switch {
+		case server == nil:
+			return nil, nil
+		case server.Suffrage == raft.Voter && g.voters() == 1:
+			return nil, ErrAlone
+		}
+		return func() raft.IndexFuture { return j.raft.RemoveServer(server.ID, g.index, enqueueTimeout) }, nil
+	})
+}
+
+// roster is who belongs to the group at one moment.
+type roster struct {
+	servers []raft.Server
+	index   uint64 // of the entry with the configuration
+	gone    []string
+}
+
+func (j *Journal) roster() *roster {
+	latest := j.raft.GetConfiguration()
+	return &roster{servers: latest.Configuration().Servers, index: latest.Index(), gone: j.machine.Removed()}
+}
+
+func (g *roster) find(node string) *raft.Server {
+	i := slices.IndexFunc(g.servers, func(s raft.Server) bool { return string(s.ID) == node })
+	if i < 0 {
+		return nil
+	}
+	return &g.servers[i]
+}
+
+// removed tells whether a node was removed, or is to be.
+func (g *roster) removed(node string) bool {
+	_, gone := slices.BinarySearch(g.gone, node)
+	return gone
+}
+
+func (g *roster) taken(p Peer) bool {
+	return slices.ContainsFunc(g.servers, func(s raft.Server) bool {
+		return string(s.Address) == p.Address && string(s.ID) != p.Node
+	})
+}
+
+func (g *roster) voters() int {
+	voters := 0
+	for _, server := range g.servers {
+		if server.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	return voters
+}
+
+// change asks Raft for another configuration.
+type change func() raft.IndexFuture
+
+// changeMembers carries out what plan makes of the members as they are, one change
+// at a time. With no change there is nothing to do. When ctx ends first the change
+// goes on.
+func (j *Journal) changeMembers(ctx context.Context, plan func(*roster) (change, error)) error {
+	if !j.IsLeader() {
+		return ErrNotLeader
+	}
+	select {
+	case j.changing <- struct{}{}:
+	default:
+		return ErrChanging
+	}
+	g := j.roster()
+	do, err := plan(g)
+	if do == nil {
+		<-j.changing
+		return err
+	}
+	result := make(chan error, 1)
+	if !j.callers.start(func() {
+		result <- do().Error()
+		<-j.changing
+	}) {
+		<-j.changing
+		return ErrClosed
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-result:
+		if err != nil && j.roster().index != g.index && !errors.Is(err, raft.ErrLeadershipLost) {
+			return ErrChanging // what plan has seen is not the latest any more
+		}
+		return outcome(err)
+	}
+}
+
+// tendEvery is how often a leader looks whether those without a vote have caught
+// up, while there are any.
+const tendEvery = 50 * time.Millisecond
+
+// tend completes, during a reign, what AddMember and RemoveMember have begun, here
+// or at a leader before.
+func (j *Journal) tend(ctx context.Context) {
+	goals := map[string]uint64{}
+	for {
+		var again <-chan time.Time
+		if j.tendOnce(ctx, goals) {
+			again = time.After(tendEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.tending:
+		case <-again:
+		}
+	}
+}
+
+// tendOnce tells whether anything is left to be done. goals are what those without
+// a vote have to have acknowledged to get one: what was committed a moment ago, so
+// that what they lack is no more than what has come since.
+func (j *Journal) tendOnce(ctx context.Context, goals map[string]uint64) (more bool) {
+	r, g := j.reign.Load(), j.roster()
+	if r == nil {
+		return false
+	}
+	committed := j.raft.CommitIndex()
+	for _, server := range g.servers {
+		node := string(server.ID)
+		var err error
+		switch last, known := j.acks.progress(server.ID, r.term); {
+		case g.removed(node):
+			err = j.finishRemoval(ctx, node)
+		case server.Suffrage == raft.Voter:
+			continue
+		case known && goals[node] > 0 && last >= goals[node]:
+			err = j.promote(ctx, node)
+		}
+		goals[node] = committed
+		more = true
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrChanging) {
+			j.config.Logger.Warn("the members are not as they should be yet", "member", node, "error", err)
+		}
+	}
+	return more
+}
+
+func (j *Journal) finishRemoval(ctx context.Context, node string) error {
+	if node == j.config.Node {
+		return j.TransferLeadership(ctx)
+	}
+	return j.dropMember(ctx, node)
+}
+
+// promote gives a node a vote.
+func (j *Journal) promote(ctx context.Context, node string) error {
+	j.config.Logger.Info("member has caught up and gets a vote", "member", node)
+	return j.changeMembers(ctx, func(g *roster) (change, error) {
+		server := g.find(node)
+		if server == nil || server.Suffrage == raft.Voter || g.removed(node) {
+			return nil, nil
+		}
+		return func() raft.IndexFuture { return j.raft.AddVoter(server.ID, server.Address, g.index, enqueueTimeout) }, nil
+	})
+}
+
+// Retire fences the node for a reason from outside: that it was removed from the
+// group.
+func (j *Journal) Retire(cause error) { j.fence.draw(cause) }

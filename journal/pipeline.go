@@ -1,0 +1,78 @@
+package journal
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// pipeline is a pipeline of the transport that ends when an RPC in it has failed
+// or was refused. The Raft library stops reading answers then, without closing
+// the pipeline; its sender, if it waits just then for a place in the full
+// pipeline, would wait for ever, and whoever shuts Raft down with it.
+type pipeline struct {
+	raft.AppendPipeline
+	answers chan raft.AppendFuture
+	closed  chan struct{}
+	once    sync.Once
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := t.closingTransport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err // as it is: Raft compares it
+	}
+	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	t.pipelines.Go(p.pass)
+	return p, nil
+}
+
+// Close implements raft.WithClose. Raft closes its transport when it uses no
+// pipeline any more.
+func (t *ackedTransport) Close() error {
+	err := t.closingTransport.Close()
+	t.pipelines.Wait()
+	return err
+}
+
+// pass hands answers on until the pipeline is closed, which it does itself
+// behind the first one that is no success.
+func (p *pipeline) pass() {
+	for {
+		select {
+		case answer := <-p.AppendPipeline.Consumer():
+			if !p.hand(answer) {
+				return
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// hand gives one answer to Raft, and tells whether more can come.
+func (p *pipeline) hand(answer raft.AppendFuture) bool {
+	succeeded := answer.Response().Success && answer.Response().Term <= answer.Request().Term
+	if !succeeded {
+		_ = p.release() // before Raft has the answer: it may have stopped reading
+	}
+	select {
+	case p.answers <- answer:
+		return succeeded
+	case <-p.closed:
+		return false
+	}
+}
+
+// Consumer implements raft.AppendPipeline.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// Close implements raft.AppendPipeline.
+func (p *pipeline) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return p.release()
+}
+
+// release frees whoever waits for a place.
+func (p *pipeline) release() error { return p.AppendPipeline.Close() }

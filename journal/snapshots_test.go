@@ -1,0 +1,343 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/state"
+)
+
+var members = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}}}
+
+// snapshotNode is the state and the snapshots of a node, without Raft.
+type snapshotNode struct {
+	fs        vfs.FS
+	machine   *state.Machine
+	snapshots *checkpoints
+	index     uint64
+}
+
+func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
+	log := slog.New(slog.DiscardHandler)
+	if err := errors.Join(fs.MkdirAll(dir, 0o700), syncDir(fs, "")); err != nil {
+		return nil, err
+	}
+	n := &snapshotNode{fs: fs}
+	var err error
+	if n.snapshots, err = openCheckpoints(fs, dir, dir, "", log); err != nil {
+		return nil, err
+	}
+	n.machine, err = state.Open(state.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20})
+	if err != nil {
+		return nil, err
+	}
+	n.index, _ = n.machine.Applied()
+	return n, nil
+}
+
+// grow applies an epoch and some instances.
+func (n *snapshotNode) grow(count int) error {
+	records := [][]byte{encodeEpoch("n1", 1)}
+	epoch := n.machine.Epoch() + 1
+	for i := range count {
+		records = append(records, encodeAppend(begin(epoch, fmt.Sprintf("i-%d-%d", n.index, i))))
+	}
+	for _, field := range records {
+		entry, err := unpackEntry(nil, packEntry(field))
+		if err != nil {
+			return err
+		}
+		if _, err := n.machine.Apply(entry[0]); err != nil {
+			return err
+		}
+	}
+	n.index++
+	return n.machine.Advance(n.index, 1)
+}
+
+// snapshot takes a snapshot as Raft does.
+func (n *snapshotNode) snapshot() error {
+	f := newFSM(n.machine, n.snapshots, newFence(func(*FencedError) {}))
+	view, err := f.Snapshot()
+	if err != nil {
+		return err
+	}
+	sink, err := n.snapshots.Create(1, n.index, 1, members, 1, nil)
+	if err != nil {
+		return err
+	}
+	if err := view.Persist(sink); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// send sends the newest snapshot of a node to another, which installs it.
+func (n *snapshotNode) send(to *snapshotNode, through func([]byte) []byte) error {
+	all, err := n.snapshots.List()
+	if err != nil || len(all) == 0 {
+		return errors.Join(errors.New("nothing to send"), err)
+	}
+	meta, from, err := n.snapshots.Open(all[0].ID)
+	if err != nil {
+		return err
+	}
+	bytes, err := io.ReadAll(from)
+	if err = errors.Join(err, from.Close()); err != nil {
+		return err
+	}
+	if int64(len(bytes)) != meta.Size {
+		return fmt.Errorf("%d bytes, and the size is %d", len(bytes), meta.Size)
+	}
+	sink, err := to.snapshots.Create(1, meta.Index, meta.Term, members, 1, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := sink.Write(through(bytes)); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	_, source, err := to.snapshots.Open(sink.ID())
+	if err != nil {
+		return err
+	}
+	f := newFSM(to.machine, to.snapshots, newFence(func(*FencedError) {}))
+	err = f.Restore(source)
+	to.index, _ = to.machine.Applied()
+	return err
+}
+
+func asItIs(b []byte) []byte { return b }
+
+func mustNode(t testing.TB, fs vfs.FS, dir string) *snapshotNode {
+	t.Helper()
+	n, err := openNode(fs, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.machine.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func TestSnapshotIsSentAndInstalled(t *testing.T) {
+	fs := vfs.NewMem()
+	leader, follower := mustNode(t, fs, "leader"), mustNode(t, fs, "follower")
+	for round := range 4 {
+		if err := errors.Join(leader.grow(200), leader.snapshot(), follower.grow(round), leader.send(follower, asItIs)); err != nil {
+			t.Fatal(err)
+		}
+		if leader.machine.Digest() != follower.machine.Digest() {
+			t.Fatalf("round %d: the states differ", round)
+		}
+	}
+	if all, err := leader.snapshots.List(); err != nil || len(all) != snapshotsKept || all[0].Index != 4 {
+		t.Errorf("%d snapshots, error %v", len(all), err)
+	}
+}
+
+func TestDamageOnTheWayIsNeverInstalled(t *testing.T) {
+	fs := vfs.NewMem()
+	leader := mustNode(t, fs, "leader")
+	if err := errors.Join(leader.grow(50), leader.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	size := 0
+	_ = leader.send(mustNode(t, fs, "measure"), func(b []byte) []byte { size = len(b); return b })
+	follower := mustNode(t, fs, "follower")
+	before := follower.machine.Digest()
+	for at := 0; at < size; at += size/97 + 1 {
+		for what, damage := range map[string]func([]byte) []byte{
+			"flipped": func(b []byte) []byte { b = bytes.Clone(b); b[at] ^= 4; return b },
+			"cut off": func(b []byte) []byte { return b[:at] },
+		} {
+			if err := leader.send(follower, damage); err == nil {
+				t.Fatalf("%s at byte %d of %d: taken", what, at, size)
+			}
+			if follower.machine.Digest() != before {
+				t.Fatalf("%s at byte %d of %d: the state has changed", what, at, size)
+			}
+		}
+	}
+}
+
+// Every write of a snapshot, of its way to a follower and of the install is the
+// last one once, or every seventh: what is left opens, and is the state behind an
+// entry.
+func TestEveryWriteOfASnapshotMayBeTheLast(t *testing.T) {
+	digests := map[uint64][32]byte{}
+	step := 7 / repetitions(7, 1)
+	for n := 1; ; n += step {
+		fs := vfs.NewCrashableMem()
+		var writes atomic.Int64
+		cut := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+				return nil
+			}
+			if writes.Add(1) >= int64(n) {
+				return errorfs.ErrInjected
+			}
+			return nil
+		}))
+		kept, done := snapshotLife(cut, digests)
+		left := fs.CrashClone(vfs.CrashCloneCfg{})
+		for _, dir := range []string{"leader", "follower"} {
+			recovered(t, left, dir, n, kept, digests)
+		}
+		if done {
+			t.Logf("%d writes", n)
+			return
+		}
+	}
+}
+
+// snapshotLife takes two snapshots and sends the second one. It returns the index
+// of the last snapshot that was finished, and whether nothing failed.
+func snapshotLife(fs vfs.FS, digests map[uint64][32]byte) (kept uint64, done bool) {
+	leader, err := openNode(fs, "leader")
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = leader.machine.Close() }()
+	follower, err := openNode(fs, "follower")
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = follower.machine.Close() }()
+	for range 2 {
+		if leader.grow(20) != nil {
+			return kept, false
+		}
+		digests[leader.index] = leader.machine.Digest()
+		if leader.snapshot() != nil {
+			return kept, false
+		}
+		kept = leader.index
+	}
+	return kept, leader.send(follower, asItIs) == nil
+}
+
+// recovered opens what a crash has left of a node, as a journal does without a
+// log.
+func recovered(t *testing.T, fs vfs.FS, dir string, n int, kept uint64, digests map[uint64][32]byte) {
+	t.Helper()
+	c := Config{Node: dir, Dir: dir, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	snapshots, err := openCheckpoints(fs, dir, dir, "", c.Logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := raft.NewInmemStore()
+	for index := uint64(1); index <= 2; index++ {
+		if err := log.StoreLog(&raft.Log{Index: index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	machine, err := openMachine(&c, snapshots, log)
+	if err != nil {
+		t.Fatalf("cut at write %d: %s: %v", n, dir, err)
+	}
+	index, _ := machine.Applied()
+	if dir == "leader" && index < kept {
+		t.Fatalf("cut at write %d: snapshot of %d was taken, %d is left", n, kept, index)
+	}
+	if index > 0 && machine.Digest() != digests[index] {
+		t.Fatalf("cut at write %d: %s at %d is another state", n, dir, index)
+	}
+	if err := machine.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overwrite changes a bit in the middle of each of the largest files that match.
+func overwrite(t testing.TB, pattern ...string) (changed int) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(pattern...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		changed++
+	}
+	return changed
+}
+
+func TestDamagedStateIsRebuiltFromTheSnapshotAndTheLog(t *testing.T) {
+	c := Config{Dir: t.TempDir()}
+	j := opened(t, c)
+	epoch := leading(t, j)
+	mustAppend(t, j, begin(epoch, "a"))
+	if err := j.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, j, begin(epoch, "b"))
+	want := j.Digest()
+	closed(t, j)
+	// The manifests of the database are not shared with the snapshot.
+	if overwrite(t, c.Dir, stateDir, "db-*", "MANIFEST-*") == 0 {
+		t.Fatal("nothing to damage")
+	}
+	again := opened(t, c)
+	leading(t, again)
+	for _, id := range []string{"a", "b"} {
+		if lastEvent(t, again, id) != 2 {
+			t.Errorf("%s is lost", id)
+		}
+	}
+	if again.Epoch() == epoch || want == again.Digest() {
+		t.Error("there was no new reign")
+	}
+}
+
+func TestStateWithoutAnythingToRebuildItFromIsRefused(t *testing.T) {
+	c := Config{Dir: t.TempDir(), TrailingLogs: 1}
+	j := opened(t, c)
+	epoch := leading(t, j)
+	for i := range 20 {
+		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+	}
+	if err := j.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, j)
+	overwrite(t, c.Dir, stateDir, "db-*", "MANIFEST-*")
+	overwrite(t, c.Dir, snapshotsDir, "*", filesDir, "*.sst")
+	for range 2 {
+		again, err := Open(t.Context(), quiet(c))
+		if err == nil {
+			closed(t, again)
+			t.Fatal("opened")
+		}
+		var damaged *DamagedError
+		if !errors.As(err, &damaged) || !strings.Contains(damaged.Reason, "no snapshot") {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A snapshot on its way to a follower:
+//
+//	stream  = "tenuto-1" frame(manifest) (frame(part of a file)* for each file) trailer
+//	frame   = length (4 bytes, not 0), the bytes, their CRC-32C (4 bytes)
+//	trailer = length 0 (4 bytes), CRC-32C of all bytes before it (4 bytes)
+//
+// with integers little-endian. The files come in the order of the manifest, each
+// in frames of frameBytes and a shorter last one.
+const (
+	streamMagic = "tenuto-1"
+	frameBytes  = 256 << 10
+	// manifestBytesMax bounds the first frame that is believed.
+	manifestBytesMax = 64 << 20
+)
+
+const frameOverhead = 8
+
+// streamSize returns how many bytes a snapshot is on its way.
+func (m *manifest) streamSize() int64 {
+	encoded, err := m.encode()
+	if err != nil {
+		return 0
+	}
+	size := int64(len(streamMagic)+len(encoded)) + frameOverhead + frameOverhead
+	for _, f := range m.Files {
+		frames := (f.Size + frameBytes - 1) / frameBytes
+		size += f.Size + frames*frameOverhead
+	}
+	return size
+}
+
+// snapshotStream reads a snapshot as a follower is sent it, and checks every file while
+// it does.
+type snapshotStream struct {
+	of       *checkpoints
+	manifest *manifest
+	pipe     *io.PipeReader
+	ended    chan struct{}
+}
+
+func (c *checkpoints) newStream(m *manifest) (*snapshotStream, error) {
+	encoded, err := m.encode()
+	if err != nil {
+		return nil, err
+	}
+	r, w := io.Pipe()
+	s := &snapshotStream{of: c, manifest: m, pipe: r, ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		w.CloseWithError(s.write(w, encoded))
+	}()
+	return s, nil
+}
+
+// Read implements io.Reader.
+func (s *snapshotStream) Read(p []byte) (int, error) { return s.pipe.Read(p) }
+
+// Close implements io.Closer.
+func (s *snapshotStream) Close() error {
+	err := s.pipe.Close()
+	<-s.ended
+	return err
+}
+
+func (s *snapshotStream) write(to io.Writer, manifest []byte) error {
+	w := &frameWriter{to: to, sum: crc32.New(castagnoli)}
+	w.write([]byte(streamMagic))
+	w.frame(manifest)
+	buffer := make([]byte, frameBytes)
+	for _, f := range s.manifest.Files {
+		if err := s.writeFile(w, f, buffer); err != nil {
+			return err
+		}
+	}
+	w.write(binary.LittleEndian.AppendUint32(make([]byte, 4), w.sum.Sum32()))
+	return w.err
+}
+
+func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buffer []byte) (err error) {
+	path := s.of.fs.PathJoin(s.of.dir, s.manifest.ID, filesDir, entry.Name)
+	f, err := s.of.fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	sum, size := uint32(0), int64(0)
+	for size < entry.Size && w.err == nil {
+		n, err := io.ReadFull(f, buffer[:min(frameBytes, entry.Size-size)])
+		if err != nil {
+			return s.damaged(path, err.Error())
+		}
+		sum = crc32.Update(sum, castagnoli, buffer[:n])
+		size += int64(n)
+		if size == entry.Size && sum != entry.CRC32C {
+			return s.damaged(path, "it is not what the snapshot's manifest says")
+		}
+		w.frame(buffer[:n])
+	}
+	return w.err
+}
+
+func (s *snapshotStream) damaged(path, reason string) error {
+	err := &DamagedError{Path: path, Reason: reason}
+	s.of.damaged(err)
+	return err
+}
+
+// frameWriter writes frames. Its first error stays.
+type frameWriter struct {
+	to  io.Writer
+	sum hash.Hash32
+	err error
+}
+
+func (w *frameWriter) frame(b []byte) {
+	var number [4]byte
+	binary.LittleEndian.PutUint32(number[:], uint32(len(b)))
+	w.write(number[:])
+	w.write(b)
+	binary.LittleEndian.PutUint32(number[:], crc32.Checksum(b, castagnoli))
+	w.write(number[:])
+}
+
+func (w *frameWriter) write(b []byte) {
+	if w.err == nil {
+		w.sum.Write(b)
+		_, w.err = w.to.Write(b)
+	}
+}
+
+// receiver writes the files of a snapshot that comes in.
+type receiver struct {
+	*io.PipeWriter
+	ended chan struct{}
+	err   error
+}
+
+// receive begins to take a snapshot in.
+func (s *checkpointSink) receive() *receiver {
+	r, w := io.Pipe()
+	in := &receiver{PipeWriter: w, ended: make(chan struct{})}
+	go func() {
+		defer close(in.ended)
+		in.err = s.unpack(&frameReader{from: r, sum: crc32.New(castagnoli)})
+		_ = r.CloseWithError(in.err)
+	}()
+	return in
+}
+
+// close says that everything has come in.
+func (r *receiver) close() error {
+	err := r.PipeWriter.Close()
+	<-r.ended
+	return errors.Join(r.err, err)
+}
+
+// unpack reads a stream to its end.
+func (s *checkpointSink) unpack(r *frameReader) error {
+	var magic [len(streamMagic)]byte
+	if err := r.read(magic[:]); err != nil {
+		return err
+	}
+	if string(magic[:]) != streamMagic {
+		return errors.New("what the leader sends is no snapshot that this version reads")
+	}
+	encoded, err := r.frame(manifestBytesMax)
+	if err != nil {
+		return err
+	}
+	sent, err := parseManifest(encoded)
+	if err != nil {
+		return fmt.Errorf("the snapshot that the leader sends: %w", err)
+	}
+	if sent.Index != s.manifest.Index || sent.Term != s.manifest.Term {
+		return fmt.Errorf("the leader sends a snapshot of entry %d of term %d and says it is of %d of %d",
+			sent.Index, sent.Term, s.manifest.Index, s.manifest.Term)
+	}
+	if sent.Cluster != s.of.cluster {
+		return fmt.Errorf("the leader sends a snapshot of the cluster %q", sent.Cluster)
+	}
+	s.manifest.Node = sent.Node
+	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
+	s.manifest.Files = sent.Files
+	dir := s.of.fs.PathJoin(s.path, filesDir)
+	if err := s.of.fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, f := range sent.Files {
+		if err := s.unpackFile(r, f, s.of.fs.PathJoin(dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	return r.trailer()
+}
+
+func (s *checkpointSink) unpackFile(r *frameReader, entry manifestFileEntry, path string) (err error) {
+	f, err := s.of.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
+	sum, size := uint32(0), int64(0)
+	for size < entry.Size {
+		part, err := r.frame(frameBytes)
+		if err != nil {
+			return err
+		}
+		sum = crc32.Update(sum, castagnoli, part)
+		size += int64(len(part))
+		if _, err := f.Write(part); err != nil {
+			return err
+		}
+	}
+	if size != entry.Size || sum != entry.CRC32C {
+		return fmt.Errorf("%s came in damaged", entry.Name)
+	}
+	return nil
+}
+
+// frameReader reads frames and checks them.
+type frameReader struct {
+	from   io.Reader
+	sum    hash.Hash32
+	buffer []byte
+}
+
+func (r *frameReader) read(b []byte) error {
+	if _, err := io.ReadFull(r.from, b); err != nil {
+		return fmt.Errorf("read snapshot: %w", err)
+	}
+	r.sum.Write(b)
+	return nil
+}
+
+// frame reads one frame of up to bytesMax; the bytes are its own until the next.
+func (r *frameReader) frame(bytesMax uint32) ([]byte, error) {
+	var number [4]byte
+	if err := r.read(number[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32(number[:])
+	if size == 0 || size > bytesMax {
+		return nil, fmt.Errorf("a frame of %d bytes", size)
+	}
+	if uint32(cap(r.buffer)) < size {
+		r.buffer = make([]byte, size)
+	}
+	b := r.buffer[:size]
+	if err := errors.Join(r.read(b), r.read(number[:])); err != nil {
+		return nil, err
+	}
+	if binary.LittleEndian.Uint32(number[:]) != crc32.Checksum(b, castagnoli) {
+		return nil, errors.New("a frame does not check")
+	}
+	return b, nil
+}
+
+func (r *frameReader) trailer() error {
+	want := r.sum.Sum32()
+	var trailer [8]byte
+	if err := r.read(trailer[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(trailer[:]) != 0 || binary.LittleEndian.Uint32(trailer[4:]) != want {
+		return errors.New("the trailer does not check")
+	}
+	return nil
+}

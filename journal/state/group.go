@@ -1,0 +1,107 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// group is what is kept of the group of nodes itself, beside the instances. It
+// is replaced and never changed, so that a view of it is a copy.
+type group struct {
+	clock   int64    // the latest cluster time recorded, Unix nanoseconds
+	removed []string // the nodes that must not come back, sorted
+}
+
+// groupChange is a decoded GroupChange, or the clock of an Epoch.
+type groupChange struct {
+	epoch   uint64
+	clock   int64
+	removed string
+}
+
+func (c *groupChange) parse(b []byte) bool {
+	var message journalpb.GroupChange
+	if proto.Unmarshal(b, &message) != nil {
+		return false
+	}
+	*c = groupChange{message.Epoch, message.Clock, message.Removed}
+	return true
+}
+
+// parseEpoch reads what an Epoch says of the group.
+func (c *groupChange) parseEpoch(b []byte) bool {
+	*c = groupChange{}
+	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+		if number == 2 && wire == protowire.VarintType {
+			clock, _ := protowire.ConsumeVarint(value)
+			c.clock = int64(clock)
+		}
+	})
+}
+
+func (m *Machine) changeGroup(c *groupChange) error {
+	if c.epoch != m.epoch {
+		return &StaleEpochError{Epoch: c.epoch, Current: m.epoch}
+	}
+	m.group = m.group.with(c)
+	return nil
+}
+
+// with returns the group after a change.
+func (g group) with(c *groupChange) group {
+	g.clock = max(g.clock, c.clock)
+	if at, known := slices.BinarySearch(g.removed, c.removed); c.removed != "" && !known {
+		g.removed = slices.Insert(slices.Clone(g.removed), at, c.removed)
+	}
+	return g
+}
+
+func (g group) message() *journalpb.Group {
+	return &journalpb.Group{Clock: g.clock, Removed: g.removed}
+}
+
+func groupOf(message *journalpb.Group) group {
+	return group{message.GetClock(), message.GetRemoved()}
+}
+
+// encode returns the encoded message.
+func (g group) encode() []byte {
+	b := []byte(nil)
+	if g.clock != 0 {
+		b = appendUint(b, 1, uint64(g.clock))
+	}
+	for _, node := range g.removed {
+		b = protowire.AppendTag(b, 2, protowire.BytesType)
+		b = protowire.AppendString(b, node)
+	}
+	return b
+}
+
+func parseGroup(b []byte) (group, error) {
+	var message journalpb.Group
+	if err := proto.Unmarshal(b, &message); err != nil {
+		return group{}, fmt.Errorf("decode group: %w", ErrCorrupt)
+	}
+	return groupOf(&message), nil
+}
+
+// Clock returns the latest cluster time that was recorded, Unix nanoseconds; 0
+// before the first. It never decreases.
+func (m *Machine) Clock() int64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.group.clock
+}
+
+// Removed returns the nodes that were removed from the group, in order of their
+// names. The slice is shared and must not be changed.
+func (m *Machine) Removed() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.group.removed
+}

@@ -1,0 +1,246 @@
+package state
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// The fields of an instance's header in the store: by hand, like everything that
+// is written for each instance. See the package comment.
+const (
+	fieldHeaderNumber      = 1
+	fieldHeaderChunks      = 2
+	fieldHeaderChain       = 3
+	fieldHeaderExecution   = 4
+	fieldHeaderLast        = 5
+	fieldHeaderStatus      = 6
+	fieldHeaderSuspended   = 7
+	fieldHeaderName        = 8
+	fieldHeaderVersion     = 9
+	fieldHeaderStatusEvent = 10
+	fieldHeaderTag         = 11
+	fieldHeaderFirst       = 12
+	fieldHeaderParent      = 13
+	fieldHeaderRequest     = 14
+	fieldHeaderCreated     = 15
+	fieldHeaderUpdated     = 16
+	fieldHeaderOperation   = 17
+	fieldHeaderBuffered    = 18
+	fieldHeaderAttempt     = 19
+)
+
+// The fields of an open operation in a header; of a tag and of a name that is
+// buffered the first two.
+const (
+	fieldFirst  = 1
+	fieldSecond = 2
+	fieldThird  = 3
+	fieldFourth = 4
+)
+
+// appendHeader appends all that the store keeps of an instance beside its
+// history.
+func (in *instance) appendHeader(b []byte) []byte {
+	b = appendUint(b, fieldHeaderNumber, in.number)
+	b = appendUint(b, fieldHeaderChunks, in.chunks)
+	b = protowire.AppendTag(b, fieldHeaderChain, protowire.Fixed64Type)
+	b = protowire.AppendFixed64(b, in.chain)
+	b = in.head.appendTo(b)
+	for i := range in.open {
+		b = in.open[i].appendTo(b)
+	}
+	for name, count := range in.buffered {
+		b = appendPair(b, fieldHeaderBuffered, name, func(b []byte) []byte { return appendUint(b, fieldSecond, uint64(count)) })
+	}
+	if in.attempts != nil {
+		for _, a := range in.sortedAttempts() {
+			b = protowire.AppendTag(b, fieldHeaderAttempt, protowire.BytesType)
+			b = protowire.AppendBytes(b, a.encoded)
+		}
+	}
+	return b
+}
+
+func (h *head) appendTo(b []byte) []byte {
+	b = appendUint(b, fieldHeaderExecution, h.execution)
+	b = appendUint(b, fieldHeaderLast, h.last)
+	b = appendUint(b, fieldHeaderStatus, uint64(h.status))
+	if h.suspended {
+		b = appendUint(b, fieldHeaderSuspended, 1)
+	}
+	b = appendText(b, fieldHeaderName, h.name)
+	b = appendText(b, fieldHeaderVersion, h.version)
+	b = appendUint(b, fieldHeaderStatusEvent, h.statusEvent)
+	for key, value := range h.tags {
+		b = appendPair(b, fieldHeaderTag, key, func(b []byte) []byte { return appendText(b, fieldSecond, value) })
+	}
+	b = appendUint(b, fieldHeaderFirst, h.first)
+	if h.parent != nil {
+		b = protowire.AppendTag(b, fieldHeaderParent, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(h.parent.size()))
+		b = h.parent.encode(b)
+	}
+	b = appendText(b, fieldHeaderRequest, h.requestID)
+	b = appendUint(b, fieldHeaderCreated, uint64(h.created))
+	return appendUint(b, fieldHeaderUpdated, uint64(h.updated))
+}
+
+func (op *operation) appendTo(b []byte) []byte {
+	return appendNested(b, fieldHeaderOperation, func(b []byte) []byte {
+		b = appendUint(b, fieldFirst, op.id)
+		b = appendUint(b, fieldSecond, uint64(op.arm))
+		b = appendUint(b, fieldThird, uint64(op.fireAt))
+		return appendText(b, fieldFourth, op.target)
+	})
+}
+
+// appendUint appends a field, unless it is 0.
+func appendUint(b []byte, field protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+}
+
+// appendText appends a field, unless it is empty.
+func appendText(b []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
+}
+
+func appendPair(b []byte, field protowire.Number, key string, value func([]byte) []byte) []byte {
+	return appendNested(b, field, func(b []byte) []byte { return value(appendText(b, fieldFirst, key)) })
+}
+
+// appendNested appends a message. Most are so short that their length takes a
+// byte; the others are moved to make room.
+func appendNested(b []byte, field protowire.Number, fill func([]byte) []byte) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	start := len(b)
+	b = fill(append(b, 0))
+	size := len(b) - start - 1
+	if room := protowire.SizeVarint(uint64(size)); room > 1 {
+		b = append(b, make([]byte, room-1)...)
+		copy(b[start+room:], b[start+1:start+1+size])
+	}
+	protowire.AppendVarint(b[:start], uint64(size))
+	return b
+}
+
+// parseHeader reads the header of an instance as the store has it: without
+// history, and clean.
+func parseHeader(id string, record []byte) (*instance, error) {
+	in := &instance{id: id}
+	wellFormed := true
+	ok := each(record, func(number protowire.Number, wire protowire.Type, value []byte) {
+		switch wire {
+		case protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(value)
+			in.setHeaderNumber(number, v)
+		case protowire.Fixed64Type:
+			if number == fieldHeaderChain {
+				in.chain, _ = protowire.ConsumeFixed64(value)
+			}
+		case protowire.BytesType:
+			v, _ := protowire.ConsumeBytes(value)
+			wellFormed = in.setHeaderBytes(number, v) && wellFormed
+		}
+	})
+	if !ok || !wellFormed || in.number == 0 || in.execution == 0 || in.last == 0 {
+		return nil, fmt.Errorf("the header of instance %q: %w", id, ErrCorrupt)
+	}
+	in.stored.settled(in)
+	return in, nil
+}
+
+func (in *instance) setHeaderNumber(field protowire.Number, v uint64) {
+	switch field {
+	case fieldHeaderNumber:
+		in.number = v
+	case fieldHeaderChunks:
+		in.chunks = v
+	case fieldHeaderExecution:
+		in.execution = v
+	case fieldHeaderLast:
+		in.last = v
+	case fieldHeaderStatus:
+		in.status = journalpb.Status(v)
+	case fieldHeaderSuspended:
+		in.suspended = v != 0
+	case fieldHeaderStatusEvent:
+		in.statusEvent = v
+	case fieldHeaderFirst:
+		in.first = v
+	case fieldHeaderCreated:
+		in.created = int64(v)
+	case fieldHeaderUpdated:
+		in.updated = int64(v)
+	}
+}
+
+func (in *instance) setHeaderBytes(field protowire.Number, v []byte) (ok bool) {
+	switch field {
+	case fieldHeaderName:
+		in.name = string(v)
+	case fieldHeaderVersion:
+		in.version = string(v)
+	case fieldHeaderRequest:
+		in.requestID = string(v)
+	case fieldHeaderTag:
+		return in.addTag(v)
+	case fieldHeaderParent:
+		in.parent = &operationRef{}
+		return in.parent.parse(v)
+	case fieldHeaderOperation:
+		return in.addOperation(v)
+	case fieldHeaderBuffered:
+		return in.addBuffered(v)
+	case fieldHeaderAttempt:
+		return in.addAttempt(v)
+	}
+	return true
+}
+
+func (in *instance) addTag(b []byte) bool {
+	key, _ := text(b, fieldFirst)
+	value, ok := text(b, fieldSecond)
+	if in.tags == nil {
+		in.tags = map[string]string{}
+	}
+	in.tags[key] = value
+	return ok
+}
+
+func (in *instance) addBuffered(b []byte) bool {
+	name, _ := text(b, fieldFirst)
+	count, ok := integer(b, fieldSecond)
+	if in.buffered == nil {
+		in.buffered = map[string]int{}
+	}
+	in.buffered[name] = int(count)
+	return ok
+}
+
+func (in *instance) addOperation(b []byte) bool {
+	id, _ := integer(b, fieldFirst)
+	arm, _ := integer(b, fieldSecond)
+	fireAt, _ := integer(b, fieldThird)
+	target, ok := text(b, fieldFourth)
+	in.open = append(in.open, operation{id: uint64(id), arm: int(arm), fireAt: fireAt, target: target})
+	return ok
+}
+
+func (in *instance) addAttempt(b []byte) bool {
+	a := &journalpb.Attempt{}
+	if proto.Unmarshal(b, a) != nil {
+		return false
+	}
+	in.keepAttempt(a.GetRef().GetEventId(), a.Failed, append([]byte(nil), b...))
+	return true
+}

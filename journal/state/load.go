@@ -1,0 +1,231 @@
+package state
+
+import (
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// lockWith locks the machine when everything that a command looks at is in
+// memory, or known to be nowhere. What has to be read is read without the lock,
+// so that no reader waits for the disk.
+func (m *Machine) lockWith(c *command) error {
+	if m.store == nil {
+		m.mu.Lock()
+		return nil
+	}
+	c.append.collectTargets()
+	clear(m.absent)
+	m.mu.Lock()
+	for {
+		missing := m.missing(c)
+		if len(missing) == 0 {
+			return nil
+		}
+		commits := m.commits
+		m.mu.Unlock()
+		loaded, err := m.load(missing, commits)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		for _, in := range loaded {
+			m.place(in)
+		}
+		// Between the two locks a flush may have ended and evicted another.
+	}
+}
+
+// missing returns the IDs in a command of which it is not known whether the
+// store has them.
+func (m *Machine) missing(c *command) (ids []string) {
+	look := func(id []byte) {
+		if _, hot := m.instances[string(id)]; hot {
+			return
+		}
+		if _, known := m.absent[string(id)]; known {
+			return
+		}
+		if _, gone := m.gone[string(id)]; !gone {
+			ids = append(ids, string(id))
+		}
+	}
+	switch c.kind {
+	case commandAppend:
+		look(c.append.instance)
+		for _, target := range c.append.targets {
+			look(target)
+		}
+	case commandAttempt:
+		look([]byte(c.attempt.message.GetRef().GetInstance()))
+	case commandPurge:
+		for _, id := range c.purge.instances {
+			look(id)
+		}
+	}
+	return ids
+}
+
+// load reads instances, and notes which are not there. Nobody but the applier
+// brings anything into memory or makes it differ from the store, so it stays as
+// it is read.
+func (m *Machine) load(ids []string, commits uint64) (loaded []*instance, err error) {
+	for _, id := range ids {
+		in, err := m.store.probe(id, commits)
+		if err != nil {
+			return nil, err
+		}
+		if in == nil {
+			m.absent[id] = struct{}{}
+			continue
+		}
+		loaded = append(loaded, in)
+	}
+	return loaded, nil
+}
+
+// place puts an instance that was read from the store into memory. It evicts
+// nobody, who may have been loaded for the same command.
+func (m *Machine) place(in *instance) {
+	if m.instances[in.id] != nil {
+		return // it is named twice
+	}
+	m.instances[in.id] = in
+	m.move(in, memberships{}, in.memberships())
+	m.rest.add(in)
+}
+
+// loadStored returns what the store knows of an instance that is in memory, nil
+// if nothing.
+func (m *Machine) loadStored(in *instance) (*instance, error) {
+	if m.store == nil || in.number == 0 {
+		return nil, nil
+	}
+	before, err := m.store.instance(in.id)
+	if before == nil || before.number != in.number {
+		return nil, err // what is there was purged
+	}
+	return before, nil
+}
+
+// instance reads an instance; nil if it is not there.
+func (s *store) instance(id string) (in *instance, err error) {
+	err = s.view("read an instance", 0, func(db *pebble.DB) error {
+		record, err := get(db, idKey(nil, keyInstance, id))
+		if err != nil || record == nil {
+			return err
+		}
+		in, err = s.parse(id, record)
+		return err
+	})
+	return in, err
+}
+
+// parse reads a header of the database there is; see parseHeader.
+func (s *store) parse(id string, record []byte) (*instance, error) {
+	in, err := parseHeader(id, record)
+	if err == nil {
+		in.home = s.incarnation
+		in.weight = idleBytes + len(record)
+	}
+	return in, err
+}
+
+// prober is what the applier looks instances up with: one iterator for as long
+// as no flush has changed what the store has of those that are not in memory.
+// Most of what is looked up is new, and an iterator asks the filters of the
+// lowest level too, which a Get does not.
+type prober struct {
+	mu      sync.Mutex // Close and Install end it
+	iter    *pebble.Iterator
+	commits uint64 // when it was made
+	key     []byte
+}
+
+// at makes sure that the iterator shows what the store has after that many
+// commits.
+func (p *prober) at(db *pebble.DB, commits uint64) (err error) {
+	if p.iter != nil && p.commits == commits {
+		return nil
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	p.iter, err = db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{keyInstance}, UpperBound: afterAll(keyInstance), UseL6Filters: true,
+	})
+	p.commits = commits
+	return err
+}
+
+// end lets go of what the iterator keeps in memory and on disk.
+func (p *prober) end() error {
+	if p.iter == nil {
+		return nil
+	}
+	err := p.iter.Close()
+	p.iter = nil
+	return err
+}
+
+// probe reads an instance; nil if it is not there.
+func (s *store) probe(id string, commits uint64) (in *instance, err error) {
+	p := &s.prober
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err = s.view("read an instance", 0, func(db *pebble.DB) error {
+		if err := p.at(db, commits); err != nil {
+			return err
+		}
+		p.key = idKey(p.key[:0], keyInstance, id)
+		if !p.iter.SeekPrefixGE(p.key) {
+			return p.iter.Error()
+		}
+		value, err := p.iter.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		record, err := checked(p.key, value)
+		if err != nil {
+			return err
+		}
+		in, err = s.parse(id, record)
+		return err
+	})
+	return in, err
+}
+
+// lookup shows an instance as it is now, wherever it is. It reports whether it
+// exists. f must not keep what it is shown, nor call anybody's code.
+func (m *Machine) lookup(id string, f func(*instance)) (found bool, err error) {
+	m.mu.RLock()
+	in, hot := m.instances[id]
+	if hot {
+		defer m.mu.RUnlock()
+		f(in)
+		return true, nil
+	}
+	_, gone := m.gone[id]
+	m.mu.RUnlock()
+	if gone || m.store == nil {
+		return false, nil
+	}
+	if in, err = m.store.instance(id); in == nil || err != nil {
+		return false, err
+	}
+	f(in)
+	return true, nil
+}
+
+// orphaned reports whether nobody waits for a child any more: the operation that
+// started it is not open.
+func (m *Machine) orphaned(parent *operationRef) (bool, error) {
+	waits := false
+	_, err := m.lookup(parent.instance, func(in *instance) {
+		at, open := in.open.find(parent.event)
+		waits = open && in.execution == parent.execution && in.open[at].arm == journalpb.ArmSubOrchestrationScheduled
+	})
+	return !waits, err
+}

@@ -1,0 +1,335 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// script is the log of a random world: entries of a few records, and what the
+// machine in memory shows behind each of them.
+type script struct {
+	entries [][][]byte
+	shows   []string
+}
+
+// recording collects the records that are applied to a machine.
+var recording = map[*Machine]*[][]byte{}
+
+func newScript(t testing.TB, seed uint64, entries int) *script {
+	w := newWorld(t, seed, func(testing.TB) *Machine { return New() })
+	var records [][]byte
+	recording[w.m] = &records
+	defer delete(recording, w.m)
+	s := &script{shows: []string{everything(t, w.m)}}
+	applyEpoch(t, w.m)
+	for range entries {
+		for range 1 + w.r.IntN(3) {
+			w.step(t)
+		}
+		s.entries = append(s.entries, records)
+		s.shows = append(s.shows, everything(t, w.m))
+		records = nil
+	}
+	return s
+}
+
+// play applies the entries behind those that a machine has, up to one. It
+// returns false if the machine's store has failed.
+func (s *script) play(m *Machine, to int) bool {
+	from, _ := m.Applied()
+	for i := from; i < uint64(to); i++ {
+		for _, record := range s.entries[i] {
+			var failed *StoreError
+			if _, err := m.Apply(record); errors.As(err, &failed) {
+				return false
+			}
+		}
+		if m.Advance(i+1, 1) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// everything is all that a machine shows to its readers.
+func everything(t testing.TB, m *Machine) string {
+	t.Helper()
+	w := &world{m: m}
+	all := w.got()
+	for in := range m.Instances() {
+		for execution := uint64(1); execution <= in.Execution; execution++ {
+			for e, err := range m.Events(in.Instance, execution, 1) {
+				if errors.Is(err, ErrNotFound) {
+					break // before a purge
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, fmt.Sprintf("%s/%d/%d %v", in.Instance, execution, e.EventId, e))
+			}
+		}
+		sum, err := m.Hash(in.Instance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fmt.Sprintf("%s hash %x", in.Instance, sum))
+	}
+	for op := range m.TimersDue(math.MaxInt64) {
+		all = append(all, fmt.Sprintf("timer %s/%d/%d at %d", op.Ref.Instance, op.Ref.Execution, op.Ref.EventId, op.FireAt))
+	}
+	return strings.Join(append(all, fmt.Sprintf("epoch %d digest %x", m.Epoch(), m.Digest())), "\n\t")
+}
+
+func (s *script) check(t testing.TB, m *Machine, what string) {
+	t.Helper()
+	index, _ := m.Applied()
+	if got := everything(t, m); got != s.shows[index] {
+		t.Fatalf("%s, entry %d:\n\t%s\nin memory:\n\t%s", what, index, got, s.shows[index])
+	}
+}
+
+func TestMachineWithAStoreShowsWhatOneInMemoryDoes(t *testing.T) {
+	for seed := range uint64(8) {
+		s := newScript(t, seed, 80)
+		m := openMachine(t, tiny(vfs.NewMem()))
+		for i := range s.entries {
+			s.play(m, i+1)
+			if i%7 == 0 {
+				s.check(t, m, fmt.Sprint("seed ", seed))
+			}
+		}
+		s.check(t, m, fmt.Sprint("seed ", seed))
+	}
+}
+
+// The file system loses what was not synced, at any moment, and some of it not.
+func TestCrashLeavesTheStateBehindAnEntry(t *testing.T) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		s := newScript(t, seed, 80)
+		fs := vfs.NewCrashableMem()
+		m := openMachine(t, tiny(fs))
+		durable := uint64(0)
+		for at := 0; at < len(s.entries); {
+			at = min(at+1+r.IntN(20), len(s.entries))
+			s.play(m, at)
+			if r.IntN(3) == 0 {
+				if err := m.Flush(t.Context(), uint64(at)); err != nil {
+					t.Fatal(err)
+				}
+				durable = uint64(at)
+			}
+			fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(2) * 50, RNG: r})
+			m = openMachine(t, tiny(fs))
+			index, _ := m.Applied()
+			if index < durable {
+				t.Fatalf("seed %d: entry %d was flushed, the store ends with %d", seed, durable, index)
+			}
+			s.check(t, m, fmt.Sprintf("seed %d after a crash", seed))
+			s.play(m, at)
+			s.check(t, m, fmt.Sprintf("seed %d after a crash and the log", seed))
+		}
+	}
+}
+
+// A file system that ends with its n-th write, for each n: what is left is a
+// state behind an entry, or a store that says that it is damaged never.
+func TestEveryWriteMayBeTheLast(t *testing.T) {
+	s := newScript(t, 1, 24)
+	for n := 1; ; n++ {
+		fs := vfs.NewCrashableMem()
+		cut := &cutAfter{}
+		cut.left.Store(int64(n))
+		durable, done := lived(t, s, errorfs.Wrap(fs, cut))
+		left := fs.CrashClone(vfs.CrashCloneCfg{})
+		m, err := Open(seldom(left))
+		if err != nil {
+			t.Fatalf("cut after %d writes: %v", n, err)
+		}
+		index, _ := m.Applied()
+		if index < durable {
+			t.Fatalf("cut after %d writes: entry %d was durable, the store ends with %d", n, durable, index)
+		}
+		s.check(t, m, fmt.Sprintf("cut after %d writes", n))
+		s.play(m, len(s.entries))
+		s.check(t, m, fmt.Sprintf("cut after %d writes, and the log", n))
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if done {
+			t.Logf("%d writes", n-1)
+			return
+		}
+	}
+}
+
+// seldom are options with which a flush is only when it is asked for.
+func seldom(fs vfs.FS) Options {
+	o := tiny(fs)
+	o.FlushBytes = 1 << 20
+	return o
+}
+
+// lived plays a script, with flushes, a checkpoint and an install of it, until
+// the file system fails. It returns what was flushed.
+func lived(t testing.TB, s *script, fs vfs.FS) (durable uint64, done bool) {
+	t.Helper()
+	m, err := Open(seldom(fs))
+	if err != nil {
+		return 0, false
+	}
+	defer func() { _ = m.Close() }()
+	for at := 6; at <= len(s.entries); at += 6 {
+		if !s.play(m, at) || m.Flush(context.Background(), uint64(at)) != nil {
+			return durable, false
+		}
+		durable = uint64(at)
+		if at != 12 {
+			continue
+		}
+		if _, err := m.Checkpoint("checkpoint"); err != nil {
+			return durable, false
+		}
+		if err := m.Install(func(to string) error { return copyFiles(fs, "checkpoint", to) }); err != nil {
+			return durable, false
+		}
+	}
+	return durable, m.Close() == nil
+}
+
+// cutAfter lets some writes through and fails the others.
+type cutAfter struct{ left atomic.Int64 }
+
+func (c *cutAfter) String() string { return "cut" }
+
+func (c *cutAfter) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
+		return nil
+	}
+	if c.left.Add(-1) >= 0 {
+		return nil
+	}
+	return errorfs.ErrInjected
+}
+
+func TestStoreOfAnotherVersionIsRefused(t *testing.T) {
+	o := tiny(vfs.NewMem())
+	m := openMachine(t, o)
+	applyEpoch(t, m)
+	db := m.store.current()
+	key := []byte{keyMeta}
+	if err := m.Flush(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	value := appendChecksum(appendUint(nil, fieldMetaFormat, storeFormat+1), 0, key)
+	if err := errors.Join(db.Set(key, value, pebble.NoSync), db.Flush(), m.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var format *FormatError
+	if _, err := Open(o); !errors.As(err, &format) || format.Format != storeFormat+1 || errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+// flipBit changes one bit of the largest table of a closed store.
+func flipBit(t testing.TB, fs vfs.FS, dir string, r *rand.Rand) {
+	t.Helper()
+	var largest string
+	size := int64(0)
+	databases := must(fs.List(dir))
+	for _, db := range databases {
+		if !isDatabase(db) {
+			continue
+		}
+		for _, name := range must(fs.List(fs.PathJoin(dir, db))) {
+			path := fs.PathJoin(dir, db, name)
+			if info := must(fs.Stat(path)); strings.HasSuffix(name, ".sst") && info.Size() > size {
+				largest, size = path, info.Size()
+			}
+		}
+	}
+	content := must(readFile(fs, largest))
+	content[r.IntN(len(content))] ^= 1 << r.IntN(8)
+	if err := fs.Remove(largest); err != nil {
+		t.Fatal(err)
+	}
+	f := must(fs.Create(largest, vfs.WriteCategoryUnspecified))
+	_, err := f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a damaged table holds is never shown as something else: a reader sees the
+// truth, or nothing and the store has failed; and then the next Open refuses it.
+func TestFlippedBitIsNeverServed(t *testing.T) {
+	s := newScript(t, 5, 60)
+	lines := strings.Split(s.shows[len(s.shows)-1], "\n\t")
+	found := 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		o := tiny(vfs.NewMem())
+		m := must(Open(o))
+		s.play(m, len(s.entries))
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		flipBit(t, o.FS, o.Dir, r)
+		m, err := Open(o)
+		if err == nil {
+			for _, line := range readable(m) {
+				if !slices.Contains(lines, line) {
+					t.Fatalf("seed %d: shown %q", seed, line)
+				}
+			}
+			err = m.Err()
+			_ = m.Close()
+		}
+		if err == nil {
+			continue // in a part that nobody reads
+		}
+		found++
+		if !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if _, again := Open(o); !errors.Is(again, ErrCorrupt) {
+			t.Fatalf("seed %d: a damaged store opens again: %v", seed, again)
+		}
+		if err := Discard(o); err != nil {
+			t.Fatal(err)
+		}
+		m = must(Open(o))
+		s.play(m, len(s.entries))
+		s.check(t, m, "rebuilt")
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d of 60 flipped bits were met", found)
+	if found < 30 {
+		t.Error("most are met")
+	}
+}
+
+// readable is what a machine shows that may fail.
+func readable(m *Machine) []string {
+	w := &world{m: m}
+	all := w.got()
+	for in := range m.Instances() {
+		if sum, err := m.Hash(in.Instance); err == nil {
+			all = append(all, fmt.Sprintf("%s hash %x", in.Instance, sum))
+		}
+	}
+	return all
+}

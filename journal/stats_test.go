@@ -1,0 +1,108 @@
+package journal
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		const snapshotBytes = 256 << 10
+		c := Config{Dir: t.TempDir(), LogStore: kind, SnapshotBytes: snapshotBytes, tests: testHooks{segmentBytes: segmentBytes}}
+		j := opened(t, c)
+		epoch := leading(t, j)
+		large := func(i int) *journalpb.Append {
+			a := begin(epoch, fmt.Sprintf("i-%03d", i))
+			a.Segments[0].Events = append(a.Segments[0].Events, appendOf(epoch, "", 3, &journalpb.Event{
+				Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: &journalpb.Payload{Data: []byte(strings.Repeat("x", 20<<10))}}},
+			}).Segments[0].Events...)
+			return a
+		}
+		for i := range 100 { // 2 MiB
+			mustAppend(t, j, large(i))
+		}
+		eventually(t, "little is left to replay", func() bool {
+			s := j.Stats()
+			return s.Snapshots > 0 && s.LogSinceSnapshot < snapshotBytes && s.LogEntries < 60
+		})
+		if s := j.Stats(); s.SnapshotFailures > 0 || s.SnapshotTime.Count == 0 {
+			t.Errorf("%d snapshots, %d failures", s.Snapshots, s.SnapshotFailures)
+		}
+		closed(t, j)
+		again := opened(t, c)
+		leading(t, again)
+		if s := again.Stats(); s.LogSinceSnapshot > 2*snapshotBytes {
+			t.Errorf("%d bytes were replayed", s.LogSinceSnapshot)
+		}
+		for i := range 100 {
+			if last := lastEvent(t, again, fmt.Sprintf("i-%03d", i)); last != 3 {
+				t.Errorf("i-%03d has %d events", i, last)
+			}
+		}
+	})
+}
+
+func TestStatsCountWhatHappened(t *testing.T) {
+	j := opened(t, Config{Dir: t.TempDir()})
+	epoch := leading(t, j)
+	began, before := time.Now(), j.Stats()
+	for i := range 50 {
+		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+	}
+	s := j.Stats()
+	// The leader records the cluster time besides, clockEvery.
+	ticks := uint64(time.Since(began)/clockEvery) + 1
+	if n := s.EntryRecords.Sum - before.EntryRecords.Sum; n < 50 || n > 50+ticks {
+		t.Errorf("%d records, at most %d of them times", n, ticks)
+	}
+	for name, h := range map[string]Histogram{
+		"queue delay": s.QueueDelay, "entry bytes": s.EntryBytes, "commit delay": s.CommitDelay,
+		"log write": s.LogWrite,
+	} {
+		if h.Count == 0 || h.Sum == 0 || h.Quantile(1) == 0 || h.Quantile(0.5) > h.Quantile(1) {
+			t.Errorf("%s: %d values, sum %d", name, h.Count, h.Sum)
+		}
+	}
+	if s.LogEntries == 0 || s.LogBytes <= before.LogBytes || s.LogSinceSnapshot == 0 {
+		t.Errorf("log: %+v", s)
+	}
+	eventually(t, "nothing waits", func() bool { s = j.Stats(); return s.QueueRecords == 0 })
+	if s.QueueBytes != 0 || s.LogStalls != 0 || s.LogStalled != 0 {
+		t.Errorf("idle: %+v", s)
+	}
+}
+
+func TestHistogramQuantileBoundsTheValue(t *testing.T) {
+	var h histogram
+	for v := range uint64(1000) {
+		h.observe(v)
+	}
+	r := h.read()
+	if r.Count != 1000 || r.Sum != 999*1000/2 {
+		t.Errorf("%d values, sum %d", r.Count, r.Sum)
+	}
+	for q, value := range map[float64]uint64{0.25: 250, 0.5: 500, 0.99: 990, 1: 999} {
+		if got := r.Quantile(q); got < value-1 || got >= 2*value {
+			t.Errorf("quantile %v is %d, the value is %d", q, got, value)
+		}
+	}
+	if empty := (&Histogram{}).Quantile(0.5); empty != 0 {
+		t.Errorf("of nothing: %d", empty)
+	}
+	h.observe(1 << 63) // further than the buckets
+	if r := h.read(); r.Buckets[HistogramBuckets-1] != 1 {
+		t.Error("not in the last bucket")
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	var h histogram
+	b.ReportAllocs()
+	for n := range b.N {
+		h.observe(uint64(n))
+	}
+}

@@ -1,0 +1,37 @@
+package journal_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/journaltest"
+)
+
+func TestSuite(t *testing.T) {
+	open := func(c journal.Config) (journaltest.Journal, error) {
+		return journal.Open(context.Background(), c)
+	}
+	config := func(dir string, store journal.LogStore) journal.Config {
+		return journal.Config{
+			Node: "n1", Dir: dir, LogStore: store, Logger: slog.New(slog.DiscardHandler),
+			HeartbeatTimeout: 20 * time.Millisecond, ElectionTimeout: 20 * time.Millisecond,
+		}
+	}
+	t.Run("memory", func(t *testing.T) {
+		journaltest.Run(t, journaltest.Subject{Open: func(string) (journaltest.Journal, error) { return open(config("", "")) }})
+	})
+	for _, store := range []journal.LogStore{journal.LogStoreBolt, journal.LogStoreWAL} {
+		t.Run(string(store), func(t *testing.T) {
+			journaltest.Run(t, journaltest.Subject{
+				Durable: true,
+				Open:    func(dir string) (journaltest.Journal, error) { return open(config(dir, store)) },
+				OpenFaulty: func(dir string, f journaltest.Fault) (journaltest.Journal, error) {
+					return open(journal.WithFault(config(dir, store), f.Call, f.Torn))
+				},
+			})
+		})
+	}
+}
