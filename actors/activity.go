@@ -1,7 +1,7 @@
 package actors
 
 import (
-	"math/rand/v2"
+	"container/list"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -13,7 +13,9 @@ type ActivityState string
 
 // The states of an open activity.
 const (
-	// ActivityQueued: every place of the node is occupied.
+	// ActivityQueued: no node that could run it has a place for it, or the rate of
+	// the activity does not let an attempt begin, or a worker that may still run it
+	// is waited for.
 	ActivityQueued ActivityState = "queued"
 	// ActivityRunning: an attempt's body runs.
 	ActivityRunning ActivityState = "running"
@@ -21,9 +23,9 @@ const (
 	ActivityPausing ActivityState = "pausing"
 	// ActivityPending: its end will come from outside.
 	ActivityPending ActivityState = "pending"
-	// ActivityWaitingForTag: the leading node does not serve its tag.
+	// ActivityWaitingForTag: no node serves its tag.
 	ActivityWaitingForTag ActivityState = "waiting for tag"
-	// ActivityWaitingForCode: the leading node has no code for it.
+	// ActivityWaitingForCode: no node that serves its tag has code for it.
 	ActivityWaitingForCode ActivityState = "waiting for code"
 	// ActivityEnding: its end is being recorded.
 	ActivityEnding ActivityState = "ending"
@@ -38,16 +40,20 @@ type task struct {
 	ref       *journalpb.OperationRef
 	scheduled *journalpb.ActivityScheduled
 	since     time.Time // when it was recorded
+	carried   string    // for the tracer, where an attempt is made
 
 	// Guarded by the pool's lock, from here on.
 	state     ActivityState
-	begun     bool // an attempt has begun, here or at a leader before
+	begun     bool // an attempt has begun, now or under a leader before
+	earlier   bool // the attempt that is due may have begun under a leader before
 	failed    int  // attempts
 	lastError *journalpb.Error
 	details   *journalpb.Payload // of the last heartbeat
 	current   *attempt           // the one that counts; nil between two
 	next      time.Time          // when the next is due, while pausing
-	searches  int                // how often there was no code
+	line      *line              // in which it waits for somebody to take it
+	place     *list.Element      // in the line
+	arrival   uint64             // there, in the order of all
 	records   int                // how many were made, to know the latest
 	alarms    uint               // a bit for each kind of alarm that was armed
 	outcome   *journalpb.Event   // that is being recorded, while ending
@@ -66,6 +72,7 @@ func (p *pool) submit(t *task, kept *journalpb.Attempt) {
 			return nil
 		}
 		t.begun = kept != nil
+		t.state = ActivityQueued
 		t.failed = int(kept.GetFailed())
 		t.lastError, t.details = kept.GetLastError(), kept.GetHeartbeat()
 		t.armLimits()
@@ -75,9 +82,11 @@ func (p *pool) submit(t *task, kept *journalpb.Attempt) {
 		switch {
 		case kept.GetPending():
 			t.resumePending(time.Unix(0, kept.StartedAt))
-		case t.next.After(time.Now()):
-			t.state = ActivityPausing
+		case t.next.After(p.now()):
+			t.state, t.earlier = ActivityPausing, false
 			t.armRetry()
+		case t.earlier && p.system.config.others() > 0:
+			t.arm(alarmRejoin, p.now().Add(p.system.config.RejoinWait), func() { p.again(t) })
 		default:
 			return p.route(t)
 		}
@@ -85,35 +94,33 @@ func (p *pool) submit(t *task, kept *journalpb.Attempt) {
 	})
 }
 
-// again takes up a task after its pause.
+// again takes up a task after a pause.
 func (p *pool) again(t *task) {
 	p.locked(func() func() {
-		if p.closed || t.state != ActivityPausing && t.state != ActivityWaitingForCode {
+		if p.closed || t.over() || t.current != nil || t.line != nil {
 			return nil
 		}
 		return p.route(t)
 	})
 }
 
-// route queues a task if this node may run it. Missing code is no failure of the
-// activity: it waits for a node that has it. p.mu is held.
+// route has the next attempt of a task begun, or lets it wait for somebody who
+// can take it. Missing code is no failure of the activity. p.mu is held.
 func (p *pool) route(t *task) (then func()) {
-	switch {
-	case !p.serves(t.scheduled.Options.GetTag()):
-		t.state = ActivityWaitingForTag
-	case !p.system.config.Registry.HasActivity(t.scheduled.Name):
-		t.state = ActivityWaitingForCode
-		t.searches++
-		pause, _ := replay.RetryAfter(nil, t.searches, nil, rand.Float64())
-		t.arm(alarmRetry, time.Now().Add(pause), func() { p.again(t) })
-		return func() {
-			t.partition.logger.Warn("no code for activity", "activity", t.scheduled.Name,
-				"instance", t.ref.Instance, "event_id", t.ref.EventId, "pause", pause)
+	if p.lines[t.class()] == nil {
+		if to, ok := p.taker(t.class()); ok {
+			p.give(t, to)
+			return nil
 		}
-	default:
-		p.queue(t)
 	}
-	return nil
+	p.wait(t)
+	if t.state != ActivityWaitingForCode {
+		return nil
+	}
+	return func() {
+		t.partition.logger.Warn("no code for activity", "activity", t.scheduled.Name,
+			"instance", t.ref.Instance, "execution", t.ref.Execution, "event_id", t.ref.EventId)
+	}
 }
 
 // end decides what the activity has come to. The pool's lock is held.
@@ -132,16 +139,20 @@ func (t *task) leave(outcome error) (then func()) {
 
 // stop ends the attempt that counts, if there is one. The pool's lock is held.
 func (t *task) stop(cause error) {
-	if t.current != nil {
-		t.current.cancel(cause)
+	if a := t.current; a != nil {
 		t.current = nil
+		a.cancel(cause)
+		if a.remote != nil {
+			a.remote.giveUp(a, cause)
+		}
 	}
-	t.disarm(alarmStartToClose, alarmHeartbeat, alarmDetails)
+	t.disarm(alarmStartToClose, alarmHeartbeat, alarmDetails, alarmRejoin)
 }
 
 // drop ends the attempt that counts and all alarms. The pool's lock is held.
 func (t *task) drop(cause error) {
 	t.stop(cause)
+	t.unqueue()
 	t.disarm(alarmScheduleToStart, alarmScheduleToClose, alarmRetry, alarmRecord)
 }
 
@@ -215,7 +226,7 @@ func (p *pool) recorded(t *task, record int, pause time.Duration, err error) {
 		if err == nil {
 			return t.tellWaiters(nil)
 		}
-		t.arm(alarmRecord, time.Now().Add(pause), func() {
+		t.arm(alarmRecord, p.now().Add(pause), func() {
 			p.locked(func() func() {
 				if !t.over() && t.records == record {
 					t.propose(record, growing(pause))

@@ -27,6 +27,8 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 
 	// Guarded by the pool's lock.
+	remote *remote   // the worker that makes it; nil: this node, or one that is lost
+	lost   bool      // its worker is, and may come back
 	heard  time.Time // the last sign of life
 	kept   time.Time // when details were recorded last
 	unkept bool      // an alarm is armed that will record them
@@ -56,14 +58,28 @@ func (t *task) newAttempt(begun time.Time) *attempt {
 // begin begins the next attempt. The pool's lock is held.
 func (t *task) begin() *attempt {
 	first := !t.begun
-	a := t.newAttempt(time.Now())
-	t.state, t.begun = ActivityRunning, true
-	t.disarm(alarmScheduleToStart)
-	t.armAttempt(a)
+	a := t.newAttempt(t.now())
+	t.run(a)
 	if first && t.scheduled.Options.GetScheduleToStart() > 0 {
 		t.record() // so that no later leader takes it for one that never began
 	}
 	return a
+}
+
+// run waits for the end of an attempt that runs. The pool's lock is held.
+func (t *task) run(a *attempt) {
+	t.state, t.begun, t.earlier = ActivityRunning, true, false
+	t.unqueue()
+	t.disarm(alarmScheduleToStart, alarmRejoin)
+	t.armAttempt(a)
+}
+
+// presume takes an attempt for the current one that nobody here has begun: a
+// leader before has, and it has come to something. The pool's lock is held.
+func (t *task) presume(number int) {
+	if t.earlier && t.current == nil && !t.over() && number == t.failed+1 {
+		t.run(t.newAttempt(t.now()))
+	}
 }
 
 // resumePending waits for the end of an attempt that was begun by a leader
@@ -78,6 +94,7 @@ func (t *task) resumePending(begun time.Time) {
 func (a *attempt) settle(output *journalpb.Payload, err error) {
 	failure, pending := read(err)
 	t := a.task
+	t.partition.system.attempted(&a.info, a.begun, outcomeOf(err, pending))
 	t.pool().locked(func() func() {
 		switch {
 		case t.current != a:
@@ -85,15 +102,21 @@ func (a *attempt) settle(output *journalpb.Payload, err error) {
 		case err == nil:
 			return t.end(completed(output, a.info.Number), replay.ErrGivenUp)
 		case pending:
-			t.state = ActivityPending
-			t.disarm(alarmHeartbeat)
-			t.record()
+			t.pend()
 			return nil
 		case a.context.Err() != nil:
 			return nil // the node is stopping, which is no failure of the activity
 		}
 		return t.fail(failure, replay.ErrGivenUp)
 	})
+}
+
+// pend lets the attempt that counts wait for its end from outside. The pool's
+// lock is held.
+func (t *task) pend() {
+	t.state = ActivityPending
+	t.disarm(alarmHeartbeat, alarmRejoin)
+	t.record()
 }
 
 // read returns an error as its record has it, and whether it says that the
@@ -119,7 +142,7 @@ func (t *task) fail(failure, cause error) (then func()) {
 	t.lastError = replay.EncodeError(failure)
 	t.stop(cause)
 	pause, again := replay.RetryAfter(t.scheduled.Options, t.failed, failure, rand.Float64())
-	t.next = time.Now().Add(pause)
+	t.next = t.now().Add(pause)
 	if !again {
 		return t.end(failed(failure, t.failed), nil)
 	}
@@ -131,7 +154,7 @@ func (t *task) fail(failure, cause error) (then func()) {
 	number := t.failed
 	return func() {
 		t.partition.logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
-			"event_id", t.ref.EventId, "attempt", number, "error", failure, "pause", pause)
+			"execution", t.ref.Execution, "event_id", t.ref.EventId, "attempt", number, "error", failure, "pause", pause)
 	}
 }
 
@@ -142,8 +165,12 @@ func completed(output *journalpb.Payload, attempts int) *journalpb.Event {
 }
 
 func failed(failure error, attempts int) *journalpb.Event {
+	return failedWith(replay.EncodeError(failure), attempts)
+}
+
+func failedWith(record *journalpb.Error, attempts int) *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_ActivityFailed{
-		ActivityFailed: &journalpb.ActivityFailed{Error: replay.EncodeError(failure), Attempts: uint32(attempts)},
+		ActivityFailed: &journalpb.ActivityFailed{Error: record, Attempts: uint32(attempts)},
 	}}
 }
 
@@ -156,7 +183,7 @@ func (a *attempt) beat(details *journalpb.Payload) {
 	if t.current != a {
 		return
 	}
-	now := time.Now()
+	now := t.now()
 	a.heard = now
 	if details == nil || proto.Equal(details, t.details) {
 		return
@@ -183,7 +210,7 @@ func (p *pool) keepDetails(a *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a.task.current == a {
-		a.unkept, a.kept = false, time.Now()
+		a.unkept, a.kept = false, p.now()
 		a.task.record()
 	}
 }

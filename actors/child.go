@@ -21,6 +21,7 @@ func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.
 				Version: p.version(child.Name, child.Version),
 				Input:   child.Input,
 				Parent:  parent,
+				Trace:   p.system.carried(parent.Instance, parent.Execution),
 			},
 		}}},
 		Attach:   true,
@@ -47,6 +48,7 @@ func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb
 				Version:   p.version(chained.Name, chained.Version),
 				Input:     chained.Input,
 				RequestId: fmt.Sprintf("tenuto.chain/%s/%d/%d", ref.Instance, ref.Execution, ref.EventId),
+				Trace:     p.system.carried(ref.Instance, ref.Execution),
 			},
 		}}},
 		Attach:   true,
@@ -81,7 +83,7 @@ func (p *Partition) meetChild(parent *journalpb.OperationRef, child *journalpb.S
 	case known.Status != journalpb.Status_STATUS_RUNNING:
 		last, err := p.journal.Event(known.Instance, known.Execution, known.LastEventId)
 		if err != nil {
-			p.logger.Error("read end of child", "instance", known.Instance, "error", err)
+			p.logger.Error("read end of child", "instance", known.Instance, "execution", known.Execution, "error", err)
 			return
 		}
 		p.reportEnd(known.Instance, last)
@@ -162,11 +164,12 @@ func (p *Partition) closeChild(instance string, policy journalpb.ClosePolicy) {
 }
 
 // closeOrphan applies its close policy to a child whose parent does not wait for
-// it any more.
+// it any more. A child of a parent that was purged is left alone: nobody knows
+// any more whether it was to be abandoned.
 func (p *Partition) closeOrphan(child *journalpb.Instance) {
-	policy := journalpb.ClosePolicy_CLOSE_POLICY_CANCEL
-	if event, err := p.journal.Event(child.Parent.Instance, child.Parent.Execution, child.Parent.EventId); err == nil {
-		policy = event.GetSubOrchestrationScheduled().GetClosePolicy()
+	event, err := p.journal.Event(child.Parent.Instance, child.Parent.Execution, child.Parent.EventId)
+	if err != nil {
+		return
 	}
-	p.closeChild(child.Instance, policy)
+	p.closeChild(child.Instance, event.GetSubOrchestrationScheduled().GetClosePolicy())
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// recheckEvery bounds how long the clock sleeps: after a step of the wall clock
-// a timer is late by no more.
+// recheckEvery bounds how long the clock sleeps: if the cluster time has moved
+// otherwise than the time of the machine, a timer is late by no more.
 const recheckEvery = 10 * time.Second
 
 // An alarm is something to do at a time.
@@ -37,8 +37,8 @@ type (
 )
 
 // A clock is the timer actor of a partition: one heap for all its timers, and
-// for everything else that is to be done later. It never rings before the time
-// by the wall clock.
+// for everything else that is to be done later. It never rings before the
+// cluster time.
 type clock struct {
 	partition *Partition
 	pid       *actor.PID
@@ -67,7 +67,7 @@ func (c *clock) at(due time.Time, key alarmKey, ring func()) {
 }
 
 // after rings when d has passed.
-func (c *clock) after(d time.Duration, ring func()) { c.at(time.Now().Add(d), alarmKey{}, ring) }
+func (c *clock) after(d time.Duration, ring func()) { c.at(c.partition.now().Add(d), alarmKey{}, ring) }
 
 // disarm takes an alarm back.
 func (c *clock) disarm(key alarmKey) { c.tell(disarm{key}) }
@@ -118,11 +118,11 @@ func (c *clock) remove(a *alarm) {
 
 // ring rings what is due and sleeps until the next.
 func (c *clock) ring() {
-	now := time.Now().Round(0)
+	now := c.partition.now().Round(0)
 	for len(c.alarms) > 0 && !c.alarms[0].due.After(now) {
 		a := c.alarms[0]
 		c.remove(a)
-		c.contain(a.ring)
+		c.contain(a)
 	}
 	if len(c.alarms) == 0 {
 		return
@@ -131,13 +131,14 @@ func (c *clock) ring() {
 }
 
 // contain keeps a fault in what one alarm does away from all the others.
-func (c *clock) contain(ring func()) {
+func (c *clock) contain(a *alarm) {
 	defer func() {
 		if value := recover(); value != nil {
-			c.partition.logger.Error("fault in an alarm", "fault", value, "stack", string(debug.Stack()))
+			c.partition.logger.Error("fault in an alarm", "instance", a.key.instance, "execution", a.key.execution,
+				"event_id", a.key.eventID, "fault", value, "stack", string(debug.Stack()))
 		}
 	}()
-	ring()
+	a.ring()
 }
 
 func (c *clock) sleep(now, due time.Time) {

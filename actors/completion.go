@@ -15,17 +15,37 @@ type Completion struct {
 	Error   *journalpb.Error // what it failed with, instead of a result
 }
 
-// is tells whether an event says the same as the completion.
-func (c *Completion) is(event *journalpb.Event) bool {
-	if done := event.GetActivityCompleted(); done != nil {
-		return c.Error == nil && int(done.Attempts) == c.Attempt && proto.Equal(done.Result, c.Result)
+// event returns the event that the completion makes of the activity.
+func (c *Completion) event() *journalpb.Event {
+	if c.Error == nil {
+		return completed(c.Result, c.Attempt)
 	}
-	failed := event.GetActivityFailed()
-	if failed == nil || c.Error == nil || int(failed.Attempts) != c.Attempt {
+	return failedWith(c.Error, c.Attempt)
+}
+
+// is tells whether an event says the same as the completion.
+func (p *Partition) is(event *journalpb.Event, c *Completion) bool {
+	said, claimed := p.plain(event), p.plain(c.event())
+	if done := claimed.GetActivityCompleted(); done != nil {
+		return proto.Equal(said.GetActivityCompleted(), done)
+	}
+	recorded, failed := said.GetActivityFailed(), claimed.GetActivityFailed()
+	if recorded == nil || recorded.Attempts != failed.Attempts {
 		return false
 	}
 	// The second if another attempt would have come too late.
-	return proto.Equal(failed.Error, c.Error) || proto.Equal(failed.Error.GetCause(), c.Error)
+	return proto.Equal(recorded.Error, failed.Error) || proto.Equal(recorded.Error.GetCause(), failed.Error)
+}
+
+// plain returns the body of an event with what the codec makes of it undone: that
+// need not make the same of the same twice. What cannot be undone is compared as
+// it is.
+func (p *Partition) plain(event *journalpb.Event) *journalpb.Event {
+	body := &journalpb.Event{Body: event.GetBody()}
+	if opened, err := p.system.config.Registry.Payloads().OpenEvent(body); err == nil {
+		return opened
+	}
+	return body
 }
 
 // CompleteActivity ends an attempt, whether its body has returned that it is
@@ -37,15 +57,20 @@ func (c *Completion) is(event *journalpb.Event) bool {
 func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 	// As its record will have it.
 	c.Error = replay.EncodeError(replay.DecodeError(c.Error))
+	if p.postpone(c.Ref.Instance, func() { p.CompleteActivity(c, done) }) {
+		return
+	}
 	p.system.activities.locked(func() func() {
 		if p.context.Err() != nil {
 			return func() { done(ErrStopped) }
 		}
 		t := p.system.activities.tasks[p][keyOf(c.Ref)]
-		switch {
-		case t == nil:
+		if t == nil {
 			return func() { done(p.ended(&c)) }
-		case t.state == ActivityEnding && c.is(t.outcome):
+		}
+		t.presume(c.Attempt)
+		switch {
+		case t.state == ActivityEnding && p.is(t.outcome, &c):
 			t.waiters = append(t.waiters, done)
 			return nil
 		case t.current != nil && t.current.info.Number == c.Attempt:
@@ -54,7 +79,7 @@ func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 				return t.fail(replay.DecodeError(c.Error), replay.ErrGivenUp)
 			}
 			return t.end(completed(c.Result, c.Attempt), replay.ErrGivenUp)
-		case !t.over() && c.Error != nil && t.failed == c.Attempt && proto.Equal(t.lastError, c.Error):
+		case !t.over() && c.Error != nil && t.failed == c.Attempt && p.is(failedWith(t.lastError, t.failed), &c):
 			t.waiters = append(t.waiters, done)
 			t.record()
 			return nil
@@ -65,7 +90,7 @@ func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 
 // ended answers a completion of an activity that is not open.
 func (p *Partition) ended(c *Completion) error {
-	if event := p.outcome(c.Ref); event != nil && c.is(event) {
+	if event := p.outcome(c.Ref); event != nil && p.is(event, c) {
 		return nil
 	}
 	return ErrActivityClosed
@@ -90,6 +115,5 @@ func (p *Partition) hasOutcome(ref *journalpb.OperationRef, event *journalpb.Eve
 	if recorded == nil {
 		return false
 	}
-	same := &journalpb.Event{Body: recorded.Body}
-	return proto.Equal(same, &journalpb.Event{Body: event.Body})
+	return proto.Equal(p.plain(recorded), p.plain(event))
 }

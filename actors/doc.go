@@ -23,6 +23,11 @@
 //     is its end: a result, an error, a limit of time, a completion from outside
 //     ([Partition.CompleteActivity]), or that it was given up. What the body
 //     comes to after that is dropped.
+//  7. An attempt runs on this node or on one that [Partition.Employ] has brought.
+//     A worker's result is kept by the worker until it is recorded or not wanted,
+//     across leaders; of two that come for one attempt the first counts.
+//  8. A message from outside that is refused with a [BusyError] has left nothing
+//     behind. What the actors send each other is never refused.
 //
 // What may not be assumed: that an activity runs once; that a message is
 // recorded because it was delivered (look at the answer); that an idle instance

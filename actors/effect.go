@@ -24,7 +24,7 @@ func (p *Partition) release(instance string, execution uint64, events []*journal
 		ref := func() *journalpb.OperationRef { return operation(instance, execution, event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_ActivityScheduled:
-			p.startActivity(ref(), event, nil)
+			p.startActivity(ref(), event)
 		case *journalpb.Event_TimerCreated:
 			p.armTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
@@ -44,41 +44,6 @@ func (p *Partition) release(instance string, execution uint64, events []*journal
 	}
 }
 
-// takeUp lets out the effects of what the journal has open: what the node
-// before had begun, or had not come to.
-func (p *Partition) takeUp() {
-	for open := range p.journal.Open() {
-		p.takeUpOperation(open)
-	}
-	for instance := range p.journal.Unbegun() {
-		p.nudge(instance.Instance)
-	}
-	for orphan := range p.journal.Orphans() {
-		p.closeOrphan(orphan)
-	}
-	for start := range p.journal.Chained() {
-		p.startChained(start.Ref, start.Chained)
-	}
-}
-
-func (p *Partition) takeUpOperation(open *journalpb.Operation) {
-	switch int(open.Kind) {
-	case journalpb.ArmTimerCreated:
-		p.armTimer(open.Ref, open.FireAt)
-	case journalpb.ArmActivityScheduled, journalpb.ArmSubOrchestrationScheduled:
-		event, err := p.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
-		if err != nil {
-			p.logger.Error("take up operation", "instance", open.Ref.Instance, "event_id", open.Ref.EventId, "error", err)
-			return
-		}
-		if event.GetActivityScheduled() != nil {
-			p.startActivity(open.Ref, event, open.Attempt)
-		} else {
-			p.takeUpChild(open.Ref, event.GetSubOrchestrationScheduled())
-		}
-	}
-}
-
 // nudge makes an instance take a turn with a message that says nothing. One
 // whose code has not run yet has nothing open that would wake it.
 func (p *Partition) nudge(instance string) {
@@ -89,19 +54,24 @@ func keyOf(ref *journalpb.OperationRef) alarmKey {
 	return alarmKey{instance: ref.Instance, execution: ref.Execution, eventID: ref.EventId}
 }
 
-// startActivity takes on an activity: a new one, or one of which kept tells what
-// its attempts have come to.
-func (p *Partition) startActivity(ref *journalpb.OperationRef, event *journalpb.Event, kept *journalpb.Attempt) {
-	p.system.activities.submit(&task{
+func (p *Partition) newTask(ref *journalpb.OperationRef, event *journalpb.Event) *task {
+	return &task{
 		partition: p,
 		ref:       ref,
 		scheduled: event.GetActivityScheduled(),
 		since:     time.Unix(0, event.Timestamp),
-	}, kept)
+		carried:   p.system.carried(ref.Instance, ref.Execution),
+	}
+}
+
+// startActivity takes on an activity that was scheduled just now.
+func (p *Partition) startActivity(ref *journalpb.OperationRef, event *journalpb.Event) {
+	p.system.activities.submit(p.newTask(ref, event), nil)
 }
 
 func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
 	p.clock.at(time.Unix(0, fireAt), keyOf(ref), func() {
+		p.system.timerFired(fireAt)
 		p.insist(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
 		}}, nil))
@@ -112,7 +82,7 @@ func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
 func (p *Partition) giveUp(ref *journalpb.OperationRef) {
 	event, err := p.journal.Event(ref.Instance, ref.Execution, ref.EventId)
 	if err != nil {
-		p.logger.Error("give up operation", "instance", ref.Instance, "event_id", ref.EventId, "error", err)
+		p.logger.Error("give up operation", "instance", ref.Instance, "execution", ref.Execution, "event_id", ref.EventId, "error", err)
 		return
 	}
 	switch body := event.Body.(type) {
@@ -131,7 +101,7 @@ func (p *Partition) giveUpAll(instance string, execution uint64) {
 	open := make(map[uint64]bool)
 	for event, err := range p.journal.Events(instance, execution, 1) {
 		if err != nil {
-			p.logger.Error("give up operations", "instance", instance, "error", err)
+			p.logger.Error("give up operations", "instance", instance, "execution", execution, "error", err)
 			return
 		}
 		switch event.Arm() {

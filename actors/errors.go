@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -17,14 +18,28 @@ var (
 	// ErrStopped: this node does not own the instance any more. Nothing was
 	// done; another node will do it.
 	ErrStopped = errors.New("tenuto: this node has lost the lead")
-	// ErrBusy: more messages wait for the instance than its inbox holds.
+	// ErrBusy: there is more to do than can be done in time; see [BusyError].
 	// Nothing was done; try again later.
-	ErrBusy = errors.New("tenuto: the instance's inbox is full")
+	ErrBusy = errors.New("tenuto: busy")
 	// ErrActivityClosed: the attempt does not count any more, or never was: the
 	// activity is done, or was given up, or this attempt has failed. Nothing was
 	// done.
 	ErrActivityClosed = errors.New("tenuto: the attempt of the activity is over")
 )
+
+// A BusyError reports that a message was refused because too many are on their
+// way already: to its instance, or to all of them; or, for a start, because those
+// take too long. Nothing was done. errors.Is finds [ErrBusy].
+type BusyError struct {
+	// After how long it may be of use to try again: 50 ms to 2 s.
+	RetryAfter time.Duration
+	Reason     string
+}
+
+func (e *BusyError) Error() string { return ErrBusy.Error() + ": " + e.Reason }
+
+// Is implements errors.Is.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
 // A FaultError is a panic in the engine itself: a bug in Tenuto. The instance
 // was dropped from memory and goes on from its history with the next message.

@@ -38,10 +38,16 @@ type node struct {
 // lead opens the partition on a system of its own, in a new epoch.
 func lead(t testing.TB, j *testJournal, config actors.Config, definitions ...replay.Definition) *node {
 	t.Helper()
+	return leadWith(t, j, config, replay.Payloads{}, definitions...)
+}
+
+func leadWith(t testing.TB, j *testJournal, config actors.Config, payloads replay.Payloads, definitions ...replay.Definition) *node {
+	t.Helper()
 	registry, err := replay.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	registry = registry.WithPayloads(payloads)
 	n := &node{t: t, journal: j, log: new(logBook)}
 	config.Registry = registry
 	config.Logger = slog.New(slog.NewTextHandler(n.log, nil))

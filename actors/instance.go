@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"google.golang.org/protobuf/proto"
@@ -40,6 +39,7 @@ type instance struct {
 	inbox   []Message
 	awake   bool // the actor has something to do, or is stalled
 	stalled error
+	held    load          // from outside, on their way
 	place   *list.Element // among the idle ones
 
 	// The actor's own.
@@ -105,8 +105,9 @@ func (in *instance) contain(ctx actor.Context) {
 	if value == nil {
 		return
 	}
+	in.partition.system.counters.faults.Add(1)
 	fault := &FaultError{Instance: in.id, Value: value, Stack: string(debug.Stack())}
-	in.partition.logger.Error("fault in instance", "instance", in.id, "fault", value, "stack", fault.Stack)
+	in.partition.logger.Error("fault in instance", "instance", in.id, "execution", in.number, "fault", value, "stack", fault.Stack)
 	// Detached first: whoever has this answer reaches a new actor.
 	for _, m := range slices.Concat(in.taken, in.partition.detach(in)) {
 		m.answer(Answer{Err: fault})
@@ -171,7 +172,7 @@ func (in *instance) terminateStalled() bool {
 	in.pending = &turn{
 		events: []*journalpb.Event{{
 			EventId:   known.LastEventId + 1,
-			Timestamp: max(time.Now().UnixNano(), known.UpdatedAt),
+			Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
 			Body:      m.Event.Body,
 		}},
 		answers: []func(error){in.answerTo(m, replay.Recorded)},
@@ -185,13 +186,14 @@ func (in *instance) turn(batch []Message) error {
 	if err := in.load(); err != nil {
 		return err
 	}
+	in.partition.system.counters.messages.Add(uint64(len(batch)))
 	sorter := &sorter{in: in}
 	for i := range batch {
 		sorter.sort(&batch[i])
 	}
 	turn := &turn{answers: sorter.answers}
 	if len(sorter.messages) > 0 {
-		outcome, err := in.execution.Turn(time.Now(), sorter.messages)
+		outcome, err := in.execution.Turn(in.partition.now(), sorter.messages)
 		if err != nil {
 			return in.startWithoutCode(sorter, turn, err)
 		}
@@ -223,7 +225,7 @@ func (in *instance) startWithoutCode(s *sorter, turn *turn, err error) error {
 		later = append(later, *m)
 	}
 	in.partition.putBack(in, later, nil)
-	started := &journalpb.Event{EventId: 1, Timestamp: time.Now().UnixNano(), Body: s.messages[0].Event.Body}
+	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: s.messages[0].Event.Body}
 	turn.events = []*journalpb.Event{started}
 	turn.answers = append(turn.answers, in.answerTo(s.accepted[0], replay.Recorded))
 	in.propose(turn)
@@ -241,6 +243,7 @@ func (in *instance) load() error {
 		return nil
 	}
 	in.begin(known.Execution)
+	in.partition.system.counters.activations.Add(1)
 	return in.execution.Replay(in.partition.journal.Events(in.id, known.Execution, 1))
 }
 
@@ -258,11 +261,12 @@ func (in *instance) fail(batch []Message, err error) {
 	var mismatch *replay.Mismatch
 	var noCode *replay.NoCodeError
 	if errors.As(err, &mismatch) || errors.As(err, &noCode) {
-		in.partition.logger.Warn("instance stalled", "instance", in.id, "reason", err)
+		in.partition.system.counters.stalls.Add(1)
+		in.partition.stalled(in, mismatch, err)
 		in.partition.putBack(in, batch, err)
 		return
 	}
-	in.partition.logger.Error("turn", "instance", in.id, "error", err)
+	in.partition.logger.Error("turn", "instance", in.id, "execution", in.number, "error", err)
 	for i := range batch {
 		batch[i].answer(Answer{Err: fmt.Errorf("turn: %w", err)})
 	}
@@ -378,9 +382,10 @@ func (in *instance) overflow(bytes int) {
 func (in *instance) commit(err error) {
 	if err != nil {
 		in.drop()
-		in.partition.refused(in.id, err)
+		in.partition.refused(in.id, in.number, err)
 	} else {
 		in.batchMax = min(2*in.batchMax, turnMax)
+		in.partition.system.committed(in.id, in.number, in.pending.events)
 		in.partition.release(in.id, in.number, in.pending.events)
 		in.settled()
 	}

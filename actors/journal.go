@@ -26,11 +26,14 @@ type Journal interface {
 	// Open yields the open operations of every instance, in the order of
 	// instance ID and event_id.
 	Open() iter.Seq[*journalpb.Operation]
+	// OpenOf yields the open operations of one instance, in the order of event_id.
+	OpenOf(instance string) iter.Seq[*journalpb.Operation]
 	// Unbegun yields the running instances whose code has not run yet.
 	Unbegun() iter.Seq[*journalpb.Instance]
 	// Orphans yields the running children whose parents do not wait for them
 	// any more.
 	Orphans() iter.Seq[*journalpb.Instance]
-	// Chained yields the detached starts whose instances do not exist yet.
+	// Chained yields the detached starts, and those of children to be abandoned,
+	// whose instances do not exist yet.
 	Chained() iter.Seq[*journalpb.ChainedStart]
 }

@@ -19,6 +19,7 @@ const (
 	alarmDetails // of a heartbeat are to be recorded
 	alarmRetry   // the next attempt is due
 	alarmRecord  // what the attempts have come to is to be recorded again
+	alarmRejoin  // the worker that has begun the attempt is not waited for any more
 )
 
 // arm sets an alarm of the task. The pool's lock is held.
@@ -125,7 +126,7 @@ func (a *attempt) watch() {
 			switch {
 			case a.task.current != a || a.task.state != ActivityRunning:
 				return nil
-			case time.Now().Before(a.heard.Add(time.Duration(a.task.scheduled.Options.GetHeartbeat()))):
+			case a.task.now().Before(a.heard.Add(time.Duration(a.task.scheduled.Options.GetHeartbeat()))):
 				a.watch()
 				return nil
 			}

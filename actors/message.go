@@ -79,6 +79,14 @@ func (m *Message) started() *journalpb.OrchestrationStarted {
 	return m.Event.GetOrchestrationStarted()
 }
 
+// size returns about how many bytes a message takes.
+func (m *Message) size() int {
+	if m.Query != nil {
+		return proto.Size(m.Query.Input)
+	}
+	return proto.Size(m.Event)
+}
+
 // turnful returns how many of the waiting messages one turn takes: at most most.
 func turnful(waiting []Message, most int) int {
 	bytes := 0

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -26,9 +27,19 @@ type Partition struct {
 
 	clock *clock
 
+	opened chan struct{}  // closed when everything is taken up
+	taking sync.WaitGroup // of takeUp
+
+	// What is left of the rates of activities. Guarded by the pool's lock.
+	rates map[string]*bucket
+	// The exchange of this node with itself, about what it had begun as a worker.
+	rejoining sync.WaitGroup
+
 	mu        sync.Mutex
-	opening   bool // what is open is being taken up: nobody is woken yet
+	opening   *opening // nil once everything is taken up
 	closed    bool
+	window    window
+	watchers  stallWatchers
 	instances map[string]*instance // those that have an actor
 	idle      *list.List           // of *instance, the least recently used first
 	live      sync.WaitGroup       // actors of instances
@@ -36,36 +47,28 @@ type Partition struct {
 
 // Lead opens the partition whose journal this node leads since epoch: from now
 // on messages can be delivered, and what the journal has open is taken up
-// again. ctx bounds the partition's life; Close must be called all the same.
+// again: in the background, an instance that has messages first. ctx bounds the partition's life; Close must be called all the same.
 func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Partition {
 	p := &Partition{
 		system:    s,
 		journal:   journal,
 		epoch:     epoch,
-		opening:   true,
+		opening:   &opening{early: make(map[string]bool)},
+		opened:    make(chan struct{}),
 		logger:    s.logger.With("epoch", epoch),
 		instances: make(map[string]*instance),
+		watchers:  make(stallWatchers),
 		idle:      list.New(),
+		rates:     s.config.buckets(),
 	}
 	// Not derived from ctx, so that activities learn the reason.
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.unwatch = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.clock = newClock(p)
-	p.takeUp()
-	p.open()
+	p.takeUpRest()
+	p.taking.Go(p.takeUp)
+	p.employSelf()
 	return p
-}
-
-// open wakes the instances that messages wait for already. No turn is taken
-// before: it could give up what is still to be taken up, or begin what would
-// then be taken up a second time.
-func (p *Partition) open() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.opening = false
-	for _, in := range p.instances {
-		p.tell(in, wakeUp{})
-	}
 }
 
 // Epoch returns the epoch for which the partition was opened.
@@ -85,13 +88,21 @@ func (p *Partition) admit(id string, m Message) error {
 	if p.closed {
 		return ErrStopped
 	}
-	in := p.instances[id]
+	in, bytes := p.instances[id], 0
+	outside := !m.Internal && !endsStalled(in, &m)
+	if outside {
+		bytes = m.size()
+		if busy := p.busy(in, &m, bytes); busy != nil {
+			p.system.counters.rejections.Add(1)
+			return busy
+		}
+	}
 	if in == nil {
 		in = newInstance(p, id)
 		p.instances[id] = in
 	}
-	if !m.Internal && len(in.inbox) >= p.system.config.InboxMax {
-		return ErrBusy
+	if outside {
+		p.hold(in, &m, bytes)
 	}
 	in.inbox = append(in.inbox, m)
 	if in.stalled != nil && m.Event.GetOrchestrationTerminated() != nil {
@@ -99,12 +110,22 @@ func (p *Partition) admit(id string, m Message) error {
 	}
 	if !in.awake {
 		in.awake = true
-		p.busy(in)
-		if !p.opening {
+		p.unrest(in)
+		if p.opening.knows(id) {
 			p.tell(in, wakeUp{})
+		} else {
+			p.opening.waiting = append(p.opening.waiting, in)
 		}
 	}
 	return nil
+}
+
+// endsStalled tells whether a message ends a stalled instance. It is taken however
+// many wait, because they wait for that, or for a node with other code; one such
+// message is enough. The partition's lock is held.
+func endsStalled(in *instance, m *Message) bool {
+	terminates := func(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
+	return in != nil && in.stalled != nil && terminates(*m) && !slices.ContainsFunc(in.inbox, terminates)
 }
 
 // tell sends a message to the actor of an instance.
@@ -112,8 +133,8 @@ func (p *Partition) tell(in *instance, message any) {
 	p.system.actors.Root.Send(in.pid, message)
 }
 
-// busy takes an instance off the idle ones. p.mu is held.
-func (p *Partition) busy(in *instance) {
+// unrest takes an instance off the idle ones. p.mu is held.
+func (p *Partition) unrest(in *instance) {
 	if in.place != nil {
 		p.idle.Remove(in.place)
 		in.place = nil
@@ -151,7 +172,8 @@ func (p *Partition) take(in *instance) []Message {
 // evict lets an idle instance go. From here on a message to it makes a new
 // actor; nothing can be lost, because its inbox is empty. p.mu is held.
 func (p *Partition) evict(in *instance) {
-	p.busy(in)
+	p.system.counters.dehydrations.Add(1)
+	p.unrest(in)
 	delete(p.instances, in.id)
 	p.tell(in, leave{})
 }
@@ -164,7 +186,7 @@ func (p *Partition) detach(in *instance) []Message {
 	if p.instances[in.id] == in {
 		delete(p.instances, in.id)
 	}
-	p.busy(in)
+	p.unrest(in)
 	waiting := in.inbox
 	in.inbox = nil
 	return waiting
@@ -177,6 +199,9 @@ func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	defer p.mu.Unlock()
 	in.inbox = append(batch, in.inbox...)
 	in.stalled = reason
+	if reason != nil {
+		p.watchers.tell(in.id)
+	}
 }
 
 // takeTerminate takes the first message out of the inbox that ends the instance
@@ -212,12 +237,34 @@ func (p *Partition) Retry(id string) {
 
 // refused logs an append that was refused, unless that is because the partition
 // is closing, which is no news.
-func (p *Partition) refused(instance string, err error) {
+func (p *Partition) refused(instance string, execution uint64, err error) {
+	p.system.counters.refusals.Add(1)
 	level := slog.LevelWarn
 	if p.context.Err() != nil {
 		level = slog.LevelDebug
 	}
-	p.logger.Log(p.context, level, "append refused", "instance", instance, "error", err)
+	p.logger.Log(p.context, level, "append refused", "instance", instance, "execution", execution, "error", err)
+}
+
+// stalled logs that an instance cannot go on. What a mismatch says of events holds
+// payloads, so only their types are logged.
+func (p *Partition) stalled(in *instance, mismatch *replay.Mismatch, reason error) {
+	logger := p.logger.With("instance", in.id, "execution", in.number)
+	if mismatch == nil {
+		logger.Warn("instance stalled", "reason", reason)
+		return
+	}
+	logger.Warn("instance stalled", "reason", mismatch.Kind, "event_id", mismatch.EventID,
+		"expected", withoutFields(mismatch.Expected), "found", withoutFields(mismatch.Found), "source", mismatch.Source)
+}
+
+// withoutFields returns the description of an event up to its first field.
+func withoutFields(description string) string {
+	head, _, fields := strings.Cut(description, "=")
+	if fields {
+		head = head[:max(strings.LastIndexByte(head, ' '), 0)]
+	}
+	return head
 }
 
 // Stalled returns why an instance cannot go on: a [*replay.Mismatch] or a
@@ -247,11 +294,13 @@ func (p *Partition) Close() {
 	p.mu.Unlock()
 	p.unwatch()
 	p.cancel(replay.ErrNodeStopping)
+	p.taking.Wait()
 	p.system.activities.forget(p)
 	for _, in := range live {
 		p.tell(in, leave{})
 	}
 	p.live.Wait()
+	p.rejoining.Wait()
 	p.clock.close()
 }
 

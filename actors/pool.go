@@ -7,25 +7,70 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A pool runs the activities of a node on a bounded number of actors. Tasks
-// wait in the order in which they came; how many there can be is bounded by the
-// operations that the journal has open.
+// A pool runs activities on the bounded number of places that the node has: its
+// own, and for the leaders of other nodes those that they have handed over. Where
+// the node leads, the pool decides who runs what: itself as long as it has a
+// place, then the worker that has most places free. Tasks that nobody can take
+// wait; how many there can be is bounded by the operations that the journal has
+// open.
 type pool struct {
 	system *System
+	// Of the attempts that run here for other nodes.
+	context context.Context
+	cancel  context.CancelCauseFunc
 
-	mu      sync.Mutex
-	tasks   map[*Partition]map[alarmKey]*task // every one that is not done
-	waiting []*task
-	idle    []*actor.PID
-	workers int // idle ones and others
-	closed  bool
-	working sync.WaitGroup
+	mu       sync.Mutex
+	tasks    map[*Partition]map[alarmKey]*task // every one that is not done
+	lines    map[class]*line
+	arrivals uint64 // of tasks in lines
+	remotes  map[*Partition][]*remote
+	loans    map[attemptKey]*loan
+	strays   int   // loans that are given up and whose bodies have not returned
+	queued   []job // of loans that have no place yet
+	employer *outbox[FromWorker]
+	running  map[string]int // by the name of those that are limited
+	counts   ActivityCounts
+	idle     []*actor.PID
+	workers  int // idle ones and others
+	closed   bool
+	working  sync.WaitGroup
+}
+
+// ActivityCounts are how many attempts a node has begun since it was started.
+type ActivityCounts struct {
+	// By the leader that counts: on its own places, and on those of other nodes.
+	Local  uint64
+	Remote uint64
+	// Those among them that were begun again, because the worker that had begun
+	// them was lost.
+	Again uint64
+	// For the leaders of other nodes.
+	Lent uint64
+}
+
+// ActivityCounts returns how many attempts have begun.
+func (s *System) ActivityCounts() ActivityCounts {
+	s.activities.mu.Lock()
+	defer s.activities.mu.Unlock()
+	return s.activities.counts
 }
 
 func newPool(s *System) *pool {
-	return &pool{system: s, tasks: make(map[*Partition]map[alarmKey]*task)}
+	p := &pool{
+		system:  s,
+		tasks:   make(map[*Partition]map[alarmKey]*task),
+		lines:   make(map[class]*line),
+		remotes: make(map[*Partition][]*remote),
+		loans:   make(map[attemptKey]*loan),
+		running: make(map[string]int),
+	}
+	p.context, p.cancel = context.WithCancelCause(context.Background())
+	return p
 }
 
 // locked calls f under the lock, and then without it what f returns.
@@ -54,79 +99,212 @@ func (p *pool) keep(t *task) bool {
 	return true
 }
 
-// serves tells whether this node takes activities with a tag. One without is
-// for every node.
-func (p *pool) serves(tag string) bool {
-	return tag == "" || slices.Contains(p.system.config.Tags, tag)
+// A job is an attempt that is to be made here.
+type job interface {
+	name() string // of the activity
+	// start tells how, or that it is not wanted any more. The pool's lock is held.
+	start() (run *running, wanted bool)
 }
 
-// queue finds a worker for the task or lets it wait for one. p.mu is held.
-func (p *pool) queue(t *task) {
-	t.state = ActivityQueued
-	switch {
-	case len(p.idle) > 0:
-		worker := p.idle[len(p.idle)-1]
-		p.idle = p.idle[:len(p.idle)-1]
-		p.system.actors.Root.Send(worker, t)
-	case p.workers < p.system.config.ActivitiesMax:
-		p.workers++
-		worker := &worker{pool: p}
-		p.system.actors.Root.Send(p.system.spawn(worker.receive), t)
-	default:
-		p.waiting = append(p.waiting, t)
+// A running is an attempt whose body runs here.
+type running struct {
+	context context.Context
+	cancel  context.CancelCauseFunc
+	info    *replay.Attempt
+	carried string // for the tracer
+	settle  func(*journalpb.Payload, error)
+}
+
+// serves tells whether this node takes activities of a class. One without a tag
+// is for every node.
+func (p *pool) serves(c class) bool {
+	return (c.tag == "" || slices.Contains(p.system.config.Tags, c.tag)) && p.system.config.Registry.HasActivity(c.name)
+}
+
+// hasPlace tells whether an attempt of that name can begin here now. p.mu is
+// held.
+func (p *pool) hasPlace(name string) bool {
+	return (len(p.idle) > 0 || p.workers < p.system.config.ActivitiesMax) && p.mayRun(name)
+}
+
+// mayRun tells whether the limit of a name lets one more run here. p.mu is held.
+func (p *pool) mayRun(name string) bool {
+	most, limited := p.system.config.ActivityLimits[name]
+	return !limited || p.running[name] < most
+}
+
+// occupy counts a job that has got a place. p.mu is held.
+func (p *pool) occupy(name string) {
+	if _, limited := p.system.config.ActivityLimits[name]; limited {
+		p.running[name]++
 	}
 }
 
-// begin begins the next attempt of a task, nil if none is wanted.
-func (p *pool) begin(t *task) *attempt {
+// vacate counts one whose body has returned. p.mu is held.
+func (p *pool) vacate(name string) {
+	if _, limited := p.system.config.ActivityLimits[name]; limited {
+		p.running[name]--
+	}
+}
+
+// place gives a job one of the places here. p.mu is held.
+func (p *pool) place(j job) {
+	p.occupy(j.name())
+	if last := len(p.idle) - 1; last >= 0 {
+		worker := p.idle[last]
+		p.idle = p.idle[:last]
+		p.system.actors.Root.Send(worker, placed{j})
+		return
+	}
+	p.workers++
+	worker := &worker{pool: p}
+	p.system.actors.Root.Send(p.system.spawn(worker.receive), placed{j})
+}
+
+// prospect tells what a task of a class waits for: a place, or somebody who
+// serves it. p.mu is held.
+func (p *pool) prospect(c class) ActivityState {
+	if p.serves(c) {
+		return ActivityQueued
+	}
+	state := ActivityWaitingForCode
+	if c.tag != "" && !slices.Contains(p.system.config.Tags, c.tag) {
+		state = ActivityWaitingForTag
+	}
+	for _, r := range p.remotes[c.partition] {
+		switch {
+		case r.serves(c):
+			return ActivityQueued
+		case r.hasTag(c.tag):
+			state = ActivityWaitingForCode
+		}
+	}
+	return state
+}
+
+// taker returns who can begin an attempt of a class now: a worker, or with nil
+// this node. p.mu is held.
+func (p *pool) taker(c class) (r *remote, ok bool) {
+	ok = p.serves(c) && p.hasPlace(c.name)
+	if !ok {
+		r = p.freest(c)
+		ok = r != nil
+	}
+	return r, ok && p.mayBegin(c)
+}
+
+// give has the next attempt of a task begun by whom taker has returned. p.mu is
+// held.
+func (p *pool) give(t *task, to *remote) {
+	p.begins(t)
+	if to == nil {
+		p.place(t)
+	} else {
+		to.give(t)
+	}
+}
+
+// begins takes a task that is about to begin out of its line and counts it. p.mu
+// is held.
+func (p *pool) begins(t *task) {
+	t.unqueue()
+	t.state = ActivityQueued
+	if b := t.partition.rates[t.name()]; b != nil {
+		b.take(time.Now())
+	}
+}
+
+// dispatch has begun what can begin, what has waited longest first. p.mu is
+// held.
+func (p *pool) dispatch() {
+	for !p.closed {
+		t := p.oldest(func(c class) bool {
+			_, ok := p.taker(c)
+			return ok
+		})
+		if t == nil {
+			return
+		}
+		to, _ := p.taker(t.class())
+		p.give(t, to)
+	}
+}
+
+// start begins the next attempt of a task here, unless it is not wanted any
+// more. The pool's lock is held.
+func (t *task) start() (*running, bool) {
+	if t.state != ActivityQueued || t.current != nil || t.tooLate(t.now()) {
+		return nil, false
+	}
+	a := t.begin()
+	t.pool().counts.Local++
+	return &running{context: a.context, cancel: a.cancel, info: &a.info, carried: t.carried, settle: a.settle}, true
+}
+
+func (t *task) name() string { return t.scheduled.Name }
+
+// start returns the attempt that a job makes, nil if it is not wanted any more.
+func (p *pool) start(j job) *running {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || t.state != ActivityQueued || t.tooLate(time.Now()) {
+	if p.closed {
+		return nil
+	}
+	run, wanted := j.start()
+	if !wanted {
 		return nil
 	}
 	p.working.Add(1)
-	return t.begin()
+	return run
 }
 
 // returned lets the context of an attempt go whose body has returned.
-func (p *pool) returned(a *attempt) {
-	a.cancel(context.Canceled)
+func (p *pool) returned(run *running) {
+	run.cancel(context.Canceled)
 	p.working.Done()
 }
 
-// next returns the task for a worker that is free, nil if it may rest.
-func (p *pool) next(worker *actor.PID) *task {
+// next returns the job for a worker that has done another, nil if it may rest.
+func (p *pool) next(worker *actor.PID, done job) job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.pop(); t != nil {
-		return t
+	p.vacate(done.name())
+	if j := p.pull(); j != nil {
+		p.occupy(j.name())
+		return j
 	}
 	p.idle = append(p.idle, worker)
 	return nil
 }
 
 // lost counts out a worker whose goroutine user code has ended.
-func (p *pool) lost() {
+func (p *pool) lost(done job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.workers--
-	if t := p.pop(); t != nil {
-		p.queue(t)
+	p.vacate(done.name())
+	if j := p.pull(); j != nil {
+		p.place(j)
 	}
 }
 
-// pop takes the next waiting task that is still wanted. p.mu is held.
-func (p *pool) pop() *task {
-	for len(p.waiting) > 0 {
-		t := p.waiting[0]
-		p.waiting[0] = nil
-		p.waiting = p.waiting[1:]
-		if t.state == ActivityQueued {
-			return t
+// pull takes the next job that waits for a place here. p.mu is held.
+func (p *pool) pull() job {
+	if p.closed {
+		return nil
+	}
+	for i, j := range p.queued {
+		if p.mayRun(j.name()) {
+			p.queued = slices.Delete(p.queued, i, i+1)
+			return j
 		}
 	}
-	p.waiting = nil
-	return nil
+	t := p.oldest(func(c class) bool { return p.serves(c) && p.mayRun(c.name) && p.mayBegin(c) })
+	if t == nil {
+		return nil
+	}
+	p.begins(t)
+	return t
 }
 
 // giveUp ends a task whose result is not wanted any more.
@@ -141,9 +319,14 @@ func (p *pool) giveUp(partition *Partition, key alarmKey) {
 	})
 }
 
-// forget gives up every task of a partition that is closed.
+// forget gives up every task of a partition that is closed. Workers go on with
+// what they have, for the next leader.
 func (p *pool) forget(partition *Partition) {
 	p.locked(func() func() {
+		for _, r := range p.remotes[partition] {
+			r.dismiss()
+		}
+		delete(p.remotes, partition)
 		var then []func()
 		for _, t := range p.tasks[partition] {
 			if tell := t.leave(ErrStopped); tell != nil {
@@ -186,6 +369,7 @@ func (p *pool) close(grace time.Duration) bool {
 	idle := p.idle
 	p.idle = nil
 	p.mu.Unlock()
+	p.cancel(replay.ErrNodeStopping)
 	for _, worker := range idle {
 		p.system.actors.Root.Stop(worker)
 	}
@@ -206,30 +390,34 @@ func (p *pool) close(grace time.Duration) bool {
 // A worker is an actor that runs one activity at a time.
 type worker struct{ pool *pool }
 
+// placed is a job for a worker.
+type placed struct{ job job }
+
 func (w *worker) receive(ctx actor.Context) {
-	t, ok := ctx.Message().(*task)
+	message, ok := ctx.Message().(placed)
 	if !ok {
 		return
 	}
+	j := message.job
 	finished := false
 	defer func() {
 		if !finished {
-			w.pool.lost()
+			w.pool.lost(j)
 		}
 	}()
-	for t != nil {
-		w.run(t)
-		t = w.pool.next(ctx.Self())
+	for j != nil {
+		w.run(j)
+		j = w.pool.next(ctx.Self(), j)
 	}
 	finished = true
 }
 
 // run makes one attempt.
-func (w *worker) run(t *task) {
-	a := w.pool.begin(t)
-	if a == nil {
+func (w *worker) run(j job) {
+	run := w.pool.start(j)
+	if run == nil {
 		return
 	}
-	defer w.pool.returned(a)
-	w.pool.system.config.Registry.Run(a.context, &a.info, a.settle)
+	defer w.pool.returned(run)
+	w.pool.system.perform(run)
 }

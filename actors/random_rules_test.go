@@ -268,6 +268,9 @@ func (x *execution) abandoned(scheduled *journalpb.Event) {
 	}
 	known, ok := x.journal.Instance(child.Instance)
 	if !ok {
+		if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
+			x.blame(scheduled, "was abandoned, and never started")
+		}
 		return // given up, and its node lost, before it was started: so it never is
 	}
 	want := journalpb.Status_STATUS_CANCELLED

@@ -137,7 +137,7 @@ func TestEventWithTheSameRequestIDIsRecordedOnce(t *testing.T) {
 func TestFullInboxRefusesWhatComesFromOutside(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		const most = 10
-		n := lead(t, newTestJournal(), actors.Config{InboxMax: most}, collect())
+		n := lead(t, newTestJournal(), actors.Config{InboxMax: most + 1}, collect())
 		n.journal.holdAll()
 		started := n.start("c", "collect", "xxxxxxxxxx")
 		idle()

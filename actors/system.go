@@ -17,16 +17,37 @@ type Config struct {
 	Registry *replay.Registry
 	// Defaults to slog.Default().
 	Logger *slog.Logger
+	// The cluster time: that of everything that is recorded, and of timers. It
+	// should not step. Defaults to time.Now.
+	Now func() time.Time
 	// How many activities run at once on this node. Defaults to 256.
 	ActivitiesMax int
+	// How many of them at once, by name; at least 1. Defaults to no limits.
+	ActivityLimits map[string]int
+	// How often attempts of an activity begin in the whole partition, by name.
+	// Defaults to no bounds. To be the same on every node: that of the one that
+	// leads counts.
+	ActivityRates map[string]Rate
 	// The tags of activities that this node runs, besides those without a tag.
 	// Defaults to none.
 	Tags []string
+	// Returns how many other nodes there are that may run activities for this one;
+	// called concurrently. Defaults to none.
+	Others func() int
+	// How long a leader waits for a worker that may still run an attempt, after it
+	// has lost touch with it, or has become the leader. Defaults to 500 ms.
+	RejoinWait time.Duration
 	// How many idle instances stay in memory per partition; the least recently
 	// used ones are dehydrated. Defaults to 10,000.
 	ResidentMax int
-	// How many messages from outside may wait for one instance. Defaults to
-	// 10,000.
+	// How many messages from outside may be on their way in a partition: waiting
+	// for a turn, or for its commit. One instance gets at most a tenth of them.
+	// Defaults to 100,000.
+	WindowMax int
+	// How many bytes they may take; at most a tenth of that for one instance, but
+	// one message in any case. Defaults to 256 MiB.
+	WindowBytesMax int
+	// How many of them there may be for one instance. Defaults to 10,000.
 	InboxMax int
 	// The largest append of one turn, in bytes. An instance that needs more is
 	// terminated, with the reason. Defaults to 4 MiB less 64 KiB.
@@ -34,19 +55,29 @@ type Config struct {
 	// How long Close waits for activities that do not heed the cancellation of
 	// their context. Defaults to 1 s.
 	Grace time.Duration
+	// Is told what happens. Defaults to nobody.
+	Observer Observer
+	// Makes spans of attempts. Defaults to none.
+	Tracer Tracer
 }
 
 const (
 	activitiesMaxDefault = 256
 	residentMaxDefault   = 10_000
 	inboxMaxDefault      = 10_000
+	windowMaxDefault     = 100_000
+	windowBytesDefault   = 256 << 20
 	appendBytesDefault   = 4<<20 - 64<<10
 	graceDefault         = time.Second
+	rejoinWaitDefault    = 500 * time.Millisecond
 )
 
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.ActivitiesMax <= 0 {
 		c.ActivitiesMax = activitiesMaxDefault
@@ -57,13 +88,29 @@ func (c Config) withDefaults() Config {
 	if c.InboxMax <= 0 {
 		c.InboxMax = inboxMaxDefault
 	}
+	if c.WindowMax <= 0 {
+		c.WindowMax = windowMaxDefault
+	}
+	if c.WindowBytesMax <= 0 {
+		c.WindowBytesMax = windowBytesDefault
+	}
 	if c.AppendBytesMax <= 0 {
 		c.AppendBytesMax = appendBytesDefault
 	}
 	if c.Grace <= 0 {
 		c.Grace = graceDefault
 	}
+	if c.RejoinWait <= 0 {
+		c.RejoinWait = rejoinWaitDefault
+	}
 	return c
+}
+
+func (c Config) others() int {
+	if c.Others == nil {
+		return 0
+	}
+	return c.Others()
 }
 
 // A System is the actors of one node. Its methods may be called concurrently.
@@ -73,6 +120,7 @@ type System struct {
 	actors     *actor.ActorSystem
 	dispatcher *dispatcher
 	activities *pool
+	counters   counters
 	closing    sync.Once
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -261,6 +263,40 @@ func TestOrphansAreClosedByTheNextLeader(t *testing.T) {
 	}
 }
 
+// The parent gives its child up, or ends, before the child's start is recorded,
+// and the node dies.
+func TestChildToBeAbandonedIsStartedByTheNextLeader(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		t.Run(fmt.Sprint(ends), func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				code := []replay.Definition{patient(), program("parent", func(ctx *replay.Context, _ string) (string, error) {
+					child := kid.Start(ctx, "", replay.ChildID("kid"), replay.OnParentClose(replay.AbandonChild))
+					if _, err := word.Wait(ctx); err != nil || ends {
+						return "", err
+					}
+					child.Cancel(ctx)
+					return word.Wait(ctx)
+				})}
+				j := newTestJournal()
+				j.judge = refuseInstance("kid")
+				first := lead(t, j, actors.Config{}, code...)
+				first.start("p", "parent", "").want(nil)
+				idle()
+				first.send("p", "word", "").want(nil)
+				time.Sleep(time.Minute)
+				first.close()
+				j.mend()
+				second := lead(t, j, actors.Config{}, code...)
+				time.Sleep(time.Minute)
+				second.awaitStatus("kid", journalpb.Status_STATUS_RUNNING)
+				if known, _ := j.Instance("kid"); !proto.Equal(known.Parent, &journalpb.OperationRef{Instance: "p", Execution: 1, EventId: 2}) {
+					t.Errorf("its parent is %v", known.Parent)
+				}
+			})
+		})
+	}
+}
+
 func TestReuseOfAnID(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect(),
@@ -356,6 +392,11 @@ func TestQueriesAreAnsweredAndNotRecorded(t *testing.T) {
 // of its history disagree, on a node that it returns with a message that waits.
 func stall(t *testing.T, j *testJournal) (*node, *reply) {
 	t.Helper()
+	return stallWith(t, j, actors.Config{})
+}
+
+func stallWith(t *testing.T, j *testJournal, config actors.Config) (*node, *reply) {
+	t.Helper()
 	code := []replay.Definition{bindUpper(), inOrder(false), program("parent", func(ctx *replay.Context, _ string) (string, error) {
 		return replay.Orchestration[string, string]("ordered").Call(ctx, "", replay.ChildID("o"))
 	})}
@@ -378,7 +419,7 @@ func stall(t *testing.T, j *testJournal) (*node, *reply) {
 			}
 		}
 	}
-	second := lead(t, j, actors.Config{}, code...)
+	second := lead(t, j, config, code...)
 	sent := second.send("o", "word", "x")
 	idle()
 	if second.partition.Stalled("o") == nil {

@@ -29,9 +29,9 @@ var ErrActivityClosed = actors.ErrActivityClosed
 //
 // Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
-	payload, err := replay.Encode(value)
+	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "activity", Part: "result"}, value)
 	if err != nil {
-		return fmt.Errorf("complete activity: encode value: %w", err)
+		return fmt.Errorf("complete activity: %w", err)
 	}
 	return client.complete(ctx, token, &clusterpb.CompleteRequest{Result: payload})
 }
@@ -45,7 +45,11 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 	if failure == nil {
 		return &InputError{"failure", "is nil: say what the activity failed with"}
 	}
-	return client.complete(ctx, token, &clusterpb.CompleteRequest{Error: replay.EncodeError(failure)})
+	record, err := client.payloads.EncodeError(failure)
+	if err != nil {
+		return fmt.Errorf("fail activity: %w", err)
+	}
+	return client.complete(ctx, token, &clusterpb.CompleteRequest{Error: record})
 }
 
 func (c *Client) complete(ctx context.Context, token string, request *clusterpb.CompleteRequest) error {
@@ -54,7 +58,7 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 		return fmt.Errorf("complete activity: %w", err)
 	}
 	request.Execution, request.EventId, request.Attempt = attempt.Execution, attempt.EventID, uint64(attempt.Number)
-	_, err = c.node.call(ctx, &clusterpb.Request{Instance: attempt.Instance, Call: &clusterpb.Request_Complete{Complete: request}})
+	_, err = c.access.call(ctx, &clusterpb.Request{Instance: attempt.Instance, Call: &clusterpb.Request_Complete{Complete: request}})
 	if err != nil {
 		return fmt.Errorf("complete activity %s: %w", attempt.IdempotencyKey(), err)
 	}
@@ -66,34 +70,38 @@ func (n *Node) complete(ctx context.Context, p *actors.Partition, instance strin
 		return nil, err
 	}
 	ref := &journalpb.OperationRef{Instance: instance, Execution: r.Execution, EventId: r.EventId}
+	stalls, cancel := p.WatchStalls(instance)
+	defer cancel()
 	if err := withheld(p, ref); err != nil {
 		return nil, err
 	}
 	outcomes := make(chan error, 1)
 	p.CompleteActivity(actors.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
 		func(err error) { outcomes <- err })
-	if err := awaitRecord(ctx, p, ref, outcomes); err != nil {
+	if err := awaitRecord(ctx, p, ref, outcomes, stalls); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
 }
 
-// awaitRecord waits for the outcome of a completion. Whether its instance has
-// stalled, maybe over it, is looked at again and again, because nobody tells.
-func awaitRecord(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error) error {
-	for pause := pauseFirst; ; pause = min(2*pause, pauseLongest) {
-		timer := time.NewTimer(pause)
+// awaitRecord waits for the outcome of a completion, as long as its instance has
+// not stalled, maybe over it.
+func awaitRecord(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error, stalls <-chan struct{}) error {
+	for {
 		select {
-		case err := <-outcomes:
-			timer.Stop()
+		case err := <-outcomes: // may be there already
 			return err
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		default:
 		}
 		if err := withheld(p, ref); err != nil {
 			return err
+		}
+		select {
+		case err := <-outcomes:
+			return err
+		case <-stalls:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
@@ -112,8 +120,9 @@ type ActivityState = actors.ActivityState
 
 // The states of an open activity.
 const (
-	// ActivityQueued: every place of the node is occupied; see
-	// Config.ActivitiesMax.
+	// ActivityQueued: no node that could run it has a place for it, or the rate of
+	// the activity does not let an attempt begin, or a worker that may still run it
+	// is waited for; see Config.ActivitiesMax, ActivityLimits and ActivityRates.
 	ActivityQueued = actors.ActivityQueued
 	// ActivityRunning: an attempt's body runs.
 	ActivityRunning = actors.ActivityRunning
@@ -121,10 +130,9 @@ const (
 	ActivityPausing = actors.ActivityPausing
 	// ActivityPending: its end will come from outside; see [replay.ErrPending].
 	ActivityPending = actors.ActivityPending
-	// ActivityWaitingForTag: the leading node does not serve its tag; see
-	// Config.Tags.
+	// ActivityWaitingForTag: no node serves its tag; see Config.Tags.
 	ActivityWaitingForTag = actors.ActivityWaitingForTag
-	// ActivityWaitingForCode: no code is bound for it on the leading node.
+	// ActivityWaitingForCode: no node that serves its tag has code for it.
 	ActivityWaitingForCode = actors.ActivityWaitingForCode
 	// ActivityEnding: its end is being recorded.
 	ActivityEnding = actors.ActivityEnding
@@ -156,12 +164,15 @@ type OpenOperation struct {
 	NextAttempt time.Time
 
 	heartbeat *journalpb.Payload
+	payloads  replay.Payloads
 }
 
 // Heartbeat decodes what an activity has reported last, as far as that is
 // recorded (see [replay.Heartbeat]), into what into points to; it leaves it as it
 // is when nothing was.
-func (o *OpenOperation) Heartbeat(into any) error { return replay.Decode(o.heartbeat, into) }
+func (o *OpenOperation) Heartbeat(into any) error {
+	return o.payloads.Decode(replay.PayloadOf{Kind: "activity", Name: o.Name, Part: "details"}, o.heartbeat, into)
+}
 
 // Pending returns what an instance waits for, in the order in which it was
 // scheduled; nothing if it has ended.
@@ -171,18 +182,18 @@ func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, erro
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.node.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
+	response, err := c.access.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
 	if err != nil {
 		return nil, fmt.Errorf("pending of %s: %w", id, err)
 	}
 	var operations []*OpenOperation
 	for _, wire := range response.GetPending().GetOperations() {
-		operations = append(operations, newOpenOperation(wire))
+		operations = append(operations, newOpenOperation(wire, c.payloads))
 	}
 	return operations, nil
 }
 
-func newOpenOperation(wire *clusterpb.OpenOperation) *OpenOperation {
+func newOpenOperation(wire *clusterpb.OpenOperation, payloads replay.Payloads) *OpenOperation {
 	open, attempt := wire.GetOperation(), wire.GetOperation().GetAttempt()
 	o := &OpenOperation{
 		Kind:      journalpb.ArmName(int(open.GetKind())),
@@ -193,8 +204,9 @@ func newOpenOperation(wire *clusterpb.OpenOperation) *OpenOperation {
 		ChildID:   open.GetChild(),
 		State:     ActivityState(wire.GetState()),
 		Failed:    int(attempt.GetFailed()),
-		LastError: replay.DecodeError(attempt.GetLastError()),
+		LastError: payloads.DecodeError(attempt.GetLastError()),
 		heartbeat: attempt.GetHeartbeat(),
+		payloads:  payloads,
 	}
 	if at := open.GetFireAt(); at != 0 {
 		o.FireAt = time.Unix(0, at)

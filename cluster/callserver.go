@@ -2,12 +2,18 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -17,14 +23,24 @@ const (
 	// than one do not talk to each other.
 	protocolVersion = 1
 
-	callMethod      = "/tenuto.cluster.v1.Node/Call"
-	messageBytesMax = 80 << 20 // a history of 64 MiB and something around it
-	dialTimeout     = 2 * time.Second
-	keepAliveEvery  = 10 * time.Second
-	keepAliveWait   = 2 * time.Second
+	callMethod       = "/tenuto.cluster.v1.Node/Call"
+	requestBytesMax  = 8 << 20  // a payload is at most 4 MiB
+	responseBytesMax = 80 << 20 // a history of 64 MiB and something around it
+	// Calls at once over one connection.
+	streamsMax = 16384
+	// After this, a tenth more or less, the other side is asked to replace a
+	// connection, and may end its calls in the time of grace. That is before
+	// linkAgeMax.
+	callsAgeMax   = 8 * time.Minute
+	callsAgeGrace = time.Minute
+	// A connection without calls is closed after this.
+	callsIdleMax   = 5 * time.Minute
+	dialTimeout    = 2 * time.Second
+	keepAliveEvery = 10 * time.Second
+	keepAliveWait  = 2 * time.Second
 )
 
-// A callServer takes the calls that other nodes forward.
+// A callServer takes the calls of other nodes and of remote clients.
 type callServer struct {
 	server  *grpc.Server
 	running sync.WaitGroup
@@ -33,6 +49,7 @@ type callServer struct {
 // caller is what the service needs of a node.
 type caller interface {
 	serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
+	employ(stream grpc.ServerStream) error
 }
 
 var callService = grpc.ServiceDesc{
@@ -48,12 +65,21 @@ var callService = grpc.ServiceDesc{
 			return node.(caller).serve(ctx, request), nil
 		},
 	}},
+	Streams: []grpc.StreamDesc{workStream},
 }
 
 func serveCalls(to caller, door *door) *callServer {
 	s := &callServer{server: grpc.NewServer(
-		grpc.MaxRecvMsgSize(messageBytesMax),
-		grpc.MaxSendMsgSize(messageBytesMax),
+		grpc.Creds(linkCredentials{}),
+		grpc.MaxRecvMsgSize(requestBytesMax),
+		grpc.MaxSendMsgSize(responseBytesMax),
+		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.StreamInterceptor(membersOnly(door.port.links.isMember)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: callsAgeMax, MaxConnectionAgeGrace: callsAgeGrace, MaxConnectionIdle: callsIdleMax,
+			Time: keepAliveEvery, Timeout: keepAliveWait,
+		}),
 		grpc.WaitForHandlers(true), // when it is stopped
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAliveEvery / 2, PermitWithoutStream: true}),
 	)}
@@ -72,28 +98,102 @@ func (s *callServer) close() {
 	s.running.Wait()
 }
 
-// A callPool keeps one connection to each node that was forwarded to.
+// membersOnly refuses streams that others than members open: what clients may do is
+// calls.
+func membersOnly(isMember func(nodeID string) bool) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		caller := callerOf(stream.Context())
+		if caller.Role == RoleLocal || caller.Role == RoleNode && isMember(caller.Name) {
+			return handler(service, stream)
+		}
+		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
+	}
+}
+
+// linkCredentials tell gRPC who is at the other end: the handshake was made
+// before, by the port or the dialer.
+type linkCredentials struct{}
+
+// linkInfo implements credentials.AuthInfo.
+type linkInfo struct {
+	credentials.CommonAuthInfo
+	peer Principal
+}
+
+func (linkInfo) AuthType() string { return "tenuto" }
+
+func newLinkInfo(conn net.Conn) linkInfo {
+	info := linkInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	if l, ok := conn.(*link); ok {
+		info.peer = l.peer
+	}
+	return info
+}
+
+func (linkCredentials) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, newLinkInfo(conn), nil
+}
+
+func (linkCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, newLinkInfo(conn), nil
+}
+
+func (linkCredentials) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tenuto"}
+}
+
+func (c linkCredentials) Clone() credentials.TransportCredentials { return c }
+
+func (linkCredentials) OverrideServerName(string) error { return nil }
+
+// A callPool keeps one connection to each node that is called.
 type callPool struct {
+	dialer *dialer
+
 	mu     sync.Mutex
-	conns  map[string]*grpc.ClientConn
+	nodes  map[string]*calledNode
 	closed bool
 }
 
-func newCallPool() *callPool { return &callPool{conns: make(map[string]*grpc.ClientConn)} }
+// A calledNode is a node that is called, by its address.
+type calledNode struct {
+	*grpc.ClientConn
+	// Why it could not be reached the last time.
+	failure atomic.Pointer[unreachedError]
+}
 
-func (p *callPool) to(address string) (*grpc.ClientConn, error) {
+// An unreachedError says why there was no connection. Nothing was sent.
+type unreachedError struct{ err error }
+
+func (e *unreachedError) Error() string { return e.err.Error() }
+func (e *unreachedError) Unwrap() error { return e.err }
+
+func newCallPool(dialer *dialer) *callPool {
+	return &callPool{dialer: dialer, nodes: make(map[string]*calledNode)}
+}
+
+func (p *callPool) to(address string) (*calledNode, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, ErrClosed
 	}
-	if conn := p.conns[address]; conn != nil {
-		return conn, nil
+	if node := p.nodes[address]; node != nil {
+		return node, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(dialCalls),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax), grpc.MaxCallSendMsgSize(messageBytesMax)),
+	node := new(calledNode)
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := p.dialer.dial(ctx, address, forCalls)
+		if err != nil {
+			node.failure.Store(&unreachedError{err})
+		}
+		return conn, err
+	}
+	var err error
+	node.ClientConn, err = grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(linkCredentials{}),
+		grpc.WithContextDialer(dial),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytesMax), grpc.MaxCallSendMsgSize(requestBytesMax)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAliveEvery, Timeout: keepAliveWait}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: dialBackoff, MinConnectTimeout: dialTimeout}),
 		grpc.WithIdleTimeout(0),
@@ -101,28 +201,70 @@ func (p *callPool) to(address string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.conns[address] = conn
-	return conn, nil
+	p.nodes[address] = node
+	return node, nil
 }
 
-// call forwards a request to the node at that address.
+// call has the node at that address answer a request. After an [*unreachedError]
+// it was not sent; after any other it may have arrived or not.
 func (p *callPool) call(ctx context.Context, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
-	conn, err := p.to(address)
+	node, err := p.to(address)
 	if err != nil {
+		return nil, &unreachedError{err}
+	}
+	if err := node.connect(ctx); err != nil {
 		return nil, err
 	}
 	response := new(clusterpb.Response)
-	if err := conn.Invoke(ctx, callMethod, request, response); err != nil {
+	if err := node.Invoke(ctx, callMethod, request, response); err != nil {
 		return nil, err
 	}
 	return response, nil
+}
+
+// ask is call with the error as a failure.
+func (p *callPool) ask(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+	response, err := p.call(ctx, address, request)
+	var unreached *unreachedError
+	switch {
+	case err == nil:
+		return response
+	case errors.As(err, &unreached):
+		return notLeader(err.Error())
+	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.ResourceExhausted:
+		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeInternal, Message: err.Error(), NotExecuted: true}}
+	}
+	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}}
+}
+
+// connect waits for a connection; the error is an [*unreachedError].
+func (n *calledNode) connect(ctx context.Context) error {
+	for {
+		state := n.GetState()
+		switch state {
+		case connectivity.Ready:
+			return nil
+		case connectivity.Shutdown:
+			return &unreachedError{ErrClosed}
+		case connectivity.TransientFailure:
+			if failure := n.failure.Load(); failure != nil {
+				return failure
+			}
+			return &unreachedError{errors.New("the connection was closed")}
+		case connectivity.Idle:
+			n.Connect()
+		}
+		if !n.WaitForStateChange(ctx, state) {
+			return &unreachedError{ctx.Err()}
+		}
+	}
 }
 
 func (p *callPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for _, conn := range p.conns {
-		_ = conn.Close()
+	for _, node := range p.nodes {
+		_ = node.Close()
 	}
 }

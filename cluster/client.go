@@ -3,24 +3,47 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"regexp"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Client starts instances, sends them events and asks about them, through the
-// node that made it. Its methods may be called concurrently. The typed
-// functions [Call], [StartRun] and [Send] are built on it.
+// A Client starts instances, sends them events and asks about them: through the
+// node that made it, or over the network, if [Dial] has made it. Its methods may
+// be called concurrently. The typed functions [Call], [StartRun] and [Send] are
+// built on it.
 //
 // Every call is repeated until a leader answers; a context without a deadline
 // bounds that by Config.CallTimeout. The error is then an [*UnavailableError].
-type Client struct{ node *Node }
+type Client struct {
+	access   access
+	payloads replay.Payloads
+}
+
+// Close ends what [Dial] has opened, and the calls that wait with [ErrClosed]. It
+// does nothing to the client of a node, which ends with its node. It may be called
+// twice.
+func (c *Client) Close() error { return c.access.release() }
+
+// An access is how a client reaches the cluster.
+type access interface {
+	// call brings a request to the leader and its answer back.
+	call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
+	// near has one node answer a read, as of what it has applied.
+	near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
+	// await returns the status of the run that began with that execution when it
+	// has ended.
+	await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error)
+	// follow passes the events of a run on, from a position, until pass returns
+	// false or the run has ended.
+	follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error
+	release() error
+}
 
 // idPattern is the alphabet and length of instance IDs.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9._:@/+-]{1,128}$`)
@@ -46,7 +69,9 @@ func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Pa
 	if start.Send != nil {
 		start.Send.RequestId = start.RequestId
 	}
-	response, err := c.node.call(ctx, request)
+	ctx, traced := c.traceStart(ctx, id, start)
+	response, err := c.access.call(ctx, request)
+	traced(err)
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", id, err)
 	}
@@ -69,7 +94,7 @@ func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendReques
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: send}}
 	send.RequestId, request.Again = requestIDOr(send.RequestId)
-	if _, err := c.node.call(ctx, request); err != nil {
+	if _, err := c.access.call(ctx, request); err != nil {
 		return fmt.Errorf("send %q to %s: %w", send.Name, id, err)
 	}
 	return nil
@@ -86,7 +111,7 @@ func (c *Client) Get(ctx context.Context, id string, options ...ReadOption) (*St
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", id, err)
 	}
-	status := newStatus(response.GetGet().GetStatus())
+	status := newStatus(response.GetGet().GetStatus(), c.payloads)
 	status.AppliedIndex = response.GetAppliedIndex()
 	return status, nil
 }
@@ -116,7 +141,11 @@ func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, opt
 		if err := proto.Unmarshal(encoded, event); err != nil {
 			return nil, fmt.Errorf("history of %s: decode event: %w", id, err)
 		}
-		history.Events = append(history.Events, event)
+		opened, err := c.payloads.OpenEvent(event)
+		if err != nil {
+			return nil, fmt.Errorf("history of %s: event %d: %w", id, event.EventId, err)
+		}
+		history.Events = append(history.Events, opened)
 	}
 	return history, nil
 }
@@ -134,113 +163,11 @@ func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 	return c.wait(ctx, id, status.FirstExecution)
 }
 
-// wait waits for the end of the run that began with that execution, on this
-// node's own replica: what it shows as ended is committed.
+// wait waits for the end of the run that began with that execution.
 func (c *Client) wait(ctx context.Context, id string, firstExecution uint64) (*Status, error) {
-	changed, cancel := c.node.journal.Watch(id)
-	defer cancel()
-	var run *journalpb.Instance // as it was when it was seen first
-	for {
-		known, ok := c.node.journal.Instance(id)
-		var status *Status
-		var err error
-		switch {
-		case run != nil && (!ok || another(known, run)):
-			err = errPurged
-		case ok && known.FirstExecution >= firstExecution:
-			run = known
-			status, err = c.ended(known, firstExecution)
-		default:
-			err = c.awaitArrival(ctx, id, firstExecution, changed)
-		}
-		if err == nil && status == nil && run != nil {
-			err = c.node.awaitChange(ctx, changed)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("wait for %s: %w", id, err)
-		}
-		if status != nil {
-			return status, nil
-		}
+	status, err := c.access.await(ctx, id, firstExecution)
+	if err != nil {
+		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
-}
-
-// catchUp is for how long a replica is thought to be behind, before the leader
-// is asked for a run that is not here.
-const catchUp = 250 * time.Millisecond
-
-// awaitArrival waits until something is heard of a run that is not on this
-// replica: it is on its way here, or was purged.
-func (c *Client) awaitArrival(ctx context.Context, id string, firstExecution uint64, changed <-chan struct{}) error {
-	soon, cancel := context.WithTimeout(ctx, catchUp)
-	defer cancel()
-	if err := c.node.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
-		return err
-	}
-	status, err := c.Get(ctx, id)
-	if errors.Is(err, ErrNotFound) || err == nil && status.FirstExecution < firstExecution {
-		return errPurged
-	}
-	// It exists, or there is no leader to tell; this replica will.
-	return c.node.awaitChange(ctx, changed)
-}
-
-// ended returns the status of a run that has ended, nil while it has not.
-func (c *Client) ended(known *journalpb.Instance, firstExecution uint64) (*Status, error) {
-	status := indexed(known)
-	var err error
-	switch {
-	case known.FirstExecution > firstExecution:
-		status, err = c.earlierEnd(known, firstExecution)
-	case known.Status != journalpb.Status_STATUS_RUNNING:
-		err = c.node.fill(nil, known, status)
-	default:
-		return nil, nil
-	}
-	switch {
-	case isNotFound(err):
-		return nil, errPurged
-	case err != nil:
-		return nil, fmt.Errorf("read its end: %w", err)
-	}
-	return newStatus(status), nil
-}
-
-// earlierEnd returns how a run ended that another has followed under the same
-// ID.
-func (c *Client) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
-	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: firstExecution}
-	for execution := firstExecution; execution < known.FirstExecution; execution++ {
-		status.Execution = execution
-		var last *journalpb.Event
-		for event, err := range c.node.journal.Events(known.Instance, execution, 1) {
-			if err != nil {
-				return nil, err
-			}
-			fillEvent(event, status)
-			last = event
-		}
-		if last.GetOrchestrationContinuedAsNew() == nil {
-			fillEnd(last, status)
-			break
-		}
-	}
-	return status, nil
-}
-
-// fillEvent adds what an event says of the run to which it belongs.
-func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
-	status.LastEventId, status.UpdatedAt = event.EventId, event.Timestamp
-	if set := event.GetStatusSet(); set != nil {
-		status.Published = set.Value
-	}
-	started := event.GetOrchestrationStarted()
-	if started == nil {
-		return
-	}
-	status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
-	status.Published = started.Status
-	if status.Execution == status.FirstExecution {
-		status.CreatedAt = event.Timestamp
-	}
+	return newStatus(status, c.payloads), nil
 }

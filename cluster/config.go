@@ -1,12 +1,19 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -30,20 +37,54 @@ type Config struct {
 	// has lost its Dir must come back under another name. Defaults to "node"
 	// when there are no Peers; required otherwise.
 	NodeID string
-	// The address to listen at for other nodes, host:port. Without TLS, which
-	// is not there yet, it must be a loopback address. Defaults to none, which
-	// only a node without Peers can have.
+	// The name of the cluster, for ever: it is stamped into Dir too, and nodes
+	// and clients with certificates of another cluster are refused. 1 to 64 of
+	// A-Z a-z 0-9 . _ -, the first a letter or digit. Defaults to "tenuto".
+	ClusterID string
+	// The address to listen at for other nodes and remote clients, host:port.
+	// Without TLS it must be a loopback address. Defaults to none, which only a
+	// node without Peers can have.
 	Listen string
+	// What the node shows to others and whom it believes; see [KeyFiles] and the
+	// section on security. NodeID is of the same alphabet as ClusterID then.
+	// Defaults to none: plaintext, on loopback only.
+	TLS KeySource
+	// Asked about each call of a remote client, reads included; an error refuses
+	// it with [ErrNotAuthorized], and its text goes to the log and not to the
+	// caller. instanceID is "" for what concerns no single one. It needs TLS, may
+	// be called concurrently, and is not asked about calls of other nodes, which
+	// have asked. Defaults to allowing everything to whoever has a certificate of
+	// the cluster.
+	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// The nodes that found the cluster, this one among them; the same list on
-	// every node. It is used when Dir is empty and ignored later. Defaults to
-	// none: a cluster of one.
+	// every node. It is used when Dir is empty and ignored later. A list of this
+	// node alone founds a cluster that others can join. Defaults to none: a
+	// cluster of one, for good.
 	Peers []Peer
+	// Addresses of a cluster that a node with an empty Dir is to be added to, of
+	// any of its nodes. It gets a vote when it has caught up. Ignored later, but
+	// for finding the others. Excludes Peers.
+	Join []string
+	// Where others reach this node, host:port; on each start the cluster learns of
+	// it. Defaults to the address in Peers, or else to Listen.
+	Advertise string
 
 	// The code: bound handles.
 	Definitions []replay.Definition
+	// How values become payloads: what encrypts or compresses them, and how large
+	// they may be. To be the same on every node and in every [DialConfig], for as
+	// long as there are instances. Defaults to JSON with the default bounds; large
+	// values are logged, unless Warn is set.
+	Payloads replay.Payloads
 
 	// How many activities run at once on this node. Defaults to 256.
 	ActivitiesMax int
+	// How many of them at once, by name. Defaults to no limits but ActivitiesMax.
+	ActivityLimits map[string]int
+	// How often attempts of an activity begin in the whole cluster, by name. To be
+	// the same on every node: that of the leading one counts. After a change of the
+	// leader one attempt may begin too early. Defaults to no bounds.
+	ActivityRates map[string]Rate
 	// The tags of activities that this node runs, besides those without a tag; see
 	// [replay.Tag]. Defaults to none.
 	Tags []string
@@ -59,14 +100,32 @@ type Config struct {
 	Retention Retention
 	// Defaults to slog.Default().
 	Logger *slog.Logger
+	// Where the node's figures go; METRICS.md lists them. Defaults to the global
+	// one of OpenTelemetry, which keeps none until the application has set another.
+	MeterProvider metric.MeterProvider
+	// Where spans go; see the section on traces. Whether it records any is looked at
+	// when the node starts. Defaults to the global one of OpenTelemetry, which
+	// records none until the application has set another.
+	TracerProvider trace.TracerProvider
 
-	journalLogger *slog.Logger // Logger; the journal names the node itself
+	wallClock     func() time.Time // nil: time.Now
+	journalLogger *slog.Logger     // Logger; the journal names the node itself
 }
+
+// A Rate bounds how often something happens.
+type Rate = actors.Rate
 
 const (
 	nodeIDDefault      = "node"
+	clusterIDDefault   = "tenuto"
 	stopGraceDefault   = 10 * time.Second
 	callTimeoutDefault = 30 * time.Second
+)
+
+// Bounds of Rate.PerSecond: one in about a week, one in a microsecond.
+const (
+	ratePerSecondMin = 1e-6
+	ratePerSecondMax = 1e6
 )
 
 // A ConfigError reports a field of [Config] that cannot be used.
@@ -79,12 +138,24 @@ func (e *ConfigError) Error() string { return fmt.Sprintf("tenuto: Config.%s %s"
 
 func (c Config) withDefaults() Config {
 	c.Peers = slices.Clone(c.Peers)
+	c.Join = slices.Clone(c.Join)
 	c.Tags = slices.Clone(c.Tags)
-	if c.NodeID == "" && len(c.Peers) == 0 {
+	c.ActivityLimits = maps.Clone(c.ActivityLimits)
+	c.ActivityRates = maps.Clone(c.ActivityRates)
+	if c.NodeID == "" && len(c.Peers) == 0 && c.Join == nil {
 		c.NodeID = nodeIDDefault
+	}
+	if c.ClusterID == "" {
+		c.ClusterID = clusterIDDefault
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
 	}
 	if c.StopGrace <= 0 {
 		c.StopGrace = stopGraceDefault
@@ -107,13 +178,44 @@ func (c Config) validate() error {
 		return &ConfigError{"NodeID", "is empty: every node of a cluster needs a name of its own"}
 	case len(c.Peers) > 0 && c.Listen == "":
 		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
+	case !namePattern.MatchString(c.ClusterID):
+		return &ConfigError{"ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}
+	case c.TLS != nil && !namePattern.MatchString(c.NodeID):
+		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: with TLS, %s", c.NodeID, nameRule)}
+	case c.Authorize != nil && c.TLS == nil:
+		return &ConfigError{"Authorize", "is set without TLS: callers cannot be told apart"}
 	case c.Retention.negative():
 		return &ConfigError{"Retention", "has a negative duration: 0 means for ever"}
 	}
-	if err := c.validatePeers(); err != nil {
+	if err := firstError(c.validatePeers(), c.validateJoin(), c.validateActivities()); err != nil {
 		return err
 	}
 	return c.validateListen()
+}
+
+// warnedIn has large values logged, unless the user is told of them.
+func warnedIn(payloads replay.Payloads, logger *slog.Logger) replay.Payloads {
+	if payloads.Warn == nil {
+		payloads.Warn = func(of replay.PayloadOf, bytes int) {
+			logger.Warn("large payload", "of", of.String(), "bytes", bytes)
+		}
+	}
+	return payloads
+}
+
+func (c Config) validateActivities() error {
+	for name, most := range c.ActivityLimits {
+		if most < 1 {
+			return &ConfigError{"ActivityLimits", fmt.Sprintf("has %d for %q: at least 1 is needed", most, name)}
+		}
+	}
+	for name, rate := range c.ActivityRates {
+		if !(rate.PerSecond >= ratePerSecondMin && rate.PerSecond <= ratePerSecondMax) || rate.Burst < 0 {
+			return &ConfigError{"ActivityRates", fmt.Sprintf("has %+v for %q: PerSecond is %g to %g, Burst not negative",
+				rate, name, ratePerSecondMin, ratePerSecondMax)}
+		}
+	}
+	return nil
 }
 
 func (c Config) validatePeers() error {
@@ -136,6 +238,32 @@ func (c Config) validatePeers() error {
 	return nil
 }
 
+func (c Config) validateJoin() error {
+	if c.Advertise != "" {
+		if _, _, err := net.SplitHostPort(c.Advertise); err != nil {
+			return &ConfigError{"Advertise", "is not host:port: " + err.Error()}
+		}
+	}
+	switch {
+	case c.Join == nil:
+		return nil
+	case len(c.Join) == 0:
+		return &ConfigError{"Join", "is empty: name a node of the cluster"}
+	case len(c.Peers) > 0:
+		return &ConfigError{"Join", "is set, and so are Peers: choose one"}
+	case c.Listen == "":
+		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
+	case len(c.NodeID) > nodeIDMax:
+		return &ConfigError{"NodeID", fmt.Sprintf("is longer than %d bytes", nodeIDMax)}
+	}
+	for _, address := range c.Join {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return &ConfigError{"Join", "has an address that is not host:port: " + err.Error()}
+		}
+	}
+	return nil
+}
+
 // validateListen refuses plaintext on anything but loopback: one forged packet
 // to an open Raft port takes the cluster over.
 func (c Config) validateListen() error {
@@ -146,6 +274,9 @@ func (c Config) validateListen() error {
 	if err != nil {
 		return &ConfigError{"Listen", "is not host:port: " + err.Error()}
 	}
+	if c.TLS != nil {
+		return nil
+	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return &ConfigError{"Listen", fmt.Sprintf("is %q: without TLS a node listens on loopback only", c.Listen)}
 	}
@@ -154,6 +285,9 @@ func (c Config) validateListen() error {
 
 // address returns where others reach this node.
 func (c Config) address() string {
+	if c.Advertise != "" {
+		return c.Advertise
+	}
 	for _, peer := range c.Peers {
 		if peer.NodeID == c.NodeID {
 			return peer.Address
@@ -168,7 +302,7 @@ const aloneTimeout = 10 * time.Millisecond
 
 // heartbeatTimeout returns the journal's, 0 for its default.
 func (c Config) heartbeatTimeout() time.Duration {
-	if len(c.Peers) > 1 {
+	if len(c.Peers) > 0 || c.Join != nil {
 		return 0
 	}
 	return aloneTimeout

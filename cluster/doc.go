@@ -85,6 +85,82 @@
 //  15. [Node.Close] ends every goroutine of the node, except activities that do
 //     not heed the end of their context.
 //
+// # Clients elsewhere
+//
+// [Dial] makes a client in a program that embeds no node. It is used in the same
+// way, with the same guarantees, and needs the address of one node, from which it
+// learns the others:
+//
+//	client, err := cluster.Dial(ctx, cluster.DialConfig{
+//		Addresses: []string{"10.0.0.1:7400", "10.0.0.2:7400"},
+//		TLS:       cluster.KeyFiles("client.crt", "client.key", "roots.crt"),
+//	})
+//	...
+//	defer client.Close()
+//
+// Its waits and watches are calls of a few seconds each, which say where they
+// stand, so that another node takes them on where one was lost.
+//
+// # Security
+//
+// Nodes and remote clients talk over TLS 1.3, and both sides show a certificate of
+// an authority of your own. A certificate names its owner by a URI among its
+// alternative names, and by nothing else:
+//
+//	tenuto://CLUSTER-ID/node/NODE-ID
+//	tenuto://CLUSTER-ID/client/NAME
+//
+// Of what comes over the network
+//
+//   - connections for Raft are taken from nodes that are members now, and from
+//     nobody else; a node that dials another one makes sure that it is that one;
+//   - what is between nodes is taken from members alone. A node that is none may
+//     ask to become one: whoever issues certificates for nodes decides who joins;
+//   - calls are taken from clients too, if Config.Authorize has nothing against
+//     them. Reads are calls as well.
+//
+// Keys are asked for before every handshake ([KeySource]), so they are replaced
+// without a restart: first the authorities of all nodes and clients, to the old and
+// the new one, then the certificates, then the authorities to the new one alone.
+// Connections are renewed every 10 minutes, so that is how long a certificate may be
+// in use that is not believed any more. The connections of one whose time has passed,
+// or whose node was removed from the cluster, end within a second.
+//
+// Without TLS a node listens, and is called, on loopback only, and everybody on the
+// machine may do everything.
+//
+// Connections have 5 s to say who they are, 128 at a time; of clients 1,024 may be
+// open, of nodes 256 for each purpose. A request has at most 8 MiB.
+//
+// # Health, metrics, traces, logs
+//
+// [Node.Health] tells how the node is, [Health.Ready] and [Health.Live] what that
+// means; [Node.HealthHandler] answers probes with it at /healthz and /readyz.
+//
+// Figures go to Config.MeterProvider, and [Node.PrometheusHandler] shows them to
+// Prometheus; METRICS.md lists them. They carry names of definitions and of nodes,
+// never an instance ID.
+//
+// Spans go to Config.TracerProvider: one for a call that starts an instance, one
+// for each execution from its start to its end, made when the end is committed, and
+// one for each attempt of an activity, on the node that makes it. The body's
+// context carries it, so that spans of its own nest. The span that a start is part
+// of is recorded with it, as a W3C traceparent without its tracestate; children,
+// chained starts and later executions go on with it, on every node and after any
+// restart. Give the provider the ID generator [SpanIDs] to have attempts and
+// children within the spans of their executions. Replaying makes no spans. A node
+// that stops in the wrong moment may lose one: spans are not journaled. What was
+// started outside of any trace, with tracing off, is not traced later.
+//
+//	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(cluster.SpanIDs{}))
+//	node, err := cluster.Start(ctx, cluster.Config{TracerProvider: provider, …})
+//	mux.Handle("/metrics", node.PrometheusHandler())
+//	mux.Handle("/node/", http.StripPrefix("/node", node.HealthHandler()))
+//
+// Logs go to Config.Logger. Each line has "node", and "instance", "execution" and
+// "event_id" where it concerns one. None of all this holds a payload; what an
+// activity's error says is in the log.
+//
 // # What may not be assumed
 //
 // Progress without a majority. That an activity runs once. That nodes on anything

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
@@ -18,7 +19,7 @@ var (
 	ErrInstanceExists = actors.ErrInstanceExists
 	// ErrEnded: the instance has come to its end and takes no more input.
 	ErrEnded = actors.ErrEnded
-	// ErrBusy: too many messages wait for the instance; try again later.
+	// ErrBusy: there is more to do than can be done in time; see [BusyError].
 	ErrBusy = actors.ErrBusy
 	// ErrRequestID: the request ID of an update was used for something else.
 	ErrRequestID = errors.New("tenuto: the request ID was used for something else")
@@ -33,6 +34,13 @@ var (
 	// ErrProtocol: the node that was asked speaks another protocol.
 	ErrProtocol = errors.New("tenuto: the nodes speak different protocols")
 )
+
+// A BusyError reports that a call was refused because too much is on its way
+// already: to its instance, which gets a tenth of all, or as a whole; or, for a
+// start, because what is there takes too long. The call has been repeated already,
+// as far as its context and the budget for repetitions allow. Nothing was done.
+// errors.Is finds [ErrBusy].
+type BusyError = actors.BusyError
 
 // An UnavailableError reports that no leader gave an answer in time.
 type UnavailableError struct {
@@ -74,22 +82,42 @@ const (
 	codeUnknown   = "unknown_outcome"
 	codeInternal  = "internal"
 	codeNotFound  = "not_found"
+	codeInput     = "input"
+	codeBusy      = "busy"
 )
+
+// journalBusyPause is after how long to try again when the journal's queue is
+// full.
+const journalBusyPause = 100 * time.Millisecond
 
 var sentinels = map[string]error{
 	codeNotFound:      ErrNotFound,
 	"instance_exists": ErrInstanceExists,
 	"ended":           ErrEnded,
-	"busy":            ErrBusy,
+	codeBusy:          ErrBusy,
 	"no_code":         ErrNoCode,
 	"request_id":      ErrRequestID,
 	"protocol":        ErrProtocol,
 	"activity_closed": ErrActivityClosed,
 	"stalled":         ErrStalled,
+	"not_authorized":  ErrNotAuthorized,
+	"removed":         ErrRemoved,
+	"member":          ErrMember,
+	"not_member":      ErrNotMember,
+	"address_taken":   ErrAddressTaken,
+	"changing":        ErrChanging,
+	"alone":           ErrAlone,
 }
 
 // failure turns an error of the leader's into what goes over the wire.
 func failure(err error) *clusterpb.Failure {
+	var busy *BusyError
+	if errors.Is(err, journal.ErrBusy) {
+		busy = &BusyError{RetryAfter: journalBusyPause, Reason: err.Error()}
+	}
+	if busy != nil || errors.As(err, &busy) {
+		return &clusterpb.Failure{Code: codeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter)}
+	}
 	for code, known := range sentinels {
 		if errors.Is(err, known) {
 			return &clusterpb.Failure{Code: code, Message: err.Error(), NotExecuted: true}
@@ -100,9 +128,16 @@ func failure(err error) *clusterpb.Failure {
 		return &clusterpb.Failure{Code: codeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
 	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
-	case errors.Is(err, journal.ErrNotLeader), errors.Is(err, actors.ErrStopped),
-		errors.Is(err, journal.ErrBusy), errors.Is(err, journal.ErrClosed):
+	case errors.Is(err, journal.ErrNotLeader), errors.Is(err, actors.ErrStopped), errors.Is(err, journal.ErrClosed):
 		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+	}
+	var unavailable *UnavailableError
+	if errors.As(err, &unavailable) { // of a call for which this node has needed the leader
+		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+	}
+	var input *InputError
+	if errors.As(err, &input) {
+		return &clusterpb.Failure{Code: codeInput, Message: err.Error(), NotExecuted: true}
 	}
 	var fenced *journal.FencedError
 	if errors.As(err, &fenced) {
@@ -130,6 +165,10 @@ func repeatable(f *clusterpb.Failure) bool {
 func failed(f *clusterpb.Failure) error {
 	known, ok := sentinels[f.Code]
 	switch {
+	case f.Code == codeInput:
+		return &InputError{"request", f.Message}
+	case f.Code == codeBusy:
+		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Reason: f.Message}
 	case !ok:
 		return &InternalError{f.Message}
 	case f.Message == known.Error():

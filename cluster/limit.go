@@ -71,6 +71,7 @@ func checkStart(r *clusterpb.StartRequest) error {
 		checkName("name", r.Name),
 		checkText("version", r.Version, 0, versionMax),
 		checkText("request ID", r.RequestId, 0, requestIDMax),
+		checkText("trace", r.Trace, 0, traceMax),
 		checkTags(r.Tags),
 	)
 	if err == nil && r.Send != nil {
@@ -96,4 +97,74 @@ func checkTags(tags map[string]string) error {
 
 func checkSend(r *clusterpb.SendRequest) error {
 	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+}
+
+// checkRequest refuses what a client of ours would not have sent.
+func checkRequest(request *clusterpb.Request) error {
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_List:
+		return checkListRequest(call.List)
+	case *clusterpb.Request_Purge:
+		return checkPurge(call.Purge.GetInstances())
+	case *clusterpb.Request_RemoveMember:
+		return checkText("node ID", call.RemoveMember.GetNode(), 1, nodeIDMax)
+	}
+	if namesInstance(request) {
+		if err := checkID(request.Instance); err != nil {
+			return err
+		}
+	}
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_Start:
+		return checkStart(call.Start)
+	case *clusterpb.Request_Send:
+		return checkSend(call.Send)
+	case *clusterpb.Request_Signal:
+		return firstError(checkText("reason", call.Signal.Reason, 0, reasonMax), checkText("request ID", call.Signal.RequestId, 0, requestIDMax))
+	case *clusterpb.Request_Query:
+		return checkName("query name", call.Query.Name)
+	case *clusterpb.Request_Update:
+		return checkUpdate(call.Update)
+	}
+	return nil
+}
+
+// namesInstance tells whether a request is about one instance.
+func namesInstance(request *clusterpb.Request) bool {
+	action := actionOf(request)
+	return action != "" && action != ActionList && action != ActionPurge && action != ActionSeeMembers && action != ActionRemoveMember
+}
+
+func checkUpdate(r *clusterpb.UpdateRequest) error {
+	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+}
+
+func checkListRequest(r *clusterpb.ListRequest) error {
+	if r.Limit > listMax {
+		return &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", r.Limit, listMax)}
+	}
+	err := firstError(
+		checkText("after", r.After, 0, filterMax),
+		checkText("filter by name", r.Name, 0, filterMax),
+		checkText("filter by version", r.Version, 0, filterMax),
+		checkText("filter by ID prefix", r.IdPrefix, 0, filterMax),
+		checkText("filter by parent", r.Parent, 0, filterMax),
+		checkTags(r.Tags),
+	)
+	for _, state := range r.States {
+		err = firstError(err, checkText("filter by state", state, 0, filterMax))
+	}
+	return err
+}
+
+func checkPurge(ids []string) error {
+	if len(ids) > listMax {
+		return &InputError{"IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax)}
+	}
+	for _, id := range ids {
+		if err := checkID(id); err != nil {
+			return err
+		}
+	}
+	return nil
 }

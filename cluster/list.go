@@ -56,18 +56,18 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	if limit == 0 {
 		limit = listDefault
 	}
-	if err := firstError(filter.check(), checkText("after", after, 0, filterMax)); err != nil {
-		return nil, err
-	}
 	request := filter.request()
 	request.After, request.Limit = after, uint32(limit)
+	if err := checkListRequest(request); err != nil {
+		return nil, err
+	}
 	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
 	page := &Page{AppliedIndex: response.GetAppliedIndex()}
 	for _, wire := range response.GetList().GetInstances() {
-		page.Instances = append(page.Instances, newStatus(wire))
+		page.Instances = append(page.Instances, newStatus(wire, c.payloads))
 	}
 	if response.GetList().GetMore() {
 		page.Next = page.Instances[len(page.Instances)-1].InstanceID
@@ -77,11 +77,11 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 
 // Count returns how many instances fit the filter.
 func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption) (int, error) {
-	if err := filter.check(); err != nil {
-		return 0, err
-	}
 	request := filter.request()
 	request.Count = true
+	if err := checkListRequest(request); err != nil {
+		return 0, err
+	}
 	response, err := c.read(ctx, &clusterpb.Request{Call: &clusterpb.Request_List{List: request}}, options)
 	if err != nil {
 		return 0, fmt.Errorf("count: %w", err)
@@ -96,15 +96,10 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption
 // again, so that a start that is repeated later is a new one. What an attempt has
 // removed whose answer was lost is not counted. At most 1,000 IDs.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
-	if len(ids) > listMax {
-		return 0, &InputError{"IDs", fmt.Sprintf("are %d: at most %d are allowed", len(ids), listMax)}
+	if err := checkPurge(ids); err != nil {
+		return 0, err
 	}
-	for _, id := range ids {
-		if err := checkID(id); err != nil {
-			return 0, err
-		}
-	}
-	response, err := c.node.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
+	response, err := c.access.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
 	if err != nil {
 		return 0, fmt.Errorf("purge: %w", err)
 	}
@@ -113,20 +108,6 @@ func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 
 // filterMax bounds the texts of a filter, in bytes.
 const filterMax = 1024
-
-func (f Filter) check() error {
-	err := firstError(
-		checkText("filter by name", f.Name, 0, filterMax),
-		checkText("filter by version", f.Version, 0, filterMax),
-		checkText("filter by ID prefix", f.IDPrefix, 0, filterMax),
-		checkText("filter by parent", f.ParentID, 0, filterMax),
-		checkTags(f.Tags),
-	)
-	for _, state := range f.States {
-		err = firstError(err, checkText("filter by state", string(state), 0, filterMax))
-	}
-	return err
-}
 
 func (f Filter) request() *clusterpb.ListRequest {
 	r := &clusterpb.ListRequest{

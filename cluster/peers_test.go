@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -185,15 +187,18 @@ func (c *callee) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Res
 	return new(clusterpb.Response)
 }
 
+func (*callee) employ(grpc.ServerStream) error { return nil }
+
 func TestCallsOfOtherNodesHaveEndedWhenTheNodeIsClosed(t *testing.T) {
 	noGoroutinesLeft(t)
-	port, err := listen("127.0.0.1:0")
+	dialer := &dialer{links: newLinks(nil)}
+	port, err := listen("127.0.0.1:0", dialer, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer port.close()
 	called := new(callee)
-	server, pool := serveCalls(called, port.calls), newCallPool()
+	server, pool := serveCalls(called, port.calls), newCallPool(dialer)
 	defer pool.close()
 	ctx, answered := testContext(t), make(chan struct{})
 	go func() {

@@ -1,56 +1,63 @@
 package cluster
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
 
-// One port carries everything between nodes. A connection begins with a
-// preamble that says what it is for.
+// One port carries everything between nodes, and between clients and nodes. With
+// TLS the protocol's name in the handshake says what a connection is for;
+// without, a preamble does.
 const (
-	preambleMagic   = "tenuto\x01" // 1: the version of the preamble
-	preambleRaft    = 'r'
-	preambleCalls   = 'c'
-	preambleTimeout = 5 * time.Second
-	// Connections whose preamble has not come yet.
-	unsortedMax = 128
+	preambleMagic = "tenuto\x01" // 1: the version of the preamble; the purpose follows
 )
 
 // A port is a listener that hands each connection to the part of the node that
 // it is for.
 type port struct {
 	listener net.Listener
+	dialer   *dialer
+	links    *links
+	refusals *refusals
 	raft     *door
 	calls    *door
-	unsorted chan struct{}
 	running  sync.WaitGroup
 	closing  chan struct{}
 	closed   sync.Once
+
+	mu       sync.Mutex
+	unsorted []net.Conn // oldest first
 }
 
-func listen(address string) (*port, error) {
+// listen opens a port. What the dialer has for keys holds for both directions.
+func listen(address string, dialer *dialer, logger *slog.Logger) (*port, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	p := &port{
 		listener: listener,
-		unsorted: make(chan struct{}, unsortedMax),
+		dialer:   dialer,
+		links:    dialer.links,
+		refusals: &refusals{logger: logger},
 		closing:  make(chan struct{}),
 	}
-	p.raft = newDoor(p, preambleRaft)
-	p.calls = newDoor(p, preambleCalls)
-	p.running.Add(1)
-	go p.accept()
+	p.raft = newDoor(p, forRaft)
+	p.calls = newDoor(p, forCalls)
+	p.running.Go(p.accept)
+	p.running.Go(func() { p.links.sweepUntil(p.closing) })
 	return p, nil
 }
 
 func (p *port) accept() {
-	defer p.running.Done()
 	for {
 		conn, err := p.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -65,79 +72,179 @@ func (p *port) accept() {
 				return
 			}
 		}
-		select {
-		case p.unsorted <- struct{}{}:
-			p.running.Add(1)
-			go p.sort(conn)
-		default:
-			_ = conn.Close()
+		if p.queue(conn) {
+			p.running.Go(func() { p.sort(conn) })
 		}
 	}
 }
 
-// sort reads the preamble and passes the connection on.
+// queue takes a connection in that is not sorted yet. When there are too many,
+// the one that has taken longest makes room: whoever means well is quick.
+func (p *port) queue(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closing:
+		_ = conn.Close()
+		return false
+	default:
+	}
+	if len(p.unsorted) == unsortedMax {
+		_ = p.unsorted[0].Close()
+		p.unsorted = slices.Delete(p.unsorted, 0, 1)
+	}
+	p.unsorted = append(p.unsorted, conn)
+	return true
+}
+
+func (p *port) unqueue(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.unsorted, conn); i >= 0 {
+		p.unsorted = slices.Delete(p.unsorted, i, i+1)
+	}
+}
+
+// sort finds out what a connection is for and passes it on.
 func (p *port) sort(conn net.Conn) {
-	defer p.running.Done()
-	defer func() { <-p.unsorted }()
-	stop := make(chan struct{})
-	defer close(stop)
-	p.running.Add(1)
-	go func() {
-		defer p.running.Done()
-		select {
-		case <-p.closing:
-			_ = conn.Close()
-		case <-stop:
-		}
-	}()
-	if door := p.doorFor(conn); door != nil {
-		door.pass(conn)
+	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
+	l, err := p.receive(conn)
+	p.unqueue(conn)
+	if err != nil {
+		_ = conn.Close()
+		p.refusals.log(conn, err)
 		return
 	}
-	_ = conn.Close()
+	_ = l.SetDeadline(time.Time{})
+	p.doorFor(l.purpose).pass(l)
 }
 
-func (p *port) doorFor(conn net.Conn) *door {
-	_ = conn.SetDeadline(time.Now().Add(preambleTimeout))
+// receive returns a connection that has been let in.
+func (p *port) receive(conn net.Conn) (*link, error) {
+	l := &link{Conn: conn, raw: conn, accepted: true}
+	var err error
+	if p.dialer.ring == nil {
+		l.meeting, err = readPreamble(conn)
+	} else {
+		err = p.secure(l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.links.add(l); err != nil {
+		return nil, err
+	}
+	if _, err := l.Write([]byte{admitted}); err != nil {
+		p.links.forget(l)
+		return nil, err
+	}
+	return l, nil
+}
+
+// readPreamble reads what a connection without TLS begins with. Nothing behind
+// it is read.
+func readPreamble(from io.Reader) (meeting, error) {
 	preamble := make([]byte, len(preambleMagic)+1)
-	if _, err := io.ReadFull(conn, preamble); err != nil {
-		return nil
+	if _, err := io.ReadFull(from, preamble); err != nil {
+		return meeting{}, fmt.Errorf("read preamble: %w", err)
 	}
-	_ = conn.SetDeadline(time.Time{})
-	if string(preamble[:len(preambleMagic)]) != preambleMagic {
-		return nil
+	wanted := purpose(preamble[len(preambleMagic)])
+	if _, known := protocols[wanted]; !known || string(preamble[:len(preambleMagic)]) != preambleMagic {
+		return meeting{}, fmt.Errorf("unknown preamble %q", preamble)
 	}
-	switch preamble[len(preambleMagic)] {
-	case preambleRaft:
-		return p.raft
-	case preambleCalls:
-		return p.calls
+	return meeting{purpose: wanted, peer: Principal{Role: RoleLocal}}, nil
+}
+
+func (p *port) secure(l *link) error {
+	conn := tls.Server(l.raw, p.dialer.ring.accepting(p.admit))
+	if err := conn.Handshake(); err != nil {
+		return fmt.Errorf("handshake: %w", err)
+	}
+	met, err := p.dialer.ring.meet(conn.ConnectionState())
+	if err != nil {
+		return err
+	}
+	l.Conn, l.meeting = conn, *met
+	return nil
+}
+
+// admit decides whether somebody with a good certificate may connect for a
+// purpose.
+func (p *port) admit(wanted purpose, peer Principal) error {
+	switch {
+	case wanted == forRaft && peer.Role != RoleNode:
+		return fmt.Errorf("%s wants to speak Raft", peer)
+	case wanted == forRaft && !p.links.isMember(peer.Name):
+		return fmt.Errorf("%s is no member and wants to speak Raft", peer)
 	}
 	return nil
+}
+
+func (p *port) doorFor(wanted purpose) *door {
+	if wanted == forRaft {
+		return p.raft
+	}
+	return p.calls
 }
 
 // close stops listening and waits for every goroutine of the port. Connections
 // that were handed over belong to those who have them.
 func (p *port) close() {
 	p.closed.Do(func() {
+		p.mu.Lock()
 		close(p.closing)
+		for _, conn := range p.unsorted {
+			_ = conn.Close()
+		}
+		p.mu.Unlock()
 		_ = p.listener.Close()
 	})
 	p.running.Wait()
 }
 
+// refusals say in the log who was not let in, a few times a second at most.
+type refusals struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	since   time.Time
+	logged  int
+	omitted int
+}
+
+// refusalsPerSecond bounds what an attacker can write into the log.
+const refusalsPerSecond = 10
+
+func (r *refusals) log(conn net.Conn, reason error) {
+	if errors.Is(reason, io.EOF) {
+		return // whoever it was has gone by itself, having said nothing
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.since) >= time.Second {
+		r.since, r.logged = now, 0
+	}
+	if r.logged == refusalsPerSecond {
+		r.omitted++
+		return
+	}
+	r.logged++
+	r.logger.Warn("connection refused", "remote", conn.RemoteAddr().String(), "error", reason, "omitted", r.omitted)
+	r.omitted = 0
+}
+
 // A door is the listener of one part of the node, and its way to the same door
 // of others.
 type door struct {
-	port   *port
-	kind   byte
-	conns  chan net.Conn
-	shut   chan struct{}
-	closed sync.Once
+	port    *port
+	purpose purpose
+	conns   chan net.Conn
+	shut    chan struct{}
+	closed  sync.Once
 }
 
-func newDoor(p *port, kind byte) *door {
-	return &door{port: p, kind: kind, conns: make(chan net.Conn), shut: make(chan struct{})}
+func newDoor(p *port, purpose purpose) *door {
+	return &door{port: p, purpose: purpose, conns: make(chan net.Conn), shut: make(chan struct{})}
 }
 
 func (d *door) pass(conn net.Conn) {
@@ -173,19 +280,7 @@ func (d *door) Addr() net.Addr { return d.port.listener.Addr() }
 
 // Dial opens a connection to the same door of another node.
 func (d *door) Dial(address string, timeout time.Duration) (net.Conn, error) {
-	return dial(address, d.kind, timeout)
-}
-
-func dial(address string, kind byte, timeout time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", address, timeout)
-	if err != nil {
-		return nil, err
-	}
-	_ = conn.SetWriteDeadline(time.Now().Add(timeout))
-	if _, err := conn.Write(append([]byte(preambleMagic), kind)); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	_ = conn.SetWriteDeadline(time.Time{})
-	return conn, nil
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return d.port.dialer.dial(ctx, address, d.purpose)
 }

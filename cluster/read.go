@@ -15,10 +15,11 @@ type ReadOption func(*reading)
 
 type reading struct{ stale bool }
 
-// Stale has a read answered by this node alone, without the leader, also while
-// there is none: as of what the node has applied of the journal so far, which
-// may be old. The AppliedIndex of what is returned tells how far that is. Unless
-// this node leads, an instance that is stalled or waits for code shows as
+// Stale has a read answered by this node alone, or by any one that a remote client
+// reaches, without the leader, also while there is none: as of what the node has
+// applied of the journal so far, which may be old. The AppliedIndex of what is
+// returned tells how far that is; for one client it never goes back while the
+// node runs, or over the network at all. Unless that node leads, an instance that is stalled or waits for code shows as
 // running or suspended.
 //
 // Without it, reads are linearizable: they show all that was acknowledged
@@ -31,15 +32,19 @@ func (c *Client) read(ctx context.Context, request *clusterpb.Request, options [
 	for _, option := range options {
 		option(&r)
 	}
-	if !r.stale {
-		return c.node.call(ctx, request)
+	if r.stale {
+		return c.access.near(ctx, request)
 	}
+	return c.access.call(ctx, request)
+}
+
+func (n *Node) near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	select {
-	case <-c.node.closing:
+	case <-n.closing:
 		return nil, ErrClosed
 	default:
 	}
-	return c.node.read(ctx, c.node.partition.Load(), request)
+	return n.read(ctx, n.partition.Load(), request)
 }
 
 // read answers from this node's replica. p is nil where this node does not lead.

@@ -82,11 +82,12 @@ type keeper struct {
 	store     store
 	retention Retention
 	epoch     uint64
+	now       func() time.Time // the cluster time
 	logger    *slog.Logger
 }
 
 func newKeeper(n *Node, epoch uint64) *keeper {
-	return &keeper{store: n.journal, retention: n.config.Retention, epoch: epoch, logger: n.config.Logger}
+	return &keeper{store: n.journal, retention: n.config.Retention, epoch: epoch, now: n.journal.Now, logger: n.config.Logger}
 }
 
 // keep sweeps again and again, until ctx ends.
@@ -100,7 +101,7 @@ func (k *keeper) keep(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			k.logger.Warn("purge by retention", "error", err)
 		}
-		pause(ctx, max(time.Until(next), min(sweepPauseLeast, shortest)))
+		pause(ctx, max(next.Sub(k.now()), min(sweepPauseLeast, shortest)))
 	}
 }
 
@@ -116,7 +117,7 @@ func pause(ctx context.Context, d time.Duration) {
 // sweep purges what is due, in batches, and returns when something will be due
 // next, of what is there now and of what may end meanwhile.
 func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
-	next = time.Now().Add(k.retention.shortest())
+	next = k.now().Add(k.retention.shortest())
 	kin := newRelatives(k.store)
 	var batch []string
 	looked := 0
@@ -130,7 +131,7 @@ func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
 		due, ok := k.due(known)
 		switch {
 		case !ok:
-		case due.After(time.Now()):
+		case due.After(k.now()):
 			if due.Before(next) {
 				next = due
 			}

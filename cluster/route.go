@@ -3,18 +3,17 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // A call that found no leader is tried again after a pause that grows from the
-// first to the longest.
+// first to the longest, give or take a half, so that callers do not come at once.
 const (
 	pauseFirst   = 5 * time.Millisecond
 	pauseLongest = 250 * time.Millisecond
@@ -22,48 +21,99 @@ const (
 
 var dialBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 
-func dialCalls(ctx context.Context, address string) (net.Conn, error) {
-	timeout := dialTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		timeout = min(timeout, time.Until(deadline))
+// An asker tries a call once. The answer to one that it could not bring to anybody
+// is a failure like any other.
+type asker func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
+
+// bounded gives a context without a deadline one.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return ctx, func() {}
 	}
-	return dial(address, preambleCalls, timeout)
+	return context.WithTimeout(ctx, limit)
 }
 
-// call brings a request to the leader and its answer back, again and again
-// until a leader has answered, ctx ends, or the node is closed. Requests carry
-// request IDs, so that trying again is safe.
+// call brings a request to the leader and its answer back.
 func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, n.config.CallTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, n.config.CallTimeout)
+	defer cancel()
 	request.Protocol, request.Node = protocolVersion, n.config.NodeID
+	return persist(ctx, n.closing, &n.budget, request, n.ask)
+}
+
+// persist asks again and again until a leader has answered, ctx ends, or closing
+// is closed. Requests carry request IDs, so that trying again is safe. A leader
+// that is busy is asked again as far as the budget allows.
+func persist(ctx context.Context, closing <-chan struct{}, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
+	budget.earn()
 	notExecuted := true
 	pause := pauseFirst
 	for {
-		response := n.ask(ctx, request)
+		response := ask(ctx, request)
 		failure := response.GetFailure()
 		if failure == nil {
 			return response, nil
+		}
+		if failure.Code == codeBusy && budget.affords(ctx, failure) {
+			if rest(ctx, closing, around(time.Duration(failure.RetryAfter))) == nil {
+				continue
+			}
+		}
+		if failure.Code == codeBusy && !notExecuted {
+			return nil, &UnavailableError{Err: failed(failure)}
 		}
 		if !repeatable(failure) {
 			return nil, failed(failure)
 		}
 		notExecuted = notExecuted && failure.NotExecuted
 		request.Again = request.Again || !failure.NotExecuted
-		if err := n.rest(ctx, pause); err != nil {
+		if err := rest(ctx, closing, around(pause)); err != nil {
 			return nil, &UnavailableError{NotExecuted: notExecuted, Err: errors.Join(err, errors.New(failure.Message))}
 		}
 		pause = min(2*pause, pauseLongest)
 	}
 }
 
-// rest waits for a pause, unless ctx or the node ends first.
-func (n *Node) rest(ctx context.Context, pause time.Duration) error {
+// around returns a pause half as long to half as long again, so that those who
+// were refused together do not come back together.
+func around(pause time.Duration) time.Duration { return pause/2 + rand.N(max(pause, 1)) }
+
+// A budget bounds how many calls are repeated because the leader is busy: one for
+// ten calls, and ten at once. Repeating more would keep it busy.
+type budget struct {
+	mu    sync.Mutex
+	spent float64 // of busyRepeatsMax
+}
+
+const (
+	busyRepeatsMax  = 10
+	busyRepeatShare = 0.1 // of a repetition, earned by each call
+)
+
+func (b *budget) earn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spent = max(b.spent-busyRepeatShare, 0)
+}
+
+// affords takes a repetition out of the budget, unless ctx will end before it.
+func (b *budget) affords(ctx context.Context, busy *clusterpb.Failure) bool {
+	if ends, bounded := ctx.Deadline(); bounded && time.Until(ends) < time.Duration(busy.RetryAfter)*3/2 {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.spent+1 > busyRepeatsMax {
+		return false
+	}
+	b.spent++
+	return true
+}
+
+// rest waits for a pause, unless ctx ends or closing is closed first.
+func rest(ctx context.Context, closing <-chan struct{}, pause time.Duration) error {
 	select {
-	case <-n.closing:
+	case <-closing:
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
@@ -74,11 +124,16 @@ func (n *Node) rest(ctx context.Context, pause time.Duration) error {
 	select {
 	case <-timer.C:
 		return nil
-	case <-n.closing:
+	case <-closing:
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// rest waits for a pause, unless ctx or the node ends first.
+func (n *Node) rest(ctx context.Context, pause time.Duration) error {
+	return rest(ctx, n.closing, pause)
 }
 
 // poll waits until a condition holds.
@@ -95,6 +150,9 @@ func (n *Node) poll(ctx context.Context, holds func() bool) error {
 
 // attempt asks the leader once: this node, or the one that it knows of.
 func (n *Node) attempt(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	if removed := n.removed(); removed != nil {
+		return removed
+	}
 	if n.Leading() {
 		return n.serve(ctx, request)
 	}
@@ -102,17 +160,86 @@ func (n *Node) attempt(ctx context.Context, request *clusterpb.Request) *cluster
 	if leader == "" || leader == n.config.NodeID {
 		return notLeader("there is no leader now")
 	}
-	response, err := n.peers.call(ctx, address, request)
-	switch {
-	case err == nil:
-		return response
-	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.ResourceExhausted:
-		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeInternal, Message: err.Error(), NotExecuted: true}}
-	}
-	// It may have arrived or not.
-	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}}
+	ctx, end := n.attempts.begin(ctx, address)
+	defer end()
+	return n.peers.ask(ctx, address, request)
 }
 
 func notLeader(message string) *clusterpb.Response {
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeNotLeader, Message: message, NotExecuted: true}}
+}
+
+// attempts are calls on their way to a leader, who may have lost the lead, or hang,
+// without telling.
+type attempts struct {
+	mu   sync.Mutex
+	open map[*attempt]struct{}
+}
+
+type attempt struct {
+	address string
+	since   time.Time
+	cancel  context.CancelFunc
+}
+
+// begin returns a context that ends when the attempt is abandoned. end must be
+// called.
+func (a *attempts) begin(ctx context.Context, address string) (limited context.Context, end func()) {
+	limited, cancel := context.WithCancel(ctx)
+	begun := &attempt{address: address, since: time.Now(), cancel: cancel}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open == nil {
+		a.open = make(map[*attempt]struct{})
+	}
+	a.open[begun] = struct{}{}
+	return limited, func() {
+		cancel()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.open, begun)
+	}
+}
+
+// abandon ends the attempts that are on their way to others than the leader.
+func (a *attempts) abandon(leader string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for open := range a.open {
+		if open.address != leader {
+			open.cancel()
+		}
+	}
+}
+
+// slow returns to whom an attempt has been on its way since before a moment, "" if
+// to nobody.
+func (a *attempts) slow(before time.Time) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for open := range a.open {
+		if open.since.Before(before) {
+			return open.address
+		}
+	}
+	return ""
+}
+
+// abandonEvery is how often a node looks whether another has become the leader.
+const abandonEvery = 20 * time.Millisecond
+
+// abandonLate ends what is on its way to a node that does not lead any more.
+func (n *Node) abandonLate() {
+	ticker := time.NewTicker(abandonEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-n.closing:
+			return
+		case <-ticker.C:
+			if _, address := n.journal.Leader(); address != "" {
+				n.attempts.abandon(address)
+			}
+		}
+	}
 }

@@ -22,9 +22,9 @@ type Run[O any] struct {
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode];
 // [*InputError]; [*UnavailableError].
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (*Run[O], error) {
-	payload, err := replay.Encode(input)
+	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: encode input: %w", id, err)
+		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
 	first, err := client.start(ctx, id, orchestration.Name(), payload, options)
 	if err != nil {
@@ -55,8 +55,8 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	if status.State != Completed {
 		return output, &RunError{ID: r.ID, State: status.State, Err: status.Err}
 	}
-	if err := replay.Decode(status.output, &output); err != nil {
-		return output, fmt.Errorf("decode output of %s: %w", r.ID, err)
+	if err := status.Output(&output); err != nil {
+		return output, fmt.Errorf("wait for %s: %w", r.ID, err)
 	}
 	return output, nil
 }
@@ -67,9 +67,9 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 // Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [*InputError],
 // [*UnavailableError].
 func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...SendOption) error {
-	payload, err := replay.Encode(data)
+	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
-		return fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
+		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
 	for _, option := range options {
@@ -106,9 +106,9 @@ func (e *RunError) Unwrap() error { return e.Err }
 // event are committed together, and [RequestID] names both. Errors are those of
 // [StartRun] and [Send].
 func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
-	payload, err := replay.Encode(data)
+	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
-		return nil, fmt.Errorf("send %q to %s: encode data: %w", event.Name(), id, err)
+		return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
 	options = append(slices.Clone(options), Attach(), func(r *clusterpb.StartRequest) { r.Send = send })

@@ -14,11 +14,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// serve answers a request on the node that leads.
+// serve answers a request on the node that leads, or says which one might.
 func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	response, err := n.answer(ctx, request)
 	if err != nil {
 		response = &clusterpb.Response{Failure: failure(err)}
+		if leader, address := n.journal.Leader(); response.Failure.Code == codeNotLeader && leader != n.config.NodeID {
+			response.Failure.Leader = address
+		}
 	}
 	response.Protocol = protocolVersion
 	return response
@@ -27,6 +30,12 @@ func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb
 func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if request.Protocol < protocolVersion-1 || request.Protocol > protocolVersion+1 {
 		return nil, fmt.Errorf("%w: %d and %d", ErrProtocol, request.Protocol, protocolVersion)
+	}
+	if response, err := n.nearby(ctx, request); response != nil || err != nil {
+		return response, err
+	}
+	if enrol := request.GetEnrol(); enrol != nil {
+		return n.enrolOther(ctx, enrol)
 	}
 	partition := n.partition.Load()
 	if partition == nil {
@@ -52,6 +61,8 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 		return n.pending(ctx, partition, request.Instance)
 	case *clusterpb.Request_Purge:
 		return n.purge(ctx, partition, call.Purge)
+	case *clusterpb.Request_RemoveMember:
+		return n.removeOther(ctx, call.RemoveMember)
 	}
 	if err := n.barrier(ctx); err != nil {
 		return nil, err
@@ -99,6 +110,7 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterp
 				RequestId: r.RequestId,
 				Tags:      r.Tags,
 				StartAt:   r.StartAt,
+				Trace:     r.Trace,
 			},
 		}}},
 		Attach: r.Attach,
@@ -113,6 +125,10 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterp
 	if err == nil && sent != nil {
 		_, err = await(ctx, sent)
 		err = n.unlessRecorded(ctx, request, r.Send.RequestId, err)
+		if errors.Is(err, ErrBusy) {
+			// Half of it is done, and the same call does the rest.
+			err = fmt.Errorf("%w: the event: %v", journal.ErrUnknownOutcome, err)
+		}
 	}
 	if err != nil {
 		return nil, err

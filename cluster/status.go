@@ -53,6 +53,7 @@ type Status struct {
 
 	output    *journalpb.Payload
 	published *journalpb.Payload
+	payloads  replay.Payloads
 }
 
 // Ended tells whether the run has come to its end.
@@ -65,14 +66,18 @@ func (s *Status) Ended() bool {
 }
 
 // Output decodes the output of a completed run into what into points to.
-func (s *Status) Output(into any) error { return replay.Decode(s.output, into) }
+func (s *Status) Output(into any) error {
+	return s.payloads.Decode(replay.PayloadOf{Kind: "orchestration", Name: s.Name, Part: "output"}, s.output, into)
+}
 
 // Published decodes what the instance has published last, with
 // [replay.SetStatus], into what into points to; it leaves it as it is when
 // nothing was.
-func (s *Status) Published(into any) error { return replay.Decode(s.published, into) }
+func (s *Status) Published(into any) error {
+	return s.payloads.Decode(replay.PayloadOf{Kind: "orchestration", Name: s.Name, Part: "status"}, s.published, into)
+}
 
-func newStatus(wire *clusterpb.Status) *Status {
+func newStatus(wire *clusterpb.Status, payloads replay.Payloads) *Status {
 	s := &Status{
 		InstanceID:     wire.GetInstance(),
 		Execution:      wire.GetExecution(),
@@ -87,10 +92,11 @@ func newStatus(wire *clusterpb.Status) *Status {
 		Tags:           wire.GetTags(),
 		output:         wire.GetOutput(),
 		published:      wire.GetPublished(),
+		payloads:       payloads,
 	}
 	switch s.State {
 	case Failed:
-		s.Err = replay.DecodeError(wire.GetError())
+		s.Err = payloads.DecodeError(wire.GetError())
 	case Cancelled:
 		s.Err = &replay.CanceledError{Reason: wire.GetReason()}
 	case Terminated:

@@ -45,12 +45,12 @@ func UpdateID(id string) UpdateOption {
 // [ErrEnded]; [ErrBusy]; [*InputError]; [*UnavailableError].
 func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...UpdateOption) (O, error) {
 	var output O
-	payload, err := replay.Encode(input)
+	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "update", Name: update.Name(), Part: "input"}, input)
 	if err == nil {
 		payload, err = client.update(ctx, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload}, options)
 	}
 	if err == nil {
-		err = replay.Decode(payload, &output)
+		err = client.payloads.Decode(replay.PayloadOf{Kind: "update", Name: update.Name(), Part: "output"}, payload, &output)
 	}
 	if err != nil {
 		return output, fmt.Errorf("update %q of %s: %w", update.Name(), id, err)
@@ -64,18 +64,18 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 	for _, option := range options {
 		option(r)
 	}
-	if err := firstError(checkID(id), checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax)); err != nil {
+	if err := firstError(checkID(id), checkUpdate(r)); err != nil {
 		return nil, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Update{Update: r}}
 	r.RequestId, request.Again = requestIDOr(r.RequestId)
-	response, err := c.node.call(ctx, request)
+	response, err := c.access.call(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	result := response.GetUpdate()
 	if result.GetRefusal() != nil {
-		return nil, refusal(r.Name, replay.DecodeError(result.GetRefusal()))
+		return nil, refusal(r.Name, c.payloads.DecodeError(result.GetRefusal()))
 	}
 	return c.updated(ctx, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
 }
@@ -92,11 +92,11 @@ func refusal(name string, err error) error {
 // updated waits for the end of an update that was accepted at a position.
 func (c *Client) updated(ctx context.Context, id string, accepted Position, requestID string) (output *journalpb.Payload, err error) {
 	outcome := ErrUpdateGivenUp
-	f := &follower{client: c, id: id, at: accepted, yield: func(r Recorded, _ error) bool {
+	err = c.access.follow(ctx, id, accepted, func(r Recorded) bool {
 		switch body := r.Event.Body.(type) {
 		case *journalpb.Event_SideEffectRecorded:
 			if record := body.SideEffectRecorded; record.Label == replay.UpdatePrefix+requestID {
-				output, outcome = record.Value, replay.DecodeError(record.Error)
+				output, outcome = record.Value, c.payloads.DecodeError(record.Error)
 				return false
 			}
 		case *journalpb.Event_OrchestrationContinuedAsNew:
@@ -104,8 +104,8 @@ func (c *Client) updated(ctx context.Context, id string, accepted Position, requ
 			return carried(body.OrchestrationContinuedAsNew.Inbox, requestID)
 		}
 		return true
-	}}
-	if err := f.follow(ctx); err != nil && err != errEnough {
+	})
+	if err != nil && err != errEnough {
 		return nil, err
 	}
 	return output, outcome

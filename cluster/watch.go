@@ -38,8 +38,9 @@ func (r Recorded) Next() Position {
 // is waited for, also one in an execution that a later run may have. A position
 // behind the last event of an execution that has ended yields nothing.
 //
-// The events come from this node's own replica. What it shows is committed, but
-// it may be behind by what the node has not heard of yet. Nothing is buffered:
+// The events come from this node's own replica, or from that of one which a remote
+// client reaches. What it shows is committed, but it may be behind by what the
+// node has not heard of yet. Nothing is buffered:
 // whoever reads slowly is that much behind.
 //
 // An error ends the sequence: [ErrNotFound] when there is no instance of that
@@ -48,10 +49,14 @@ func (r Recorded) Next() Position {
 // node has stepped aside.
 func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[Recorded, error] {
 	return func(yield func(Recorded, error) bool) {
+		var unopened error
 		err := checkID(id)
 		if err == nil {
-			f := &follower{client: c, id: id, at: from, yield: yield}
-			err = f.follow(ctx)
+			err = c.access.follow(ctx, id, from, func(r Recorded) bool {
+				r.Event, unopened = c.payloads.OpenEvent(r.Event)
+				return unopened == nil && yield(r, nil)
+			})
+			err = firstError(unopened, err)
 		}
 		if err != nil && err != errEnough {
 			yield(Recorded{}, fmt.Errorf("watch %s: %w", id, err))
@@ -64,16 +69,22 @@ var errEnough = errors.New("enough")
 
 // A follower passes the events of a run on as this node applies them.
 type follower struct {
-	client *Client
-	id     string
-	at     Position // of the next event
-	yield  func(Recorded, error) bool
-	run    *journalpb.Instance // as it was when it was seen first
+	node *Node
+	id   string
+	at   Position            // of the next event
+	pass func(Recorded) bool // whether to go on
+	// Whether to end before waiting for more; nil: never.
+	pause func() bool
+	run   *journalpb.Instance // as it was when it was seen first
+}
+
+func (n *Node) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
+	return (&follower{node: n, id: id, at: from, pass: pass}).follow(ctx)
 }
 
 // follow returns nil behind the last event of the run.
 func (f *follower) follow(ctx context.Context) error {
-	node := f.client.node
+	node := f.node
 	changed, cancel := node.journal.Watch(f.id)
 	defer cancel()
 	for {
@@ -83,14 +94,17 @@ func (f *follower) follow(ctx context.Context) error {
 			return errPurged
 		case ok:
 			f.meet(known)
-			if ended, err := f.pass(ctx, known); ended || err != nil {
+			if ended, err := f.passOn(ctx, known); ended || err != nil {
 				return err
 			}
 		default:
 			// Not here yet, or nowhere.
-			if _, err := f.client.Get(ctx, f.id); err != nil {
+			if _, err := node.askFor(ctx, f.id); err != nil {
 				return err
 			}
+		}
+		if f.pause != nil && f.pause() {
+			return errEnough
 		}
 		if err := node.awaitChange(ctx, changed); err != nil {
 			return err
@@ -116,8 +130,8 @@ func (f *follower) meet(known *journalpb.Instance) {
 	f.at.EventID = max(f.at.EventID, 1)
 }
 
-// pass passes on what is there, and tells whether that was the end of the run.
-func (f *follower) pass(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
+// passOn passes on what is there, and tells whether that was the end of the run.
+func (f *follower) passOn(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
 	for f.at.Execution <= known.Execution {
 		execution := f.at.Execution
 		if err := f.passExecution(ctx); err != nil {
@@ -126,7 +140,7 @@ func (f *follower) pass(ctx context.Context, known *journalpb.Instance) (ended b
 		if f.at.Execution > execution {
 			continue
 		}
-		last, err := f.client.node.journal.Event(f.id, execution, f.at.EventID-1)
+		last, err := f.node.journal.Event(f.id, execution, f.at.EventID-1)
 		switch {
 		case isNotFound(err):
 			// A position that is not there yet, or never will be.
@@ -144,7 +158,7 @@ func (f *follower) pass(ctx context.Context, known *journalpb.Instance) (ended b
 // passExecution passes on what is there of one execution.
 func (f *follower) passExecution(ctx context.Context) error {
 	execution := f.at.Execution
-	for event, err := range f.client.node.journal.Events(f.id, execution, f.at.EventID) {
+	for event, err := range f.node.journal.Events(f.id, execution, f.at.EventID) {
 		switch {
 		case isNotFound(err):
 			return errPurged
@@ -155,7 +169,7 @@ func (f *follower) passExecution(ctx context.Context) error {
 		}
 		r := Recorded{execution, event}
 		f.at = r.Next()
-		if !f.yield(r, nil) {
+		if !f.pass(r) {
 			return errEnough
 		}
 	}

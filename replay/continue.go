@@ -96,6 +96,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		RequestId:  x.started.RequestId,
 		Status:     x.status,
 		RequestIds: x.requests.latest(),
+		Trace:      x.started.Trace,
 	}
 	if x.cancelled && !x.cancelSeen {
 		// Code that has met the cancellation may go on all the same; one that

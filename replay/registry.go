@@ -21,6 +21,24 @@ type Definition struct {
 	err           error
 }
 
+// Activity returns the name of the activity that the definition binds; ok is
+// false if it binds an orchestration, or nothing.
+func (d Definition) Activity() (name string, ok bool) {
+	if d.activity == nil {
+		return "", false
+	}
+	return d.activity.name, true
+}
+
+// Orchestration returns the name of the orchestration that the definition binds,
+// and the version; ok is false if it binds an activity, or nothing.
+func (d Definition) Orchestration() (name, version string, ok bool) {
+	if d.orchestration == nil {
+		return "", "", false
+	}
+	return d.orchestration.name, d.orchestration.version, true
+}
+
 type orchestration struct {
 	name    string
 	version string

@@ -53,6 +53,33 @@ func TestRegistryKnowsItsCode(t *testing.T) {
 	}
 }
 
+func TestADefinitionSaysWhatItBinds(t *testing.T) {
+	work := func(context.Context, string) (string, error) { return "", nil }
+	flow := func(*replay.Context, string) (string, error) { return "", nil }
+	cases := []struct {
+		definition                       replay.Definition
+		activity, orchestration, version string
+	}{
+		{definition: act.Bind(work), activity: "act"},
+		{definition: child.Bind(flow), orchestration: "child"},
+		{definition: child.Bind(flow, replay.Version("2")), orchestration: "child", version: "2"},
+		{definition: act.Bind(nil)},
+		{definition: child.Bind(nil)},
+		{definition: replay.Definition{}},
+	}
+	for _, test := range cases {
+		activity, isActivity := test.definition.Activity()
+		orchestration, version, isOrchestration := test.definition.Orchestration()
+		got := []string{activity, orchestration, version}
+		if diff := cmp.Diff([]string{test.activity, test.orchestration, test.version}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if isActivity != (test.activity != "") || isOrchestration != (test.orchestration != "") {
+			t.Errorf("%q: activity %t, orchestration %t", got, isActivity, isOrchestration)
+		}
+	}
+}
+
 // A call by a name that no history may keep is an error of the call.
 func TestCallsByUnfitNames(t *testing.T) {
 	var errs []error

@@ -147,6 +147,11 @@ type Request struct {
 	// It may have been executed before: an earlier attempt was not answered, or
 	// its request ID was chosen by the user.
 	Again bool `protobuf:"varint,4,opt,name=again,proto3" json:"again,omitempty"`
+	// Of a read: any node may answer it, as of what it has applied.
+	Stale bool `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
+	// The index of the journal that the sender has seen. A node that answers
+	// without the leader has applied that first.
+	SeenIndex uint64 `protobuf:"varint,6,opt,name=seen_index,json=seenIndex,proto3" json:"seen_index,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -161,6 +166,11 @@ type Request struct {
 	//	*Request_Executions
 	//	*Request_Complete
 	//	*Request_Pending
+	//	*Request_Wait
+	//	*Request_Watch
+	//	*Request_Members
+	//	*Request_Enrol
+	//	*Request_RemoveMember
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -222,6 +232,20 @@ func (x *Request) GetAgain() bool {
 		return x.Again
 	}
 	return false
+}
+
+func (x *Request) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+func (x *Request) GetSeenIndex() uint64 {
+	if x != nil {
+		return x.SeenIndex
+	}
+	return 0
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -339,6 +363,51 @@ func (x *Request) GetPending() *PendingRequest {
 	return nil
 }
 
+func (x *Request) GetWait() *WaitRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Wait); ok {
+			return x.Wait
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetWatch() *WatchRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetMembers() *MembersRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Members); ok {
+			return x.Members
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetEnrol() *EnrolRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Enrol); ok {
+			return x.Enrol
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRemoveMember() *RemoveMemberRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_RemoveMember); ok {
+			return x.RemoveMember
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -391,6 +460,26 @@ type Request_Pending struct {
 	Pending *PendingRequest `protobuf:"bytes,25,opt,name=pending,proto3,oneof"`
 }
 
+type Request_Wait struct {
+	Wait *WaitRequest `protobuf:"bytes,30,opt,name=wait,proto3,oneof"`
+}
+
+type Request_Watch struct {
+	Watch *WatchRequest `protobuf:"bytes,31,opt,name=watch,proto3,oneof"`
+}
+
+type Request_Members struct {
+	Members *MembersRequest `protobuf:"bytes,32,opt,name=members,proto3,oneof"`
+}
+
+type Request_Enrol struct {
+	Enrol *EnrolRequest `protobuf:"bytes,33,opt,name=enrol,proto3,oneof"`
+}
+
+type Request_RemoveMember struct {
+	RemoveMember *RemoveMemberRequest `protobuf:"bytes,34,opt,name=remove_member,json=removeMember,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -415,6 +504,16 @@ func (*Request_Complete) isRequest_Call() {}
 
 func (*Request_Pending) isRequest_Call() {}
 
+func (*Request_Wait) isRequest_Call() {}
+
+func (*Request_Watch) isRequest_Call() {}
+
+func (*Request_Members) isRequest_Call() {}
+
+func (*Request_Enrol) isRequest_Call() {}
+
+func (*Request_RemoveMember) isRequest_Call() {}
+
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -427,7 +526,9 @@ type StartRequest struct {
 	// When its code is to begin, Unix nanoseconds; 0: at once.
 	StartAt int64 `protobuf:"varint,8,opt,name=start_at,json=startAt,proto3" json:"start_at,omitempty"`
 	// An event to deliver, whether the instance was started by this or before.
-	Send          *SendRequest `protobuf:"bytes,9,opt,name=send,proto3" json:"send,omitempty"`
+	Send *SendRequest `protobuf:"bytes,9,opt,name=send,proto3" json:"send,omitempty"`
+	// The span that the start is part of, as a W3C traceparent; empty for none.
+	Trace         string `protobuf:"bytes,10,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -523,6 +624,13 @@ func (x *StartRequest) GetSend() *SendRequest {
 		return x.Send
 	}
 	return nil
+}
+
+func (x *StartRequest) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
 }
 
 // SignalRequest is a decision about an instance from outside.
@@ -1313,6 +1421,11 @@ type Response struct {
 	//	*Response_Executions
 	//	*Response_Complete
 	//	*Response_Pending
+	//	*Response_Wait
+	//	*Response_Watch
+	//	*Response_Members
+	//	*Response_Enrol
+	//	*Response_RemoveMember
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1484,6 +1597,51 @@ func (x *Response) GetPending() *PendingResult {
 	return nil
 }
 
+func (x *Response) GetWait() *WaitResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Wait); ok {
+			return x.Wait
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetWatch() *WatchResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Watch); ok {
+			return x.Watch
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetMembers() *MembersResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Members); ok {
+			return x.Members
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetEnrol() *EnrolResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Enrol); ok {
+			return x.Enrol
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetRemoveMember() *RemoveMemberResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_RemoveMember); ok {
+			return x.RemoveMember
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -1536,6 +1694,26 @@ type Response_Pending struct {
 	Pending *PendingResult `protobuf:"bytes,25,opt,name=pending,proto3,oneof"`
 }
 
+type Response_Wait struct {
+	Wait *WaitResult `protobuf:"bytes,30,opt,name=wait,proto3,oneof"`
+}
+
+type Response_Watch struct {
+	Watch *WatchResult `protobuf:"bytes,31,opt,name=watch,proto3,oneof"`
+}
+
+type Response_Members struct {
+	Members *MembersResult `protobuf:"bytes,32,opt,name=members,proto3,oneof"`
+}
+
+type Response_Enrol struct {
+	Enrol *EnrolResult `protobuf:"bytes,33,opt,name=enrol,proto3,oneof"`
+}
+
+type Response_RemoveMember struct {
+	RemoveMember *RemoveMemberResult `protobuf:"bytes,34,opt,name=remove_member,json=removeMember,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -1559,6 +1737,16 @@ func (*Response_Executions) isResponse_Result() {}
 func (*Response_Complete) isResponse_Result() {}
 
 func (*Response_Pending) isResponse_Result() {}
+
+func (*Response_Wait) isResponse_Result() {}
+
+func (*Response_Watch) isResponse_Result() {}
+
+func (*Response_Members) isResponse_Result() {}
+
+func (*Response_Enrol) isResponse_Result() {}
+
+func (*Response_RemoveMember) isResponse_Result() {}
 
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1709,7 +1897,9 @@ type Failure struct {
 	// The call had no effect and never will.
 	NotExecuted bool `protobuf:"varint,3,opt,name=not_executed,json=notExecuted,proto3" json:"not_executed,omitempty"`
 	// Where the caller should turn to; empty when unknown.
-	Leader        string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// With the code "busy": after how long to try again, in nanoseconds.
+	RetryAfter    int64 `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1770,6 +1960,13 @@ func (x *Failure) GetLeader() string {
 		return x.Leader
 	}
 	return ""
+}
+
+func (x *Failure) GetRetryAfter() int64 {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return 0
 }
 
 type StartResult struct {
@@ -2467,16 +2664,1422 @@ func (x *OpenOperation) GetState() string {
 	return ""
 }
 
+// WaitRequest waits for the end of a run, a bounded time, at any node.
+type WaitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With which the run began.
+	FirstExecution uint64 `protobuf:"varint,1,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WaitRequest) Reset() {
+	*x = WaitRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitRequest) ProtoMessage() {}
+
+func (x *WaitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
+func (*WaitRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WaitRequest) GetFirstExecution() uint64 {
+	if x != nil {
+		return x.FirstExecution
+	}
+	return 0
+}
+
+type WaitResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// None: it has not ended; ask again.
+	Status        *Status `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitResult) Reset() {
+	*x = WaitResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitResult) ProtoMessage() {}
+
+func (x *WaitResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
+func (*WaitResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *WaitResult) GetStatus() *Status {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+// WatchRequest waits for events of an instance, a bounded time, at any node.
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the first event that is asked for; see cluster.Position.
+	Execution uint64 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64 `protobuf:"varint,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// What an earlier answer said of the run; none in the first request.
+	Run           *WatchedRun `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *WatchRequest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetRun() *WatchedRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+// WatchedRun tells a run from another under the same ID.
+type WatchedRun struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	FirstExecution uint64                 `protobuf:"varint,1,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
+	CreatedAt      int64                  `protobuf:"varint,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WatchedRun) Reset() {
+	*x = WatchedRun{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchedRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchedRun) ProtoMessage() {}
+
+func (x *WatchedRun) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
+func (*WatchedRun) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *WatchedRun) GetFirstExecution() uint64 {
+	if x != nil {
+		return x.FirstExecution
+	}
+	return 0
+}
+
+func (x *WatchedRun) GetCreatedAt() int64 {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return 0
+}
+
+type WatchResult struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Events []*WatchedEvent        `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// They were the last.
+	Ended bool        `protobuf:"varint,2,opt,name=ended,proto3" json:"ended,omitempty"`
+	Run   *WatchedRun `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
+	// Of the first event behind these.
+	Execution     uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId       uint64 `protobuf:"varint,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResult) Reset() {
+	*x = WatchResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResult) ProtoMessage() {}
+
+func (x *WatchResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
+func (*WatchResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *WatchResult) GetEvents() []*WatchedEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchResult) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *WatchResult) GetRun() *WatchedRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *WatchResult) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *WatchResult) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+type WatchedEvent struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Execution uint64                 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	// An encoded Event.
+	Event         []byte `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchedEvent) Reset() {
+	*x = WatchedEvent{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchedEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchedEvent) ProtoMessage() {}
+
+func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
+func (*WatchedEvent) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *WatchedEvent) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *WatchedEvent) GetEvent() []byte {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+// MembersRequest asks for the nodes of the cluster, as the one that is asked
+// knows them.
+type MembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersRequest) Reset() {
+	*x = MembersRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersRequest) ProtoMessage() {}
+
+func (x *MembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
+func (*MembersRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+}
+
+type MembersResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersResult) Reset() {
+	*x = MembersResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersResult) ProtoMessage() {}
+
+func (x *MembersResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
+func (*MembersResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *MembersResult) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type Member struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Leader  bool                   `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	Voter   bool                   `protobuf:"varint,4,opt,name=voter,proto3" json:"voter,omitempty"`
+	// How many committed entries it has not acknowledged yet; known to the leader
+	// alone, once the member has answered.
+	Behind        uint64 `protobuf:"varint,5,opt,name=behind,proto3" json:"behind,omitempty"`
+	BehindKnown   bool   `protobuf:"varint,6,opt,name=behind_known,json=behindKnown,proto3" json:"behind_known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Member) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Member) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Member) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+func (x *Member) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *Member) GetBehind() uint64 {
+	if x != nil {
+		return x.Behind
+	}
+	return 0
+}
+
+func (x *Member) GetBehindKnown() bool {
+	if x != nil {
+		return x.BehindKnown
+	}
+	return false
+}
+
+// EnrolRequest is how a node reports to the leader, through any node: that it
+// wants to be added, or that it is there and where.
+type EnrolRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// It has nothing yet: it is to be added.
+	Fresh         bool `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrolRequest) Reset() {
+	*x = EnrolRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrolRequest) ProtoMessage() {}
+
+func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
+func (*EnrolRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *EnrolRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *EnrolRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *EnrolRequest) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+type EnrolResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnrolResult) Reset() {
+	*x = EnrolResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnrolResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnrolResult) ProtoMessage() {}
+
+func (x *EnrolResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnrolResult.ProtoReflect.Descriptor instead.
+func (*EnrolResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+// RemoveMemberRequest removes a node from the cluster, for ever.
+type RemoveMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RemoveMemberRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type RemoveMemberResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberResult) Reset() {
+	*x = RemoveMemberResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberResult) ProtoMessage() {}
+
+func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
+func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+// FromWorker is what a node that runs activities says to the one that leads. With
+// none of its fields it says that it is alive.
+type FromWorker struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Said:
+	//
+	//	*FromWorker_Hello
+	//	*FromWorker_Run
+	//	*FromWorker_Freed
+	//	*FromWorker_Beat
+	//	*FromWorker_Result
+	Said          isFromWorker_Said `protobuf_oneof:"said"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FromWorker) Reset() {
+	*x = FromWorker{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FromWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FromWorker) ProtoMessage() {}
+
+func (x *FromWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
+func (*FromWorker) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *FromWorker) GetSaid() isFromWorker_Said {
+	if x != nil {
+		return x.Said
+	}
+	return nil
+}
+
+func (x *FromWorker) GetHello() *Hello {
+	if x != nil {
+		if x, ok := x.Said.(*FromWorker_Hello); ok {
+			return x.Hello
+		}
+	}
+	return nil
+}
+
+func (x *FromWorker) GetRun() *RunningAttempt {
+	if x != nil {
+		if x, ok := x.Said.(*FromWorker_Run); ok {
+			return x.Run
+		}
+	}
+	return nil
+}
+
+func (x *FromWorker) GetFreed() uint32 {
+	if x != nil {
+		if x, ok := x.Said.(*FromWorker_Freed); ok {
+			return x.Freed
+		}
+	}
+	return 0
+}
+
+func (x *FromWorker) GetBeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Said.(*FromWorker_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
+func (x *FromWorker) GetResult() *AttemptResult {
+	if x != nil {
+		if x, ok := x.Said.(*FromWorker_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+type isFromWorker_Said interface {
+	isFromWorker_Said()
+}
+
+type FromWorker_Hello struct {
+	// First of all.
+	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
+}
+
+type FromWorker_Run struct {
+	// An attempt that it makes since a stream before.
+	Run *RunningAttempt `protobuf:"bytes,2,opt,name=run,proto3,oneof"`
+}
+
+type FromWorker_Freed struct {
+	// So many places have become free; for the first time after all that it makes
+	// already.
+	Freed uint32 `protobuf:"varint,3,opt,name=freed,proto3,oneof"`
+}
+
+type FromWorker_Beat struct {
+	Beat *Heartbeat `protobuf:"bytes,4,opt,name=beat,proto3,oneof"`
+}
+
+type FromWorker_Result struct {
+	Result *AttemptResult `protobuf:"bytes,5,opt,name=result,proto3,oneof"`
+}
+
+func (*FromWorker_Hello) isFromWorker_Said() {}
+
+func (*FromWorker_Run) isFromWorker_Said() {}
+
+func (*FromWorker_Freed) isFromWorker_Said() {}
+
+func (*FromWorker_Beat) isFromWorker_Said() {}
+
+func (*FromWorker_Result) isFromWorker_Said() {}
+
+type Hello struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Protocol uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Node     string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// The names of those that it has code for.
+	Activities []string `protobuf:"bytes,3,rep,name=activities,proto3" json:"activities,omitempty"`
+	Tags       []string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`
+	// How many attempts it takes at once of those with a name that is limited.
+	Limits        map[string]uint32 `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hello) Reset() {
+	*x = Hello{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hello) ProtoMessage() {}
+
+func (x *Hello) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hello.ProtoReflect.Descriptor instead.
+func (*Hello) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Hello) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *Hello) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Hello) GetActivities() []string {
+	if x != nil {
+		return x.Activities
+	}
+	return nil
+}
+
+func (x *Hello) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Hello) GetLimits() map[string]uint32 {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type AttemptID struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Ref           *journalpb.OperationRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Number        uint32                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttemptID) Reset() {
+	*x = AttemptID{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttemptID) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttemptID) ProtoMessage() {}
+
+func (x *AttemptID) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
+func (*AttemptID) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AttemptID) GetRef() *journalpb.OperationRef {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *AttemptID) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type RunningAttempt struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Since it began, in nanoseconds.
+	Age           int64 `protobuf:"varint,3,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunningAttempt) Reset() {
+	*x = RunningAttempt{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunningAttempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunningAttempt) ProtoMessage() {}
+
+func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
+func (*RunningAttempt) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RunningAttempt) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *RunningAttempt) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RunningAttempt) GetAge() int64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
+type Heartbeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Details       *journalpb.Payload     `protobuf:"bytes,2,opt,name=details,proto3" json:"details,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heartbeat) Reset() {
+	*x = Heartbeat{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heartbeat) ProtoMessage() {}
+
+func (x *Heartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
+func (*Heartbeat) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Heartbeat) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetDetails() *journalpb.Payload {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+// AttemptResult is repeated in every stream until it is acknowledged.
+type AttemptResult struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Output  *journalpb.Payload     `protobuf:"bytes,2,opt,name=output,proto3" json:"output,omitempty"`
+	Error   *journalpb.Error       `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// The end will come from outside.
+	Pending bool `protobuf:"varint,4,opt,name=pending,proto3" json:"pending,omitempty"`
+	// What was reported last; none: nothing new.
+	Details       *journalpb.Payload `protobuf:"bytes,5,opt,name=details,proto3" json:"details,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttemptResult) Reset() {
+	*x = AttemptResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttemptResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttemptResult) ProtoMessage() {}
+
+func (x *AttemptResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
+func (*AttemptResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *AttemptResult) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *AttemptResult) GetOutput() *journalpb.Payload {
+	if x != nil {
+		return x.Output
+	}
+	return nil
+}
+
+func (x *AttemptResult) GetError() *journalpb.Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *AttemptResult) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+func (x *AttemptResult) GetDetails() *journalpb.Payload {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+// ToWorker is what the node that leads says to one that runs activities. With
+// none of its fields it says that it is alive.
+type ToWorker struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Said:
+	//
+	//	*ToWorker_Task
+	//	*ToWorker_GiveUp
+	//	*ToWorker_Ack
+	Said          isToWorker_Said `protobuf_oneof:"said"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToWorker) Reset() {
+	*x = ToWorker{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToWorker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToWorker) ProtoMessage() {}
+
+func (x *ToWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
+func (*ToWorker) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ToWorker) GetSaid() isToWorker_Said {
+	if x != nil {
+		return x.Said
+	}
+	return nil
+}
+
+func (x *ToWorker) GetTask() *Task {
+	if x != nil {
+		if x, ok := x.Said.(*ToWorker_Task); ok {
+			return x.Task
+		}
+	}
+	return nil
+}
+
+func (x *ToWorker) GetGiveUp() *GiveUp {
+	if x != nil {
+		if x, ok := x.Said.(*ToWorker_GiveUp); ok {
+			return x.GiveUp
+		}
+	}
+	return nil
+}
+
+func (x *ToWorker) GetAck() *AttemptID {
+	if x != nil {
+		if x, ok := x.Said.(*ToWorker_Ack); ok {
+			return x.Ack
+		}
+	}
+	return nil
+}
+
+type isToWorker_Said interface {
+	isToWorker_Said()
+}
+
+type ToWorker_Task struct {
+	Task *Task `protobuf:"bytes,1,opt,name=task,proto3,oneof"`
+}
+
+type ToWorker_GiveUp struct {
+	GiveUp *GiveUp `protobuf:"bytes,2,opt,name=give_up,json=giveUp,proto3,oneof"`
+}
+
+type ToWorker_Ack struct {
+	// The result of the attempt is recorded, or not wanted any more.
+	Ack *AttemptID `protobuf:"bytes,3,opt,name=ack,proto3,oneof"`
+}
+
+func (*ToWorker_Task) isToWorker_Said() {}
+
+func (*ToWorker_GiveUp) isToWorker_Said() {}
+
+func (*ToWorker_Ack) isToWorker_Said() {}
+
+// Task is an attempt to be made. One that the worker has already is not made
+// twice.
+type Task struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Input   *journalpb.Payload     `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	// Unix nanoseconds.
+	Scheduled int64              `protobuf:"varint,4,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
+	LastError *journalpb.Error   `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	Details   *journalpb.Payload `protobuf:"bytes,6,opt,name=details,proto3" json:"details,omitempty"`
+	// How much time it has, in nanoseconds; 0: no limit.
+	Left int64 `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`
+	// The span of the orchestration, as a W3C traceparent; empty for none.
+	Trace         string `protobuf:"bytes,8,opt,name=trace,proto3" json:"trace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Task) Reset() {
+	*x = Task{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Task) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Task) ProtoMessage() {}
+
+func (x *Task) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Task.ProtoReflect.Descriptor instead.
+func (*Task) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Task) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *Task) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Task) GetInput() *journalpb.Payload {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *Task) GetScheduled() int64 {
+	if x != nil {
+		return x.Scheduled
+	}
+	return 0
+}
+
+func (x *Task) GetLastError() *journalpb.Error {
+	if x != nil {
+		return x.LastError
+	}
+	return nil
+}
+
+func (x *Task) GetDetails() *journalpb.Payload {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+func (x *Task) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *Task) GetTrace() string {
+	if x != nil {
+		return x.Trace
+	}
+	return ""
+}
+
+type GiveUp struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Attempt *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Which limit of time has passed; "": the result is not wanted any more.
+	Timeout       string `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GiveUp) Reset() {
+	*x = GiveUp{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GiveUp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GiveUp) ProtoMessage() {}
+
+func (x *GiveUp) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GiveUp.ProtoReflect.Descriptor instead.
+func (*GiveUp) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *GiveUp) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *GiveUp) GetTimeout() string {
+	if x != nil {
+		return x.Timeout
+	}
+	return ""
+}
+
 var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xbd\x06\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa8\t\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
-	"\x05again\x18\x04 \x01(\bR\x05again\x127\n" +
+	"\x05again\x18\x04 \x01(\bR\x05again\x12\x14\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale\x12\x1d\n" +
+	"\n" +
+	"seen_index\x18\x06 \x01(\x04R\tseenIndex\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -2491,8 +4094,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"executions\x18\x13 \x01(\v2$.tenuto.cluster.v1.ExecutionsRequestH\x00R\n" +
 	"executions\x12@\n" +
 	"\bcomplete\x18\x18 \x01(\v2\".tenuto.cluster.v1.CompleteRequestH\x00R\bcomplete\x12=\n" +
-	"\apending\x18\x19 \x01(\v2!.tenuto.cluster.v1.PendingRequestH\x00R\apendingB\x06\n" +
-	"\x04call\"\xa2\x03\n" +
+	"\apending\x18\x19 \x01(\v2!.tenuto.cluster.v1.PendingRequestH\x00R\apending\x124\n" +
+	"\x04wait\x18\x1e \x01(\v2\x1e.tenuto.cluster.v1.WaitRequestH\x00R\x04wait\x127\n" +
+	"\x05watch\x18\x1f \x01(\v2\x1f.tenuto.cluster.v1.WatchRequestH\x00R\x05watch\x12=\n" +
+	"\amembers\x18  \x01(\v2!.tenuto.cluster.v1.MembersRequestH\x00R\amembers\x127\n" +
+	"\x05enrol\x18! \x01(\v2\x1f.tenuto.cluster.v1.EnrolRequestH\x00R\x05enrol\x12M\n" +
+	"\rremove_member\x18\" \x01(\v2&.tenuto.cluster.v1.RemoveMemberRequestH\x00R\fremoveMemberB\x06\n" +
+	"\x04call\"\xb8\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -2503,7 +4111,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04tags\x18\x06 \x03(\v2).tenuto.cluster.v1.StartRequest.TagsEntryR\x04tags\x124\n" +
 	"\x05reuse\x18\a \x01(\x0e2\x1e.tenuto.cluster.v1.ReusePolicyR\x05reuse\x12\x19\n" +
 	"\bstart_at\x18\b \x01(\x03R\astartAt\x122\n" +
-	"\x04send\x18\t \x01(\v2\x1e.tenuto.cluster.v1.SendRequestR\x04send\x1a7\n" +
+	"\x04send\x18\t \x01(\v2\x1e.tenuto.cluster.v1.SendRequestR\x04send\x12\x14\n" +
+	"\x05trace\x18\n" +
+	" \x01(\tR\x05trace\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf7\x01\n" +
@@ -2575,7 +4185,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc9\x06\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xfa\b\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -2594,7 +4204,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"executions\x18\x13 \x01(\v2#.tenuto.cluster.v1.ExecutionsResultH\x00R\n" +
 	"executions\x12?\n" +
 	"\bcomplete\x18\x18 \x01(\v2!.tenuto.cluster.v1.CompleteResultH\x00R\bcomplete\x12<\n" +
-	"\apending\x18\x19 \x01(\v2 .tenuto.cluster.v1.PendingResultH\x00R\apendingB\b\n" +
+	"\apending\x18\x19 \x01(\v2 .tenuto.cluster.v1.PendingResultH\x00R\apending\x123\n" +
+	"\x04wait\x18\x1e \x01(\v2\x1d.tenuto.cluster.v1.WaitResultH\x00R\x04wait\x126\n" +
+	"\x05watch\x18\x1f \x01(\v2\x1e.tenuto.cluster.v1.WatchResultH\x00R\x05watch\x12<\n" +
+	"\amembers\x18  \x01(\v2 .tenuto.cluster.v1.MembersResultH\x00R\amembers\x126\n" +
+	"\x05enrol\x18! \x01(\v2\x1e.tenuto.cluster.v1.EnrolResultH\x00R\x05enrol\x12L\n" +
+	"\rremove_member\x18\" \x01(\v2%.tenuto.cluster.v1.RemoveMemberResultH\x00R\fremoveMemberB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -2603,12 +4218,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\"%\n" +
 	"\vPurgeResult\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"r\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"\x93\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
 	"\fnot_executed\x18\x03 \x01(\bR\vnotExecuted\x12\x16\n" +
-	"\x06leader\x18\x04 \x01(\tR\x06leader\"R\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1f\n" +
+	"\vretry_after\x18\x05 \x01(\x03R\n" +
+	"retryAfter\"R\n" +
 	"\vStartResult\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12\x1a\n" +
 	"\battached\x18\x02 \x01(\bR\battached\"\f\n" +
@@ -2664,7 +4281,101 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\tR\x05state*V\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\"6\n" +
+	"\vWaitRequest\x12'\n" +
+	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\"?\n" +
+	"\n" +
+	"WaitResult\x121\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.tenuto.cluster.v1.StatusR\x06status\"x\n" +
+	"\fWatchRequest\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12/\n" +
+	"\x03run\x18\x03 \x01(\v2\x1d.tenuto.cluster.v1.WatchedRunR\x03run\"T\n" +
+	"\n" +
+	"WatchedRun\x12'\n" +
+	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12\x1d\n" +
+	"\n" +
+	"created_at\x18\x02 \x01(\x03R\tcreatedAt\"\xc6\x01\n" +
+	"\vWatchResult\x127\n" +
+	"\x06events\x18\x01 \x03(\v2\x1f.tenuto.cluster.v1.WatchedEventR\x06events\x12\x14\n" +
+	"\x05ended\x18\x02 \x01(\bR\x05ended\x12/\n" +
+	"\x03run\x18\x03 \x01(\v2\x1d.tenuto.cluster.v1.WatchedRunR\x03run\x12\x1c\n" +
+	"\texecution\x18\x04 \x01(\x04R\texecution\x12\x19\n" +
+	"\bevent_id\x18\x05 \x01(\x04R\aeventId\"B\n" +
+	"\fWatchedEvent\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
+	"\x05event\x18\x02 \x01(\fR\x05event\"\x10\n" +
+	"\x0eMembersRequest\"D\n" +
+	"\rMembersResult\x123\n" +
+	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\"\x9f\x01\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x14\n" +
+	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
+	"\x06behind\x18\x05 \x01(\x04R\x06behind\x12!\n" +
+	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\"R\n" +
+	"\fEnrolRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05fresh\x18\x03 \x01(\bR\x05fresh\"\r\n" +
+	"\vEnrolResult\")\n" +
+	"\x13RemoveMemberRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
+	"\x12RemoveMemberResult\"\x85\x02\n" +
+	"\n" +
+	"FromWorker\x120\n" +
+	"\x05hello\x18\x01 \x01(\v2\x18.tenuto.cluster.v1.HelloH\x00R\x05hello\x125\n" +
+	"\x03run\x18\x02 \x01(\v2!.tenuto.cluster.v1.RunningAttemptH\x00R\x03run\x12\x16\n" +
+	"\x05freed\x18\x03 \x01(\rH\x00R\x05freed\x122\n" +
+	"\x04beat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\x04beat\x12:\n" +
+	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06resultB\x06\n" +
+	"\x04said\"\xe4\x01\n" +
+	"\x05Hello\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
+	"\n" +
+	"activities\x18\x03 \x03(\tR\n" +
+	"activities\x12\x12\n" +
+	"\x04tags\x18\x04 \x03(\tR\x04tags\x12<\n" +
+	"\x06limits\x18\x05 \x03(\v2$.tenuto.cluster.v1.Hello.LimitsEntryR\x06limits\x1a9\n" +
+	"\vLimitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"V\n" +
+	"\tAttemptID\x121\n" +
+	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\rR\x06number\"n\n" +
+	"\x0eRunningAttempt\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03age\x18\x03 \x01(\x03R\x03age\"y\n" +
+	"\tHeartbeat\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x124\n" +
+	"\adetails\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\"\xfb\x01\n" +
+	"\rAttemptResult\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x122\n" +
+	"\x06output\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06output\x12.\n" +
+	"\x05error\x18\x03 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\x12\x18\n" +
+	"\apending\x18\x04 \x01(\bR\apending\x124\n" +
+	"\adetails\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\"\xa9\x01\n" +
+	"\bToWorker\x12-\n" +
+	"\x04task\x18\x01 \x01(\v2\x17.tenuto.cluster.v1.TaskH\x00R\x04task\x124\n" +
+	"\agive_up\x18\x02 \x01(\v2\x19.tenuto.cluster.v1.GiveUpH\x00R\x06giveUp\x120\n" +
+	"\x03ack\x18\x03 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDH\x00R\x03ackB\x06\n" +
+	"\x04said\"\xbb\x02\n" +
+	"\x04Task\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
+	"\x05input\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12\x1c\n" +
+	"\tscheduled\x18\x04 \x01(\x03R\tscheduled\x127\n" +
+	"\n" +
+	"last_error\x18\x05 \x01(\v2\x18.tenuto.journal.v1.ErrorR\tlastError\x124\n" +
+	"\adetails\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\x12\x12\n" +
+	"\x04left\x18\a \x01(\x03R\x04left\x12\x14\n" +
+	"\x05trace\x18\b \x01(\tR\x05trace\"Z\n" +
+	"\x06GiveUp\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x18\n" +
+	"\atimeout\x18\x02 \x01(\tR\atimeout*V\n" +
 	"\vReusePolicy\x12\x16\n" +
 	"\x12REUSE_POLICY_NEVER\x10\x00\x12\x16\n" +
 	"\x12REUSE_POLICY_ENDED\x10\x01\x12\x17\n" +
@@ -2683,7 +4394,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -2718,13 +4429,36 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*PendingRequest)(nil),         // 30: tenuto.cluster.v1.PendingRequest
 	(*PendingResult)(nil),          // 31: tenuto.cluster.v1.PendingResult
 	(*OpenOperation)(nil),          // 32: tenuto.cluster.v1.OpenOperation
-	nil,                            // 33: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 34: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 35: tenuto.cluster.v1.Status.TagsEntry
-	(*journalpb.Payload)(nil),      // 36: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 37: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 38: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 39: tenuto.journal.v1.Operation
+	(*WaitRequest)(nil),            // 33: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),             // 34: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),           // 35: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),             // 36: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),            // 37: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),           // 38: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),         // 39: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),          // 40: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                 // 41: tenuto.cluster.v1.Member
+	(*EnrolRequest)(nil),           // 42: tenuto.cluster.v1.EnrolRequest
+	(*EnrolResult)(nil),            // 43: tenuto.cluster.v1.EnrolResult
+	(*RemoveMemberRequest)(nil),    // 44: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),     // 45: tenuto.cluster.v1.RemoveMemberResult
+	(*FromWorker)(nil),             // 46: tenuto.cluster.v1.FromWorker
+	(*Hello)(nil),                  // 47: tenuto.cluster.v1.Hello
+	(*AttemptID)(nil),              // 48: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 49: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 50: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 51: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 52: tenuto.cluster.v1.ToWorker
+	(*Task)(nil),                   // 53: tenuto.cluster.v1.Task
+	(*GiveUp)(nil),                 // 54: tenuto.cluster.v1.GiveUp
+	nil,                            // 55: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 56: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 57: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 58: tenuto.cluster.v1.Hello.LimitsEntry
+	(*journalpb.Payload)(nil),      // 59: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 60: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 61: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 62: tenuto.journal.v1.Operation
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	3,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -2739,49 +4473,85 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	10, // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
 	28, // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
 	30, // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	36, // 12: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	33, // 13: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,  // 14: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	14, // 15: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	1,  // 16: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	34, // 17: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	36, // 18: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	36, // 19: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	37, // 20: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	36, // 21: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	37, // 22: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
-	12, // 23: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	36, // 24: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	21, // 25: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	22, // 26: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	23, // 27: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	24, // 28: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	25, // 29: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	18, // 30: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	19, // 31: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	20, // 32: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	7,  // 33: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	9,  // 34: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	11, // 35: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	29, // 36: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	31, // 37: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	26, // 38: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	26, // 39: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	36, // 40: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	37, // 41: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	27, // 42: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	38, // 43: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	35, // 44: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	36, // 45: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	36, // 46: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	37, // 47: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	32, // 48: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	39, // 49: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	33, // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	35, // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	39, // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	42, // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
+	44, // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	59, // 17: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	55, // 18: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,  // 19: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	14, // 20: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	1,  // 21: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	56, // 22: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	59, // 23: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	59, // 24: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	60, // 25: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	59, // 26: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	60, // 27: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	12, // 28: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	59, // 29: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	21, // 30: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	22, // 31: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	23, // 32: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	24, // 33: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	25, // 34: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	18, // 35: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	19, // 36: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	20, // 37: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	7,  // 38: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	9,  // 39: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	11, // 40: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	29, // 41: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	31, // 42: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	34, // 43: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	37, // 44: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	40, // 45: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	43, // 46: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
+	45, // 47: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	26, // 48: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	26, // 49: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	59, // 50: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	60, // 51: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	27, // 52: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	61, // 53: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	57, // 54: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	59, // 55: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	59, // 56: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	60, // 57: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	32, // 58: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	62, // 59: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	26, // 60: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	36, // 61: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	38, // 62: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	36, // 63: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	41, // 64: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	47, // 65: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
+	49, // 66: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
+	50, // 67: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
+	51, // 68: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	58, // 69: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
+	61, // 70: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	48, // 71: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	48, // 72: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	59, // 73: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	48, // 74: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	59, // 75: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	60, // 76: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	59, // 77: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	53, // 78: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
+	54, // 79: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
+	48, // 80: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	48, // 81: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	59, // 82: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
+	60, // 83: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
+	59, // 84: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
+	48, // 85: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	86, // [86:86] is the sub-list for method output_type
+	86, // [86:86] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -2802,6 +4572,11 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Executions)(nil),
 		(*Request_Complete)(nil),
 		(*Request_Pending)(nil),
+		(*Request_Wait)(nil),
+		(*Request_Watch)(nil),
+		(*Request_Members)(nil),
+		(*Request_Enrol)(nil),
+		(*Request_RemoveMember)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[15].OneofWrappers = []any{
 		(*Response_Start)(nil),
@@ -2816,6 +4591,23 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Executions)(nil),
 		(*Response_Complete)(nil),
 		(*Response_Pending)(nil),
+		(*Response_Wait)(nil),
+		(*Response_Watch)(nil),
+		(*Response_Members)(nil),
+		(*Response_Enrol)(nil),
+		(*Response_RemoveMember)(nil),
+	}
+	file_clusterpb_cluster_proto_msgTypes[44].OneofWrappers = []any{
+		(*FromWorker_Hello)(nil),
+		(*FromWorker_Run)(nil),
+		(*FromWorker_Freed)(nil),
+		(*FromWorker_Beat)(nil),
+		(*FromWorker_Result)(nil),
+	}
+	file_clusterpb_cluster_proto_msgTypes[50].OneofWrappers = []any{
+		(*ToWorker_Task)(nil),
+		(*ToWorker_GiveUp)(nil),
+		(*ToWorker_Ack)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2823,7 +4615,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   34,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

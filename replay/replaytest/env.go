@@ -87,7 +87,7 @@ func newEnv(t testing.TB, of *testing.T, order *order, definitions []replay.Defi
 		t.Fatalf("replaytest: %v", err)
 	}
 	for _, d := range definitions {
-		if name, ok := activityName(d); ok {
+		if name, ok := d.Activity(); ok {
 			e.activities[name] = d
 		} else {
 			e.orchestrations = append(e.orchestrations, d)

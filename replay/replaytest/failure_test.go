@@ -361,22 +361,6 @@ func TestAnEnvOutsideOfItsRules(t *testing.T) {
 	})
 }
 
-func TestTheNameThatADefinitionBinds(t *testing.T) {
-	for _, name := range []string{"work", `a "quoted" \ name`, "größe", strings.Repeat("x", 128)} {
-		if got, ok := activityName(replay.Activity[int, int](name).Bind(func(context.Context, int) (int, error) { return 0, nil })); !ok || got != name {
-			t.Errorf("%q, %t, want %q", got, ok, name)
-		}
-	}
-	for _, d := range []replay.Definition{helper.Bind(callWork), helper.Bind(callWork, replay.Version("2")), {}} {
-		if got, ok := activityName(d); ok {
-			t.Errorf("an orchestration is activity %q", got)
-		}
-	}
-	if !bindsOrchestration(helper.Bind(callWork, replay.Version("2")), "helper") || bindsOrchestration(helper.Bind(callWork), "other") {
-		t.Error("the orchestration that a definition binds")
-	}
-}
-
 func TestADiffShowsWhatIsAround(t *testing.T) {
 	a := strings.Split("a b c d e f g h i j k", " ")
 	b := strings.Split("a b c d e X g h i j k", " ")

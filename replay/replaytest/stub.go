@@ -80,7 +80,8 @@ func StubChild[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O
 	env.t.Helper()
 	env.mustBeginLater("StubChild")
 	env.orchestrations = slices.DeleteFunc(env.orchestrations, func(d replay.Definition) bool {
-		return bindsOrchestration(d, orchestration.Name())
+		name, _, _ := d.Orchestration()
+		return name == orchestration.Name()
 	})
 	env.orchestrations = append(env.orchestrations, orchestration.Bind(body, options...))
 }

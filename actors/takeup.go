@@ -1,0 +1,135 @@
+package actors
+
+import (
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// opening is what is known while the journal's open operations are taken up,
+// beside the messages that come in meanwhile. An instance takes no turn before
+// its own operations are: it could give up what is still to be taken up, or begin
+// what would then be taken up a second time. One that has messages is taken up
+// before its turn comes. The partition's lock guards it.
+type opening struct {
+	cursor  string          // instances before it are taken up, in the order of IDs
+	early   map[string]bool // and these
+	waiting []*instance     // have messages, and are not
+	// What is to be done in the end.
+	postponed []func()
+}
+
+// knows tells whether what is open of an instance is taken up. Without an opening
+// everything is.
+func (o *opening) knows(id string) bool { return o == nil || id < o.cursor || o.early[id] }
+
+// postpone has something done when everything is taken up, or the partition is
+// closed, unless what is open of the instance is taken up already. There is no
+// more of that than there are calls of clients.
+func (p *Partition) postpone(id string, f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.opening.knows(id) {
+		return false
+	}
+	p.opening.postponed = append(p.opening.postponed, f)
+	return true
+}
+
+// takeUpRest lets out the effects of what the journal has open beside operations:
+// what the node before had begun, or had not come to. It only leaves messages.
+func (p *Partition) takeUpRest() {
+	for instance := range p.journal.Unbegun() {
+		p.nudge(instance.Instance)
+	}
+	for orphan := range p.journal.Orphans() {
+		p.closeOrphan(orphan)
+	}
+	for start := range p.journal.Chained() {
+		if start.Child != nil {
+			p.startChild(start.Ref, start.Child)
+		} else {
+			p.startChained(start.Ref, start.Chained)
+		}
+	}
+}
+
+// takeUp takes up the open operations of all instances, until the partition is
+// closed.
+func (p *Partition) takeUp() {
+	defer p.open()
+	current, done := "", false
+	for open := range p.journal.Open() {
+		if p.context.Err() != nil {
+			return
+		}
+		if open.Ref.Instance != current {
+			current = open.Ref.Instance
+			done = p.advance(current)
+		}
+		if !done {
+			p.takeUpOperation(open)
+		}
+	}
+}
+
+// advance notes that every instance before the next is taken up, takes up those
+// that have messages, and tells whether the next is among them.
+func (p *Partition) advance(next string) (done bool) {
+	p.mu.Lock()
+	o := p.opening
+	o.cursor = next
+	waiting := o.waiting
+	o.waiting = nil
+	p.mu.Unlock()
+	for _, in := range waiting {
+		if in.id >= next {
+			for open := range p.journal.OpenOf(in.id) {
+				p.takeUpOperation(open)
+			}
+		}
+		p.mu.Lock()
+		if in.id >= next {
+			o.early[in.id] = true
+		}
+		p.tell(in, wakeUp{})
+		p.mu.Unlock()
+	}
+	return o.early[next] // only this goroutine writes it
+}
+
+// open ends the opening, also when the partition is closed first: then nobody is
+// woken.
+func (p *Partition) open() {
+	p.mu.Lock()
+	o := p.opening
+	if p.context.Err() == nil {
+		for _, in := range o.waiting {
+			p.tell(in, wakeUp{})
+		}
+	}
+	p.opening = nil
+	p.mu.Unlock()
+	close(p.opened)
+	for _, f := range o.postponed {
+		f()
+	}
+}
+
+func (p *Partition) takeUpOperation(open *journalpb.Operation) {
+	switch int(open.Kind) {
+	case journalpb.ArmTimerCreated:
+		p.armTimer(open.Ref, open.FireAt)
+	case journalpb.ArmActivityScheduled, journalpb.ArmSubOrchestrationScheduled:
+		event, err := p.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
+		if err != nil {
+			p.logger.Error("take up operation", "instance", open.Ref.Instance, "execution", open.Ref.Execution, "event_id", open.Ref.EventId, "error", err)
+			return
+		}
+		if event.GetActivityScheduled() != nil {
+			t := p.newTask(open.Ref, event)
+			t.earlier = true
+			p.system.activities.submit(t, open.Attempt)
+		} else {
+			p.takeUpChild(open.Ref, event.GetSubOrchestrationScheduled())
+		}
+	}
+}

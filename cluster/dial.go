@@ -1,0 +1,349 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// DialConfig is the configuration of a remote client. It is copied by [Dial].
+// Zero values mean defaults.
+type DialConfig struct {
+	// Of nodes of the cluster, host:port: any of them, the client learns the
+	// others. Required.
+	Addresses []string
+	// The name of the cluster; see Config.ClusterID. Defaults to "tenuto".
+	ClusterID string
+	// What the client shows to nodes and whom it believes; see [KeyFiles]. Its
+	// certificate names a client of the cluster, or a node. Defaults to none:
+	// plaintext, to loopback only.
+	TLS KeySource
+	// How long a call without a deadline of its own is repeated while no leader
+	// answers. Defaults to 30 s.
+	CallTimeout time.Duration
+	// How values become payloads: as the nodes of the cluster have it.
+	Payloads replay.Payloads
+	// Defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c DialConfig) withDefaults() DialConfig {
+	c.Addresses = slices.Clone(c.Addresses)
+	if c.ClusterID == "" {
+		c.ClusterID = clusterIDDefault
+	}
+	if c.CallTimeout <= 0 {
+		c.CallTimeout = callTimeoutDefault
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (c DialConfig) validate() error {
+	if len(c.Addresses) == 0 {
+		return &InputError{"DialConfig.Addresses", "is empty: name a node or more"}
+	}
+	for _, address := range c.Addresses {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return &InputError{"DialConfig.Addresses", "has one that is not host:port: " + err.Error()}
+		}
+	}
+	if !namePattern.MatchString(c.ClusterID) {
+		return &InputError{"DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}
+	}
+	return nil
+}
+
+// Dial returns a client that calls a cluster over the network, when a node of it
+// has answered. It does what the client of a node does, and is to be closed
+// ([Client.Close]). It finds the leader by itself, learns of new members, and goes
+// on through the loss of any node; a wait or a watch goes on at another node where
+// it was.
+//
+// ctx bounds the first contact; without a deadline, CallTimeout does. Errors:
+// [*InputError] for a field that cannot be used; [*UnavailableError] when no node
+// answers, with the reason why the last one did not; [ErrNotAuthorized]; ctx's.
+func Dial(ctx context.Context, config DialConfig) (*Client, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	r := &remote{config: config, addresses: config.Addresses, leading: config.Addresses[0], nearest: config.Addresses[0], closing: make(chan struct{})}
+	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
+	if config.TLS != nil {
+		ring, err := newKeyring(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
+		if err != nil {
+			return nil, fmt.Errorf("dial: %w", &InputError{"DialConfig.TLS", "has no keys that can be used: " + err.Error()})
+		}
+		dialer.ring = ring
+	}
+	r.pool = newCallPool(dialer)
+	r.running.Go(func() { dialer.links.sweepUntil(r.closing) })
+	r.running.Go(r.scout)
+	if err := r.meet(ctx); err != nil {
+		_ = r.release()
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	return &Client{access: r, payloads: warnedIn(config.Payloads, config.Logger)}, nil
+}
+
+// A remote is the access of a client over the network.
+type remote struct {
+	config   DialConfig
+	pool     *callPool
+	budget   budget
+	attempts attempts
+	// The highest index of the journal that an answer has shown.
+	seen atomic.Uint64
+
+	closing chan struct{}
+	closed  sync.Once
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	nodes     map[string]string // IDs by address, as a node has told last
+	addresses []string          // of the members and of the configuration
+	leading   string            // whom to call: the leader, as far as is known
+	nearest   string            // whom to ask for what any node can answer
+	turned    bool              // away from a node, so that the members may be others
+}
+
+// release implements access.
+func (r *remote) release() error {
+	r.closed.Do(func() {
+		close(r.closing)
+		r.pool.close()
+	})
+	r.running.Wait()
+	return nil
+}
+
+// call implements access.
+func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	return r.persist(ctx, request, r.ask)
+}
+
+// near implements access.
+func (r *remote) near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	request.Stale, request.SeenIndex = true, r.seen.Load()
+	return r.persist(ctx, request, r.askNear)
+}
+
+// persist has a request answered, in the time that a call has.
+func (r *remote) persist(ctx context.Context, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
+	ctx, cancel := bounded(ctx, r.config.CallTimeout)
+	defer cancel()
+	request.Protocol = protocolVersion
+	return persist(ctx, r.closing, &r.budget, request, ask)
+}
+
+// ask asks the node that leads, as far as is known, once.
+func (r *remote) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	address := r.aimed(&r.leading)
+	ctx, end := r.attempts.begin(ctx, address)
+	defer end()
+	response := r.pool.ask(ctx, address, request)
+	r.judge(response, &r.leading, address, response.GetFailure().GetLeader())
+	return response
+}
+
+// askNear asks a node for what any node can answer. It does not wait much longer
+// than a node takes.
+func (r *remote) askNear(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	ctx, cancel := context.WithTimeout(ctx, pollTime+handshakeTimeout)
+	defer cancel()
+	address := r.aimed(&r.nearest)
+	response := r.pool.ask(ctx, address, request)
+	r.judge(response, &r.nearest, address, "")
+	return response
+}
+
+// judge turns away from a node that was of no use: to a better one, or else to the
+// next.
+func (r *remote) judge(response *clusterpb.Response, aim *string, from, better string) {
+	if failure := response.GetFailure(); failure != nil && repeatable(failure) {
+		r.turn(aim, from, better)
+	}
+	for seen := r.seen.Load(); response.GetAppliedIndex() > seen; seen = r.seen.Load() {
+		r.seen.CompareAndSwap(seen, response.GetAppliedIndex())
+	}
+}
+
+// aimed returns where an aim is now.
+func (r *remote) aimed(aim *string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return *aim
+}
+
+// turn changes an aim, unless another call has done so already.
+func (r *remote) turn(aim *string, from, to string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if *aim != from {
+		return
+	}
+	if to == "" {
+		to = r.after(from)
+	}
+	*aim, r.turned = to, true
+}
+
+// after returns the address after another one, with mu held.
+func (r *remote) after(address string) string {
+	return r.addresses[(slices.Index(r.addresses, address)+1)%len(r.addresses)]
+}
+
+// meet learns who the members are from the first node that answers.
+func (r *remote) meet(ctx context.Context) error {
+	response, err := r.persist(ctx, membersRequest(), r.askNear)
+	if err == nil {
+		r.learn(response)
+	}
+	return err
+}
+
+func membersRequest() *clusterpb.Request {
+	return &clusterpb.Request{Protocol: protocolVersion, Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
+}
+
+// learn takes over what a node says of the members, and returns where the leader
+// is, "" if the node does not know.
+func (r *remote) learn(response *clusterpb.Response) (leader string) {
+	members := response.GetMembers().GetMembers()
+	if len(members) == 0 {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nodes, r.addresses, r.turned = make(map[string]string), nil, false
+	for _, member := range members {
+		r.nodes[member.Address] = member.Node
+		r.addresses = append(r.addresses, member.Address)
+		if member.Leader {
+			leader = member.Address
+			r.leading = leader
+		}
+	}
+	for _, address := range r.config.Addresses {
+		if !slices.Contains(r.addresses, address) {
+			r.addresses = append(r.addresses, address)
+		}
+	}
+	return leader
+}
+
+// nodeAt returns who is to answer at an address, "" if that is not known.
+func (r *remote) nodeAt(address string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nodes[address]
+}
+
+// Of the scout.
+const (
+	scoutEvery = 250 * time.Millisecond
+	// How long a leader may take before others are asked whether it still leads.
+	suspectAfter = 500 * time.Millisecond
+	scoutTimeout = 500 * time.Millisecond
+)
+
+// scout asks for the members when the client has turned away from a node, and
+// whether another leads when a call takes long: a node that hangs does not tell.
+func (r *remote) scout() {
+	ticker := time.NewTicker(scoutEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.closing:
+			return
+		case now := <-ticker.C:
+			if address, suspect := r.suspect(now); suspect {
+				r.lookAround(address)
+			}
+		}
+	}
+}
+
+// suspect returns whom to ask for the members, if they are to be asked for.
+func (r *remote) suspect(now time.Time) (whom string, suspect bool) {
+	slow := r.attempts.slow(now.Add(-suspectAfter))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slow != "" {
+		return r.after(slow), true
+	}
+	return r.nearest, r.turned
+}
+
+func (r *remote) lookAround(address string) {
+	ctx, cancel := context.WithTimeout(context.Background(), scoutTimeout)
+	defer cancel()
+	response := r.pool.ask(ctx, address, membersRequest())
+	if leader := r.learn(response); leader != "" {
+		r.attempts.abandon(leader)
+	}
+}
+
+// await implements access.
+func (r *remote) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
+	for {
+		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Wait{
+			Wait: &clusterpb.WaitRequest{FirstExecution: firstExecution},
+		}})
+		if status := response.GetWait().GetStatus(); err != nil || status != nil {
+			return status, err
+		}
+	}
+}
+
+// follow implements access.
+func (r *remote) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
+	asked := &clusterpb.WatchRequest{Execution: from.Execution, EventId: from.EventID}
+	for {
+		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Watch{Watch: asked}})
+		if err != nil {
+			return err
+		}
+		result := response.GetWatch()
+		for _, watched := range result.GetEvents() {
+			event := new(journalpb.Event)
+			if err := proto.Unmarshal(watched.Event, event); err != nil {
+				return fmt.Errorf("decode event: %w", err)
+			}
+			if !pass(Recorded{watched.Execution, event}) {
+				return errEnough
+			}
+		}
+		if result.GetEnded() {
+			return nil
+		}
+		asked = &clusterpb.WatchRequest{Execution: result.GetExecution(), EventId: result.GetEventId(), Run: result.GetRun()}
+	}
+}
+
+// poll has one part of a long wait answered. Only ctx bounds the whole; nodes that
+// cannot be reached for as long as a call may take end it.
+func (r *remote) poll(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	request.SeenIndex = r.seen.Load()
+	limited, cancel := context.WithTimeout(ctx, pollTime+r.config.CallTimeout)
+	defer cancel()
+	response, err := r.persist(limited, request, r.askNear)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return response, err
+}

@@ -1,0 +1,170 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
+)
+
+// A sample is what the node counts anyway, at one moment.
+type sample struct {
+	health    Health
+	actors    actors.Stats
+	attempts  actors.ActivityCounts
+	journal   journal.Stats
+	members   []journal.Member
+	instances map[State]int // nil where the node does not lead
+}
+
+// sample takes one, unless the node is closed.
+func (m *metrics) sample(ctx context.Context) (*sample, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, false
+	}
+	n := m.node
+	return &sample{
+		health:    n.Health(),
+		actors:    n.system.Stats(n.partition.Load()),
+		attempts:  n.system.ActivityCounts(),
+		journal:   n.journal.Stats(),
+		members:   n.journal.Members(),
+		instances: m.census.take(ctx, n),
+	}, true
+}
+
+// A census is how many instances were in which state when they were counted last.
+type census struct {
+	counts map[State]int
+	due    time.Time
+}
+
+// Instances are counted at most once in censusEvery, and for no more than a share
+// of 1/censusShare of the time, because that looks at each of them.
+const (
+	censusEvery = time.Minute
+	censusShare = 50
+)
+
+// take returns the latest census, after a new one if that is due; nil if the node
+// does not lead.
+func (c *census) take(ctx context.Context, n *Node) map[State]int {
+	p := n.partition.Load()
+	if p == nil {
+		*c = census{}
+		return nil
+	}
+	if time.Now().Before(c.due) {
+		return c.counts
+	}
+	begun := time.Now()
+	counts := map[State]int{Running: 0, Stalled: 0, Suspended: 0, WaitingForCode: 0, Completed: 0, Failed: 0, Cancelled: 0, Terminated: 0}
+	for known := range n.journal.Instances() {
+		if ctx.Err() != nil || n.stopping.Load() {
+			return c.counts
+		}
+		counts[n.stateOf(p, known)]++
+	}
+	c.counts, c.due = counts, time.Now().Add(max(censusEvery, censusShare*time.Since(begun)))
+	return counts
+}
+
+// A figureKind says how a figure changes.
+type figureKind uint8
+
+const (
+	counted figureKind = iota // only grows
+	level                     // goes up and down
+)
+
+// A figure is read when somebody collects. read reports it, once for each set of
+// attributes.
+type figure struct {
+	name, unit string
+	kind       figureKind
+	what       string
+	read       func(s *sample, report func(value float64, attributes ...attribute.KeyValue))
+}
+
+// one makes the read of a figure with one value.
+func one[N ~int | ~uint64 | ~float64](of func(*sample) N) func(*sample, func(float64, ...attribute.KeyValue)) {
+	return func(s *sample, report func(float64, ...attribute.KeyValue)) { report(float64(of(s))) }
+}
+
+func whether(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
+}
+
+// figures are all of them. They are described in METRICS.md.
+var figures = []figure{
+	{"tenuto.instances", "{instance}", level, "Instances by state, on the node that leads; counted at most once a minute.", readInstances},
+	{"tenuto.instances.live", "{instance}", level, "Instances in memory.", one(func(s *sample) int { return s.actors.Live })},
+	{"tenuto.instances.idle", "{instance}", level, "Instances in memory with nothing to do.", one(func(s *sample) int { return s.actors.Idle })},
+	{"tenuto.instances.activations", "{instance}", counted, "Instances brought into memory by replaying their history.", one(func(s *sample) uint64 { return s.actors.Activations })},
+	{"tenuto.instances.dehydrations", "{instance}", counted, "Instances dropped from memory to make room.", one(func(s *sample) uint64 { return s.actors.Dehydrations })},
+	{"tenuto.instances.stalls", "{instance}", counted, "How often an instance could not go on because its code did not fit or was missing.", one(func(s *sample) uint64 { return s.actors.Stalls })},
+	{"tenuto.instances.faults", "{instance}", counted, "Panics of the engine, each contained in one instance.", one(func(s *sample) uint64 { return s.actors.Faults })},
+	{"tenuto.turns", "{turn}", counted, "Turns that were committed.", one(func(s *sample) uint64 { return s.actors.Turns })},
+	{"tenuto.turn.events", "{event}", counted, "Events of those turns.", one(func(s *sample) uint64 { return s.actors.Events })},
+	{"tenuto.turn.messages", "{message}", counted, "Messages that turns took.", one(func(s *sample) uint64 { return s.actors.Messages })},
+	{"tenuto.inbox.rejections", "{message}", counted, "Messages refused because there was too much to do.", one(func(s *sample) uint64 { return s.actors.Rejections })},
+	{"tenuto.appends.refused", "{append}", counted, "Appends that the journal did not take.", one(func(s *sample) uint64 { return s.actors.Refusals })},
+
+	{"tenuto.activities.open", "{activity}", level, "Activities that are scheduled and not ended.", one(func(s *sample) int { return s.actors.ActivitiesOpen })},
+	{"tenuto.activities.waiting", "{activity}", level, "Those of them that wait for a node that can take them.", one(func(s *sample) int { return s.actors.ActivitiesWaiting })},
+	{"tenuto.activity.attempts", "{attempt}", counted, "Attempts begun, by where they run.", readAttempts},
+	{"tenuto.activity.attempts.again", "{attempt}", counted, "Attempts begun again because their worker was lost.", one(func(s *sample) uint64 { return s.attempts.Again })},
+
+	{"tenuto.node.ready", "{node}", level, "Whether the node is ready.", one(func(s *sample) float64 { return whether(s.health.Ready() == nil) })},
+	{"tenuto.raft.standing", "{node}", level, "1 for what the node is in the cluster.", readStanding},
+	{"tenuto.raft.term", "{term}", level, "The term that the node is in.", one(func(s *sample) uint64 { return s.health.Term })},
+	{"tenuto.raft.applied", "{entry}", level, "Index of the last entry applied.", one(func(s *sample) uint64 { return s.health.Applied })},
+	{"tenuto.raft.lag", "{entry}", level, "Entries known to be committed and not applied here.", one(func(s *sample) uint64 { return s.health.Behind })},
+	{"tenuto.raft.silence", "s", level, "How long the leader has not been heard of.", one(func(s *sample) float64 { return max(s.health.Silence, 0).Seconds() })},
+	{"tenuto.raft.member.lag", "{entry}", level, "Committed entries that another member has not acknowledged, on the node that leads.", readMembers},
+
+	{"tenuto.journal.queue.records", "{record}", level, "Records that wait to be packed.", one(func(s *sample) int { return s.journal.QueueRecords })},
+	{"tenuto.journal.queue.size", "By", level, "Bytes that wait to be packed.", one(func(s *sample) int { return s.journal.QueueBytes })},
+	{"tenuto.journal.entries.in_flight", "{entry}", level, "Raft entries proposed and not applied yet.", one(func(s *sample) int { return s.journal.InFlight })},
+	{"tenuto.journal.log.written", "By", counted, "Bytes written to the log.", one(func(s *sample) uint64 { return s.journal.LogBytes })},
+	{"tenuto.journal.log.entries", "{entry}", level, "Entries that the log holds.", one(func(s *sample) int { return s.journal.LogEntries })},
+	{"tenuto.journal.log.tail", "By", level, "Bytes of the log that are newer than the newest snapshot.", one(func(s *sample) uint64 { return s.journal.LogSinceSnapshot })},
+	{"tenuto.journal.log.stalls", "{stall}", counted, "How often a write took too long.", one(func(s *sample) uint64 { return s.journal.LogStalls })},
+	{"tenuto.journal.log.stalled", "s", level, "For how long a write has been on its way that takes too long.", one(func(s *sample) float64 { return s.journal.LogStalled.Seconds() })},
+	{"tenuto.journal.snapshots", "{snapshot}", counted, "Snapshots written.", one(func(s *sample) uint64 { return s.journal.Snapshots })},
+	{"tenuto.journal.snapshots.failed", "{snapshot}", counted, "Snapshots that could not be taken.", one(func(s *sample) uint64 { return s.journal.SnapshotFailures })},
+}
+
+func readInstances(s *sample, report func(float64, ...attribute.KeyValue)) {
+	for state, count := range s.instances {
+		report(float64(count), stateKey.String(string(state)))
+	}
+}
+
+func readAttempts(s *sample, report func(float64, ...attribute.KeyValue)) {
+	report(float64(s.attempts.Local), placeKey.String("here"))
+	report(float64(s.attempts.Remote), placeKey.String("worker"))
+	report(float64(s.attempts.Lent), placeKey.String("here for another"))
+}
+
+func readStanding(s *sample, report func(float64, ...attribute.KeyValue)) {
+	for _, standing := range []Standing{Leading, Following, Electing, Learning, Outside} {
+		report(whether(s.health.Standing == standing), standingKey.String(string(standing)))
+	}
+}
+
+func readMembers(s *sample, report func(float64, ...attribute.KeyValue)) {
+	for _, member := range s.members {
+		if member.BehindKnown && member.Node != s.health.NodeID {
+			report(float64(member.Behind), memberKey.String(member.Node))
+		}
+	}
+}

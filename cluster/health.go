@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// A Standing is what a node is in its cluster at a moment.
+type Standing string
+
+// The standings of nodes.
+const (
+	Leading   Standing = "leader"
+	Following Standing = "follower"
+	Electing  Standing = "candidate" // asks for votes
+	Learning  Standing = "learner"   // has no vote (yet)
+	Outside   Standing = "outside"   // is no member: not yet, or not any more
+)
+
+// Bounds of readiness.
+const (
+	readySilenceMax = 2 * time.Second
+	readyBehindMax  = 10_000 // entries
+)
+
+// Why a node is not ready, or not alive; see [Health.Ready].
+var (
+	ErrDraining    = errors.New("tenuto: the node is stopping")
+	ErrSteppedDown = errors.New("tenuto: the node has stepped aside") // see [Node.Err]
+	ErrOutside     = errors.New("tenuto: the node is not a member")
+	ErrDiskHangs   = errors.New("tenuto: the disk hangs")
+	ErrNoLeader    = errors.New("tenuto: no leader is known")
+	ErrBehind      = errors.New("tenuto: the node is catching up")
+)
+
+// A Health says how a node is. It names nodes, but holds no instance IDs and
+// nothing of payloads.
+type Health struct {
+	NodeID   string   `json:"node"`
+	Standing Standing `json:"standing"`
+	// Leader is the node that leads, as far as this one knows; "" if it knows of
+	// none.
+	Leader string `json:"leader,omitempty"`
+	Term   uint64 `json:"term"`
+	// Applied is the index up to which stale reads here reach. Behind is how many
+	// entries this node knows to be committed and has not applied yet.
+	Applied uint64 `json:"applied"`
+	Behind  uint64 `json:"behind"`
+	// Silence is how long the leader has not been heard of; 0 on the leader, and
+	// negative if none was heard of since the start.
+	Silence time.Duration `json:"silence_ns"`
+	// DiskHangs is for how long a write of the log has been on its way that takes
+	// too long; 0 if none does.
+	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
+	// SteppedDown tells whether the node takes no further part: it has met damage,
+	// an error of its disk, or was removed. Err says which; it may hold paths, and
+	// is not shown by [Node.HealthHandler].
+	SteppedDown bool  `json:"stepped_down,omitempty"`
+	Err         error `json:"-"`
+	// Draining tells whether the node is stopping, or has stopped.
+	Draining bool `json:"draining,omitempty"`
+}
+
+// Health tells how the node is. It asks no other node, waits for nothing and costs
+// microseconds.
+func (n *Node) Health() Health {
+	s := n.journal.Standing()
+	h := Health{
+		NodeID: n.config.NodeID, Standing: Following, Leader: s.Leader, Term: s.Term,
+		Applied: s.Applied, Behind: s.Behind, Silence: s.Silence,
+		DiskHangs: n.journal.Stats().LogStalled, Err: n.journal.Err(), Draining: n.stopping.Load(),
+	}
+	h.SteppedDown = h.Err != nil
+	switch {
+	case !s.Member:
+		h.Standing = Outside
+	case n.Leading():
+		h.Standing = Leading
+	case s.Candidate:
+		h.Standing = Electing
+	case !s.Voter:
+		h.Standing = Learning
+	}
+	return h
+}
+
+// Ready returns nil if a node in that health serves calls: it is a member, it
+// leads or has heard of the leader within 2 s, it is no more than 10,000 entries
+// behind, its disk answers, and it is not stopping. Otherwise the error is
+// [ErrSteppedDown], [ErrDraining], [ErrOutside], [ErrDiskHangs], [ErrNoLeader] or
+// [ErrBehind]. A node without a vote can be ready.
+func (h Health) Ready() error {
+	switch {
+	case h.SteppedDown:
+		return ErrSteppedDown
+	case h.Draining:
+		return ErrDraining
+	case h.Standing == Outside:
+		return ErrOutside
+	case h.DiskHangs > 0:
+		return ErrDiskHangs
+	case h.Standing == Leading:
+		return nil
+	case h.Leader == "" || h.Leader == h.NodeID || h.Silence < 0 || h.Silence > readySilenceMax:
+		// Elected itself, it does not lead before its epoch is committed.
+		return ErrNoLeader
+	case h.Behind > readyBehindMax:
+		return ErrBehind
+	}
+	return nil
+}
+
+// Live returns nil unless only a new start of the process, or a new node, can
+// help: then it is [ErrSteppedDown]. A node without a leader, or one that is
+// stopping, is alive.
+func (h Health) Live() error {
+	if h.SteppedDown {
+		return ErrSteppedDown
+	}
+	return nil
+}
+
+// HealthHandler returns a handler for probes: /healthz answers 200 while the node
+// is alive, /readyz while it is ready, and both 503 otherwise; see [Health.Live]
+// and [Health.Ready]. The body is the [Health] in JSON, with "ok" and, if that is
+// false, the "reason". It is safe to show to whoever may know the names of the
+// nodes. Mount it with [http.StripPrefix] to have it below another path. It may be
+// used until the process ends.
+func (n *Node) HealthHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", n.probe(Health.Live))
+	mux.Handle("GET /readyz", n.probe(Health.Ready))
+	return mux
+}
+
+func (n *Node) probe(check func(Health) error) http.Handler {
+	type report struct {
+		OK     bool   `json:"ok"`
+		Reason string `json:"reason,omitempty"`
+		Health
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		r := report{OK: true, Health: n.Health()}
+		code := http.StatusOK
+		if err := check(r.Health); err != nil {
+			r.OK, r.Reason, code = false, err.Error(), http.StatusServiceUnavailable
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(r) // whoever asked has gone
+	})
+}

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func probed(t *testing.T, node *Node, path string) (code int, body map[string]any) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	node.HealthHandler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	if err := json.Unmarshal(recorder.Body.Bytes(), &body); err != nil {
+		t.Fatalf("body of %s: %v: %s", path, err, recorder.Body)
+	}
+	return recorder.Code, body
+}
+
+func TestNodeAloneIsReadyUntilItStops(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	if err := node.Health().Ready(); err != nil {
+		t.Fatal(err)
+	}
+	code, body := probed(t, node, "/readyz")
+	if code != http.StatusOK || body["ok"] != true || body["standing"] != "leader" || body["leader"] != node.ID() {
+		t.Errorf("ready: got %d, %v", code, body)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	code, body = probed(t, node, "/readyz")
+	if code != http.StatusServiceUnavailable || body["reason"] != ErrDraining.Error() || body["draining"] != true {
+		t.Errorf("ready after Close: got %d, %v", code, body)
+	}
+	if code, body := probed(t, node, "/healthz"); code != http.StatusOK {
+		t.Errorf("a node that has stopped is not a broken one: got %d, %v", code, body)
+	}
+}
+
+func TestNodeThatSteppedAsideIsNotAliveAndKeepsTheReasonToItself(t *testing.T) {
+	node := startNode(t, Config{InMemory: true})
+	node.journal.Retire(errors.New("entry of order-17 does not check"))
+	health := node.Health()
+	if !errors.Is(health.Live(), ErrSteppedDown) || !errors.Is(health.Ready(), ErrSteppedDown) || health.Err == nil {
+		t.Errorf("got %+v", health)
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		recorder := httptest.NewRecorder()
+		node.HealthHandler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		if recorder.Code != http.StatusServiceUnavailable || strings.Contains(recorder.Body.String(), "order-17") {
+			t.Errorf("%s: got %d, %s", path, recorder.Code, recorder.Body)
+		}
+	}
+}
+
+func TestFollowerIsReadyWithALeaderAndNotWithout(t *testing.T) {
+	peers := loopbackPeers(t, 2)
+	var nodes []*Node
+	for i := range peers {
+		nodes = append(nodes, startNode(t, peerConfig(t, peers, i, definitions()...)))
+	}
+	for _, node := range nodes {
+		eventually(t, "every node is ready", func() bool { return node.Health().Ready() == nil })
+	}
+	leader := slices.IndexFunc(nodes, (*Node).Leading)
+	follower := nodes[1-leader]
+	if health := follower.Health(); health.Standing != Following || health.Leader != nodes[leader].ID() {
+		t.Errorf("follower: got %+v", health)
+	}
+	if err := nodes[leader].Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other has no leader", func() bool { return errors.Is(follower.Health().Ready(), ErrNoLeader) })
+	if err := follower.Health().Live(); err != nil {
+		t.Errorf("a node without a leader is alive: got %v", err)
+	}
+}
+
+func TestReadinessNamesWhatIsMissing(t *testing.T) {
+	good := Health{NodeID: "n1", Standing: Following, Leader: "n2"}
+	for want, change := range map[error]func(*Health){
+		nil:            func(*Health) {},
+		ErrSteppedDown: func(h *Health) { h.SteppedDown, h.Draining = true, true },
+		ErrDraining:    func(h *Health) { h.Draining = true },
+		ErrOutside:     func(h *Health) { h.Standing = Outside },
+		ErrDiskHangs:   func(h *Health) { h.DiskHangs = 1 },
+		ErrNoLeader:    func(h *Health) { h.Silence = readySilenceMax + time.Nanosecond },
+		ErrBehind:      func(h *Health) { h.Behind = readyBehindMax + 1 },
+	} {
+		h := good
+		change(&h)
+		if got := h.Ready(); !errors.Is(got, want) {
+			t.Errorf("%+v: got %v, want %v", h, got, want)
+		}
+	}
+}

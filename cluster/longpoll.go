@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// What clients wait for over the network is cut into calls of bounded length,
+// which any node answers from its own replica. Each says where it stands, so that
+// a lost connection, or another node, loses nothing.
+const (
+	// How long a node holds such a call.
+	pollTime = 5 * time.Second
+	// How many events, and about how many bytes of them, one answer carries.
+	pollEventsMax = 256
+	pollBytesMax  = 1 << 20
+)
+
+// nearby answers what any node may answer; nil if the leader is to.
+func (n *Node) nearby(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	var answer func(context.Context, *clusterpb.Request) (*clusterpb.Response, error)
+	switch request.Call.(type) {
+	case *clusterpb.Request_Wait:
+		answer = n.pollWait
+	case *clusterpb.Request_Watch:
+		answer = n.pollWatch
+	case *clusterpb.Request_Members:
+		answer = n.knownMembers
+	default:
+		if !request.Stale {
+			return nil, nil
+		}
+		answer = n.near
+	}
+	if err := n.catchUpWith(ctx, request.SeenIndex); err != nil {
+		return nil, err
+	}
+	response, err := answer(ctx, request)
+	if errors.Is(err, ErrClosed) {
+		err = journal.ErrNotLeader // another node will answer
+	}
+	if err == nil {
+		response.AppliedIndex = max(response.AppliedIndex, request.SeenIndex)
+	}
+	return response, err
+}
+
+// catchUpWith waits a little until this node has applied what a caller has seen.
+func (n *Node) catchUpWith(ctx context.Context, index uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if err := n.poll(ctx, func() bool { return n.journal.AppliedIndex() >= index }); err != nil {
+		return journal.ErrNotLeader // one that is less behind will answer
+	}
+	return nil
+}
+
+func (n *Node) pollWait(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	soon, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
+	status, err := n.await(soon, request.Instance, request.GetWait().GetFirstExecution())
+	if err != nil && !timedOut(ctx, soon) {
+		return nil, err
+	}
+	return &clusterpb.Response{
+		AppliedIndex: n.journal.AppliedIndex(),
+		Result:       &clusterpb.Response_Wait{Wait: &clusterpb.WaitResult{Status: status}},
+	}, nil
+}
+
+// timedOut tells whether a call ends because its time is over, and not that of
+// its caller.
+func timedOut(caller, call context.Context) bool { return call.Err() != nil && caller.Err() == nil }
+
+func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	asked := request.GetWatch()
+	soon, cancel := context.WithTimeout(ctx, pollTime)
+	defer cancel()
+	result, size := new(clusterpb.WatchResult), 0
+	f := &follower{node: n, id: request.Instance, at: Position{asked.Execution, asked.EventId}}
+	if asked.Run != nil {
+		f.run = &journalpb.Instance{FirstExecution: asked.Run.FirstExecution, CreatedAt: asked.Run.CreatedAt}
+	}
+	var encodeErr error
+	f.pass = func(r Recorded) bool {
+		var encoded []byte
+		if encoded, encodeErr = proto.Marshal(r.Event); encodeErr != nil {
+			return false
+		}
+		result.Events = append(result.Events, &clusterpb.WatchedEvent{Execution: r.Execution, Event: encoded})
+		size += len(encoded)
+		return len(result.Events) < pollEventsMax && size < pollBytesMax
+	}
+	// What is there is sent at once: nothing more is waited for behind it.
+	f.pause = func() bool { return len(result.Events) > 0 }
+	err := f.follow(soon)
+	switch {
+	case encodeErr != nil:
+		return nil, encodeErr
+	case err == nil:
+		result.Ended = true
+	case err != errEnough && !timedOut(ctx, soon):
+		return nil, err
+	}
+	result.Execution, result.EventId = f.at.Execution, f.at.EventID
+	if f.run != nil {
+		result.Run = &clusterpb.WatchedRun{FirstExecution: f.run.FirstExecution, CreatedAt: f.run.CreatedAt}
+	}
+	return &clusterpb.Response{
+		AppliedIndex: n.journal.AppliedIndex(),
+		Result:       &clusterpb.Response_Watch{Watch: result},
+	}, nil
+}
+
+func (n *Node) knownMembers(context.Context, *clusterpb.Request) (*clusterpb.Response, error) {
+	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{Members: n.membersKnown()}}}, nil
+}

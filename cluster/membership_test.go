@@ -1,0 +1,351 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A fleet is a cluster whose nodes come and go.
+type fleet struct {
+	t     *testing.T
+	mu    sync.Mutex
+	nodes map[string]*Node
+}
+
+// newFleet starts the founders, n1 and so on.
+func newFleet(t *testing.T, founders int) *fleet {
+	t.Helper()
+	f := &fleet{t: t, nodes: make(map[string]*Node)}
+	peers := loopbackPeers(t, founders)
+	for i := range peers {
+		f.start(peerConfig(t, peers, i, definitions()...))
+	}
+	return f
+}
+
+func (f *fleet) start(config Config) *Node {
+	f.t.Helper()
+	node := startNode(f.t, config)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes[node.ID()] = node
+	return node
+}
+
+// joining is the configuration of a node that is to be added.
+func (f *fleet) joining(id string) Config {
+	f.t.Helper()
+	config := Config{NodeID: id, Listen: freeAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: quiet()}
+	for _, node := range f.all() {
+		config.Join = append(config.Join, node.config.address())
+	}
+	return config
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// close closes a node, as if it had been lost.
+func (f *fleet) close(node *Node) {
+	f.t.Helper()
+	if err := node.Close(); err != nil {
+		f.t.Error(err)
+	}
+	f.forget(node)
+}
+
+func (f *fleet) forget(node *Node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.nodes, node.ID())
+}
+
+func (f *fleet) all() []*Node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var nodes []*Node
+	for _, node := range f.nodes {
+		nodes = append(nodes, node)
+	}
+	return nodes
+}
+
+func (f *fleet) leader() *Node {
+	f.t.Helper()
+	return leaderOf(f.t, f.all())
+}
+
+// remove has a node removed, through another one.
+func (f *fleet) remove(id string) {
+	f.t.Helper()
+	ctx := testContext(f.t)
+	through := f.all()
+	through = slices.DeleteFunc(through, func(n *Node) bool { return n.ID() == id })
+	eventually(f.t, "removed: "+id, func() bool {
+		err := through[0].RemoveNode(ctx, id)
+		if err != nil && !errors.Is(err, ErrChanging) {
+			f.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// votes waits until the cluster has just these members, all with a vote.
+func (f *fleet) votes(ids ...string) {
+	f.t.Helper()
+	ctx := testContext(f.t)
+	eventually(f.t, fmt.Sprintf("votes of %v", ids), func() bool {
+		members, err := f.all()[0].Members(ctx)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		var voters []string
+		for _, m := range members {
+			if m.Voter {
+				voters = append(voters, m.NodeID)
+			}
+		}
+		return len(members) == len(ids) && slices.Equal(voters, ids)
+	})
+}
+
+// load starts runs through all nodes until it is stopped, which returns the
+// inputs of those that were acknowledged.
+func (f *fleet) load() (stop func() []int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	var next atomic.Int64
+	acknowledged := make(chan int, 1<<16)
+	for range 4 {
+		working.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1))
+				nodes := f.all()
+				node := nodes[i%len(nodes)]
+				limited, done := context.WithTimeout(ctx, patience)
+				if _, err := StartRun(limited, node.Client(), fifth, fmt.Sprintf("load-%d", i), i); err == nil {
+					acknowledged <- i
+				}
+				done()
+			}
+		})
+	}
+	return func() (all []int) {
+		cancel()
+		working.Wait()
+		close(acknowledged)
+		for i := range acknowledged {
+			all = append(all, i)
+		}
+		return all
+	}
+}
+
+// wantAll checks that every acknowledged run completes as it should.
+func (f *fleet) wantAll(acknowledged []int) {
+	f.t.Helper()
+	ctx := testContext(f.t)
+	client := f.leader().Client()
+	for _, i := range acknowledged {
+		status, err := client.Wait(ctx, fmt.Sprintf("load-%d", i))
+		if err != nil || status.State != Completed {
+			f.t.Fatalf("run %d of %d: %+v, %v", i, len(acknowledged), status, err)
+		}
+	}
+	if len(acknowledged) == 0 {
+		f.t.Error("nothing was acknowledged at all")
+	}
+}
+
+func wantRemoved(t *testing.T, node *Node) {
+	t.Helper()
+	select {
+	case <-node.Failed():
+	case <-time.After(patience):
+		t.Fatalf("%s has not learned that it was removed", node.ID())
+	}
+	if err := node.Err(); !errors.Is(err, ErrRemoved) {
+		t.Errorf("%s: %v; want that it was removed", node.ID(), err)
+	}
+	if _, err := StartRun(testContext(t), node.Client(), doubled, "late", 1); !errors.Is(err, ErrRemoved) {
+		t.Errorf("a call of %s: %v", node.ID(), err)
+	}
+	if node.Leading() {
+		t.Errorf("%s leads", node.ID())
+	}
+}
+
+func TestAClusterGrowsAndShrinksUnderLoadAndLosesNothing(t *testing.T) {
+	noGoroutinesLeft(t)
+	f := newFleet(t, 3)
+	f.leader()
+	stop := f.load()
+	f.start(f.joining("n4"))
+	f.votes("n1", "n2", "n3", "n4")
+	f.start(f.joining("n5"))
+	f.votes("n1", "n2", "n3", "n4", "n5")
+	for range 2 {
+		leader := f.leader()
+		f.forget(leader)
+		f.remove(leader.ID())
+		wantRemoved(t, leader)
+		if err := leader.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	acknowledged := stop()
+	f.wantAll(acknowledged)
+	sameHistories(t, f.all())
+}
+
+func TestANodeIsAddedAlthoughTheLeaderIsLost(t *testing.T) {
+	f := newFleet(t, 3)
+	leader := f.leader()
+	stop := f.load()
+	config := f.joining("n4")
+	joined := make(chan error, 1)
+	go func() {
+		node, err := Start(testContext(t), config)
+		if err == nil {
+			f.mu.Lock()
+			f.nodes["n4"] = node
+			f.mu.Unlock()
+			t.Cleanup(func() { _ = node.Close() })
+		}
+		joined <- err
+	}()
+	f.close(leader)
+	if err := <-joined; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "n4 has a vote", func() bool {
+		members, err := f.leader().Members(testContext(t))
+		return err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.NodeID == "n4" && m.Voter })
+	})
+	f.wantAll(stop())
+}
+
+func TestALostNodeIsReplacedByOneOfAnotherName(t *testing.T) {
+	f := newFleet(t, 3)
+	lost := f.leader()
+	stop := f.load()
+	f.close(lost)
+	if err := os.RemoveAll(lost.config.Dir); err != nil {
+		t.Fatal(err)
+	}
+	again := f.joining(lost.ID())
+	if _, err := Start(testContext(t), again); !errors.Is(err, ErrMember) {
+		t.Fatalf("back under its name with an empty disk: %v", err)
+	}
+	f.remove(lost.ID())
+	again.Dir = t.TempDir()
+	if _, err := Start(testContext(t), again); !errors.Is(err, ErrRemoved) {
+		t.Fatalf("back under its name after it was removed: %v", err)
+	}
+	replacement := f.joining("n9")
+	replacement.Listen = lost.config.Listen
+	f.start(replacement)
+	eventually(t, "three votes", func() bool {
+		members, err := f.leader().Members(testContext(t))
+		return err == nil && len(members) == 3 && !slices.ContainsFunc(members, func(m Member) bool { return !m.Voter })
+	})
+	f.wantAll(stop())
+	sameHistories(t, f.all())
+}
+
+func TestAnOldDirectoryIsRefusedAfterItsNodeWasRemoved(t *testing.T) {
+	f := newFleet(t, 3)
+	leader := f.leader()
+	var old *Node
+	for _, node := range f.all() {
+		if node != leader {
+			old = node
+		}
+	}
+	f.close(old)
+	f.remove(old.ID())
+	back := startNode(t, old.config)
+	wantRemoved(t, back)
+	if err := back.Close(); err != nil {
+		t.Error(err)
+	}
+	join := f.joining(old.ID())
+	join.Dir, join.Listen = old.config.Dir, old.config.Listen
+	join.CallTimeout = patience
+	if back, err := Start(testContext(t), join); err == nil {
+		t.Cleanup(func() { _ = back.Close() })
+		wantRemoved(t, back)
+	} else if !errors.Is(err, ErrRemoved) { // the others have told it meanwhile
+		t.Errorf("it wants to join: %v", err)
+	}
+	if got, err := Call(testContext(t), leader.Client(), doubled, "d", 21); err != nil || got != 42 {
+		t.Errorf("the others: %d, %v", got, err)
+	}
+}
+
+func TestAMemberThatMovesIsFoundAtItsNewAddress(t *testing.T) {
+	f := newFleet(t, 3)
+	leader := f.leader()
+	var moving *Node
+	for _, node := range f.all() {
+		if node != leader {
+			moving = node
+		}
+	}
+	f.close(moving)
+	config := moving.config
+	config.Listen, config.Advertise, config.journalLogger = freeAddress(t), "", nil
+	config.Advertise = config.Listen
+	moved := f.start(config)
+	eventually(t, "its new address is known", func() bool {
+		members, err := leader.Members(testContext(t))
+		return err == nil && slices.ContainsFunc(members, func(m Member) bool {
+			return m.NodeID == moved.ID() && m.Address == config.Listen && m.BehindKnown && m.Behind == 0
+		})
+	})
+	if _, err := Call(testContext(t), moved.Client(), doubled, "d", 1); err != nil {
+		t.Error(err)
+	}
+	sameHistories(t, f.all())
+}
+
+func TestMembersThatCannotBeAreRefused(t *testing.T) {
+	ctx := testContext(t)
+	f := newFleet(t, 1)
+	node := f.leader()
+	if err := node.RemoveNode(ctx, "n1"); !errors.Is(err, ErrAlone) {
+		t.Errorf("the only node removed: %v", err)
+	}
+	if err := node.RemoveNode(ctx, "n2"); !errors.Is(err, ErrNotMember) {
+		t.Errorf("nobody removed: %v", err)
+	}
+	var input *InputError
+	if err := node.RemoveNode(ctx, ""); !errors.As(err, &input) {
+		t.Errorf("no name: %v", err)
+	}
+	taken := f.joining("n2")
+	taken.Advertise = node.config.Listen
+	if _, err := Start(ctx, taken); !errors.Is(err, ErrAddressTaken) {
+		t.Errorf("joining under the address of another: %v", err)
+	}
+	alone := startNode(t, Config{NodeID: "alone", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions()})
+	guest := Config{NodeID: "guest", Listen: freeAddress(t), Dir: t.TempDir(), Join: []string{alone.config.Listen}, Logger: quiet()}
+	if _, err := Start(ctx, guest); !errors.As(err, &input) {
+		t.Errorf("joining a node that is alone for good: %v", err)
+	}
+}

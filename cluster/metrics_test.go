@@ -1,0 +1,273 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// collected returns what a provider has, by the names of the instruments.
+func collected(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	byName := make(map[string]metricdata.Metrics)
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			byName[m.Name] = m
+		}
+	}
+	return byName
+}
+
+// total adds up the points of an instrument whose attributes have all of these
+// values.
+func total(m metricdata.Metrics, values ...string) (sum float64) {
+	has := func(set attribute.Set) bool {
+		text := set.Encoded(attribute.DefaultEncoder())
+		for _, value := range values {
+			if !strings.Contains(text, "="+value) {
+				return false
+			}
+		}
+		return true
+	}
+	switch data := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		for _, p := range data.DataPoints {
+			if has(p.Attributes) {
+				sum += float64(p.Value)
+			}
+		}
+	case metricdata.Sum[float64]:
+		for _, p := range data.DataPoints {
+			if has(p.Attributes) {
+				sum += p.Value
+			}
+		}
+	case metricdata.Gauge[float64]:
+		for _, p := range data.DataPoints {
+			if has(p.Attributes) {
+				sum += p.Value
+			}
+		}
+	case metricdata.Histogram[float64]:
+		for _, p := range data.DataPoints {
+			if has(p.Attributes) {
+				sum += float64(p.Count)
+			}
+		}
+	}
+	return sum
+}
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	reader := sdk.NewManualReader()
+	body := func(_ context.Context, n int) (int, error) {
+		if n == 1 {
+			return 0, replay.NonRetryable(errWanted)
+		}
+		return 2 * n, nil
+	}
+	nap := replay.Orchestration[int, int]("nap")
+	node := startNode(t, Config{
+		Dir: t.TempDir(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
+		Definitions: append(definitionsWith(body), nap.Bind(func(ctx *replay.Context, n int) (int, error) {
+			return n, ctx.Sleep(time.Millisecond)
+		})),
+	})
+	ctx, client := testContext(t), node.Client()
+	if _, err := Call(ctx, client, fifth, "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Call(ctx, client, doubled, "b", 1); !errors.Is(err, errWanted) && err == nil {
+		t.Fatal("the activity was to fail")
+	}
+	if _, err := Call(ctx, client, nap, "c", 1); err != nil {
+		t.Fatal(err)
+	}
+	// The end is there to be read before the leader has looked at its turn.
+	eventually(t, "every end is counted", func() bool { return total(collected(t, reader)["tenuto.orchestrations.ended"]) == 3 })
+	all := collected(t, reader)
+	for _, want := range []struct {
+		name   string
+		values []string
+		least  float64
+		most   float64
+	}{
+		{"tenuto.orchestrations.started", []string{"fifth"}, 1, 1},
+		{"tenuto.orchestrations.started", nil, 3, 3},
+		{"tenuto.orchestrations.ended", []string{"completed"}, 2, 2},
+		{"tenuto.orchestrations.ended", []string{"doubled", "failed"}, 1, 1},
+		{"tenuto.instances", []string{"completed"}, 1, 2},
+		{"tenuto.activity.attempt.duration", []string{"double", "completed"}, 5, 5},
+		{"tenuto.activity.attempt.duration", []string{"double", "failed"}, 1, 1},
+		{"tenuto.activity.delay", []string{"double"}, 6, 6},
+		{"tenuto.activity.attempts", []string{"here"}, 6, 6},
+		{"tenuto.timer.lateness", nil, 1, 1},
+		{"tenuto.turns", nil, 9, 30},
+		{"tenuto.turn.events", nil, 20, 40},
+		{"tenuto.raft.standing", []string{"leader"}, 1, 1},
+		{"tenuto.raft.term", nil, 1, 1000},
+		{"tenuto.node.ready", nil, 1, 1},
+		{"tenuto.journal.entry.records", nil, 5, 1000},
+		{"tenuto.journal.log.write.duration", nil, 5, 1000},
+		{"tenuto.journal.log.written", nil, 100, 1e6},
+	} {
+		if got := total(all[want.name], want.values...); got < want.least || got > want.most {
+			t.Errorf("%s %v: got %v, want %v to %v", want.name, want.values, got, want.least, want.most)
+		}
+	}
+	for name, m := range all {
+		if total(m, node.ID()) != total(m) {
+			t.Errorf("%s has points that do not name the node", name)
+		}
+	}
+}
+
+func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, ResidentMax: 1, Definitions: definitions()})
+	ctx := testContext(t)
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := StartRun(ctx, node.Client(), waiter, id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats := func() actors.Stats { return node.system.Stats(node.partition.Load()) }
+	eventually(t, "two have left", func() bool { return stats().Dehydrations == 2 && stats().Live == 1 })
+	if err := Send(ctx, node.Client(), "a", word, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if got := stats().Activations; got != 1 {
+		t.Errorf("activations: got %d, want 1", got)
+	}
+}
+
+func TestPrometheusHandlerShowsFiguresAndNoneAfterClose(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	scrape := func() string {
+		recorder := httptest.NewRecorder()
+		node.PrometheusHandler().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+		return recorder.Body.String()
+	}
+	scrape()
+	if _, err := Call(testContext(t), node.Client(), fifth, "order-17", 1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end is counted", func() bool { return strings.Contains(scrape(), "tenuto_orchestrations_ended_total") })
+	text := scrape()
+	for _, want := range []string{
+		`tenuto_orchestrations_started_total{tenuto_node="node",tenuto_orchestration="fifth"} 1`,
+		`tenuto_activity_attempt_duration_seconds_count{tenuto_activity="double",tenuto_node="node",tenuto_outcome="completed"} 5`,
+		`tenuto_raft_standing{tenuto_node="node",tenuto_standing="leader"} 1`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("not in the text: %s\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "order-17") {
+		t.Error("an instance ID is among the figures")
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := scrape(); strings.Contains(text, "tenuto_turns") {
+		t.Errorf("figures are read of a closed node:\n%s", text)
+	}
+}
+
+func TestEveryMetricIsDescribed(t *testing.T) {
+	described, err := os.ReadFile("METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := make(map[string]bool)
+	for _, name := range regexp.MustCompile("(?m)^\\| `(tenuto[a-z._]+)`").FindAllSubmatch(described, -1) {
+		documented[string(name[1])] = true
+	}
+	source, err := os.ReadFile("instruments.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[string]bool)
+	for _, name := range regexp.MustCompile(`"(tenuto\.[a-z._]+)"`).FindAllSubmatch(source, -1) {
+		names[string(name[1])] = true
+	}
+	for _, f := range figures {
+		names[f.name] = true
+	}
+	for name := range names {
+		if !documented[name] {
+			t.Errorf("METRICS.md does not describe %s", name)
+		}
+	}
+	for name := range documented {
+		if !names[name] {
+			t.Errorf("METRICS.md describes %s, which is not there", name)
+		}
+	}
+}
+
+func TestRecordingAnAttemptAllocatesNothing(t *testing.T) {
+	node := startNode(t, Config{
+		InMemory: true, Definitions: definitions(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())),
+	})
+	attempt, begun := &replay.Attempt{Name: "double", Number: 1, Scheduled: time.Now()}, time.Now()
+	events := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_TimerCreated{}}}
+	if got := testing.AllocsPerRun(100, func() {
+		node.metrics.attempted(attempt, begun, actors.AttemptCompleted)
+		node.metrics.committed("a", events)
+		node.metrics.timerFired(time.Millisecond)
+	}); got > 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+// BenchmarkMetricsOfHello5 is what the recording of one orchestration of five
+// activities costs, to be held against BenchmarkHello5 of package actors.
+func BenchmarkMetricsOfHello5(b *testing.B) {
+	for name, config := range map[string]Config{
+		"none":     {},
+		"provider": {MeterProvider: sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader()))},
+	} {
+		b.Run(name, func(b *testing.B) {
+			config.InMemory, config.Definitions = true, definitions()
+			node := startNode(b, config)
+			if _, err := Call(testContext(b), node.Client(), fifth, "a", 1); err != nil {
+				b.Fatal(err)
+			}
+			attempt, begun := &replay.Attempt{Name: "double", Number: 1, Scheduled: time.Now()}, time.Now()
+			first := []*journalpb.Event{{EventId: 1, Body: &journalpb.Event_OrchestrationStarted{
+				OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "fifth"},
+			}}}
+			turn := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_ActivityCompleted{}}}
+			last := []*journalpb.Event{{EventId: 12, Body: &journalpb.Event_OrchestrationCompleted{}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				node.metrics.committed("a", first)
+				for range 5 {
+					node.metrics.attempted(attempt, begun, actors.AttemptCompleted)
+				}
+				for range 4 {
+					node.metrics.committed("a", turn)
+				}
+				node.metrics.committed("a", last)
+			}
+		})
+	}
+}

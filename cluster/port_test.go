@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+func FuzzReadPreamble(f *testing.F) {
+	f.Add([]byte(preambleMagic + "r"))
+	f.Add([]byte(preambleMagic + "c and more"))
+	f.Add([]byte("\x16\x03\x01\x02\x00\x01"))
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		from := bytes.NewReader(sent)
+		met, err := readPreamble(from)
+		ours := bytes.HasPrefix(sent, []byte(preambleMagic+"r")) || bytes.HasPrefix(sent, []byte(preambleMagic+"c"))
+		if ours != (err == nil) {
+			t.Fatalf("%q: %v, %v", sent, met, err)
+		}
+		if ours && (byte(met.purpose) != sent[len(preambleMagic)] || from.Len() != len(sent)-len(preambleMagic)-1) {
+			t.Errorf("%q: %v, %d bytes left", sent, met, from.Len())
+		}
+	})
+}
+
+func FuzzPurposeOf(f *testing.F) {
+	f.Add("tenuto-raft/1")
+	f.Add("h2")
+	f.Fuzz(func(t *testing.T, protocol string) {
+		if got, err := purposeOf(protocol); err == nil && protocols[got] != protocol {
+			t.Errorf("%q: %q", protocol, got)
+		}
+	})
+}
+
+// A request is checked before anything is done with it, and what it has to do
+// with is known, or it is refused.
+func FuzzCheckRequest(f *testing.F) {
+	for _, request := range []*clusterpb.Request{
+		{Instance: "i", Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{Name: "a", Send: &clusterpb.SendRequest{Name: "b"}}}},
+		{Instance: "../i", Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: 99}}},
+		{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{States: []string{"running"}}}},
+		{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{"i"}}}},
+	} {
+		encoded, err := proto.Marshal(request)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(encoded)
+	}
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		request := new(clusterpb.Request)
+		if proto.Unmarshal(encoded, request) != nil {
+			return
+		}
+		err := checkRequest(request)
+		if namesInstance(request) && err == nil && checkID(request.Instance) != nil {
+			t.Errorf("%v was let through", request)
+		}
+	})
+}
+
+// What is too large, or no request at all, is answered with an error; the node and
+// the connection go on.
+func TestOversizedAndMalformedRequestsAreRefused(t *testing.T) {
+	noGoroutinesLeft(t)
+	nodes := startPeers(t, 3)
+	ctx := testContext(t)
+	leader := leaderOf(t, nodes)
+	pool := newCallPool(&dialer{links: newLinks(nil)})
+	defer pool.close()
+	ask := func(request *clusterpb.Request) *clusterpb.Failure {
+		request.Protocol = protocolVersion
+		return pool.ask(ctx, leader.config.Listen, request).GetFailure()
+	}
+	send := func(id, name string, data int) *clusterpb.Request {
+		return &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: &clusterpb.SendRequest{Name: name, RequestId: strings.Repeat("x", data)}}}
+	}
+	for name, request := range map[string]*clusterpb.Request{
+		"a path for an ID":      send("../../etc/passwd", "e", 1),
+		"an ID with a line end": send("a\nb", "e", 1),
+		"an ID with markup":     send("<script>", "e", 1),
+		"an ID with NUL":        send("a\x00", "e", 1),
+		"a long ID":             send(strings.Repeat("x", 1<<20), "e", 1),
+		"no name":               send("i", "", 1),
+		"a long request ID":     send("i", "e", 129),
+		"more than is taken":    send("i", "e", requestBytesMax+1),
+		"an unknown signal":     {Instance: "i", Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: 99}}},
+		"a list without end":    {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Limit: 1 << 31}}},
+		"a purge of too many":   {Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: make([]string, 1001)}}},
+		"nothing":               {},
+	} {
+		failure := ask(request)
+		if failure == nil || !failure.NotExecuted || repeatable(failure) {
+			t.Errorf("%s: %v; want a definite refusal", name, failure)
+		}
+	}
+	garbage := append([]byte(preambleMagic), byte(forCalls))
+	for i := range 1 << 16 {
+		garbage = append(garbage, byte(i*i>>3))
+	}
+	conn, err := net.Dial("tcp", leader.config.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = conn.Write(garbage) // may be cut off
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	for buffer := make([]byte, 1024); err == nil; {
+		_, err = conn.Read(buffer)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Error("garbage keeps its connection")
+	}
+	for i, node := range nodes {
+		tell(ctx, t, node, fmt.Sprintf("after-%d", i))
+	}
+}
+
+func TestConnectionsOfAKindAreCapped(t *testing.T) {
+	all := newLinks(nil)
+	open := func(purpose purpose, role Role) (*link, error) {
+		here, there := net.Pipe()
+		t.Cleanup(func() { _ = there.Close() })
+		l := &link{Conn: here, raw: here, accepted: true, meeting: meeting{purpose: purpose, peer: Principal{role, "x"}}}
+		return l, all.add(l)
+	}
+	var last *link
+	for range clientLinksMax {
+		l, err := open(forCalls, RoleClient)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = l
+	}
+	if _, err := open(forCalls, RoleClient); err == nil {
+		t.Error("one more client was let in")
+	}
+	if _, err := open(forCalls, RoleNode); err != nil {
+		t.Errorf("clients keep a node out: %v", err)
+	}
+	if _, err := open(forRaft, RoleNode); err != nil {
+		t.Errorf("clients keep Raft out: %v", err)
+	}
+	if err := errors.Join(last.Close(), last.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := open(forCalls, RoleClient); err != nil {
+		t.Errorf("in the place of one that was closed: %v", err)
+	}
+	if _, err := open(forCalls, RoleClient); err == nil {
+		t.Error("a place was given away twice")
+	}
+}

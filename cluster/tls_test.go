@@ -1,0 +1,355 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// dialSecured returns a remote client with a certificate.
+func dialSecured(t *testing.T, a *authority, certificate *tls.Certificate, nodes ...*Node) *Client {
+	t.Helper()
+	return dialNodes(t, DialConfig{TLS: a.keys(certificate)}, nodes...)
+}
+
+func TestKeysThatCannotBeUsedAreRefusedAtTheStart(t *testing.T) {
+	ours, others := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	for name, keys := range map[string]KeySource{
+		"no files":            KeyFiles(dir+"/a", dir+"/b", dir+"/c"),
+		"nothing":             &heldKeys{keys: new(Keys)},
+		"another node's":      ours.keys(ours.node("n2")),
+		"a client's":          ours.keys(ours.client("n1")),
+		"another authority's": ours.keys(others.node("n1")),
+		"another cluster's":   ours.keys(ours.issue([]string{"tenuto://other/node/n1"})),
+		"expired ones":        ours.keys(ours.issue([]string{"tenuto://tenuto/node/n1"}, validFrom(-2*time.Hour, -time.Hour))),
+	} {
+		config := Config{InMemory: true, NodeID: "n1", Listen: "127.0.0.1:0", TLS: keys, Logger: quiet()}
+		var wrong *ConfigError
+		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != "TLS" {
+			t.Errorf("%s: %v; want a ConfigError of TLS", name, err)
+		}
+	}
+}
+
+func TestWhatDoesNotGoWithTLSIsRefused(t *testing.T) {
+	keys := newAuthority(t)
+	allow := func(context.Context, Principal, Action, string) error { return nil }
+	for field, config := range map[string]Config{
+		"Listen":    {InMemory: true, Listen: "0.0.0.0:0"},
+		"NodeID":    {InMemory: true, NodeID: "a/b", TLS: keys.keys(keys.node("n1"))},
+		"ClusterID": {InMemory: true, ClusterID: "a b"},
+		"Authorize": {InMemory: true, Authorize: allow},
+	} {
+		config.Logger = quiet()
+		var wrong *ConfigError
+		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != field {
+			t.Errorf("%v; want a ConfigError of %s", err, field)
+		}
+	}
+}
+
+func TestPlaintextIsNotSpokenToOtherMachines(t *testing.T) {
+	if isLoopback(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || isLoopback(&net.UnixAddr{}) || !isLoopback(&net.TCPAddr{IP: net.IPv6loopback}) {
+		t.Error("loopback is mistaken")
+	}
+}
+
+func TestADirectoryOfAnotherClusterIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	node, err := Start(testContext(t), Config{Dir: dir, ClusterID: "blue", Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var identity *journal.IdentityError
+	if _, err := Start(testContext(t), Config{Dir: dir, ClusterID: "green", Logger: quiet()}); !errors.As(err, &identity) {
+		t.Errorf("as a node of another cluster: %v; want an IdentityError", err)
+	}
+	if startNode(t, Config{Dir: dir, ClusterID: "blue"}) == nil {
+		t.Error("as a node of the same")
+	}
+}
+
+// Files may be replaced one after the other; the keys are whole at any time.
+func TestKeyFilesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
+	first, second := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	paths := write(t, dir, first.node("n1"), first)
+	log := new(logbook)
+	owner := func(p Principal) error { return nil }
+	ring, err := newKeyring(KeyFiles(paths[0], paths[1], paths[2]), clusterIDDefault, owner, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func() string {
+		t.Helper()
+		keys, err := ring.current()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys.Certificate.Leaf.SerialNumber.String()
+	}
+	old := shown()
+	if again := shown(); again != old {
+		t.Errorf("%s became %s", old, again)
+	}
+	next := second.node("n1")
+	files := write(t, t.TempDir(), next, first, second)
+	for i, path := range files {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(paths[i], content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Times of files are not so fine everywhere that two writes differ.
+		if err := os.Chtimes(paths[i], time.Time{}, time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		want := old
+		if i == len(files)-1 {
+			want = next.Leaf.SerialNumber.String()
+		}
+		if got := shown(); got != want {
+			t.Errorf("after %d files: %s; want %s", i+1, got, want)
+		}
+	}
+	if n := log.lines("keys cannot be used"); n == 0 {
+		t.Error("that they did not go together is not logged")
+	}
+}
+
+// The certificates of all nodes are replaced, then their authority, while the
+// cluster works and connections are renewed all the time.
+func TestKeysAreReplacedWhileTheClusterWorks(t *testing.T) {
+	noGoroutinesLeft(t)
+	first, second := newAuthority(t), newAuthority(t)
+	both := first.roots()
+	both.AddCert(second.certificate)
+	sources := make([]*heldKeys, 3)
+	nodes, logs := startSecured(t, first, func(i int, config *Config) {
+		sources[i] = config.TLS.(*heldKeys)
+	})
+	ctx := testContext(t)
+	clientKeys := first.keys(first.client("app"))
+	client := dialNodes(t, DialConfig{TLS: clientKeys}, nodes...)
+	stop := make(chan struct{})
+	var calls sync.WaitGroup
+	var done atomic.Int64
+	for _, through := range []*Client{client, nodes[0].Client(), nodes[1].Client(), nodes[2].Client()} {
+		who := fmt.Sprintf("%p", through)
+		calls.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := Call(ctx, through, doubled, fmt.Sprintf("%s-%d", who, i), 1); err != nil {
+					t.Errorf("a call: %v", err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	replace := func(a *authority, roots func() *Keys) {
+		for i, source := range sources {
+			keys := roots()
+			keys.Certificate = a.node(nodes[i].ID())
+			source.replace(keys)
+		}
+		keys := roots()
+		keys.Certificate = a.client("app")
+		clientKeys.replace(keys)
+		// Every connection is closed as if it were too old; new ones use new keys.
+		before := done.Load()
+		for _, node := range nodes {
+			node.dialer.links.sweep(time.Now().Add(linkAgeMax + time.Second))
+		}
+		eventually(t, "calls go on", func() bool { return done.Load() > before+8 || t.Failed() })
+	}
+	replace(first, func() *Keys { return &Keys{Roots: first.roots()} })
+	replace(first, func() *Keys { return &Keys{Roots: both} })
+	replace(second, func() *Keys { return &Keys{Roots: both} })
+	replace(second, func() *Keys { return &Keys{Roots: second.roots()} })
+	close(stop)
+	calls.Wait()
+	sameHistories(t, nodes)
+	for i, log := range logs {
+		if n := log.lines("keys cannot be used"); n > 0 {
+			t.Errorf("%s: %d lines of keys that cannot be used", nodes[i].ID(), n)
+		}
+	}
+	late := dialOnce(nodes, first.keys(first.client("app")))
+	late.CallTimeout = 300 * time.Millisecond
+	if _, err := Dial(context.Background(), late); err == nil {
+		t.Error("a certificate of the authority that was taken out is still good")
+	}
+}
+
+// dialOnce is a configuration that gives up soon.
+func dialOnce(nodes []*Node, keys KeySource) DialConfig {
+	config := DialConfig{TLS: keys, Logger: quiet()}
+	for _, node := range nodes {
+		config.Addresses = append(config.Addresses, node.config.Listen)
+	}
+	return config
+}
+
+func TestConnectionsThatAreNotBelievedAnyMoreAreClosed(t *testing.T) {
+	now := time.Now()
+	members := map[string]bool{"n1": true}
+	all := newLinks(func(id string) bool { return members[id] })
+	cases := map[string]struct {
+		link   *link
+		closed bool
+	}{
+		"young":                                 {&link{meeting: meeting{forRaft, Principal{RoleNode, "n1"}, now.Add(time.Hour)}}, false},
+		"expired":                               {&link{meeting: meeting{forRaft, Principal{RoleNode, "n1"}, now.Add(-time.Second)}}, true},
+		"calls of a removed node":               {&link{accepted: true, meeting: meeting{forCalls, Principal{RoleNode, "n2"}, now.Add(time.Hour)}}, true},
+		"calls to a node that is not known yet": {&link{meeting: meeting{forCalls, Principal{RoleNode, "n2"}, now.Add(time.Hour)}}, false},
+		"of a removed node":                     {&link{meeting: meeting{forRaft, Principal{RoleNode, "n2"}, now.Add(time.Hour)}}, true},
+		"calls of a client":                     {&link{meeting: meeting{forCalls, Principal{RoleClient, "n2"}, now.Add(time.Hour)}}, false},
+		"of an expired client":                  {&link{meeting: meeting{forCalls, Principal{RoleClient, "n2"}, now.Add(-time.Second)}}, true},
+		"without a certificate":                 {&link{meeting: meeting{purpose: forCalls, peer: Principal{Role: RoleLocal}}}, false},
+	}
+	for name, c := range cases {
+		here, there := net.Pipe()
+		defer there.Close()
+		c.link.Conn, c.link.raw = here, here
+		if err := all.add(c.link); err != nil {
+			t.Fatal(err)
+		}
+		all.sweep(now)
+		if got := here.SetDeadline(time.Time{}) != nil; got != c.closed {
+			t.Errorf("%s: closed is %v; want %v", name, got, c.closed)
+		}
+	}
+	all.sweep(now.Add(linkAgeMax + time.Minute))
+	if cases["young"].link.raw.SetDeadline(time.Time{}) == nil {
+		t.Error("one that was young once is still open")
+	}
+}
+
+func TestWhoMayNotCallIsRefused(t *testing.T) {
+	noGoroutinesLeft(t)
+	ours := newAuthority(t)
+	var asked sync.Map
+	nodes, logs := startSecured(t, ours, func(_ int, config *Config) {
+		config.Authorize = func(_ context.Context, caller Principal, action Action, instance string) error {
+			asked.Store(action, true)
+			if caller.Name == "reader" && (action == ActionGet || action == ActionSeeMembers) && instance != "secret" {
+				return nil
+			}
+			if caller == (Principal{RoleClient, "writer"}) {
+				return nil
+			}
+			return errors.New("canary: by the rules")
+		}
+	})
+	ctx := testContext(t)
+	writer := dialSecured(t, ours, ours.client("writer"), nodes...)
+	reader := dialSecured(t, ours, ours.client("reader"), nodes...)
+	for i, id := range []string{"open", "secret"} {
+		if got, err := Call(ctx, writer, doubled, id, i); err != nil || got != 2*i {
+			t.Fatalf("%d, %v", got, err)
+		}
+	}
+	if _, err := reader.Get(ctx, "open"); err != nil {
+		t.Error(err)
+	}
+	// What is there and what is not look alike.
+	for name, err := range map[string]error{
+		"get":           second(reader.Get(ctx, "secret")),
+		"a stale get":   second(reader.Get(ctx, "secret", Stale())),
+		"wait":          second(reader.Wait(ctx, "secret")),
+		"watch":         second(watched(ctx, reader, "open", Position{})),
+		"history":       second(reader.History(ctx, "open")),
+		"list":          second(reader.List(ctx, Filter{}, "", 0)),
+		"start":         second(StartRun(ctx, reader, doubled, "new", 1)),
+		"send":          Send(ctx, reader, "open", word, ""),
+		"cancel nobody": reader.Cancel(ctx, "nobody", ""),
+		"purge":         second(reader.Purge(ctx, "open", "secret")),
+	} {
+		if !errors.Is(err, ErrNotAuthorized) || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %v; want ErrNotAuthorized", name, err)
+		}
+	}
+	lines := 0
+	for _, log := range logs {
+		lines += log.lines("canary")
+	}
+	if lines == 0 {
+		t.Error("refusals are not logged")
+	}
+	// What an application's own node asks is not asked about, nor what it passes on.
+	for _, node := range nodes {
+		tell(ctx, t, node, "from-"+node.ID())
+	}
+	if _, err := Dial(ctx, dialOnce(nodes, ours.keys(ours.client("nobody")))); !errors.Is(err, ErrNotAuthorized) {
+		t.Errorf("dial: %v", err)
+	}
+}
+
+// A node that is no member, because it was removed, has no more rights than a
+// stranger.
+func TestANodeThatIsNoMemberMayNotCall(t *testing.T) {
+	noGoroutinesLeft(t)
+	ours := newAuthority(t)
+	nodes, _ := startSecured(t, ours, nil)
+	leaderOf(t, nodes)
+	if _, err := Dial(testContext(t), dialOnce(nodes, ours.keys(ours.node("n9")))); !errors.Is(err, ErrNotAuthorized) {
+		t.Errorf("a node that is no member: %v; want ErrNotAuthorized", err)
+	}
+	client := dialSecured(t, ours, ours.node("n2"), nodes...)
+	if _, err := Call(testContext(t), client, doubled, "d", 1); err != nil {
+		t.Errorf("one that is: %v", err)
+	}
+}
+
+// A receivedStream is what a server sees of one.
+type receivedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s receivedStream) Context() context.Context { return s.ctx }
+
+// What is between nodes is not for clients, whether they know the message or not.
+func TestClientsMayNotSendWhatIsBetweenNodes(t *testing.T) {
+	g := &gate{&Node{config: Config{Logger: quiet()}, opened: make(chan struct{})}}
+	between := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: 99}}}
+	for caller, allowed := range map[Principal]bool{{RoleClient, "x"}: false, {RoleNode, "x"}: false, {RoleLocal, ""}: true, {}: false} {
+		ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: linkInfo{peer: caller}})
+		if err := g.check(ctx, between); (err == nil) != allowed || err != nil && !errors.Is(err, ErrNotAuthorized) {
+			t.Errorf("a call that no client has, by %q: %v", caller, err)
+		}
+		if err := g.check(ctx, &clusterpb.Request{}); !errors.Is(err, ErrProtocol) {
+			t.Errorf("an unknown call, by %q: %v; want ErrProtocol", caller, err)
+		}
+		member := func(id string) bool { return id == "member" }
+		err := membersOnly(member)(nil, receivedStream{ctx: ctx}, nil, func(any, grpc.ServerStream) error { return nil })
+		if (err == nil) != allowed {
+			t.Errorf("a stream by %q: %v", caller, err)
+		}
+	}
+}

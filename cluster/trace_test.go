@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// recordedSpans returns a provider and what it has recorded.
+func recordedSpans(t *testing.T) (spans func() tracetest.SpanStubs, provider trace.TracerProvider) {
+	t.Helper()
+	exporter := tracetest.NewInMemoryExporter()
+	return exporter.GetSpans, sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithIDGenerator(SpanIDs{}))
+}
+
+// named returns the spans of that name.
+func named(spans tracetest.SpanStubs, name string) (found tracetest.SpanStubs) {
+	for _, span := range spans {
+		if span.Name == name {
+			found = append(found, span)
+		}
+	}
+	return found
+}
+
+func attributeOf(span tracetest.SpanStub, key attribute.Key) attribute.Value {
+	for _, pair := range span.Attributes {
+		if pair.Key == key {
+			return pair.Value
+		}
+	}
+	return attribute.Value{}
+}
+
+func theSpan(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
+	t.Helper()
+	found := named(spans, name)
+	if len(found) != 1 {
+		t.Fatalf("%d spans %q, want 1 of %v", len(found), name, names(spans))
+	}
+	return found[0]
+}
+
+func names(spans tracetest.SpanStubs) (all []string) {
+	for _, span := range spans {
+		all = append(all, span.Name)
+	}
+	return all
+}
+
+var (
+	inner = replay.Orchestration[int, int]("inner")
+	outer = replay.Orchestration[int, int]("outer")
+)
+
+// nested are an orchestration with a child that calls double.
+func nested(body func(context.Context, int) (int, error)) []replay.Definition {
+	return []replay.Definition{
+		double.Bind(body),
+		inner.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
+		outer.Bind(func(ctx *replay.Context, n int) (int, error) { return inner.Call(ctx, n) }),
+	}
+}
+
+func TestSpansNestFromTheCallerIntoTheActivity(t *testing.T) {
+	spans, provider := recordedSpans(t)
+	tracer := provider.Tracer("application")
+	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: nested(
+		func(ctx context.Context, n int) (int, error) {
+			_, span := tracer.Start(ctx, "query")
+			defer span.End()
+			return 2 * n, nil
+		})})
+	ctx, request := tracer.Start(testContext(t), "request")
+	if _, err := Call(ctx, node.Client(), outer, "order-17", 1); err != nil {
+		t.Fatal(err)
+	}
+	request.End()
+	eventually(t, "all spans have ended", func() bool { return len(spans()) == 6 })
+	all, parent := spans(), request.SpanContext()
+	for _, name := range []string{"start outer", "orchestration outer", "orchestration inner", "activity double", "query"} {
+		span := theSpan(t, all, name)
+		if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
+			t.Errorf("%s is not a child of the span before it, but of %v", name, span.Parent.SpanID())
+		}
+		parent = span.SpanContext
+	}
+	run := theSpan(t, all, "orchestration outer")
+	if attributeOf(run, instanceKey).AsString() != "order-17" || attributeOf(run, outcomeKey).AsString() != "completed" {
+		t.Errorf("attributes of the run: %v", run.Attributes)
+	}
+	if attempt := theSpan(t, all, "activity double"); attempt.StartTime.Before(run.StartTime) || run.EndTime.Before(attempt.EndTime) {
+		t.Errorf("the attempt is not within its run: %v to %v, %v to %v", attempt.StartTime, attempt.EndTime, run.StartTime, run.EndTime)
+	}
+}
+
+func TestSpansOfARunThatOutlivesItsNodeAreNotRepeated(t *testing.T) {
+	spans, provider := recordedSpans(t)
+	config := Config{Dir: t.TempDir(), TracerProvider: provider, ResidentMax: 1, Definitions: append(definitions(),
+		outer.Bind(func(ctx *replay.Context, n int) (int, error) {
+			n, err := double.Call(ctx, n)
+			if err != nil {
+				return 0, err
+			}
+			if _, err := word.Wait(ctx); err != nil {
+				return 0, err
+			}
+			return double.Call(ctx, n)
+		}))}
+	ctx := testContext(t)
+	node := startNode(t, config)
+	if _, err := StartRun(ctx, node.Client(), outer, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first attempt has ended", func() bool { return len(named(spans(), "activity double")) == 1 })
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	node = startNode(t, config)
+	if err := Send(ctx, node.Client(), "a", word, "go"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Client().Wait(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the run has ended", func() bool { return len(named(spans(), "orchestration outer")) == 1 })
+	all := spans()
+	run, attempts := theSpan(t, all, "orchestration outer"), named(all, "activity double")
+	if len(attempts) != 2 {
+		t.Fatalf("got %v", names(all))
+	}
+	for _, attempt := range attempts {
+		if attempt.Parent.SpanID() != run.SpanContext.SpanID() {
+			t.Errorf("an attempt is no child of its run")
+		}
+	}
+}
+
+func TestSpanOfAnAttemptOnAnotherNodeIsInTheTrace(t *testing.T) {
+	spans, provider := recordedSpans(t)
+	peers := loopbackPeers(t, 2)
+	// With one place on each node, two that wait for each other run on both.
+	var together sync.WaitGroup
+	together.Add(2)
+	meet := func(_ context.Context, n int) (int, error) {
+		together.Done()
+		together.Wait()
+		return n, nil
+	}
+	var nodes []*Node
+	for i := range peers {
+		config := peerConfig(t, peers, i, nested(meet)...)
+		config.TracerProvider, config.ActivitiesMax = provider, 1
+		nodes = append(nodes, startNode(t, config))
+	}
+	for _, node := range nodes {
+		eventually(t, "every node is ready", func() bool { return node.Health().Ready() == nil })
+	}
+	ctx := testContext(t)
+	for _, id := range []string{"a", "b"} {
+		if _, err := StartRun(ctx, nodes[0].Client(), outer, id, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "both have ended", func() bool { return len(named(spans(), "orchestration outer")) == 2 })
+	runs := make(map[trace.SpanID]bool)
+	for _, run := range named(spans(), "orchestration inner") {
+		runs[run.SpanContext.SpanID()] = true
+	}
+	where := make(map[string]bool)
+	for _, attempt := range named(spans(), "activity double") {
+		if !runs[attempt.Parent.SpanID()] {
+			t.Error("an attempt is no child of its run")
+		}
+		where[attributeOf(attempt, nodeKey).AsString()] = true
+	}
+	if len(where) != 2 {
+		t.Errorf("attempts were on %v, want both nodes", where)
+	}
+}
+
+func TestWithAnotherGeneratorAttemptsHaveAParentThatExists(t *testing.T) {
+	exporter := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
+	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: nested(doubleBody)})
+	if _, err := Call(testContext(t), node.Client(), outer, "a", 1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all spans have ended", func() bool { return len(exporter.GetSpans()) == 4 })
+	start := theSpan(t, exporter.GetSpans(), "start outer")
+	for _, name := range []string{"orchestration outer", "orchestration inner", "activity double"} {
+		if span := theSpan(t, exporter.GetSpans(), name); span.Parent.SpanID() != start.SpanContext.SpanID() {
+			t.Errorf("%s is not a child of the start", name)
+		}
+	}
+}
+
+func TestWithoutAProviderNothingIsTracedAndTheCallersSpanIsCarried(t *testing.T) {
+	_, provider := recordedSpans(t)
+	node := startNode(t, Config{InMemory: true, Definitions: nested(doubleBody)})
+	if node.tracing != nil {
+		t.Fatal("tracing is on")
+	}
+	ctx, request := provider.Tracer("application").Start(testContext(t), "request")
+	defer request.End()
+	for id, ctx := range map[string]context.Context{"traced": ctx, "untraced": testContext(t)} {
+		if _, err := Call(ctx, node.Client(), outer, id, 1); err != nil {
+			t.Fatal(err)
+		}
+		history, err := node.Client().History(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if id == "traced" {
+			want = formatTrace(request.SpanContext())
+		}
+		if got := history.Events[0].GetOrchestrationStarted().Trace; got != want {
+			t.Errorf("%s: recorded %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestTraceparentComesBackAsItWas(t *testing.T) {
+	const text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	if got := formatTrace(parseTrace(text)); got != text || len(text) != traceMax {
+		t.Errorf("got %q", got)
+	}
+	for _, bad := range []string{"", "x", text[:54], strings.ToUpper(text), "00" + strings.Repeat("-0", 20)} {
+		if parseTrace(bad).IsValid() {
+			t.Errorf("%q is taken for a traceparent", bad)
+		}
+	}
+}

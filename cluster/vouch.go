@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"context"
+	"time"
+)
+
+// A node that was away does not know those that have joined meanwhile, and refuses
+// their connections for Raft, by which it would learn of them. So it asks, when it
+// reports, and takes for members for a while whom a member names.
+
+// vouchedFor is how long that holds. A node that has not caught up by then asks
+// again.
+const vouchedFor = time.Minute
+
+// A vouching is what another node has said of the members.
+type vouching struct {
+	nodes map[string]string // IDs by address
+	until time.Time
+}
+
+// hearOfMembers asks the node at an address for the members. It believes one that
+// knows of a leader: others may know no more than this one.
+func (n *Node) hearOfMembers(ctx context.Context, address string) {
+	heard := &vouching{nodes: make(map[string]string), until: time.Now().Add(vouchedFor)}
+	led := false
+	for _, m := range n.askOnce(ctx, address, membersRequest()).GetMembers().GetMembers() {
+		heard.nodes[m.Address] = m.Node
+		led = led || m.Leader
+	}
+	if led {
+		n.vouched.Store(heard)
+	}
+}
+
+// isMember tells whether a node belongs to the cluster, as far as this one knows
+// or was told.
+func (n *Node) isMember(nodeID string) bool {
+	select {
+	case <-n.opened:
+	default:
+		return false // nobody is let in yet
+	}
+	if n.journal.IsMember(nodeID) {
+		return true
+	}
+	for _, node := range n.vouchedNodes() {
+		if node == nodeID {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeAt returns the ID of the node at an address, "" if that is not known.
+func (n *Node) nodeAt(address string) string {
+	if node, told := n.vouchedNodes()[address]; told {
+		return node // of a place that another has taken, too
+	}
+	select {
+	case <-n.opened:
+		return n.journal.NodeAt(address)
+	default:
+		return ""
+	}
+}
+
+func (n *Node) vouchedNodes() map[string]string {
+	if heard := n.vouched.Load(); heard != nil && time.Now().Before(heard.until) {
+		return heard.nodes
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"errors"
+	"testing"
+)
+
+// While a node is away, another joins, and leads. The one that was away does not
+// know it, and would refuse its connections for ever.
+func TestANodeThatWasAwayFollowsALeaderThatHasJoinedMeanwhile(t *testing.T) {
+	noGoroutinesLeft(t)
+	ours := newAuthority(t)
+	nodes, _ := startSecured(t, ours, nil)
+	ctx := testContext(t)
+	first := leaderOf(t, nodes)
+	var others []*Node
+	for _, node := range nodes {
+		if node != first {
+			others = append(others, node)
+		}
+	}
+	away, stays := others[0], others[1]
+	tell(ctx, t, first, "before")
+	if err := away.Close(); err != nil {
+		t.Fatal(err)
+	}
+	config := Config{
+		NodeID: "n4", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(),
+		TLS: ours.keys(ours.node("n4")), Join: []string{stays.config.Listen},
+	}
+	joined := startNode(t, config)
+	eventually(t, "it has a vote", func() bool {
+		self := joined.self()
+		return self != nil && self.Voter
+	})
+	eventually(t, "the first leader is removed", func() bool {
+		err := stays.RemoveNode(ctx, first.ID())
+		if err != nil && !errors.Is(err, ErrChanging) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	eventually(t, "the one that has joined leads", func() bool {
+		if stays.Leading() {
+			_ = stays.journal.TransferLeadership(ctx) // or it has lost the lead by itself
+		}
+		return joined.Leading()
+	})
+	tell(ctx, t, stays, "meanwhile")
+	back := startNode(t, away.config)
+	sameHistories(t, []*Node{joined, stays, back})
+	tell(ctx, t, back, "after")
+}

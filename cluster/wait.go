@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// await waits on this node's own replica: what it shows as ended is committed.
+func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
+	changed, cancel := n.journal.Watch(id)
+	defer cancel()
+	var run *journalpb.Instance // as it was when it was seen first
+	for {
+		known, ok := n.journal.Instance(id)
+		var status *clusterpb.Status
+		var err error
+		switch {
+		case run != nil && (!ok || another(known, run)):
+			err = errPurged
+		case ok && known.FirstExecution >= firstExecution:
+			run = known
+			status, err = n.ended(known, firstExecution)
+		default:
+			err = n.awaitArrival(ctx, id, firstExecution, changed)
+		}
+		if err == nil && status == nil && run != nil {
+			err = n.awaitChange(ctx, changed)
+		}
+		if err != nil || status != nil {
+			return status, err
+		}
+	}
+}
+
+// catchUp is for how long a replica is thought to be behind, before the leader
+// is asked for a run that is not here.
+const catchUp = 250 * time.Millisecond
+
+// awaitArrival waits until something is heard of a run that is not on this
+// replica: it is on its way here, or was purged.
+func (n *Node) awaitArrival(ctx context.Context, id string, firstExecution uint64, changed <-chan struct{}) error {
+	soon, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if err := n.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	status, err := n.askFor(ctx, id)
+	if errors.Is(err, ErrNotFound) || err == nil && status.FirstExecution < firstExecution {
+		return errPurged
+	}
+	// It exists, or there is no leader to tell; this replica will.
+	return n.awaitChange(ctx, changed)
+}
+
+// ended returns the status of a run that has ended, nil while it has not.
+func (n *Node) ended(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
+	status := indexed(known)
+	var err error
+	switch {
+	case known.FirstExecution > firstExecution:
+		status, err = n.earlierEnd(known, firstExecution)
+	case known.Status != journalpb.Status_STATUS_RUNNING:
+		err = n.fill(nil, known, status)
+	default:
+		return nil, nil
+	}
+	switch {
+	case isNotFound(err):
+		return nil, errPurged
+	case err != nil:
+		return nil, fmt.Errorf("read its end: %w", err)
+	}
+	return status, nil
+}
+
+// askFor asks the leader for the state of an instance.
+func (n *Node) askFor(ctx context.Context, id string) (*clusterpb.Status, error) {
+	response, err := n.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
+	return response.GetGet().GetStatus(), err
+}
+
+// earlierEnd returns how a run ended that another has followed under the same
+// ID.
+func (n *Node) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
+	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: firstExecution}
+	for execution := firstExecution; execution < known.FirstExecution; execution++ {
+		status.Execution = execution
+		var last *journalpb.Event
+		for event, err := range n.journal.Events(known.Instance, execution, 1) {
+			if err != nil {
+				return nil, err
+			}
+			fillEvent(event, status)
+			last = event
+		}
+		if last.GetOrchestrationContinuedAsNew() == nil {
+			fillEnd(last, status)
+			break
+		}
+	}
+	return status, nil
+}
+
+// fillEvent adds what an event says of the run to which it belongs.
+func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
+	status.LastEventId, status.UpdatedAt = event.EventId, event.Timestamp
+	if set := event.GetStatusSet(); set != nil {
+		status.Published = set.Value
+	}
+	started := event.GetOrchestrationStarted()
+	if started == nil {
+		return
+	}
+	status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
+	status.Published = started.Status
+	if status.Execution == status.FirstExecution {
+		status.CreatedAt = event.Timestamp
+	}
+}

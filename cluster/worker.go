@@ -1,0 +1,297 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Every node that does not lead keeps a stream to the one that does, on which it
+// is handed activities and brings their results: see actors.Partition.Employ.
+
+const (
+	workMethod = "/tenuto.cluster.v1.Node/Work"
+	// How often a worker looks whether another node leads.
+	leaderLookEvery = 50 * time.Millisecond
+)
+
+// errAnotherLeads ends a stream to a node that does not lead any more.
+var errAnotherLeads = errors.New("another node leads")
+
+var workStream = grpc.StreamDesc{
+	StreamName:    "Work",
+	ServerStreams: true,
+	ClientStreams: true,
+	Handler:       func(node any, stream grpc.ServerStream) error { return node.(caller).employ(stream) },
+}
+
+// work offers this node to whoever leads, until it closes.
+func (n *Node) work() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	n.working.Go(func() { <-n.closing; cancel(replay.ErrNodeStopping) })
+	for ctx.Err() == nil {
+		if leader, address := n.journal.Leader(); leader != "" && leader != n.config.NodeID {
+			err := n.workFor(ctx, leader, address)
+			n.config.Logger.Debug("worker's stream ended", "leader", leader, "error", err)
+		}
+		_ = n.rest(ctx, leaderLookEvery)
+	}
+}
+
+// workFor runs activities for the node that leads, as long as it does.
+func (n *Node) workFor(ctx context.Context, leader, address string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var using sync.WaitGroup
+	defer using.Wait()
+	defer cancel(nil)
+	node, err := n.peers.to(address)
+	if err != nil {
+		return err
+	}
+	using.Go(func() { cancel(n.awaitAnotherLeader(ctx, leader)) })
+	if err := node.connect(ctx); err != nil {
+		return err
+	}
+	stream, err := node.NewStream(ctx, &workStream, workMethod)
+	if err != nil {
+		return err
+	}
+	in := receive(&using, stream, toWorker)
+	out := transmit(&using, stream, wireFromWorker, cancel)
+	return n.system.Work(ctx, actors.Hello{Node: n.config.NodeID, Activities: n.config.activities()}, in, out)
+}
+
+// awaitAnotherLeader returns when another node is known to lead.
+func (n *Node) awaitAnotherLeader(ctx context.Context, leader string) error {
+	for {
+		if now, _ := n.journal.Leader(); now != "" && now != leader {
+			return errAnotherLeads
+		}
+		if err := n.rest(ctx, leaderLookEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// activities returns the names of those that this node has code for.
+func (c Config) activities() []string {
+	var names []string
+	for _, definition := range c.Definitions {
+		if name, ok := definition.Activity(); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// otherMembers returns how many nodes may run activities for this one.
+func (n *Node) otherMembers() int { return len(n.journal.Members()) - 1 }
+
+// employ implements caller: it has another node run activities while this one
+// leads.
+func (g *gate) employ(stream grpc.ServerStream) error {
+	n, worker := g.node, callerOf(stream.Context())
+	if worker.Role == RoleNode && !n.isMember(worker.Name) {
+		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
+	}
+	partition := n.partition.Load()
+	if partition == nil {
+		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
+	}
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	in := receive(&n.working, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
+		return fromWorker(wire, worker)
+	})
+	out := transmit(&n.working, stream, wireToWorker, cancel)
+	err := partition.Employ(ctx, in, out)
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// A stream is either side of one.
+type stream interface {
+	Context() context.Context
+	SendMsg(any) error
+	RecvMsg(any) error
+}
+
+// receive returns what comes in, until the stream ends or something comes that
+// cannot be used.
+func receive[W any, M any, P interface {
+	*W
+	proto.Message
+}](running *sync.WaitGroup, s stream, read func(P) (M, error)) <-chan M {
+	in := make(chan M)
+	running.Go(func() {
+		defer close(in)
+		for {
+			wire := P(new(W))
+			if s.RecvMsg(wire) != nil {
+				return
+			}
+			m, err := read(wire)
+			if err != nil {
+				return
+			}
+			select {
+			case in <- m:
+			case <-s.Context().Done():
+				return
+			}
+		}
+	})
+	return in
+}
+
+// transmit sends what is put into the channel until the stream ends; then it
+// calls cancel.
+func transmit[M any, P proto.Message](running *sync.WaitGroup, s stream, write func(M) P, cancel func(error)) chan<- M {
+	out := make(chan M)
+	running.Go(func() {
+		for {
+			select {
+			case m := <-out:
+				if err := s.SendMsg(write(m)); err != nil {
+					cancel(err)
+					return
+				}
+			case <-s.Context().Done():
+				return
+			}
+		}
+	})
+	return out
+}
+
+func fromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWorker, err error) {
+	switch said := wire.Said.(type) {
+	case *clusterpb.FromWorker_Hello:
+		m.Hello, err = readHello(said.Hello, worker)
+	case *clusterpb.FromWorker_Run:
+		m.Run = &actors.Run{Name: said.Run.Name, Age: time.Duration(said.Run.Age)}
+		m.Run.AttemptID, err = readAttempt(said.Run.Attempt)
+	case *clusterpb.FromWorker_Freed:
+		m.Freed = int(said.Freed)
+	case *clusterpb.FromWorker_Beat:
+		m.Beat = &actors.Beat{Details: said.Beat.Details}
+		m.Beat.AttemptID, err = readAttempt(said.Beat.Attempt)
+	case *clusterpb.FromWorker_Result:
+		r := said.Result
+		m.Result = &actors.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
+		m.Result.AttemptID, err = readAttempt(r.Attempt)
+	}
+	return m, err
+}
+
+func readHello(wire *clusterpb.Hello, worker Principal) (*actors.Hello, error) {
+	switch {
+	case wire.Protocol < protocolVersion-1 || wire.Protocol > protocolVersion+1:
+		return nil, fmt.Errorf("%w: %d and %d", ErrProtocol, wire.Protocol, protocolVersion)
+	case worker.Role == RoleNode && wire.Node != worker.Name:
+		return nil, ErrNotAuthorized
+	}
+	hello := &actors.Hello{
+		Node: wire.Node, Activities: wire.Activities, Tags: wire.Tags,
+		Limits: make(map[string]int),
+	}
+	for name, most := range wire.Limits {
+		hello.Limits[name] = int(most)
+	}
+	return hello, nil
+}
+
+func readAttempt(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
+	id := actors.AttemptID{Ref: wire.GetRef(), Number: int(wire.GetNumber())}
+	if id.Ref == nil || id.Number == 0 {
+		return id, &InputError{"attempt", "has no name"}
+	}
+	return id, nil
+}
+
+func wireAttempt(id actors.AttemptID) *clusterpb.AttemptID {
+	return &clusterpb.AttemptID{Ref: id.Ref, Number: uint32(id.Number)}
+}
+
+func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
+	switch {
+	case m.Hello != nil:
+		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Hello{Hello: wireHello(m.Hello)}}
+	case m.Run != nil:
+		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Run{Run: &clusterpb.RunningAttempt{
+			Attempt: wireAttempt(m.Run.AttemptID), Name: m.Run.Name, Age: int64(m.Run.Age),
+		}}}
+	case m.Freed > 0:
+		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Freed{Freed: uint32(m.Freed)}}
+	case m.Beat != nil:
+		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Beat{Beat: &clusterpb.Heartbeat{
+			Attempt: wireAttempt(m.Beat.AttemptID), Details: m.Beat.Details,
+		}}}
+	case m.Result != nil:
+		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Result{Result: &clusterpb.AttemptResult{
+			Attempt: wireAttempt(m.Result.AttemptID), Output: m.Result.Output, Error: m.Result.Error,
+			Pending: m.Result.Pending, Details: m.Result.Details,
+		}}}
+	}
+	return new(clusterpb.FromWorker)
+}
+
+func wireHello(hello *actors.Hello) *clusterpb.Hello {
+	wire := &clusterpb.Hello{
+		Protocol: protocolVersion, Node: hello.Node, Activities: hello.Activities, Tags: hello.Tags,
+		Limits: make(map[string]uint32),
+	}
+	for name, most := range hello.Limits {
+		wire.Limits[name] = uint32(most)
+	}
+	return wire
+}
+
+func toWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
+	switch said := wire.Said.(type) {
+	case *clusterpb.ToWorker_Task:
+		t := said.Task
+		m.Task = &actors.Task{
+			Name: t.Name, Input: t.Input, Scheduled: time.Unix(0, t.Scheduled),
+			LastError: t.LastError, Details: t.Details, Left: time.Duration(t.Left), Carried: t.Trace,
+		}
+		m.Task.AttemptID, err = readAttempt(t.Attempt)
+	case *clusterpb.ToWorker_GiveUp:
+		m.GiveUp = &actors.GiveUp{Timeout: replay.TimeoutKind(said.GiveUp.Timeout)}
+		m.GiveUp.AttemptID, err = readAttempt(said.GiveUp.Attempt)
+	case *clusterpb.ToWorker_Ack:
+		m.Ack = new(actors.AttemptID)
+		*m.Ack, err = readAttempt(said.Ack)
+	}
+	return m, err
+}
+
+func wireToWorker(m actors.ToWorker) *clusterpb.ToWorker {
+	switch {
+	case m.Task != nil:
+		t := m.Task
+		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_Task{Task: &clusterpb.Task{
+			Attempt: wireAttempt(t.AttemptID), Name: t.Name, Input: t.Input, Scheduled: t.Scheduled.UnixNano(),
+			LastError: t.LastError, Details: t.Details, Left: int64(t.Left), Trace: t.Carried,
+		}}}
+	case m.GiveUp != nil:
+		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_GiveUp{GiveUp: &clusterpb.GiveUp{
+			Attempt: wireAttempt(m.GiveUp.AttemptID), Timeout: string(m.GiveUp.Timeout),
+		}}}
+	case m.Ack != nil:
+		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_Ack{Ack: wireAttempt(*m.Ack)}}
+	}
+	return new(clusterpb.ToWorker)
+}

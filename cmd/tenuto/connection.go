@@ -1,0 +1,88 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// A connection is how a cluster is reached.
+type connection struct {
+	addresses, clusterID   string
+	certificate, key, root string
+	timeout                time.Duration
+}
+
+const addressVariable = "TENUTO_ADDR"
+
+// connectionFlags declares the flags of every command that calls a cluster.
+func connectionFlags(flags *flag.FlagSet) *connection {
+	c := new(connection)
+	flags.StringVar(&c.addresses, "addr", "", "`host:port` of a node, or several separated by commas (default $"+addressVariable+")")
+	flags.StringVar(&c.clusterID, "cluster", "", "`name` of the cluster (default tenuto)")
+	flags.StringVar(&c.certificate, "cert", "", "`file` with the certificate of this client; without TLS a node is reached on loopback only")
+	flags.StringVar(&c.key, "key", "", "`file` with its private key")
+	flags.StringVar(&c.root, "ca", "", "`file` with the authorities of the cluster")
+	flags.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to try while no leader answers")
+	return c
+}
+
+// called makes an action of something that is done with a client.
+func called(flags *flag.FlagSet, do func(ctx context.Context, client *cluster.Client, s streams, args []string) error) action {
+	c := connectionFlags(flags)
+	return func(ctx context.Context, s streams, args []string) error {
+		config, err := c.config(s)
+		if err != nil {
+			return err
+		}
+		client, err := cluster.Dial(ctx, config)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return do(ctx, client, s, args)
+	}
+}
+
+func (c *connection) config(s streams) (cluster.DialConfig, error) {
+	config := cluster.DialConfig{
+		ClusterID:   c.clusterID,
+		CallTimeout: c.timeout,
+		Logger:      slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	addresses := cmp.Or(c.addresses, os.Getenv(addressVariable))
+	switch {
+	case addresses == "":
+		return config, &usageError{"name a node of the cluster: -addr host:port, or " + addressVariable}
+	case c.timeout <= 0:
+		return config, &usageError{"-timeout has to be more than 0"}
+	}
+	for address := range strings.SplitSeq(addresses, ",") {
+		config.Addresses = append(config.Addresses, strings.TrimSpace(address))
+	}
+	switch {
+	case c.certificate == "" && c.key == "" && c.root == "":
+	case c.certificate == "" || c.key == "" || c.root == "":
+		return config, &usageError{"-cert, -key and -ca belong together"}
+	default:
+		config.TLS = cluster.KeyFiles(c.certificate, c.key, c.root)
+	}
+	return config, nil
+}
+
+// staleFlag declares the flag of commands that read.
+func staleFlag(flags *flag.FlagSet) func() []cluster.ReadOption {
+	stale := flags.Bool("stale", false, "have any node answer, without the leader: it may not know the latest")
+	return func() []cluster.ReadOption {
+		if *stale {
+			return []cluster.ReadOption{cluster.Stale()}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+func get(flags *flag.FlagSet) action {
+	asJSON := flags.Bool("json", false, "one JSON object on one line")
+	pending := flags.Bool("pending", false, "show what it waits for, too")
+	reading := staleFlag(flags)
+	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		status, err := client.Get(ctx, args[0], reading()...)
+		if err != nil {
+			return err
+		}
+		i := shown(status)
+		for _, note := range i.addPayloads(status) {
+			fmt.Fprintln(s.err, "tenuto:", note)
+		}
+		if *pending {
+			operations, err := client.Pending(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			i.addPending(operations)
+		}
+		if *asJSON {
+			return json.NewEncoder(s.out).Encode(i)
+		}
+		return i.print(s.out)
+	})
+}
+
+// print writes an instance for people to read.
+func (i *instance) print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(table, "%s\t%s\n", name, value)
+		}
+	}
+	line("id", i.ID)
+	line("state", string(i.State))
+	line("name", i.Name)
+	line("version", i.Version)
+	line("execution", fmt.Sprint(i.Execution))
+	line("events", fmt.Sprint(i.Events))
+	line("created", formatted(i.CreatedAt))
+	line("updated", formatted(i.UpdatedAt))
+	line("parent", i.Parent)
+	for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
+		line("tag", key+"="+i.Tags[key])
+	}
+	line("published", string(i.Published))
+	line("output", string(i.Output))
+	line("error", i.Error)
+	line("mismatch", i.Mismatch)
+	for _, o := range i.Pending {
+		line("pending", o.String())
+	}
+	return table.Flush()
+}
+
+// String describes the operation in one line.
+func (o *operation) String() string {
+	text := fmt.Sprintf("event %d, %s", o.EventID, o.Kind)
+	for _, part := range []struct{ name, value string }{
+		{"", o.Name}, {"child ", o.Child}, {"", string(o.State)}, {"last error: ", o.LastError},
+	} {
+		if part.value != "" {
+			text += ", " + part.name + part.value
+		}
+	}
+	if o.Failed > 0 {
+		text += fmt.Sprintf(", failed attempts: %d", o.Failed)
+	}
+	if o.FireAt != nil {
+		text += ", due " + formatted(*o.FireAt)
+	}
+	if o.NextAttempt != nil {
+		text += ", next attempt " + formatted(*o.NextAttempt)
+	}
+	return text
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// An instance is what -json shows of an instance.
+type instance struct {
+	ID             string            `json:"id"`
+	State          cluster.State     `json:"state"`
+	Name           string            `json:"name"`
+	Version        string            `json:"version,omitempty"`
+	Execution      uint64            `json:"execution"`
+	FirstExecution uint64            `json:"firstExecution"` // of the run
+	Events         uint64            `json:"events"`         // of the execution
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+	Parent         string            `json:"parent,omitempty"`
+	Tags           map[string]string `json:"tags,omitempty"`
+	// Of "get": a payload that is not plain JSON is left out.
+	Output    json.RawMessage `json:"output,omitempty"`
+	Published json.RawMessage `json:"published,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Mismatch  string          `json:"mismatch,omitempty"`
+	Pending   []operation     `json:"pending,omitempty"`
+}
+
+// An operation is an open one, with what fits its kind.
+type operation struct {
+	Execution   uint64                `json:"execution"`
+	EventID     uint64                `json:"eventId"`
+	Kind        string                `json:"kind"` // type of the event that scheduled it
+	Name        string                `json:"name,omitempty"`
+	Since       time.Time             `json:"since"`
+	FireAt      *time.Time            `json:"fireAt,omitempty"`
+	Child       string                `json:"child,omitempty"`
+	State       cluster.ActivityState `json:"state,omitempty"`
+	Failed      int                   `json:"failedAttempts,omitempty"`
+	LastError   string                `json:"lastError,omitempty"`
+	NextAttempt *time.Time            `json:"nextAttempt,omitempty"`
+}
+
+// shown returns what is shown of an instance.
+func shown(s *cluster.Status) *instance {
+	i := &instance{
+		ID: s.InstanceID, State: s.State, Name: s.Name, Version: s.Version,
+		Execution: s.Execution, FirstExecution: s.FirstExecution, Events: s.LastEventID,
+		CreatedAt: s.CreatedAt.UTC(), UpdatedAt: s.UpdatedAt.UTC(),
+		Parent: s.ParentID, Tags: s.Tags, Error: errorText(s.Err),
+	}
+	if s.Mismatch != nil {
+		i.Mismatch = s.Mismatch.Error()
+	}
+	return i
+}
+
+// addPayloads adds what the instance has returned and published. What only a codec
+// can read is left out and said in notes.
+func (i *instance) addPayloads(s *cluster.Status) (notes []string) {
+	if s.State == cluster.Completed {
+		if err := s.Output(&i.Output); err != nil {
+			i.Output, notes = nil, append(notes, fmt.Sprintf("output: %v", err))
+		}
+	}
+	if err := s.Published(&i.Published); err != nil {
+		i.Published, notes = nil, append(notes, fmt.Sprintf("published: %v", err))
+	}
+	return notes
+}
+
+func (i *instance) addPending(operations []*cluster.OpenOperation) {
+	for _, o := range operations {
+		i.Pending = append(i.Pending, operation{
+			Execution: o.Execution, EventID: o.EventID, Kind: o.Kind, Name: o.Name, Since: o.Since.UTC(),
+			FireAt: unlessZero(o.FireAt), Child: o.ChildID,
+			State: o.State, Failed: o.Failed, LastError: errorText(o.LastError), NextAttempt: unlessZero(o.NextAttempt),
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func unlessZero(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func formatted(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// With asCommand set the test binary is the command.
+const asCommand = "TENUTO_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// outcome is what a run of the command has come to.
+type outcome struct {
+	status   int
+	out, err string
+}
+
+// tenuto runs the command in a process of its own.
+func tenuto(t *testing.T, address string, line ...string) outcome {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], line...)
+	command.Env = append(os.Environ(), asCommand+"=1", addressVariable+"="+address)
+	var out, said bytes.Buffer
+	command.Stdout, command.Stderr = &out, &said
+	err := command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return outcome{command.ProcessState.ExitCode(), out.String(), said.String()}
+}
+
+// expect fails the test unless the command ends so, with each text in its output.
+func (o outcome) expect(t *testing.T, status int, texts ...string) {
+	t.Helper()
+	if o.status != status {
+		t.Errorf("status %d; want %d", o.status, status)
+	}
+	for _, text := range texts {
+		if !strings.Contains(o.out+o.err, text) {
+			t.Errorf("%q is missing", text)
+		}
+	}
+	if t.Failed() {
+		t.Fatalf("output:\n%s\nerrors:\n%s", o.out, o.err)
+	}
+}
+
+var (
+	hello = replay.Orchestration[string, string]("hello")
+	never = replay.Orchestration[string, string]("never")
+	word  = replay.Event[string]("word")
+)
+
+// startCluster starts a node on which hello-1 has ended and never-1 waits, and
+// returns its address.
+func startCluster(t *testing.T) (string, *cluster.Client) {
+	t.Helper()
+	c := clustertest.New(t, 1, clustertest.InMemory(), clustertest.Definitions(
+		hello.Bind(func(ctx *replay.Context, name string) (string, error) {
+			replay.SetStatus(ctx, "asleep")
+			return "hello " + name, nil
+		}),
+		never.Bind(func(ctx *replay.Context, _ string) (string, error) { return word.Wait(ctx) }),
+	))
+	client := c.Client(0)
+	if _, err := cluster.Call(t.Context(), client, hello, "hello-1", "Ada", cluster.Tags(map[string]string{"shop": "north"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.StartRun(t.Context(), client, never, "never-1", ""); err != nil {
+		t.Fatal(err)
+	}
+	return c.Addresses()[0], client
+}
+
+func TestReading(t *testing.T) {
+	address, _ := startCluster(t)
+	tenuto(t, address, "list").expect(t, 0, "hello-1  completed  hello", "never-1  running")
+	tenuto(t, address, "list", "-state", "running", "-count").expect(t, 0, "1\n")
+	tenuto(t, address, "list", "-limit", "1").expect(t, 0, "hello-1", "-after hello-1")
+	tenuto(t, address, "get", "hello-1").expect(t, 0, `"hello Ada"`, `"asleep"`, "shop=north", "completed")
+	tenuto(t, address, "get", "never-1", "-pending").expect(t, 0, "running", "event 2, ExternalSubscribed, word")
+	tenuto(t, address, "members").expect(t, 0, "n0", address, "leader")
+
+	var shown []instance
+	for line := range strings.Lines(tenuto(t, address, "list", "-json", "-tag", "shop=north", "-stale").out) {
+		var i instance
+		if err := json.Unmarshal([]byte(line), &i); err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, i)
+	}
+	if len(shown) != 1 || shown[0].ID != "hello-1" || shown[0].State != cluster.Completed {
+		t.Errorf("the list shows %+v", shown)
+	}
+}
+
+func TestActing(t *testing.T) {
+	address, client := startCluster(t)
+	state := func() cluster.State {
+		t.Helper()
+		status, err := client.Get(t.Context(), "never-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.State
+	}
+	for _, step := range []struct {
+		verb string
+		want cluster.State
+	}{
+		{"suspend", cluster.Suspended},
+		{"resume", cluster.Running},
+		{"retry", cluster.Running},
+		{"terminate", cluster.Terminated},
+	} {
+		tenuto(t, address, step.verb, "never-1").expect(t, 0)
+		if got := state(); got != step.want {
+			t.Errorf("after %s it is %s; want %s", step.verb, got, step.want)
+		}
+	}
+	tenuto(t, address, "cancel", "-reason", "too late", "never-1").expect(t, 1, "cancel never-1")
+
+	if _, err := cluster.StartRun(t.Context(), client, never, "never-2", ""); err != nil {
+		t.Fatal(err)
+	}
+	tenuto(t, address, "cancel", "never-2", "-reason", "enough").expect(t, 0)
+	if status, err := client.Wait(t.Context(), "never-2"); err != nil || status.State != cluster.Cancelled {
+		t.Errorf("after cancel: %+v, %v", status, err)
+	}
+	tenuto(t, address, "get", "never-2").expect(t, 0, "cancelled", "enough")
+}
+
+func TestExportedHistoriesCheck(t *testing.T) {
+	address, _ := startCluster(t)
+	file := filepath.Join(t.TempDir(), "hello.json")
+	tenuto(t, address, "history", "export", "-o", file, "hello-1").expect(t, 0)
+	tenuto(t, "", "history", "check", file).expect(t, 0, "ok: hello-1/1", "last: OrchestrationCompleted")
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tenuto(t, address, "history", "export", "hello-1", "-execution=1").out; got != string(text) {
+		t.Errorf("the standard output gets\n%s\nand the file\n%s", got, text)
+	}
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	broken := bytes.Join(append(lines[:1:1], lines[2:]...), nil) // without its first event
+	if err := os.WriteFile(file, broken, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	tenuto(t, "", "history", "check", file).expect(t, 1, "event_id 2 after 0", "1 of 1 files")
+}
+
+func TestRefusals(t *testing.T) {
+	address, _ := startCluster(t)
+	for _, c := range []struct {
+		address string
+		line    string
+		status  int
+		text    string
+	}{
+		{address, "get nobody", 1, "get nobody"},
+		{address, "history export nobody", 1, "nobody"},
+		{address, "get what?", 2, "instance ID"},
+		{address, "get", 2, "usage: tenuto get [flags] ID"},
+		{address, "get a b", 2, "usage: tenuto get [flags] ID"},
+		{address, "list -limit -1", 2, "-limit"},
+		{address, "list -nonsense", 2, "tenuto list -h"},
+		{address, "list -tag shop", 2, "key=value"},
+		{address, "list -cert x", 2, "belong together"},
+		{address, "explode", 2, `no command "explode"`},
+		{address, "history", 2, `no command "history"`},
+		{"", "list", 2, "name a node"},
+		{"nowhere", "list", 2, "host:port"},
+		{"127.0.0.1:1", "list -timeout 10ms", 3, "nothing was done"},
+		{"", "", 2, "commands:"},
+		{"", "help", 0, "history export ID"},
+		{"", "list -h", 0, "-prefix"},
+		{"", "history check no-such-file", 1, "no-such-file"},
+	} {
+		t.Run(c.line, func(t *testing.T) {
+			tenuto(t, c.address, strings.Fields(c.line)...).expect(t, c.status, c.text)
+		})
+	}
+}
+
+func TestCheckFindsWhatNoHistoryHas(t *testing.T) {
+	const start = `{"eventId":"1","timestamp":"10","orchestrationStarted":{"name":"hello"}}`
+	for _, c := range []struct{ name, events, want string }{
+		{"nothing", ``, "no events"},
+		{"no start", `{"eventId":"1","timerCreated":{}}`, "has to be OrchestrationStarted"},
+		{"a gap", start + `,{"eventId":"3","timerCreated":{}}`, "event_id 3 after 1"},
+		{"two starts", start + `,{"eventId":"2","orchestrationStarted":{}}`, "a second time"},
+		{"no type", start + `,{"eventId":"2"}`, "no type"},
+		{"more after the end", start + `,{"eventId":"2","orchestrationCompleted":{}},{"eventId":"3","timerCreated":{}}`, "behind the end"},
+		{"no source", start + `,{"eventId":"2","sourceEventId":"1","activityCompleted":{}}`, "scheduled no operation"},
+		{"another kind", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","activityCompleted":{}}`, "event 2 is TimerCreated"},
+		{"closed twice", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","timerFired":{}},{"eventId":"4","sourceEventId":"2","timerFired":{}}`, "closed before"},
+		{"completed though given up", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","cancelRequested":{}},{"eventId":"4","sourceEventId":"2","timerFired":{}}`, "closed before"},
+		{"a source of none", start + `,{"eventId":"2","sourceEventId":"1","timerCreated":{}}`, "completes nothing"},
+		{"early", start + `,{"eventId":"2","timestamp":"10","timerCreated":{"fireAt":"20"}},{"eventId":"3","timestamp":"19","sourceEventId":"2","timerFired":{"fireAt":"20"}}`, "before it was due"},
+		{"", start + `,{"eventId":"2","timestamp":"10","timerCreated":{"fireAt":"20"}},{"eventId":"3","timestamp":"20","sourceEventId":"2","timerFired":{"fireAt":"20"}}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := fmt.Sprintf(`{"format":"tenuto.history/1","instance":"hello-1","execution":1,"events":[%s]}`, c.events)
+			h, err := readHistory(streams{in: strings.NewReader(text)}, "-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = check(h)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v; want %q in it", err, c.want)
+			}
+		})
+	}
+}

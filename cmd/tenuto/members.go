@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// A member is a node as -json shows it.
+type member struct {
+	Node    string  `json:"node"`
+	Address string  `json:"address"`
+	Leader  bool    `json:"leader"`
+	Voter   bool    `json:"voter"`
+	Behind  *uint64 `json:"behind,omitempty"` // entries of the journal, if known
+}
+
+func members(flags *flag.FlagSet) action {
+	asJSON := flags.Bool("json", false, "one JSON object a line")
+	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		members, err := client.Members(ctx)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeMembers(json.NewEncoder(s.out), members)
+		}
+		table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tENTRIES BEHIND")
+		for _, m := range members {
+			behind := "unknown"
+			if m.BehindKnown {
+				behind = fmt.Sprint(m.Behind)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", m.NodeID, m.Address, roleOf(m), behind)
+		}
+		return table.Flush()
+	})
+}
+
+func writeMembers(encoder *json.Encoder, members []cluster.Member) error {
+	for _, m := range members {
+		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter}
+		if m.BehindKnown {
+			shown.Behind = &m.Behind
+		}
+		if err := encoder.Encode(shown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func roleOf(m cluster.Member) string {
+	switch {
+	case m.Leader:
+		return "leader"
+	case m.Voter:
+		return "follower"
+	}
+	return "learner"
+}
