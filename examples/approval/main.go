@@ -12,8 +12,27 @@
 // journal, and the next command finds it where the last one left it. A deadline
 // that passes meanwhile is noticed by the next command.
 //
-// Use this shape wherever a program waits for a person: not a row in a table
-// with a job that polls it, but a function that reads from top to bottom.
+// # When to use it
+//
+// Wherever a program waits for a person: not a row in a table with a job that
+// polls it, but a function that reads from top to bottom.
+//
+// # What to look at
+//
+//   - expense.go subscribes once and sets the deadline once, and then waits for the
+//     first of them or of a reminder (replay.Next, which gives nothing up): an
+//     answer that comes while a reminder is being sent is not lost, and reminders
+//     do not move the deadline.
+//   - Which of two came first is decided by the history. An answer at the last
+//     moment is in time or too late, but never both, whatever crashes.
+//   - expense_test.go: a week of reminders in milliseconds.
+//
+// # When not to use it
+//
+// Where the caller needs to know that the decision was taken, and not only that it
+// was recorded: make it an update (see example account). Where a single step waits
+// for somebody and the rest does not care how: let its activity return
+// replay.ErrPending, and complete it by its token.
 package main
 
 import (

@@ -1,11 +1,22 @@
 package main
 
 import (
+	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// asProgram makes the binary of the tests be the program.
+const asProgram = "APPROVAL_IS_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // terminal runs the commands of one user, each in a process of its own.
 type terminal struct {
@@ -16,9 +27,9 @@ type terminal struct {
 
 func newTerminal(t *testing.T) *terminal {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "approval")
-	if output, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, output)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &terminal{t: t, binary: binary, dir: t.TempDir()}
 }
@@ -39,7 +50,9 @@ func (u *terminal) says(command string, want ...string) {
 
 func (u *terminal) run(command string) (string, error) {
 	args := append([]string{"-dir", u.dir}, strings.Fields(command)...)
-	output, err := exec.Command(u.binary, args...).CombinedOutput()
+	program := exec.Command(u.binary, args...)
+	program.Env = append(os.Environ(), asProgram+"=1")
+	output, err := program.CombinedOutput()
 	return string(output), err
 }
 

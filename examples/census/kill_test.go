@@ -49,7 +49,7 @@ func TestKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	source := randomTree(t, random)
 	want := independent(t, source)
-	binary := build(t)
+	binary := program(t)
 
 	h := &killed{
 		t: t, binary: binary, source: source, files: int(want.Files),
@@ -272,7 +272,7 @@ func readJournal(t *testing.T, dir string) (recorded map[string]int, underWay bo
 	defer cancel()
 	leads := make(chan struct{})
 	j, err := journal.Open(ctx, journal.Config{
-		Node: "node", Dir: dir, Logger: slog.New(slog.DiscardHandler),
+		Node: "node", Cluster: "tenuto", Dir: dir, Logger: slog.New(slog.DiscardHandler),
 		Lead: func(context.Context, uint64) { close(leads) },
 	})
 	if err != nil {

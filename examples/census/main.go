@@ -9,6 +9,14 @@
 // run that nobody disturbed. Started once more, it prints the report again and
 // counts nothing. (Are you too slow to kill it in time? Try -delay 200ms.)
 //
+// # When to use it
+//
+// This shape is for work that is too large for one history: a root that knows the
+// parts, a child for each part, an activity for each piece. Take it when there are
+// more than some thousand pieces; below that example thumbnails is enough. It is
+// not for work that a single process does in a minute and can do again: what makes
+// it safe is a disk sync for each step.
+//
 // # What to look at
 //
 // The orchestrations are in census.go and read like a program that never dies:

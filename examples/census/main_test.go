@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,9 +20,6 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/replay"
 )
-
-// raceEnabled is set by race_test.go.
-var raceEnabled bool
 
 var exceptTimes = cmpopts.IgnoreFields(Report{}, "Began", "Ended")
 
@@ -268,17 +264,25 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// build builds the program, with the race detector if the test has it.
-func build(t *testing.T) string {
+// asProgram makes the binary of the tests be the program.
+const asProgram = "CENSUS_IS_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// program returns the binary of the program, for as long as the test runs.
+func program(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "census")
-	args := []string{"build", "-o", binary}
-	if raceEnabled {
-		args = append(args, "-race")
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if output, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, output)
-	}
+	t.Setenv(asProgram, "1")
 	return binary
 }
 

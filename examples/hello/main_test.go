@@ -11,15 +11,27 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
+// asProgram makes the binary of the tests be the program.
+const asProgram = "HELLO_IS_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 func TestItPrintsItsGreetingEveryTimeAndDoesTheWorkOnce(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "hello")
-	if output, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, output)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	for range 2 {
 		command := exec.Command(binary)
 		command.Dir = dir
+		command.Env = append(os.Environ(), asProgram+"=1")
 		output, err := command.Output()
 		if err != nil || string(output) != "Hello, Ada!\n" {
 			t.Fatalf("output %q, %v", output, err)

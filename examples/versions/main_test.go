@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/history"
+	"github.com/tenuto-dev/tenuto/replay/replaytest"
+)
+
+// The histories in testdata are those of the code as it was. In an application
+// they come from production; here they are made by what is left of that code.
+func TestHistoriesOfTheFirstRelease(t *testing.T) {
+	env := replaytest.New(t, first(io.Discard)...)
+	replaytest.Start(env, Shipping, "waiting", Order{"waiting"})
+	env.ExpectHistory("waiting", "testdata/waiting.json")
+
+	run := replaytest.Start(env, Shipping, "before", Order{"before"})
+	if err := replaytest.Send(env, "before", Packed, "box 7"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Wait(); err != nil {
+		t.Error(err)
+	}
+	env.ExpectHistory("before", "testdata/before.json")
+}
+
+// And those of orders that have begun with the patch, or with version 2.
+func TestHistoriesOfLaterReleases(t *testing.T) {
+	for id, release := range map[string][]replay.Definition{"patched": second(io.Discard), "rewritten": third(io.Discard)} {
+		t.Run(id, func(t *testing.T) {
+			env := replaytest.New(t, release...)
+			run := replaytest.Start(env, Shipping, id, Order{id})
+			if err := replaytest.Send(env, id, Packed, "box 7"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := run.Wait(); err != nil {
+				t.Error(err)
+			}
+			env.ExpectCalls(CheckAddress, 1)
+			env.ExpectHistory(id, "testdata/"+id+".json")
+		})
+	}
+}
+
+// The test that stays: the code of today fits every instance that there is.
+func TestRunningInstancesGoOn(t *testing.T) {
+	replaytest.Replay(t, "testdata/*.json", third(io.Discard)...)
+}
+
+// What it is good for: the same change without a patch.
+func TestWithoutAPatchTheyWouldBeStalled(t *testing.T) {
+	careless := Shipping.Bind(func(ctx *replay.Context, order Order) (string, error) {
+		if _, err := Reserve.Call(ctx, order.ID); err != nil {
+			return "", err
+		}
+		if _, err := CheckAddress.Call(ctx, order.ID); err != nil {
+			return "", err
+		}
+		_, err := Packed.Wait(ctx)
+		return "", err
+	})
+	registry, err := replay.NewRegistry(careless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open("testdata/waiting.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	waiting, err := history.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mismatch *replay.Mismatch
+	if err := replaytest.Check(waiting, registry); !errors.As(err, &mismatch) {
+		t.Fatalf("error %v", err)
+	}
+	if mismatch.EventID != 4 || !strings.Contains(mismatch.Expected, "packed") || !strings.Contains(mismatch.Found, "check address") {
+		t.Error(mismatch)
+	}
+}
+
+func TestItRuns(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), t.TempDir(), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"release 1\n  reserve order-1\nrelease 2\n  reserve order-2\n  check the address of order-2\nrelease 3\n",
+		"  ship order-1\n  ship order-2\n  ship order-3 in box 7\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}

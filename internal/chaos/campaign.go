@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+)
+
+// options say what a campaign is to be.
+type options struct {
+	dir   string
+	seed  uint64
+	out   io.Writer // what goes on, a line for each fault
+	disks bool      // give each node a disk of its own, if that is possible
+	// What is injected, in turn, and when to stop: no fault begins after limit,
+	// nor after count of them; 0 means no such bound.
+	faults []fault
+	limit  time.Duration
+	count  int
+	// The least rate before each fault, in acknowledged calls a second.
+	rate float64
+}
+
+const (
+	// How long the rate may take to come up, and the fleet to recover.
+	rateLimit     = 30 * time.Second
+	recoveryLimit = 30 * time.Second
+	faultLimit    = 2 * time.Minute
+	quietMax      = time.Second // between two faults
+)
+
+// A campaign is a run: a fleet under load, and one fault after the other.
+type campaign struct {
+	options options
+	log     *evidence.Log
+	fleet   *fleet
+	load    *load
+	random  *rand.Rand
+	// What the run did not live up to, so that its verdict says little.
+	shortcomings []string
+}
+
+// wage runs a campaign. The evidence it returns is complete: the clients have
+// come to an end, every node has caught up and has told all that it has, twice,
+// with a stop of the whole fleet between.
+func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings []string, err error) {
+	c := &campaign{options: o, log: evidence.NewLog(), random: newRandom(o.seed)}
+	defer func() { record = c.log.Record() }()
+	var own *disks
+	if o.disks {
+		var skipped *skipError
+		if own, err = newDisks(o.dir); errors.As(err, &skipped) {
+			fmt.Fprintln(o.out, skipped)
+		} else if err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.fleet, err = newFleet(o.dir, c.log, own); err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, c.fleet.close()) }()
+	if err := c.fleet.start(ctx); err != nil {
+		return nil, nil, err
+	}
+	if _, err := c.awaitLeader(ctx); err != nil {
+		return nil, nil, err
+	}
+	c.load = startLoad(c.fleet, o.seed)
+	err = c.inject(ctx)
+	c.load.finish()
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, c.shortcomings, c.takeStock(ctx)
+}
+
+// newRandom returns the source by which faults are chosen.
+func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
+func (c *campaign) awaitLeader(ctx context.Context, not ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, recoveryLimit)
+	defer cancel()
+	return c.fleet.awaitLeader(ctx, not...)
+}
+
+func (c *campaign) short(format string, arguments ...any) {
+	c.shortcomings = append(c.shortcomings, fmt.Sprintf(format, arguments...))
+}
+
+// inject injects fault after fault, from a deck that is shuffled anew each time
+// that it is used up.
+func (c *campaign) inject(ctx context.Context) error {
+	var deck []fault
+	for n := 0; (c.options.count == 0 || n < c.options.count) && (c.options.limit == 0 || c.log.Now() < c.options.limit); n++ {
+		if len(deck) == 0 {
+			deck = append(deck, c.options.faults...)
+			c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		outcome, err := c.injectOne(ctx, deck[0])
+		c.log.Fault(outcome)
+		fmt.Fprintln(c.options.out, describe(outcome))
+		if err != nil {
+			return fmt.Errorf("%s: %w", deck[0].name, err)
+		}
+		deck = deck[1:]
+		rest(ctx, time.Duration(c.random.Int64N(int64(quietMax))))
+	}
+	return nil
+}
+
+// injectOne makes a fault, lets it last, puts it right, and waits until the
+// fleet has recovered.
+func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.Fault, err error) {
+	ctx, cancel := context.WithTimeout(ctx, faultLimit)
+	defer cancel()
+	outcome.Name = kind.name
+	outcome.Rate = c.awaitRate(ctx)
+	leader, err := c.awaitLeader(ctx)
+	if err != nil {
+		return outcome, err
+	}
+	s := &scene{fleet: c.fleet, random: c.random, leader: leader}
+	outcome.LeaderBefore = leader
+	outcome.Begin = c.log.Now()
+	err = kind.inject(ctx, s)
+	outcome.Nodes = s.hit
+	if err == nil {
+		hold := kind.least + time.Duration(c.random.Int64N(int64(kind.most-kind.least)))
+		rest(ctx, hold)
+		if kind.deposes {
+			if outcome.LeaderAfter, _ = c.awaitLeader(ctx, leader); outcome.LeaderAfter == "" {
+				c.short("%s at %v: no other leader within %v", kind.name, outcome.Begin, recoveryLimit)
+			}
+		}
+	}
+	// Healing must be tried whatever happened, and within a time of its own.
+	healing, done := context.WithTimeout(context.WithoutCancel(ctx), faultLimit)
+	defer done()
+	healed := s.heal(healing)
+	outcome.End = c.log.Now()
+	var skipped *skipError
+	if errors.As(err, &skipped) {
+		outcome.Skipped, err = skipped.why, nil
+	}
+	if err := errors.Join(err, healed); err != nil || outcome.Skipped != "" {
+		return outcome, err
+	}
+	c.awaitRecovery(healing, &outcome)
+	outcome.InFlight = c.log.InFlight(outcome.Begin)
+	outcome.Gap = c.log.Gap(outcome)
+	return outcome, c.sample(healing)
+}
+
+// awaitRate waits until the load works at the least rate, and returns the rate.
+func (c *campaign) awaitRate(ctx context.Context) float64 {
+	deadline := c.log.Now() + rateLimit
+	for {
+		rest(ctx, 500*time.Millisecond)
+		rate := float64(c.log.AckedSince(c.log.Now() - time.Second))
+		if rate >= c.options.rate {
+			return rate
+		}
+		if c.log.Now() > deadline || ctx.Err() != nil {
+			c.short("%.0f acknowledged calls a second before a fault; at least %.0f are needed", rate, c.options.rate)
+			return rate
+		}
+	}
+}
+
+// awaitRecovery waits until a write that began after the fault is acknowledged
+// on every node.
+func (c *campaign) awaitRecovery(ctx context.Context, outcome *evidence.Fault) {
+	for {
+		if took, ok := c.log.Recovered(outcome.End, len(c.fleet.nodes)); ok {
+			outcome.Recovery = took
+			return
+		}
+		if c.log.Now() > outcome.End+recoveryLimit || ctx.Err() != nil {
+			c.short("%v after %s was healed not every node takes writes", recoveryLimit, outcome.Name)
+			return
+		}
+		rest(ctx, 20*time.Millisecond)
+	}
+}
+
+func describe(f evidence.Fault) string {
+	if f.Skipped != "" {
+		return fmt.Sprintf("%8.1fs %-16s SKIPPED: %s", f.Begin.Seconds(), f.Name, f.Skipped)
+	}
+	line := fmt.Sprintf("%8.1fs %-16s %v for %v, %d calls in flight, gap %v, recovered in %v", f.Begin.Seconds(), f.Name, f.Nodes,
+		(f.End - f.Begin).Round(time.Millisecond), f.InFlight, f.Gap.Round(time.Millisecond), f.Recovery.Round(time.Millisecond))
+	if f.LeaderAfter != "" {
+		line += fmt.Sprintf(", leader %s → %s", f.LeaderBefore, f.LeaderAfter)
+	}
+	return line
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+	"github.com/tenuto-dev/tenuto/internal/chaos/judge"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// The nodes of these tests are processes of this binary.
+func TestMain(m *testing.M) {
+	if config := os.Getenv(host.Env); config != "" {
+		exit(host.Run(config))
+	}
+	os.Exit(m.Run())
+}
+
+// testLimit ends a test that has failed; nothing is measured by it.
+const testLimit = 5 * time.Minute
+
+func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	defer cancel()
+	kill, err := choose("kill-leader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill[0].least, kill[0].most = 0, short
+	var out bytes.Buffer
+	const kills = 3
+	record, shortcomings, err := wage(ctx, options{dir: t.TempDir(), seed: 1, out: &out, faults: kill, count: kills, rate: 1})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	registry, err := replay.NewRegistry(host.Orchestrations()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict := judge.Judge(record, registry)
+	verdict.Report(&out)
+	t.Log(out.String())
+	for _, violation := range verdict.Violations {
+		t.Errorf("%s: %s", violation.Invariant, violation.Detail)
+	}
+	if len(shortcomings) > 0 {
+		t.Error(shortcomings)
+	}
+	led := 0
+	for _, f := range record.Faults {
+		if f.LeaderAfter != "" && f.LeaderAfter != f.LeaderBefore && f.Gap > 0 {
+			led++
+		}
+	}
+	if verdict.Counts["reigns of leaders"] <= kills {
+		t.Errorf("%d reigns are told of in the logs", verdict.Counts["reigns of leaders"])
+	}
+	if led != kills {
+		t.Errorf("%d of %d kills had another lead and take writes", led, kills)
+	}
+}
+
+func TestEveryFaultIsChosenByName(t *testing.T) {
+	all, err := choose("")
+	if err != nil || len(all) != len(faults) {
+		t.Errorf("by no name: %d, %v", len(all), err)
+	}
+	for _, f := range faults {
+		if chosen, err := choose(f.name); err != nil || len(chosen) != 1 || chosen[0].name != f.name {
+			t.Errorf("%s: %v, %v", f.name, chosen, err)
+		}
+		if f.most <= f.least {
+			t.Errorf("%s lasts from %v to %v", f.name, f.least, f.most)
+		}
+	}
+	if _, err := choose("kill-leader,nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("nonsense: %v", err)
+	}
+}
+
+func TestWhatIsKnownOfACallAfterItsTries(t *testing.T) {
+	acked := evidence.Answer{Outcome: evidence.Acked}
+	refused := evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
+	busy := evidence.Answer{Outcome: evidence.Refused, Code: evidence.Busy}
+	none := evidence.Answer{Outcome: evidence.NotExecuted}
+	unknown := evidence.Answer{Outcome: evidence.Unknown}
+	named := evidence.Request{Kind: evidence.Send, RequestID: "1/1"}
+	nameless := evidence.Request{Kind: evidence.Terminate}
+	for _, c := range []struct {
+		name     string
+		request  evidence.Request
+		last     evidence.Answer
+		doubtful bool
+		want     evidence.Outcome
+	}{
+		{"acknowledged at once", named, acked, false, evidence.Acked},
+		{"acknowledged in the end", nameless, acked, true, evidence.Acked},
+		{"refused at once", nameless, refused, false, evidence.Refused},
+		{"refused after a try that may have done it", nameless, refused, true, evidence.Unknown},
+		{"refused, and a repetition would have been known", named, refused, true, evidence.Refused},
+		{"busy to the end", named, busy, false, evidence.NotExecuted},
+		{"busy after a try that may have done it", named, busy, true, evidence.Unknown},
+		{"never taken", named, none, false, evidence.NotExecuted},
+		{"no answer at all", named, evidence.Answer{}, false, evidence.NotExecuted},
+		{"no answer to the last", named, unknown, false, evidence.Unknown},
+		{"not taken after a try that may have done it", named, none, true, evidence.Unknown},
+	} {
+		call := evidence.Call{Request: c.request, Answer: c.last, Doubtful: c.doubtful}
+		if got := outcomeOf(call); got != c.want {
+			t.Errorf("%s: %s; want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestARunThatShowsLittleDoesNotCount(t *testing.T) {
+	verdict := &judge.Verdict{}
+	idle := len(verdict.Idle())
+	quiet := evidence.Fault{Name: "a", End: time.Second}
+	met := evidence.Fault{Name: "b", End: time.Second, InFlight: 1}
+	skipped := evidence.Fault{Name: "c", Skipped: "no root"}
+	failed := evidence.Fault{Name: "d"}
+	for _, c := range []struct {
+		name   string
+		faults []evidence.Fault
+		want   int
+	}{
+		{"all that it takes", []evidence.Fault{met, quiet, skipped}, 0},
+		{"too few met calls", []evidence.Fault{met, quiet, quiet}, 1},
+		{"too few injected", []evidence.Fault{met, failed}, 1},
+	} {
+		if got := floors(&evidence.Record{Faults: c.faults}, verdict); len(got)-idle != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestSkippedFaultsAreTold(t *testing.T) {
+	var out bytes.Buffer
+	reportFaults(&out, []evidence.Fault{
+		{Name: "kill-leader", End: time.Second, Gap: 300 * time.Millisecond, InFlight: 2},
+		{Name: "kill-leader", End: time.Second, Gap: 500 * time.Millisecond},
+		{Name: "full-disk", Skipped: "no root"},
+	})
+	for _, want := range [][]string{{"kill-leader", "2", "0", "1", "500ms", "500ms"}, {"full-disk", "0", "1", "0"}} {
+		if !slices.ContainsFunc(strings.Split(out.String(), "\n"), func(line string) bool {
+			fields := strings.Fields(line)
+			return len(fields) >= len(want) && slices.Equal(fields[:len(want)], want)
+		}) {
+			t.Errorf("no line %v in\n%s", want, &out)
+		}
+	}
+	if line := describe(evidence.Fault{Name: "full-disk", Skipped: "no root"}); !strings.Contains(line, "SKIPPED: no root") {
+		t.Error(line)
+	}
+}
+
+func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
+	dir := t.TempDir()
+	want := []byte("some bytes of a journal")
+	for i := range 3 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), want, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &scene{random: newRandom(1)}
+	for range 50 {
+		name, offset, err := s.randomByte(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, same := range []bool{false, true} {
+			if err := flip(name, offset, 1<<3); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(name); err != nil || bytes.Equal(got, want) != same {
+				t.Fatalf("after %d flips: %q, %v", i+1, got, err)
+			}
+		}
+	}
+	if _, _, err := s.randomByte(t.TempDir()); err == nil {
+		t.Error("a byte of nothing")
+	}
+	if err := flip(filepath.Join(dir, "gone"), 0, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHealingUndoesTheLatestFirstAndAllOfIt(t *testing.T) {
+	broken := errors.New("as wanted")
+	var undone []int
+	s := new(scene)
+	for i := range 3 {
+		s.later(func(context.Context) error {
+			undone = append(undone, i)
+			return broken
+		})
+	}
+	if err := s.heal(t.Context()); !errors.Is(err, broken) || !slices.Equal(undone, []int{2, 1, 0}) {
+		t.Errorf("%v, %v", undone, err)
+	}
+}
+
+func TestReignsAreFoundInALog(t *testing.T) {
+	for line, want := range map[string]evidence.Reign{
+		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 epoch=11 term=18`:            {Epoch: 11, Term: 18},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="no longer leading" node=n1 epoch=11 term=1`: {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1`:                             {},
+	} {
+		got, ok := reignIn(line)
+		if ok != (want.Epoch > 0) || ok && got != want {
+			t.Errorf("%s: %+v, %v", line, got, ok)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package evidence
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An Exit is the end of a node's process.
+type Exit struct {
+	Node string
+	Life int
+	// The harness asked for it, by a signal.
+	Wanted bool
+	// It was asked to stop, did not, and had to be killed.
+	Forced bool `json:",omitempty"`
+	Status string
+	At     time.Duration
+}
+
+// A Fault is one that was injected, or was to be.
+type Fault struct {
+	Name       string
+	Nodes      []string
+	Begin, End time.Duration // End: healed
+	// Why it was not injected; "" if it was.
+	Skipped string `json:",omitempty"`
+	// The rate before it, in acknowledged calls a second.
+	Rate float64
+	// Calls that had begun and not ended at Begin.
+	InFlight int
+	// The leader before, and the one after; "" where the fault did not aim at it.
+	LeaderBefore string `json:",omitempty"`
+	LeaderAfter  string `json:",omitempty"`
+	// From Begin to the first acknowledgement of a write that began after it, on
+	// a node that was not hit.
+	Gap time.Duration
+	// From End until every node had a write acknowledged.
+	Recovery time.Duration
+}
+
+// A Reign is a time in which a node led, as its log tells.
+type Reign struct {
+	Node        string
+	Epoch, Term uint64
+}
+
+// A Log collects the evidence of a run. Its methods may be called concurrently.
+type Log struct {
+	mu       sync.Mutex
+	began    time.Time
+	calls    []Call
+	effects  []Effect
+	exits    []Exit
+	faults   []Fault
+	replicas []Replica
+	reigns   []Reign
+}
+
+// NewLog begins a run: its clock stands at 0.
+func NewLog() *Log { return &Log{began: time.Now()} }
+
+// Now returns the time since the run began. It does not follow steps of the
+// system's clock.
+func (l *Log) Now() time.Duration { return time.Since(l.began) }
+
+// Call adds a call that has ended.
+func (l *Log) Call(c Call) { add(l, &l.calls, c) }
+
+// Effect adds what an activity said.
+func (l *Log) Effect(e Effect) { add(l, &l.effects, e) }
+
+// Exit adds the end of a process.
+func (l *Log) Exit(e Exit) { add(l, &l.exits, e) }
+
+// Fault adds a fault that is over.
+func (l *Log) Fault(f Fault) { add(l, &l.faults, f) }
+
+// Reign adds one that a node has begun.
+func (l *Log) Reign(r Reign) { add(l, &l.reigns, r) }
+
+// Replica adds what a node told.
+func (l *Log) Replica(r Replica) { add(l, &l.replicas, r) }
+
+func add[T any](l *Log, to *[]T, item T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*to = append(*to, item)
+}
+
+// AckedSince counts the calls that were acknowledged at or after a time.
+func (l *Log) AckedSince(from time.Duration) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, call := range slices.Backward(l.calls) {
+		if call.End < from-time.Second { // ends are logged almost in order
+			break
+		}
+		if call.End >= from && call.Outcome == Acked {
+			n++
+		}
+	}
+	return n
+}
+
+// A Record is the evidence of a run that is over.
+type Record struct {
+	Calls    []Call
+	Effects  []Effect
+	Exits    []Exit
+	Faults   []Fault
+	Replicas []Replica
+	Reigns   []Reign
+}
+
+// Record returns what there is so far.
+func (l *Log) Record() *Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &Record{
+		Calls:    slices.Clone(l.calls),
+		Effects:  slices.Clone(l.effects),
+		Exits:    slices.Clone(l.exits),
+		Faults:   slices.Clone(l.faults),
+		Replicas: slices.Clone(l.replicas),
+		Reigns:   slices.Clone(l.reigns),
+	}
+}
+
+// Save writes the record into a directory, a file for each kind of evidence, an
+// item a line.
+func (r *Record) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, save := range []func() error{
+		func() error { return saveLines(dir, "calls", r.Calls) },
+		func() error { return saveLines(dir, "effects", r.Effects) },
+		func() error { return saveLines(dir, "exits", r.Exits) },
+		func() error { return saveLines(dir, "faults", r.Faults) },
+		func() error { return saveLines(dir, "replicas", r.Replicas) },
+		func() error { return saveLines(dir, "reigns", r.Reigns) },
+	} {
+		if err := save(); err != nil {
+			return fmt.Errorf("save evidence: %w", err)
+		}
+	}
+	return nil
+}
+
+// Load reads what Save has written.
+func Load(dir string) (*Record, error) {
+	r := new(Record)
+	for _, load := range []func() error{
+		func() error { return loadLines(dir, "calls", &r.Calls) },
+		func() error { return loadLines(dir, "effects", &r.Effects) },
+		func() error { return loadLines(dir, "exits", &r.Exits) },
+		func() error { return loadLines(dir, "faults", &r.Faults) },
+		func() error { return loadLines(dir, "replicas", &r.Replicas) },
+		func() error { return loadLines(dir, "reigns", &r.Reigns) },
+	} {
+		if err := load(); err != nil {
+			return nil, fmt.Errorf("load evidence: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func saveLines[T any](dir, name string, items []T) (err error) {
+	file, err := os.Create(filepath.Join(dir, name+".jsonl"))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := file.Close(); err == nil {
+			err = closing
+		}
+	}()
+	out := bufio.NewWriter(file)
+	encoder := json.NewEncoder(out)
+	for _, item := range items {
+		if err := encoder.Encode(item); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func loadLines[T any](dir, name string, items *[]T) error {
+	file, err := os.Open(filepath.Join(dir, name+".jsonl"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for decoder := json.NewDecoder(bufio.NewReader(file)); decoder.More(); {
+		var item T
+		if err := decoder.Decode(&item); err != nil {
+			return err
+		}
+		*items = append(*items, item)
+	}
+	return nil
+}
+
+// Latest returns the latest linearizable calls of a kind, at most n, each of
+// another instance.
+func (l *Log) Latest(kind Kind, n int) []Call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var latest []Call
+	seen := make(map[string]bool)
+	for _, call := range slices.Backward(l.calls) {
+		if len(latest) == n {
+			break
+		}
+		if call.Kind == kind && !call.Stale && !seen[call.Instance] {
+			seen[call.Instance] = true
+			latest = append(latest, call)
+		}
+	}
+	return latest
+}
+
+// InFlight counts the calls that had begun and not ended at a time, of those
+// that have ended since.
+func (l *Log) InFlight(at time.Duration) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, call := range l.calls {
+		if call.Begin < at && call.End > at {
+			n++
+		}
+	}
+	return n
+}
+
+// Gap returns the time from the beginning of a fault to the first
+// acknowledgement of an event that was sent since, on a node that was not hit,
+// or on any if all were; 0 if there was none.
+func (l *Log) Gap(f Fault) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(map[string]bool)
+	for _, call := range l.calls {
+		all[call.Node] = true
+	}
+	first := time.Duration(0)
+	for _, call := range l.calls {
+		if call.Kind != Send || call.Outcome != Acked || call.Begin < f.Begin {
+			continue
+		}
+		if len(f.Nodes) < len(all) && slices.Contains(f.Nodes, call.Node) {
+			continue
+		}
+		if gap := call.End - f.Begin; first == 0 || gap < first {
+			first = gap
+		}
+	}
+	return first
+}
+
+// Recovered tells how long after a time it was that each of so many nodes had
+// acknowledged an event that was sent since; false if that has not happened.
+func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := make(map[string]time.Duration)
+	for _, call := range l.calls {
+		if call.Kind != Send || call.Outcome != Acked || call.Begin < since {
+			continue
+		}
+		if took := call.End - since; first[call.Node] == 0 || took < first[call.Node] {
+			first[call.Node] = took
+		}
+	}
+	longest := time.Duration(0)
+	for _, took := range first {
+		longest = max(longest, took)
+	}
+	return longest, len(first) == nodes
+}

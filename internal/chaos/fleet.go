@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+	"github.com/tenuto-dev/tenuto/internal/chaos/link"
+)
+
+const fleetSize = 3
+
+// A fleet is the cluster under stress: nodes in processes of their own, links
+// between them, and the ledger that their activities write to.
+type fleet struct {
+	dir    string // where everything of the run lies
+	log    *evidence.Log
+	nodes  []*process
+	guests int // how many nodes were added and removed
+	mesh   *link.Mesh
+	ledger *ledger
+	disks  *disks // nil when the nodes have plain directories
+	http   *http.Client
+}
+
+// newFleet prepares the nodes, with a disk for each if disks is not nil, and
+// starts none.
+func newFleet(dir string, log *evidence.Log, disks *disks) (*fleet, error) {
+	f := &fleet{dir: dir, log: log, mesh: link.NewMesh(), disks: disks}
+	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+	var err error
+	if f.ledger, err = openLedger(log); err != nil {
+		return nil, err
+	}
+	var configs []host.Config
+	var peers []cluster.Peer
+	for i := range fleetSize {
+		id := fmt.Sprintf("n%d", i+1)
+		listen, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		advertised, err := f.mesh.Add(id, listen)
+		if err != nil {
+			return nil, err
+		}
+		peers = append(peers, cluster.Peer{NodeID: id, Address: advertised})
+		configs = append(configs, host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.url()})
+	}
+	for _, config := range configs {
+		config.Peers = peers
+		node, err := newProcess(config, log, dir, func(pid int) { f.mesh.SetProcess(config.NodeID, pid) })
+		if err != nil {
+			return nil, err
+		}
+		f.nodes = append(f.nodes, node)
+	}
+	return f, nil
+}
+
+func (f *fleet) dataDir(id string) string {
+	if f.disks != nil && isMounted(f.disks.mount(id)) {
+		return filepath.Join(f.disks.mount(id), "data")
+	}
+	return filepath.Join(f.dir, id)
+}
+
+// freeAddress returns an address at which nobody listens.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+// start starts every node that does not run, all at once.
+func (f *fleet) start(ctx context.Context) error {
+	var starting sync.WaitGroup
+	errs := make([]error, len(f.nodes))
+	for i, node := range f.nodes {
+		if node.pid() == 0 {
+			starting.Go(func() { errs[i] = node.start(ctx) })
+		}
+	}
+	starting.Wait()
+	return errors.Join(errs...)
+}
+
+// close ends everything, and unmounts the disks.
+func (f *fleet) close() error {
+	var errs []error
+	for _, node := range f.nodes {
+		errs = append(errs, node.kill(), node.stderr.Close())
+	}
+	if f.disks != nil {
+		errs = append(errs, f.disks.unmount())
+	}
+	f.mesh.Close()
+	f.http.CloseIdleConnections()
+	return errors.Join(append(errs, f.ledger.close())...)
+}
+
+// node returns a node by its ID.
+func (f *fleet) node(id string) *process {
+	return f.nodes[slices.IndexFunc(f.nodes, func(p *process) bool { return p.id == id })]
+}
+
+// others returns the IDs of the other nodes.
+func (f *fleet) others(ids ...string) []string {
+	var others []string
+	for _, node := range f.nodes {
+		if !slices.Contains(ids, node.id) {
+			others = append(others, node.id)
+		}
+	}
+	return others
+}
+
+// askLimit bounds a question about the node itself.
+const askLimit = 500 * time.Millisecond
+
+// leader returns the node that leads: that says so itself, and that a majority
+// follows. "" while there is none.
+func (f *fleet) leader(ctx context.Context) string {
+	states := make([]host.Node, len(f.nodes))
+	var asking sync.WaitGroup
+	for i, node := range f.nodes {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, askLimit)
+			defer cancel()
+			_ = f.post(ctx, node, host.NodePath, struct{}{}, &states[i])
+		})
+	}
+	asking.Wait()
+	for _, candidate := range states {
+		follow := 0
+		for _, state := range states {
+			if state.ID != "" && state.Leader == candidate.ID {
+				follow++
+			}
+		}
+		if candidate.Leading && follow > len(f.nodes)/2 {
+			return candidate.ID
+		}
+	}
+	return ""
+}
+
+// awaitLeader waits for a leader that is not one of some nodes.
+func (f *fleet) awaitLeader(ctx context.Context, not ...string) (string, error) {
+	for {
+		if leader := f.leader(ctx); leader != "" && !slices.Contains(not, leader) {
+			return leader, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("no leader: %w", ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// errNoDoor: there is no process to ask.
+var errNoDoor = errors.New("the node does not run")
+
+// post puts a question to a node and decodes the answer.
+func (f *fleet) post(ctx context.Context, node *process, path string, question, answer any) error {
+	body, err := f.open(ctx, node, path, question)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(answer); err != nil {
+		return fmt.Errorf("decode answer: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, body) // so that the connection is used again
+	return nil
+}
+
+// open puts a question to a node and returns what it answers.
+func (f *fleet) open(ctx context.Context, node *process, path string, question any) (io.ReadCloser, error) {
+	address, _ := node.door()
+	if address == "" {
+		return nil, errNoDoor
+	}
+	encoded, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(encoded))
+	if err != nil {
+		return nil, err
+	}
+	response, err := f.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("%s: %s", path, response.Status)
+	}
+	return response.Body, nil
+}

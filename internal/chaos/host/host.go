@@ -1,0 +1,164 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+)
+
+// Config is what a host process is told, as JSON in the environment variable
+// [Env].
+type Config struct {
+	NodeID string
+	Life   int // which process of this node it is, counted from 1
+	Dir    string
+	Listen string
+	// The addresses at which nodes reach each other: those of links. A node that
+	// is added later has Join and Advertise instead of Peers.
+	Peers     []cluster.Peer
+	Join      []string
+	Advertise string
+	Ledger    string // URL that takes effects
+}
+
+// Env is the environment variable by which a binary knows that it is to be a
+// host.
+const Env = "TENUTO_CHAOS_HOST"
+
+// A Node is what a host tells of its node.
+type Node struct {
+	ID      string
+	Leader  string
+	Leading bool
+	Err     string // why it has stepped aside
+}
+
+// The paths of a host's door, each for a POST: an evidence.Request is answered
+// with an evidence.Answer, a ReportRequest with an evidence.Replica and many
+// evidence.Instance, anything with a Node or with the members, and the name of a
+// node with the members without it.
+const (
+	CallPath    = "/call"
+	ReportPath  = "/report"
+	NodePath    = "/node"
+	MembersPath = "/members"
+	RemovePath  = "/remove"
+)
+
+// stopLimit bounds how long a stop hands leadership over.
+const stopLimit = 5 * time.Second
+
+// Run runs a node until the process gets SIGTERM or its standard input ends. It
+// writes one line, "ready ADDRESS", when its door is open; its log goes to the
+// standard error.
+func Run(encoded string) error {
+	var config Config
+	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
+		return err
+	}
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	worker := &Worker{Node: config.NodeID, Life: config.Life, Tell: ledgerAt(config.Ledger)}
+	node, err := cluster.Start(context.Background(), cluster.Config{
+		NodeID: config.NodeID, Dir: config.Dir, Listen: config.Listen,
+		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise,
+		Definitions: worker.Definitions(),
+		StopGrace:   time.Second,
+		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	worker.Self.Store(node)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return errors.Join(err, node.Close())
+	}
+	server := &http.Server{Handler: door(node)}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	fmt.Println("ready", listener.Addr())
+
+	orphaned := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(orphaned)
+	}()
+	select {
+	case <-terminated:
+		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+		defer cancel()
+		err = node.Stop(ctx)
+	case <-orphaned:
+		err = node.Close()
+	}
+	err = errors.Join(err, server.Close())
+	<-served
+	return err
+}
+
+func door(node *cluster.Node) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+CallPath, func(w http.ResponseWriter, r *http.Request) {
+		var request evidence.Request
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(Answer(r.Context(), node.Client(), request))
+	})
+	mux.HandleFunc("POST "+ReportPath, func(w http.ResponseWriter, r *http.Request) {
+		var request ReportRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if err := Report(r.Context(), node.Client(), request, w); err != nil {
+			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
+		}
+	})
+	mux.HandleFunc("POST "+NodePath, func(w http.ResponseWriter, _ *http.Request) {
+		state := Node{ID: node.ID(), Leader: node.Leader(), Leading: node.Leading()}
+		if err := node.Err(); err != nil {
+			state.Err = err.Error()
+		}
+		_ = json.NewEncoder(w).Encode(state)
+	})
+	mux.HandleFunc("POST "+MembersPath, func(w http.ResponseWriter, r *http.Request) {
+		answerMembers(w, r, node)
+	})
+	mux.HandleFunc("POST "+RemovePath, func(w http.ResponseWriter, r *http.Request) {
+		var id string
+		err := json.NewDecoder(r.Body).Decode(&id)
+		if err == nil {
+			err = node.RemoveNode(r.Context(), id)
+		}
+		if err != nil && !errors.Is(err, cluster.ErrNotMember) {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		answerMembers(w, r, node)
+	})
+	return mux
+}
+
+func answerMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {
+	members, err := node.Members(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(members)
+}

@@ -1,0 +1,129 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+)
+
+const pageSize = 1000
+
+// A ReportRequest says what is to be told of instances.
+type ReportRequest struct {
+	IDs []string // none: all
+	// Of this node alone.
+	Stale bool
+	// Only the digests of histories.
+	Digests bool
+	// Only those that run, and are none of registers.
+	Running bool
+}
+
+// Report writes a Replica without instances, which says up to where the rest
+// reaches, and then instance after instance, as JSON. One that is gone meanwhile
+// is left out.
+func Report(ctx context.Context, client *cluster.Client, request ReportRequest, w io.Writer) error {
+	var options []cluster.ReadOption
+	if request.Stale {
+		options = append(options, cluster.Stale())
+	}
+	out := json.NewEncoder(w)
+	head, err := client.List(ctx, cluster.Filter{}, "", 1, options...)
+	if err != nil {
+		return err
+	}
+	if err := out.Encode(evidence.Replica{AppliedIndex: head.AppliedIndex}); err != nil {
+		return err
+	}
+	each := func(id string) error {
+		instance, err := instanceOf(ctx, client, id, request.Digests, options)
+		if errors.Is(err, cluster.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return out.Encode(instance)
+	}
+	if len(request.IDs) == 0 {
+		return eachInstance(ctx, client, request.Running, options, each)
+	}
+	for _, id := range request.IDs {
+		if err := each(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachInstance(ctx context.Context, client *cluster.Client, running bool, options []cluster.ReadOption, do func(id string) error) error {
+	var filter cluster.Filter
+	if running {
+		filter.States = []cluster.State{cluster.Running, cluster.Stalled, cluster.Suspended, cluster.WaitingForCode}
+	}
+	for after := ""; ; {
+		page, err := client.List(ctx, filter, after, pageSize, options...)
+		if err != nil {
+			return err
+		}
+		for _, status := range page.Instances {
+			if running && status.Name == Register {
+				continue
+			}
+			if err := do(status.InstanceID); err != nil {
+				return err
+			}
+		}
+		if after = page.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+func instanceOf(ctx context.Context, client *cluster.Client, id string, digests bool, options []cluster.ReadOption) (*evidence.Instance, error) {
+	executions, err := client.Executions(ctx, id, options...)
+	if err != nil {
+		return nil, err
+	}
+	instance := &evidence.Instance{ID: id}
+	for _, e := range executions {
+		history, err := client.HistoryOf(ctx, id, e.Number, options...)
+		if err != nil {
+			return nil, err
+		}
+		execution, err := executionOf(history, digests)
+		if err != nil {
+			return nil, err
+		}
+		instance.Executions = append(instance.Executions, execution)
+		instance.State = string(e.State)
+	}
+	return instance, nil
+}
+
+func executionOf(history *cluster.History, digests bool) (evidence.Execution, error) {
+	execution := evidence.Execution{Number: history.Execution, Length: len(history.Events)}
+	hash := sha256.New()
+	for _, event := range history.Events {
+		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(event)
+		if err != nil {
+			return execution, err
+		}
+		_, _ = hash.Write(binary.AppendUvarint(nil, uint64(len(encoded))))
+		_, _ = hash.Write(encoded)
+		if !digests {
+			execution.Events = append(execution.Events, encoded)
+		}
+	}
+	execution.Digest = hex.EncodeToString(hash.Sum(nil))
+	return execution, nil
+}

@@ -1,0 +1,160 @@
+package host
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// The names of the orchestrations.
+const (
+	Chain    = "chaos.chain"
+	Fan      = "chaos.fan"
+	Cycle    = "chaos.cycle"
+	Tree     = "chaos.tree"
+	Register = "chaos.register"
+)
+
+// Number is the event that a cycle and a register take.
+const Number = "chaos.number"
+
+// The shape of the workloads.
+const (
+	ChainLength = 5
+	FanWidth    = 50
+	TreeWidth   = 2
+)
+
+// A ChainInput is what a chain works on: ChainLength activities, one after the
+// other, each on the result of the one before.
+type ChainInput struct {
+	Blob  string // comes back as it was
+	Value int
+	Pause time.Duration
+}
+
+// A ChainOutput is what comes of it: Value + ChainLength.
+type ChainOutput struct {
+	Blob  string
+	Value int
+}
+
+// A FanInput is that of FanWidth activities at once, the i-th on Value + i.
+// The output is the sum of the results, each one more than what went in.
+type FanInput struct {
+	Value int
+	Pause time.Duration
+}
+
+// A CycleInput is that of an instance that continues as new Rounds times. In
+// every round it sets a timer between two activities, and takes PerRound events.
+// The output is all that it took, in order.
+type CycleInput struct {
+	Round, Rounds, PerRound int
+	Delay                   time.Duration
+	Got                     []string
+}
+
+// A TreeInput is that of a tree of children, Depth levels deep. The output is
+// the sum over the leaves of Value + 1.
+type TreeInput struct {
+	Depth, Value int
+}
+
+var (
+	work     = replay.Activity[evidence.Task, evidence.Done]("chaos.work")
+	chain    = replay.Orchestration[ChainInput, ChainOutput](Chain)
+	fan      = replay.Orchestration[FanInput, int](Fan)
+	cycle    = replay.Orchestration[CycleInput, []string](Cycle)
+	tree     = replay.Orchestration[TreeInput, int](Tree)
+	register = replay.Orchestration[json.RawMessage, json.RawMessage](Register)
+	number   = replay.Event[string](Number)
+)
+
+func runChain(ctx *replay.Context, in ChainInput) (ChainOutput, error) {
+	for i := range ChainLength {
+		done, err := work.Call(ctx, evidence.Task{Label: "link", Value: in.Value, Pause: in.Pause})
+		if err != nil {
+			return ChainOutput{}, err
+		}
+		in.Value = done.Value
+		if err := replay.SetStatus(ctx, i); err != nil {
+			return ChainOutput{}, err
+		}
+	}
+	return ChainOutput{Blob: in.Blob, Value: in.Value}, nil
+}
+
+func runFan(ctx *replay.Context, in FanInput) (int, error) {
+	var futures []*replay.Future[evidence.Done]
+	for i := range FanWidth {
+		futures = append(futures, work.Start(ctx, evidence.Task{Label: "blade", Value: in.Value + i, Pause: in.Pause}))
+	}
+	all, err := replay.All(ctx, futures...)
+	sum := 0
+	for _, done := range all {
+		sum += done.Value
+	}
+	return sum, err
+}
+
+func runCycle(ctx *replay.Context, in CycleInput) ([]string, error) {
+	before, err := work.Call(ctx, evidence.Task{Label: "before", Value: in.Round})
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Sleep(in.Delay); err != nil {
+		return nil, err
+	}
+	after := evidence.Task{Label: "after", Value: in.Round, After: before.Nonce, Delay: in.Delay}
+	if _, err := work.Call(ctx, after); err != nil {
+		return nil, err
+	}
+	for range in.PerRound {
+		got, err := number.Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		in.Got = append(in.Got, got)
+	}
+	if in.Round++; in.Round == in.Rounds {
+		return in.Got, nil
+	}
+	return nil, cycle.ContinueAsNew(ctx, in)
+}
+
+func runTree(ctx *replay.Context, in TreeInput) (int, error) {
+	if in.Depth == 0 {
+		done, err := work.Call(ctx, evidence.Task{Label: "leaf", Value: in.Value})
+		return done.Value, err
+	}
+	var children []*replay.Future[int]
+	for range TreeWidth {
+		children = append(children, tree.Start(ctx, TreeInput{Depth: in.Depth - 1, Value: in.Value}))
+	}
+	all, err := replay.All(ctx, children...)
+	sum := 0
+	for _, value := range all {
+		sum += value
+	}
+	return sum, err
+}
+
+// runRegister takes events until it is terminated.
+func runRegister(ctx *replay.Context, _ json.RawMessage) (json.RawMessage, error) {
+	for {
+		if _, err := number.Wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Orchestrations returns the workloads' code without that of the activity, which
+// is all that replaying a history needs.
+func Orchestrations() []replay.Definition {
+	return []replay.Definition{
+		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),
+	}
+}

@@ -1,0 +1,274 @@
+package judge
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A witness runs every workload on one node in memory, and keeps the evidence.
+type witness struct {
+	t      *testing.T
+	log    *evidence.Log
+	client *cluster.Client
+	serial int
+}
+
+// goodEvidence saves the evidence of a run in which all went well, and returns
+// where.
+func goodEvidence(t *testing.T) string {
+	t.Helper()
+	w := &witness{t: t, log: evidence.NewLog()}
+	worker := &host.Worker{Node: "node", Life: 1, Tell: func(_ context.Context, e evidence.Effect) error {
+		e.At = w.log.Now()
+		w.log.Effect(e)
+		return nil
+	}}
+	node, err := cluster.Start(t.Context(), cluster.Config{
+		InMemory: true, Definitions: worker.Definitions(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	worker.Self.Store(node)
+	w.client = node.Client()
+	w.runAll()
+	w.tell(host.ReportRequest{IDs: []string{"register-0", "cycle-0"}})
+	w.tell(host.ReportRequest{})
+	w.tell(host.ReportRequest{Stale: true, Digests: true})
+	w.log.Reign(evidence.Reign{Node: "node", Epoch: 1, Term: 2})
+	w.log.Exit(evidence.Exit{Node: "node", Life: 1, Wanted: true})
+	dir := t.TempDir()
+	if err := w.log.Record().Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (w *witness) runAll() {
+	w.call(evidence.Start, "chain-0", host.Chain, host.ChainInput{Blob: `<é">`, Value: 7})
+	w.call(evidence.Start, "fan-0", host.Fan, host.FanInput{Value: 3})
+	w.call(evidence.Start, "tree-0", host.Tree, host.TreeInput{Depth: 2, Value: 3})
+	w.call(evidence.Start, "cycle-0", host.Cycle, host.CycleInput{Rounds: 2, PerRound: 2, Delay: 20 * time.Millisecond})
+	for _, number := range []string{"a-0", "a-1", "b-0", "b-1"} {
+		w.call(evidence.Send, "cycle-0", host.Number, number)
+	}
+	w.call(evidence.Read, "register-0", "", nil)
+	w.call(evidence.Start, "register-0", host.Register, nil)
+	w.call(evidence.Send, "register-0", host.Number, "x")
+	w.call(evidence.Send, "register-0", host.Number, "y")
+	w.call(evidence.Read, "register-0", "", nil)
+	w.call(evidence.Start, "register-0", host.Register, nil)
+	w.call(evidence.Terminate, "register-0", "", nil)
+	w.call(evidence.Send, "register-0", host.Number, "z")
+	w.call(evidence.Read, "register-0", "", nil)
+	w.call(evidence.Start, "chain-1", host.Chain, host.ChainInput{})
+	w.call(evidence.Wait, "chain-1", "", nil)
+	w.call(evidence.Purge, "chain-1", "", nil)
+	w.call(evidence.Start, "chain-2", host.Chain, host.ChainInput{Pause: time.Minute})
+	w.call(evidence.Terminate, "chain-2", "", nil)
+	for _, id := range []string{"chain-0", "fan-0", "tree-0", "cycle-0", "chain-2"} {
+		w.call(evidence.Wait, id, "", nil)
+	}
+}
+
+func (w *witness) call(kind evidence.Kind, id, name string, input any) {
+	w.t.Helper()
+	request := evidence.Request{Kind: kind, Instance: id, Name: name}
+	if kind == evidence.Start || kind == evidence.Send {
+		w.serial++
+		request.RequestID = fmt.Sprint(w.serial)
+		encoded, err := json.Marshal(input)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		request.Input = encoded
+	}
+	call := evidence.Call{Request: request, Node: "node", Life: 1, Begin: w.log.Now()}
+	call.Answer = host.Answer(w.t.Context(), w.client, request)
+	call.End = w.log.Now()
+	w.log.Call(call)
+}
+
+func (w *witness) tell(request host.ReportRequest) {
+	w.t.Helper()
+	var told bytes.Buffer
+	begin := w.log.Now()
+	if err := host.Report(w.t.Context(), w.client, request, &told); err != nil {
+		w.t.Fatal(err)
+	}
+	replica, err := evidence.ReadReplica(&told)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	replica.Node, replica.Stale, replica.Whole = "node", request.Stale, len(request.IDs) == 0
+	replica.Begin, replica.End = begin, w.log.Now()
+	w.log.Replica(replica)
+}
+
+// A forger changes evidence.
+type forger struct {
+	t *testing.T
+	*evidence.Record
+}
+
+func forge(t *testing.T, dir string) *forger {
+	t.Helper()
+	record, err := evidence.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &forger{t, record}
+}
+
+// history changes that of one execution, in all replicas alike.
+func (f *forger) history(id string, number uint64, change func([]*journalpb.Event) []*journalpb.Event) {
+	f.t.Helper()
+	done := false
+	var encoded [][]byte
+	for r := range f.Replicas {
+		f.instances(r, id, func(of *evidence.Instance) {
+			for e := range of.Executions {
+				execution := &of.Executions[e]
+				if execution.Number != number {
+					continue
+				}
+				if len(execution.Events) > 0 {
+					encoded = encodeAll(f.t, change(decodeAll(f.t, execution.Events)))
+					execution.Events, done = encoded, true
+				}
+				execution.Length, execution.Digest = len(encoded), digest(encoded)
+			}
+		})
+	}
+	if !done {
+		f.t.Fatalf("there is no %s/%d", id, number)
+	}
+}
+
+// event changes the first event of a type.
+func (f *forger) event(id string, number uint64, arm int, change func(*journalpb.Event)) {
+	f.t.Helper()
+	f.history(id, number, func(events []*journalpb.Event) []*journalpb.Event {
+		for _, event := range events {
+			if event.Arm() == arm {
+				change(event)
+				return events
+			}
+		}
+		f.t.Fatalf("%s/%d has no %s", id, number, journalpb.ArmName(arm))
+		return nil
+	})
+}
+
+// again adds the first event of a type once more, before the last event.
+func (f *forger) again(id string, number uint64, arm int) {
+	f.t.Helper()
+	f.history(id, number, func(events []*journalpb.Event) []*journalpb.Event {
+		last := len(events) - 1
+		for _, event := range events {
+			if event.Arm() == arm {
+				repeated := proto.CloneOf(event)
+				repeated.EventId, repeated.Timestamp = events[last].EventId, events[last].Timestamp
+				terminal := proto.CloneOf(events[last])
+				terminal.EventId++
+				return append(events[:last:last], repeated, terminal)
+			}
+		}
+		f.t.Fatalf("%s/%d has no %s", id, number, journalpb.ArmName(arm))
+		return nil
+	})
+}
+
+// instances calls fn for an instance in a replica, if it is there.
+func (f *forger) instances(replica int, id string, fn func(*evidence.Instance)) {
+	for i := range f.Replicas[replica].Instances {
+		if of := &f.Replicas[replica].Instances[i]; of.ID == id {
+			fn(of)
+		}
+	}
+}
+
+// call returns the n-th call of a kind on an instance.
+func (f *forger) call(kind evidence.Kind, id string, n int) *evidence.Call {
+	f.t.Helper()
+	for i := range f.Calls {
+		if call := &f.Calls[i]; call.Kind == kind && call.Instance == id {
+			if n--; n < 0 {
+				return call
+			}
+		}
+	}
+	f.t.Fatalf("no such %s of %s", kind, id)
+	return nil
+}
+
+// effect returns the first of an instance, begun or finished, with that label.
+func (f *forger) effect(id, label string, finished bool) *evidence.Effect {
+	f.t.Helper()
+	for i := range f.Effects {
+		if e := &f.Effects[i]; e.Instance == id && e.Task.Label == label && e.Finished == finished {
+			return e
+		}
+	}
+	f.t.Fatalf("no such effect of %s", id)
+	return nil
+}
+
+func decodeAll(t *testing.T, encoded [][]byte) (events []*journalpb.Event) {
+	t.Helper()
+	for _, one := range encoded {
+		event := new(journalpb.Event)
+		if err := proto.Unmarshal(one, event); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, event)
+	}
+	return events
+}
+
+func encodeAll(t *testing.T, events []*journalpb.Event) (encoded [][]byte) {
+	t.Helper()
+	for _, event := range events {
+		one, err := proto.MarshalOptions{Deterministic: true}.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded = append(encoded, one)
+	}
+	return encoded
+}
+
+func digest(encoded [][]byte) string {
+	hash := sha256.New()
+	for _, one := range encoded {
+		_, _ = hash.Write(binary.AppendUvarint(nil, uint64(len(one))))
+		_, _ = hash.Write(one)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+func registry(t *testing.T) *replay.Registry {
+	t.Helper()
+	r, err := replay.NewRegistry(host.Orchestrations()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

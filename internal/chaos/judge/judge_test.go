@@ -1,0 +1,275 @@
+package judge
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// forgeries are what each invariant must see, by its ID. Most break others too.
+var forgeries = map[string]map[string]func(f *forger){
+	"S1": {"an event is missing": func(f *forger) {
+		f.history("chain-0", 1, func(events []*journalpb.Event) []*journalpb.Event { return slices.Delete(events, 2, 3) })
+	}},
+	"S2": {
+		"time goes back": func(f *forger) {
+			f.event("chain-0", 1, journalpb.ArmActivityCompleted, func(e *journalpb.Event) { e.Timestamp = 1 })
+		},
+		"an epoch is begun twice": func(f *forger) { f.Reigns = append(f.Reigns, f.Reigns[0]) },
+	},
+	"S3": {
+		"one read shows another event": func(f *forger) {
+			f.instances(0, "register-0", func(of *evidence.Instance) { of.Executions[0].Events[1] = []byte{8, 2} })
+		},
+		"a later read shows less": func(f *forger) {
+			f.instances(1, "register-0", func(of *evidence.Instance) {
+				of.Executions[0].Events = of.Executions[0].Events[:3]
+			})
+		},
+	},
+	"S4": {
+		"a node has another history": func(f *forger) {
+			f.instances(2, "chain-0", func(of *evidence.Instance) { of.Executions[0].Digest = "another" })
+		},
+		"a node has another state": func(f *forger) {
+			f.instances(2, "chain-0", func(of *evidence.Instance) { of.State = "failed" })
+		},
+		"a node lacks an instance": func(f *forger) { f.Replicas[2].Instances = f.Replicas[2].Instances[1:] },
+		"a node has one more": func(f *forger) {
+			f.Replicas[2].Instances = append(f.Replicas[2].Instances, evidence.Instance{ID: "more"})
+		},
+	},
+	"S5": {
+		"an acknowledged event is not there": func(f *forger) {
+			f.event("register-0", 1, journalpb.ArmExternalEvent, func(e *journalpb.Event) { e.GetExternalEvent().RequestId = "1" })
+		},
+		"an acknowledged start is not there": func(f *forger) {
+			for r := range f.Replicas {
+				f.Replicas[r].Instances = slices.DeleteFunc(f.Replicas[r].Instances, func(of evidence.Instance) bool { return of.ID == "chain-0" })
+			}
+		},
+		"an end that was told is another": func(f *forger) { f.call(evidence.Wait, "chain-0", 0).State = "failed" },
+	},
+	"S6": {"an event is recorded twice": func(f *forger) { f.again("register-0", 1, journalpb.ArmExternalEvent) }},
+	"S7": {
+		"an event that nobody sent": func(f *forger) {
+			f.event("register-0", 1, journalpb.ArmExternalEvent, func(e *journalpb.Event) { e.GetExternalEvent().RequestId = "nobody" })
+		},
+		"an instance that nobody started": func(f *forger) {
+			f.event("chain-0", 1, journalpb.ArmOrchestrationStarted, func(e *journalpb.Event) { e.GetOrchestrationStarted().RequestId = "nobody" })
+		},
+		"a completion before its cause": func(f *forger) {
+			f.event("chain-0", 1, journalpb.ArmActivityCompleted, func(e *journalpb.Event) { e.SourceEventId = e.EventId + 1 })
+		},
+	},
+	"S8": {
+		"a second completion": func(f *forger) { f.again("chain-0", 1, journalpb.ArmActivityCompleted) },
+		"a completion of something else": func(f *forger) {
+			f.event("cycle-0", 1, journalpb.ArmTimerFired, func(e *journalpb.Event) { e.SourceEventId = 2 })
+		},
+	},
+	"S9": {
+		"nobody scheduled it": func(f *forger) { f.effect("chain-0", "link", false).EventID = 1000 },
+		"another task began":  func(f *forger) { f.effect("chain-0", "link", false).Task.Value++ },
+		"it began too soon":   func(f *forger) { f.effect("chain-0", "link", false).Unseen = true },
+	},
+	"S10": {"nobody came to that result": func(f *forger) { f.effect("chain-0", "link", true).Done.Nonce = "another" }},
+	"S11": {
+		"twice without a fault": func(f *forger) { f.Effects = append(f.Effects, *f.effect("chain-0", "link", false)) },
+		"long after the end": func(f *forger) {
+			f.effect("chain-0", "link", false).At = f.call(evidence.Wait, "chain-0", 0).End + fence + time.Second
+		},
+	},
+	"S12": {"what follows a timer begins too soon": func(f *forger) {
+		f.effect("cycle-0", "after", false).At = f.effect("cycle-0", "before", true).At + time.Millisecond
+	}},
+	"S13": {
+		"a timer fires twice": func(f *forger) { f.again("cycle-0", 1, journalpb.ArmTimerFired) },
+		"a timer fires before its time": func(f *forger) {
+			f.event("cycle-0", 1, journalpb.ArmTimerFired, func(e *journalpb.Event) { e.Timestamp -= int64(time.Second) })
+		},
+		"a timer fires for another time": func(f *forger) {
+			f.event("cycle-0", 1, journalpb.ArmTimerFired, func(e *journalpb.Event) { e.GetTimerFired().FireAt++ })
+		},
+	},
+	"S14": {
+		"the parent has another result": func(f *forger) {
+			f.event("tree-0", 1, journalpb.ArmSubOrchestrationCompleted, func(e *journalpb.Event) { e.GetSubOrchestrationCompleted().Result.Data = []byte("99") })
+		},
+		"the child has another parent": func(f *forger) {
+			f.event("tree-0::1.2", 1, journalpb.ArmOrchestrationStarted, func(e *journalpb.Event) { e.GetOrchestrationStarted().Parent.EventId = 3 })
+		},
+		"the child is not there": func(f *forger) {
+			f.event("tree-0", 1, journalpb.ArmSubOrchestrationScheduled, func(e *journalpb.Event) { e.GetSubOrchestrationScheduled().Instance = "nobody" })
+		},
+	},
+	"S15": {"events are consumed out of order": func(f *forger) {
+		f.event("cycle-0", 2, journalpb.ArmOrchestrationCompleted, func(e *journalpb.Event) {
+			e.GetOrchestrationCompleted().Output.Data = []byte(`["a-1","a-0","b-0","b-1"]`)
+		})
+	}},
+	"S16": {"the code would ask for something else": func(f *forger) {
+		f.event("chain-0", 1, journalpb.ArmActivityScheduled, func(e *journalpb.Event) { e.GetActivityScheduled().Name = "another" })
+	}},
+	"S17": {
+		"an execution is missing": func(f *forger) {
+			f.instances(1, "cycle-0", func(of *evidence.Instance) { of.Executions = of.Executions[:1] })
+		},
+		"what was carried over is less": func(f *forger) {
+			f.event("cycle-0", 2, journalpb.ArmOrchestrationStarted, func(e *journalpb.Event) { e.GetOrchestrationStarted().Inbox = nil })
+		},
+	},
+	"S18": {
+		"something follows the end": func(f *forger) {
+			f.history("chain-0", 1, func(events []*journalpb.Event) []*journalpb.Event { return append(events, events[2]) })
+		},
+		"the state is another": func(f *forger) {
+			f.instances(1, "chain-0", func(of *evidence.Instance) { of.State = "failed" })
+		},
+	},
+	"S19": {
+		"a terminated instance has completed": func(f *forger) { f.call(evidence.Terminate, "chain-2", 0).Instance = "chain-0" },
+		"an attempt begins long after": func(f *forger) {
+			late := *f.effect("chain-0", "link", false)
+			late.Instance, late.At = "chain-2", f.call(evidence.Terminate, "chain-2", 0).End+fence+time.Second
+			f.Effects = append(f.Effects, late)
+		},
+	},
+	"S20": {
+		"a read misses an acknowledged event": func(f *forger) {
+			read := f.call(evidence.Read, "register-0", 1)
+			read.Accepted = read.Accepted[:1]
+		},
+		"a read shows what came later": func(f *forger) {
+			f.call(evidence.Read, "register-0", 1).Answer = f.call(evidence.Read, "register-0", 2).Answer
+		},
+		"an event is refused that is not too late": func(f *forger) {
+			f.call(evidence.Send, "register-0", 0).Answer = evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
+		},
+		"a second start is acknowledged": func(f *forger) {
+			f.call(evidence.Start, "register-0", 1).Answer = evidence.Answer{Outcome: evidence.Acked}
+		},
+	},
+	"S21": {"the index goes back": func(f *forger) { f.call(evidence.Read, "register-0", 2).AppliedIndex = 1 }},
+	"S23": {
+		"another input": func(f *forger) { f.call(evidence.Start, "chain-0", 0).Input = []byte("{}") },
+		"another event": func(f *forger) { f.call(evidence.Send, "register-0", 0).Input = []byte("{}") },
+		"another output of a chain": func(f *forger) {
+			f.call(evidence.Wait, "chain-0", 0).Output = []byte("{}")
+		},
+		"another output of a fan":  func(f *forger) { f.call(evidence.Wait, "fan-0", 0).Output = []byte("0") },
+		"another output of a tree": func(f *forger) { f.call(evidence.Wait, "tree-0", 0).Output = []byte("0") },
+	},
+	"S24": {
+		"it is there again": func(f *forger) {
+			f.instances(1, "chain-0", func(of *evidence.Instance) {
+				back := *of
+				back.ID = "chain-1"
+				f.Replicas[1].Instances = append(f.Replicas[1].Instances, back)
+			})
+		},
+		"a call on it is acknowledged": func(f *forger) { f.call(evidence.Wait, "chain-0", 0).Instance = "chain-1" },
+	},
+	"S25": {"two nodes lead in one term": func(f *forger) {
+		f.Reigns = append(f.Reigns, evidence.Reign{Node: "other", Epoch: 2, Term: f.Reigns[0].Term})
+	}},
+	"S26": {
+		"a process ends by itself":                 func(f *forger) { f.Exits[0].Wanted = false },
+		"a process does not let itself be stopped": func(f *forger) { f.Exits[0].Forced = true },
+	},
+	"L2": {"it has not ended": func(f *forger) {
+		f.history("chain-0", 1, func(events []*journalpb.Event) []*journalpb.Event { return events[:len(events)-1] })
+	}},
+	Unreadable: {
+		"nobody has told all": func(f *forger) { f.Replicas = nil },
+		"an event is garbage": func(f *forger) {
+			f.instances(1, "chain-0", func(of *evidence.Instance) { of.Executions[0].Events[2] = []byte{0xff} })
+		},
+	},
+}
+
+func TestEveryInvariantCanBeBrokenAndIsSeen(t *testing.T) {
+	good := goodEvidence(t)
+	code := registry(t)
+	if verdict := Judge(forge(t, good).Record, code); len(verdict.Violations) > 0 {
+		t.Fatalf("of a run in which all went well: %v", verdict.Violations)
+	}
+	for _, invariant := range Invariants {
+		if (forgeries[invariant.ID] == nil) != (invariant.check == nil) {
+			t.Errorf("%s: nothing shows that it can fail, or something that is not judged", invariant.ID)
+		}
+	}
+	for id, cases := range forgeries {
+		for name, change := range cases {
+			t.Run(id+" "+name, func(t *testing.T) {
+				f := forge(t, good)
+				change(f)
+				verdict := Judge(f.Record, code)
+				if !slices.ContainsFunc(verdict.Violations, func(v Violation) bool { return v.Invariant == id }) {
+					t.Errorf("not seen; seen was %v", verdict.Violations)
+				}
+			})
+		}
+	}
+}
+
+func TestInvariantsAreThoseOfTheContract(t *testing.T) {
+	var got []string
+	for _, invariant := range Invariants {
+		got = append(got, invariant.ID)
+		if invariant.Statement == "" || (invariant.check == nil) == (invariant.NotJudged == "") {
+			t.Errorf("%s: it is either judged or says why not", invariant.ID)
+		}
+	}
+	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 L2")
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestUnknownOutcomesFitWhateverHappened(t *testing.T) {
+	good := goodEvidence(t)
+	f := forge(t, good)
+	for _, kind := range []evidence.Kind{evidence.Send, evidence.Terminate} {
+		f.call(kind, "register-0", 0).Answer = evidence.Answer{Outcome: evidence.Unknown}
+	}
+	// One that was never carried out.
+	f.call(evidence.Send, "register-0", 2).Answer = evidence.Answer{Outcome: evidence.Unknown}
+	if verdict := Judge(f.Record, registry(t)); len(verdict.Violations) > 0 {
+		t.Error(verdict.Violations)
+	}
+}
+
+func TestAReportSaysWhatWasJudgedAndWhatNot(t *testing.T) {
+	good := goodEvidence(t)
+	f := forge(t, good)
+	forgeries["S20"]["a read misses an acknowledged event"](f)
+	verdict := Judge(f.Record, registry(t))
+	var report bytes.Buffer
+	verdict.Report(&report)
+	for _, want := range []string{"VIOLATED S20: register-0", "S20  VIOLATED 1 times", "S1   holds", "S22  not judged: that a snapshot"} {
+		if !strings.Contains(report.String(), want) {
+			t.Errorf("the report does not say %q:\n%s", want, report.String())
+		}
+	}
+	dir := t.TempDir()
+	if err := verdict.Draw(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "history.html")); err != nil {
+		t.Error(err)
+	}
+	if idle := verdict.Idle(); len(idle) > 0 {
+		t.Error(idle)
+	}
+	if idle := new(Verdict).Idle(); len(idle) != len(needed) {
+		t.Errorf("of nothing: %v", idle)
+	}
+}

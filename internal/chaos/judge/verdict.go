@@ -1,0 +1,148 @@
+package judge
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A Verdict is what the evidence comes to.
+type Verdict struct {
+	Violations []Violation
+	Counts     map[string]int // of what was judged
+
+	linear *linearity
+}
+
+// Unreadable is the invariant under which evidence is told that cannot be read.
+const Unreadable = "evidence"
+
+// Judge judges the evidence of a run by all invariants. The registry has the
+// orchestrations' code.
+func Judge(record *evidence.Record, registry *replay.Registry) *Verdict {
+	c, err := newTrial(record, registry)
+	if err != nil {
+		return &Verdict{Violations: []Violation{{Unreadable, err.Error()}}}
+	}
+	for _, invariant := range Invariants {
+		if invariant.check != nil {
+			c.invariant = invariant.ID
+			invariant.check(c)
+		}
+	}
+	return &Verdict{Violations: c.found, Counts: c.counts(), linear: c.linear}
+}
+
+// What is counted, by name.
+const (
+	countHistories  = "histories verified"
+	countEvents     = "events in them"
+	countAcked      = "calls acknowledged"
+	countUnknown    = "calls with an unknown outcome"
+	countActivities = "activities"
+	countRepeated   = "activities attempted more than once"
+	countTimers     = "timers judged by the harness's clock"
+	countLinear     = "instances checked for linearizability"
+	countChildren   = "ends of children"
+	countPurged     = "instances purged"
+	countTerminated = "instances terminated"
+	countContinued  = "continue-as-new"
+	countReplicas   = "replicas compared in full"
+	countReigns     = "reigns of leaders"
+)
+
+func (c *trial) counts() map[string]int {
+	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations()), countReigns: len(c.record.Reigns)}
+	for _, h := range c.histories {
+		n[countEvents] += len(h.events)
+		for _, event := range h.events {
+			switch event.Arm() {
+			case journalpb.ArmSubOrchestrationCompleted, journalpb.ArmSubOrchestrationFailed:
+				n[countChildren]++
+			case journalpb.ArmOrchestrationContinuedAsNew:
+				n[countContinued]++
+			case journalpb.ArmOrchestrationTerminated:
+				n[countTerminated]++
+			}
+		}
+	}
+	for _, call := range c.record.Calls {
+		switch {
+		case call.Outcome == evidence.Acked && call.Kind == evidence.Purge:
+			n[countPurged]++
+			fallthrough
+		case call.Outcome == evidence.Acked:
+			n[countAcked]++
+		case call.Outcome == evidence.Unknown:
+			n[countUnknown]++
+		}
+	}
+	for _, effects := range c.effects {
+		begun := 0
+		for _, effect := range effects {
+			switch {
+			case effect.Finished:
+			case effect.Task.After != "":
+				n[countTimers]++
+				fallthrough
+			default:
+				begun++
+			}
+		}
+		if begun > 1 {
+			n[countRepeated]++
+		}
+	}
+	for _, r := range c.record.Replicas {
+		if r.Whole && r.Stale {
+			n[countReplicas]++
+		}
+	}
+	return n
+}
+
+// needed names what must have been judged at least once for a verdict to count.
+var needed = []string{
+	countHistories, countAcked, countActivities, countTimers, countLinear, countChildren, countPurged,
+	countTerminated, countContinued, countReplicas, countReigns,
+}
+
+// Idle lists what there was nothing of to judge.
+func (v *Verdict) Idle() []string {
+	var idle []string
+	for _, name := range needed {
+		if v.Counts[name] == 0 {
+			idle = append(idle, "no "+name)
+		}
+	}
+	return idle
+}
+
+// Report writes what was judged, what was not, and every violation, of one
+// invariant no more than a few.
+func (v *Verdict) Report(w io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(v.Counts)) {
+		fmt.Fprintf(w, "%8d %s\n", v.Counts[name], name)
+	}
+	told := make(map[string]int)
+	for _, violation := range v.Violations {
+		if told[violation.Invariant]++; told[violation.Invariant] <= violationsMax {
+			fmt.Fprintf(w, "VIOLATED %s: %s\n", violation.Invariant, violation.Detail)
+		}
+	}
+	for _, invariant := range Invariants {
+		switch {
+		case invariant.check == nil:
+			fmt.Fprintf(w, "%-4s not judged: %s\n", invariant.ID, invariant.NotJudged)
+		case told[invariant.ID] > 0:
+			fmt.Fprintf(w, "%-4s VIOLATED %d times: %s\n", invariant.ID, told[invariant.ID], invariant.Statement)
+		default:
+			fmt.Fprintf(w, "%-4s holds\n", invariant.ID)
+		}
+	}
+}

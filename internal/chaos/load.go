@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+)
+
+// How many clients run each workload, each on one instance at a time.
+var crews = []struct {
+	name  string
+	size  int
+	drive func(w *worker, id string)
+}{
+	{"chain", 4, (*worker).driveChain},
+	{"fan", 1, (*worker).driveFan},
+	{"cycle", 2, (*worker).driveCycle},
+	{"tree", 1, (*worker).driveTree},
+	{"register", 2, (*worker).driveRegister},
+}
+
+const (
+	// How long a call of a workload is repeated, across every fault.
+	patience = 90 * time.Second
+	// How long a client rests between two instances at most.
+	restMax = 60 * time.Millisecond
+	// What becomes of chains and fans: one of so many is purged, or terminated.
+	purgeShare     = 6
+	terminateShare = 4
+	workMax        = 30 * time.Millisecond
+)
+
+// A load is all the clients that work on the fleet.
+type load struct {
+	fleet   *fleet
+	ctx     context.Context // ends when nothing new is to be begun
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	clients int
+}
+
+// startLoad has clients begin to work, and one probe for each node.
+func startLoad(f *fleet, seed uint64) *load {
+	l := &load{fleet: f}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	for _, crew := range crews {
+		for i := range crew.size {
+			w := l.newWorker(seed)
+			l.workers.Go(func() { w.work(fmt.Sprintf("%s-%d", crew.name, i), crew.drive) })
+		}
+	}
+	for home, node := range f.nodes {
+		w := l.newWorker(seed)
+		w.home, w.faithful = home, true
+		l.workers.Go(func() { w.probe("probe-" + node.id) })
+	}
+	return l
+}
+
+// finish begins nothing new, and returns when all that was begun is over.
+func (l *load) finish() {
+	l.stop()
+	l.workers.Wait()
+}
+
+// A worker is a client that drives one workload.
+type worker struct {
+	client
+	load   *load
+	random *rand.Rand
+	serial int
+}
+
+func (l *load) newWorker(seed uint64) *worker {
+	l.clients++
+	w := &worker{load: l, random: rand.New(rand.NewPCG(seed, uint64(l.clients)))}
+	w.client = client{fleet: l.fleet, id: l.clients, home: l.clients % len(l.fleet.nodes)}
+	return w
+}
+
+func (w *worker) work(prefix string, drive func(w *worker, id string)) {
+	for n := 0; w.load.ctx.Err() == nil; n++ {
+		drive(w, fmt.Sprintf("%s-%d", prefix, n))
+		rest(w.load.ctx, w.between(0, restMax))
+	}
+}
+
+// rest waits for a while, unless ctx ends first.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (w *worker) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.random.Int64N(int64(most-least)))
+}
+
+// request is one that is known by its client and number.
+func (w *worker) request(kind evidence.Kind, id, name string, input any) evidence.Request {
+	request := evidence.Request{Kind: kind, Instance: id, Name: name}
+	if kind == evidence.Start || kind == evidence.Send {
+		w.serial++
+		request.RequestID = fmt.Sprintf("%d/%d", w.id, w.serial)
+		request.Input = encode(input)
+	}
+	return request
+}
+
+// encode turns a value of this package's into JSON.
+func encode(value any) json.RawMessage {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("encode %T: %v", value, err))
+	}
+	return encoded
+}
+
+// ask has a request answered, however long the fleet takes to recover.
+func (w *worker) ask(kind evidence.Kind, id, name string, input any) evidence.Call {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return w.do(ctx, w.request(kind, id, name, input))
+}
+
+func (w *worker) driveChain(id string) {
+	blob := make([]byte, w.random.IntN(2000))
+	for i := range blob {
+		blob[i] = ' ' + byte(w.random.IntN(95))
+	}
+	in := host.ChainInput{Blob: string(blob), Value: w.random.IntN(1000), Pause: w.between(0, workMax)}
+	w.run(id, host.Chain, in)
+	if w.random.IntN(purgeShare) == 0 {
+		w.ask(evidence.Purge, id, "", nil)
+	}
+}
+
+func (w *worker) driveFan(id string) {
+	w.run(id, host.Fan, host.FanInput{Value: w.random.IntN(1000), Pause: w.between(0, workMax)})
+}
+
+func (w *worker) driveTree(id string) {
+	w.run(id, host.Tree, host.TreeInput{Depth: 1 + w.random.IntN(3), Value: w.random.IntN(1000)})
+}
+
+// run starts an instance and waits for its end; some it ends itself, midway.
+func (w *worker) run(id, name string, input any) {
+	if started := w.ask(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
+		return
+	}
+	if w.random.IntN(terminateShare) == 0 {
+		rest(w.load.ctx, w.between(0, 4*workMax))
+		w.ask(evidence.Terminate, id, "", nil)
+	}
+	w.ask(evidence.Wait, id, "", nil)
+}
+
+// driveCycle has two senders give a cycle what it needs, each in order.
+func (w *worker) driveCycle(id string) {
+	const senders = 2
+	each := 2 + w.random.IntN(4)
+	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.between(0, 120*time.Millisecond)}
+	if started := w.ask(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
+		return
+	}
+	other := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
+	other.serial = w.serial + 1_000_000_000 // so that their requests differ
+	var sending sync.WaitGroup
+	sending.Go(func() { other.sendNumbers(id, "b", each) })
+	w.sendNumbers(id, "a", each)
+	sending.Wait()
+	w.ask(evidence.Wait, id, "", nil)
+}
+
+func (w *worker) sendNumbers(id, sender string, n int) {
+	for i := range n {
+		rest(w.load.ctx, w.between(0, restMax))
+		w.ask(evidence.Send, id, host.Number, fmt.Sprintf("%s-%d", sender, i))
+	}
+}
+
+// driveRegister has several clients call one instance at once, for the check of
+// linearizability.
+func (w *worker) driveRegister(id string) {
+	const callers, calls = 3, 12
+	var calling sync.WaitGroup
+	for i := range callers {
+		caller := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), uint64(i)))}
+		caller.home += i
+		caller.serial = (i+1)*1_000_000_000 + w.serial
+		caller.id = w.id*10 + i + 1000
+		calling.Go(func() { caller.callRegister(id, calls, i == 0) })
+	}
+	calling.Wait()
+	w.serial += calls + 1
+}
+
+func (w *worker) callRegister(id string, calls int, owner bool) {
+	if owner {
+		w.ask(evidence.Start, id, host.Register, nil)
+	}
+	for range calls {
+		rest(w.load.ctx, w.between(0, restMax))
+		switch n := w.random.IntN(20); {
+		case n < 9:
+			w.ask(evidence.Send, id, host.Number, "x")
+		case n < 18:
+			w.ask(evidence.Read, id, "", nil)
+		default:
+			w.ask(evidence.Start, id, host.Register, nil)
+		}
+	}
+	if owner {
+		w.ask(evidence.Terminate, id, "", nil)
+	}
+	w.ask(evidence.Read, id, "", nil)
+}
+
+const (
+	probeEvery = 15 * time.Millisecond
+	probeSends = 300
+)
+
+// probe writes through its own node without a break, and looks at what that node
+// has of its own. Between them the probes tell for how long nobody could write.
+func (w *worker) probe(prefix string) {
+	for n := 0; w.load.ctx.Err() == nil; n++ {
+		id := fmt.Sprintf("%s-%d", prefix, n)
+		for w.load.ctx.Err() == nil {
+			if w.ask(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
+				break
+			}
+			rest(w.load.ctx, probeEvery)
+		}
+		for i := 0; i < probeSends && w.load.ctx.Err() == nil; i++ {
+			w.ask(evidence.Send, id, host.Number, i)
+			if i%10 == 0 {
+				stale := w.request(evidence.Read, id, "", nil)
+				stale.Stale = true
+				w.do(w.load.ctx, stale)
+			}
+			rest(w.load.ctx, probeEvery)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// Command chaos puts a cluster of three processes under load, makes one fault
+// after the other, and judges what clients, activities and nodes have told by
+// the invariants of package judge.
+//
+//	go run ./internal/chaos -minutes 10 -seed 17 -faults kill-leader,cut-pair
+//
+// It ends with status 1 when an invariant does not hold, or when the run was too
+// thin to say that it does, and leaves the evidence in a directory then.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+)
+
+func main() {
+	if config := os.Getenv(host.Env); config != "" {
+		exit(host.Run(config))
+	}
+	exit(campaigns())
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+var errTooLittle = errors.New("the run does not count")
+
+// campaigns runs what the command line asks for.
+func campaigns() error {
+	minutes := flag.Float64("minutes", 2, "how long faults are injected")
+	count := flag.Int("count", 0, "stop after so many faults; 0: when the time is over")
+	seed := flag.Uint64("seed", 0, "of faults and load; 0 for a new one")
+	names := flag.String("faults", "", "which, separated by commas; all if empty")
+	rate := flag.Float64("rate", 20, "the least acknowledged calls a second before each fault")
+	keep := flag.Bool("keep", false, "keep the evidence in any case")
+	plain := flag.Bool("plain", false, "no disk for each node, even if that is possible")
+	from := flag.String("judge", "", "judge the evidence in this directory, and run nothing")
+	flag.Parse()
+	if *from != "" {
+		return judgeAgain(*from)
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		return err
+	}
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	dir, err := os.MkdirTemp("", "tenuto-chaos-")
+	if err != nil {
+		return err
+	}
+	o := options{
+		dir: dir, seed: *seed, out: os.Stdout, disks: !*plain, faults: chosen, rate: *rate,
+		limit: time.Duration(*minutes * float64(time.Minute)), count: *count,
+	}
+	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -faults %s", *minutes, *count, *seed, *rate, nameAll(chosen))
+	fmt.Println(again)
+	return conclude(ctx, o, again, *keep)
+}
+
+// choose returns the named faults.
+func choose(names string) ([]fault, error) {
+	if names == "" {
+		return faults, nil
+	}
+	var chosen []fault
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no fault is called %q; there are %s", name, nameAll(faults))
+		}
+		chosen = append(chosen, faults[i])
+	}
+	return chosen, nil
+}
+
+func nameAll(faults []fault) string {
+	var names []string
+	for _, f := range faults {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+)
+
+const (
+	// How long all that runs may take to come to its end, and the nodes to have
+	// applied the same, once nothing is wrong any more.
+	settleLimit = 60 * time.Second
+	stockLimit  = 3 * time.Minute
+	// Of a node's log.
+	lineBytesMax = 1 << 20
+	// How many instances are looked at after each fault.
+	sampleSize = 12
+)
+
+// takeStock has every node tell all that it has, before and after all of them
+// were stopped.
+func (c *campaign) takeStock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stockLimit)
+	defer cancel()
+	if err := c.tellAll(ctx); err != nil {
+		return fmt.Errorf("take stock: %w", err)
+	}
+	for _, node := range c.fleet.nodes {
+		if err := node.kill(); err != nil {
+			return err
+		}
+	}
+	if err := c.fleet.start(ctx); err != nil {
+		return err
+	}
+	if _, err := c.awaitLeader(ctx); err != nil {
+		return err
+	}
+	if err := c.tellAll(ctx); err != nil {
+		return fmt.Errorf("take stock after a restart: %w", err)
+	}
+	return c.fleet.readReigns()
+}
+
+// readReigns finds in the nodes' logs when they began to lead.
+func (f *fleet) readReigns() error {
+	for _, node := range f.nodes {
+		file, err := os.Open(node.stderr.Name())
+		if err != nil {
+			return err
+		}
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, lineBytesMax)
+		for lines.Scan() {
+			if reign, ok := reignIn(lines.Text()); ok {
+				f.log.Reign(evidence.Reign{Node: node.id, Epoch: reign.Epoch, Term: reign.Term})
+			}
+		}
+		if err := errors.Join(lines.Err(), file.Close()); err != nil {
+			return fmt.Errorf("read the log of %s: %w", node.id, err)
+		}
+	}
+	return nil
+}
+
+// reignIn reads a line of a node's log that tells of the beginning of a reign.
+func reignIn(line string) (reign evidence.Reign, ok bool) {
+	for field := range strings.FieldsSeq(line) {
+		key, value, _ := strings.Cut(field, "=")
+		number, _ := strconv.ParseUint(value, 10, 64)
+		switch {
+		case field == "msg=leading":
+			ok = true
+		case key == "epoch":
+			reign.Epoch = number
+		case key == "term":
+			reign.Term = number
+		}
+	}
+	return reign, ok && reign.Epoch > 0 && reign.Term > 0
+}
+
+// tellAll asks for everything through the leader, and then each node for what it
+// has itself, once it has applied as much.
+func (c *campaign) tellAll(ctx context.Context) error {
+	c.awaitEnds(ctx)
+	whole, err := c.fleet.report(ctx, c.fleet.nodes[0], host.ReportRequest{})
+	if err != nil {
+		return err
+	}
+	c.log.Replica(whole)
+	for _, node := range c.fleet.nodes {
+		for {
+			own, err := c.fleet.report(ctx, node, host.ReportRequest{Stale: true, Digests: true})
+			if err != nil {
+				return err
+			}
+			if own.AppliedIndex >= whole.AppliedIndex {
+				c.log.Replica(own)
+				break
+			}
+			if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
+				return fmt.Errorf("%s has applied %d of %d: %w", node.id, own.AppliedIndex, whole.AppliedIndex, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// awaitEnds waits until every instance has ended that comes to an end by itself.
+// What has not by then is judged.
+func (c *campaign) awaitEnds(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for ctx.Err() == nil {
+		state, err := c.fleet.report(ctx, c.fleet.nodes[0], host.ReportRequest{Digests: true, Running: true})
+		if err == nil && len(state.Instances) == 0 {
+			return
+		}
+		rest(ctx, 200*time.Millisecond)
+	}
+}
+
+// sample has every node tell some histories in full: those of calls that were
+// read last. Histories that are read later must go on from there.
+func (c *campaign) sample(ctx context.Context) error {
+	var ids []string
+	for _, kind := range []evidence.Kind{evidence.Wait, evidence.Read, evidence.Send} {
+		for _, call := range c.log.Latest(kind, sampleSize/3) {
+			ids = append(ids, call.Instance)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	for _, node := range c.fleet.nodes {
+		for _, stale := range []bool{true, false} {
+			told, err := c.fleet.report(ctx, node, host.ReportRequest{IDs: ids, Stale: stale})
+			if err != nil {
+				return fmt.Errorf("sample of %s: %w", node.id, err)
+			}
+			c.log.Replica(told)
+		}
+	}
+	return nil
+}
+
+// report has a node tell of instances. A report that breaks off, because the
+// leader changed for example, is asked for again.
+func (f *fleet) report(ctx context.Context, node *process, request host.ReportRequest) (evidence.Replica, error) {
+	for {
+		told, err := f.reportOnce(ctx, node, request)
+		if err == nil {
+			return told, nil
+		}
+		if rest(ctx, 100*time.Millisecond); ctx.Err() != nil {
+			return told, fmt.Errorf("report of %s: %w", node.id, err)
+		}
+	}
+}
+
+func (f *fleet) reportOnce(ctx context.Context, node *process, request host.ReportRequest) (evidence.Replica, error) {
+	var told evidence.Replica
+	begin := f.log.Now()
+	body, err := f.open(ctx, node, host.ReportPath, request)
+	if err != nil {
+		return told, err
+	}
+	defer body.Close()
+	if told, err = evidence.ReadReplica(body); err != nil {
+		return told, err
+	}
+	told.Node, told.Stale, told.Whole = node.id, request.Stale, len(request.IDs) == 0
+	_, told.Life = node.door()
+	told.Begin, told.End = begin, f.log.Now()
+	return told, nil
+}
