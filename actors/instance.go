@@ -59,6 +59,7 @@ type turn struct {
 	postponed []Message        // that the next execution takes
 	answers   []func(error)    // called with the outcome of the append
 	instead   error            // what they are called with if it was taken
+	exceeds   string           // which limit the instance has gone beyond; empty if none
 }
 
 // answer tells each sender once.
@@ -198,6 +199,9 @@ func (in *instance) turn(batch []Message) error {
 			return in.startWithoutCode(sorter, turn, err)
 		}
 		turn.events, turn.successor = outcome.Events, in.execution.Successor()
+		if !in.execution.Ended() {
+			turn.exceeds = in.partition.system.config.Limits.exceeded(in.execution.Size())
+		}
 		for i, disposition := range outcome.Dispositions {
 			if disposition == replay.Postponed {
 				turn.postponed = append(turn.postponed, *sorter.accepted[i])
@@ -293,7 +297,10 @@ func (in *instance) propose(turn *turn) {
 	case err != nil:
 		in.commit(err)
 	case tooLarge:
-		in.overflow(bytes)
+		in.overflow(fmt.Sprintf("one step asks for %d bytes of events, the limit is %d: schedule less at once, or pass references",
+			bytes, in.partition.system.config.AppendBytesMax))
+	case turn.exceeds != "":
+		in.overflow(turn.exceeds)
 	default:
 		in.append(segments)
 	}
@@ -356,13 +363,11 @@ func (in *instance) halve(batch []Message) {
 	in.partition.putBack(in, batch, nil)
 }
 
-// overflow ends an instance whose code asks for more in one step than one
-// append holds: it can go neither forward nor back.
-func (in *instance) overflow(bytes int) {
+// overflow ends an instance whose code asks for more than there may be: it can
+// go neither forward nor back.
+func (in *instance) overflow(reason string) {
 	in.drop()
 	first := in.pending.events[0]
-	reason := fmt.Sprintf("one step asks for %d bytes of events, the limit is %d: schedule less at once, or pass references",
-		bytes, in.partition.system.config.AppendBytesMax)
 	terminated := &journalpb.Event{EventId: first.EventId, Timestamp: first.Timestamp, Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
 	}}

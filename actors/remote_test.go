@@ -476,7 +476,7 @@ func TestResultIsAcknowledgedWhenItIsRecorded(t *testing.T) {
 		wired := a.work(first)
 		first.start("c", "call", "").want(nil)
 		idle()
-		j.judge = func(*journalpb.Append) error { return errRefused }
+		j.set(func(j *testJournal) { j.judge = func(*journalpb.Append) error { return errRefused } })
 		time.Sleep(2 * time.Minute)
 		first.close()
 		wired.end()

@@ -22,6 +22,8 @@ func (s *sorter) sort(m *Message) {
 		s.start(m)
 	case s.in.execution != nil && m.Query != nil:
 		s.query(m)
+	case s.in.execution != nil && s.in.refusesEvent(m):
+		s.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Reason: "too many events wait for the instance's code to take them"}})
 	case s.in.execution != nil:
 		s.accept(m)
 	case m.Internal:
@@ -33,6 +35,13 @@ func (s *sorter) sort(m *Message) {
 		}
 		s.reply(m, Answer{Err: ErrNotFound})
 	}
+}
+
+// refusesEvent tells whether a message is an event from outside for which there
+// is no room.
+func (in *instance) refusesEvent(m *Message) bool {
+	event := m.Event.GetExternalEvent()
+	return event != nil && !m.Internal && in.partition.system.config.Limits.full(in.execution, event.Name)
 }
 
 // query answers a query from what is committed: the turn that this batch may

@@ -52,6 +52,8 @@ type Config struct {
 	// The largest append of one turn, in bytes. An instance that needs more is
 	// terminated, with the reason. Defaults to 4 MiB less 64 KiB.
 	AppendBytesMax int
+	// What one instance may come to.
+	Limits Limits
 	// How long Close waits for activities that do not heed the cancellation of
 	// their context. Defaults to 1 s.
 	Grace time.Duration
@@ -94,6 +96,7 @@ func (c Config) withDefaults() Config {
 	if c.WindowBytesMax <= 0 {
 		c.WindowBytesMax = windowBytesDefault
 	}
+	c.Limits = c.Limits.withDefaults()
 	if c.AppendBytesMax <= 0 {
 		c.AppendBytesMax = appendBytesDefault
 	}

@@ -30,6 +30,9 @@ type Config struct {
 	// Where the journal lives; made if it is not there. One node at a time may
 	// use it. Required, unless InMemory is set.
 	Dir string
+	// Which store keeps Raft's log in Dir: LogStoreBolt or LogStoreWAL. A directory
+	// stays with the one it began with. Defaults to LogStoreBolt.
+	LogStore LogStore
 	// Keep everything in memory, for tests: it is gone when the node stops.
 	InMemory bool
 
@@ -90,6 +93,9 @@ type Config struct {
 	Tags []string
 	// How many idle instances stay in memory. Defaults to 10,000.
 	ResidentMax int
+	// What one instance may come to: open operations, buffered events, the length of
+	// a history. To be the same on every node: those of the leading one count.
+	Limits Limits
 	// How long Stop lets running activities finish. Defaults to 10 s.
 	StopGrace time.Duration
 	// How long a call without a deadline of its own is repeated while no leader
@@ -120,6 +126,19 @@ const (
 	clusterIDDefault   = "tenuto"
 	stopGraceDefault   = 10 * time.Second
 	callTimeoutDefault = 30 * time.Second
+)
+
+// Limits bound what one instance may come to.
+type Limits = actors.Limits
+
+// A LogStore is a store of Raft's log.
+type LogStore = journal.LogStore
+
+// LogStoreBolt is raft-boltdb: one file, two syncs for a write. LogStoreWAL is
+// raft-wal: segments, one sync for a write, at least twice as fast.
+const (
+	LogStoreBolt = journal.LogStoreBolt
+	LogStoreWAL  = journal.LogStoreWAL
 )
 
 // Bounds of Rate.PerSecond: one in about a week, one in a microsecond.
@@ -184,6 +203,10 @@ func (c Config) validate() error {
 		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: with TLS, %s", c.NodeID, nameRule)}
 	case c.Authorize != nil && c.TLS == nil:
 		return &ConfigError{"Authorize", "is set without TLS: callers cannot be told apart"}
+	case c.LogStore != "" && c.LogStore != LogStoreBolt && c.LogStore != LogStoreWAL:
+		return &ConfigError{"LogStore", fmt.Sprintf("is %q: LogStoreBolt or LogStoreWAL", c.LogStore)}
+	case min(c.Limits.Open, c.Limits.Buffered, c.Limits.BufferedBytes, c.Limits.HistoryEvents, c.Limits.HistoryBytes) < 0:
+		return &ConfigError{"Limits", "has a negative one: 0 means its default"}
 	case c.Retention.negative():
 		return &ConfigError{"Retention", "has a negative duration: 0 means for ever"}
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -157,11 +158,23 @@ func (l *lines) sayJSON(what string, value any) error {
 	return err
 }
 
+// callPatiently repeats a call that finds the cluster busy, as its user would.
+func callPatiently(node *Node, id string, n int) (int, error) {
+	for {
+		got, err := Call(context.Background(), node.Client(), fifth, id, n, RequestID(id))
+		var busy *BusyError
+		if !errors.As(err, &busy) {
+			return got, err
+		}
+		time.Sleep(busy.RetryAfter)
+	}
+}
+
 func startMany(node *Node, out *lines, prefix string, n int) {
 	for i := range n {
 		go func() {
 			id := fmt.Sprintf("%s-%d", prefix, i)
-			got, err := Call(context.Background(), node.Client(), fifth, id, i)
+			got, err := callPatiently(node, id, i)
 			if err != nil || got != 32*i {
 				out.say(fmt.Sprintf("failed %s: %d, %v", id, got, err))
 				return

@@ -120,7 +120,10 @@ func TestSpansOfARunThatOutlivesItsNodeAreNotRepeated(t *testing.T) {
 	if _, err := StartRun(ctx, node.Client(), outer, "a", 1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first attempt has ended", func() bool { return len(named(spans(), "activity double")) == 1 })
+	eventually(t, "the end of the first attempt is recorded", func() bool {
+		history, err := node.Client().History(ctx, "a")
+		return err == nil && len(history.Events) == 4 && len(named(spans(), "activity double")) == 1
+	})
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ type inbox struct {
 	waiting  map[string][]*operation
 	buffered map[string][]arrival
 	arrivals uint64
+	// What is buffered: how many events, and the bytes of their payloads.
+	events, bytes int
 }
 
 // An arrival is an event with its place in the order over all names.
@@ -33,6 +35,8 @@ func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
 		b.buffered = make(map[string][]arrival)
 	}
 	b.arrivals++
+	b.events++
+	b.bytes += len(e.Data.GetData())
 	b.buffered[e.Name] = append(b.buffered[e.Name], arrival{b.arrivals, e})
 	return nil
 }
@@ -41,7 +45,10 @@ func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
 // subscription and returns nil.
 func (b *inbox) subscribe(op *operation) *journalpb.ExternalEvent {
 	if len(b.buffered[op.name]) > 0 {
-		return pop(b.buffered, op.name).event
+		taken := pop(b.buffered, op.name).event
+		b.events--
+		b.bytes -= len(taken.Data.GetData())
+		return taken
 	}
 	if b.waiting == nil {
 		b.waiting = make(map[string][]*operation)

@@ -2,6 +2,28 @@ package replay
 
 import "github.com/tenuto-dev/tenuto/proto/journalpb"
 
+// Size is how much there is of an execution.
+type Size struct {
+	Events int // of the history
+	Bytes  int // of the payloads in it
+	Open   int // operations that are scheduled and not completed
+
+	Buffered      int // external events that no code has taken
+	BufferedBytes int // of their payloads
+}
+
+// Size returns how much there is up to the event that was recorded last.
+func (x *Execution) Size() Size {
+	return Size{
+		Events: int(x.last), Bytes: x.bytes, Open: len(x.open),
+		Buffered: x.inbox.events, BufferedBytes: x.inbox.bytes,
+	}
+}
+
+// Awaits tells whether an external event of that name has somebody who waits for
+// it, so that it would not be buffered.
+func (x *Execution) Awaits(name string) bool { return len(x.inbox.waiting[name]) > 0 }
+
 // payloadBytes returns the bytes of user data in an event. Those of a side
 // effect are not known yet when it is recorded live: sideEffect counts them.
 func payloadBytes(event *journalpb.Event) int {
