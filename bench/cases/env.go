@@ -2,6 +2,7 @@ package cases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/bench/measure"
+	"github.com/tenuto-dev/tenuto/cluster"
 )
 
 // Nodes says how many nodes there are, and where.
@@ -63,7 +65,7 @@ func (e *Env) burst(ctx context.Context, what string, n, c int, do func(ctx cont
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				began := time.Now()
-				if err := do(ctx, i); err != nil {
+				if err := patiently(ctx, i, do); err != nil {
 					cancel(fmt.Errorf("%s %d: %w", what, i, err))
 					return
 				}
@@ -76,6 +78,23 @@ func (e *Env) burst(ctx context.Context, what string, n, c int, do func(ctx cont
 		return nil, context.Cause(ctx)
 	}
 	return latency, nil
+}
+
+// patiently does a thing again while the cluster is too busy to begin it. The
+// wait counts: it is part of how long the thing takes.
+func patiently(ctx context.Context, i int, do func(ctx context.Context, i int) error) error {
+	for {
+		err := do(ctx, i)
+		var busy *cluster.BusyError
+		if !errors.As(err, &busy) {
+			return err
+		}
+		select {
+		case <-time.After(busy.RetryAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // tell reports every hundredth part of the progress.
