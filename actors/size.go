@@ -33,20 +33,11 @@ const (
 )
 
 func (l Limits) withDefaults() Limits {
-	for _, limit := range []struct {
-		field *int
-		value int
-	}{
-		{&l.Open, openDefault},
-		{&l.Buffered, bufferedDefault},
-		{&l.BufferedBytes, bufferedBytesDefault},
-		{&l.HistoryEvents, historyEventsDefault},
-		{&l.HistoryBytes, historyBytesDefault},
-	} {
-		if *limit.field <= 0 {
-			*limit.field = limit.value
-		}
-	}
+	orDefault(&l.Open, openDefault)
+	orDefault(&l.Buffered, bufferedDefault)
+	orDefault(&l.BufferedBytes, bufferedBytesDefault)
+	orDefault(&l.HistoryEvents, historyEventsDefault)
+	orDefault(&l.HistoryBytes, historyBytesDefault)
 	return l
 }
 

@@ -81,32 +81,23 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.ActivitiesMax <= 0 {
-		c.ActivitiesMax = activitiesMaxDefault
-	}
-	if c.ResidentMax <= 0 {
-		c.ResidentMax = residentMaxDefault
-	}
-	if c.InboxMax <= 0 {
-		c.InboxMax = inboxMaxDefault
-	}
-	if c.WindowMax <= 0 {
-		c.WindowMax = windowMaxDefault
-	}
-	if c.WindowBytesMax <= 0 {
-		c.WindowBytesMax = windowBytesDefault
-	}
+	orDefault(&c.ActivitiesMax, activitiesMaxDefault)
+	orDefault(&c.ResidentMax, residentMaxDefault)
+	orDefault(&c.InboxMax, inboxMaxDefault)
+	orDefault(&c.WindowMax, windowMaxDefault)
+	orDefault(&c.WindowBytesMax, windowBytesDefault)
+	orDefault(&c.AppendBytesMax, appendBytesDefault)
+	orDefault(&c.Grace, graceDefault)
+	orDefault(&c.RejoinWait, rejoinWaitDefault)
 	c.Limits = c.Limits.withDefaults()
-	if c.AppendBytesMax <= 0 {
-		c.AppendBytesMax = appendBytesDefault
-	}
-	if c.Grace <= 0 {
-		c.Grace = graceDefault
-	}
-	if c.RejoinWait <= 0 {
-		c.RejoinWait = rejoinWaitDefault
-	}
 	return c
+}
+
+// orDefault gives a field that is not positive its default.
+func orDefault[T int | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
 }
 
 func (c Config) others() int {
