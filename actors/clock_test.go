@@ -102,6 +102,29 @@ func TestTimersAreArmedAgainByTheNextLeader(t *testing.T) {
 	})
 }
 
+func TestTimersThatCameDueWhileNobodyLedFireInTheOrderOfTheirTimes(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		lengths := randomLengths(100)
+		first := lead(t, j, actors.Config{}, timers(lengths))
+		first.start("t", "timers", "").want(nil)
+		idle()
+		first.close()
+		time.Sleep(24 * time.Hour)
+		second := lead(t, j, actors.Config{}, timers(lengths))
+		second.wantOutput("t", "")
+		var due []int64
+		for _, event := range second.events("t") {
+			if fired := event.GetTimerFired(); fired != nil {
+				due = append(due, fired.FireAt)
+			}
+		}
+		if len(due) != len(lengths) || !slices.IsSorted(due) {
+			t.Errorf("%d of %d fired, in order: %t", len(due), len(lengths), slices.IsSorted(due))
+		}
+	})
+}
+
 func TestDisarmedTimerDoesNotFire(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{},

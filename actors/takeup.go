@@ -1,6 +1,9 @@
 package actors
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -57,18 +60,22 @@ func (p *Partition) takeUpRest() {
 func (p *Partition) takeUp() {
 	defer p.open()
 	current, done := "", false
+	var ops []*journalpb.Operation // of the current instance
 	for open := range p.journal.Open() {
 		if p.context.Err() != nil {
 			return
 		}
 		if open.Ref.Instance != current {
+			p.takeUpOperations(ops)
+			ops = ops[:0]
 			current = open.Ref.Instance
 			done = p.advance(current)
 		}
 		if !done {
-			p.takeUpOperation(open)
+			ops = append(ops, open)
 		}
 	}
+	p.takeUpOperations(ops)
 }
 
 // advance notes that every instance before the next is taken up, takes up those
@@ -82,9 +89,7 @@ func (p *Partition) advance(next string) (done bool) {
 	p.mu.Unlock()
 	for _, in := range waiting {
 		if in.id >= next {
-			for open := range p.journal.OpenOf(in.id) {
-				p.takeUpOperation(open)
-			}
+			p.takeUpOperations(slices.Collect(p.journal.OpenOf(in.id)))
 		}
 		p.mu.Lock()
 		if in.id >= next {
@@ -111,6 +116,15 @@ func (p *Partition) open() {
 	close(p.opened)
 	for _, f := range o.postponed {
 		f()
+	}
+}
+
+// takeUpOperations takes up what one instance has open. Of timers that came due
+// while nobody led, the one that was due first fires first.
+func (p *Partition) takeUpOperations(ops []*journalpb.Operation) {
+	slices.SortStableFunc(ops, func(a, b *journalpb.Operation) int { return cmp.Compare(a.FireAt, b.FireAt) })
+	for _, open := range ops {
+		p.takeUpOperation(open)
 	}
 }
 

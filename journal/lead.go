@@ -79,8 +79,8 @@ func (j *Journal) crown(ctx context.Context) error {
 	reignCtx, cancel := context.WithCancel(ctx)
 	r := &reign{term: result.term, epoch: result.outcomes[0], cancel: cancel, ended: make(chan struct{})}
 	j.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
+	j.queue.accept() // first: whoever sees the reign may append
 	j.reign.Store(r)
-	j.queue.accept()
 	go func() {
 		defer close(r.ended)
 		var tending sync.WaitGroup
