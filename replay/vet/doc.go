@@ -5,8 +5,7 @@
 //	go install github.com/tenuto-dev/tenuto/cmd/tenuto-vet@latest
 //	go vet -vettool=$(which tenuto-vet) ./...
 //
-// For golangci-lint, write a module plugin (load mode "typesinfo") whose
-// BuildAnalyzers returns [Analyzer].
+// Package plugin, beside this one, brings it into golangci-lint.
 //
 // Orchestration code is every function with a parameter of type *replay.Context:
 // bodies that are bound, what they call with it, literals given to replay.Go,
