@@ -1,8 +1,10 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -16,20 +18,60 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// hello5 are the six appends of a run with five activities, one after another.
-func hello5(instance string) [][]byte {
-	segments := []*journalpb.Segment{segmentOf(1, 1, started("hello"), activity())}
+// A hello5 is the six appends of a run with five activities, one after another.
+// Making one is a copy: every run has the same records but for the digits of its
+// ID, which are in its input and its output as well.
+type hello5 struct {
+	records [][]byte
+	digits  [][]int // where they are in each record
+}
+
+const hello5Digits = "0123456789abcdef"
+
+func newHello5() *hello5 {
+	start, end := started("hello"), completed()
+	start.GetOrchestrationStarted().Input.Data = []byte(`{"order":"` + hello5Digits + `"}`)
+	end.GetOrchestrationCompleted().Output = &journalpb.Payload{Data: []byte(`{"paid":"` + hello5Digits + `"}`)}
+	segments := []*journalpb.Segment{segmentOf(1, 1, start, activity())}
 	for id := uint64(3); id <= 9; id += 2 {
 		segments = append(segments, segmentOf(1, id, activityDone(id-1), activity()))
 	}
-	segments = append(segments, segmentOf(1, 11, activityDone(10), completed()))
-	records := make([][]byte, 0, len(segments))
+	segments = append(segments, segmentOf(1, 11, activityDone(10), end))
+	h := &hello5{}
 	for _, s := range segments {
-		records = append(records, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{
-			Append: &journalpb.Append{Instance: instance, Epoch: 1, Segments: []*journalpb.Segment{s}},
-		}})))
+		record := must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Append{
+			Append: &journalpb.Append{Instance: "order-" + hello5Digits, Epoch: 1, Segments: []*journalpb.Segment{s}},
+		}}))
+		var digits []int
+		for at := range record {
+			if bytes.HasPrefix(record[at:], []byte(hello5Digits)) {
+				digits = append(digits, at)
+			}
+		}
+		h.records, h.digits = append(h.records, record), append(h.digits, digits)
+	}
+	return h
+}
+
+// run returns the appends of the n-th run, whose IDs come in no order.
+func (h *hello5) run(n int) [][]byte {
+	digits := fmt.Appendf(nil, "%016x", uint64(n)*0x9e3779b97f4a7c15)
+	records := make([][]byte, len(h.records))
+	for i, record := range h.records {
+		records[i] = bytes.Clone(record)
+		for _, at := range h.digits[i] {
+			copy(records[i][at:], digits)
+		}
 	}
 	return records
+}
+
+func (h *hello5) runs(first, n int) [][][]byte {
+	batch := make([][][]byte, n)
+	for i := range batch {
+		batch[i] = h.run(first + i)
+	}
+	return batch
 }
 
 func storedAt(b testing.TB, dir string) *Machine {
@@ -45,25 +87,18 @@ func BenchmarkHello5(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			m := m(b)
 			applyEpoch(b, m)
+			hello := newHello5()
 			appends := 0
 			b.ReportAllocs()
 			for first := 0; b.Loop(); first += 64 {
 				b.StopTimer()
-				batch := runs(first, 64)
+				batch := hello.runs(first, 64)
 				b.StartTimer()
 				appends += applyRuns(b, m, batch)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(appends), "ns/append")
 		})
 	}
-}
-
-func runs(first, n int) [][][]byte {
-	batch := make([][][]byte, n)
-	for i := range batch {
-		batch[i] = hello5(fmt.Sprintf("order-%016x", uint64(first+i)*0x9e3779b97f4a7c15)) // in no order
-	}
-	return batch
 }
 
 func applyRuns(b testing.TB, m *Machine, batch [][][]byte) (appends int) {
@@ -83,7 +118,8 @@ func applyRuns(b testing.TB, m *Machine, batch [][][]byte) (appends int) {
 }
 
 // TestTenMillion writes as many instances as TENUTO_INSTANCES says and prints
-// the rate and the memory of each tenth:
+// what each tenth of them costs, in time of the processor, in bytes that are
+// written and in memory:
 //
 //	TENUTO_INSTANCES=10000000 go test -run TestTenMillion -v -timeout 2h ./journal/state
 func TestTenMillion(t *testing.T) {
@@ -96,71 +132,98 @@ func TestTenMillion(t *testing.T) {
 		dir = t.TempDir()
 	}
 	m := storedAt(t, dir)
-	if m.Epoch() == 0 {
-		applyEpoch(t, m)
-	}
+	applyEpoch(t, m)
+	hello := newHello5()
 	const at = 256
-	processor := processorTime()
 	total -= total % (10 * at)
-	slowest := time.Duration(0)
-	for tenth := range 10 {
-		applying := time.Duration(0)
-		appends := 0
-		began := time.Now()
-		for first := tenth * (total / 10); first < (tenth+1)*(total/10); first += at {
-			batch := runs(first, at)
-			start := time.Now()
-			appends += applyRuns(t, m, batch)
-			took := time.Since(start)
-			applying += took
-			slowest = max(slowest, took)
+	meter := newMeter(m)
+	for first := 0; first < total; first += at {
+		batch := hello.runs(first, at)
+		meter.apply(func() int { return applyRuns(t, m, batch) })
+		if done := first + at; done%(total/10) == 0 {
+			t.Logf("%2d/10: %s", done/(total/10), meter.tenth())
 		}
-		took := processorTime() - processor
-		report(t, m, tenth, appends, applying, time.Since(began), took, slowest)
-		slowest = 0
-		processor = processorTime()
 	}
-	index, _ := m.Applied()
-	start := time.Now()
-	if err := m.Flush(t.Context(), index); err != nil {
-		t.Fatal(err)
-	}
-	flushed := time.Since(start)
-	start = time.Now()
-	if _, err := m.Checkpoint(dir + "/checkpoint"); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("flush %v, checkpoint %v", flushed, time.Since(start))
-	start = time.Now()
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	closed := time.Since(start)
-	start = time.Now()
-	m = storedAt(t, dir)
-	t.Logf("closed in %v, opened in %v", closed, time.Since(start))
-	start = time.Now()
-	n := 0
-	for range m.Instances() {
-		n++
-	}
-	t.Logf("%d instances listed in %v", n, time.Since(start))
+	t.Logf("\n%s", m.store.current().Metrics())
+	timed(t, "flush", func() error {
+		index, _ := m.Applied()
+		return m.Flush(t.Context(), index)
+	})
+	timed(t, "checkpoint", func() error {
+		_, err := m.Checkpoint(filepath.Join(dir, "checkpoint"))
+		return err
+	})
+	timed(t, "close", m.Close)
+	timed(t, "open", func() error {
+		m = storedAt(t, dir)
+		return nil
+	})
+	timed(t, "list all", func() error {
+		n := 0
+		for range m.Instances() {
+			n++
+		}
+		if n != total {
+			t.Errorf("%d instances are listed, %d were written", n, total)
+		}
+		return m.Err()
+	})
 }
 
-func report(t *testing.T, m *Machine, tenth, appends int, applying, wall, processor, slowest time.Duration) {
+func timed(t *testing.T, what string, do func() error) {
 	t.Helper()
+	start, processor := time.Now(), processorTime()
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %v, %v of processor time", what, time.Since(start), processorTime()-processor)
+}
+
+// meter adds up what a tenth costs.
+type meter struct {
+	m       *Machine
+	appends int
+	// applying is the time of the appends alone, without that of making them.
+	applying, slowest  time.Duration
+	processor          time.Duration
+	flushed, compacted uint64
+}
+
+func newMeter(m *Machine) *meter {
+	x := &meter{m: m}
+	_ = x.tenth()
+	return x
+}
+
+func (x *meter) apply(do func() (appends int)) {
+	start := time.Now()
+	x.appends += do()
+	took := time.Since(start)
+	x.applying += took
+	x.slowest = max(x.slowest, took)
+}
+
+// tenth says what it came to since it was last asked.
+func (x *meter) tenth() string {
+	metrics := x.m.store.current().Metrics()
+	var flushed, compacted uint64
+	for _, level := range metrics.Levels {
+		flushed += level.TableBytesFlushed
+		compacted += level.TableBytesCompacted
+	}
+	x.m.mu.RLock()
+	inMemory := len(x.m.instances)
+	x.m.mu.RUnlock()
+	processor := processorTime()
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	metrics := m.store.current().Metrics()
-	written := uint64(0)
-	for _, level := range metrics.Levels {
-		written += level.TableBytesFlushed + level.TableBytesCompacted
-	}
-	t.Logf("%d/10: %6.0f appends/s of applying, %6.0f with making them, %4.2f µs of processor time each; slowest 1536 appends %v; heap %d MB, resident %d MB; %d in memory; disk %d MB, written %d MB",
-		tenth+1, float64(appends)/applying.Seconds(), float64(appends)/wall.Seconds(),
-		float64(processor.Nanoseconds())/1000/float64(appends), slowest,
-		memory.HeapAlloc>>20, resident()>>20, len(m.instances), metrics.DiskSpaceUsage()>>20, written>>20)
+	said := fmt.Sprintf("%7.0f appends/s, %5.2f µs of processor time each; slowest 1536 %v; %d MB flushed, %d MB compacted, %d in L0; heap %d MB, cache %d MB, resident %d MB; %d in memory; disk %d MB",
+		float64(x.appends)/x.applying.Seconds(), float64((processor-x.processor).Nanoseconds())/1000/float64(x.appends), x.slowest.Round(time.Millisecond),
+		(flushed-x.flushed)>>20, (compacted-x.compacted)>>20, metrics.Levels[0].Sublevels,
+		memory.HeapAlloc>>20, metrics.BlockCache.Size>>20, resident()>>20, inMemory, metrics.DiskSpaceUsage()>>20)
+	*x = meter{m: x.m, processor: processorTime(), flushed: flushed, compacted: compacted}
+	return said
 }
 
 // processorTime is what the process has used of all processors.

@@ -170,6 +170,14 @@ func (p *prober) end() error {
 	return err
 }
 
+// refreshProber has the prober look at the tables that a flush has left, and let
+// go of its batch.
+func (s *store) refreshProber() error {
+	s.prober.mu.Lock()
+	defer s.prober.mu.Unlock()
+	return s.prober.end()
+}
+
 // probe reads an instance; nil if it is not there.
 func (s *store) probe(id string, commits uint64) (in *instance, err error) {
 	p := &s.prober
