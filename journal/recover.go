@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
 
 const stateDir = "state"
@@ -19,17 +20,16 @@ func openMachine(c *Config, snapshots *checkpoints, logs raft.LogStore) (*state.
 	if c.Dir == "" {
 		return state.New(), nil
 	}
-	options := state.Options{
-		Dir: snapshots.fs.PathJoin(c.Dir, stateDir), FS: snapshots.fs, Logger: c.Logger,
-		MemoryBytes: c.StateMemoryBytes, CacheBytes: c.StateCacheBytes,
+	options := pebblestore.Options{
+		Dir: snapshots.fs.PathJoin(c.Dir, stateDir), FS: snapshots.fs, Logger: c.Logger, CacheBytes: c.StateCacheBytes,
 	}
-	machine, err := state.Open(options)
+	machine, err := openStored(options, c.StateMemoryBytes)
 	if errors.Is(err, state.ErrCorrupt) {
 		c.Logger.Error("the state is damaged and will be rebuilt", "error", err)
-		if err := state.Discard(options); err != nil {
+		if err := pebblestore.Discard(options); err != nil {
 			return nil, err
 		}
-		machine, err = state.Open(options)
+		machine, err = openStored(options, c.StateMemoryBytes)
 	}
 	if err != nil {
 		return nil, err
@@ -38,6 +38,15 @@ func openMachine(c *Config, snapshots *checkpoints, logs raft.LogStore) (*state.
 		return nil, errors.Join(err, machine.Close())
 	}
 	return machine, nil
+}
+
+// openStored opens a machine with a store.
+func openStored(o pebblestore.Options, memoryBytes int) (*state.Machine, error) {
+	s, err := pebblestore.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return state.Open(s, state.Options{MemoryBytes: memoryBytes})
 }
 
 // catchUp installs the newest snapshot that can be believed in a machine that is

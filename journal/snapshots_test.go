@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
 
 var members = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}}}
@@ -39,7 +40,7 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	if n.snapshots, err = openCheckpoints(fs, dir, dir, "", log); err != nil {
 		return nil, err
 	}
-	n.machine, err = state.Open(state.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20})
+	n.machine, err = openStored(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, 0)
 	if err != nil {
 		return nil, err
 	}

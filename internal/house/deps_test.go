@@ -43,6 +43,22 @@ func TestWhatAnAuthorsPackageBuilds(t *testing.T) {
 	}
 }
 
+// An author's tests run on the real engine, without what puts it on disks and
+// networks.
+func TestWhatAnAuthorsTestBuilds(t *testing.T) {
+	deps, err := dependencies(repository, "replay/replaytest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range deps {
+		for _, module := range []string{"github.com/cockroachdb", "github.com/hashicorp", "google.golang.org/grpc", "go.etcd.io"} {
+			if isWithin(path, module) {
+				t.Errorf("replay/replaytest pulls in %s", path)
+			}
+		}
+	}
+}
+
 // dependencies lists the packages outside of the standard library that building
 // the package in dir takes, itself among them. Those of the module are read here
 // and not by the go command, so that the test's result is not kept when they

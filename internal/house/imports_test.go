@@ -19,10 +19,13 @@ var mayImport = map[string][]string{
 	"bench":         {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
 	"cluster":       {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb"},
 	"actors":        {"replay", "proto/journalpb"},
-	"journal":       {"journal/state", "proto/journalpb"},
-	"journal/state": {"proto/journalpb"},
-	"replay":        {"proto/journalpb"},
-	"replay/vet":    {},
+	"journal":       {"journal/state", "journal/state/pebblestore", "proto/journalpb"},
+	"journal/state": {"journal/state/store", "proto/journalpb"},
+	// What the state asks of a database, and the one that there is.
+	"journal/state/store":       {},
+	"journal/state/pebblestore": {"journal/state/store"},
+	"replay":                    {"proto/journalpb"},
+	"replay/vet":                {},
 	// The real engine under an author's tests: all but Raft, network and disk.
 	"replay/replaytest": {"actors", "journal/state", "replay", "proto/journalpb"},
 	"proto/clusterpb":   {"proto/journalpb"},
@@ -42,7 +45,7 @@ var kept = []struct {
 	{"github.com/hashicorp/raft-wal", []string{"journal"}},
 	{"github.com/boltdb/bolt", []string{"journal"}},
 	{"go.etcd.io/bbolt", []string{"journal", "bench"}},
-	{"github.com/cockroachdb/pebble", []string{"journal", "journal/state"}},
+	{"github.com/cockroachdb/pebble", []string{"journal", "journal/state/pebblestore"}},
 	{"github.com/asynkron/protoactor-go", []string{"actors", "cluster"}},
 	{"golang.org/x/tools", []string{"replay/vet", "cmd"}},
 	{"google.golang.org/grpc", []string{"cluster", "proto/clusterpb", "proto/journalpb"}},
@@ -67,6 +70,8 @@ var testExceptions = []struct {
 	{"actors", modulePath + "/journal/state", "the tests' journal decides by the real rules"},
 	{"cluster", anything, "whole nodes are taken apart and compared"},
 	{"examples", anything, "what an example leaves on disk is checked from below"},
+	{"journal/state", modulePath + "/journal/state/pebblestore", "a machine shows the same with a store and without"},
+	{"journal/state", "github.com/cockroachdb/pebble", "the files below it are cut off and damaged"},
 	{"replay", "github.com/google/go-cmp", "histories are compared"},
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -75,7 +76,7 @@ func (h *hello5) runs(first, n int) [][][]byte {
 }
 
 func storedAt(b testing.TB, dir string) *Machine {
-	return openMachine(b, Options{Dir: dir, FS: vfs.Default})
+	return openMachine(b, whereabouts{Options: pebblestore.Options{Dir: dir, FS: vfs.Default}})
 }
 
 // BenchmarkHello5 applies whole runs, 64 at a time, in entries of 64 records.
@@ -144,7 +145,7 @@ func TestTenMillion(t *testing.T) {
 			t.Logf("%2d/10: %s", done/(total/10), meter.tenth())
 		}
 	}
-	t.Logf("\n%s", m.store.current().Metrics())
+	t.Logf("\n%s", diskOf(m).Metrics())
 	timed(t, "flush", func() error {
 		index, _ := m.Applied()
 		return m.Flush(t.Context(), index)
@@ -205,7 +206,7 @@ func (x *meter) apply(do func() (appends int)) {
 
 // tenth says what it came to since it was last asked.
 func (x *meter) tenth() string {
-	metrics := x.m.store.current().Metrics()
+	metrics := diskOf(x.m).Metrics()
 	var flushed, compacted uint64
 	for _, level := range metrics.Levels {
 		flushed += level.TableBytesFlushed

@@ -5,7 +5,8 @@
 // It is a state machine that has no clock and decides nothing by the order of a
 // map, so that replicas which apply the same records are the same. It keeps
 // everything in memory (New), or in a store on disk that may be larger than
-// memory (Open); what it shows is the same.
+// memory (Open); what it shows is the same. What it asks of a store is in package
+// store; it links none itself.
 //
 // # Guarantees
 //
@@ -84,12 +85,9 @@
 //
 // # The bytes of a store
 //
-// A store is a directory with the file "current", which names one of the
-// databases "db-" and 16 hexadecimal digits beside it, and the file "damaged" if
-// that database must not be believed. A database is one of Pebble's, table format
-// 6, without a write-ahead log: it falls back on its last flush, and the log of
-// Raft has the rest. Keys are ordered by their bytes; integers in keys are eight
-// bytes, big-endian. Every value ends with the CRC-32C of its key and of the
+// A store falls back on its last flush, and the log of Raft has the rest; package
+// pebblestore has the files. Keys are ordered by their bytes; integers in keys are
+// eight bytes, big-endian. Every value ends with the CRC-32C of its key and of the
 // value before it (4 bytes, little-endian). What comes before that:
 //
 //	'm'                               meta: fields 1 format (1), 2 index and 3 term of the last entry, 4 epoch,

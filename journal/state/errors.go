@@ -3,6 +3,8 @@ package state
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
 // ErrNotFound says that an instance, execution or event is not in the state.
@@ -12,7 +14,7 @@ var ErrNotFound = errors.New("not found")
 // checksum that does not match, a record that does not decode, a command that
 // is not known. Nothing was changed. The replica must go no further, since
 // another one may have understood what this one does not.
-var ErrCorrupt = errors.New("corrupt")
+var ErrCorrupt = store.ErrCorrupt
 
 // StaleEpochError refuses a record of a leader that is no longer, or not yet,
 // the leader. Nothing was changed, and repeating the record is of no use.
@@ -78,27 +80,16 @@ func (e *ClosedError) Error() string {
 
 // StoreError: the store below a machine cannot be read or written, or has been
 // closed. It wraps ErrCorrupt if what was read is not what was written: then the
-// store is marked, and must be discarded (see Discard) before it is opened again.
-// Behind the first error a store is not written any more.
-type StoreError struct {
-	Dir string
-	Op  string // what was being done
-	Err error
-}
-
-func (e *StoreError) Error() string { return fmt.Sprintf("state in %s: %s: %v", e.Dir, e.Op, e.Err) }
-func (e *StoreError) Unwrap() error { return e.Err }
+// store is marked, and must be discarded before it is opened again. Behind the
+// first error a store is not written any more.
+type StoreError = store.Error
 
 // FormatError: the store was written by another version of this software, which
 // this one cannot read. Nothing was changed.
 type FormatError struct {
-	Dir    string
 	Format uint64 // that of the store
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("the state in %s has format %d, this version reads %d", e.Dir, e.Format, storeFormat)
+	return fmt.Sprintf("the state has format %d, this version reads %d", e.Format, storeFormat)
 }
-
-// errClosed says that the machine's store is closed.
-var errClosed = errors.New("closed")

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -176,15 +177,40 @@ func newStoredMachine(t testing.TB) *Machine {
 	return m
 }
 
+// whereabouts are where a machine is on disk, and how much of it in memory.
+type whereabouts struct {
+	pebblestore.Options
+	machine Options
+}
+
+func (o whereabouts) open() (*Machine, error) {
+	s, err := pebblestore.Open(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return Open(disk{s, o.FS}, o.machine)
+}
+
+// disk is a store whose files can be looked at.
+type disk struct {
+	*pebblestore.Store
+	fs vfs.FS
+}
+
+func diskOf(m *Machine) disk { return m.store.Store.(disk) }
+
 // tiny are options with which nearly everything is evicted at once.
-func tiny(fs vfs.FS) Options {
-	return Options{FS: fs, Dir: "state", MemoryBytes: 1, FlushBytes: 400, CacheBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
+func tiny(fs vfs.FS) whereabouts {
+	return whereabouts{
+		pebblestore.Options{FS: fs, Dir: "state", CacheBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)},
+		Options{MemoryBytes: 1, FlushBytes: 400},
+	}
 }
 
 // openMachine opens a machine, to be closed at the end of the test.
-func openMachine(t testing.TB, o Options) *Machine {
+func openMachine(t testing.TB, o whereabouts) *Machine {
 	t.Helper()
-	m, err := Open(o)
+	m, err := o.open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,12 +2,11 @@ package state
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
 // What is applied stays in memory, dirty, until a flush writes it: everything
@@ -39,7 +38,8 @@ type flushes struct {
 	gone map[string]uint64
 
 	current *flush // nil if none is under way
-	numbers uint64 // that were given to instances
+	home    uint64 // the database that is written
+	numbers uint64 // that were given to instances in it
 	commits uint64 // how often the store has changed
 	durable uint64 // the index that the store has for certain
 	waiters []waiter
@@ -67,7 +67,7 @@ type position struct{ execution, event uint64 }
 // is under way has ended.
 type stored struct {
 	number uint64 // by which its history goes; 0: it has never been written
-	home   uint64 // the incarnation of the store in which it has that number
+	home   uint64 // the database in which it has that number
 	chunks uint64 // of all its executions
 	upTo   position
 	link   uint64 // of the event at upTo
@@ -168,7 +168,7 @@ func (m *Machine) freeze(f *flush, in *instance) {
 	in.frozen = f.generation
 	if in.number == 0 {
 		m.numbers++
-		in.number, in.home = m.numbers, m.store.incarnation
+		in.number, in.home = m.numbers, m.home
 	}
 	z := frozen{in: in, number: in.number, link: in.link, chain: in.chain, was: in.sets, is: in.memberships(), from: len(f.headers)}
 	for i := range in.executions {
@@ -234,19 +234,19 @@ func (m *Machine) Advance(index, term uint64) error {
 	}
 	m.mu.Unlock()
 	if behind == nil {
-		return m.store.err()
+		return m.store.Err()
 	}
 	select {
 	case <-behind.done:
 		return m.Advance(index, term)
-	case <-m.store.failure.failed:
-		return m.store.err()
+	case <-m.store.Failed():
+		return m.store.Err()
 	}
 }
 
 // due reports whether so much is dirty that it is time for a flush.
 func (m *Machine) due() bool {
-	o := &m.store.options
+	o := &m.options
 	return m.dirtyBytes >= o.FlushBytes || m.entries >= o.FlushEntries
 }
 
@@ -278,7 +278,7 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	m.mu.Lock()
 	if m.durable >= index {
 		m.mu.Unlock()
-		return m.store.err()
+		return m.store.Err()
 	}
 	w := waiter{index, make(chan struct{})}
 	m.waiters = append(m.waiters, w)
@@ -287,8 +287,8 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	select {
 	case <-w.done:
 		return nil
-	case <-m.store.failure.failed:
-		return m.store.err()
+	case <-m.store.Failed():
+		return m.store.Err()
 	case <-ctx.Done():
 		return fmt.Errorf("flush: %w", ctx.Err())
 	}
@@ -298,13 +298,8 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 func (m *Machine) run(f *flush) {
 	defer close(f.done)
 	m.inSteps(f.list, func(in *instance) { m.freeze(f, in) })
-	db := m.store.current()
-	if db == nil {
-		return
-	}
 	f.meta.numbers = m.numbers // only freezing gives any
-	err := m.store.guarded("write what has changed", func() error { return m.store.commit(db, f) })
-	if err != nil {
+	if m.store.Write("write what has changed", f.fill) != nil {
 		return // m.current stays: nothing is written any more
 	}
 	m.mu.Lock()
@@ -316,7 +311,7 @@ func (m *Machine) run(f *flush) {
 	}
 	m.mu.Unlock()
 	m.inSteps(f.list, func(in *instance) { m.settle(f, in) })
-	if m.store.flush(db) != nil {
+	if m.store.Sync() != nil {
 		return
 	}
 	m.mu.Lock()
@@ -378,10 +373,9 @@ func (m *Machine) settle(f *flush, in *instance) {
 	m.evictMore()
 }
 
-// commit writes a batch. It is whole after a crash, or nothing of it and of those
-// after it is there.
-func (s *store) commit(db *pebble.DB, f *flush) error {
-	b := db.NewBatch()
+// fill puts a flush into a batch. It is whole after a crash, or nothing of it and
+// of those after it is there.
+func (f *flush) fill(b store.Batch) error {
 	w := &batchWriter{batch: b}
 	for i := range f.removals {
 		w.keep(f.removals[i].from(b))
@@ -393,18 +387,12 @@ func (s *store) commit(db *pebble.DB, f *flush) error {
 		w.instance(f, &f.frozen[i])
 	}
 	w.set([]byte{keyMeta}, f.meta.appendTo)
-	if w.err != nil {
-		return errors.Join(w.err, b.Close())
-	}
-	if err := b.Commit(pebble.NoSync); err != nil {
-		return err
-	}
-	return b.Close()
+	return w.err
 }
 
 // batchWriter fills a batch. Its first error stays.
 type batchWriter struct {
-	batch      *pebble.Batch
+	batch      store.Batch
 	key, value []byte
 	err        error
 }
@@ -419,13 +407,13 @@ func (w *batchWriter) keep(err error) {
 func (w *batchWriter) set(key []byte, fill func([]byte) []byte) {
 	w.value = fill(w.value[:0])
 	w.value = appendChecksum(w.value, 0, key)
-	w.keep(w.batch.Set(key, w.value, nil))
+	w.keep(w.batch.Set(key, w.value))
 }
 
 func (w *batchWriter) chained(c *chainedChange) {
 	w.key = idKey(w.key[:0], keyChained, c.target)
 	if c.start == nil {
-		w.keep(w.batch.Delete(w.key, nil))
+		w.keep(w.batch.Delete(w.key))
 		return
 	}
 	w.set(w.key, c.start.encode)
@@ -439,7 +427,7 @@ func (w *batchWriter) instance(f *flush, z *frozen) {
 	w.member(keyChild, z.in.id, z.was.child, z.is.child)
 	for i := range z.silenced {
 		w.key = z.silenced[i].key(w.key[:0])
-		w.keep(w.batch.Delete(w.key, nil))
+		w.keep(w.batch.Delete(w.key))
 	}
 	for i := range z.alarms {
 		w.key = z.alarms[i].key(w.key[:0])
@@ -465,7 +453,7 @@ func (w *batchWriter) member(kind byte, id string, was, is bool) {
 	if is {
 		w.set(w.key, nothing)
 	} else {
-		w.keep(w.batch.Delete(w.key, nil))
+		w.keep(w.batch.Delete(w.key))
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
 // Hash returns the SHA-256 of all histories of an instance: for each execution
@@ -58,9 +58,9 @@ func (m *Machine) firstExecution(instance string, latest *history) (first uint64
 	if m.store == nil || latest.number == 0 {
 		return first, nil
 	}
-	err = m.store.view("read a history", latest.incarnation, func(db *pebble.DB) error {
+	err = m.store.view("read a history", latest.home, func(r store.Reader) error {
 		from, to := place{number: latest.number}, place{number: latest.number + 1}
-		return scan(db, from.key(nil), to.key(nil), func(key, _ []byte) (bool, error) {
+		return scan(r, from.key(nil), to.key(nil), func(key, _ []byte) (bool, error) {
 			var at place
 			err := at.parse(key)
 			first = min(first, at.execution)
@@ -127,10 +127,10 @@ func (m *Machine) atOneMoment(d *digester) error {
 		d.below(nil)
 		return nil
 	}
-	return m.store.view("read everything", 0, func(db *pebble.DB) (err error) {
-		var iter *pebble.Iterator
+	return m.store.view("read everything", 0, func(from store.Reader) (err error) {
+		var iter store.Iterator
 		d.take(m, func() {
-			iter, err = db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyInstance}, UpperBound: afterAll(keyInstance)})
+			iter, err = from.NewIter([]byte{keyInstance}, afterAll(keyInstance))
 		})
 		if err != nil {
 			return err

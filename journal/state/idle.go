@@ -46,7 +46,7 @@ func (l *idleList) remove(in *instance) {
 
 // evictMore evicts those that have been idle for longest, if there are too many.
 func (m *Machine) evictMore() {
-	for m.rest.bytes > m.store.options.MemoryBytes {
+	for m.rest.bytes > m.options.MemoryBytes {
 		m.evict(m.rest.oldest)
 	}
 }

@@ -1,10 +1,7 @@
 package state
 
 import (
-	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
-
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -24,9 +21,8 @@ func (m *Machine) lockWith(c *command) error {
 		if len(missing) == 0 {
 			return nil
 		}
-		commits := m.commits
 		m.mu.Unlock()
-		loaded, err := m.load(missing, commits)
+		loaded, err := m.load(missing)
 		if err != nil {
 			return err
 		}
@@ -71,9 +67,9 @@ func (m *Machine) missing(c *command) (ids []string) {
 // load reads instances, and notes which are not there. Nobody but the applier
 // brings anything into memory or makes it differ from the store, so it stays as
 // it is read.
-func (m *Machine) load(ids []string, commits uint64) (loaded []*instance, err error) {
+func (m *Machine) load(ids []string) (loaded []*instance, err error) {
 	for _, id := range ids {
-		in, err := m.store.probe(id, commits)
+		in, err := m.store.probe(id)
 		if err != nil {
 			return nil, err
 		}
@@ -111,95 +107,42 @@ func (m *Machine) loadStored(in *instance) (*instance, error) {
 }
 
 // instance reads an instance; nil if it is not there.
-func (s *store) instance(id string) (in *instance, err error) {
-	err = s.view("read an instance", 0, func(db *pebble.DB) error {
-		record, err := get(db, idKey(nil, keyInstance, id))
+func (s *records) instance(id string) (in *instance, err error) {
+	err = s.view("read an instance", 0, func(from store.Reader) error {
+		record, err := get(from, idKey(nil, keyInstance, id))
 		if err != nil || record == nil {
 			return err
 		}
-		in, err = s.parse(id, record)
+		in, err = parse(from, id, record)
 		return err
 	})
 	return in, err
 }
 
-// parse reads a header of the database there is; see parseHeader.
-func (s *store) parse(id string, record []byte) (*instance, error) {
+// parse reads a header that comes from a store; see parseHeader.
+func parse(from store.Reader, id string, record []byte) (*instance, error) {
 	in, err := parseHeader(id, record)
 	if err == nil {
-		in.home = s.incarnation
+		in.home = from.Database()
 		in.weight = idleBytes + len(record)
 	}
 	return in, err
 }
 
-// prober is what the applier looks instances up with: one iterator for as long
-// as no flush has changed what the store has of those that are not in memory.
-// Most of what is looked up is new, and an iterator asks the filters of the
-// lowest level too, which a Get does not.
-type prober struct {
-	mu      sync.Mutex // Close and Install end it
-	iter    *pebble.Iterator
-	commits uint64 // when it was made
-	key     []byte
-}
-
-// at makes sure that the iterator shows what the store has after that many
-// commits.
-func (p *prober) at(db *pebble.DB, commits uint64) (err error) {
-	if p.iter != nil && p.commits == commits {
-		return nil
-	}
-	if err := p.end(); err != nil {
-		return err
-	}
-	p.iter, err = db.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{keyInstance}, UpperBound: afterAll(keyInstance), UseL6Filters: true,
-	})
-	p.commits = commits
-	return err
-}
-
-// end lets go of what the iterator keeps in memory and on disk.
-func (p *prober) end() error {
-	if p.iter == nil {
-		return nil
-	}
-	err := p.iter.Close()
-	p.iter = nil
-	return err
-}
-
-// refreshProber has the prober look at the tables that a flush has left, and let
-// go of its batch.
-func (s *store) refreshProber() error {
-	s.prober.mu.Lock()
-	defer s.prober.mu.Unlock()
-	return s.prober.end()
-}
-
-// probe reads an instance; nil if it is not there.
-func (s *store) probe(id string, commits uint64) (in *instance, err error) {
-	p := &s.prober
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err = s.view("read an instance", 0, func(db *pebble.DB) error {
-		if err := p.at(db, commits); err != nil {
+// probe reads an instance; nil if it is not there. Most of what the applier looks
+// up is new.
+func (s *records) probe(id string) (in *instance, err error) {
+	err = s.view("read an instance", 0, func(from store.Reader) error {
+		key := idKey(nil, keyInstance, id)
+		value, err := from.Probe(key)
+		if value == nil || err != nil {
 			return err
 		}
-		p.key = idKey(p.key[:0], keyInstance, id)
-		if !p.iter.SeekPrefixGE(p.key) {
-			return p.iter.Error()
-		}
-		value, err := p.iter.ValueAndErr()
+		record, err := checked(key, value)
 		if err != nil {
 			return err
 		}
-		record, err := checked(p.key, value)
-		if err != nil {
-			return err
-		}
-		in, err = s.parse(id, record)
+		in, err = parse(from, id, record)
 		return err
 	})
 	return in, err

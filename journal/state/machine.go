@@ -13,7 +13,8 @@ type Machine struct {
 	absent  map[string]struct{} // of the IDs in scratch, those that the store does not have
 
 	// Below the contents; nil if everything is in memory.
-	store *store
+	store   *records
+	options Options
 
 	mu sync.RWMutex
 	contents

@@ -173,13 +173,13 @@ func (m *Machine) Event(instance string, execution, id uint64) (*journalpb.Event
 // history is one execution as it is at one moment: its tail in memory, the rest
 // in the store.
 type history struct {
-	m           *Machine
-	instance    string
-	number      uint64 // of the instance, in that incarnation of the store
-	incarnation uint64
-	last        uint64    // event_id
-	link        uint64    // of the last event, if the store has it; 0 if it is not known
-	tail        execution // as far as it is in memory
+	m        *Machine
+	instance string
+	number   uint64 // of the instance, in that database
+	home     uint64
+	last     uint64    // event_id
+	link     uint64    // of the last event, if the store has it; 0 if it is not known
+	tail     execution // as far as it is in memory
 }
 
 // history returns an execution, the latest for 0.
@@ -193,7 +193,7 @@ func (m *Machine) history(id string, number uint64) (h history, err error) {
 		return h, fmt.Errorf("instance %q: %w", id, ErrNotFound)
 	}
 	if h.last == 0 && h.number != 0 {
-		h.last, err = m.store.lastOf(h.incarnation, h.number, number)
+		h.last, err = m.store.lastOf(h.home, h.number, number)
 		if errors.Is(err, errReplaced) {
 			return m.history(id, number)
 		}
@@ -215,7 +215,7 @@ func (h *history) take(in *instance, number uint64) {
 	if number == 0 {
 		number = in.execution
 	}
-	h.number, h.incarnation, h.tail.number = in.number, in.home, number
+	h.number, h.home, h.tail.number = in.number, in.home, number
 	if number == in.execution {
 		h.last, h.link = in.last, in.chain
 	}
@@ -230,7 +230,7 @@ func (h history) from(id uint64, err *error) iter.Seq2[uint64, []byte] {
 	return func(yield func(uint64, []byte) bool) {
 		link := uint64(0) // of the event before id, once it is known
 		for id < h.tail.first && id <= h.last {
-			c, start, failed := h.m.store.events(h.incarnation, place{h.number, h.tail.number, id})
+			c, start, failed := h.m.store.events(h.home, place{h.number, h.tail.number, id})
 			if failed == nil {
 				failed = h.verify(&c, start, link)
 			}
@@ -267,7 +267,7 @@ func (h history) from(id uint64, err *error) iter.Seq2[uint64, []byte] {
 func (h *history) verify(c *chunk, start, link uint64) error {
 	last := start + uint64(len(c.events)) - 1
 	if link != 0 && c.before != link || last == h.last && h.link != 0 && c.after != h.link {
-		return h.m.store.fail("read a history", fmt.Errorf("the chain of instance %q, execution %d, event %d: %w",
+		return h.m.store.Fail("read a history", fmt.Errorf("the chain of instance %q, execution %d, event %d: %w",
 			h.instance, h.tail.number, last, ErrCorrupt))
 	}
 	return nil
@@ -280,12 +280,12 @@ func (h *history) find() error {
 	switch {
 	case err != nil:
 		return err
-	case now.incarnation != h.incarnation && now.last >= h.last:
+	case now.home != h.home && now.last >= h.last:
 		now.last, now.link = h.last, 0
 		*h = now
 		return nil
-	case now.incarnation == h.incarnation && now.number == h.number:
-		return h.m.store.fail("read a history", fmt.Errorf("events of instance %q, execution %d, are missing: %w",
+	case now.home == h.home && now.number == h.number:
+		return h.m.store.Fail("read a history", fmt.Errorf("events of instance %q, execution %d, are missing: %w",
 			h.instance, h.tail.number, ErrCorrupt))
 	}
 	return fmt.Errorf("instance %q was purged: %w", h.instance, ErrNotFound)

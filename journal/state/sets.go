@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
 // sets are the instances that somebody asks for without knowing their IDs. Each
@@ -137,13 +137,13 @@ func (m *Machine) page(of set, from []byte) (page []member, next []byte, err err
 	m.mu.RLock()
 	commits := m.commits
 	m.mu.RUnlock()
-	err = m.store.view("read the index", 0, func(db *pebble.DB) error {
-		headers, err := m.store.newHeaderReader(db)
+	err = m.store.view("read the index", 0, func(r store.Reader) error {
+		headers, err := newHeaderReader(r)
 		if err != nil {
 			return err
 		}
 		defer headers.close()
-		return scan(db, from, afterAll(of.kind), func(key, record []byte) (bool, error) {
+		return scan(r, from, afterAll(of.kind), func(key, record []byte) (bool, error) {
 			id := string(key[1:])
 			if len(page) == pageInstances {
 				next = idKey(nil, of.kind, id)
@@ -159,21 +159,21 @@ func (m *Machine) page(of set, from []byte) (page []member, next []byte, err err
 
 // headerReader reads headers in order of the IDs.
 type headerReader struct {
-	store *store
-	iter  *pebble.Iterator
-	key   []byte
+	from store.Reader
+	iter store.Iterator
+	key  []byte
 }
 
-func (s *store) newHeaderReader(db *pebble.DB) (*headerReader, error) {
-	iter, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{keyInstance}, UpperBound: afterAll(keyInstance)})
-	return &headerReader{store: s, iter: iter}, err
+func newHeaderReader(from store.Reader) (*headerReader, error) {
+	iter, err := from.NewIter([]byte{keyInstance}, afterAll(keyInstance))
+	return &headerReader{from: from, iter: iter}, err
 }
 
 // read returns the header of an instance that has a key of a kind with a record;
 // nil if there is none any more.
 func (r *headerReader) read(kind byte, id string, record []byte) (*instance, error) {
 	if kind == keyInstance {
-		return r.store.parse(id, record)
+		return parse(r.from, id, record)
 	}
 	r.key = idKey(r.key[:0], keyInstance, id)
 	if !r.iter.SeekGE(r.key) || string(r.iter.Key()) != string(r.key) {
@@ -186,7 +186,7 @@ func (r *headerReader) read(kind byte, id string, record []byte) (*instance, err
 	if record, err = checked(r.key, value); err != nil {
 		return nil, err
 	}
-	return r.store.parse(id, record)
+	return parse(r.from, id, record)
 }
 
 func (r *headerReader) close() { _ = r.iter.Close() } // whatever it says was said before

@@ -278,7 +278,7 @@ func replaced(t *testing.T, m *Machine) {
 	if err := m.Flush(t.Context(), index); err != nil {
 		t.Error(err)
 	}
-	fs, from := m.store.options.FS, fmt.Sprint("checkpoint-", index)
+	fs, from := diskOf(m).fs, fmt.Sprint("checkpoint-", index)
 	if _, err := m.Checkpoint(from); err != nil {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,9 +12,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
 // script is the log of a random world: entries of a few records, and what the
@@ -153,7 +156,7 @@ func TestEveryWriteMayBeTheLast(t *testing.T) {
 		cut.left.Store(int64(n))
 		durable, done := lived(t, s, errorfs.Wrap(fs, cut))
 		left := fs.CrashClone(vfs.CrashCloneCfg{})
-		m, err := Open(seldom(left))
+		m, err := seldom(left).open()
 		if err != nil {
 			t.Fatalf("cut after %d writes: %v", n, err)
 		}
@@ -175,9 +178,9 @@ func TestEveryWriteMayBeTheLast(t *testing.T) {
 }
 
 // seldom are options with which a flush is only when it is asked for.
-func seldom(fs vfs.FS) Options {
+func seldom(fs vfs.FS) whereabouts {
 	o := tiny(fs)
-	o.FlushBytes = 1 << 20
+	o.machine.FlushBytes = 1 << 20
 	return o
 }
 
@@ -185,7 +188,7 @@ func seldom(fs vfs.FS) Options {
 // the file system fails. It returns what was flushed.
 func lived(t testing.TB, s *script, fs vfs.FS) (durable uint64, done bool) {
 	t.Helper()
-	m, err := Open(seldom(fs))
+	m, err := seldom(fs).open()
 	if err != nil {
 		return 0, false
 	}
@@ -227,17 +230,17 @@ func TestStoreOfAnotherVersionIsRefused(t *testing.T) {
 	o := tiny(vfs.NewMem())
 	m := openMachine(t, o)
 	applyEpoch(t, m)
-	db := m.store.current()
 	key := []byte{keyMeta}
 	if err := m.Flush(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	value := appendChecksum(appendUint(nil, fieldMetaFormat, storeFormat+1), 0, key)
-	if err := errors.Join(db.Set(key, value, pebble.NoSync), db.Flush(), m.Close()); err != nil {
+	written := m.store.Write("write", func(b store.Batch) error { return b.Set(key, value) })
+	if err := errors.Join(written, m.store.Sync(), m.Close()); err != nil {
 		t.Fatal(err)
 	}
 	var format *FormatError
-	if _, err := Open(o); !errors.As(err, &format) || format.Format != storeFormat+1 || errors.Is(err, ErrCorrupt) {
+	if _, err := o.open(); !errors.As(err, &format) || format.Format != storeFormat+1 || errors.Is(err, ErrCorrupt) {
 		t.Fatal(err)
 	}
 }
@@ -249,7 +252,7 @@ func flipBit(t testing.TB, fs vfs.FS, dir string, r *rand.Rand) {
 	size := int64(0)
 	databases := must(fs.List(dir))
 	for _, db := range databases {
-		if !isDatabase(db) {
+		if !strings.HasPrefix(db, "db-") {
 			continue
 		}
 		for _, name := range must(fs.List(fs.PathJoin(dir, db))) {
@@ -259,7 +262,11 @@ func flipBit(t testing.TB, fs vfs.FS, dir string, r *rand.Rand) {
 			}
 		}
 	}
-	content := must(readFile(fs, largest))
+	read := must(fs.Open(largest))
+	content := must(io.ReadAll(read))
+	if err := read.Close(); err != nil {
+		t.Fatal(err)
+	}
 	content[r.IntN(len(content))] ^= 1 << r.IntN(8)
 	if err := fs.Remove(largest); err != nil {
 		t.Fatal(err)
@@ -280,13 +287,13 @@ func TestFlippedBitIsNeverServed(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		o := tiny(vfs.NewMem())
-		m := must(Open(o))
+		m := must(o.open())
 		s.play(m, len(s.entries))
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
 		flipBit(t, o.FS, o.Dir, r)
-		m, err := Open(o)
+		m, err := o.open()
 		if err == nil {
 			for _, line := range readable(m) {
 				if !slices.Contains(lines, line) {
@@ -303,13 +310,13 @@ func TestFlippedBitIsNeverServed(t *testing.T) {
 		if !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if _, again := Open(o); !errors.Is(again, ErrCorrupt) {
+		if _, again := o.open(); !errors.Is(again, ErrCorrupt) {
 			t.Fatalf("seed %d: a damaged store opens again: %v", seed, again)
 		}
-		if err := Discard(o); err != nil {
+		if err := pebblestore.Discard(o.Options); err != nil {
 			t.Fatal(err)
 		}
-		m = must(Open(o))
+		m = must(o.open())
 		s.play(m, len(s.entries))
 		s.check(t, m, "rebuilt")
 		if err := m.Close(); err != nil {

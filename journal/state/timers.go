@@ -4,7 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -89,9 +89,9 @@ func (m *Machine) coldAlarms(before int64) iter.Seq[alarm] {
 
 // alarms reads a page of timers. The next page is from there on; nil if there is
 // none.
-func (s *store) alarms(from, to []byte) (page []alarm, next []byte, err error) {
-	err = s.view("read the timers", 0, func(db *pebble.DB) error {
-		return scan(db, from, to, func(key, _ []byte) (bool, error) {
+func (s *records) alarms(from, to []byte) (page []alarm, next []byte, err error) {
+	err = s.view("read the timers", 0, func(r store.Reader) error {
+		return scan(r, from, to, func(key, _ []byte) (bool, error) {
 			if len(page) == pageInstances {
 				next = slices.Clone(key)
 				return false, nil

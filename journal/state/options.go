@@ -1,0 +1,30 @@
+package state
+
+// Options say how much of its state a machine with a store keeps in memory. Zero
+// values mean the defaults.
+type Options struct {
+	// MemoryBytes bounds what is kept in memory of instances that are written,
+	// so that they need not be read when they are appended to. Defaults to
+	// 128 MiB.
+	MemoryBytes int
+	// FlushBytes is how many bytes of records are applied between two flushes,
+	// and so about how much a restart applies again. Twice as much at most waits
+	// in memory: then applying waits. Defaults to 32 MiB.
+	FlushBytes int
+	// FlushEntries is how many Advances lie between two flushes at most. Defaults
+	// to 32768.
+	FlushEntries int
+}
+
+func (o Options) withDefaults() Options {
+	orDefault(&o.MemoryBytes, 128<<20)
+	orDefault(&o.FlushBytes, 32<<20)
+	orDefault(&o.FlushEntries, 32<<10)
+	return o
+}
+
+func orDefault(field *int, value int) {
+	if *field == 0 {
+		*field = value
+	}
+}
