@@ -101,38 +101,40 @@ func (c *heldConn) Close() error {
 // A leader was stopped with answers in its sockets. When it goes on, another has
 // been elected and has committed something, and the answers are still there.
 func TestBarrierDoesNotRestOnAnswersFromBeforeItBegan(t *testing.T) {
-	var network *heldNetwork
-	g := newTweakedGroup(t, nil, func(node int, c *Config) {
-		if node == 0 {
-			network = newHeldNetwork(c.Network)
-			c.Network = network
-			// As if its clock stood still: it does not step down by itself.
-			c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease = time.Hour, time.Hour, time.Hour
+	inBubble(t, func(t *testing.T) {
+		var network *heldNetwork
+		g := newTweakedGroup(t, nil, func(node int, c *Config) {
+			if node == 0 {
+				network = newHeldNetwork(c.Network)
+				c.Network = network
+				// As if its clock stood still: it does not step down by itself.
+				c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease = time.Hour, time.Hour, time.Hour
+			}
+		})
+		old := g.nodes[0]
+		transferTo(t, g, 0)
+		mustAppend(t, old, begin(old.Epoch(), "before"))
+
+		network.set(true, false)
+		eventually(t, "answers of both are held", func() bool { held, _ := network.counts(); return held >= 2 })
+		network.set(true, true)
+		other := awaitOther(t, g, 0)
+		mustAppend(t, other, begin(other.Epoch(), "after"))
+
+		_, before := network.counts()
+		result := make(chan error, 1)
+		go func() { result <- old.Barrier(t.Context()) }()
+		// The questions of the verification, which thus has begun.
+		eventually(t, "it asks both", func() bool { _, lost := network.counts(); return lost >= before+2 })
+		_, before = network.counts()
+		network.set(false, true)
+		eventually(t, "the answers are taken", func() bool { _, lost := network.counts(); return lost > before })
+		network.set(false, false)
+		if err := <-result; !errors.Is(err, ErrNotLeader) {
+			t.Errorf("barrier of a leader of the past: %v; it shows the append of the present: %t", err, lastEvent(t, old, "after") > 0)
 		}
+		g.agree(t)
 	})
-	old := g.nodes[0]
-	transferTo(t, g, 0)
-	mustAppend(t, old, begin(old.Epoch(), "before"))
-
-	network.set(true, false)
-	eventually(t, "answers of both are held", func() bool { held, _ := network.counts(); return held >= 2 })
-	network.set(true, true)
-	other := awaitOther(t, g, 0)
-	mustAppend(t, other, begin(other.Epoch(), "after"))
-
-	_, before := network.counts()
-	result := make(chan error, 1)
-	go func() { result <- old.Barrier(t.Context()) }()
-	// The questions of the verification, which thus has begun.
-	eventually(t, "it asks both", func() bool { _, lost := network.counts(); return lost >= before+2 })
-	_, before = network.counts()
-	network.set(false, true)
-	eventually(t, "the answers are taken", func() bool { _, lost := network.counts(); return lost > before })
-	network.set(false, false)
-	if err := <-result; !errors.Is(err, ErrNotLeader) {
-		t.Errorf("barrier of a leader of the past: %v; it shows the append of the present: %t", err, lastEvent(t, old, "after") > 0)
-	}
-	g.agree(t)
 }
 
 // transferTo makes a node the leader.

@@ -36,7 +36,7 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 func BenchmarkAppendThreeNodes(b *testing.B) {
-	g := newGroup(b, nil)
+	g := newTCPGroup(b)
 	benchmarkAppend(b, g.nodes[g.leader(b)])
 }
 

@@ -236,27 +236,29 @@ func TestRecordsOfOneCallerKeepTheirOrder(t *testing.T) {
 }
 
 func TestFollowersHoldTheSameBesideTheHistories(t *testing.T) {
-	g := newGroup(t, nil)
-	j := g.nodes[g.leader(t)]
-	epoch := leading(t, j)
-	for i := range 20 {
-		id := fmt.Sprintf("i-%02d", i)
-		mustAppend(t, j, begin(epoch, id))
-		if err := attempted(t, j, attemptOf(epoch, id, 2, uint32(i))); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		j := g.nodes[g.leader(t)]
+		epoch := leading(t, j)
+		for i := range 20 {
+			id := fmt.Sprintf("i-%02d", i)
+			mustAppend(t, j, begin(epoch, id))
+			if err := attempted(t, j, attemptOf(epoch, id, 2, uint32(i))); err != nil {
+				t.Fatal(err)
+			}
+			if i%2 == 0 {
+				mustAppend(t, j, appendOf(epoch, id, 3, chained("next-"+id), ended()))
+			}
+			if i%4 == 0 {
+				mustPurge(t, j, 1, epoch, id)
+			}
 		}
-		if i%2 == 0 {
-			mustAppend(t, j, appendOf(epoch, id, 3, chained("next-"+id), ended()))
+		g.agree(t)
+		want := everything(j)
+		for i, other := range g.nodes {
+			if got := everything(other); !slices.Equal(got, want) {
+				t.Errorf("node %d shows %q\nthe leader %q", i, got, want)
+			}
 		}
-		if i%4 == 0 {
-			mustPurge(t, j, 1, epoch, id)
-		}
-	}
-	g.agree(t)
-	want := everything(j)
-	for i, other := range g.nodes {
-		if got := everything(other); !slices.Equal(got, want) {
-			t.Errorf("node %d shows %q\nthe leader %q", i, got, want)
-		}
-	}
+	})
 }

@@ -43,42 +43,46 @@ func TestNoStepOfAWallClockMovesTheClusterTime(t *testing.T) {
 func TestALeaderWhoseWallClockIsWrongGoesOnWithTheTimeThatItHasHeardOf(t *testing.T) {
 	for _, step := range steps() {
 		t.Run(step.String(), func(t *testing.T) {
-			walls := make([]steppedClock, 3)
-			g := newTweakedGroup(t, nil, func(node int, c *Config) { c.WallClock = walls[node].now })
-			first := g.leader(t)
-			for i := range walls {
-				walls[i].set(step)
-			}
-			before := g.nodes[first].Now()
-			next := (first + 1) % 3
-			transferTo(t, g, next)
-			if now := g.nodes[next].Now(); now.Before(before.Add(-clockEvery)) || !near(now, time.Now()) {
-				t.Errorf("handed over at %v, taken over at %v", before, now)
-			}
-			before = g.nodes[next].Now()
-			g.stop(t, next) // not handed over with a record of the time
-			last := awaitOther(t, g, next)
-			if now := last.Now(); now.Before(before.Add(-clockEvery)) || !near(now, time.Now()) {
-				t.Errorf("lost at %v, taken over at %v", before, now)
-			}
+			inBubble(t, func(t *testing.T) {
+				walls := make([]steppedClock, 3)
+				g := newTweakedGroup(t, nil, func(node int, c *Config) { c.WallClock = walls[node].now })
+				first := g.leader(t)
+				for i := range walls {
+					walls[i].set(step)
+				}
+				before := g.nodes[first].Now()
+				next := (first + 1) % 3
+				transferTo(t, g, next)
+				if now := g.nodes[next].Now(); now.Before(before.Add(-clockEvery)) || !near(now, time.Now()) {
+					t.Errorf("handed over at %v, taken over at %v", before, now)
+				}
+				before = g.nodes[next].Now()
+				g.stop(t, next) // not handed over with a record of the time
+				last := awaitOther(t, g, next)
+				if now := last.Now(); now.Before(before.Add(-clockEvery)) || !near(now, time.Now()) {
+					t.Errorf("lost at %v, taken over at %v", before, now)
+				}
+			})
 		})
 	}
 }
 
 // A node that was down learns the time from the leader before it leads itself.
 func TestANodeThatComesBackWithAWrongWallClockLearnsTheTime(t *testing.T) {
-	walls := make([]steppedClock, 3)
-	g := newTweakedGroup(t, nil, func(node int, c *Config) { c.WallClock = walls[node].now })
-	leader := g.leader(t)
-	back := (leader + 1) % 3
-	g.stop(t, back)
-	walls[back].set(26 * time.Hour)
-	g.start(t, back, nil, nil)
-	eventually(t, "it hears of the time", func() bool { return g.nodes[back].clock.told() })
-	transferTo(t, g, back)
-	if now := g.nodes[back].Now(); !near(now, time.Now()) {
-		t.Errorf("it leads at %v", now)
-	}
+	inBubble(t, func(t *testing.T) {
+		walls := make([]steppedClock, 3)
+		g := newTweakedGroup(t, nil, func(node int, c *Config) { c.WallClock = walls[node].now })
+		leader := g.leader(t)
+		back := (leader + 1) % 3
+		g.stop(t, back)
+		walls[back].set(26 * time.Hour)
+		g.start(t, back, nil, nil)
+		eventually(t, "it hears of the time", func() bool { return g.nodes[back].clock.told() })
+		transferTo(t, g, back)
+		if now := g.nodes[back].Now(); !near(now, time.Now()) {
+			t.Errorf("it leads at %v", now)
+		}
+	})
 }
 
 func TestTheClusterTimeDoesNotGoBackOverARestart(t *testing.T) {

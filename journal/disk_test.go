@@ -49,87 +49,92 @@ func (h *hanging) StoreLogs(logs []*raft.Log) error {
 }
 
 func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
-	disks := make([]*hanging, 3)
-	g := newTweakedGroup(t, nil, func(i int, c *Config) {
-		c.StallLimit = 2 * c.HeartbeatTimeout
-		c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
-	})
-	first := g.leader(t)
-	old := g.nodes[first]
-	epoch := leading(t, old)
-	mustAppend(t, old, begin(epoch, "a"))
+	inBubble(t, func(t *testing.T) {
+		disks := make([]*hanging, 3)
+		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+			c.StallLimit = 2 * c.HeartbeatTimeout
+			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+		})
+		first := g.leader(t)
+		old := g.nodes[first]
+		epoch := leading(t, old)
+		mustAppend(t, old, begin(epoch, "a"))
 
-	release := disks[first].hang()
-	defer release()
-	results := make(chan error, 100)
-	for range cap(results) {
-		old.Append(step(epoch, "a", 3), func(err error) { results <- err })
-	}
-	unknown := 0
-	for range cap(results) { // every one
-		switch err := within(t, "an answer while the disk hangs", results); {
-		case errors.Is(err, ErrUnknownOutcome):
-			unknown++
-		case !errors.Is(err, ErrNotLeader):
-			t.Errorf("append: %v", err)
+		release := disks[first].hang()
+		defer release()
+		results := make(chan error, 100)
+		for range cap(results) {
+			old.Append(step(epoch, "a", 3), func(err error) { results <- err })
 		}
-	}
-	if unknown == 0 {
-		t.Error("none was proposed")
-	}
-	eventually(t, "its reign ends", func() bool { return !old.IsLeader() })
-	if err := appended(t, old, begin(epoch, "b")); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("append: %v", err)
-	}
-	if s := old.Stats(); s.LogStalls == 0 || s.LogStalled == 0 {
-		t.Errorf("stats: %d stalls, %v now", s.LogStalls, s.LogStalled)
-	}
-	eventually(t, "another leads and commits", func() bool {
-		for i, j := range g.nodes {
-			if i != first && j.IsLeader() {
-				return appended(t, j, begin(j.Epoch(), "c")) == nil
+		unknown := 0
+		for range cap(results) { // every one
+			switch err := within(t, "an answer while the disk hangs", results); {
+			case errors.Is(err, ErrUnknownOutcome):
+				unknown++
+			case !errors.Is(err, ErrNotLeader):
+				t.Errorf("append: %v", err)
 			}
 		}
-		return false
-	})
+		if unknown == 0 {
+			t.Error("none was proposed")
+		}
+		eventually(t, "its reign ends", func() bool { return !old.IsLeader() })
+		if err := appended(t, old, begin(epoch, "b")); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("append: %v", err)
+		}
+		if s := old.Stats(); s.LogStalls == 0 || s.LogStalled == 0 {
+			t.Errorf("stats: %d stalls, %v now", s.LogStalls, s.LogStalled)
+		}
+		eventually(t, "another leads and commits", func() bool {
+			for i, j := range g.nodes {
+				if i != first && j.IsLeader() {
+					return appended(t, j, begin(j.Epoch(), "c")) == nil
+				}
+			}
+			return false
+		})
 
-	release()
-	eventually(t, "it has caught up", func() bool { _, ok := old.Instance("c"); return ok })
-	g.agree(t)
-	if err := old.Err(); err != nil {
-		t.Error(err)
-	}
-	if s := old.Stats(); s.LogStalled != 0 {
-		t.Errorf("still stalled for %v", s.LogStalled)
-	}
+		release()
+		eventually(t, "it has caught up", func() bool { _, ok := old.Instance("c"); return ok })
+		g.agree(t)
+		if err := old.Err(); err != nil {
+			t.Error(err)
+		}
+		if s := old.Stats(); s.LogStalled != 0 {
+			t.Errorf("still stalled for %v", s.LogStalled)
+		}
+	})
 }
 
 func TestFollowerWhoseDiskHangsStopsNobodyAndCatchesUp(t *testing.T) {
-	disks := make([]*hanging, 3)
-	g := newTweakedGroup(t, nil, func(i int, c *Config) {
-		c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+	inBubble(t, func(t *testing.T) {
+		disks := make([]*hanging, 3)
+		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+			c.StallLimit = 2 * c.HeartbeatTimeout
+			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+		})
+		leader := g.leader(t)
+		j, slow := g.nodes[leader], (leader+1)%3
+		epoch := leading(t, j)
+		release := disks[slow].hang()
+		defer release()
+		for i := range 20 {
+			mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+		}
+		eventually(t, "the stall is seen", func() bool { return g.nodes[slow].Stats().LogStalls > 0 })
+		mustAppend(t, j, begin(epoch, "late"))
+		if now := j.Epoch(); now != epoch {
+			t.Errorf("epoch %d, was %d", now, epoch)
+		}
+		release()
+		g.agree(t)
 	})
-	leader := g.leader(t)
-	j, slow := g.nodes[leader], (leader+1)%3
-	epoch := leading(t, j)
-	release := disks[slow].hang()
-	defer release()
-	for i := range 20 {
-		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
-	}
-	eventually(t, "the stall is seen", func() bool { return g.nodes[slow].Stats().LogStalls > 0 })
-	mustAppend(t, j, begin(epoch, "late"))
-	if now := j.Epoch(); now != epoch {
-		t.Errorf("epoch %d, was %d", now, epoch)
-	}
-	release()
-	g.agree(t)
 }
 
 func TestGroupOfOneGoesOnWhenItsDiskAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk *hanging
-		j, err := Open(t.Context(), quiet(Config{tests: testHooks{wrap: func(s *stores) { disk = hang(s) }}}))
+		j, err := Open(t.Context(), quiet(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = hang(s) }}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +159,7 @@ func TestGroupOfOneGoesOnWhenItsDiskAnswersAgain(t *testing.T) {
 func TestCloseDoesNotWaitForADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk *hanging
-		j, err := Open(t.Context(), quiet(Config{tests: testHooks{wrap: func(s *stores) { disk = hang(s) }}}))
+		j, err := Open(t.Context(), quiet(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = hang(s) }}}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,25 +70,27 @@ func wantFenced(t *testing.T, j *Journal) {
 }
 
 func TestFencedLeaderIsReplaced(t *testing.T) {
-	g := newGroup(t, nil)
-	first := g.leader(t)
-	old := g.nodes[first]
-	epoch := old.Epoch()
-	mustAppend(t, old, begin(epoch, "a"))
-	old.fence.draw(errors.New("a test says so"))
-	wantFenced(t, old)
-	eventually(t, "another leader", func() bool {
-		for i, j := range g.nodes {
-			if i != first && j.IsLeader() {
-				mustAppend(t, j, step(j.Epoch(), "a", 3))
-				return true
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		first := g.leader(t)
+		old := g.nodes[first]
+		epoch := old.Epoch()
+		mustAppend(t, old, begin(epoch, "a"))
+		old.fence.draw(errors.New("a test says so"))
+		wantFenced(t, old)
+		eventually(t, "another leader", func() bool {
+			for i, j := range g.nodes {
+				if i != first && j.IsLeader() {
+					mustAppend(t, j, step(j.Epoch(), "a", 3))
+					return true
+				}
 			}
+			return false
+		})
+		if last := lastEvent(t, old, "a"); last != 2 {
+			t.Errorf("the fenced node went on: %d events", last)
 		}
-		return false
 	})
-	if last := lastEvent(t, old, "a"); last != 2 {
-		t.Errorf("the fenced node went on: %d events", last)
-	}
 }
 
 // failing is a store in memory that fails when it is told to.

@@ -14,200 +14,216 @@ import (
 )
 
 func TestThreeNodesHoldTheSameState(t *testing.T) {
-	g := newGroup(t, nil)
-	leader := g.nodes[g.leader(t)]
-	epoch := leader.Epoch()
-	for i := range 50 {
-		mustAppend(t, leader, begin(epoch, fmt.Sprintf("i-%d", i)))
-	}
-	g.agree(t)
-	for i, j := range g.nodes {
-		hash, err := j.Hash("i-17")
-		want, _ := leader.Hash("i-17")
-		if err != nil || hash != want {
-			t.Errorf("node %d: hash differs (%v)", i, err)
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		leader := g.nodes[g.leader(t)]
+		epoch := leader.Epoch()
+		for i := range 50 {
+			mustAppend(t, leader, begin(epoch, fmt.Sprintf("i-%d", i)))
 		}
-		if n := len(opens(j)); n != 50 {
-			t.Errorf("node %d: %d open operations", i, n)
+		g.agree(t)
+		for i, j := range g.nodes {
+			hash, err := j.Hash("i-17")
+			want, _ := leader.Hash("i-17")
+			if err != nil || hash != want {
+				t.Errorf("node %d: hash differs (%v)", i, err)
+			}
+			if n := len(opens(j)); n != 50 {
+				t.Errorf("node %d: %d open operations", i, n)
+			}
+			if node, _ := j.Leader(); node != leader.config.Node {
+				t.Errorf("node %d takes %s for the leader", i, node)
+			}
 		}
-		if node, _ := j.Leader(); node != leader.config.Node {
-			t.Errorf("node %d takes %s for the leader", i, node)
-		}
-	}
+	})
 }
 
 func TestFollowerRefusesAsNotLeader(t *testing.T) {
-	g := newGroup(t, nil)
-	leader := g.leader(t)
-	for i, j := range g.nodes {
-		if i == leader {
-			continue
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		leader := g.leader(t)
+		for i, j := range g.nodes {
+			if i == leader {
+				continue
+			}
+			if err := appended(t, j, begin(1, "a")); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("append: %v", err)
+			}
+			if err := j.Barrier(t.Context()); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("barrier: %v", err)
+			}
+			if err := j.TransferLeadership(t.Context()); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("transfer: %v", err)
+			}
 		}
-		if err := appended(t, j, begin(1, "a")); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("append: %v", err)
-		}
-		if err := j.Barrier(t.Context()); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("barrier: %v", err)
-		}
-		if err := j.TransferLeadership(t.Context()); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("transfer: %v", err)
-		}
-	}
+	})
 }
 
 func TestNextLeaderHasAllAndRefusesTheOldEpoch(t *testing.T) {
-	g := newGroup(t, nil)
-	first := g.leader(t)
-	old := g.nodes[first].Epoch()
-	mustAppend(t, g.nodes[first], begin(old, "a"))
-	g.stop(t, first)
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		first := g.leader(t)
+		old := g.nodes[first].Epoch()
+		mustAppend(t, g.nodes[first], begin(old, "a"))
+		g.stop(t, first)
 
-	second := g.nodes[g.leader(t)]
-	epoch := second.Epoch()
-	if epoch <= old {
-		t.Errorf("epoch %d after %d", epoch, old)
-	}
-	if last := lastEvent(t, second, "a"); last != 2 {
-		t.Errorf("%d events on the next leader", last)
-	}
-	var stale *state.StaleEpochError
-	if err := appended(t, second, step(old, "a", 3)); !errors.As(err, &stale) {
-		t.Error(err)
-	}
-	mustAppend(t, second, step(epoch, "a", 3))
+		second := g.nodes[g.leader(t)]
+		epoch := second.Epoch()
+		if epoch <= old {
+			t.Errorf("epoch %d after %d", epoch, old)
+		}
+		if last := lastEvent(t, second, "a"); last != 2 {
+			t.Errorf("%d events on the next leader", last)
+		}
+		var stale *state.StaleEpochError
+		if err := appended(t, second, step(old, "a", 3)); !errors.As(err, &stale) {
+			t.Error(err)
+		}
+		mustAppend(t, second, step(epoch, "a", 3))
 
-	g.start(t, first, nil, nil)
-	g.agree(t)
-	if last := lastEvent(t, g.nodes[first], "a"); last != 4 {
-		t.Errorf("%d events on the node that came back", last)
-	}
+		g.start(t, first, nil, nil)
+		g.agree(t)
+		if last := lastEvent(t, g.nodes[first], "a"); last != 4 {
+			t.Errorf("%d events on the node that came back", last)
+		}
+	})
 }
 
 func TestFollowerThatFellBehindGetsASnapshot(t *testing.T) {
-	g := newGroup(t, nil)
-	leader := g.leader(t)
-	behind := (leader + 1) % 3
-	g.stop(t, behind)
-	j := g.nodes[leader]
-	for i := range 200 {
-		mustAppend(t, j, begin(j.Epoch(), fmt.Sprintf("i-%d", i)))
-	}
-	rc := j.raft.ReloadableConfig()
-	rc.TrailingLogs = 1
-	if err := j.raft.ReloadConfig(rc); err != nil {
-		t.Fatal(err)
-	}
-	if err := j.raft.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
-	g.start(t, behind, nil, nil)
-	g.agree(t)
-	if n := len(opens(g.nodes[behind])); n != 200 {
-		t.Errorf("%d open operations", n)
-	}
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		leader := g.leader(t)
+		behind := (leader + 1) % 3
+		g.stop(t, behind)
+		j := g.nodes[leader]
+		for i := range 200 {
+			mustAppend(t, j, begin(j.Epoch(), fmt.Sprintf("i-%d", i)))
+		}
+		rc := j.raft.ReloadableConfig()
+		rc.TrailingLogs = 1
+		if err := j.raft.ReloadConfig(rc); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+		g.start(t, behind, nil, nil)
+		g.agree(t)
+		if n := len(opens(g.nodes[behind])); n != 200 {
+			t.Errorf("%d open operations", n)
+		}
+	})
 }
 
 func TestTransferHandsLeadershipOver(t *testing.T) {
-	var reigns atomic.Int32
-	g := newGroup(t, func(int) func(context.Context, uint64) {
-		return func(ctx context.Context, _ uint64) {
-			reigns.Add(1)
-			<-ctx.Done()
-			reigns.Add(-1)
-		}
-	})
-	first := g.leader(t)
-	epoch := g.nodes[first].Epoch()
-	if err := g.nodes[first].TransferLeadership(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "another leader", func() bool {
-		for i, j := range g.nodes {
-			if i != first && j.IsLeader() && j.Epoch() > epoch {
-				return true
+	inBubble(t, func(t *testing.T) {
+		var reigns atomic.Int32
+		g := newGroup(t, func(int) func(context.Context, uint64) {
+			return func(ctx context.Context, _ uint64) {
+				reigns.Add(1)
+				<-ctx.Done()
+				reigns.Add(-1)
 			}
+		})
+		first := g.leader(t)
+		epoch := g.nodes[first].Epoch()
+		if err := g.nodes[first].TransferLeadership(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		return false
+		eventually(t, "another leader", func() bool {
+			for i, j := range g.nodes {
+				if i != first && j.IsLeader() && j.Epoch() > epoch {
+					return true
+				}
+			}
+			return false
+		})
+		eventually(t, "one reign", func() bool { return reigns.Load() == 1 })
 	})
-	eventually(t, "one reign", func() bool { return reigns.Load() == 1 })
 }
 
 func TestReignsOfANodeDoNotOverlap(t *testing.T) {
-	var mu sync.Mutex
-	var epochs []uint64
-	running := make([]int, 3)
-	g := newGroup(t, func(node int) func(context.Context, uint64) {
-		return func(ctx context.Context, epoch uint64) {
-			mu.Lock()
-			epochs = append(epochs, epoch)
-			if running[node]++; running[node] > 1 {
-				t.Errorf("node %d: two reigns at once", node)
+	inBubble(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var epochs []uint64
+		running := make([]int, 3)
+		g := newGroup(t, func(node int) func(context.Context, uint64) {
+			return func(ctx context.Context, epoch uint64) {
+				mu.Lock()
+				epochs = append(epochs, epoch)
+				if running[node]++; running[node] > 1 {
+					t.Errorf("node %d: two reigns at once", node)
+				}
+				mu.Unlock()
+				<-ctx.Done()
+				mu.Lock()
+				running[node]--
+				mu.Unlock()
 			}
-			mu.Unlock()
-			<-ctx.Done()
-			mu.Lock()
-			running[node]--
-			mu.Unlock()
+		})
+		for range 6 {
+			j := g.nodes[g.leader(t)]
+			epoch := j.Epoch()
+			// It may have lost leadership meanwhile: then there is a new epoch too.
+			_ = j.TransferLeadership(t.Context())
+			eventually(t, "the next epoch", func() bool { return g.nodes[g.leader(t)].Epoch() > epoch })
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(epochs)
+		if len(slices.Compact(slices.Clone(epochs))) != len(epochs) {
+			t.Errorf("an epoch led twice: %v", epochs)
 		}
 	})
-	for range 6 {
-		j := g.nodes[g.leader(t)]
-		epoch := j.Epoch()
-		// It may have lost leadership meanwhile: then there is a new epoch too.
-		_ = j.TransferLeadership(t.Context())
-		eventually(t, "the next epoch", func() bool { return g.nodes[g.leader(t)].Epoch() > epoch })
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	slices.Sort(epochs)
-	if len(slices.Compact(slices.Clone(epochs))) != len(epochs) {
-		t.Errorf("an epoch led twice: %v", epochs)
-	}
 }
 
 func TestLeaderWithoutMajorityAnswersAndStepsDown(t *testing.T) {
-	g := newGroup(t, nil)
-	leader := g.leader(t)
-	j := g.nodes[leader]
-	epoch := j.Epoch()
-	mustAppend(t, j, begin(epoch, "a"))
-	g.stop(t, (leader+1)%3)
-	g.stop(t, (leader+2)%3)
-	err := appended(t, j, step(epoch, "a", 3))
-	if !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrNotLeader) {
-		t.Errorf("append without a majority: %v", err)
-	}
-	eventually(t, "it steps down", func() bool { return !j.IsLeader() })
-	if err := appended(t, j, step(epoch, "a", 3)); !errors.Is(err, ErrNotLeader) {
-		t.Error(err)
-	}
-	if err := j.Barrier(t.Context()); !errors.Is(err, ErrNotLeader) {
-		t.Error(err)
-	}
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		leader := g.leader(t)
+		j := g.nodes[leader]
+		epoch := j.Epoch()
+		mustAppend(t, j, begin(epoch, "a"))
+		g.stop(t, (leader+1)%3)
+		g.stop(t, (leader+2)%3)
+		err := appended(t, j, step(epoch, "a", 3))
+		if !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrNotLeader) {
+			t.Errorf("append without a majority: %v", err)
+		}
+		eventually(t, "it steps down", func() bool { return !j.IsLeader() })
+		if err := appended(t, j, step(epoch, "a", 3)); !errors.Is(err, ErrNotLeader) {
+			t.Error(err)
+		}
+		if err := j.Barrier(t.Context()); !errors.Is(err, ErrNotLeader) {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAcknowledgedAppendsSurviveChangesOfLeader(t *testing.T) {
-	g := newGroup(t, nil)
-	acknowledged := map[string]uint64{}
-	for round := range 4 {
-		leader := g.leader(t)
-		j := g.nodes[leader]
-		for i := range 30 {
-			id := fmt.Sprintf("i-%d", i%10)
-			if err := appendNext(t, j, id); err == nil {
-				acknowledged[id] = lastEvent(t, j, id)
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		acknowledged := map[string]uint64{}
+		for round := range 4 {
+			leader := g.leader(t)
+			j := g.nodes[leader]
+			for i := range 30 {
+				id := fmt.Sprintf("i-%d", i%10)
+				if err := appendNext(t, j, id); err == nil {
+					acknowledged[id] = lastEvent(t, j, id)
+				}
 			}
-		}
-		g.stop(t, leader)
-		next := g.nodes[g.leader(t)]
-		for id, want := range acknowledged {
-			if got := lastEvent(t, next, id); got < want {
-				t.Fatalf("round %d: %s has %d events, %d were acknowledged", round, id, got, want)
+			g.stop(t, leader)
+			next := g.nodes[g.leader(t)]
+			for id, want := range acknowledged {
+				if got := lastEvent(t, next, id); got < want {
+					t.Fatalf("round %d: %s has %d events, %d were acknowledged", round, id, got, want)
+				}
 			}
+			g.start(t, leader, nil, nil)
 		}
-		g.start(t, leader, nil, nil)
-	}
-	g.agree(t)
+		g.agree(t)
+	})
 }
 
 // appendNext appends whatever comes next in an instance.
@@ -219,27 +235,29 @@ func appendNext(t testing.TB, j *Journal, id string) error {
 }
 
 func TestBarrierIsSharedAndShowsWhatWasAcknowledged(t *testing.T) {
-	g := newGroup(t, nil)
-	j := g.nodes[g.leader(t)]
-	mustAppend(t, j, begin(j.Epoch(), "a"))
-	var callers sync.WaitGroup
-	for range 64 {
-		callers.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if err := j.Barrier(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	callers.Wait()
-	if last := lastEvent(t, j, "a"); last != 2 {
-		t.Errorf("%d events after the barrier", last)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-	defer cancel()
-	<-ctx.Done()
-	if err := j.Barrier(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		j := g.nodes[g.leader(t)]
+		mustAppend(t, j, begin(j.Epoch(), "a"))
+		var callers sync.WaitGroup
+		for range 64 {
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				if err := j.Barrier(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		if last := lastEvent(t, j, "a"); last != 2 {
+			t.Errorf("%d events after the barrier", last)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+		defer cancel()
+		<-ctx.Done()
+		if err := j.Barrier(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
 }

@@ -40,9 +40,9 @@ func appendUntilKilled(dir string) {
 		Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
 		// Often, so that kills meet snapshots and truncations too.
 		SnapshotThreshold: 64, SnapshotInterval: 20 * time.Millisecond, TrailingLogs: 32,
-		LogStore: LogStore(os.Getenv(childStore)),
-		tests:    testHooks{segmentBytes: segmentBytes, noSync: os.Getenv(childNoSync) != ""},
-		Lead:     func(_ context.Context, epoch uint64) { epochs <- epoch },
+		LogStore: LogStore(os.Getenv(childStore)), StallLimit: never,
+		tests: testHooks{segmentBytes: segmentBytes, noSync: os.Getenv(childNoSync) != ""},
+		Lead:  func(_ context.Context, epoch uint64) { epochs <- epoch },
 	})
 	if err != nil {
 		fmt.Println("error", err)

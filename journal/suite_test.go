@@ -18,6 +18,7 @@ func TestSuite(t *testing.T) {
 		return journal.Config{
 			Node: "n1", Dir: dir, LogStore: store, Logger: slog.New(slog.DiscardHandler),
 			HeartbeatTimeout: 20 * time.Millisecond, ElectionTimeout: 20 * time.Millisecond,
+			StallLimit: time.Hour, // no machine is so slow
 		}
 	}
 	t.Run("memory", func(t *testing.T) {

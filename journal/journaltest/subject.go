@@ -45,7 +45,7 @@ type Fault struct {
 }
 
 // patience bounds every wait.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // subject is a journal that is open in a test.
 type subject struct {
