@@ -113,7 +113,8 @@
 // Of what comes over the network
 //
 //   - connections for Raft are taken from nodes that are members now, and from
-//     nobody else; a node that dials another one makes sure that it is that one;
+//     nobody else, and each message on them in the name of that node alone; a node
+//     that dials another one makes sure that it is that one;
 //   - what is between nodes is taken from members alone. A node that is none may
 //     ask to become one: whoever issues certificates for nodes decides who joins;
 //   - calls are taken from clients too, if Config.Authorize has nothing against

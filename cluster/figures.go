@@ -130,6 +130,7 @@ var figures = []figure{
 	{"tenuto.raft.lag", "{entry}", level, "Entries known to be committed and not applied here.", one(func(s *sample) uint64 { return s.health.Behind })},
 	{"tenuto.raft.silence", "s", level, "How long the leader has not been heard of.", one(func(s *sample) float64 { return max(s.health.Silence, 0).Seconds() })},
 	{"tenuto.raft.member.lag", "{entry}", level, "Committed entries that another member has not acknowledged, on the node that leads.", readMembers},
+	{"tenuto.raft.messages.refused", "{message}", counted, "Messages of Raft's that were not taken, because of who has sent them or what they say.", one(func(s *sample) uint64 { return s.journal.MessagesRefused })},
 
 	{"tenuto.journal.queue.records", "{record}", level, "Records that wait to be packed.", one(func(s *sample) int { return s.journal.QueueRecords })},
 	{"tenuto.journal.queue.size", "By", level, "Bytes that wait to be packed.", one(func(s *sample) int { return s.journal.QueueBytes })},

@@ -47,6 +47,14 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
+// Sender implements journal.Sender.
+func (l *link) Sender() string {
+	if l.peer.Role != RoleNode {
+		return "" // without TLS
+	}
+	return l.peer.Name
+}
+
 // class is what a bound holds for.
 func (l *link) class() linkClass {
 	return linkClass{l.purpose, l.purpose == forRaft || l.peer.Role == RoleNode}

@@ -144,6 +144,7 @@ func (n *Node) open(ctx context.Context) error {
 		Dir:              n.config.Dir,
 		LogStore:         n.config.LogStore,
 		Network:          network,
+		Vouched:          n.isVouched,
 		Lead:             n.lead,
 		Logger:           n.config.journalLogger,
 		HeartbeatTimeout: n.config.heartbeatTimeout(),

@@ -41,9 +41,11 @@ func (n *Node) isMember(nodeID string) bool {
 	default:
 		return false // nobody is let in yet
 	}
-	if n.journal.IsMember(nodeID) {
-		return true
-	}
+	return n.journal.IsMember(nodeID) || n.isVouched(nodeID)
+}
+
+// isVouched tells whether a member has named a node as one, lately.
+func (n *Node) isVouched(nodeID string) bool {
 	for _, node := range n.vouchedNodes() {
 		if node == nodeID {
 			return true

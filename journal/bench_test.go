@@ -142,7 +142,7 @@ func newRaftOn(b *testing.B, store LogStore) (r *raft.Raft, stop func()) {
 		b.Fatal(err)
 	}
 	config := raftConfig(&c, logger)
-	transport, _ := newTransport(&c, func() bool { return false }, logger)
+	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(refusals), logger)
 	if err := bootstrap(config, &c, stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}

@@ -38,6 +38,10 @@ type Config struct {
 	// Network connects the nodes. The journal owns it from Open on and closes
 	// it. Defaults to none, which only a group of one can have.
 	Network Network
+	// Vouched tells of a node that is no member as far as this node's log goes
+	// whether it is one all the same: the log may be behind. Asked for messages
+	// of a [Sender] only. Defaults to no.
+	Vouched func(node string) bool
 	// Lead is called in a goroutine of its own when this node has become the
 	// leader and its epoch is committed. Appends of this reign must carry the
 	// epoch. ctx ends when leadership is lost or the journal is closed; the
@@ -124,8 +128,8 @@ type Peer struct {
 	Address string
 }
 
-// Network is a listener and the way to others' listeners. The journal trusts
-// every connection: authentication is the Network's.
+// Network is a listener and the way to others' listeners. Authentication is the
+// Network's: the journal trusts every connection, in the name of its [Sender].
 type Network interface {
 	net.Listener
 	Dial(address string, timeout time.Duration) (net.Conn, error)

@@ -37,6 +37,7 @@ type Journal struct {
 	reign    atomic.Pointer[reign]
 	barriers *barriers
 	acks     *acks
+	refusals *refusals
 	clock    *clusterClock
 	changing chan struct{} // holds a token during a change of the members
 	tending  chan struct{} // holds a token when tend has something to do
@@ -154,7 +155,8 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 // them.
 func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
 	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
-	network, streams := newTransport(&j.config, j.disk.hangs, logger)
+	j.refusals = &refusals{logger: j.config.Logger}
+	network, streams := newTransport(&j.config, j.disk.hangs, j.admitsMember, j.refusals, logger)
 	j.acks = newAcks()
 	transport := &ackedTransport{closingTransport: network, acks: j.acks}
 	j.fence = newFence(func(fenced *FencedError) {
@@ -204,15 +206,13 @@ type closingTransport interface {
 
 // newTransport returns the transport and the streams below it, which a group of
 // one has none of: then they are empty.
-func newTransport(c *Config, silent func() bool, logger hclog.Logger) (closingTransport, *streams) {
+func newTransport(c *Config, silent func() bool, isMember func(string) bool, refusals *refusals, logger hclog.Logger) (closingTransport, *streams) {
 	s := newStreams(c.Network, c.Address, silent)
 	if c.Network == nil {
 		_, memory := raft.NewInmemTransport(raft.ServerAddress(c.Address))
 		return memory, s
 	}
-	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: s, MaxPool: 3, Timeout: ioTimeout, Logger: logger,
-	}), s
+	return newSenderTransport(s, isMember, refusals, logger), s
 }
 
 // ioTimeout bounds one exchange between two nodes; Raft allows more for a large

@@ -9,6 +9,12 @@ func (j *Journal) IsMember(node string) bool {
 	return len(g.servers) == 0 || g.find(node) != nil
 }
 
+// admitsMember tells whether messages of a node are taken: of one that is a member,
+// or was vouched for.
+func (j *Journal) admitsMember(node string) bool {
+	return j.IsMember(node) || j.config.Vouched != nil && j.config.Vouched(node)
+}
+
 // NodeAt returns the ID of the member at an address, by the same configuration; ""
 // if there is none.
 func (j *Journal) NodeAt(address string) string {

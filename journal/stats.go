@@ -41,6 +41,11 @@ type Stats struct {
 	LogEntries       int
 	LogSinceSnapshot uint64
 
+	// MessagesRefused is how many messages of Raft's were not taken: in the name of
+	// another node than the one that has sent them, of one that is no member, or
+	// such as no leader sends.
+	MessagesRefused uint64
+
 	// Snapshots is how many snapshots this node has written, those that it was
 	// sent included; SnapshotFailures how many it could not take.
 	Snapshots        uint64
@@ -137,6 +142,7 @@ func (j *Journal) Stats() Stats {
 	if j.disk.hangs() {
 		s.LogStalled = j.disk.age()
 	}
+	s.MessagesRefused = j.refusals.count.Load()
 	j.logs.checked.stats(&s)
 	s.Snapshots = j.snapshots.taken.Load()
 	return s

@@ -1,0 +1,262 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// Sender is a connection of a Network's that knows who is at its other end.
+// Messages of Raft's that come over it are taken in the name of that node alone,
+// and only while it is a member. Of a connection that is none, or says "", the
+// messages' own word is taken.
+type Sender interface {
+	Sender() string
+}
+
+// senderTransport checks of each message who has sent it, before Raft sees it. The
+// Raft library's transport does not tell on which connection a message came, so
+// each connection that is accepted gets a transport of its own.
+type senderTransport struct {
+	*raft.NetworkTransport // of what this node sends
+	streams                *streams
+	isMember               func(node string) bool
+	refusals               *refusals
+	logger                 hclog.Logger
+
+	messages  chan raft.RPC                  // to Raft
+	heartbeat atomic.Pointer[func(raft.RPC)] // set before anybody is let in
+	closing   chan struct{}
+	running   sync.WaitGroup
+}
+
+func newSenderTransport(s *streams, isMember func(string) bool, refusals *refusals, logger hclog.Logger) *senderTransport {
+	t := &senderTransport{
+		streams: s, isMember: isMember, refusals: refusals, logger: logger,
+		messages: make(chan raft.RPC), closing: make(chan struct{}),
+	}
+	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: &dialed{streams: s, closing: t.closing}, MaxPool: 3, Timeout: ioTimeout, Logger: logger,
+	})
+	t.running.Go(t.accept)
+	return t
+}
+
+// Consumer implements raft.Transport.
+func (t *senderTransport) Consumer() <-chan raft.RPC { return t.messages }
+
+// SetHeartbeatHandler implements raft.Transport.
+func (t *senderTransport) SetHeartbeatHandler(handle func(raft.RPC)) { t.heartbeat.Store(&handle) }
+
+// Close implements raft.WithClose.
+func (t *senderTransport) Close() error {
+	err := t.NetworkTransport.Close() // and of the streams
+	t.running.Wait()
+	return err
+}
+
+// acceptAgain is the pause after a connection could not be accepted.
+const acceptAgain = 100 * time.Millisecond
+
+func (t *senderTransport) accept() {
+	for {
+		conn, err := t.streams.Accept()
+		if err == nil {
+			t.running.Go(func() { t.receive(conn) })
+			continue
+		}
+		select {
+		case <-t.closing:
+			return
+		case <-time.After(acceptAgain):
+		}
+	}
+}
+
+// receive passes on what comes over a connection until it ends.
+func (t *senderTransport) receive(conn net.Conn) {
+	ends := &ending{Conn: conn, ended: make(chan struct{})}
+	in := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: &accepted{conn: ends, left: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: ioTimeout, Logger: t.logger,
+	})
+	defer in.Close() // and of the connection
+	sender := senderOf(conn)
+	in.SetHeartbeatHandler(func(message raft.RPC) {
+		if t.admits(sender, message) {
+			(*t.heartbeat.Load())(message)
+		}
+	})
+	for {
+		select {
+		case message := <-in.Consumer():
+			if !t.admits(sender, message) {
+				if message.Reader != nil {
+					return // a snapshot that nobody reads lies behind it
+				}
+				continue
+			}
+			select {
+			case t.messages <- message:
+			case <-t.closing:
+				return
+			}
+		case <-ends.ended:
+			return
+		case <-t.closing:
+			return
+		}
+	}
+}
+
+// admits tells whether Raft is to see a message; otherwise it is answered.
+func (t *senderTransport) admits(sender string, message raft.RPC) bool {
+	err := t.check(sender, message.Command)
+	if err != nil {
+		t.refusals.add(sender, err)
+		message.Respond(nil, err)
+	}
+	return err == nil
+}
+
+// Why a message is refused.
+var (
+	errForged    = errors.New("a message in the name of another node")
+	errStranger  = errors.New("a message of a node that is no member")
+	errMalformed = errors.New("a message that no leader sends")
+)
+
+func (t *senderTransport) check(sender string, command any) error {
+	message, ok := command.(raft.WithRPCHeader)
+	if !ok {
+		return fmt.Errorf("%w: a %T", errMalformed, command)
+	}
+	switch claimed := string(message.GetRPCHeader().ID); {
+	case sender == "":
+	case claimed != sender:
+		return fmt.Errorf("%w: %s claims to be %.100q", errForged, sender, claimed)
+	case !t.isMember(sender):
+		return fmt.Errorf("%w: %s", errStranger, sender)
+	}
+	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !follow(entries) {
+		return fmt.Errorf("%w: entries with gaps", errMalformed)
+	}
+	return nil
+}
+
+// follow tells whether entries follow each other and what they are to follow. Raft
+// itself would believe it, and panic when it comes to a gap.
+func follow(r *raft.AppendEntriesRequest) bool {
+	for i, entry := range r.Entries {
+		if entry == nil || entry.Index != r.PrevLogEntry+1+uint64(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// senderOf returns who is at the other end, "" if that is not known.
+func senderOf(conn net.Conn) string {
+	if s, ok := conn.(*stream); ok {
+		conn = s.Conn
+	}
+	if known, ok := conn.(Sender); ok {
+		return known.Sender()
+	}
+	return ""
+}
+
+// dialed is a stream layer on which nobody comes in. The Raft library closes it
+// when it knows that it is closing.
+type dialed struct {
+	*streams
+	closing chan struct{}
+	once    sync.Once
+}
+
+// Accept implements net.Listener.
+func (d *dialed) Accept() (net.Conn, error) {
+	<-d.closing
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener.
+func (d *dialed) Close() error {
+	d.once.Do(func() { close(d.closing) })
+	return d.streams.Close()
+}
+
+// accepted is a stream layer of one connection that has come in.
+type accepted struct {
+	conn    *ending
+	left    chan struct{} // has room until the connection is handed out
+	closing chan struct{}
+	once    sync.Once
+}
+
+// Accept implements net.Listener.
+func (a *accepted) Accept() (net.Conn, error) {
+	select {
+	case a.left <- struct{}{}:
+		return a.conn, nil
+	case <-a.closing:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (a *accepted) Close() error {
+	a.once.Do(func() { close(a.closing) })
+	return a.conn.Close()
+}
+
+// Addr implements net.Listener.
+func (a *accepted) Addr() net.Addr { return a.conn.LocalAddr() }
+
+// Dial implements raft.StreamLayer.
+func (*accepted) Dial(raft.ServerAddress, time.Duration) (net.Conn, error) {
+	return nil, net.ErrClosed
+}
+
+// ending is a connection that tells when it was closed.
+type ending struct {
+	net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+// Close implements net.Conn.
+func (e *ending) Close() error {
+	e.once.Do(func() { close(e.ended) })
+	return e.Conn.Close()
+}
+
+// refusals count messages that were refused, and tell of them once a second at
+// most.
+type refusals struct {
+	logger *slog.Logger
+	count  atomic.Uint64
+
+	mu      sync.Mutex
+	told    time.Time
+	omitted int
+}
+
+func (r *refusals) add(sender string, reason error) {
+	r.count.Add(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if now.Sub(r.told) < time.Second {
+		r.omitted++
+		return
+	}
+	r.logger.Warn("message refused", "sender", sender, "error", reason, "omitted", r.omitted)
+	r.told, r.omitted = now, 0
+}
