@@ -16,10 +16,15 @@ const (
 	// silentMax is after how long without a sign of life the other side counts as
 	// gone.
 	silentMax = 600 * time.Millisecond
+	// goodbyeMax is how long a worker that stops waits until its goodbye is heard.
+	goodbyeMax = 500 * time.Millisecond
 )
 
 // ErrSilent: the other side of an exchange has not been heard of for 600 ms.
 var ErrSilent = errors.New("tenuto: the other node is silent")
+
+// ErrGoodbye: the worker stops and does not come back.
+var ErrGoodbye = errors.New("tenuto: the worker has said goodbye")
 
 var errExchangeEnded = errors.New("tenuto: the other node has ended the exchange")
 
@@ -49,6 +54,9 @@ type FromWorker struct {
 	Freed  int
 	Beat   *Beat
 	Result *Result
+	// Last of all: the worker stops, and what it has not brought a result of is to
+	// be begun again elsewhere. The leader ends the exchange then.
+	Goodbye bool
 }
 
 // A Hello says what a worker can do.

@@ -33,13 +33,31 @@ type loan struct {
 // Tags and Limits are those of the configuration; without Activities nothing new
 // is taken on.
 //
-// One exchange at a time; the latest counts. It returns like [Partition.Employ].
+// One exchange at a time; the latest counts. It returns like [Partition.Employ];
+// but when ctx ends with [replay.ErrNodeStopping], it says goodbye first, and waits
+// up to 500 ms until that is heard. in and out must outlive ctx for that long.
 func (s *System) Work(ctx context.Context, hello Hello, in <-chan ToWorker, out chan<- FromWorker) error {
 	p := s.activities
 	box := newOutbox[FromWorker]()
 	p.join(box, hello)
 	defer p.quit(box)
-	return exchange(ctx, in, out, box, p.obey)
+	err := exchange(ctx, in, out, box, p.obey)
+	if errors.Is(err, replay.ErrNodeStopping) && ctx.Err() != nil {
+		p.retire(box)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeMax)
+		defer cancel()
+		_ = exchange(ctx, in, out, box, p.obey) // until the leader, who has heard it, ends it
+	}
+	return err
+}
+
+// retire ends what runs here for others, and says so.
+func (p *pool) retire(box *outbox[FromWorker]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving = true
+	box.put(FromWorker{Goodbye: true})
+	p.cancel(replay.ErrNodeStopping)
 }
 
 // join begins an exchange: it says what this node can do and what it has.
@@ -104,7 +122,7 @@ func (p *pool) lend(t *Task) {
 		}
 		return
 	}
-	if p.closed {
+	if p.closed || p.leaving {
 		return
 	}
 	l := &loan{pool: p, task: t, begun: time.Now(), details: t.Details}

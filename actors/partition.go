@@ -27,7 +27,6 @@ type Partition struct {
 
 	clock *clock
 
-	opened chan struct{}  // closed when everything is taken up
 	taking sync.WaitGroup // of takeUp
 
 	// What is left of the rates of activities. Guarded by the pool's lock.
@@ -54,7 +53,6 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 		journal:   journal,
 		epoch:     epoch,
 		opening:   &opening{early: make(map[string]bool)},
-		opened:    make(chan struct{}),
 		logger:    s.logger.With("epoch", epoch),
 		instances: make(map[string]*instance),
 		watchers:  make(stallWatchers),

@@ -30,6 +30,7 @@ type pool struct {
 	arrivals uint64 // of tasks in lines
 	remotes  map[*Partition][]*remote
 	loans    map[attemptKey]*loan
+	leaving  bool  // no more loans are taken
 	strays   int   // loans that are given up and whose bodies have not returned
 	queued   []job // of loans that have no place yet
 	employer *outbox[FromWorker]
@@ -324,7 +325,7 @@ func (p *pool) giveUp(partition *Partition, key alarmKey) {
 func (p *pool) forget(partition *Partition) {
 	p.locked(func() func() {
 		for _, r := range p.remotes[partition] {
-			r.dismiss()
+			r.abandon()
 		}
 		delete(p.remotes, partition)
 		var then []func()

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/replay"
@@ -13,6 +14,7 @@ import (
 type remote struct {
 	partition *Partition
 	box       *outbox[ToWorker]
+	end       context.CancelCauseFunc // of the exchange
 
 	hello      *Hello
 	activities map[string]bool
@@ -30,18 +32,14 @@ func (r *remote) pool() *pool { return r.partition.system.activities }
 // again elsewhere, unless it comes back within Config.RejoinWait.
 //
 // It returns when ctx ends, with its cause; when the partition is closed, with
-// [replay.ErrNodeStopping]; when the worker is silent, with [ErrSilent]; or when
-// in is closed.
+// [replay.ErrNodeStopping]; when the worker is silent, with [ErrSilent]; when the
+// worker stops, with [ErrGoodbye], and then what it has not done is begun again at
+// once; or when in is closed.
 func (p *Partition) Employ(ctx context.Context, in <-chan FromWorker, out chan<- ToWorker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.context, func() { cancel(context.Cause(p.context)) })()
-	select {
-	case <-p.opened: // before, what the worker makes since before would not be known
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	r := &remote{partition: p, box: newOutbox[ToWorker](), runs: make(map[attemptKey]*attempt), running: make(map[string]int)}
+	r := &remote{partition: p, box: newOutbox[ToWorker](), runs: make(map[attemptKey]*attempt), running: make(map[string]int), end: cancel}
 	err := exchange(ctx, in, out, r.box, r.hear)
 	r.pool().lose(r)
 	return err
@@ -75,6 +73,9 @@ func (r *remote) hear(m FromWorker) {
 		r.beat(m.Beat)
 	case m.Result != nil:
 		r.whenTakenUp(m.Result.AttemptID, func() { r.settle(m.Result) })
+	case m.Goodbye:
+		r.pool().dismiss(r)
+		r.end(ErrGoodbye)
 	}
 }
 
@@ -97,7 +98,7 @@ func (r *remote) meet(hello *Hello) {
 		var then []func()
 		for _, other := range slices.Clone(p.remotes[r.partition]) {
 			if other.hello.Node == hello.Node {
-				then = append(then, p.part(other))
+				then = append(then, p.part(other, lostWorker))
 			}
 		}
 		r.hello, r.activities = hello, make(map[string]bool)
@@ -306,14 +307,35 @@ func (r *remote) late() error {
 	return ErrActivityClosed
 }
 
+// Why a worker is parted with.
+const (
+	lostWorker = "worker lost"
+	goneWorker = "worker stops"
+)
+
 // lose parts with a worker whose exchange has ended.
 func (p *pool) lose(r *remote) {
-	p.locked(func() func() { return p.part(r) })
+	p.locked(func() func() { return p.part(r, lostWorker) })
+}
+
+// dismiss parts with a worker that does not come back, and has what it makes begun
+// again at once.
+func (p *pool) dismiss(r *remote) {
+	p.mu.Lock()
+	left := slices.Collect(maps.Values(r.runs))
+	then := p.part(r, goneWorker)
+	p.mu.Unlock()
+	if then != nil {
+		then()
+	}
+	for _, a := range left {
+		p.renew(a)
+	}
 }
 
 // part takes a worker off and gives it a little time to come back: what it makes
-// goes on until then. p.mu is held.
-func (p *pool) part(r *remote) (then func()) {
+// goes on until then. reason is for the log. p.mu is held.
+func (p *pool) part(r *remote, reason string) (then func()) {
 	all := p.remotes[r.partition]
 	at := slices.Index(all, r)
 	if at < 0 {
@@ -328,7 +350,7 @@ func (p *pool) part(r *remote) (then func()) {
 	}
 	return func() {
 		if lost > 0 {
-			r.partition.logger.Warn("worker lost", "worker", r.hello.Node, "activities", lost)
+			r.partition.logger.Warn(reason, "worker", r.hello.Node, "activities", lost)
 		}
 	}
 }
@@ -348,9 +370,9 @@ func (p *pool) renew(a *attempt) {
 	})
 }
 
-// dismiss takes every attempt off the worker and leaves it at it. The pool's lock
+// abandon takes every attempt off the worker and leaves it at it. The pool's lock
 // is held.
-func (r *remote) dismiss() {
+func (r *remote) abandon() {
 	for _, a := range r.runs {
 		r.release(a)
 	}

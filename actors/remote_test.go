@@ -43,6 +43,8 @@ func workerOn(t *testing.T, name string, config actors.Config, definitions ...re
 // A wire is what lies between a worker and the node that leads.
 type wire struct {
 	cut     func()
+	stop    func(error) // ends the worker's work, for a reason
+	worked  sync.WaitGroup
 	frozen  atomic.Bool // passes nothing on
 	dropped func(actors.FromWorker) bool
 	ended   sync.WaitGroup
@@ -63,8 +65,15 @@ func (w *workerNode) workThrough(n *node, c *wire) *wire {
 		})
 	})
 	c.ended.Go(func() { pass(ctx, ordered, obeyed, func(actors.ToWorker) bool { return c.frozen.Load() }) })
-	c.ended.Go(func() { c.errs[0] = n.partition.Employ(ctx, heard, ordered) })
-	c.ended.Go(func() { c.errs[1] = w.system.Work(ctx, w.hello, obeyed, said) })
+	c.ended.Go(func() {
+		c.errs[0] = n.partition.Employ(ctx, heard, ordered)
+		if errors.Is(c.errs[0], actors.ErrGoodbye) {
+			cancel() // as a stream ends with its handler
+		}
+	})
+	working, stop := context.WithCancelCause(ctx)
+	c.stop = stop
+	c.worked.Go(func() { c.errs[1] = w.system.Work(working, w.hello, obeyed, said) })
 	w.t.Cleanup(c.end)
 	idle()
 	return c
@@ -73,6 +82,8 @@ func (w *workerNode) workThrough(n *node, c *wire) *wire {
 func (c *wire) end() {
 	c.cut()
 	c.ended.Wait()
+	c.worked.Wait()
+	c.stop(nil)
 }
 
 // pass passes messages on until ctx ends.
@@ -211,6 +222,93 @@ func TestActivitiesOfALostWorkerAreDoneByOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a worker has not done when it stops is begun elsewhere at once, although it
+// would be waited for if it were lost.
+func TestActivitiesOfAWorkerThatStopsAreBegunElsewhereAtOnce(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var c tally
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1, RejoinWait: time.Hour}, call(), c.slowly("leader", time.Second))
+		n.start("own", "call", "").want(nil)
+		a := workerOn(t, "a", actors.Config{}, c.slowly("a", time.Minute))
+		stopping := &wire{}
+		a.workThrough(n, stopping)
+		n.start("c", "call", "").want(nil)
+		n.start("d", "call", "").want(nil)
+		idle()
+		if c.of("a") != 2 {
+			t.Fatalf("the worker has begun %d", c.of("a"))
+		}
+		begin := time.Now()
+		stopping.stop(replay.ErrNodeStopping)
+		n.wantOutput("c", "leader 1")
+		n.wantOutput("d", "leader 1")
+		wantPassed(t, begin, 3*time.Second) // one after the other on the leader's one place, behind its own
+		stopping.end()
+		if !errors.Is(stopping.errs[0], actors.ErrGoodbye) || !errors.Is(stopping.errs[1], replay.ErrNodeStopping) {
+			t.Errorf("the exchange ended with %v and %v", stopping.errs[0], stopping.errs[1])
+		}
+		if again := n.system.ActivityCounts().Again; again != 2 || c.of("a") != 2 {
+			t.Errorf("%d begun again, %d by the worker", again, c.of("a"))
+		}
+	})
+}
+
+// A goodbye that nobody hears does not hold the worker up for long.
+func TestGoodbyeThatIsNotHeardEnds(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var c tally
+		n := lead(t, newTestJournal(), actors.Config{}, call())
+		wired := workerOn(t, "a", actors.Config{}, c.slowly("a", time.Minute)).work(n)
+		wired.frozen.Store(true)
+		begin := time.Now()
+		wired.stop(replay.ErrNodeStopping)
+		wired.worked.Wait()
+		if passed := time.Since(begin); passed > 500*time.Millisecond {
+			t.Errorf("took %v", passed)
+		}
+	})
+}
+
+// What a worker offers while the next leader takes up what is open is not taken for
+// closed: what runs goes on, and a result is recorded.
+func TestOfferThatComesBeforeItsInstanceIsTakenUpIsTaken(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var c tally
+		j := newTestJournal()
+		config := actors.Config{Others: two, RejoinWait: time.Minute}
+		first := lead(t, j, config, call(once))
+		done := workerOn(t, "done", actors.Config{ActivitiesMax: 1}, c.slowly("done", time.Second))
+		busy := workerOn(t, "busy", actors.Config{ActivitiesMax: 1}, c.slowly("busy", time.Minute))
+		wires := []*wire{done.work(first)}
+		first.start("c", "call", "").want(nil)
+		idle()
+		wires = append(wires, busy.work(first))
+		first.start("d", "call", "").want(nil)
+		idle()
+		first.close()
+		for _, w := range wires {
+			w.end()
+		}
+		time.Sleep(5 * time.Second) // one has come to its end
+		j.readPace = 10 * time.Second
+		begin := time.Now()
+		second := lead(t, j, config, call(once), c.slowly("second", 0))
+		done.work(second)
+		busy.work(second)
+		second.wantOutput("c", "done 1")
+		second.wantOutput("d", "busy 1")
+		if passed := time.Since(begin); passed < 10*time.Second {
+			t.Errorf("everything was taken up in %v", passed)
+		}
+		if c.of("done") != 1 || c.of("busy") != 1 || c.of("second") != 0 {
+			t.Errorf("ran %v", c.ran)
+		}
+		for _, id := range []string{"c", "d"} {
+			second.wantHistory(id, "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
+		}
+	})
 }
 
 func TestWorkerThatComesBackInTimeGoesOn(t *testing.T) {

@@ -16,25 +16,39 @@ type opening struct {
 	cursor  string          // instances before it are taken up, in the order of IDs
 	early   map[string]bool // and these
 	waiting []*instance     // have messages, and are not
-	// What is to be done in the end.
-	postponed []func()
+	// What is to be done when an instance is taken up.
+	postponed map[string][]func()
 }
 
 // knows tells whether what is open of an instance is taken up. Without an opening
 // everything is.
 func (o *opening) knows(id string) bool { return o == nil || id < o.cursor || o.early[id] }
 
-// postpone has something done when everything is taken up, or the partition is
-// closed, unless what is open of the instance is taken up already. There is no
-// more of that than there are calls of clients.
+// postpone has something done when what is open of an instance is taken up, or the
+// partition is closed, unless it is taken up already. There is no more of that than
+// there are calls of clients, and places of workers.
 func (p *Partition) postpone(id string, f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.opening.knows(id) {
 		return false
 	}
-	p.opening.postponed = append(p.opening.postponed, f)
+	if p.opening.postponed == nil {
+		p.opening.postponed = make(map[string][]func())
+	}
+	p.opening.postponed[id] = append(p.opening.postponed[id], f)
 	return true
+}
+
+// carryOut does what was postponed until an instance is taken up.
+func (p *Partition) carryOut(id string) {
+	p.mu.Lock()
+	due := p.opening.postponed[id]
+	delete(p.opening.postponed, id)
+	p.mu.Unlock()
+	for _, f := range due {
+		f()
+	}
 }
 
 // takeUpRest lets out the effects of what the journal has open beside operations:
@@ -83,10 +97,12 @@ func (p *Partition) takeUp() {
 func (p *Partition) advance(next string) (done bool) {
 	p.mu.Lock()
 	o := p.opening
+	last := o.cursor
 	o.cursor = next
 	waiting := o.waiting
 	o.waiting = nil
 	p.mu.Unlock()
+	p.carryOut(last) // those without anything open are left to the end
 	for _, in := range waiting {
 		if in.id >= next {
 			p.takeUpOperations(slices.Collect(p.journal.OpenOf(in.id)))
@@ -97,6 +113,7 @@ func (p *Partition) advance(next string) (done bool) {
 		}
 		p.tell(in, wakeUp{})
 		p.mu.Unlock()
+		p.carryOut(in.id)
 	}
 	return o.early[next] // only this goroutine writes it
 }
@@ -113,9 +130,10 @@ func (p *Partition) open() {
 	}
 	p.opening = nil
 	p.mu.Unlock()
-	close(p.opened)
-	for _, f := range o.postponed {
-		f()
+	for _, due := range o.postponed {
+		for _, f := range due {
+			f()
+		}
 	}
 }
 

@@ -59,19 +59,44 @@ func TestBusyLeaderIsAskedAgainWhenItSays(t *testing.T) {
 	})
 }
 
-func TestRepetitionsHaveABudget(t *testing.T) {
+// Of many calls a tenth is repeated as soon as the leader says; the others wait
+// longer each time, and get through as well.
+func TestPromptRepetitionsHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		spare, repeated := new(budget), 0
+		spare, prompt := new(budget), 0
 		for range 1000 {
 			ask, asked := refusing(busyForASecond, busyForASecond, busyForASecond)
-			_, err := persist(t.Context(), nil, spare, new(clusterpb.Request), ask)
-			if len(*asked) < 4 && !errors.Is(err, ErrBusy) {
-				t.Fatalf("ended with %v", err)
+			if _, err := persist(t.Context(), nil, spare, new(clusterpb.Request), ask); err != nil {
+				t.Fatal(err)
 			}
-			repeated += len(*asked) - 1
+			for i := range 3 {
+				switch pause := (*asked)[i+1].Sub((*asked)[i]); {
+				case pause < time.Second/2 || pause > busyPauseLongest*3/2:
+					t.Fatalf("asked again after %v", pause)
+				case pause < busyPauseLongest/2:
+					prompt++
+				}
+			}
 		}
-		if repeated < 100 || repeated > 111 {
-			t.Errorf("%d repetitions of 1000 calls", repeated)
+		if prompt > 111 {
+			t.Errorf("%d of 1000 calls were repeated promptly", prompt)
+		}
+	})
+}
+
+// A call gives up when its time is over, and not before.
+func TestBusyLeaderIsAskedUntilTheCallsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exhausted := &budget{spent: busyRepeatsMax}
+		always := func(context.Context, *clusterpb.Request) *clusterpb.Response {
+			return &clusterpb.Response{Failure: busyForASecond}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		_, err := persist(ctx, nil, exhausted, new(clusterpb.Request), always)
+		if passed := time.Since(begin); !errors.Is(err, ErrBusy) || passed < time.Minute-2*busyPauseLongest || passed > time.Minute {
+			t.Errorf("%v after %v", err, passed)
 		}
 	})
 }

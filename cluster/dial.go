@@ -91,6 +91,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 		dialer.ring = ring
 	}
 	r.pool = newCallPool(dialer)
+	r.reach = r.pool.ask
 	r.running.Go(func() { dialer.links.sweepUntil(r.closing) })
 	r.running.Go(r.scout)
 	if err := r.meet(ctx); err != nil {
@@ -102,10 +103,13 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 
 // A remote is the access of a client over the network.
 type remote struct {
-	config   DialConfig
-	pool     *callPool
+	config DialConfig
+	pool   *callPool
+	// Asks the node at an address once; tests put themselves in between.
+	reach    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
 	budget   budget
-	attempts attempts
+	attempts attempts // at the leader
+	polls    attempts // at any node
 	// The highest index of the journal that an answer has shown.
 	seen atomic.Uint64
 
@@ -119,6 +123,7 @@ type remote struct {
 	leading   string            // whom to call: the leader, as far as is known
 	nearest   string            // whom to ask for what any node can answer
 	turned    bool              // away from a node, so that the members may be others
+	patience  time.Duration     // with a node that was probed; 0: scoutTimeout
 }
 
 // release implements access.
@@ -155,7 +160,7 @@ func (r *remote) ask(ctx context.Context, request *clusterpb.Request) *clusterpb
 	address := r.aimed(&r.leading)
 	ctx, end := r.attempts.begin(ctx, address)
 	defer end()
-	response := r.pool.ask(ctx, address, request)
+	response := r.reach(ctx, address, request)
 	r.judge(response, &r.leading, address, response.GetFailure().GetLeader())
 	return response
 }
@@ -166,9 +171,20 @@ func (r *remote) askNear(ctx context.Context, request *clusterpb.Request) *clust
 	ctx, cancel := context.WithTimeout(ctx, pollTime+handshakeTimeout)
 	defer cancel()
 	address := r.aimed(&r.nearest)
-	response := r.pool.ask(ctx, address, request)
+	ctx, end := r.polls.begin(ctx, address)
+	defer end()
+	response := r.reach(ctx, address, request)
+	if response.GetFailure() == nil {
+		r.setPatience(0)
+	}
 	r.judge(response, &r.nearest, address, "")
 	return response
+}
+
+func (r *remote) setPatience(patience time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.patience = patience
 }
 
 // judge turns away from a node that was of no use: to a better one, or else to the
@@ -256,16 +272,19 @@ func (r *remote) nodeAt(address string) string {
 // Of the scout.
 const (
 	scoutEvery = 250 * time.Millisecond
-	// How long a leader may take before others are asked whether it still leads.
+	// How long a node may take before the scout becomes suspicious.
 	suspectAfter = 500 * time.Millisecond
 	scoutTimeout = 500 * time.Millisecond
+	probeEvery   = 500 * time.Millisecond
 )
 
 // scout asks for the members when the client has turned away from a node, and
 // whether another leads when a call takes long: a node that hangs does not tell.
+// While a node holds a wait it is asked whether it is still there.
 func (r *remote) scout() {
 	ticker := time.NewTicker(scoutEvery)
 	defer ticker.Stop()
+	var probed time.Time
 	for {
 		select {
 		case <-r.closing:
@@ -273,6 +292,10 @@ func (r *remote) scout() {
 		case now := <-ticker.C:
 			if address, suspect := r.suspect(now); suspect {
 				r.lookAround(address)
+			}
+			if address := r.polls.slow(now.Add(-suspectAfter)); address != "" && now.Sub(probed) >= probeEvery {
+				r.probe(address)
+				probed = now
 			}
 		}
 	}
@@ -289,10 +312,28 @@ func (r *remote) suspect(now time.Time) (whom string, suspect bool) {
 	return r.nearest, r.turned
 }
 
+// probe abandons what is waited for at a node that does not answer a simple
+// question either. The next one gets twice as long to answer, so that waits come
+// to their end where all nodes are slow.
+func (r *remote) probe(address string) {
+	r.mu.Lock()
+	patience := max(r.patience, scoutTimeout)
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if r.reach(ctx, address, membersRequest()).GetMembers() != nil {
+		r.setPatience(0)
+		return
+	}
+	r.setPatience(min(2*patience, pollTime))
+	r.turn(&r.nearest, address, "")
+	r.polls.abandonIf(func(to string) bool { return to == address })
+}
+
 func (r *remote) lookAround(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), scoutTimeout)
 	defer cancel()
-	response := r.pool.ask(ctx, address, membersRequest())
+	response := r.reach(ctx, address, membersRequest())
 	if leader := r.learn(response); leader != "" {
 		r.attempts.abandon(leader)
 	}

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -254,4 +256,72 @@ func TestACallToALeaderThatHangsGoesOnAtTheNext(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
+}
+
+// hangingRemote is a client of three nodes, of which some do not answer.
+func hangingRemote(t *testing.T, hangs func(address string) bool) (r *remote, asked func(address string) int) {
+	t.Helper()
+	var mu sync.Mutex
+	counts := make(map[string]int)
+	r = &remote{
+		config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
+		addresses: []string{"a", "b", "c"}, leading: "a", nearest: "a",
+		reach: func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+			mu.Lock()
+			counts[address]++
+			mu.Unlock()
+			switch {
+			case hangs(address):
+				<-ctx.Done()
+				return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown}}
+			case request.GetMembers() != nil:
+				var members []*clusterpb.Member
+				for _, at := range []string{"a", "b", "c"} {
+					members = append(members, &clusterpb.Member{Node: "node-" + at, Address: at})
+				}
+				return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{Members: members}}}
+			}
+			return &clusterpb.Response{Result: &clusterpb.Response_Wait{Wait: &clusterpb.WaitResult{Status: &clusterpb.Status{Instance: address}}}}
+		},
+	}
+	r.running.Go(r.scout)
+	t.Cleanup(func() { _ = r.release() })
+	return r, func(address string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return counts[address]
+	}
+}
+
+func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := hangingRemote(t, func(address string) bool { return address != "c" })
+		begin := time.Now()
+		status, err := r.await(t.Context(), "i", 1)
+		if err != nil || status.Instance != "c" {
+			t.Fatalf("%v, %v", status, err)
+		}
+		// The second node that hangs is given twice the time.
+		if passed := time.Since(begin); passed > 4*time.Second {
+			t.Errorf("it took %v", passed)
+		}
+		r.turn(&r.nearest, "c", "b")
+		begin = time.Now()
+		if _, err := r.await(t.Context(), "i", 1); err != nil || time.Since(begin) > 3*time.Second {
+			t.Errorf("again: %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// Where every node is slow, patience grows until one answers.
+func TestAWaitComesToItsEndWhereAllNodesAreSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, asked := hangingRemote(t, func(string) bool { time.Sleep(3 * time.Second); return false })
+		if status, err := r.await(t.Context(), "i", 1); err != nil || status.Instance == "" {
+			t.Fatalf("%v, %v", status, err)
+		}
+		if n := asked("a") + asked("b") + asked("c"); n > 30 {
+			t.Errorf("asked %d times", n)
+		}
+	})
 }

@@ -38,8 +38,9 @@ var (
 // A BusyError reports that a call was refused because too much is on its way
 // already: to its instance, which gets a tenth of all, or as a whole; or, for a
 // start, because what is there takes too long. The call has been repeated already,
-// as far as its context and the budget for repetitions allow. Nothing was done.
-// errors.Is finds [ErrBusy].
+// with growing pauses of up to 2 s, give or take a half, as long as its context
+// allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout.
+// Nothing was done. errors.Is finds [ErrBusy].
 type BusyError = actors.BusyError
 
 // An UnavailableError reports that no leader gave an answer in time.

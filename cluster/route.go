@@ -43,19 +43,20 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
 // is closed. Requests carry request IDs, so that trying again is safe. A leader
-// that is busy is asked again as far as the budget allows.
+// that is busy is asked again, too, as long as ctx allows.
 func persist(ctx context.Context, closing <-chan struct{}, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
 	budget.earn()
 	notExecuted := true
-	pause := pauseFirst
+	pause, patience := pauseFirst, time.Duration(0)
 	for {
 		response := ask(ctx, request)
 		failure := response.GetFailure()
 		if failure == nil {
 			return response, nil
 		}
-		if failure.Code == codeBusy && budget.affords(ctx, failure) {
-			if rest(ctx, closing, around(time.Duration(failure.RetryAfter))) == nil {
+		if failure.Code == codeBusy && failure.NotExecuted {
+			patience = budget.pause(failure, patience)
+			if lasts(ctx, patience*3/2) && rest(ctx, closing, around(patience)) == nil {
 				continue
 			}
 		}
@@ -74,12 +75,19 @@ func persist(ctx context.Context, closing <-chan struct{}, budget *budget, reque
 	}
 }
 
+// lasts tells whether a context will not have ended after a while.
+func lasts(ctx context.Context, while time.Duration) bool {
+	ends, bounded := ctx.Deadline()
+	return !bounded || time.Until(ends) >= while
+}
+
 // around returns a pause half as long to half as long again, so that those who
 // were refused together do not come back together.
 func around(pause time.Duration) time.Duration { return pause/2 + rand.N(max(pause, 1)) }
 
-// A budget bounds how many calls are repeated because the leader is busy: one for
-// ten calls, and ten at once. Repeating more would keep it busy.
+// A budget bounds how many calls are repeated as soon as a busy leader says: one
+// for ten calls, and ten at once. Repeating more would keep it busy. Calls for which
+// there is none left wait longer each time.
 type budget struct {
 	mu    sync.Mutex
 	spent float64 // of busyRepeatsMax
@@ -88,6 +96,9 @@ type budget struct {
 const (
 	busyRepeatsMax  = 10
 	busyRepeatShare = 0.1 // of a repetition, earned by each call
+	// busyPauseLongest is how long a call waits at most for its next repetition,
+	// give or take a half, unless the leader asks for more.
+	busyPauseLongest = 2 * time.Second
 )
 
 func (b *budget) earn() {
@@ -96,18 +107,17 @@ func (b *budget) earn() {
 	b.spent = max(b.spent-busyRepeatShare, 0)
 }
 
-// affords takes a repetition out of the budget, unless ctx will end before it.
-func (b *budget) affords(ctx context.Context, busy *clusterpb.Failure) bool {
-	if ends, bounded := ctx.Deadline(); bounded && time.Until(ends) < time.Duration(busy.RetryAfter)*3/2 {
-		return false
-	}
+// pause returns how long to wait before a call is repeated that has waited before
+// that for so long.
+func (b *budget) pause(busy *clusterpb.Failure, before time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.spent+1 > busyRepeatsMax {
-		return false
+	asked := time.Duration(busy.RetryAfter)
+	if b.spent+1 <= busyRepeatsMax {
+		b.spent++
+		return asked
 	}
-	b.spent++
-	return true
+	return max(asked, min(2*max(before, asked), busyPauseLongest))
 }
 
 // rest waits for a pause, unless ctx ends or closing is closed first.
@@ -203,11 +213,16 @@ func (a *attempts) begin(ctx context.Context, address string) (limited context.C
 
 // abandon ends the attempts that are on their way to others than the leader.
 func (a *attempts) abandon(leader string) {
+	a.abandonIf(func(address string) bool { return address != leader })
+}
+
+func (a *attempts) abandonIf(lost func(address string) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for open := range a.open {
-		if open.address != leader {
+		if lost(open.address) {
 			open.cancel()
+			delete(a.open, open)
 		}
 	}
 }

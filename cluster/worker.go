@@ -51,11 +51,14 @@ func (n *Node) work() {
 	}
 }
 
-// workFor runs activities for the node that leads, as long as it does.
+// workFor runs activities for the node that leads, as long as it does. The stream
+// outlives the work by a goodbye.
 func (n *Node) workFor(ctx context.Context, leader, address string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
+	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
 	var using sync.WaitGroup
 	defer using.Wait()
+	defer end()
 	defer cancel(nil)
 	node, err := n.peers.to(address)
 	if err != nil {
@@ -65,7 +68,11 @@ func (n *Node) workFor(ctx context.Context, leader, address string) error {
 	if err := node.connect(ctx); err != nil {
 		return err
 	}
-	stream, err := node.NewStream(ctx, &workStream, workMethod)
+	stop := context.AfterFunc(ctx, end)
+	stream, err := node.NewStream(streaming, &workStream, workMethod)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -192,6 +199,8 @@ func fromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWork
 		r := said.Result
 		m.Result = &actors.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
 		m.Result.AttemptID, err = readAttempt(r.Attempt)
+	case *clusterpb.FromWorker_Goodbye:
+		m.Goodbye = said.Goodbye
 	}
 	return m, err
 }
@@ -244,6 +253,9 @@ func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 			Attempt: wireAttempt(m.Result.AttemptID), Output: m.Result.Output, Error: m.Result.Error,
 			Pending: m.Result.Pending, Details: m.Result.Details,
 		}}}
+	}
+	if m.Goodbye {
+		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Goodbye{Goodbye: true}}
 	}
 	return new(clusterpb.FromWorker)
 }

@@ -3,10 +3,12 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -150,6 +152,46 @@ func TestActivitiesOfANodeThatStopsAreDoneByOthers(t *testing.T) {
 	}
 	if len(completed) != 6 {
 		t.Errorf("completions: %v", completed)
+	}
+}
+
+// What a node that stops has begun for the leader is handed back in so many words.
+func TestAWorkerThatStopsSaysGoodbye(t *testing.T) {
+	noGoroutinesLeft(t)
+	w := newWorkshop()
+	peers := loopbackPeers(t, 3)
+	logs := new(logbook)
+	var nodes []*Node
+	for i, peer := range peers {
+		config := peerConfig(t, peers, i, w.on(peer.NodeID)...)
+		config.ActivitiesMax, config.Tags, config.Logger = 2, []string{peer.NodeID, "any"}, slog.New(slog.NewTextHandler(logs, nil))
+		nodes = append(nodes, startNode(t, config))
+	}
+	ctx := testContext(t)
+	leader := leaderOf(t, nodes)
+	worker := othersThan(nodes, leader)[0]
+	run, err := StartRun(ctx, leader.Client(), manyJobs, "m", 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all run", func() bool { return w.total() == 6 })
+	if err := worker.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the leader has noticed", func() bool {
+		// On a machine that is too slow for a goodbye it is lost instead.
+		return logs.lines("worker stops")+logs.lines("worker lost") > 0 || !leader.Leading()
+	})
+	close(w.release)
+	if where, err := run.Wait(ctx); err != nil || len(where) != 6 {
+		t.Errorf("ran on %v, %v", where, err)
+	}
+}
+
+func TestGoodbyeCrossesTheWire(t *testing.T) {
+	m, err := fromWorker(wireFromWorker(actors.FromWorker{Goodbye: true}), Principal{Role: RoleLocal})
+	if err != nil || !m.Goodbye {
+		t.Errorf("became %+v, %v", m, err)
 	}
 }
 

@@ -171,6 +171,7 @@ type Request struct {
 	//	*Request_Members
 	//	*Request_Enrol
 	//	*Request_RemoveMember
+	//	*Request_IssueToken
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -408,6 +409,15 @@ func (x *Request) GetRemoveMember() *RemoveMemberRequest {
 	return nil
 }
 
+func (x *Request) GetIssueToken() *IssueTokenRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_IssueToken); ok {
+			return x.IssueToken
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -480,6 +490,10 @@ type Request_RemoveMember struct {
 	RemoveMember *RemoveMemberRequest `protobuf:"bytes,34,opt,name=remove_member,json=removeMember,proto3,oneof"`
 }
 
+type Request_IssueToken struct {
+	IssueToken *IssueTokenRequest `protobuf:"bytes,35,opt,name=issue_token,json=issueToken,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -513,6 +527,8 @@ func (*Request_Members) isRequest_Call() {}
 func (*Request_Enrol) isRequest_Call() {}
 
 func (*Request_RemoveMember) isRequest_Call() {}
+
+func (*Request_IssueToken) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1426,6 +1442,7 @@ type Response struct {
 	//	*Response_Members
 	//	*Response_Enrol
 	//	*Response_RemoveMember
+	//	*Response_IssueToken
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1642,6 +1659,15 @@ func (x *Response) GetRemoveMember() *RemoveMemberResult {
 	return nil
 }
 
+func (x *Response) GetIssueToken() *IssueTokenResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_IssueToken); ok {
+			return x.IssueToken
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -1714,6 +1740,10 @@ type Response_RemoveMember struct {
 	RemoveMember *RemoveMemberResult `protobuf:"bytes,34,opt,name=remove_member,json=removeMember,proto3,oneof"`
 }
 
+type Response_IssueToken struct {
+	IssueToken *IssueTokenResult `protobuf:"bytes,35,opt,name=issue_token,json=issueToken,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -1747,6 +1777,8 @@ func (*Response_Members) isResponse_Result() {}
 func (*Response_Enrol) isResponse_Result() {}
 
 func (*Response_RemoveMember) isResponse_Result() {}
+
+func (*Response_IssueToken) isResponse_Result() {}
 
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1899,7 +1931,9 @@ type Failure struct {
 	// Where the caller should turn to; empty when unknown.
 	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	// With the code "busy": after how long to try again, in nanoseconds.
-	RetryAfter    int64 `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter int64 `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// With the code "version": who speaks which protocol; see cluster.VersionError.
+	Versions      *VersionMismatch `protobuf:"bytes,6,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1969,6 +2003,84 @@ func (x *Failure) GetRetryAfter() int64 {
 	return 0
 }
 
+func (x *Failure) GetVersions() *VersionMismatch {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+// VersionMismatch says who cannot talk to whom.
+type VersionMismatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The protocols that it speaks.
+	Oldest uint32 `protobuf:"varint,2,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Newest uint32 `protobuf:"varint,3,opt,name=newest,proto3" json:"newest,omitempty"`
+	// The one that the cluster has come to, or the other node's.
+	Wanted        uint32 `protobuf:"varint,4,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VersionMismatch) Reset() {
+	*x = VersionMismatch{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VersionMismatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VersionMismatch) ProtoMessage() {}
+
+func (x *VersionMismatch) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VersionMismatch.ProtoReflect.Descriptor instead.
+func (*VersionMismatch) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *VersionMismatch) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *VersionMismatch) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *VersionMismatch) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+func (x *VersionMismatch) GetWanted() uint32 {
+	if x != nil {
+		return x.Wanted
+	}
+	return 0
+}
+
 type StartResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The execution with which the run began.
@@ -1981,7 +2093,7 @@ type StartResult struct {
 
 func (x *StartResult) Reset() {
 	*x = StartResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2105,7 @@ func (x *StartResult) String() string {
 func (*StartResult) ProtoMessage() {}
 
 func (x *StartResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2118,7 @@ func (x *StartResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResult.ProtoReflect.Descriptor instead.
 func (*StartResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StartResult) GetFirstExecution() uint64 {
@@ -2031,7 +2143,7 @@ type SendResult struct {
 
 func (x *SendResult) Reset() {
 	*x = SendResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2155,7 @@ func (x *SendResult) String() string {
 func (*SendResult) ProtoMessage() {}
 
 func (x *SendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2168,7 @@ func (x *SendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendResult.ProtoReflect.Descriptor instead.
 func (*SendResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 type GetResult struct {
@@ -2068,7 +2180,7 @@ type GetResult struct {
 
 func (x *GetResult) Reset() {
 	*x = GetResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2192,7 @@ func (x *GetResult) String() string {
 func (*GetResult) ProtoMessage() {}
 
 func (x *GetResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2205,7 @@ func (x *GetResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResult.ProtoReflect.Descriptor instead.
 func (*GetResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetResult) GetStatus() *Status {
@@ -2114,7 +2226,7 @@ type HistoryResult struct {
 
 func (x *HistoryResult) Reset() {
 	*x = HistoryResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2238,7 @@ func (x *HistoryResult) String() string {
 func (*HistoryResult) ProtoMessage() {}
 
 func (x *HistoryResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2251,7 @@ func (x *HistoryResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResult.ProtoReflect.Descriptor instead.
 func (*HistoryResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HistoryResult) GetExecution() uint64 {
@@ -2183,7 +2295,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2307,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2320,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Status) GetInstance() string {
@@ -2336,7 +2448,7 @@ type Mismatch struct {
 
 func (x *Mismatch) Reset() {
 	*x = Mismatch{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2460,7 @@ func (x *Mismatch) String() string {
 func (*Mismatch) ProtoMessage() {}
 
 func (x *Mismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_clusterpb_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2473,7 @@ func (x *Mismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mismatch.ProtoReflect.Descriptor instead.
 func (*Mismatch) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Mismatch) GetKind() string {
@@ -2414,7 +2526,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2538,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2551,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CompleteRequest) GetExecution() uint64 {
@@ -2485,7 +2597,7 @@ type CompleteResult struct {
 
 func (x *CompleteResult) Reset() {
 	*x = CompleteResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2609,7 @@ func (x *CompleteResult) String() string {
 func (*CompleteResult) ProtoMessage() {}
 
 func (x *CompleteResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2622,7 @@ func (x *CompleteResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResult.ProtoReflect.Descriptor instead.
 func (*CompleteResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 // PendingRequest asks what an instance waits for.
@@ -2522,7 +2634,7 @@ type PendingRequest struct {
 
 func (x *PendingRequest) Reset() {
 	*x = PendingRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2646,7 @@ func (x *PendingRequest) String() string {
 func (*PendingRequest) ProtoMessage() {}
 
 func (x *PendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,7 +2659,7 @@ func (x *PendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingRequest.ProtoReflect.Descriptor instead.
 func (*PendingRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 type PendingResult struct {
@@ -2559,7 +2671,7 @@ type PendingResult struct {
 
 func (x *PendingResult) Reset() {
 	*x = PendingResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2683,7 @@ func (x *PendingResult) String() string {
 func (*PendingResult) ProtoMessage() {}
 
 func (x *PendingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2696,7 @@ func (x *PendingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingResult.ProtoReflect.Descriptor instead.
 func (*PendingResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PendingResult) GetOperations() []*OpenOperation {
@@ -2608,7 +2720,7 @@ type OpenOperation struct {
 
 func (x *OpenOperation) Reset() {
 	*x = OpenOperation{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2732,7 @@ func (x *OpenOperation) String() string {
 func (*OpenOperation) ProtoMessage() {}
 
 func (x *OpenOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2745,7 @@ func (x *OpenOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenOperation.ProtoReflect.Descriptor instead.
 func (*OpenOperation) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OpenOperation) GetOperation() *journalpb.Operation {
@@ -2675,7 +2787,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2799,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2812,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WaitRequest) GetFirstExecution() uint64 {
@@ -2720,7 +2832,7 @@ type WaitResult struct {
 
 func (x *WaitResult) Reset() {
 	*x = WaitResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2844,7 @@ func (x *WaitResult) String() string {
 func (*WaitResult) ProtoMessage() {}
 
 func (x *WaitResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +2857,7 @@ func (x *WaitResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResult.ProtoReflect.Descriptor instead.
 func (*WaitResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WaitResult) GetStatus() *Status {
@@ -2769,7 +2881,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2781,7 +2893,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2794,7 +2906,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchRequest) GetExecution() uint64 {
@@ -2829,7 +2941,7 @@ type WatchedRun struct {
 
 func (x *WatchedRun) Reset() {
 	*x = WatchedRun{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +2953,7 @@ func (x *WatchedRun) String() string {
 func (*WatchedRun) ProtoMessage() {}
 
 func (x *WatchedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +2966,7 @@ func (x *WatchedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedRun.ProtoReflect.Descriptor instead.
 func (*WatchedRun) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchedRun) GetFirstExecution() uint64 {
@@ -2886,7 +2998,7 @@ type WatchResult struct {
 
 func (x *WatchResult) Reset() {
 	*x = WatchResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3010,7 @@ func (x *WatchResult) String() string {
 func (*WatchResult) ProtoMessage() {}
 
 func (x *WatchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3023,7 @@ func (x *WatchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResult.ProtoReflect.Descriptor instead.
 func (*WatchResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchResult) GetEvents() []*WatchedEvent {
@@ -2960,7 +3072,7 @@ type WatchedEvent struct {
 
 func (x *WatchedEvent) Reset() {
 	*x = WatchedEvent{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3084,7 @@ func (x *WatchedEvent) String() string {
 func (*WatchedEvent) ProtoMessage() {}
 
 func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3097,7 @@ func (x *WatchedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchedEvent.ProtoReflect.Descriptor instead.
 func (*WatchedEvent) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchedEvent) GetExecution() uint64 {
@@ -3012,7 +3124,7 @@ type MembersRequest struct {
 
 func (x *MembersRequest) Reset() {
 	*x = MembersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3136,7 @@ func (x *MembersRequest) String() string {
 func (*MembersRequest) ProtoMessage() {}
 
 func (x *MembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,19 +3149,21 @@ func (x *MembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersRequest.ProtoReflect.Descriptor instead.
 func (*MembersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 type MembersResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Members []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// The protocol that the cluster has come to: every member speaks it.
+	Protocol      uint32 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MembersResult) Reset() {
 	*x = MembersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3175,7 @@ func (x *MembersResult) String() string {
 func (*MembersResult) ProtoMessage() {}
 
 func (x *MembersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3188,7 @@ func (x *MembersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersResult.ProtoReflect.Descriptor instead.
 func (*MembersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MembersResult) GetMembers() []*Member {
@@ -3082,6 +3196,13 @@ func (x *MembersResult) GetMembers() []*Member {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *MembersResult) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
 }
 
 type Member struct {
@@ -3100,7 +3221,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3112,7 +3233,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3125,7 +3246,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Member) GetNode() string {
@@ -3170,6 +3291,115 @@ func (x *Member) GetBehindKnown() bool {
 	return false
 }
 
+// IssueTokenRequest has a token made known with which one node may join. Who asks
+// has made it: the cluster only learns its public key.
+type IssueTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// How long it is good, in nanoseconds.
+	Lifetime      int64 `protobuf:"varint,2,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IssueTokenRequest) Reset() {
+	*x = IssueTokenRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueTokenRequest) ProtoMessage() {}
+
+func (x *IssueTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueTokenRequest.ProtoReflect.Descriptor instead.
+func (*IssueTokenRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *IssueTokenRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *IssueTokenRequest) GetLifetime() int64 {
+	if x != nil {
+		return x.Lifetime
+	}
+	return 0
+}
+
+type IssueTokenResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unix nanoseconds.
+	ExpiresAt int64 `protobuf:"varint,1,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The name of the cluster.
+	Cluster       string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IssueTokenResult) Reset() {
+	*x = IssueTokenResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueTokenResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueTokenResult) ProtoMessage() {}
+
+func (x *IssueTokenResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueTokenResult.ProtoReflect.Descriptor instead.
+func (*IssueTokenResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *IssueTokenResult) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *IssueTokenResult) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
 // EnrolRequest is how a node reports to the leader, through any node: that it
 // wants to be added, or that it is there and where.
 type EnrolRequest struct {
@@ -3177,14 +3407,17 @@ type EnrolRequest struct {
 	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// It has nothing yet: it is to be added.
-	Fresh         bool `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Fresh bool `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// Of a token: its public key, and its signature under what is asked for.
+	TokenKey       []byte `protobuf:"bytes,4,opt,name=token_key,json=tokenKey,proto3" json:"token_key,omitempty"`
+	TokenSignature []byte `protobuf:"bytes,5,opt,name=token_signature,json=tokenSignature,proto3" json:"token_signature,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3429,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3442,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EnrolRequest) GetNode() string {
@@ -3233,6 +3466,20 @@ func (x *EnrolRequest) GetFresh() bool {
 	return false
 }
 
+func (x *EnrolRequest) GetTokenKey() []byte {
+	if x != nil {
+		return x.TokenKey
+	}
+	return nil
+}
+
+func (x *EnrolRequest) GetTokenSignature() []byte {
+	if x != nil {
+		return x.TokenSignature
+	}
+	return nil
+}
+
 type EnrolResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3241,7 +3488,7 @@ type EnrolResult struct {
 
 func (x *EnrolResult) Reset() {
 	*x = EnrolResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3500,7 @@ func (x *EnrolResult) String() string {
 func (*EnrolResult) ProtoMessage() {}
 
 func (x *EnrolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3513,7 @@ func (x *EnrolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolResult.ProtoReflect.Descriptor instead.
 func (*EnrolResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 // RemoveMemberRequest removes a node from the cluster, for ever.
@@ -3279,7 +3526,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3538,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3551,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -3322,7 +3569,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3334,7 +3581,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3347,7 +3594,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 // FromWorker is what a node that runs activities says to the one that leads. With
@@ -3361,6 +3608,7 @@ type FromWorker struct {
 	//	*FromWorker_Freed
 	//	*FromWorker_Beat
 	//	*FromWorker_Result
+	//	*FromWorker_Goodbye
 	Said          isFromWorker_Said `protobuf_oneof:"said"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3368,7 +3616,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3628,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3641,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FromWorker) GetSaid() isFromWorker_Said {
@@ -3448,6 +3696,15 @@ func (x *FromWorker) GetResult() *AttemptResult {
 	return nil
 }
 
+func (x *FromWorker) GetGoodbye() bool {
+	if x != nil {
+		if x, ok := x.Said.(*FromWorker_Goodbye); ok {
+			return x.Goodbye
+		}
+	}
+	return false
+}
+
 type isFromWorker_Said interface {
 	isFromWorker_Said()
 }
@@ -3476,6 +3733,11 @@ type FromWorker_Result struct {
 	Result *AttemptResult `protobuf:"bytes,5,opt,name=result,proto3,oneof"`
 }
 
+type FromWorker_Goodbye struct {
+	// Last of all: the node stops, and does not bring what it has not brought.
+	Goodbye bool `protobuf:"varint,6,opt,name=goodbye,proto3,oneof"`
+}
+
 func (*FromWorker_Hello) isFromWorker_Said() {}
 
 func (*FromWorker_Run) isFromWorker_Said() {}
@@ -3485,6 +3747,8 @@ func (*FromWorker_Freed) isFromWorker_Said() {}
 func (*FromWorker_Beat) isFromWorker_Said() {}
 
 func (*FromWorker_Result) isFromWorker_Said() {}
+
+func (*FromWorker_Goodbye) isFromWorker_Said() {}
 
 type Hello struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -3501,7 +3765,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3513,7 +3777,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3526,7 +3790,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -3574,7 +3838,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3850,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3863,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -3628,7 +3892,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3904,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3917,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -3687,7 +3951,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3963,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +3976,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -3745,7 +4009,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3757,7 +4021,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3770,7 +4034,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -3824,7 +4088,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +4100,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +4113,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ToWorker) GetSaid() isToWorker_Said {
@@ -3930,7 +4194,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4206,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4219,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Task) GetAttempt() *AttemptID {
@@ -4025,7 +4289,7 @@ type GiveUp struct {
 
 func (x *GiveUp) Reset() {
 	*x = GiveUp{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4301,7 @@ func (x *GiveUp) String() string {
 func (*GiveUp) ProtoMessage() {}
 
 func (x *GiveUp) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4314,7 @@ func (x *GiveUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveUp.ProtoReflect.Descriptor instead.
 func (*GiveUp) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GiveUp) GetAttempt() *AttemptID {
@@ -4071,7 +4335,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa8\t\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf1\t\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -4099,7 +4363,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05watch\x18\x1f \x01(\v2\x1f.tenuto.cluster.v1.WatchRequestH\x00R\x05watch\x12=\n" +
 	"\amembers\x18  \x01(\v2!.tenuto.cluster.v1.MembersRequestH\x00R\amembers\x127\n" +
 	"\x05enrol\x18! \x01(\v2\x1f.tenuto.cluster.v1.EnrolRequestH\x00R\x05enrol\x12M\n" +
-	"\rremove_member\x18\" \x01(\v2&.tenuto.cluster.v1.RemoveMemberRequestH\x00R\fremoveMemberB\x06\n" +
+	"\rremove_member\x18\" \x01(\v2&.tenuto.cluster.v1.RemoveMemberRequestH\x00R\fremoveMember\x12G\n" +
+	"\vissue_token\x18# \x01(\v2$.tenuto.cluster.v1.IssueTokenRequestH\x00R\n" +
+	"issueTokenB\x06\n" +
 	"\x04call\"\xb8\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -4185,7 +4451,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xfa\b\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc2\t\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -4209,7 +4475,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05watch\x18\x1f \x01(\v2\x1e.tenuto.cluster.v1.WatchResultH\x00R\x05watch\x12<\n" +
 	"\amembers\x18  \x01(\v2 .tenuto.cluster.v1.MembersResultH\x00R\amembers\x126\n" +
 	"\x05enrol\x18! \x01(\v2\x1e.tenuto.cluster.v1.EnrolResultH\x00R\x05enrol\x12L\n" +
-	"\rremove_member\x18\" \x01(\v2%.tenuto.cluster.v1.RemoveMemberResultH\x00R\fremoveMemberB\b\n" +
+	"\rremove_member\x18\" \x01(\v2%.tenuto.cluster.v1.RemoveMemberResultH\x00R\fremoveMember\x12F\n" +
+	"\vissue_token\x18# \x01(\v2#.tenuto.cluster.v1.IssueTokenResultH\x00R\n" +
+	"issueTokenB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -4218,14 +4486,20 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\"%\n" +
 	"\vPurgeResult\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"\x93\x01\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xd3\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
 	"\fnot_executed\x18\x03 \x01(\bR\vnotExecuted\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1f\n" +
 	"\vretry_after\x18\x05 \x01(\x03R\n" +
-	"retryAfter\"R\n" +
+	"retryAfter\x12>\n" +
+	"\bversions\x18\x06 \x01(\v2\".tenuto.cluster.v1.VersionMismatchR\bversions\"m\n" +
+	"\x0fVersionMismatch\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x16\n" +
+	"\x06newest\x18\x03 \x01(\rR\x06newest\x12\x16\n" +
+	"\x06wanted\x18\x04 \x01(\rR\x06wanted\"R\n" +
 	"\vStartResult\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12\x1a\n" +
 	"\battached\x18\x02 \x01(\bR\battached\"\f\n" +
@@ -4305,31 +4579,42 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fWatchedEvent\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\fR\x05event\"\x10\n" +
-	"\x0eMembersRequest\"D\n" +
+	"\x0eMembersRequest\"`\n" +
 	"\rMembersResult\x123\n" +
-	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\"\x9f\x01\n" +
+	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\x12\x1a\n" +
+	"\bprotocol\x18\x02 \x01(\rR\bprotocol\"\x9f\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x14\n" +
 	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
 	"\x06behind\x18\x05 \x01(\x04R\x06behind\x12!\n" +
-	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\"R\n" +
+	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\"A\n" +
+	"\x11IssueTokenRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
+	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
+	"\x10IssueTokenResult\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x01 \x01(\x03R\texpiresAt\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\"\x98\x01\n" +
 	"\fEnrolRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
-	"\x05fresh\x18\x03 \x01(\bR\x05fresh\"\r\n" +
+	"\x05fresh\x18\x03 \x01(\bR\x05fresh\x12\x1b\n" +
+	"\ttoken_key\x18\x04 \x01(\fR\btokenKey\x12'\n" +
+	"\x0ftoken_signature\x18\x05 \x01(\fR\x0etokenSignature\"\r\n" +
 	"\vEnrolResult\")\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
-	"\x12RemoveMemberResult\"\x85\x02\n" +
+	"\x12RemoveMemberResult\"\xa1\x02\n" +
 	"\n" +
 	"FromWorker\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.tenuto.cluster.v1.HelloH\x00R\x05hello\x125\n" +
 	"\x03run\x18\x02 \x01(\v2!.tenuto.cluster.v1.RunningAttemptH\x00R\x03run\x12\x16\n" +
 	"\x05freed\x18\x03 \x01(\rH\x00R\x05freed\x122\n" +
 	"\x04beat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\x04beat\x12:\n" +
-	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06resultB\x06\n" +
+	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x1a\n" +
+	"\agoodbye\x18\x06 \x01(\bH\x00R\agoodbyeB\x06\n" +
 	"\x04said\"\xe4\x01\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
@@ -4394,7 +4679,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -4418,47 +4703,50 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*ListResult)(nil),             // 19: tenuto.cluster.v1.ListResult
 	(*PurgeResult)(nil),            // 20: tenuto.cluster.v1.PurgeResult
 	(*Failure)(nil),                // 21: tenuto.cluster.v1.Failure
-	(*StartResult)(nil),            // 22: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 23: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 24: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 25: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 26: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 27: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),        // 28: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),         // 29: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),         // 30: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),          // 31: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),          // 32: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),            // 33: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),             // 34: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),           // 35: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),             // 36: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),            // 37: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),           // 38: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),         // 39: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),          // 40: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                 // 41: tenuto.cluster.v1.Member
-	(*EnrolRequest)(nil),           // 42: tenuto.cluster.v1.EnrolRequest
-	(*EnrolResult)(nil),            // 43: tenuto.cluster.v1.EnrolResult
-	(*RemoveMemberRequest)(nil),    // 44: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),     // 45: tenuto.cluster.v1.RemoveMemberResult
-	(*FromWorker)(nil),             // 46: tenuto.cluster.v1.FromWorker
-	(*Hello)(nil),                  // 47: tenuto.cluster.v1.Hello
-	(*AttemptID)(nil),              // 48: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 49: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 50: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 51: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 52: tenuto.cluster.v1.ToWorker
-	(*Task)(nil),                   // 53: tenuto.cluster.v1.Task
-	(*GiveUp)(nil),                 // 54: tenuto.cluster.v1.GiveUp
-	nil,                            // 55: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 56: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 57: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 58: tenuto.cluster.v1.Hello.LimitsEntry
-	(*journalpb.Payload)(nil),      // 59: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 60: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 61: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 62: tenuto.journal.v1.Operation
+	(*VersionMismatch)(nil),        // 22: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),            // 23: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),             // 24: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),              // 25: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),          // 26: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                 // 27: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),               // 28: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),        // 29: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),         // 30: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),         // 31: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),          // 32: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),          // 33: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),            // 34: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),             // 35: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),           // 36: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),             // 37: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),            // 38: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),           // 39: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),         // 40: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),          // 41: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                 // 42: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),      // 43: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),       // 44: tenuto.cluster.v1.IssueTokenResult
+	(*EnrolRequest)(nil),           // 45: tenuto.cluster.v1.EnrolRequest
+	(*EnrolResult)(nil),            // 46: tenuto.cluster.v1.EnrolResult
+	(*RemoveMemberRequest)(nil),    // 47: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),     // 48: tenuto.cluster.v1.RemoveMemberResult
+	(*FromWorker)(nil),             // 49: tenuto.cluster.v1.FromWorker
+	(*Hello)(nil),                  // 50: tenuto.cluster.v1.Hello
+	(*AttemptID)(nil),              // 51: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 52: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 53: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 54: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 55: tenuto.cluster.v1.ToWorker
+	(*Task)(nil),                   // 56: tenuto.cluster.v1.Task
+	(*GiveUp)(nil),                 // 57: tenuto.cluster.v1.GiveUp
+	nil,                            // 58: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 59: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 60: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 61: tenuto.cluster.v1.Hello.LimitsEntry
+	(*journalpb.Payload)(nil),      // 62: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 63: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 64: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 65: tenuto.journal.v1.Operation
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	3,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -4471,87 +4759,90 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
 	8,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
 	10, // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
-	28, // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	30, // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	33, // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	35, // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	39, // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	42, // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
-	44, // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	59, // 17: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	55, // 18: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,  // 19: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	14, // 20: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	1,  // 21: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	56, // 22: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	59, // 23: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	59, // 24: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	60, // 25: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	59, // 26: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	60, // 27: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
-	12, // 28: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	59, // 29: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	21, // 30: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	22, // 31: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	23, // 32: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	24, // 33: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	25, // 34: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	18, // 35: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	19, // 36: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	20, // 37: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	7,  // 38: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	9,  // 39: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	11, // 40: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	29, // 41: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	31, // 42: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	34, // 43: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	37, // 44: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	40, // 45: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	43, // 46: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
-	45, // 47: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	26, // 48: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	26, // 49: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	59, // 50: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	60, // 51: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	27, // 52: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	61, // 53: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	57, // 54: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	59, // 55: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	59, // 56: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	60, // 57: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	32, // 58: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	62, // 59: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	26, // 60: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	36, // 61: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	38, // 62: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	36, // 63: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	41, // 64: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	47, // 65: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
-	49, // 66: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
-	50, // 67: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
-	51, // 68: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	58, // 69: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
-	61, // 70: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	48, // 71: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	48, // 72: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	59, // 73: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	48, // 74: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	59, // 75: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	60, // 76: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	59, // 77: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	53, // 78: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
-	54, // 79: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
-	48, // 80: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	48, // 81: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	59, // 82: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
-	60, // 83: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
-	59, // 84: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
-	48, // 85: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	86, // [86:86] is the sub-list for method output_type
-	86, // [86:86] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	29, // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	31, // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	34, // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	36, // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	40, // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	45, // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
+	47, // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	43, // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	62, // 18: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	58, // 19: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,  // 20: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	14, // 21: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	1,  // 22: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	59, // 23: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	62, // 24: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	62, // 25: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	63, // 26: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	62, // 27: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	63, // 28: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	12, // 29: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	62, // 30: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	21, // 31: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	23, // 32: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	24, // 33: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	25, // 34: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	26, // 35: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	18, // 36: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	19, // 37: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	20, // 38: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	7,  // 39: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	9,  // 40: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	11, // 41: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	30, // 42: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	32, // 43: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	35, // 44: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	38, // 45: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	41, // 46: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	46, // 47: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
+	48, // 48: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	44, // 49: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	27, // 50: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	22, // 51: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	27, // 52: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	62, // 53: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	63, // 54: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	28, // 55: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	64, // 56: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	60, // 57: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	62, // 58: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	62, // 59: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	63, // 60: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	33, // 61: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	65, // 62: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	27, // 63: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	37, // 64: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	39, // 65: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	37, // 66: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	42, // 67: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	50, // 68: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
+	52, // 69: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
+	53, // 70: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
+	54, // 71: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	61, // 72: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
+	64, // 73: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	51, // 74: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	51, // 75: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	62, // 76: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	51, // 77: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	62, // 78: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	63, // 79: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	62, // 80: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	56, // 81: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
+	57, // 82: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
+	51, // 83: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	51, // 84: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	62, // 85: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
+	63, // 86: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
+	62, // 87: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
+	51, // 88: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -4577,6 +4868,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Members)(nil),
 		(*Request_Enrol)(nil),
 		(*Request_RemoveMember)(nil),
+		(*Request_IssueToken)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[15].OneofWrappers = []any{
 		(*Response_Start)(nil),
@@ -4596,15 +4888,17 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Members)(nil),
 		(*Response_Enrol)(nil),
 		(*Response_RemoveMember)(nil),
+		(*Response_IssueToken)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[44].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[47].OneofWrappers = []any{
 		(*FromWorker_Hello)(nil),
 		(*FromWorker_Run)(nil),
 		(*FromWorker_Freed)(nil),
 		(*FromWorker_Beat)(nil),
 		(*FromWorker_Result)(nil),
+		(*FromWorker_Goodbye)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[50].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[53].OneofWrappers = []any{
 		(*ToWorker_Task)(nil),
 		(*ToWorker_GiveUp)(nil),
 		(*ToWorker_Ack)(nil),
@@ -4615,7 +4909,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

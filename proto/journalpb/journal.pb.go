@@ -2841,7 +2841,15 @@ type GroupChange struct {
 	// nothing.
 	Clock int64 `protobuf:"varint,2,opt,name=clock,proto3" json:"clock,omitempty"`
 	// A node that is to be removed, and is never to be added again.
-	Removed       string `protobuf:"bytes,3,opt,name=removed,proto3" json:"removed,omitempty"`
+	Removed string `protobuf:"bytes,3,opt,name=removed,proto3" json:"removed,omitempty"`
+	// A token with which a node may join.
+	Issued *JoinToken `protobuf:"bytes,4,opt,name=issued,proto3" json:"issued,omitempty"`
+	// The use of one by the node that it names. It is refused if the token is not
+	// known, has expired, or was used by another node.
+	Used *JoinToken `protobuf:"bytes,5,opt,name=used,proto3" json:"used,omitempty"`
+	// The protocol to which the cluster has come; a smaller one than before changes
+	// nothing. A node that does not speak it goes no further.
+	Protocol      uint32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2897,20 +2905,110 @@ func (x *GroupChange) GetRemoved() string {
 	return ""
 }
 
+func (x *GroupChange) GetIssued() *JoinToken {
+	if x != nil {
+		return x.Issued
+	}
+	return nil
+}
+
+func (x *GroupChange) GetUsed() *JoinToken {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *GroupChange) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+// JoinToken is what is known of a token with which a node may join.
+type JoinToken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its public key (Ed25519).
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The cluster time from which on it is no good, Unix nanoseconds.
+	ExpiresAt int64 `protobuf:"varint,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	// The node that has used it; empty if none has.
+	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinToken) Reset() {
+	*x = JoinToken{}
+	mi := &file_journalpb_journal_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinToken) ProtoMessage() {}
+
+func (x *JoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
+func (*JoinToken) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *JoinToken) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *JoinToken) GetExpiresAt() int64 {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return 0
+}
+
+func (x *JoinToken) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // Group is what the state machine keeps of the group itself.
 type Group struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The latest cluster time that was recorded, Unix nanoseconds.
 	Clock int64 `protobuf:"varint,1,opt,name=clock,proto3" json:"clock,omitempty"`
 	// The nodes that were removed, in order.
-	Removed       []string `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	Removed []string `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	// The tokens that were issued, in the order of their keys, until a day after they
+	// have expired.
+	Tokens []*JoinToken `protobuf:"bytes,3,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// The protocol to which the cluster has come; 0 means 1.
+	Protocol      uint32 `protobuf:"varint,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3020,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3033,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Group) GetClock() int64 {
@@ -2950,6 +3048,20 @@ func (x *Group) GetRemoved() []string {
 		return x.Removed
 	}
 	return nil
+}
+
+func (x *Group) GetTokens() []*JoinToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Group) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
 }
 
 // Instance is what the index knows of an instance.
@@ -2985,7 +3097,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3109,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3122,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Instance) GetInstance() string {
@@ -3129,7 +3241,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3253,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3266,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -3207,7 +3319,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3331,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3344,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -3269,7 +3381,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3393,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3406,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -3338,7 +3450,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3462,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3475,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -3577,14 +3689,24 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"S\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xd7\x01\n" +
 	"\vGroupChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
-	"\aremoved\x18\x03 \x01(\tR\aremoved\"7\n" +
+	"\aremoved\x18\x03 \x01(\tR\aremoved\x124\n" +
+	"\x06issued\x18\x04 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06issued\x120\n" +
+	"\x04used\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x04used\x12\x1a\n" +
+	"\bprotocol\x18\x06 \x01(\rR\bprotocol\"P\n" +
+	"\tJoinToken\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\x03R\texpiresAt\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\x89\x01\n" +
 	"\x05Group\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
-	"\aremoved\x18\x02 \x03(\tR\aremoved\"\xc2\x04\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
+	"\x06tokens\x18\x03 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\x12\x1a\n" +
+	"\bprotocol\x18\x04 \x01(\rR\bprotocol\"\xc2\x04\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -3654,7 +3776,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(Status)(0),                          // 1: tenuto.journal.v1.Status
@@ -3696,14 +3818,15 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*Purge)(nil),                        // 37: tenuto.journal.v1.Purge
 	(*Epoch)(nil),                        // 38: tenuto.journal.v1.Epoch
 	(*GroupChange)(nil),                  // 39: tenuto.journal.v1.GroupChange
-	(*Group)(nil),                        // 40: tenuto.journal.v1.Group
-	(*Instance)(nil),                     // 41: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 42: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 43: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 44: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 45: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 46: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 47: tenuto.journal.v1.Instance.TagsEntry
+	(*JoinToken)(nil),                    // 40: tenuto.journal.v1.JoinToken
+	(*Group)(nil),                        // 41: tenuto.journal.v1.Group
+	(*Instance)(nil),                     // 42: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 43: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 44: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 45: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 46: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 47: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 48: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	3,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -3736,7 +3859,7 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	2,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	4,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
 	23, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	46, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	47, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	2,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
 	14, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
 	2,  // 33: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
@@ -3766,22 +3889,25 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 57: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
 	3,  // 58: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
 	2,  // 59: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	1,  // 60: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	4,  // 61: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	47, // 62: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	4,  // 63: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	36, // 64: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	4,  // 65: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	27, // 66: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	24, // 67: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	40, // 68: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
-	35, // 69: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	36, // 70: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	71, // [71:71] is the sub-list for method output_type
-	71, // [71:71] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	40, // 60: tenuto.journal.v1.GroupChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	40, // 61: tenuto.journal.v1.GroupChange.used:type_name -> tenuto.journal.v1.JoinToken
+	40, // 62: tenuto.journal.v1.Group.tokens:type_name -> tenuto.journal.v1.JoinToken
+	1,  // 63: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	4,  // 64: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	48, // 65: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	4,  // 66: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	36, // 67: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	4,  // 68: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	27, // 69: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	24, // 70: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	41, // 71: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
+	35, // 72: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	36, // 73: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	74, // [74:74] is the sub-list for method output_type
+	74, // [74:74] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -3827,7 +3953,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
