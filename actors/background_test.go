@@ -63,7 +63,7 @@ func TestAPartitionIsClosedWhileMuchIsTakenUp(t *testing.T) {
 		first.close()
 		j.readPace = time.Hour
 		second := lead(t, j, actors.Config{}, dayOrWord())
-		idle() // what is open is being read
+		idle() // it has begun, and p-9 is not next
 		waiting := second.send("p-9", "word", "")
 		second.close()
 		waiting.want(actors.ErrStopped)
