@@ -53,19 +53,32 @@ type timing struct {
 	recorded  measure.Histogram
 	early     int
 	tooLate   int // set when it was due already
+	cost      measure.Result
 }
 
 func (t *timing) due(i int) time.Time {
 	return t.first.Add(timersWithin * time.Duration(i) / time.Duration(t.d.env.N))
 }
 
-// run sets the timers and waits for all.
+// run sets the timers and waits for all. What they cost is counted from the
+// moment at which all are set.
 func (t *timing) run(ctx context.Context) error {
-	e := t.d.env
 	waiters, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var waiting sync.WaitGroup
 	errs := make(chan error, 1)
+	await := func(run *cluster.Run[time.Duration], due, set time.Time) {
+		late, err := run.Wait(waiters)
+		if err == nil {
+			t.rang(due, set, late)
+			return
+		}
+		select {
+		case errs <- err:
+		default:
+		}
+	}
+	e := t.d.env
 	_, err := e.burst(ctx, "timers set", e.N, e.C, func(ctx context.Context, i int) error {
 		due := t.due(i)
 		run, err := cluster.StartRun(ctx, t.d.client(), sleeping, fmt.Sprintf("timer-%d", i), due.UnixNano())
@@ -73,23 +86,15 @@ func (t *timing) run(ctx context.Context) error {
 			return err
 		}
 		set := time.Now()
-		waiting.Go(func() {
-			late, err := run.Wait(waiters)
-			if err != nil {
-				select {
-				case errs <- err:
-				default:
-				}
-				return
-			}
-			t.rang(due, set, late)
-		})
+		waiting.Go(func() { await(run, due, set) })
 		return nil
 	})
 	if err != nil {
 		cancel()
 	}
+	meter := measure.StartMeter()
 	waiting.Wait()
+	meter.StopCost(&t.cost, "fired", e.N)
 	close(errs)
 	return errors.Join(err, <-errs)
 }
@@ -110,7 +115,7 @@ func (t *timing) rang(due, set time.Time, late time.Duration) {
 }
 
 func (t *timing) result() *measure.Result {
-	result := &measure.Result{}
+	result := &t.cost
 	result.AddLatency("late, as its waiter sees", &t.committed, yardstick.CommitP50, yardstick.CommitP99)
 	result.AddLatency("late, as recorded", &t.recorded, "", "")
 	result.Add(measure.Figure{Name: "early", Unit: measure.Count, Value: float64(t.early)})

@@ -9,9 +9,10 @@ import (
 // A Meter measures time and allocations of this process between its start and
 // its stop.
 type Meter struct {
-	began   time.Time
-	objects uint64
-	bytes   uint64
+	began     time.Time
+	processor time.Duration
+	objects   uint64
+	bytes     uint64
 }
 
 // StartMeter collects garbage, so that a run does not pay for what was before
@@ -20,6 +21,7 @@ func StartMeter() *Meter {
 	runtime.GC()
 	m := &Meter{}
 	m.objects, m.bytes = allocated()
+	m.processor = ProcessorTime()
 	m.began = time.Now()
 	return m
 }
@@ -33,10 +35,24 @@ func (m *Meter) Stop(r *Result, name string, operations int) time.Duration {
 	took := m.Elapsed()
 	objects, bytes := allocated()
 	r.AddRate(name, operations, took)
+	m.addAllocations(r, name, operations, objects, bytes)
+	return took
+}
+
+// StopCost adds to the result what this process has spent on each of the
+// operations since the start: processor time and allocations, but no rate, for
+// operations that come when they come.
+func (m *Meter) StopCost(r *Result, name string, operations int) {
+	processor := ProcessorTime() - m.processor
+	objects, bytes := allocated()
+	r.Add(Figure{Name: name + ": processor time each", Unit: Duration, Value: float64(processor) / float64(max(1, operations))})
+	m.addAllocations(r, name, operations, objects, bytes)
+}
+
+func (m *Meter) addAllocations(r *Result, name string, operations int, objects, bytes uint64) {
 	each := float64(max(1, operations))
 	r.Add(Figure{Name: name + ": allocations each", Unit: Count, Value: float64(objects-m.objects) / each})
 	r.Add(Figure{Name: name + ": allocated each", Unit: Bytes, Value: float64(bytes-m.bytes) / each})
-	return took
 }
 
 func allocated() (objects, bytes uint64) {
