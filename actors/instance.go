@@ -41,6 +41,7 @@ type instance struct {
 	stalled error
 	held    load          // from outside, on their way
 	place   *list.Element // among the idle ones
+	passage passage
 
 	// The actor's own.
 	execution *replay.Execution

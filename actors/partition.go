@@ -38,6 +38,7 @@ type Partition struct {
 	opening   *opening // nil once everything is taken up
 	closed    bool
 	window    window
+	turnstile turnstile
 	watchers  stallWatchers
 	instances map[string]*instance // those that have an actor
 	idle      *list.List           // of *instance, the least recently used first
@@ -57,6 +58,7 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 		instances: make(map[string]*instance),
 		watchers:  make(stallWatchers),
 		idle:      list.New(),
+		turnstile: turnstile{turnsMax: s.config.TurnsMax},
 		rates:     s.config.buckets(),
 	}
 	// Not derived from ctx, so that activities learn the reason.
@@ -139,13 +141,20 @@ func (p *Partition) unrest(in *instance) {
 	}
 }
 
-// take returns what waits for the instance, as much as one turn takes. With
-// nothing there the instance is idle from now on, and the one that has been
-// idle longest may have to leave; one that has nothing in memory leaves itself.
+// take returns what waits for the instance, as much as one turn takes, and nothing
+// while too many turns of others are on their way. With nothing there the instance
+// is idle from now on, and the one that has been idle longest may have to leave;
+// one that has nothing in memory leaves itself.
 func (p *Partition) take(in *instance) []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if in.passage == inside {
+		p.exit(in) // the last turn
+	}
 	if n := turnful(in.inbox, in.batchMax); n > 0 {
+		if !p.turnstile.enter(in) {
+			return nil
+		}
 		batch := in.inbox[:n:n]
 		in.inbox = in.inbox[n:]
 		return batch
@@ -185,6 +194,7 @@ func (p *Partition) detach(in *instance) []Message {
 		delete(p.instances, in.id)
 	}
 	p.unrest(in)
+	p.exit(in)
 	waiting := in.inbox
 	in.inbox = nil
 	return waiting
@@ -198,6 +208,7 @@ func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	in.inbox = append(batch, in.inbox...)
 	in.stalled = reason
 	if reason != nil {
+		p.exit(in)
 		p.watchers.tell(in.id)
 	}
 }

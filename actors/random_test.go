@@ -317,10 +317,11 @@ func (w *world) passivate() {
 	})
 }
 
-// reorder makes some activities and commits slower than others, so that more
-// comes in one batch, and has more come.
+// reorder makes some activities and commits slower than others, and lets few
+// turns be on their way, so that more comes in one batch; and has more come.
 func (w *world) reorder() {
 	w.quiet, w.slow = true, 5*time.Second
+	w.config.TurnsMax = 1 + int(w.seed/2)%3
 	appends := 0
 	w.journal.set(func(j *testJournal) {
 		j.pace = func() time.Duration { return time.Duration(w.intn(300)) * time.Millisecond }

@@ -40,6 +40,10 @@ type Config struct {
 	// How many idle instances stay in memory per partition; the least recently
 	// used ones are dehydrated. Defaults to 10,000.
 	ResidentMax int
+	// How many turns of a partition may be on their way at once, from their messages
+	// until their appends are decided; the others wait for their turn. To be less
+	// than what the queue of the journal holds. Defaults to 4096.
+	TurnsMax int
 	// How many messages from outside may be on their way in a partition: waiting
 	// for a turn, or for its commit. One instance gets at most a tenth of them.
 	// Defaults to 100,000.
@@ -66,6 +70,7 @@ type Config struct {
 const (
 	activitiesMaxDefault = 256
 	residentMaxDefault   = 10_000
+	turnsMaxDefault      = 4096
 	inboxMaxDefault      = 10_000
 	windowMaxDefault     = 100_000
 	windowBytesDefault   = 256 << 20
@@ -83,6 +88,7 @@ func (c Config) withDefaults() Config {
 	}
 	orDefault(&c.ActivitiesMax, activitiesMaxDefault)
 	orDefault(&c.ResidentMax, residentMaxDefault)
+	orDefault(&c.TurnsMax, turnsMaxDefault)
 	orDefault(&c.InboxMax, inboxMaxDefault)
 	orDefault(&c.WindowMax, windowMaxDefault)
 	orDefault(&c.WindowBytesMax, windowBytesDefault)
