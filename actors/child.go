@@ -61,7 +61,7 @@ func (p *Partition) childStarted(parent *journalpb.OperationRef, child *journalp
 	if !a.Dropped {
 		return // begun just now: its end will be reported when it comes
 	}
-	p.meetChild(parent, child, a.Instance)
+	p.takeUpChild(parent, child)
 }
 
 // takeUpChild goes on with a child where the node before has left it.
@@ -86,19 +86,18 @@ func (p *Partition) meetChild(parent *journalpb.OperationRef, child *journalpb.S
 			p.logger.Error("read end of child", "instance", known.Instance, "execution", known.Execution, "error", err)
 			return
 		}
-		p.reportEnd(known.Instance, last)
+		p.reportEnd(known.Parent, last)
 	}
 }
 
 // reportEnd tells the parent of an instance, if it has one, how it ended, until
 // the parent has recorded it or does not care any more.
-func (p *Partition) reportEnd(instance string, terminal *journalpb.Event) {
-	known, ok := p.journal.Instance(instance)
-	if !ok || known.Parent == nil {
+func (p *Partition) reportEnd(parent *journalpb.OperationRef, terminal *journalpb.Event) {
+	if parent == nil {
 		return
 	}
 	if end := endOfChild(terminal); end != nil {
-		p.insist(known.Parent.Instance, completion(known.Parent, end, nil))
+		p.insist(parent.Instance, completion(parent, end, nil))
 	}
 }
 

@@ -18,8 +18,9 @@ const (
 
 func growing(pause time.Duration) time.Duration { return min(2*pause, repeatLongest) }
 
-// release lets the effects of committed events out.
-func (p *Partition) release(instance string, execution uint64, events []*journalpb.Event) {
+// release lets the effects of the events of a turn out, which are committed.
+func (in *instance) release(events []*journalpb.Event) {
+	p, instance, execution := in.partition, in.id, in.number
 	for _, event := range events {
 		ref := func() *journalpb.OperationRef { return operation(instance, execution, event.EventId) }
 		switch body := event.Body.(type) {
@@ -35,13 +36,22 @@ func (p *Partition) release(instance string, execution uint64, events []*journal
 			p.giveUp(operation(instance, execution, event.SourceEventId))
 		case *journalpb.Event_OrchestrationTerminated:
 			p.giveUpAll(instance, execution)
-			p.reportEnd(instance, event)
+			p.reportEnd(in.parent(), event)
 		default:
 			if journalpb.Terminal(event.Arm()) {
-				p.reportEnd(instance, event)
+				p.reportEnd(in.parent(), event)
 			}
 		}
 	}
+}
+
+// parent returns who waits for the end of the instance, nil if nobody does.
+func (in *instance) parent() *journalpb.OperationRef {
+	if in.execution != nil {
+		return in.execution.Parent()
+	}
+	known, _ := in.partition.journal.Instance(in.id)
+	return known.GetParent()
 }
 
 // nudge makes an instance take a turn with a message that says nothing. One

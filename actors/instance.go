@@ -185,11 +185,12 @@ func (in *instance) terminateStalled() bool {
 
 // turn delivers a batch of messages. On error nothing of it was answered.
 func (in *instance) turn(batch []Message) error {
-	if err := in.load(); err != nil {
+	known, err := in.load()
+	if err != nil {
 		return err
 	}
 	in.partition.system.counters.messages.Add(uint64(len(batch)))
-	sorter := &sorter{in: in}
+	sorter := &sorter{in: in, known: known}
 	for i := range batch {
 		sorter.sort(&batch[i])
 	}
@@ -238,18 +239,22 @@ func (in *instance) startWithoutCode(s *sorter, turn *turn, err error) error {
 }
 
 // load brings the latest execution into memory, if the instance has one that
-// runs.
-func (in *instance) load() error {
+// runs and it is not there. It returns what the journal knows of the instance, if
+// it had to ask; nil for nothing.
+func (in *instance) load() (known *journalpb.Instance, err error) {
 	if in.execution != nil {
-		return nil
+		return nil, nil
 	}
 	known, ok := in.partition.journal.Instance(in.id)
-	if !ok || known.Status != journalpb.Status_STATUS_RUNNING {
-		return nil
+	if !ok {
+		return nil, nil
+	}
+	if known.Status != journalpb.Status_STATUS_RUNNING {
+		return known, nil
 	}
 	in.begin(known.Execution)
 	in.partition.system.counters.activations.Add(1)
-	return in.execution.Replay(in.partition.journal.Events(in.id, known.Execution, 1))
+	return known, in.execution.Replay(in.partition.journal.Events(in.id, known.Execution, 1))
 }
 
 func (in *instance) begin(number uint64) {
@@ -392,7 +397,7 @@ func (in *instance) commit(err error) {
 	} else {
 		in.batchMax = min(2*in.batchMax, turnMax)
 		in.partition.system.committed(in.id, in.number, in.pending.events)
-		in.partition.release(in.id, in.number, in.pending.events)
+		in.release(in.pending.events)
 		in.settled()
 	}
 	in.pending.answer(err)
@@ -414,13 +419,14 @@ func (in *instance) settled() {
 
 // answerTo returns what tells the sender of a message the outcome.
 func (in *instance) answerTo(m *Message, disposition replay.Disposition) func(error) {
+	first := uint64(0)
+	if m.started() != nil {
+		first = in.number
+	}
 	return func(err error) {
-		answer := Answer{Err: err, Dropped: disposition == replay.Dropped}
+		answer := Answer{Err: err, Dropped: disposition == replay.Dropped, FirstExecution: first}
 		if err == nil && disposition == replay.Ended {
 			answer.Err = ErrEnded
-		}
-		if err == nil && m.started() != nil {
-			answer.Instance, _ = in.partition.journal.Instance(in.id)
 		}
 		m.answer(answer)
 	}

@@ -75,7 +75,7 @@ func TestInstanceRunsEndToEnd(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, bindUpper(), shout(), everything())
 		answer := n.start("e", "everything", "a").want(nil)
-		if answer.Attached || answer.Dropped || answer.Instance.GetName() != "everything" {
+		if answer.Attached || answer.Dropped || answer.FirstExecution != 1 {
 			t.Errorf("answer to the start: %+v", answer)
 		}
 		idle()

@@ -62,9 +62,10 @@ type Answer struct {
 	Err error
 	// The message had been recorded before, or came too late to matter.
 	Dropped bool
-	// The answer to a start: the instance, and whether it existed already.
-	Instance *journalpb.Instance
-	Attached bool
+	// The answer to a start: the execution with which the run began, and whether it
+	// existed already.
+	FirstExecution uint64
+	Attached       bool
 	// The answer to a query.
 	Output *journalpb.Payload
 }

@@ -11,6 +11,7 @@ import (
 // execution where a start asks for it, and what the others are answered.
 type sorter struct {
 	in       *instance
+	known    *journalpb.Instance // in the journal, if no execution was in memory
 	messages []replay.Message
 	accepted []*Message // the same, with their senders
 	answers  []func(error)
@@ -29,7 +30,7 @@ func (s *sorter) sort(m *Message) {
 	case m.Internal:
 		s.reply(m, Answer{Dropped: true})
 	default:
-		if _, known := s.in.partition.journal.Instance(s.in.id); known {
+		if s.known != nil {
 			s.reply(m, Answer{Err: ErrEnded})
 			return
 		}
@@ -55,37 +56,36 @@ func (s *sorter) query(m *Message) {
 func (s *sorter) start(m *Message) {
 	if len(s.accepted) > 0 && s.accepted[0].started() != nil {
 		// The first start of this batch is about to be recorded.
-		s.meet(m, s.accepted[0].started())
+		s.meet(m, s.accepted[0].started(), s.in.number)
 		return
 	}
-	known, ok := s.in.partition.journal.Instance(s.in.id)
+	if s.known == nil && s.in.execution != nil {
+		s.known, _ = s.in.partition.journal.Instance(s.in.id)
+	}
+	known := s.known
 	existing := &journalpb.OrchestrationStarted{RequestId: known.GetRequestId(), Parent: known.GetParent()}
 	switch {
-	case !ok:
+	case known == nil:
 		s.in.begin(1)
 		s.accept(m)
 	case m.Reuse.allows(known.Status) && !sameStart(m.started(), existing):
 		s.in.begin(known.Execution + 1)
 		s.accept(m)
 	default:
-		s.meet(m, existing)
+		s.meet(m, existing, known.FirstExecution)
 	}
 }
 
 // meet answers a start of an instance that exists: a repeated start is the same
 // start.
-func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted) {
+func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted, first uint64) {
 	same := sameStart(m.started(), existing)
 	if !same && !m.Attach {
 		s.reply(m, Answer{Err: ErrInstanceExists})
 		return
 	}
 	s.answers = append(s.answers, func(err error) {
-		answer := Answer{Err: err, Attached: !same, Dropped: true}
-		if err == nil {
-			answer.Instance, _ = s.in.partition.journal.Instance(s.in.id)
-		}
-		m.answer(answer)
+		m.answer(Answer{Err: err, Attached: !same, Dropped: true, FirstExecution: first})
 	})
 }
 

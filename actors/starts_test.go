@@ -27,11 +27,11 @@ func TestStartOfAnInstanceThatExists(t *testing.T) {
 			n.startAs("c", "", false).want(actors.ErrInstanceExists)
 			n.startAs("c", "another", false).want(actors.ErrInstanceExists)
 			attached := n.startAs("c", "another", true).want(nil)
-			if !attached.Attached || attached.Instance.GetRequestId() != "first" {
+			if !attached.Attached || attached.FirstExecution != 1 {
 				t.Errorf("attached to a %s one: %+v", state, attached)
 			}
 			same := n.startAs("c", "first", false).want(nil)
-			if same.Attached || same.Instance.GetInstance() != "c" {
+			if same.Attached || same.FirstExecution != 1 {
 				t.Errorf("repeated start of a %s one: %+v", state, same)
 			}
 		}
@@ -70,11 +70,11 @@ func TestStartsInOneBatch(t *testing.T) {
 		late.want(nil)
 		tooLate.want(actors.ErrEnded)
 		for _, r := range []*reply{first, same} {
-			if a := r.want(nil); a.Attached || a.Instance.GetRequestId() != "first" {
+			if a := r.want(nil); a.Attached || a.FirstExecution != 1 {
 				t.Errorf("answer to the first start: %+v", a)
 			}
 		}
-		if a := attached.want(nil); !a.Attached || a.Instance.GetRequestId() != "first" {
+		if a := attached.want(nil); !a.Attached || a.FirstExecution != 1 {
 			t.Errorf("answer to the one that attached: %+v", a)
 		}
 		n.wantOutput("c", "a")

@@ -308,7 +308,7 @@ func TestReuseOfAnID(t *testing.T) {
 		}
 		begun := func(reuse actors.Reuse, execution uint64) {
 			t.Helper()
-			if a := start("collect", reuse).want(nil); a.Attached || a.Dropped || a.Instance.GetFirstExecution() != execution {
+			if a := start("collect", reuse).want(nil); a.Attached || a.Dropped || a.FirstExecution != execution {
 				t.Errorf("%+v, want execution %d", a, execution)
 			}
 		}

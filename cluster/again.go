@@ -19,8 +19,11 @@ const startsMax = 1000
 // be a repetition has begun before, 0 if there is none. One that carries an
 // event as well goes on to the latest run, where that is looked for.
 func (n *Node) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest) uint64 {
+	if !request.Again {
+		return 0
+	}
 	known, ok := n.journal.Instance(request.Instance)
-	if !request.Again || !ok {
+	if !ok {
 		return 0
 	}
 	if known.RequestId == start.RequestId {

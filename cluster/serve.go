@@ -133,7 +133,7 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterp
 	if err != nil {
 		return nil, err
 	}
-	return startResult(answer.Instance.GetFirstExecution(), answer.Attached), nil
+	return startResult(answer.FirstExecution, answer.Attached), nil
 }
 
 func startResult(first uint64, attached bool) *clusterpb.Response {
@@ -223,6 +223,9 @@ func indexed(known *journalpb.Instance) *clusterpb.Status {
 // fillPublished adds what the instance has published last: in this execution,
 // or in one before.
 func (n *Node) fillPublished(known *journalpb.Instance, status *clusterpb.Status) error {
+	if known.StatusEventId == 0 && known.Execution == known.FirstExecution {
+		return nil
+	}
 	source := max(known.StatusEventId, 1)
 	event, err := n.journal.Event(known.Instance, known.Execution, source)
 	if err != nil {

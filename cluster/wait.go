@@ -12,7 +12,7 @@ import (
 
 // await waits on this node's own replica: what it shows as ended is committed.
 func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
-	changed, cancel := n.journal.Watch(id)
+	ended, cancel := n.journal.WatchEnd(id)
 	defer cancel()
 	var run *journalpb.Instance // as it was when it was seen first
 	for {
@@ -26,10 +26,10 @@ func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*cl
 			run = known
 			status, err = n.ended(known, firstExecution)
 		default:
-			err = n.awaitArrival(ctx, id, firstExecution, changed)
+			err = n.awaitArrival(ctx, id, firstExecution)
 		}
 		if err == nil && status == nil && run != nil {
-			err = n.awaitChange(ctx, changed)
+			err = n.awaitChange(ctx, ended)
 		}
 		if err != nil || status != nil {
 			return status, err
@@ -43,7 +43,12 @@ const catchUp = 250 * time.Millisecond
 
 // awaitArrival waits until something is heard of a run that is not on this
 // replica: it is on its way here, or was purged.
-func (n *Node) awaitArrival(ctx context.Context, id string, firstExecution uint64, changed <-chan struct{}) error {
+func (n *Node) awaitArrival(ctx context.Context, id string, firstExecution uint64) error {
+	changed, unwatch := n.journal.Watch(id)
+	defer unwatch()
+	if known, ok := n.journal.Instance(id); ok && known.FirstExecution >= firstExecution {
+		return nil
+	}
 	soon, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	if err := n.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {

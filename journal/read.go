@@ -64,6 +64,12 @@ func (j *Journal) Watch(instance string) (changed <-chan struct{}, cancel func()
 	return j.machine.Watch(instance)
 }
 
+// WatchEnd is Watch for those who wait for the end of a run: the token is there
+// after a change that has left the instance ended or unknown here.
+func (j *Journal) WatchEnd(instance string) (changed <-chan struct{}, cancel func()) {
+	return j.machine.WatchEnd(instance)
+}
+
 // Hash returns the SHA-256 of all histories of an instance, for comparing
 // replicas; see state.Machine.
 func (j *Journal) Hash(instance string) ([sha256.Size]byte, error) { return j.machine.Hash(instance) }

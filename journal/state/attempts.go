@@ -37,7 +37,7 @@ func (m *Machine) attempt(a *attemptCommand) error {
 	m.touch(in)
 	// A copy: the record is part of an entry that others may outlive.
 	in.keepAttempt(closed.EventID, a.message.Failed, bytes.Clone(a.encoded))
-	m.watchers.notify(in.id)
+	m.watchers.notify(in.id, in.running())
 	return nil
 }
 

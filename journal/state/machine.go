@@ -108,7 +108,7 @@ func (m *Machine) append(a *appendCommand) error {
 	if in.chains {
 		m.keepChained(in.id, a.segments)
 	}
-	m.watchers.notify(in.id)
+	m.watchers.notify(in.id, in.running())
 	return nil
 }
 
@@ -124,7 +124,7 @@ func (m *Machine) purge(p *purgeCommand) (purged uint64, err error) {
 		}
 		m.forget(in)
 		delete(m.instances, in.id) // of what has ended, no set holds anything
-		m.watchers.notify(in.id)
+		m.watchers.notify(in.id, false)
 		purged++
 	}
 	return purged, nil

@@ -372,6 +372,42 @@ func TestWatchSeesEveryChange(t *testing.T) {
 	})
 }
 
+func TestWatchEndSeesEndsAlone(t *testing.T) {
+	onBoth(t, func(t *testing.T, newMachine maker) {
+		m := newMachine(t)
+		changed, cancel := m.WatchEnd("a")
+		defer cancel()
+		woken := func() bool {
+			select {
+			case <-changed:
+				return true
+			default:
+				return false
+			}
+		}
+		for _, step := range []struct {
+			what  string
+			do    func() error
+			wakes bool
+		}{
+			{"a start", func() error { return apply(m, "a", segmentOf(1, 1, started("a"), activity())) }, false},
+			{"a step", func() error { return apply(m, "a", segmentOf(1, 3, activityDone(2))) }, false},
+			{"the next execution", func() error { return apply(m, "a", segmentOf(1, 4, continued()), segmentOf(2, 1, started("a"))) }, false},
+			{"the end of another", func() error { return apply(m, "b", segmentOf(1, 1, started("b"), completed())) }, false},
+			{"its end", func() error { return apply(m, "a", segmentOf(2, 2, completed())) }, true},
+			{"another run", func() error { return apply(m, "a", segmentOf(3, 1, started("a"), completed())) }, true},
+			{"a purge", func() error { _, err := purge(m, "a"); return err }, true},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatalf("%s: %v", step.what, err)
+			}
+			if got := woken(); got != step.wakes {
+				t.Errorf("woken by %s: %v", step.what, got)
+			}
+		}
+	})
+}
+
 // picture is all of the index in one string.
 func picture(m *Machine) string {
 	s := fmt.Sprintf("epoch %d\n", m.Epoch())

@@ -75,7 +75,7 @@ func TryStart[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O]
 	if answer.Err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, answer.Err)
 	}
-	return &Run[O]{ID: id, env: env, first: answer.Instance.FirstExecution}, nil
+	return &Run[O]{ID: id, env: env, first: answer.FirstExecution}, nil
 }
 
 // SendOrStart sends an event to an instance, starting it first if there is none
@@ -100,7 +100,7 @@ func SendOrStart[I, O, T any](env *Env, orchestration replay.OrchestrationHandle
 			return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, answer.Err)
 		}
 	}
-	return &Run[O]{ID: id, env: env, first: answers[0].Instance.FirstExecution}, nil
+	return &Run[O]{ID: id, env: env, first: answers[0].FirstExecution}, nil
 }
 
 // startMessage returns the start of an instance. The test fails if there is no
