@@ -1,0 +1,191 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+)
+
+// A fleet is the processes of the nodes. Its methods may be called concurrently.
+type fleet struct {
+	mu    sync.Mutex
+	nodes []*process
+}
+
+// A process is that of one node; the next has the same settings.
+type process struct {
+	settings Settings
+	state    string // running, killed, paused or ended: by itself, its log says why
+	command  *exec.Cmd
+	input    io.Closer // its end tells the process that this program is gone
+	ended    chan struct{}
+}
+
+const (
+	running = "running"
+	killed  = "killed"
+	paused  = "paused"
+	ended   = "ended by itself"
+)
+
+// startFleet starts three nodes that keep their journals below dir.
+func startFleet(dir string) (*fleet, error) {
+	f := new(fleet)
+	var peers []cluster.Peer
+	for i := range 3 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
+		if err != nil {
+			return nil, err
+		}
+		peers = append(peers, cluster.Peer{NodeID: fmt.Sprintf("n%d", i+1), Address: listener.Addr().String()})
+		_ = listener.Close()
+	}
+	for _, peer := range peers {
+		settings := Settings{ID: peer.NodeID, Address: peer.Address, Dir: filepath.Join(dir, peer.NodeID), Peers: peers}
+		f.nodes = append(f.nodes, &process{settings: settings, state: killed})
+	}
+	if err := f.restart(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fleet) addresses() (all []string) {
+	for _, peer := range f.nodes[0].settings.Peers {
+		all = append(all, peer.Address)
+	}
+	return all
+}
+
+// restart starts what was killed, and lets go on what was paused.
+func (f *fleet) restart() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.nodes {
+		var err error
+		switch p.state {
+		case paused:
+			err = p.command.Process.Signal(syscall.SIGCONT)
+		case killed, ended:
+			err = f.start(p)
+		}
+		if err != nil {
+			return fmt.Errorf("restart %s: %w", p.settings.ID, err)
+		}
+		p.state = running
+	}
+	return nil
+}
+
+// start starts a process; mu is held.
+func (f *fleet) start(p *process) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	encoded, err := json.Marshal(p.settings)
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(p.settings.Dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the process has its own
+	p.command = exec.Command(self)
+	p.command.Env = append(os.Environ(), nodeVariable+"="+string(encoded))
+	p.command.Stderr = log
+	if p.input, err = p.command.StdinPipe(); err != nil {
+		return err
+	}
+	if err := p.command.Start(); err != nil {
+		return err
+	}
+	p.ended = make(chan struct{})
+	go f.await(p, p.command, p.ended)
+	return nil
+}
+
+// await waits for the end of a process.
+func (f *fleet) await(p *process, command *exec.Cmd, over chan struct{}) {
+	_ = command.Wait()
+	f.mu.Lock()
+	if p.command == command && p.state != killed {
+		p.state = ended
+	}
+	f.mu.Unlock()
+	close(over)
+}
+
+// kill ends a node's process as a crash does, and returns when it is gone.
+func (f *fleet) kill(id string) error {
+	var gone chan struct{}
+	err := f.with(id, func(p *process) error {
+		p.state, gone = killed, p.ended
+		return p.command.Process.Kill()
+	})
+	if err == nil {
+		<-gone
+	}
+	return err
+}
+
+// pause stops a node's process where it is.
+func (f *fleet) pause(id string) error {
+	return f.with(id, func(p *process) error {
+		p.state = paused
+		return p.command.Process.Signal(syscall.SIGSTOP)
+	})
+}
+
+// with does something to a node that runs.
+func (f *fleet) with(id string, do func(*process) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.nodes {
+		if p.settings.ID != id {
+			continue
+		}
+		if p.state != running {
+			return fmt.Errorf("%s is %s", id, p.state)
+		}
+		return do(p)
+	}
+	return fmt.Errorf("there is no node %q", id)
+}
+
+// states tells what each node is doing, in order.
+func (f *fleet) states() (ids, states []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.nodes {
+		ids, states = append(ids, p.settings.ID), append(states, p.state)
+	}
+	return ids, states
+}
+
+// close ends all processes.
+func (f *fleet) close() {
+	f.mu.Lock()
+	var gone []chan struct{}
+	for _, p := range f.nodes {
+		if p.ended != nil {
+			p.state = killed
+			_ = p.command.Process.Kill() // a paused one too
+			gone = append(gone, p.ended)
+		}
+	}
+	f.mu.Unlock()
+	for _, ended := range gone {
+		<-ended
+	}
+}

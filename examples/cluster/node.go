@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// nodeVariable is the environment variable that tells a process of this program
+// that it is to be a node, and which.
+const nodeVariable = "TENUTO_EXAMPLE_NODE"
+
+// Settings are what a node is told.
+type Settings struct {
+	ID, Address, Dir string
+	Peers            []cluster.Peer
+}
+
+var (
+	Step   = replay.Activity[string, string]("step")
+	Errand = replay.Orchestration[string, []string]("errand")
+)
+
+// errand takes two steps with a pause between, and returns where they were taken.
+func errand(ctx *replay.Context, name string) ([]string, error) {
+	first, err := Step.Call(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Sleep(100 * time.Millisecond); err != nil {
+		return nil, err
+	}
+	second, err := Step.Call(ctx, name)
+	return []string{first, second}, err
+}
+
+// runNode is a node until the program that started it is gone.
+func runNode(encoded string) error {
+	var settings Settings
+	if err := json.Unmarshal([]byte(encoded), &settings); err != nil {
+		return err
+	}
+	signal.Ignore(os.Interrupt) // at the terminal it is meant for that program
+	step := func(context.Context, string) (string, error) { return settings.ID, nil }
+	config := cluster.Config{
+		NodeID: settings.ID, Listen: settings.Address, Dir: settings.Dir, Peers: settings.Peers,
+		Definitions: []replay.Definition{Step.Bind(step), Errand.Bind(errand)},
+		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	node, err := cluster.Start(context.Background(), config)
+	for errors.Is(err, syscall.EADDRINUSE) { // somebody has taken it while the node was down
+		time.Sleep(100 * time.Millisecond)
+		node, err = cluster.Start(context.Background(), config)
+	}
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return node.Close()
+}
