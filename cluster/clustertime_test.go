@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/rig"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -24,8 +25,8 @@ func TestNoTimerFiresEarlyWhateverTheWallClocksDo(t *testing.T) {
 			var nodes []*Node
 			for i := range peers {
 				config := peerConfig(t, peers, i, append(definitions(), sleeper.Bind(sleeperBody))...)
-				config.wallClock = func() time.Time { return time.Now().Add(time.Duration(steps[i].Load())) }
-				nodes = append(nodes, startNode(t, config))
+				clock := func() time.Time { return time.Now().Add(time.Duration(steps[i].Load())) }
+				nodes = append(nodes, startNodeIn(rig.With(testContext(t), rig.Rig{WallClock: clock}), t, config))
 			}
 			ctx := testContext(t)
 			first := leaderOf(t, nodes)

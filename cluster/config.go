@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/rig"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -114,8 +115,8 @@ type Config struct {
 	// records none until the application has set another.
 	TracerProvider trace.TracerProvider
 
-	wallClock     func() time.Time // nil: time.Now
-	journalLogger *slog.Logger     // Logger; the journal names the node itself
+	rig           rig.Rig      // of harnesses
+	journalLogger *slog.Logger // Logger; the journal names the node itself
 }
 
 // A Rate bounds how often something happens.
@@ -329,6 +330,25 @@ func (c Config) heartbeatTimeout() time.Duration {
 		return 0
 	}
 	return aloneTimeout
+}
+
+func (c Config) journalConfig(network journal.Network) journal.Config {
+	return journal.Config{
+		Node:              c.NodeID,
+		Cluster:           c.ClusterID,
+		Address:           c.address(),
+		Peers:             c.journalPeers(),
+		Join:              c.Join != nil,
+		WallClock:         c.rig.WallClock,
+		Dir:               c.Dir,
+		LogStore:          c.LogStore,
+		Network:           network,
+		Logger:            c.journalLogger,
+		HeartbeatTimeout:  c.heartbeatTimeout(),
+		SnapshotThreshold: c.rig.SnapshotThreshold,
+		SnapshotInterval:  c.rig.SnapshotInterval,
+		TrailingLogs:      c.rig.TrailingLogs,
+	}
 }
 
 func (c Config) journalPeers() []journal.Peer {

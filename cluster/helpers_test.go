@@ -46,10 +46,15 @@ func quiet() *slog.Logger {
 
 func startNode(t testing.TB, config Config) *Node {
 	t.Helper()
+	return startNodeIn(testContext(t), t, config)
+}
+
+func startNodeIn(ctx context.Context, t testing.TB, config Config) *Node {
+	t.Helper()
 	if config.Logger == nil {
 		config.Logger = quiet()
 	}
-	node, err := Start(testContext(t), config)
+	node, err := Start(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
+	"github.com/tenuto-dev/tenuto/internal/rig"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -68,6 +69,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
+	config.rig = rig.Of(ctx)
 	registry, err := replay.NewRegistry(config.Definitions...)
 	if err != nil {
 		return nil, &ConfigError{"Definitions", err.Error()}
@@ -134,21 +136,9 @@ func (n *Node) open(ctx context.Context) error {
 		Observer:       &observer{n.metrics, n.tracing},
 		Tracer:         n.tracing.tracerOrNil(),
 	})
-	opened, err := journal.Open(ctx, journal.Config{
-		Node:             n.config.NodeID,
-		Cluster:          n.config.ClusterID,
-		Address:          n.config.address(),
-		Peers:            n.config.journalPeers(),
-		Join:             n.config.Join != nil,
-		WallClock:        n.config.wallClock,
-		Dir:              n.config.Dir,
-		LogStore:         n.config.LogStore,
-		Network:          network,
-		Vouched:          n.isVouched,
-		Lead:             n.lead,
-		Logger:           n.config.journalLogger,
-		HeartbeatTimeout: n.config.heartbeatTimeout(),
-	})
+	config := n.config.journalConfig(network)
+	config.Lead, config.Vouched = n.lead, n.isVouched
+	opened, err := journal.Open(ctx, config)
 	if err != nil {
 		n.system.Close()
 		if n.port != nil {

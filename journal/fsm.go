@@ -107,6 +107,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	index, _ := f.machine.Applied()
 	if f.snapshots != nil {
 		f.advance(index)
+		f.snapshots.log.Info("the state is that of a snapshot", "index", index)
 	}
 	return nil
 }

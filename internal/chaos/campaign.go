@@ -60,7 +60,7 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 			return nil, nil, err
 		}
 	}
-	if c.fleet, err = newFleet(o.dir, c.log, own); err != nil {
+	if c.fleet, err = newFleet(o.dir, c.log, own, true); err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, c.fleet.close()) }()
@@ -127,7 +127,7 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	if err != nil {
 		return outcome, err
 	}
-	s := &scene{fleet: c.fleet, random: c.random, leader: leader}
+	s := &scene{fleet: c.fleet, random: c.random, leader: leader, short: c.short}
 	outcome.LeaderBefore = leader
 	outcome.Begin = c.log.Now()
 	err = kind.inject(ctx, s)

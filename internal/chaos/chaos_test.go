@@ -222,3 +222,15 @@ func TestReignsAreFoundInALog(t *testing.T) {
 		}
 	}
 }
+
+func TestSnapshotsThatWereSentAreFoundInALog(t *testing.T) {
+	for line, want := range map[string]uint64{
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1 index=17`: 17,
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state was rebuilt from a snapshot" index=17`:   0,
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1`:          0,
+	} {
+		if got, ok := installIn(line); got != want || ok != (want > 0) {
+			t.Errorf("%s: %d, %v", line, got, ok)
+		}
+	}
+}

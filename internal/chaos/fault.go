@@ -27,7 +27,8 @@ type fault struct {
 type scene struct {
 	fleet  *fleet
 	random *rand.Rand
-	leader string // when it began
+	leader string                                // when it began
+	short  func(format string, arguments ...any) // says what was not shown
 	hit    []string
 	heals  []func(ctx context.Context) error
 }
@@ -82,13 +83,18 @@ var faults = []fault{
 	{"drain-leader", true, short, time.Second, func(_ context.Context, s *scene) error { return s.drain(s.leader) }},
 	{"rolling-restart", false, 0, short, rollingRestart},
 	{"add-and-remove", false, short, long, addAndRemove},
-	{"lag-follower", false, 20 * time.Second, 25 * time.Second, func(_ context.Context, s *scene) error { return s.kill(s.follower()) }},
+	{"replace-node", false, short, long, replaceNode},
+	{"lag-follower", false, 0, short, lagFollower},
+	{"step-clock", false, short, long, stepClock},
+	{"rotate-keys", false, short, long, rotateKeys},
 	{"flip-bit", false, time.Second, long, flipBit},
 	{"slow-sync", false, 2 * time.Second, long, func(_ context.Context, s *scene) error {
 		return s.tamper(s.leader, "delay_enter=500000")
 	}},
 	{"fail-sync", true, time.Second, long, failSync},
 	{"full-disk", false, time.Second, long, fullDisk},
+	{"power-cut", true, short, long, func(_ context.Context, s *scene) error { return cutPower(s, s.leader) }},
+	{"power-cut-all", false, 0, short, func(_ context.Context, s *scene) error { return cutPower(s, s.fleet.others()...) }},
 	{"frozen-disk", true, 2 * time.Second, 4 * time.Second, frozenDisk},
 }
 
@@ -198,6 +204,19 @@ func (s *scene) drain(id string) error {
 	s.hits(id)
 	s.later(s.fleet.start)
 	return s.fleet.node(id).stop()
+}
+
+// rotateKeys gives every node another certificate by another authority. At every step
+// a follower is killed and started, so that there are handshakes.
+func rotateKeys(ctx context.Context, s *scene) error {
+	s.hits(s.fleet.others()...)
+	return s.fleet.keys.rotate(func() error {
+		id := s.follower()
+		if err := s.fleet.node(id).kill(); err != nil {
+			return err
+		}
+		return s.fleet.start(ctx)
+	})
 }
 
 // rollingRestart stops and starts one node after the other, the leader last.

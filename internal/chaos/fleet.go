@@ -30,44 +30,66 @@ type fleet struct {
 	nodes  []*process
 	guests int // how many nodes were added and removed
 	mesh   *link.Mesh
-	ledger *ledger
-	disks  *disks // nil when the nodes have plain directories
-	http   *http.Client
+	// Where the nodes reach each other: at their proxies, whoever is behind.
+	addresses []string
+	keys      *keys
+	ledger    *ledger
+	disks     *disks // nil when the nodes have plain directories
+	http      *http.Client
 }
 
 // newFleet prepares the nodes, with a disk for each if disks is not nil, and
-// starts none.
-func newFleet(dir string, log *evidence.Log, disks *disks) (*fleet, error) {
+// starts none. snapshots has them take one every few seconds.
+func newFleet(dir string, log *evidence.Log, disks *disks, snapshots bool) (*fleet, error) {
 	f := &fleet{dir: dir, log: log, mesh: link.NewMesh(), disks: disks}
 	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 	var err error
 	if f.ledger, err = openLedger(log); err != nil {
 		return nil, err
 	}
+	if f.keys, err = newKeys(filepath.Join(dir, "keys")); err != nil {
+		return nil, err
+	}
 	var configs []host.Config
 	var peers []cluster.Peer
 	for i := range fleetSize {
-		id := fmt.Sprintf("n%d", i+1)
-		listen, err := freeAddress()
+		config, advertised, err := f.place(fmt.Sprintf("n%d", i+1))
 		if err != nil {
 			return nil, err
 		}
-		advertised, err := f.mesh.Add(id, listen)
-		if err != nil {
-			return nil, err
-		}
-		peers = append(peers, cluster.Peer{NodeID: id, Address: advertised})
-		configs = append(configs, host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.url()})
+		config.Snapshots = snapshots
+		configs = append(configs, config)
+		peers = append(peers, cluster.Peer{NodeID: config.NodeID, Address: advertised})
+		f.addresses = append(f.addresses, advertised)
 	}
 	for _, config := range configs {
 		config.Peers = peers
-		node, err := newProcess(config, log, dir, func(pid int) { f.mesh.SetProcess(config.NodeID, pid) })
+		node, err := f.process(config)
 		if err != nil {
 			return nil, err
 		}
 		f.nodes = append(f.nodes, node)
 	}
 	return f, nil
+}
+
+// place makes room for a node: an address, a proxy in front of it, keys.
+func (f *fleet) place(id string) (config host.Config, advertised string, err error) {
+	listen, err := freeAddress()
+	if err != nil {
+		return config, "", err
+	}
+	if advertised, err = f.mesh.Add(id, listen); err != nil {
+		return config, "", err
+	}
+	config = host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.url()}
+	config.Keys, err = f.keys.issue(id)
+	return config, advertised, err
+}
+
+// process prepares the process of a node.
+func (f *fleet) process(config host.Config) (*process, error) {
+	return newProcess(config.NodeID, config, f.log, f.dir, func(pid int) { f.mesh.SetProcess(config.NodeID, pid) })
 }
 
 func (f *fleet) dataDir(id string) string {
@@ -133,9 +155,9 @@ func (f *fleet) others(ids ...string) []string {
 // askLimit bounds a question about the node itself.
 const askLimit = 500 * time.Millisecond
 
-// leader returns the node that leads: that says so itself, and that a majority
-// follows. "" while there is none.
-func (f *fleet) leader(ctx context.Context) string {
+// states asks every node about itself. The zero value stands for one that has not
+// answered.
+func (f *fleet) states(ctx context.Context) []host.Node {
 	states := make([]host.Node, len(f.nodes))
 	var asking sync.WaitGroup
 	for i, node := range f.nodes {
@@ -146,7 +168,14 @@ func (f *fleet) leader(ctx context.Context) string {
 		})
 	}
 	asking.Wait()
-	for _, candidate := range states {
+	return states
+}
+
+// leader returns the node that leads: that says so itself, and that a majority
+// follows. "" while there is none.
+func (f *fleet) leader(ctx context.Context) string {
+	states := f.states(ctx)
+	for i, candidate := range states {
 		follow := 0
 		for _, state := range states {
 			if state.ID != "" && state.Leader == candidate.ID {
@@ -154,7 +183,7 @@ func (f *fleet) leader(ctx context.Context) string {
 			}
 		}
 		if candidate.Leading && follow > len(f.nodes)/2 {
-			return candidate.ID
+			return f.nodes[i].id
 		}
 	}
 	return ""

@@ -34,7 +34,14 @@ const (
 	purgeShare     = 6
 	terminateShare = 4
 	workMax        = 30 * time.Millisecond
+	// What timers are set for. One in so many is long, so that one is always set.
+	delayMax       = 120 * time.Millisecond
+	longDelayShare = 4
+	longDelayMax   = 3 * time.Second
 )
+
+// repeaterID is the client that repeats what others have called.
+const repeaterID = -100
 
 // A load is all the clients that work on the fleet.
 type load struct {
@@ -168,7 +175,10 @@ func (w *worker) run(id, name string, input any) {
 func (w *worker) driveCycle(id string) {
 	const senders = 2
 	each := 2 + w.random.IntN(4)
-	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.between(0, 120*time.Millisecond)}
+	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.between(0, delayMax)}
+	if w.random.IntN(longDelayShare) == 0 {
+		in.Delay = w.between(delayMax, longDelayMax)
+	}
 	if started := w.ask(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -41,20 +42,96 @@ func addAndRemove(ctx context.Context, s *scene) error {
 // newGuest prepares a node that was never there before.
 func (f *fleet) newGuest() (*process, error) {
 	f.guests++
-	id := fmt.Sprintf("guest%d", f.guests)
-	listen, err := freeAddress()
+	config, advertised, err := f.place(fmt.Sprintf("guest%d", f.guests))
 	if err != nil {
 		return nil, err
 	}
-	advertised, err := f.mesh.Add(id, listen)
+	config.Advertise, config.Join = advertised, f.addresses
+	config.Snapshots = f.nodes[0].settings().Snapshots
+	return f.process(config)
+}
+
+// replaceNode takes a node and its disk away, for ever. In the end the cluster removes
+// it and another node takes its place; and then the lost disk is found, and a process
+// started on it, that must find out that it has no part in anything any more.
+func replaceNode(_ context.Context, s *scene) error {
+	node := s.fleet.nodes[s.random.IntN(len(s.fleet.nodes))]
+	s.hits(node.id)
+	if err := node.kill(); err != nil {
+		return err
+	}
+	old := node.settings()
+	found := old
+	found.Dir = fmt.Sprintf("%s.lost%d", old.Dir, s.fleet.guests)
+	if err := os.Rename(old.Dir, found.Dir); err != nil {
+		return err
+	}
+	s.later(func(ctx context.Context) error { return s.fleet.replace(ctx, node, found) })
+	return nil
+}
+
+// replace has a new node take the place of another, whose directory was found again.
+func (f *fleet) replace(ctx context.Context, node *process, found host.Config) error {
+	if err := f.remove(ctx, found.NodeID); err != nil {
+		return err
+	}
+	next := node.settings()
+	f.guests++
+	next.NodeID, next.Peers = fmt.Sprintf("%s-%d", node.id, f.guests), nil
+	next.Join, next.Advertise = f.addresses, f.addresses[slices.Index(f.nodes, node)]
+	var err error
+	if next.Keys, err = f.keys.issue(next.NodeID); err != nil {
+		return err
+	}
+	node.become(next)
+	if err := node.start(ctx); err != nil {
+		return err
+	}
+	if err := f.awaitVoter(ctx, next.NodeID); err != nil {
+		return err
+	}
+	return f.expectOutside(ctx, found)
+}
+
+// expectOutside starts a node that was removed, and waits until it says that it takes
+// no part. That it never leads nor votes is judged by the reigns in the logs.
+func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
+	f.guests++
+	place := fmt.Sprintf("lost%d", f.guests)
+	var err error
+	if config.Listen, err = freeAddress(); err != nil {
+		return err
+	}
+	if _, err := f.mesh.Add(place, config.Listen); err != nil {
+		return err
+	}
+	lost, err := newProcess(place, config, f.log, f.dir, func(pid int) { f.mesh.SetProcess(place, pid) })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	config := host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.url(), Advertise: advertised}
-	for _, peer := range f.nodes[0].config.Peers {
-		config.Join = append(config.Join, peer.Address)
+	lost.damage(true) // it may refuse to start, or end
+	defer func() {
+		_ = lost.kill()
+		_ = lost.stderr.Close()
+	}()
+	if lost.start(ctx) != nil {
+		return nil
 	}
-	return newProcess(config, f.log, f.dir, func(pid int) { f.mesh.SetProcess(id, pid) })
+	ctx, cancel := context.WithTimeout(ctx, memberLimit)
+	defer cancel()
+	for {
+		var state host.Node
+		err := f.askOnce(ctx, lost, host.NodePath, struct{}{}, &state)
+		switch {
+		case errors.Is(err, errNoDoor), state.Err != "":
+			return nil
+		case state.Leading:
+			return fmt.Errorf("%s leads, and it was removed", config.NodeID)
+		}
+		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
+			return fmt.Errorf("%s was removed and does not say so: %w, %+v", config.NodeID, ctx.Err(), state)
+		}
+	}
 }
 
 // awaitVoter waits until a node has a vote.

@@ -27,18 +27,20 @@ const (
 )
 
 // A process is one node of the fleet: a process of this binary, started again
-// as a host each time that it ends.
+// as a host each time that it ends. Its ID stays when it is replaced by a node of
+// another name.
 type process struct {
 	id     string
-	config host.Config
 	stderr *os.File
 	log    *evidence.Log
 	is     func(pid int) // called when there is a process, and with 0 when it has ended
 
 	mu      sync.Mutex
+	config  host.Config
 	life    int
 	running *life // nil while there is none
 	damaged bool  // its files: a process that ends by itself is no surprise
+	told    int   // snapshots that it was sent, as far as was looked
 }
 
 // A life is one process of a node.
@@ -53,12 +55,12 @@ type life struct {
 }
 
 // newProcess prepares a node; its log is kept in logDir.
-func newProcess(config host.Config, log *evidence.Log, logDir string, is func(pid int)) (*process, error) {
-	stderr, err := os.Create(filepath.Join(logDir, config.NodeID+".log"))
+func newProcess(id string, config host.Config, log *evidence.Log, logDir string, is func(pid int)) (*process, error) {
+	stderr, err := os.Create(filepath.Join(logDir, id+".log"))
 	if err != nil {
 		return nil, err
 	}
-	return &process{id: config.NodeID, config: config, stderr: stderr, log: log, is: is}, nil
+	return &process{id: id, config: config, stderr: stderr, log: log, is: is}, nil
 }
 
 // start starts a process and returns when its node takes calls. Nothing of it is
@@ -201,6 +203,20 @@ func (p *process) damage(damaged bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.damaged = damaged
+}
+
+// settings returns what the node is told when it starts.
+func (p *process) settings() host.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.config
+}
+
+// become makes another node of it from its next start on.
+func (p *process) become(config host.Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.config = config
 }
 
 // pause stops the process where it is; resume lets it go on.

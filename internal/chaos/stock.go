@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -47,26 +48,44 @@ func (c *campaign) takeStock(ctx context.Context) error {
 	if err := c.tellAll(ctx); err != nil {
 		return fmt.Errorf("take stock after a restart: %w", err)
 	}
-	return c.fleet.readReigns()
+	return c.fleet.readLogs()
 }
 
-// readReigns finds in the nodes' logs when they began to lead.
-func (f *fleet) readReigns() error {
-	for _, node := range f.nodes {
-		file, err := os.Open(node.stderr.Name())
-		if err != nil {
+// readLogs finds in the logs of all nodes that there were when they began to lead, and
+// which snapshots they were sent.
+func (f *fleet) readLogs() error {
+	logs, err := filepath.Glob(filepath.Join(f.dir, "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		node := strings.TrimSuffix(filepath.Base(log), ".log")
+		if err := eachLine(log, func(line string) {
+			if reign, ok := reignIn(line); ok {
+				f.log.Reign(evidence.Reign{Node: node, Epoch: reign.Epoch, Term: reign.Term})
+			}
+			if index, ok := installIn(line); ok {
+				f.log.Install(evidence.Install{Node: node, Index: index})
+			}
+		}); err != nil {
 			return err
 		}
-		lines := bufio.NewScanner(file)
-		lines.Buffer(nil, lineBytesMax)
-		for lines.Scan() {
-			if reign, ok := reignIn(lines.Text()); ok {
-				f.log.Reign(evidence.Reign{Node: node.id, Epoch: reign.Epoch, Term: reign.Term})
-			}
-		}
-		if err := errors.Join(lines.Err(), file.Close()); err != nil {
-			return fmt.Errorf("read the log of %s: %w", node.id, err)
-		}
+	}
+	return nil
+}
+
+func eachLine(name string, do func(line string)) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, lineBytesMax)
+	for lines.Scan() {
+		do(lines.Text())
+	}
+	if err := errors.Join(lines.Err(), file.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
 	}
 	return nil
 }

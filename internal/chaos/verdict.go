@@ -25,8 +25,7 @@ const (
 // notMade lists what belongs to the contract and is made by no fault here, and
 // why.
 var notMade = []string{
-	"clock steps: a process's clock cannot be set from outside; package journal tests them",
-	"power cuts: a file system can be cut off, its nodes not one by one; package journal does it (make powercut)",
+	"kills between two given instructions: a process is killed from outside; journal and actors enumerate the points",
 }
 
 // conclude runs a campaign, judges and reports it, and clears away after it,

@@ -48,6 +48,8 @@ type Request struct {
 	Input     json.RawMessage `json:",omitempty"`
 	// Of a read: by the asked node alone.
 	Stale bool `json:",omitempty"`
+	// It was acknowledged before, and is put to a node that has it from a snapshot.
+	Repeated bool `json:",omitempty"`
 }
 
 // An Answer is what a node says to it.

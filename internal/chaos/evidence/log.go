@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -50,6 +51,12 @@ type Reign struct {
 	Epoch, Term uint64
 }
 
+// An Install is a snapshot that a node was sent, as its log tells.
+type Install struct {
+	Node  string
+	Index uint64
+}
+
 // A Log collects the evidence of a run. Its methods may be called concurrently.
 type Log struct {
 	mu       sync.Mutex
@@ -60,6 +67,7 @@ type Log struct {
 	faults   []Fault
 	replicas []Replica
 	reigns   []Reign
+	installs []Install
 }
 
 // NewLog begins a run: its clock stands at 0.
@@ -83,6 +91,9 @@ func (l *Log) Fault(f Fault) { add(l, &l.faults, f) }
 
 // Reign adds one that a node has begun.
 func (l *Log) Reign(r Reign) { add(l, &l.reigns, r) }
+
+// Install adds one that a node was sent.
+func (l *Log) Install(i Install) { add(l, &l.installs, i) }
 
 // Replica adds what a node told.
 func (l *Log) Replica(r Replica) { add(l, &l.replicas, r) }
@@ -117,6 +128,7 @@ type Record struct {
 	Faults   []Fault
 	Replicas []Replica
 	Reigns   []Reign
+	Installs []Install
 }
 
 // Record returns what there is so far.
@@ -130,6 +142,7 @@ func (l *Log) Record() *Record {
 		Faults:   slices.Clone(l.faults),
 		Replicas: slices.Clone(l.replicas),
 		Reigns:   slices.Clone(l.reigns),
+		Installs: slices.Clone(l.installs),
 	}
 }
 
@@ -146,6 +159,7 @@ func (r *Record) Save(dir string) error {
 		func() error { return saveLines(dir, "faults", r.Faults) },
 		func() error { return saveLines(dir, "replicas", r.Replicas) },
 		func() error { return saveLines(dir, "reigns", r.Reigns) },
+		func() error { return saveLines(dir, "installs", r.Installs) },
 	} {
 		if err := save(); err != nil {
 			return fmt.Errorf("save evidence: %w", err)
@@ -164,6 +178,7 @@ func Load(dir string) (*Record, error) {
 		func() error { return loadLines(dir, "faults", &r.Faults) },
 		func() error { return loadLines(dir, "replicas", &r.Replicas) },
 		func() error { return loadLines(dir, "reigns", &r.Reigns) },
+		func() error { return loadLines(dir, "installs", &r.Installs) },
 	} {
 		if err := load(); err != nil {
 			return nil, fmt.Errorf("load evidence: %w", err)
@@ -221,6 +236,23 @@ func (l *Log) Latest(kind Kind, n int) []Call {
 		}
 		if call.Kind == kind && !call.Stale && !seen[call.Instance] {
 			seen[call.Instance] = true
+			latest = append(latest, call)
+		}
+	}
+	return latest
+}
+
+// Acked returns the latest acknowledged calls of a kind on instances whose IDs begin
+// so, at most n.
+func (l *Log) Acked(kind Kind, prefix string, n int) []Call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var latest []Call
+	for _, call := range slices.Backward(l.calls) {
+		if len(latest) == n {
+			break
+		}
+		if call.Kind == kind && call.Outcome == Acked && strings.HasPrefix(call.Instance, prefix) {
 			latest = append(latest, call)
 		}
 	}

@@ -11,11 +11,13 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/rig"
 )
 
 // Config is what a host process is told, as JSON in the environment variable
@@ -31,7 +33,22 @@ type Config struct {
 	Join      []string
 	Advertise string
 	Ledger    string // URL that takes effects
+	// Files: the certificate, its key, the authorities.
+	Keys [3]string
+	// Take snapshots every few seconds, so that a node that was away is sent one.
+	Snapshots bool
 }
+
+// With Config.Snapshots a node that has missed more than SnapshotEntries is sent a
+// snapshot, once the others have taken one, which they do within SnapshotEvery.
+const (
+	SnapshotEntries = snapshotThreshold + trailingLogs
+	SnapshotEvery   = 2 * snapshotInterval
+
+	snapshotThreshold = 256
+	trailingLogs      = 64
+	snapshotInterval  = time.Second
+)
 
 // Env is the environment variable by which a binary knows that it is to be a
 // host.
@@ -43,18 +60,22 @@ type Node struct {
 	Leader  string
 	Leading bool
 	Err     string // why it has stepped aside
+	Applied uint64 // up to which entry of the journal
 }
 
 // The paths of a host's door, each for a POST: an evidence.Request is answered
 // with an evidence.Answer, a ReportRequest with an evidence.Replica and many
-// evidence.Instance, anything with a Node or with the members, and the name of a
-// node with the members without it.
+// evidence.Instance, anything with a Node or with the members, the name of a node
+// with the members without it, and a time.Duration, by which the wall clock is to be
+// wrong from then on, with a Node. FiguresPath answers a GET as Prometheus asks it.
 const (
 	CallPath    = "/call"
 	ReportPath  = "/report"
 	NodePath    = "/node"
 	MembersPath = "/members"
 	RemovePath  = "/remove"
+	ClockPath   = "/clock"
+	FiguresPath = "/metrics"
 )
 
 // stopLimit bounds how long a stop hands leadership over.
@@ -71,9 +92,11 @@ func Run(encoded string) error {
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
 	worker := &Worker{Node: config.NodeID, Life: config.Life, Tell: ledgerAt(config.Ledger)}
-	node, err := cluster.Start(context.Background(), cluster.Config{
+	wrong := new(wallClock)
+	node, err := cluster.Start(rig.With(context.Background(), config.rig(wrong)), cluster.Config{
 		NodeID: config.NodeID, Dir: config.Dir, Listen: config.Listen,
 		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise,
+		TLS:         cluster.KeyFiles(config.Keys[0], config.Keys[1], config.Keys[2]),
 		Definitions: worker.Definitions(),
 		StopGrace:   time.Second,
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -86,7 +109,7 @@ func Run(encoded string) error {
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
-	server := &http.Server{Handler: door(node)}
+	server := &http.Server{Handler: door(node, wrong)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	fmt.Println("ready", listener.Addr())
@@ -109,7 +132,20 @@ func Run(encoded string) error {
 	return err
 }
 
-func door(node *cluster.Node) http.Handler {
+// A wallClock is one that is wrong by a while.
+type wallClock struct{ by atomic.Int64 }
+
+func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
+
+func (c Config) rig(clock *wallClock) rig.Rig {
+	r := rig.Rig{WallClock: clock.now}
+	if c.Snapshots {
+		r.SnapshotThreshold, r.SnapshotInterval, r.TrailingLogs = snapshotThreshold, snapshotInterval, trailingLogs
+	}
+	return r
+}
+
+func door(node *cluster.Node, clock *wallClock) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+CallPath, func(w http.ResponseWriter, r *http.Request) {
 		var request evidence.Request
@@ -129,12 +165,16 @@ func door(node *cluster.Node) http.Handler {
 			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
 		}
 	})
-	mux.HandleFunc("POST "+NodePath, func(w http.ResponseWriter, _ *http.Request) {
-		state := Node{ID: node.ID(), Leader: node.Leader(), Leading: node.Leading()}
-		if err := node.Err(); err != nil {
-			state.Err = err.Error()
+	mux.Handle("GET "+FiguresPath, node.PrometheusHandler())
+	mux.HandleFunc("POST "+NodePath, func(w http.ResponseWriter, _ *http.Request) { answerState(w, node) })
+	mux.HandleFunc("POST "+ClockPath, func(w http.ResponseWriter, r *http.Request) {
+		var by time.Duration
+		if err := json.NewDecoder(r.Body).Decode(&by); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
 		}
-		_ = json.NewEncoder(w).Encode(state)
+		clock.by.Store(int64(by))
+		answerState(w, node)
 	})
 	mux.HandleFunc("POST "+MembersPath, func(w http.ResponseWriter, r *http.Request) {
 		answerMembers(w, r, node)
@@ -152,6 +192,14 @@ func door(node *cluster.Node) http.Handler {
 		answerMembers(w, r, node)
 	})
 	return mux
+}
+
+func answerState(w http.ResponseWriter, node *cluster.Node) {
+	state := Node{ID: node.ID(), Leader: node.Leader(), Leading: node.Leading(), Applied: node.Health().Applied}
+	if err := node.Err(); err != nil {
+		state.Err = err.Error()
+	}
+	_ = json.NewEncoder(w).Encode(state)
 }
 
 func answerMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {

@@ -102,15 +102,32 @@ func (c *trial) prefixes() {
 
 // replicas compares what each node has of its own with what the leader said just
 // before. Nothing went on then but what had not ended in time.
-func (c *trial) replicas() {
+func (c *trial) replicas() { c.replicasOf(func(string) bool { return true }) }
+
+func (c *trial) replicasOf(judged func(node string) bool) {
 	var whole *evidence.Replica
 	for i := range c.record.Replicas {
 		r := &c.record.Replicas[i]
 		switch {
 		case r.Whole && !r.Stale:
 			whole = r
-		case r.Whole && whole != nil:
+		case r.Whole && whole != nil && judged(r.Node):
 			c.compare(whole, r)
+		}
+	}
+}
+
+// snapshots compares what nodes have in the end that were sent a snapshot, and looks
+// at what one of them, leading, has answered to calls that were carried out before.
+func (c *trial) snapshots() {
+	sent := make(map[string]bool)
+	for _, install := range c.record.Installs {
+		sent[install.Node] = true
+	}
+	c.replicasOf(func(node string) bool { return sent[node] })
+	for _, call := range c.record.Calls {
+		if call.Repeated && call.Outcome == evidence.Refused {
+			c.violated("%s: %s %s was acknowledged; repeated on %s it is refused: %s", call.Instance, call.Kind, call.RequestID, call.Node, call.Code)
 		}
 	}
 }
