@@ -22,7 +22,7 @@ type disk struct {
 	// changed holds a token after a stall has begun or ended.
 	changed chan struct{}
 
-	writing sync.Mutex // held by the write that is on its way
+	writing chan struct{} // holds a token while a write is on its way
 	hanging atomic.Bool
 
 	mu      sync.Mutex
@@ -34,7 +34,7 @@ type disk struct {
 func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk {
 	d := &disk{
 		limit: limit, onStall: onStall, onRecover: onRecover,
-		changed: make(chan struct{}, 1), stalled: make(chan struct{}),
+		changed: make(chan struct{}, 1), stalled: make(chan struct{}), writing: make(chan struct{}, 1),
 	}
 	d.timer = time.AfterFunc(limit, d.stall)
 	d.timer.Stop()
@@ -43,8 +43,8 @@ func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk 
 
 // write runs one write and measures it. Others wait meanwhile.
 func (d *disk) write(f func() error) error {
-	d.writing.Lock()
-	defer d.writing.Unlock()
+	d.writing <- struct{}{}
+	defer func() { <-d.writing }()
 	d.begin()
 	defer d.end()
 	return f()
