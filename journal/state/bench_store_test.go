@@ -219,10 +219,10 @@ func (x *meter) tenth() string {
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	said := fmt.Sprintf("%7.0f appends/s, %5.2f µs of processor time each; slowest 1536 %v; %d MB flushed, %d MB compacted, %d in L0; heap %d MB, cache %d MB, resident %d MB; %d in memory; disk %d MB",
+	said := fmt.Sprintf("%7.0f appends/s, %5.2f µs of processor time each; slowest 1536 %v; %d MB flushed, %d MB compacted, %d in L0; heap %d MB of %d, cache %d MB, resident %d MB; %d in memory; disk %d MB",
 		float64(x.appends)/x.applying.Seconds(), float64((processor-x.processor).Nanoseconds())/1000/float64(x.appends), x.slowest.Round(time.Millisecond),
 		(flushed-x.flushed)>>20, (compacted-x.compacted)>>20, metrics.Levels[0].Sublevels,
-		memory.HeapAlloc>>20, metrics.BlockCache.Size>>20, resident()>>20, inMemory, metrics.DiskSpaceUsage()>>20)
+		memory.HeapAlloc>>20, (memory.HeapSys-memory.HeapReleased)>>20, metrics.BlockCache.Size>>20, resident()>>20, inMemory, metrics.DiskSpaceUsage()>>20)
 	*x = meter{m: x.m, processor: processorTime(), flushed: flushed, compacted: compacted}
 	return said
 }

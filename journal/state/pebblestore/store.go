@@ -53,6 +53,8 @@ type Store struct {
 	mu    sync.RWMutex
 	inUse *database // nil once closed
 
+	batchBytes int // of the last Write; the next one is about as large
+
 	prober    prober
 	databases atomic.Uint64 // that have been opened
 	trial     bool          // what is wrong with a database is not wrong with what is in use
@@ -106,11 +108,15 @@ func (s *Store) Write(op string, fill func(store.Batch) error) error {
 	if err != nil {
 		return err
 	}
+	if err := s.Err(); err != nil {
+		return err
+	}
 	err = s.guarded(op, func() error {
-		b := db.NewBatch()
+		b := db.NewBatchWithSize(s.batchBytes)
 		if err := fill(batch{b}); err != nil {
 			return errors.Join(err, b.Close())
 		}
+		s.batchBytes = min(b.Len(), s.options.WriteBytes)
 		if err := b.Commit(pebble.NoSync); err != nil {
 			return err
 		}
