@@ -40,7 +40,7 @@ type Attempt struct {
 	Beat    func(details *journalpb.Payload)
 
 	payloads Payloads
-	last     *lastDetails // set while the body runs
+	last     *lastDetails // set while the body runs, if there is a codec
 }
 
 // IdempotencyKey returns "instance/execution/event_id": the same for every
@@ -126,14 +126,23 @@ func ActivityInfo(ctx context.Context) *Attempt {
 	return attempt
 }
 
-// deadlined is a context with the deadline of an attempt. It is ended by whoever
-// runs the attempt, whose clock is the one that counts.
-type deadlined struct {
+// attemptContext is a context that knows the attempt, and has its deadline. It is
+// ended by whoever runs the attempt, whose clock is the one that counts.
+type attemptContext struct {
 	context.Context
-	at time.Time
+	attempt *Attempt
 }
 
-func (c deadlined) Deadline() (time.Time, bool) { return c.at, !c.at.IsZero() }
+func (c attemptContext) Deadline() (time.Time, bool) {
+	return c.attempt.Deadline, !c.attempt.Deadline.IsZero()
+}
+
+func (c attemptContext) Value(key any) any {
+	if key == (attemptKey{}) {
+		return c.attempt
+	}
+	return c.Context.Value(key)
+}
 
 // Run runs the body of an activity once. A panic, or a call of runtime.Goexit,
 // in it becomes a [*PanicError]; in the second case Run does not return, and
@@ -155,12 +164,14 @@ func (r *Registry) Run(ctx context.Context, attempt *Attempt, done func(*journal
 		}
 		done(output, err)
 	}()
-	attempt.payloads, attempt.last = r.payloads, new(lastDetails)
+	attempt.payloads = r.payloads
+	if r.payloads.Codec != nil {
+		attempt.last = new(lastDetails)
+	}
 	if last, ok := attempt.LastError.(*Error); ok && last.sealed != nil {
 		attempt.LastError = r.payloads.DecodeError(last.sealed)
 	}
-	ctx = context.WithValue(deadlined{ctx, attempt.Deadline}, attemptKey{}, attempt)
-	output, err = body.run(ctx, r.payloads, attempt.Input)
+	output, err = body.run(attemptContext{ctx, attempt}, r.payloads, attempt.Input)
 	err = r.payloads.sealed(err)
 	returned = true
 }

@@ -76,7 +76,7 @@ func (c *Context) Timer(d time.Duration) *Future[time.Time] {
 	event := &journalpb.Event{Body: &journalpb.Event_TimerCreated{
 		TimerCreated: &journalpb.TimerCreated{FireAt: fireAt},
 	}}
-	return newFuture[time.Time](c.x.schedule(c, event, &operation{}))
+	return call[time.Time](c, "", event)
 }
 
 // Sleep waits for d, durably. The error is [ErrCanceled] when the scope of c

@@ -55,7 +55,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	// A turn records what the code asks for before the next message. Only an
 	// end that is forced from outside may come in between.
 	if asked != nil && input(event.Arm()) && !x.ended {
-		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(asked.event), asked.callers[:])
+		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(asked.event), asked.callers)
 	}
 	if !x.ended && !x.suspended {
 		x.step()
@@ -146,7 +146,7 @@ func (x *Execution) head() *action {
 // opened makes op an open operation under the event_id that it has now.
 func (x *Execution) opened(op *operation, event *journalpb.Event) {
 	op.eventID = event.EventId
-	op.action = nil
+	op.asked = action{}
 	if op.arm == journalpb.ArmSideEffectRecorded { // complete in itself
 		op.value = event.GetSideEffectRecorded()
 		x.settle(&op.promise)

@@ -3,6 +3,8 @@ package replay
 import (
 	"errors"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // A Future is the result of an operation that was scheduled: pending, then a
@@ -10,7 +12,18 @@ import (
 // coroutine of its instance.
 type Future[T any] struct{ p *promise }
 
-func newFuture[T any](op *operation) *Future[T] { return &Future[T]{&op.promise} }
+// call schedules an operation of that name and returns its future, which is made
+// in one piece with it.
+func call[T any](ctx *Context, name string, event *journalpb.Event) *Future[T] {
+	made := &struct {
+		operation operation
+		future    Future[T]
+	}{}
+	made.operation.name = name
+	made.future.p = &made.operation.promise
+	ctx.x.schedule(ctx, event, &made.operation)
+	return &made.future
+}
 
 func settledFuture[T any](x *Execution, err error) *Future[T] {
 	p := &promise{err: err}

@@ -41,10 +41,21 @@ func (h ActivityHandle[I, O]) Start(ctx *Context, input I, options ...ActivityOp
 	if err != nil {
 		return settledFuture[O](ctx.x, fmt.Errorf("call of activity %q: %w", h.name, err))
 	}
-	event := &journalpb.Event{Body: &journalpb.Event_ActivityScheduled{
-		ActivityScheduled: &journalpb.ActivityScheduled{Name: h.name, Input: payload, Options: recorded},
-	}}
-	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+	return call[O](ctx, h.name, activityScheduled(h.name, payload, recorded))
+}
+
+// activityScheduled returns the event that asks for an activity; the three messages
+// that it is made of are one allocation.
+func activityScheduled(name string, input *journalpb.Payload, options *journalpb.ActivityOptions) *journalpb.Event {
+	made := &struct {
+		event journalpb.Event
+		body  journalpb.Event_ActivityScheduled
+		asked journalpb.ActivityScheduled
+	}{}
+	made.asked.Name, made.asked.Input, made.asked.Options = name, input, options
+	made.body.ActivityScheduled = &made.asked
+	made.event.Body = &made.body
+	return &made.event
 }
 
 // Bind gives the activity its body. The context of the body is cancelled when
@@ -101,7 +112,7 @@ func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...Child
 		return settledFuture[O](ctx.x, err)
 	}
 	event := &journalpb.Event{Body: &journalpb.Event_SubOrchestrationScheduled{SubOrchestrationScheduled: child}}
-	return newFuture[O](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+	return call[O](ctx, h.name, event)
 }
 
 // child returns what a start of a child or a chained instance asks for.
@@ -183,5 +194,5 @@ func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T] {
 	event := &journalpb.Event{Body: &journalpb.Event_ExternalSubscribed{
 		ExternalSubscribed: &journalpb.ExternalSubscribed{Name: h.name},
 	}}
-	return newFuture[T](ctx.x.schedule(ctx, event, &operation{name: h.name}))
+	return call[T](ctx, h.name, event)
 }

@@ -9,15 +9,21 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// enqueue adds an action to the queue. Which call asked for it is noted live;
-// while a history is replayed, only when that is done to explain a mismatch.
-func (x *Execution) enqueue(event *journalpb.Event, op *operation) *action {
-	a := &action{event: event, op: op}
-	if !x.replaying || x.explaining {
-		runtime.Callers(3, a.callers[:]) // 3: what called schedule, or the author
+// enqueue adds an action to the queue. Which call asked for it is noted only where
+// a history is replayed to explain a mismatch: live there is nothing to differ from.
+func (x *Execution) enqueue(event *journalpb.Event, op *operation) {
+	var a *action
+	if op != nil {
+		a = &op.asked
+	} else {
+		a = new(action)
+	}
+	a.event, a.op = event, op
+	if x.explaining {
+		a.callers = make([]uintptr, 8)
+		runtime.Callers(3, a.callers) // 3: what called schedule, or the author
 	}
 	x.queue = append(x.queue, a)
-	return a
 }
 
 // match compares a recorded event with what the code asked for.
@@ -34,7 +40,7 @@ func (x *Execution) match(recorded *journalpb.Event, head *action) error {
 		m.Source = x.code.source
 		return m
 	}
-	m := x.mismatch(ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers[:])
+	m := x.mismatch(ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers)
 	if m.Source == "" {
 		m.Source = x.code.source
 	}

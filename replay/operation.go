@@ -15,7 +15,7 @@ type operation struct {
 	name    string // of the activity, event or orchestration
 	child   string // the instance of a child
 	scope   *scope
-	action  *action // its place in the queue while eventID is 0
+	asked   action // its place in the queue while eventID is 0
 }
 
 // An action is what a step of the code asked for, in the queue until the
@@ -23,7 +23,7 @@ type operation struct {
 type action struct {
 	event   *journalpb.Event // without event_id and timestamp
 	op      *operation       // nil for what is complete in itself
-	callers [4]uintptr       // the call that asked for it
+	callers []uintptr        // the call that asked for it, if that was noted
 	elided  bool             // given up before it was bound: as if never asked for
 }
 
@@ -54,7 +54,7 @@ func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation
 		x.settle(&op.promise)
 		return op
 	}
-	op.action = x.enqueue(event, op)
+	x.enqueue(event, op)
 	return op
 }
 
@@ -66,7 +66,7 @@ func (x *Execution) giveUp(op *operation, cause error) {
 		return
 	}
 	if op.eventID == 0 {
-		op.action.elided = true
+		op.asked.elided = true
 	} else {
 		x.close(op)
 		x.enqueue(&journalpb.Event{

@@ -93,18 +93,26 @@ func Decode(payload *journalpb.Payload, into any) error {
 }
 
 func marshal(value any, most int) (*journalpb.Payload, error) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
+	made := &struct {
+		payload journalpb.Payload
+		room    [24]byte // for a number
+	}{}
+	data, ok := appendScalar(made.room[:0], value)
+	if !ok {
+		var err error
+		if data, err = json.Marshal(value); err != nil {
+			return nil, err
+		}
 	}
 	if len(data) > most {
 		return nil, &PayloadTooLargeError{Bytes: len(data), Max: most}
 	}
-	return &journalpb.Payload{Data: data}, nil
+	made.payload.Data = data
+	return &made.payload, nil
 }
 
 func unmarshal(plain *journalpb.Payload, into any) error {
-	if len(plain.GetData()) == 0 {
+	if len(plain.GetData()) == 0 || readScalar(plain.Data, into) {
 		return nil
 	}
 	return json.Unmarshal(plain.Data, into)

@@ -41,6 +41,23 @@ type Turn struct {
 	Dispositions []Disposition
 }
 
+// newTurn returns a turn that takes so many messages, and the room that most of
+// them need in one piece.
+func newTurn(messages int) *Turn {
+	made := &struct {
+		turn         Turn
+		events       [3]*journalpb.Event
+		dispositions [1]Disposition
+	}{}
+	made.turn.Events = made.events[:0]
+	if messages <= len(made.dispositions) {
+		made.turn.Dispositions = made.dispositions[:messages]
+	} else {
+		made.turn.Dispositions = make([]Disposition, messages)
+	}
+	return &made.turn
+}
+
 // Turn delivers messages in order, runs the code as far as they let it, and
 // returns the events that this adds to the history. They are facts once they
 // are committed, and not before; if they cannot be, the execution must be
@@ -51,7 +68,7 @@ type Turn struct {
 // OrchestrationStarted. Their payloads are recorded as they come; those of the
 // code are encoded by the codec. The error is as for [Execution.Replay].
 func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
-	turn := &Turn{Dispositions: make([]Disposition, len(messages))}
+	turn := newTurn(len(messages))
 	if now.Before(x.now) {
 		now = x.now
 	}
