@@ -146,10 +146,18 @@ var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{
 	clusterpb.ReusePolicy_REUSE_POLICY_FAILED: actors.ReuseFailed,
 }
 
+// externalEvent returns the message of an event that was sent; the three messages
+// that it is made of are one allocation.
 func externalEvent(r *clusterpb.SendRequest) actors.Message {
-	return actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_ExternalEvent{
-		ExternalEvent: &journalpb.ExternalEvent{Name: r.Name, Data: r.Data, RequestId: r.RequestId},
-	}}}}
+	made := &struct {
+		event journalpb.Event
+		body  journalpb.Event_ExternalEvent
+		sent  journalpb.ExternalEvent
+	}{}
+	made.sent.Name, made.sent.Data, made.sent.RequestId = r.Name, r.Data, r.RequestId
+	made.body.ExternalEvent = &made.sent
+	made.event.Body = &made.body
+	return actors.Message{Message: replay.Message{Event: &made.event}}
 }
 
 func (n *Node) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
