@@ -20,11 +20,9 @@ const beatsEvery = time.Second
 // An attempt is one run of an activity's body. It counts as long as it is its
 // task's current one: what comes of it later is dropped.
 type attempt struct {
-	task    *task
-	info    replay.Attempt // what the body is told
-	begun   time.Time
-	context context.Context
-	cancel  context.CancelCauseFunc
+	running
+	task  *task
+	begun time.Time
 
 	// Guarded by the pool's lock.
 	remote *remote   // the worker that makes it; nil: this node, or one that is lost
@@ -50,6 +48,7 @@ func (t *task) newAttempt(begun time.Time) *attempt {
 		Details:   t.details,
 		Beat:      a.beat,
 	}
+	a.carried, a.settler = t.carried, a
 	a.context, a.cancel = context.WithCancelCause(t.partition.context)
 	t.current = a
 	return a
@@ -59,15 +58,15 @@ func (t *task) newAttempt(begun time.Time) *attempt {
 func (t *task) begin() *attempt {
 	first := !t.begun
 	a := t.newAttempt(t.now())
-	t.run(a)
+	t.await(a)
 	if first && t.scheduled.Options.GetScheduleToStart() > 0 {
 		t.record() // so that no later leader takes it for one that never began
 	}
 	return a
 }
 
-// run waits for the end of an attempt that runs. The pool's lock is held.
-func (t *task) run(a *attempt) {
+// await waits for the end of an attempt that runs. The pool's lock is held.
+func (t *task) await(a *attempt) {
 	t.state, t.begun, t.earlier = ActivityRunning, true, false
 	t.unqueue()
 	t.disarm(alarmScheduleToStart, alarmRejoin)
@@ -78,7 +77,7 @@ func (t *task) run(a *attempt) {
 // leader before has, and it has come to something. The pool's lock is held.
 func (t *task) presume(number int) {
 	if t.earlier && t.current == nil && !t.over() && number == t.failed+1 {
-		t.run(t.newAttempt(t.now()))
+		t.await(t.newAttempt(t.now()))
 	}
 }
 
@@ -158,10 +157,18 @@ func (t *task) fail(failure, cause error) (then func()) {
 	}
 }
 
+// completed returns the event that ends an activity with an output; the three
+// messages that it is made of are one allocation.
 func completed(output *journalpb.Payload, attempts int) *journalpb.Event {
-	return &journalpb.Event{Body: &journalpb.Event_ActivityCompleted{
-		ActivityCompleted: &journalpb.ActivityCompleted{Result: output, Attempts: uint32(attempts)},
-	}}
+	made := &struct {
+		event journalpb.Event
+		body  journalpb.Event_ActivityCompleted
+		done  journalpb.ActivityCompleted
+	}{}
+	made.done.Result, made.done.Attempts = output, uint32(attempts)
+	made.body.ActivityCompleted = &made.done
+	made.event.Body = &made.body
+	return &made.event
 }
 
 func failed(failure error, attempts int) *journalpb.Event {

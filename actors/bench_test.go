@@ -68,6 +68,7 @@ type endsJournal struct {
 }
 
 func (j *endsJournal) Append(a *journalpb.Append, done func(error)) {
+	a = proto.CloneOf(a)
 	last := new(journalpb.Event)
 	events := a.Segments[0].Events
 	j.testJournal.Append(a, func(err error) {

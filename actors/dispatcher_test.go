@@ -16,7 +16,7 @@ func self() string {
 
 func TestDispatcherReusesItsGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDispatcher()
+		d := new(dispatcher)
 		names := make(map[string]int)
 		for range 100 {
 			d.Schedule(func() { names[self()]++ })
@@ -32,20 +32,20 @@ func TestDispatcherReusesItsGoroutines(t *testing.T) {
 
 func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDispatcher()
+		d := new(dispatcher)
 		leave := make(chan struct{})
 		for range 3 * parkedMax {
 			d.Schedule(func() { <-leave })
 		}
 		d.Schedule(runtime.Goexit) // ends its goroutine and nothing else
 		synctest.Wait()
-		if len(d.tokens) != 0 {
-			t.Errorf("%d parked while all are at work", len(d.tokens))
+		if len(d.parked) != 0 {
+			t.Errorf("%d parked while all are at work", len(d.parked))
 		}
 		close(leave)
 		synctest.Wait()
-		if len(d.tokens) != parkedMax {
-			t.Errorf("%d parked", len(d.tokens))
+		if len(d.parked) != parkedMax {
+			t.Errorf("%d parked", len(d.parked))
 		}
 		// The parked ones take what comes, and only then new ones are made.
 		again := make(chan struct{})
@@ -53,8 +53,8 @@ func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
 			d.Schedule(func() { <-again })
 		}
 		synctest.Wait()
-		if len(d.tokens) != 0 {
-			t.Errorf("%d parked besides new ones", len(d.tokens))
+		if len(d.parked) != 0 {
+			t.Errorf("%d parked besides new ones", len(d.parked))
 		}
 		close(again)
 		synctest.Wait()

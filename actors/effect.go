@@ -25,7 +25,7 @@ func (in *instance) release(events []*journalpb.Event) {
 		ref := func() *journalpb.OperationRef { return operation(instance, execution, event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_ActivityScheduled:
-			p.startActivity(ref(), event)
+			p.system.activities.submit(p.newTask(instance, execution, event), nil)
 		case *journalpb.Event_TimerCreated:
 			p.armTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
@@ -64,19 +64,19 @@ func keyOf(ref *journalpb.OperationRef) alarmKey {
 	return alarmKey{instance: ref.Instance, execution: ref.Execution, eventID: ref.EventId}
 }
 
-func (p *Partition) newTask(ref *journalpb.OperationRef, event *journalpb.Event) *task {
-	return &task{
-		partition: p,
-		ref:       ref,
-		scheduled: event.GetActivityScheduled(),
-		since:     time.Unix(0, event.Timestamp),
-		carried:   p.system.carried(ref.Instance, ref.Execution),
-	}
-}
-
-// startActivity takes on an activity that was scheduled just now.
-func (p *Partition) startActivity(ref *journalpb.OperationRef, event *journalpb.Event) {
-	p.system.activities.submit(p.newTask(ref, event), nil)
+// newTask returns the activity that an event of an execution has scheduled.
+func (p *Partition) newTask(instance string, execution uint64, event *journalpb.Event) *task {
+	made := &struct {
+		task task
+		ref  journalpb.OperationRef
+	}{}
+	made.ref.Instance, made.ref.Execution, made.ref.EventId = instance, execution, event.EventId
+	t := &made.task
+	t.partition, t.ref = p, &made.ref
+	t.scheduled = event.GetActivityScheduled()
+	t.since = time.Unix(0, event.Timestamp)
+	t.carried = p.system.carried(instance, execution)
+	return t
 }
 
 func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -28,6 +27,9 @@ type (
 	leave    struct{}            // drop everything and stop
 )
 
+// committed is what is told most: it is made once.
+var committed any = appended{}
+
 // An instance is the actor of one live instance. It owns the history's end and
 // the cursor: one turn at a time, and the next only when the last is committed.
 type instance struct {
@@ -37,7 +39,8 @@ type instance struct {
 
 	// Guarded by the partition's lock.
 	inbox   []Message
-	awake   bool // the actor has something to do, or is stalled
+	room    [1]Message // for as many messages as mostly wait
+	awake   bool       // the actor has something to do, or is stalled
 	stalled error
 	held    load          // from outside, on their way
 	place   *list.Element // among the idle ones
@@ -45,39 +48,18 @@ type instance struct {
 
 	// The actor's own.
 	execution *replay.Execution
-	number    uint64    // of the execution
-	taken     []Message // from the inbox, on their way into a turn
-	batchMax  int       // how many the next turn takes at most
-	pending   *turn     // what is being appended
+	number    uint64 // of the execution
+	batchMax  int    // how many the next turn takes at most
+	forming   *turn  // has messages from the inbox, and may still be taken back
+	pending   *turn  // what is being appended
 	leaving   bool
 	gone      bool
-}
-
-// A turn is a batch of messages on its way through code and journal.
-type turn struct {
-	events    []*journalpb.Event
-	successor *journalpb.Event // of the next execution, if this one continues as new
-	postponed []Message        // that the next execution takes
-	answers   []func(error)    // called with the outcome of the append
-	instead   error            // what they are called with if it was taken
-	exceeds   string           // which limit the instance has gone beyond; empty if none
-}
-
-// answer tells each sender once.
-func (t *turn) answer(err error) {
-	if err == nil {
-		err = t.instead
-	}
-	for len(t.answers) > 0 {
-		next := t.answers[0]
-		t.answers = t.answers[1:]
-		next(err)
-	}
 }
 
 // newInstance starts the actor of an instance.
 func newInstance(p *Partition, id string) *instance {
 	in := &instance{id: id, partition: p, batchMax: turnMax}
+	in.inbox = in.room[:0]
 	p.live.Add(1)
 	in.pid = p.system.spawn(in.receive)
 	return in
@@ -111,7 +93,11 @@ func (in *instance) contain(ctx actor.Context) {
 	fault := &FaultError{Instance: in.id, Value: value, Stack: string(debug.Stack())}
 	in.partition.logger.Error("fault in instance", "instance", in.id, "execution", in.number, "fault", value, "stack", fault.Stack)
 	// Detached first: whoever has this answer reaches a new actor.
-	for _, m := range slices.Concat(in.taken, in.partition.detach(in)) {
+	var waiting []Message
+	if in.forming != nil {
+		waiting = in.forming.batch
+	}
+	for _, m := range slices.Concat(waiting, in.partition.detach(in)) {
 		m.answer(Answer{Err: fault})
 	}
 	if in.pending != nil {
@@ -152,12 +138,15 @@ func (in *instance) run() {
 			}
 			continue
 		}
-		in.taken = in.partition.take(in)
-		if len(in.taken) == 0 {
+		t := in.newTurn()
+		in.forming = t
+		if !in.partition.take(in, t) {
+			in.forming = nil
+			t.release()
 			return
 		}
-		if err := in.turn(in.taken); err != nil {
-			in.fail(in.taken, err)
+		if err := in.turn(t); err != nil {
+			in.fail(t, err)
 		}
 	}
 }
@@ -171,70 +160,69 @@ func (in *instance) terminateStalled() bool {
 		return false
 	}
 	in.number = known.Execution
-	in.pending = &turn{
-		events: []*journalpb.Event{{
-			EventId:   known.LastEventId + 1,
-			Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
-			Body:      m.Event.Body,
-		}},
-		answers: []func(error){in.answerTo(m, replay.Recorded)},
-	}
+	t := in.newTurn()
+	t.events = []*journalpb.Event{{
+		EventId:   known.LastEventId + 1,
+		Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
+		Body:      m.Event.Body,
+	}}
+	t.outcome(m, replay.Recorded)
+	in.pending = t
 	in.appendPending()
 	return true
 }
 
-// turn delivers a batch of messages. On error nothing of it was answered.
-func (in *instance) turn(batch []Message) error {
+// turn delivers the batch of a turn. On error nothing of it was answered.
+func (in *instance) turn(t *turn) error {
 	known, err := in.load()
 	if err != nil {
 		return err
 	}
-	in.partition.system.counters.messages.Add(uint64(len(batch)))
-	sorter := &sorter{in: in, known: known}
-	for i := range batch {
-		sorter.sort(&batch[i])
+	in.partition.system.counters.messages.Add(uint64(len(t.batch)))
+	t.known = known
+	for i := range t.batch {
+		t.sort(&t.batch[i])
 	}
-	turn := &turn{answers: sorter.answers}
-	if len(sorter.messages) > 0 {
-		outcome, err := in.execution.Turn(in.partition.now(), sorter.messages)
+	if len(t.messages) > 0 {
+		outcome, err := in.execution.Turn(in.partition.now(), t.messages)
 		if err != nil {
-			return in.startWithoutCode(sorter, turn, err)
+			return in.startWithoutCode(t, err)
 		}
-		turn.events, turn.successor = outcome.Events, in.execution.Successor()
+		t.events, t.successor = outcome.Events, in.execution.Successor()
 		if !in.execution.Ended() {
-			turn.exceeds = in.partition.system.config.Limits.exceeded(in.execution.Size())
+			t.exceeds = in.partition.system.config.Limits.exceeded(in.execution.Size())
 		}
 		for i, disposition := range outcome.Dispositions {
 			if disposition == replay.Postponed {
-				turn.postponed = append(turn.postponed, *sorter.accepted[i])
+				t.postponed = append(t.postponed, *t.accepted[i])
 				continue
 			}
-			turn.answers = append(turn.answers, in.answerTo(sorter.accepted[i], disposition))
+			t.outcome(t.accepted[i], disposition)
 		}
 	}
-	in.propose(turn)
+	in.propose(t)
 	return nil
 }
 
 // startWithoutCode records the start of an instance that this node has no code
 // for: it waits for code, and everybody can see that. What came in the same
 // batch waits with it.
-func (in *instance) startWithoutCode(s *sorter, turn *turn, err error) error {
+func (in *instance) startWithoutCode(t *turn, err error) error {
 	var noCode *replay.NoCodeError
-	if !errors.As(err, &noCode) || s.accepted[0].started() == nil {
+	if !errors.As(err, &noCode) || t.accepted[0].started() == nil {
 		return err
 	}
 	in.drop()
-	in.taken = nil
+	in.forming = nil
 	var later []Message
-	for _, m := range s.accepted[1:] {
+	for _, m := range t.accepted[1:] {
 		later = append(later, *m)
 	}
 	in.partition.putBack(in, later, nil)
-	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: s.messages[0].Event.Body}
-	turn.events = []*journalpb.Event{started}
-	turn.answers = append(turn.answers, in.answerTo(s.accepted[0], replay.Recorded))
-	in.propose(turn)
+	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
+	t.events = []*journalpb.Event{started}
+	t.outcome(t.accepted[0], replay.Recorded)
+	in.propose(t)
 	return nil
 }
 
@@ -265,39 +253,38 @@ func (in *instance) begin(number uint64) {
 
 // fail takes a turn back. Code that does not fit stalls the instance until a
 // node with other code takes it up; any other error is the batch's answer.
-func (in *instance) fail(batch []Message, err error) {
+func (in *instance) fail(t *turn, err error) {
 	in.drop()
-	in.taken = nil
+	in.forming = nil
 	var mismatch *replay.Mismatch
 	var noCode *replay.NoCodeError
 	if errors.As(err, &mismatch) || errors.As(err, &noCode) {
 		in.partition.system.counters.stalls.Add(1)
 		in.partition.stalled(in, mismatch, err)
-		in.partition.putBack(in, batch, err)
+		in.partition.putBack(in, t.batch, err)
 		return
 	}
 	in.partition.logger.Error("turn", "instance", in.id, "execution", in.number, "error", err)
-	for i := range batch {
-		batch[i].answer(Answer{Err: fmt.Errorf("turn: %w", err)})
+	for i := range t.batch {
+		t.batch[i].answer(Answer{Err: fmt.Errorf("turn: %w", err)})
 	}
 }
 
 // propose appends the events of a turn. With none there is nothing to wait for.
-func (in *instance) propose(turn *turn) {
-	batch := in.taken
-	in.taken, in.pending = nil, turn
-	if len(turn.events) == 0 {
+func (in *instance) propose(t *turn) {
+	in.forming, in.pending = nil, t
+	if len(t.events) == 0 {
 		in.commit(nil)
 		return
 	}
-	segments, bytes, err := in.encode(turn)
+	bytes, err := t.encode()
 	tooLarge := bytes > in.partition.system.config.AppendBytesMax
-	if tooLarge && len(batch) > 1 {
-		in.halve(batch)
+	if tooLarge && len(t.batch) > 1 {
+		in.halve(t.batch)
 		return
 	}
-	if len(turn.postponed) > 0 {
-		in.partition.putBack(in, turn.postponed, nil)
+	if len(t.postponed) > 0 {
+		in.partition.putBack(in, t.postponed, nil)
 	}
 	switch {
 	case err != nil:
@@ -305,58 +292,20 @@ func (in *instance) propose(turn *turn) {
 	case tooLarge:
 		in.overflow(fmt.Sprintf("one step asks for %d bytes of events, the limit is %d: schedule less at once, or pass references",
 			bytes, in.partition.system.config.AppendBytesMax))
-	case turn.exceeds != "":
-		in.overflow(turn.exceeds)
+	case t.exceeds != "":
+		in.overflow(t.exceeds)
 	default:
-		in.append(segments)
+		t.append()
 	}
-}
-
-// encode returns the segments of a turn's append, and how many bytes the events
-// take of the execution that it belongs to.
-func (in *instance) encode(turn *turn) (segments []*journalpb.Segment, bytes int, err error) {
-	segment, bytes, err := segmentOf(in.number, turn.events)
-	if err != nil || turn.successor == nil {
-		return []*journalpb.Segment{segment}, bytes, err
-	}
-	next, _, err := segmentOf(in.number+1, []*journalpb.Event{turn.successor})
-	return []*journalpb.Segment{segment, next}, bytes, err
 }
 
 // appendPending hands the events of the pending turn to the journal.
 func (in *instance) appendPending() {
-	segments, _, err := in.encode(in.pending)
-	if err != nil {
+	if _, err := in.pending.encode(); err != nil {
 		in.commit(err)
 		return
 	}
-	in.append(segments)
-}
-
-func (in *instance) append(segments []*journalpb.Segment) {
-	in.partition.journal.Append(&journalpb.Append{
-		Instance: in.id,
-		Epoch:    in.partition.epoch,
-		Segments: segments,
-	}, func(err error) { in.partition.tell(in, appended{err}) })
-}
-
-// segmentOf encodes events, all of them into one buffer.
-func segmentOf(execution uint64, events []*journalpb.Event) (segment *journalpb.Segment, bytes int, err error) {
-	for _, event := range events {
-		bytes += proto.Size(event)
-	}
-	segment = &journalpb.Segment{Execution: execution, FirstEventId: events[0].EventId, Events: make([][]byte, len(events))}
-	sized := proto.MarshalOptions{UseCachedSize: true}
-	buffer := make([]byte, 0, bytes)
-	for i, event := range events {
-		from := len(buffer)
-		if buffer, err = sized.MarshalAppend(buffer, event); err != nil {
-			return nil, 0, fmt.Errorf("encode event: %w", err)
-		}
-		segment.Events[i] = buffer[from:len(buffer):len(buffer)]
-	}
-	return segment, bytes, nil
+	in.pending.append()
 }
 
 // halve takes back a turn in which the code asked for more than one append
@@ -400,8 +349,10 @@ func (in *instance) commit(err error) {
 		in.release(in.pending.events)
 		in.settled()
 	}
-	in.pending.answer(err)
+	t := in.pending
+	t.answer(err)
 	in.pending = nil
+	t.release()
 }
 
 // settled looks at what the committed turn has made of the instance.
@@ -414,20 +365,5 @@ func (in *instance) settled() {
 	if in.pending.successor != nil {
 		// The next execution takes its first turn when it is loaded.
 		in.partition.nudge(in.id)
-	}
-}
-
-// answerTo returns what tells the sender of a message the outcome.
-func (in *instance) answerTo(m *Message, disposition replay.Disposition) func(error) {
-	first := uint64(0)
-	if m.started() != nil {
-		first = in.number
-	}
-	return func(err error) {
-		answer := Answer{Err: err, Dropped: disposition == replay.Dropped, FirstExecution: first}
-		if err == nil && disposition == replay.Ended {
-			answer.Err = ErrEnded
-		}
-		m.answer(answer)
 	}
 }

@@ -10,9 +10,9 @@ import (
 // was committed before the actors were given the lead, and every append of
 // theirs before its done is called. All methods may be called concurrently.
 type Journal interface {
-	// Append proposes an append. It does not block. done is called exactly
-	// once, with nil when the append is committed and applied; it does not
-	// block.
+	// Append proposes an append, which is the caller's again when Append returns. It
+	// does not block. done is called exactly once, with nil when the append is
+	// committed and applied; it does not block.
 	Append(a *journalpb.Append, done func(error))
 	// Instance returns what the index knows of an instance.
 	Instance(id string) (*journalpb.Instance, bool)

@@ -70,6 +70,7 @@ func (j *testJournal) apply(record *journalpb.Record) (epoch uint64, err error) 
 }
 
 func (j *testJournal) Append(a *journalpb.Append, done func(error)) {
+	a = proto.CloneOf(a)
 	j.mu.Lock()
 	hold, pause := j.hold, time.Duration(0)
 	if j.pace != nil {

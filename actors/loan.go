@@ -16,12 +16,10 @@ import (
 // until that, or the leader after it, has acknowledged what it has come to. Its
 // fields are guarded by the pool's lock.
 type loan struct {
+	running
 	pool    *pool
 	task    *Task
-	info    replay.Attempt
 	begun   time.Time
-	context context.Context
-	cancel  context.CancelCauseFunc
 	details *journalpb.Payload
 	result  *Result // nil until the body has returned
 	stray   bool    // it was given up, and its body runs on
@@ -126,6 +124,7 @@ func (p *pool) lend(t *Task) {
 		return
 	}
 	l := &loan{pool: p, task: t, begun: time.Now(), details: t.Details}
+	l.carried, l.settler = t.Carried, l
 	l.context, l.cancel = context.WithCancelCause(p.context)
 	l.info = replay.Attempt{
 		Name:      t.Name,
@@ -160,7 +159,7 @@ func (l *loan) start() (*running, bool) {
 		return nil, false
 	}
 	l.pool.counts.Lent++
-	return &running{context: l.context, cancel: l.cancel, info: &l.info, carried: l.task.Carried, settle: l.settle}, true
+	return &l.running, true
 }
 
 // settle takes what the body has returned.

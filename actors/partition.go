@@ -141,11 +141,11 @@ func (p *Partition) unrest(in *instance) {
 	}
 }
 
-// take returns what waits for the instance, as much as one turn takes, and nothing
+// take gives a turn what waits for the instance, as much as one takes, and nothing
 // while too many turns of others are on their way. With nothing there the instance
 // is idle from now on, and the one that has been idle longest may have to leave;
 // one that has nothing in memory leaves itself.
-func (p *Partition) take(in *instance) []Message {
+func (p *Partition) take(in *instance, t *turn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if in.passage == inside {
@@ -153,27 +153,29 @@ func (p *Partition) take(in *instance) []Message {
 	}
 	if n := turnful(in.inbox, in.batchMax); n > 0 {
 		if !p.turnstile.enter(in) {
-			return nil
+			return false
 		}
-		batch := in.inbox[:n:n]
-		in.inbox = in.inbox[n:]
-		return batch
+		t.batch = append(t.batch, in.inbox[:n]...)
+		clear(in.inbox[:n])
+		if in.inbox = in.inbox[n:]; len(in.inbox) == 0 {
+			in.inbox = in.room[:0]
+		}
+		return true
 	}
-	in.inbox = nil
 	if p.closed {
-		return nil
+		return false
 	}
 	in.awake = false
 	if in.execution == nil {
 		delete(p.instances, in.id)
 		in.leaving = true
-		return nil
+		return false
 	}
 	in.place = p.idle.PushBack(in)
 	if p.idle.Len() > p.system.config.ResidentMax {
 		p.evict(p.idle.Front().Value.(*instance))
 	}
-	return nil
+	return false
 }
 
 // evict lets an idle instance go. From here on a message to it makes a new

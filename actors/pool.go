@@ -2,11 +2,10 @@ package actors
 
 import (
 	"context"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -36,8 +35,7 @@ type pool struct {
 	employer *outbox[FromWorker]
 	running  map[string]int // by the name of those that are limited
 	counts   ActivityCounts
-	idle     []*actor.PID
-	workers  int // idle ones and others
+	taken    int // places
 	closed   bool
 	working  sync.WaitGroup
 }
@@ -100,20 +98,27 @@ func (p *pool) keep(t *task) bool {
 	return true
 }
 
-// A job is an attempt that is to be made here.
+// A job is an attempt that is to be made here. To run it is to make attempts in the
+// place that it was given, its own and then others, as long as there are any.
 type job interface {
+	runnable
 	name() string // of the activity
 	// start tells how, or that it is not wanted any more. The pool's lock is held.
 	start() (run *running, wanted bool)
 }
 
-// A running is an attempt whose body runs here.
+// A running is an attempt as its body sees it.
 type running struct {
 	context context.Context
 	cancel  context.CancelCauseFunc
-	info    *replay.Attempt
+	info    replay.Attempt
 	carried string // for the tracer
-	settle  func(*journalpb.Payload, error)
+	settler settler
+}
+
+// A settler takes what the body of an attempt has returned.
+type settler interface {
+	settle(output *journalpb.Payload, err error)
 }
 
 // serves tells whether this node takes activities of a class. One without a tag
@@ -125,7 +130,7 @@ func (p *pool) serves(c class) bool {
 // hasPlace tells whether an attempt of that name can begin here now. p.mu is
 // held.
 func (p *pool) hasPlace(name string) bool {
-	return (len(p.idle) > 0 || p.workers < p.system.config.ActivitiesMax) && p.mayRun(name)
+	return p.taken < p.system.config.ActivitiesMax && p.mayRun(name)
 }
 
 // mayRun tells whether the limit of a name lets one more run here. p.mu is held.
@@ -151,15 +156,8 @@ func (p *pool) vacate(name string) {
 // place gives a job one of the places here. p.mu is held.
 func (p *pool) place(j job) {
 	p.occupy(j.name())
-	if last := len(p.idle) - 1; last >= 0 {
-		worker := p.idle[last]
-		p.idle = p.idle[:last]
-		p.system.actors.Root.Send(worker, placed{j})
-		return
-	}
-	p.workers++
-	worker := &worker{pool: p}
-	p.system.actors.Root.Send(p.system.spawn(worker.receive), placed{j})
+	p.taken++
+	p.system.dispatcher.start(j)
 }
 
 // prospect tells what a task of a class waits for: a place, or somebody who
@@ -239,7 +237,7 @@ func (t *task) start() (*running, bool) {
 	}
 	a := t.begin()
 	t.pool().counts.Local++
-	return &running{context: a.context, cancel: a.cancel, info: &a.info, carried: t.carried, settle: a.settle}, true
+	return &a.running, true
 }
 
 func (t *task) name() string { return t.scheduled.Name }
@@ -265,8 +263,9 @@ func (p *pool) returned(run *running) {
 	p.working.Done()
 }
 
-// next returns the job for a worker that has done another, nil if it may rest.
-func (p *pool) next(worker *actor.PID, done job) job {
+// next returns what is to be done in a place where a job is done; nil if there is
+// nothing, and the place is free.
+func (p *pool) next(done job) job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.vacate(done.name())
@@ -274,15 +273,15 @@ func (p *pool) next(worker *actor.PID, done job) job {
 		p.occupy(j.name())
 		return j
 	}
-	p.idle = append(p.idle, worker)
+	p.taken--
 	return nil
 }
 
-// lost counts out a worker whose goroutine user code has ended.
+// lost frees a place whose goroutine user code has ended.
 func (p *pool) lost(done job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.workers--
+	p.taken--
 	p.vacate(done.name())
 	if j := p.pull(); j != nil {
 		p.place(j)
@@ -362,18 +361,13 @@ func (p *pool) done(t *task, dropped bool) {
 	})
 }
 
-// close waits for running activities, for no longer than grace, and ends the
-// workers. It tells whether all activities have returned.
+// close waits for running activities, for no longer than grace. It tells whether
+// all have returned.
 func (p *pool) close(grace time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
-	idle := p.idle
-	p.idle = nil
 	p.mu.Unlock()
 	p.cancel(replay.ErrNodeStopping)
-	for _, worker := range idle {
-		p.system.actors.Root.Stop(worker)
-	}
 	returned := make(chan struct{})
 	go func() {
 		p.working.Wait()
@@ -388,37 +382,35 @@ func (p *pool) close(grace time.Duration) bool {
 	}
 }
 
-// A worker is an actor that runs one activity at a time.
-type worker struct{ pool *pool }
+func (t *task) run() { t.pool().work(t) }
 
-// placed is a job for a worker.
-type placed struct{ job job }
+func (l *loan) run() { l.pool.work(l) }
 
-func (w *worker) receive(ctx actor.Context) {
-	message, ok := ctx.Message().(placed)
-	if !ok {
-		return
-	}
-	j := message.job
-	finished := false
+// work makes the attempt of a job that has got a place, and then others in the same
+// place, as long as there are any.
+func (p *pool) work(j job) {
 	defer func() {
-		if !finished {
-			w.pool.lost(j)
+		if j == nil {
+			return
 		}
+		if value := recover(); value != nil {
+			p.system.counters.faults.Add(1)
+			p.system.logger.Error("fault in an activity", "activity", j.name(), "fault", value, "stack", string(debug.Stack()))
+		}
+		p.lost(j)
 	}()
 	for j != nil {
-		w.run(j)
-		j = w.pool.next(ctx.Self(), j)
+		p.attempt(j)
+		j = p.next(j)
 	}
-	finished = true
 }
 
-// run makes one attempt.
-func (w *worker) run(j job) {
-	run := w.pool.start(j)
+// attempt makes one attempt.
+func (p *pool) attempt(j job) {
+	run := p.start(j)
 	if run == nil {
 		return
 	}
-	defer w.pool.returned(run)
-	w.pool.system.perform(run)
+	defer p.returned(run)
+	p.system.perform(run)
 }

@@ -231,7 +231,7 @@ func (r *remote) resume(run *Run) {
 		case t.current != nil && t.current.remote == r && run.Number == t.current.info.Number:
 			return nil
 		case t.current == nil && t.earlier && run.Number == t.failed+1:
-			t.run(t.newAttempt(t.now().Add(-run.Age)))
+			t.await(t.newAttempt(t.now().Add(-run.Age)))
 			r.take(t.current)
 			return nil
 		case t.current != nil && t.current.lost && run.Number == t.current.info.Number:

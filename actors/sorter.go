@@ -11,10 +11,25 @@ import (
 // execution where a start asks for it, and what the others are answered.
 type sorter struct {
 	in       *instance
+	batch    []Message
 	known    *journalpb.Instance // in the journal, if no execution was in memory
 	messages []replay.Message
 	accepted []*Message // the same, with their senders
-	answers  []func(error)
+	replies  []reply
+	told     int // how many of them are sent
+}
+
+// reset makes a sorter ready for another batch.
+func (s *sorter) reset() {
+	if cap(s.batch) > turnKeptMax {
+		*s = sorter{}
+		return
+	}
+	clear(s.batch)
+	clear(s.messages)
+	clear(s.accepted)
+	clear(s.replies)
+	*s = sorter{batch: s.batch[:0], messages: s.messages[:0], accepted: s.accepted[:0], replies: s.replies[:0]}
 }
 
 func (s *sorter) sort(m *Message) {
@@ -84,9 +99,7 @@ func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted, firs
 		s.reply(m, Answer{Err: ErrInstanceExists})
 		return
 	}
-	s.answers = append(s.answers, func(err error) {
-		m.answer(Answer{Err: err, Attached: !same, Dropped: true, FirstExecution: first})
-	})
+	s.replies = append(s.replies, reply{message: m, answer: Answer{Attached: !same, Dropped: true, FirstExecution: first}})
 }
 
 // sameStart tells whether a start is the one by which a run was begun.
@@ -102,5 +115,5 @@ func (s *sorter) accept(m *Message) {
 
 // reply answers a message whatever becomes of the append.
 func (s *sorter) reply(m *Message, a Answer) {
-	s.answers = append(s.answers, func(error) { m.answer(a) })
+	s.replies = append(s.replies, reply{m, a, true})
 }

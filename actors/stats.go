@@ -153,15 +153,15 @@ func (s *System) carried(instance string, execution uint64) string {
 
 // perform runs the body of an attempt.
 func (s *System) perform(run *running) {
-	ctx, settle := run.context, run.settle
+	ctx, settle := run.context, run.settler.settle
 	if s.config.Tracer != nil {
-		traced, ended := s.config.Tracer.Attempt(ctx, run.info, run.carried)
+		traced, ended := s.config.Tracer.Attempt(ctx, &run.info, run.carried)
 		ctx = traced
 		settle = func(output *journalpb.Payload, err error) {
 			_, pending := read(err)
 			ended(outcomeOf(err, pending))
-			run.settle(output, err)
+			run.settler.settle(output, err)
 		}
 	}
-	s.config.Registry.Run(ctx, run.info, settle)
+	s.config.Registry.Run(ctx, &run.info, settle)
 }

@@ -121,6 +121,7 @@ type System struct {
 	dispatcher *dispatcher
 	activities *pool
 	counters   counters
+	turns      sync.Pool // of *turn
 	closing    sync.Once
 }
 
@@ -128,7 +129,7 @@ type System struct {
 // leads a partition. Close ends them.
 func NewSystem(config Config) *System {
 	config = config.withDefaults()
-	s := &System{config: config, logger: config.Logger, dispatcher: newDispatcher()}
+	s := &System{config: config, logger: config.Logger, dispatcher: new(dispatcher)}
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(&atLeast{config.Logger.Handler(), slog.LevelWarn})
 	}))
@@ -155,6 +156,7 @@ func (s *System) Close() {
 func (s *System) spawn(receive actor.ReceiveFunc) *actor.PID {
 	return s.actors.Root.Spawn(actor.PropsFromFunc(receive,
 		actor.WithDispatcher(s.dispatcher),
+		actor.WithMailbox(s.dispatcher.newMailbox),
 		actor.WithGuardian(stopAlways),
 	))
 }

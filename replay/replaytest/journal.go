@@ -63,7 +63,7 @@ func (j *journal) Append(a *journalpb.Append, done func(error)) {
 	j.mu.Lock()
 	closed := j.closed
 	if !closed {
-		j.held = append(j.held, &proposal{a, done})
+		j.held = append(j.held, &proposal{proto.CloneOf(a), done})
 	}
 	j.mu.Unlock()
 	if closed {
