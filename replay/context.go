@@ -26,11 +26,11 @@ func (c *Context) InstanceID() string { return c.x.instance }
 func (c *Context) Execution() uint64 { return c.x.number }
 
 // Version returns the version of the code that the execution runs.
-func (c *Context) Version() string { return c.x.started.Version }
+func (c *Context) Version() string { return c.x.origin.version }
 
 // Tags returns what the instance was tagged with when it was started. The map
 // must not be changed.
-func (c *Context) Tags() map[string]string { return c.x.started.Tags }
+func (c *Context) Tags() map[string]string { return c.x.origin.tags }
 
 // Now returns the time at which the event that is being consumed was recorded,
 // by the clock of the instance's owner. It is the same on every replay and

@@ -49,8 +49,8 @@ func ContinueVersion(version string) ContinueOption {
 //
 //	return total, Counter.ContinueAsNew(ctx, total)
 func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...ContinueOption) error {
-	if h.name != ctx.x.started.Name {
-		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", ctx.x.started.Name, h.name)
+	if h.name != ctx.x.origin.name {
+		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", ctx.x.origin.name, h.name)
 	}
 	payload, err := ctx.x.encodeInput("orchestration", h.name, input)
 	if err != nil {
@@ -87,16 +87,16 @@ func (x *Execution) Successor() *journalpb.Event {
 		return nil
 	}
 	started := &journalpb.OrchestrationStarted{
-		Name:       x.started.Name,
+		Name:       x.origin.name,
 		Version:    x.successor.Version,
 		Input:      x.successor.Input,
-		Parent:     x.started.Parent,
+		Parent:     x.origin.parent,
 		Inbox:      x.successor.Inbox,
-		Tags:       x.started.Tags,
-		RequestId:  x.started.RequestId,
+		Tags:       x.origin.tags,
+		RequestId:  x.origin.requestID,
 		Status:     x.status,
 		RequestIds: x.requests.latest(),
-		Trace:      x.started.Trace,
+		Trace:      x.origin.trace,
 	}
 	if x.cancelled && !x.cancelSeen {
 		// Code that has met the cancellation may go on all the same; one that

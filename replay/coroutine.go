@@ -5,13 +5,14 @@ import (
 	"runtime/debug"
 )
 
-// wake is what the owner tells a parked coroutine.
+// wake is what the owner tells a parked coroutine, and its answer.
 type wake uint8
 
 const (
 	wakeGoOn   wake = iota // return from park
 	wakeUnwind             // end, running deferred functions
 	wakeReport             // store the call stack and stay parked
+	wakeParked             // the answer: it waits to be told something, or has ended
 )
 
 // A coroutine runs one function of user code, a stretch at a time: from resume
@@ -24,8 +25,9 @@ const (
 type coroutine struct {
 	body func()
 
-	wake   chan wake
-	parked chan<- struct{} // shared by the coroutines of one execution
+	// What the owner tells it, and back that it has parked or ended. They take
+	// turns, so one channel does for both.
+	hand chan wake
 
 	started bool
 	done    bool
@@ -43,32 +45,37 @@ type crash struct {
 	stack string
 }
 
-// resume lets the coroutine run until it parks or ends. The caller then
-// receives from the parked channel.
+// resume lets the coroutine run until it parks or ends.
 func (c *coroutine) resume() {
 	if c.started {
-		c.wake <- wakeGoOn
+		c.tell(wakeGoOn)
 		return
 	}
 	c.started = true
-	c.wake = make(chan wake)
+	c.hand = make(chan wake)
 	go c.main()
+	<-c.hand
 }
 
 // unwind ends a parked coroutine: its deferred functions run, then its
-// goroutine is gone. The caller then receives from the parked channel.
-func (c *coroutine) unwind() { c.wake <- wakeUnwind }
+// goroutine is gone.
+func (c *coroutine) unwind() { c.tell(wakeUnwind) }
 
-// report makes a parked coroutine store its call stack. The caller then
-// receives from the parked channel.
-func (c *coroutine) report() { c.wake <- wakeReport }
+// report makes a parked coroutine store its call stack.
+func (c *coroutine) report() { c.tell(wakeReport) }
+
+// tell returns when the coroutine has parked again or has ended.
+func (c *coroutine) tell(w wake) {
+	c.hand <- w
+	<-c.hand
+}
 
 // park hands control back to the owner and returns when resumed. It does not
 // return when the coroutine is unwound.
 func (c *coroutine) park() {
 	for {
-		c.parked <- struct{}{}
-		switch <-c.wake {
+		c.hand <- wakeParked
+		switch <-c.hand {
 		case wakeGoOn:
 			return
 		case wakeReport:
@@ -91,7 +98,7 @@ func (c *coroutine) main() {
 			c.crash = &crash{value: value, stack: string(debug.Stack())}
 		}
 		c.done = true
-		c.parked <- struct{}{}
+		c.hand <- wakeParked
 	}()
 	c.body()
 	returned = true

@@ -20,10 +20,9 @@ type mechanism struct {
 
 var mechanisms = []mechanism{
 	{"coroutine", func(body func(park func() bool)) (resume, end func()) {
-		parked := make(chan struct{})
-		c := &coroutine{parked: parked}
+		c := new(coroutine)
 		c.body = func() { body(func() bool { c.park(); return true }) }
-		return func() { c.resume(); <-parked }, func() { c.unwind(); <-parked }
+		return c.resume, c.unwind
 	}},
 	{"iter.Pull", func(body func(park func() bool)) (resume, end func()) {
 		next, stop := iter.Pull(func(yield func(struct{}) bool) {

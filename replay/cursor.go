@@ -163,13 +163,13 @@ func (x *Execution) opened(op *operation, event *journalpb.Event) {
 	case journalpb.ArmSubOrchestrationScheduled:
 		op.child = event.GetSubOrchestrationScheduled().Instance
 	}
-	x.open[op.eventID] = op
+	x.open.set(op.eventID, op)
 }
 
 // complete resolves the operation that a completion names.
 func (x *Execution) complete(event *journalpb.Event) error {
 	source := event.SourceEventId
-	op, ok := x.open[source]
+	op, ok := x.open.get(source)
 	switch {
 	case !ok && !x.schedules.has(source):
 		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), x.describe(event), nil)
@@ -224,7 +224,7 @@ func (x *Execution) receive(event *journalpb.ExternalEvent) {
 	if op == nil {
 		return
 	}
-	delete(x.open, op.eventID)
+	x.open.delete(op.eventID)
 	op.payload = event.Data
 	x.settle(&op.promise)
 }

@@ -27,14 +27,15 @@ type Execution struct {
 	last uint64
 	now  time.Time
 
-	started *journalpb.OrchestrationStarted
-	code    *orchestration
-	root    *scope
+	origin origin
+	input  *journalpb.Payload // until the code has it
+	code   *orchestration
+	root   *scope
 
 	coroutines  scheduler
-	queue       []*action             // asked for, not yet bound to an event
-	open        map[uint64]*operation // by event_id
-	schedules   bitmap                // which events scheduled an operation
+	queue       []*action                 // asked for, not yet bound to an event
+	open        table[uint64, *operation] // by event_id
+	schedules   bitmap                    // which events scheduled an operation
 	inbox       inbox
 	requests    requests // of recorded inputs
 	settlements uint64
@@ -79,7 +80,6 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 		registry: registry,
 		logger:   logger,
 		root:     new(scope),
-		open:     make(map[uint64]*operation),
 	}
 }
 
@@ -183,7 +183,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	if !ok {
 		return &NoCodeError{Name: started.Name, Version: started.Version}
 	}
-	x.started, x.code = started, code
+	x.origin, x.input, x.code = originOf(started), started.Input, code
 	x.startedAt = x.now.UnixNano()
 	for _, event := range started.Inbox {
 		x.requests.add(event.RequestId)
@@ -195,16 +195,39 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	if carried := started.CancelRequested; carried != nil {
 		x.cancel(carried.Reason)
 	}
-	x.coroutines.spawn(func() {
-		ctx := &Context{x: x, scope: x.root}
-		if err := ctx.sleepUntil(started.StartAt); err != nil {
-			x.end(nil, err)
-			return
-		}
-		output, err := code.run(ctx, started.Input)
-		if !x.dropping {
-			x.end(output, err)
-		}
-	})
+	startAt := started.StartAt
+	x.coroutines.spawn(func() { x.run(startAt) })
 	return nil
+}
+
+// run is the first coroutine.
+func (x *Execution) run(startAt int64) {
+	ctx := &Context{x: x, scope: x.root}
+	if err := ctx.sleepUntil(startAt); err != nil {
+		x.end(nil, err)
+		return
+	}
+	input := x.input
+	x.input = nil // it may be large, and nobody asks for it again
+	output, err := x.code.run(ctx, input)
+	if !x.dropping {
+		x.end(output, err)
+	}
+}
+
+// An origin is what is kept of OrchestrationStarted for as long as the execution
+// is in memory.
+type origin struct {
+	name, version    string
+	requestID, trace string
+	parent           *journalpb.OperationRef
+	tags             map[string]string
+}
+
+func originOf(started *journalpb.OrchestrationStarted) origin {
+	return origin{
+		name: started.Name, version: started.Version,
+		requestID: started.RequestId, trace: started.Trace,
+		parent: started.Parent, tags: started.Tags,
+	}
 }

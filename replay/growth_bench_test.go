@@ -60,7 +60,7 @@ func (g growth) begun(tb testing.TB) *Execution {
 // next performs one step: it completes the activity that is open.
 func (g growth) next(tb testing.TB, x *Execution) *Turn {
 	var source uint64
-	for id, op := range x.open {
+	for id, op := range x.open.all() {
 		if op.arm == journalpb.ArmActivityScheduled {
 			source = id
 		}
@@ -126,7 +126,7 @@ func TestTheFiftyThousandthStepCostsNoMoreThanTheFiftieth(t *testing.T) {
 			x := g.begun(t)
 			defer x.Drop()
 			kept := func() string {
-				return fmt.Sprint(len(x.open), len(x.queue), len(x.coroutines.ready), len(x.inbox.waiting), len(x.inbox.buffered), len(x.requests.known))
+				return fmt.Sprint(x.open.len(), len(x.queue), len(x.coroutines.ready), x.inbox.waiting.len(), x.inbox.buffered.len(), len(x.requests.known))
 			}
 			for range early {
 				g.next(t, x)

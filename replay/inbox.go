@@ -12,8 +12,8 @@ import (
 // came first.
 type inbox struct {
 	// Of one name at most one of the two is not empty.
-	waiting  map[string][]*operation
-	buffered map[string][]arrival
+	waiting  table[string, []*operation]
+	buffered table[string, []arrival]
 	arrivals uint64
 	// What is buffered: how many events, and the bytes of their payloads.
 	events, bytes int
@@ -28,55 +28,61 @@ type arrival struct {
 // arrive returns the subscription that the event belongs to, or keeps the
 // event and returns nil.
 func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
-	if len(b.waiting[e.Name]) > 0 {
-		return pop(b.waiting, e.Name)
-	}
-	if b.buffered == nil {
-		b.buffered = make(map[string][]arrival)
+	if op, ok := pop(&b.waiting, e.Name); ok {
+		return op
 	}
 	b.arrivals++
 	b.events++
 	b.bytes += len(e.Data.GetData())
-	b.buffered[e.Name] = append(b.buffered[e.Name], arrival{b.arrivals, e})
+	queue, _ := b.buffered.get(e.Name)
+	b.buffered.set(e.Name, append(queue, arrival{b.arrivals, e}))
 	return nil
 }
 
 // subscribe returns the event that the subscription gets at once, or keeps the
 // subscription and returns nil.
 func (b *inbox) subscribe(op *operation) *journalpb.ExternalEvent {
-	if len(b.buffered[op.name]) > 0 {
-		taken := pop(b.buffered, op.name).event
-		b.events--
-		b.bytes -= len(taken.Data.GetData())
+	if taken := b.take(op.name); taken != nil {
 		return taken
 	}
-	if b.waiting == nil {
-		b.waiting = make(map[string][]*operation)
-	}
-	b.waiting[op.name] = append(b.waiting[op.name], op)
+	queue, _ := b.waiting.get(op.name)
+	b.waiting.set(op.name, append(queue, op))
 	return nil
 }
 
-// buffers tells whether an event of that name waits for somebody to take it.
-func (b *inbox) buffers(name string) bool { return len(b.buffered[name]) > 0 }
+// take returns the oldest event of that name that is kept, nil if none is.
+func (b *inbox) take(name string) *journalpb.ExternalEvent {
+	oldest, ok := pop(&b.buffered, name)
+	if !ok {
+		return nil
+	}
+	b.events--
+	b.bytes -= len(oldest.event.Data.GetData())
+	return oldest.event
+}
+
+// awaits tells whether a subscription waits for an event of that name.
+func (b *inbox) awaits(name string) bool {
+	_, ok := b.waiting.get(name)
+	return ok
+}
 
 func (b *inbox) unsubscribe(op *operation) {
-	waiting := b.waiting[op.name]
-	for i := range waiting {
-		if waiting[i] == op {
-			b.waiting[op.name] = append(waiting[:i:i], waiting[i+1:]...)
-			break
-		}
-	}
-	if len(b.waiting[op.name]) == 0 {
-		delete(b.waiting, op.name)
+	waiting, _ := b.waiting.get(op.name)
+	i := slices.Index(waiting, op)
+	switch {
+	case i < 0:
+	case len(waiting) == 1:
+		b.waiting.delete(op.name)
+	default:
+		b.waiting.set(op.name, append(waiting[:i:i], waiting[i+1:]...))
 	}
 }
 
 // unconsumed returns the buffered events in the order in which they arrived.
 func (b *inbox) unconsumed() []*journalpb.ExternalEvent {
 	var all []arrival
-	for _, queue := range b.buffered {
+	for _, queue := range b.buffered.all() {
 		all = append(all, queue...)
 	}
 	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.place, b.place) })
@@ -87,13 +93,17 @@ func (b *inbox) unconsumed() []*journalpb.ExternalEvent {
 	return events
 }
 
-// pop takes the head off the queue of that name and lets an empty one go.
-func pop[T any](queues map[string][]T, name string) T {
-	queue := queues[name]
-	if len(queue) == 1 {
-		delete(queues, name)
-	} else {
-		queues[name] = queue[1:]
+// pop takes the head off the queue of that name, if there is one, and lets an
+// empty one go.
+func pop[T any](queues *table[string, []T], name string) (head T, ok bool) {
+	queue, ok := queues.get(name)
+	switch {
+	case !ok:
+		return head, false
+	case len(queue) == 1:
+		queues.delete(name)
+	default:
+		queues.set(name, queue[1:])
 	}
-	return queue[0]
+	return queue[0], true
 }

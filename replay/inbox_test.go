@@ -86,8 +86,8 @@ func TestInboxKeepsNothingOfWhatIsTaken(t *testing.T) {
 	withdrawn := &operation{name: "x"}
 	b.subscribe(withdrawn)
 	b.unsubscribe(withdrawn)
-	if len(b.buffered) != 0 || len(b.waiting) != 0 {
-		t.Errorf("%d buffered, %d waiting", len(b.buffered), len(b.waiting))
+	if b.buffered.len() != 0 || b.waiting.len() != 0 {
+		t.Errorf("%d buffered, %d waiting", b.buffered.len(), b.waiting.len())
 	}
 }
 

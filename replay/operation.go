@@ -80,7 +80,7 @@ func (x *Execution) giveUp(op *operation, cause error) {
 
 // close takes an operation off the open ones.
 func (x *Execution) close(op *operation) {
-	delete(x.open, op.eventID)
+	x.open.delete(op.eventID)
 	if op.arm == journalpb.ArmExternalSubscribed {
 		x.inbox.unsubscribe(op)
 	}
@@ -89,8 +89,8 @@ func (x *Execution) close(op *operation) {
 // unfinished returns every operation that is open or still in the queue, in
 // the order in which they were scheduled.
 func (x *Execution) unfinished() []*operation {
-	operations := make([]*operation, 0, len(x.open))
-	for _, op := range x.open {
+	operations := make([]*operation, 0, x.open.len())
+	for _, op := range x.open.all() {
 		operations = append(operations, op)
 	}
 	slices.SortFunc(operations, func(a, b *operation) int { return int(a.eventID) - int(b.eventID) })

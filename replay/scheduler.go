@@ -3,7 +3,6 @@ package replay
 // A scheduler runs the coroutines of one execution, one at a time, in the
 // order in which they became ready.
 type scheduler struct {
-	parked  chan struct{}
 	current *coroutine   // the one that is running now
 	ready   []*coroutine // first in, first out
 	all     []*coroutine // in order of creation; ended ones leave at the next sweep
@@ -13,10 +12,7 @@ type scheduler struct {
 
 // spawn adds a coroutine that begins in the next stretch of this step.
 func (s *scheduler) spawn(body func()) *coroutine {
-	if s.parked == nil {
-		s.parked = make(chan struct{})
-	}
-	c := &coroutine{body: body, parked: s.parked}
+	c := &coroutine{body: body}
 	s.all = append(s.all, c)
 	s.ready = append(s.ready, c)
 	return c
@@ -66,7 +62,6 @@ func (s *scheduler) halt() {
 func (s *scheduler) resume(c *coroutine) {
 	s.current = c
 	c.resume()
-	<-s.parked
 	s.current = nil
 }
 
@@ -93,7 +88,6 @@ func (s *scheduler) drop() {
 		if c.started && !c.done {
 			s.current = c
 			c.unwind()
-			<-s.parked
 			s.current = nil
 		}
 	}
@@ -114,7 +108,6 @@ func (s *scheduler) where() []uintptr {
 	for _, c := range s.all {
 		if c.started && !c.done {
 			c.report()
-			<-s.parked
 			return c.stack
 		}
 	}

@@ -123,7 +123,7 @@ func (c *Context) UUID() string {
 // error is a [*PayloadError] if the value cannot be encoded.
 func SetStatus[T any](ctx *Context, value T) error {
 	x := ctx.x
-	payload, err := x.encode(PayloadOf{"orchestration", x.started.Name, "status"}, value)
+	payload, err := x.encode(PayloadOf{"orchestration", x.origin.name, "status"}, value)
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ type Size struct {
 // Size returns how much there is up to the event that was recorded last.
 func (x *Execution) Size() Size {
 	return Size{
-		Events: int(x.last), Bytes: x.bytes, Open: len(x.open),
+		Events: int(x.last), Bytes: x.bytes, Open: x.open.len(),
 		Buffered: x.inbox.events, BufferedBytes: x.inbox.bytes,
 	}
 }
 
 // Awaits tells whether an external event of that name has somebody who waits for
 // it, so that it would not be buffered.
-func (x *Execution) Awaits(name string) bool { return len(x.inbox.waiting[name]) > 0 }
+func (x *Execution) Awaits(name string) bool { return x.inbox.awaits(name) }
 
 // payloadBytes returns the bytes of user data in an event. Those of a side
 // effect are not known yet when it is recorded live: sideEffect counts them.

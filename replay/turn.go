@@ -168,7 +168,7 @@ func (x *Execution) judge(message Message) Disposition {
 	case message.Execution != 0 && message.Execution != x.number, !x.accepts(arm):
 		return Dropped
 	case completes != 0:
-		op, open := x.open[event.SourceEventId]
+		op, open := x.open.get(event.SourceEventId)
 		if !open || op.arm != completes || x.over() {
 			return Dropped
 		}

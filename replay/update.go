@@ -77,8 +77,12 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 		},
 	})
 	x.validates(UpdatePrefix + h.name)
-	for !x.closing && x.inbox.buffers(UpdatePrefix+h.name) {
-		x.carryOut(pop(x.inbox.buffered, UpdatePrefix+h.name).event)
+	for !x.closing {
+		early := x.inbox.take(UpdatePrefix + h.name)
+		if early == nil {
+			break
+		}
+		x.carryOut(early)
 	}
 	return nil
 }

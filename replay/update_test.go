@@ -203,6 +203,20 @@ func TestResultsOfUpdatesCountForTheHintToContinueAsNew(t *testing.T) {
 	})
 }
 
+func TestUpdatesThatCameBeforeTheirHandlerAreNotCountedAsBufferedForEver(t *testing.T) {
+	x, _ := live(t, script(t, afterwards), transferred(1, "a"), transferred(2, "b"))
+	defer x.Drop()
+	if size := x.Size(); size.Buffered != 2 || size.BufferedBytes == 0 {
+		t.Errorf("before: %+v", size)
+	}
+	if _, err := x.Turn(begin, messagesOf(external("tick", 1, ""))); err != nil {
+		t.Fatal(err)
+	}
+	if size := x.Size(); size.Buffered != 0 || size.BufferedBytes != 0 {
+		t.Errorf("after: %+v", size)
+	}
+}
+
 func TestAnUpdateIsValidatedByAQueryOfItsName(t *testing.T) {
 	in := &instance{registry: script(t, afterwards)}
 	defer in.drop()
