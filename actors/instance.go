@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -40,11 +39,13 @@ type instance struct {
 	// Guarded by the partition's lock.
 	inbox   []Message
 	room    [1]Message // for as many messages as mostly wait
-	awake   bool       // the actor has something to do, or is stalled
 	stalled error
-	held    load          // from outside, on their way
-	place   *list.Element // among the idle ones
+	held    load // from outside, on their way
+	awake   bool // the actor has something to do, or is stalled
 	passage passage
+	idle    bool // then its neighbours among those that are:
+	older   *instance
+	newer   *instance
 
 	// The actor's own.
 	execution *replay.Execution

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"container/list"
 	"context"
 	"log/slog"
 	"slices"
@@ -41,8 +40,8 @@ type Partition struct {
 	turnstile turnstile
 	watchers  stallWatchers
 	instances map[string]*instance // those that have an actor
-	idle      *list.List           // of *instance, the least recently used first
-	live      sync.WaitGroup       // actors of instances
+	idle      idlers
+	live      sync.WaitGroup // actors of instances
 }
 
 // Lead opens the partition whose journal this node leads since epoch: from now
@@ -57,7 +56,6 @@ func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Parti
 		logger:    s.logger.With("epoch", epoch),
 		instances: make(map[string]*instance),
 		watchers:  make(stallWatchers),
-		idle:      list.New(),
 		turnstile: turnstile{turnsMax: s.config.TurnsMax},
 		rates:     s.config.buckets(),
 	}
@@ -110,7 +108,7 @@ func (p *Partition) admit(id string, m Message) error {
 	}
 	if !in.awake {
 		in.awake = true
-		p.unrest(in)
+		p.idle.remove(in)
 		if p.opening.knows(id) {
 			p.tell(in, wakeUp{})
 		} else {
@@ -131,14 +129,6 @@ func endsStalled(in *instance, m *Message) bool {
 // tell sends a message to the actor of an instance.
 func (p *Partition) tell(in *instance, message any) {
 	p.system.actors.Root.Send(in.pid, message)
-}
-
-// unrest takes an instance off the idle ones. p.mu is held.
-func (p *Partition) unrest(in *instance) {
-	if in.place != nil {
-		p.idle.Remove(in.place)
-		in.place = nil
-	}
 }
 
 // take gives a turn what waits for the instance, as much as one takes, and nothing
@@ -171,9 +161,9 @@ func (p *Partition) take(in *instance, t *turn) bool {
 		in.leaving = true
 		return false
 	}
-	in.place = p.idle.PushBack(in)
-	if p.idle.Len() > p.system.config.ResidentMax {
-		p.evict(p.idle.Front().Value.(*instance))
+	p.idle.add(in)
+	if p.idle.count > p.system.config.ResidentMax {
+		p.evict(p.idle.oldest)
 	}
 	return false
 }
@@ -182,7 +172,7 @@ func (p *Partition) take(in *instance, t *turn) bool {
 // actor; nothing can be lost, because its inbox is empty. p.mu is held.
 func (p *Partition) evict(in *instance) {
 	p.system.counters.dehydrations.Add(1)
-	p.unrest(in)
+	p.idle.remove(in)
 	delete(p.instances, in.id)
 	p.tell(in, leave{})
 }
@@ -195,7 +185,7 @@ func (p *Partition) detach(in *instance) []Message {
 	if p.instances[in.id] == in {
 		delete(p.instances, in.id)
 	}
-	p.unrest(in)
+	p.idle.remove(in)
 	p.exit(in)
 	waiting := in.inbox
 	in.inbox = nil

@@ -60,7 +60,7 @@ func (s *System) Stats(partition *Partition) Stats {
 	}
 	if partition != nil {
 		partition.mu.Lock()
-		stats.Live, stats.Idle = len(partition.instances), partition.idle.Len()
+		stats.Live, stats.Idle = len(partition.instances), partition.idle.count
 		partition.mu.Unlock()
 	}
 	p := s.activities

@@ -123,6 +123,11 @@ type System struct {
 	counters   counters
 	turns      sync.Pool // of *turn
 	closing    sync.Once
+
+	// One set of properties for all actors. It makes each from next.
+	spawning sync.Mutex
+	props    *actor.Props
+	next     actor.ReceiveFunc
 }
 
 // NewSystem starts the actors of a node; they have nothing to do until the node
@@ -133,6 +138,11 @@ func NewSystem(config Config) *System {
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(&atLeast{config.Logger.Handler(), slog.LevelWarn})
 	}))
+	s.props = actor.PropsFromProducer(func() actor.Actor { return s.next },
+		actor.WithDispatcher(s.dispatcher),
+		actor.WithMailbox(s.dispatcher.newMailbox),
+		actor.WithGuardian(stopAlways),
+	)
 	s.activities = newPool(s)
 	return s
 }
@@ -154,11 +164,10 @@ func (s *System) Close() {
 // spawn starts an actor. A panic that reaches protoactor stops it: an actor
 // that has lost its state must not be restarted without it.
 func (s *System) spawn(receive actor.ReceiveFunc) *actor.PID {
-	return s.actors.Root.Spawn(actor.PropsFromFunc(receive,
-		actor.WithDispatcher(s.dispatcher),
-		actor.WithMailbox(s.dispatcher.newMailbox),
-		actor.WithGuardian(stopAlways),
-	))
+	s.spawning.Lock()
+	defer s.spawning.Unlock()
+	s.next = receive
+	return s.actors.Root.Spawn(s.props)
 }
 
 var stopAlways = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })

@@ -140,7 +140,7 @@ func (x *Execution) LastEventID() uint64 { return x.last }
 
 // Parent returns the operation that waits for the end of the instance, nil if
 // there is none.
-func (x *Execution) Parent() *journalpb.OperationRef { return x.started.GetParent() }
+func (x *Execution) Parent() *journalpb.OperationRef { return x.origin.parent }
 
 // Ended tells whether the cursor has passed a terminal event.
 func (x *Execution) Ended() bool { return x.ended }
