@@ -16,41 +16,58 @@ const (
 	settleMax  = 60
 )
 
+// residentShare is the part of N that stays in memory, where all do: what each
+// takes does not depend on how many there are.
+const residentShare = 10
+
 func idle(ctx context.Context, e *Env) (*measure.Result, error) {
 	result := &measure.Result{}
-	for _, kept := range []struct {
-		name     string
-		resident int
-	}{
-		{"resident", e.N + 1_000},
-		{"evicted", 1},
-	} {
-		each, err := idleBytes(ctx, e, kept.name, kept.resident)
-		if err != nil {
-			return nil, err
-		}
-		result.Add(measure.Figure{Name: kept.name + ", memory each", At: float64(e.N), Unit: measure.Bytes, Value: each})
+	resident := max(1, e.N/residentShare)
+	held, err := idleBytes(ctx, e, "resident", resident, resident)
+	if err != nil {
+		return nil, err
 	}
+	addEach(result, "resident, memory each", resident, held[0], resident)
+	half := e.N / 2
+	held, err = idleBytes(ctx, e, "evicted", 1, half, e.N)
+	if err != nil {
+		return nil, err
+	}
+	addEach(result, "evicted, memory each", e.N, held[1], e.N)
+	addEach(result, "evicted, memory each of the second half", e.N, held[1]-held[0], e.N-half)
 	return result, nil
 }
 
-// idleBytes returns how much memory each of N waiting instances takes when so
-// many may stay resident.
-func idleBytes(ctx context.Context, e *Env, name string, resident int) (each float64, err error) {
+func addEach(result *measure.Result, name string, at int, held float64, instances int) {
+	result.Add(measure.Figure{Name: name, At: float64(at), Unit: measure.Bytes, Value: held / float64(max(1, instances))})
+}
+
+// idleBytes returns how much memory so many waiting instances take, counted in
+// turn, when that many may stay resident. What the node holds whatever there is
+// (caches, and the instances that it keeps for being appended to again, up to a
+// bound) is among it.
+func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts ...int) (held []float64, err error) {
 	own := *e
 	own.Dir = filepath.Join(e.Dir, name)
 	own.Progress = func(what string) { e.Progress(name + ": " + what) }
-	d, err := deploy(ctx, &own, func(c *cluster.Config) { c.ResidentMax = resident })
+	d, err := deploy(ctx, &own, func(c *cluster.Config) { c.ResidentMax = residentMax })
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	before := measure.Retained()
-	if err := d.startWaiting(ctx, e.N); err != nil {
-		return 0, err
+	before, started := measure.Retained(), 0
+	for _, count := range counts {
+		if err := d.startWaiting(ctx, started, count); err != nil {
+			return nil, err
+		}
+		started = count
+		now, err := settled(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, float64(now)-float64(before))
 	}
-	after, err := settled(ctx)
-	return (float64(after) - float64(before)) / float64(e.N), err
+	return held, nil
 }
 
 // settled waits until the memory held does not fall any more, and returns it.

@@ -16,34 +16,102 @@ func restart(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	if err := d.startWaiting(ctx, e.N); err != nil {
-		return nil, err
-	}
-	if err := d.close(); err != nil {
-		return nil, err
-	}
-	e.Progress("starting again")
-	began := time.Now()
-	for i := range d.nodes {
-		if err := d.startNode(ctx, i); err != nil {
-			return nil, err
-		}
-	}
-	opened := time.Since(began)
-	if err := cluster.Send(ctx, d.client(), waitingID(e.N/2), word, 1); err != nil {
-		return nil, err
-	}
-	stepped := time.Since(began)
 	result = &measure.Result{}
-	result.Add(measure.Figure{Name: "until nodes are open", Unit: measure.Duration, Value: float64(opened)})
-	result.Add(measure.Figure{Name: "until an event is committed", Unit: measure.Duration, Value: float64(stepped)})
-	return result, nil
+	began := time.Now()
+	if err := d.startWaiting(ctx, 0, e.N); err != nil {
+		return nil, err
+	}
+	if err := d.restartWaiting(ctx, result); err != nil {
+		return nil, err
+	}
+	return result, d.restartOverdue(ctx, result, time.Since(began))
 }
 
-// startWaiting starts n instances that wait for an event.
-func (d *deployment) startWaiting(ctx context.Context, n int) error {
-	_, err := d.env.burst(ctx, "starts", n, d.env.C, func(ctx context.Context, i int) error {
-		_, err := cluster.StartRun(ctx, d.client(), collecting, waitingID(i), 1)
+// startAgain stops all nodes, waits until a time, and starts them.
+func (d *deployment) startAgain(ctx context.Context, at time.Time) error {
+	if err := d.close(); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Until(at)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.env.Progress("starting again")
+	for i := range d.nodes {
+		if err := d.startNode(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restartWaiting starts the nodes again with instances that wait for events: until
+// one has made a step, and what all of them cost until everything has come to
+// rest.
+func (d *deployment) restartWaiting(ctx context.Context, result *measure.Result) error {
+	if err := d.close(); err != nil {
+		return err
+	}
+	before := measure.Retained()
+	meter := measure.StartMeter()
+	if err := d.startAgain(ctx, time.Now()); err != nil {
+		return err
+	}
+	result.Add(measure.Figure{Name: "until nodes are open", Unit: measure.Duration, Value: float64(meter.Elapsed())})
+	n := d.env.N
+	if err := cluster.Send(ctx, d.client(), waitingID(n/2), word, 1); err != nil {
+		return err
+	}
+	result.Add(measure.Figure{Name: "until an event is committed", Unit: measure.Duration, Value: float64(meter.Elapsed())})
+	after, err := settled(ctx)
+	if err != nil {
+		return err
+	}
+	meter.StopCost(result, "taken up", n)
+	result.Add(measure.Figure{Name: "taken up: memory each", Unit: measure.Bytes, Value: max(0, float64(after)-float64(before)) / float64(n)})
+	return nil
+}
+
+// restartOverdue starts the nodes again with as many instances whose timers have
+// come due meanwhile: until all have fired, and the most memory that takes.
+// setting is about how long it takes to start so many.
+func (d *deployment) restartOverdue(ctx context.Context, result *measure.Result, setting time.Duration) error {
+	n := d.env.N
+	due := time.Now().Add(2*setting + timersSlack)
+	if _, err := d.env.burst(ctx, "timers set", n, d.env.C, func(ctx context.Context, i int) error {
+		_, err := cluster.StartRun(ctx, d.client(), sleeping, fmt.Sprintf("overdue-%d", i), due.UnixNano())
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := d.close(); err != nil {
+		return err
+	}
+	before := measure.Retained()
+	peak := measure.StartPeak()
+	defer peak.Stop()
+	if err := d.startAgain(ctx, due); err != nil {
+		return err
+	}
+	meter := measure.StartMeter()
+	if _, err := d.env.burst(ctx, "timers fired", n, d.env.C, func(ctx context.Context, i int) error {
+		_, err := d.client().Wait(ctx, fmt.Sprintf("overdue-%d", i))
+		return err
+	}); err != nil {
+		return err
+	}
+	result.Add(measure.Figure{Name: "until all overdue timers have fired", Unit: measure.Duration, Value: float64(meter.Elapsed())})
+	meter.StopCost(result, "overdue timers fired", n)
+	result.Add(measure.Figure{Name: "overdue timers: peak of memory", Unit: measure.Bytes, Value: float64(peak.Stop() - before)})
+	return nil
+}
+
+// startWaiting starts instances that wait for an event: those from one number up
+// to another.
+func (d *deployment) startWaiting(ctx context.Context, from, to int) error {
+	_, err := d.env.burst(ctx, "starts", to-from, d.env.C, func(ctx context.Context, i int) error {
+		_, err := cluster.StartRun(ctx, d.client(), collecting, waitingID(from+i), 1)
 		return err
 	})
 	return err

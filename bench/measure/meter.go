@@ -67,6 +67,11 @@ func Retained() uint64 {
 	// Finalizers and pools let go of things only with the second.
 	runtime.GC()
 	runtime.GC()
+	return held()
+}
+
+// held returns how many bytes the heap and the stacks take now.
+func held() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64() + s[1].Value.Uint64()
