@@ -34,6 +34,7 @@ const (
 	ActionList         Action = "list"        // and count
 	ActionSeeMembers   Action = "see members" // of the cluster
 	ActionRemoveMember Action = "remove member"
+	ActionIssueToken   Action = "issue token" // with which a node may join
 )
 
 var signalActions = map[clusterpb.SignalRequest_Kind]Action{
@@ -67,6 +68,8 @@ func actionOf(request *clusterpb.Request) Action {
 		return ActionSeeMembers
 	case *clusterpb.Request_RemoveMember:
 		return ActionRemoveMember
+	case *clusterpb.Request_IssueToken:
+		return ActionIssueToken
 	case *clusterpb.Request_Query:
 		return ActionQuery
 	case *clusterpb.Request_List:
@@ -82,7 +85,7 @@ type gate struct{ node *Node }
 // serve implements caller.
 func (g *gate) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if err := g.check(ctx, request); err != nil {
-		return &clusterpb.Response{Protocol: protocolVersion, Failure: failure(err)}
+		return &clusterpb.Response{Protocol: g.node.config.protocol, Failure: failure(err)}
 	}
 	return g.node.serve(ctx, request)
 }

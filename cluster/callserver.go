@@ -19,10 +19,6 @@ import (
 )
 
 const (
-	// protocolVersion is that of clusterpb. Nodes whose versions differ by more
-	// than one do not talk to each other.
-	protocolVersion = 1
-
 	callMethod       = "/tenuto.cluster.v1.Node/Call"
 	requestBytesMax  = 8 << 20  // a payload is at most 4 MiB
 	responseBytesMax = 80 << 20 // a history of 64 MiB and something around it

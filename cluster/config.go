@@ -69,6 +69,14 @@ type Config struct {
 	// any of its nodes. It gets a vote when it has caught up. Ignored later, but
 	// for finding the others. Excludes Peers.
 	Join []string
+	// A token that a member has issued ([Client.IssueJoinToken]) for this node to be
+	// added, where the cluster asks for one: see RequireJoinToken. It is used up when
+	// the node is added, and ignored later. Defaults to none.
+	JoinToken string
+	// While this node leads, others are added only with a token. To be the same on
+	// every node. Defaults to adding every node that asks; with TLS, every one that
+	// has a certificate of its name.
+	RequireJoinToken bool
 	// Where others reach this node, host:port; on each start the cluster learns of
 	// it. Defaults to the address in Peers, or else to Listen.
 	Advertise string
@@ -116,6 +124,7 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 
 	rig           rig.Rig      // of harnesses
+	protocol      uint32       // the newest that the node speaks; 0: protocolVersion
 	journalLogger *slog.Logger // Logger; the journal names the node itself
 }
 
@@ -182,6 +191,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CallTimeout <= 0 {
 		c.CallTimeout = callTimeoutDefault
+	}
+	if c.protocol == 0 {
+		c.protocol = protocolVersion
 	}
 	c.journalLogger = c.Logger
 	c.Logger = c.Logger.With("node", c.NodeID)
@@ -269,6 +281,8 @@ func (c Config) validateJoin() error {
 		}
 	}
 	switch {
+	case c.JoinToken != "" && c.Join == nil:
+		return &ConfigError{"JoinToken", "is set, and Join is not"}
 	case c.Join == nil:
 		return nil
 	case len(c.Join) == 0:
@@ -284,6 +298,9 @@ func (c Config) validateJoin() error {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return &ConfigError{"Join", "has an address that is not host:port: " + err.Error()}
 		}
+	}
+	if c.JoinToken != "" {
+		return c.validateToken()
 	}
 	return nil
 }
@@ -339,6 +356,7 @@ func (c Config) journalConfig(network journal.Network) journal.Config {
 		Address:           c.address(),
 		Peers:             c.journalPeers(),
 		Join:              c.Join != nil,
+		Protocol:          c.protocol,
 		WallClock:         c.rig.WallClock,
 		Dir:               c.Dir,
 		LogStore:          c.LogStore,

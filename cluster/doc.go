@@ -116,7 +116,7 @@
 //     nobody else, and each message on them in the name of that node alone; a node
 //     that dials another one makes sure that it is that one;
 //   - what is between nodes is taken from members alone. A node that is none may
-//     ask to become one: whoever issues certificates for nodes decides who joins;
+//     ask to become one, in the name that its certificate has; see below;
 //   - calls are taken from clients too, if Config.Authorize has nothing against
 //     them. Reads are calls as well.
 //
@@ -132,6 +132,53 @@
 //
 // Connections have 5 s to say who they are, 128 at a time; of clients 1,024 may be
 // open, of nodes 256 for each purpose. A request has at most 8 MiB.
+//
+// # Members
+//
+// Config.Peers found a cluster; later nodes are added through any member
+// (Config.Join), without a vote until they have caught up. [Client.Members] lists
+// them, [Client.RemoveNode] removes one for ever. Three things decide who is added:
+//
+//   - The node ID says who it is, for ever. An ID that was removed, or has lost its
+//     Dir, never comes back.
+//   - The certificate, with TLS, proves the ID: nobody joins under an ID that its
+//     certificate does not have, whatever token it shows.
+//   - The token, where Config.RequireJoinToken asks for one, is the consent of the
+//     cluster to one more node, in addition: [Client.IssueJoinToken], or the command
+//     "tenuto token", makes it, it is good for an hour or as long as is said, and for
+//     the first node that uses it. That is recorded, so it holds through any change of
+//     leaders. The node signs its request with it: what is overheard is of no use to
+//     others. A member needs it no more.
+//
+// Without a token whoever has a node's certificate of a new name is added; without
+// TLS, which is on loopback only, whoever asks. Refusals are [ErrTokenRequired],
+// [ErrTokenInvalid], [ErrTokenExpired] and [ErrTokenUsed], and change nothing.
+//
+// # Workers
+//
+// Every node runs activities for the one that leads, which takes its own places
+// first. A node that stops hands back what it has begun, and others begin it again at
+// once; one that is lost is waited for half a second. A result is kept until the
+// leader has recorded it.
+//
+// # Busy
+//
+// A leader with too much to do refuses new work ([BusyError]) before anything was
+// done. Calls wait then, and are repeated: one in ten as soon as the leader says, the
+// others with pauses that grow to 2 s, give or take a half, until their context ends;
+// one without a deadline has Config.CallTimeout, or DialConfig.CallTimeout.
+//
+// # Stopping and upgrading
+//
+// [Node.Stop] hands leadership to the follower that is least behind, then ends. So a
+// rolling restart (stop, start, wait until [Health.Ready], the next) loses nothing.
+//
+// A version of this software speaks a protocol and the one before: between nodes and
+// in the journal. The cluster stays with the older one until every member speaks the
+// newer one, and then comes to it by itself; Health.Protocol says how far it is.
+// Until then each node may go back to the version before. Afterwards, and where
+// versions are further apart, a node steps aside, or is refused, with a
+// [VersionError] that names both.
 //
 // # Health, metrics, traces, logs
 //

@@ -31,8 +31,6 @@ var (
 	ErrStalled = errors.New("tenuto: the instance is stalled and records nothing")
 	// ErrClosed: the node was stopped.
 	ErrClosed = errors.New("tenuto: the node is stopped")
-	// ErrProtocol: the node that was asked speaks another protocol.
-	ErrProtocol = errors.New("tenuto: the nodes speak different protocols")
 )
 
 // A BusyError reports that a call was refused because too much is on its way
@@ -85,6 +83,7 @@ const (
 	codeNotFound  = "not_found"
 	codeInput     = "input"
 	codeBusy      = "busy"
+	codeProtocol  = "protocol"
 )
 
 // journalBusyPause is after how long to try again when the journal's queue is
@@ -98,7 +97,7 @@ var sentinels = map[string]error{
 	codeBusy:          ErrBusy,
 	"no_code":         ErrNoCode,
 	"request_id":      ErrRequestID,
-	"protocol":        ErrProtocol,
+	codeProtocol:      ErrProtocol,
 	"activity_closed": ErrActivityClosed,
 	"stalled":         ErrStalled,
 	"not_authorized":  ErrNotAuthorized,
@@ -108,6 +107,11 @@ var sentinels = map[string]error{
 	"address_taken":   ErrAddressTaken,
 	"changing":        ErrChanging,
 	"alone":           ErrAlone,
+	"token_required":  ErrTokenRequired,
+	"token_invalid":   ErrTokenInvalid,
+	"token_expired":   ErrTokenExpired,
+	"token_used":      ErrTokenUsed,
+	"tokens":          ErrTokens,
 }
 
 // failure turns an error of the leader's into what goes over the wire.
@@ -118,6 +122,10 @@ func failure(err error) *clusterpb.Failure {
 	}
 	if busy != nil || errors.As(err, &busy) {
 		return &clusterpb.Failure{Code: codeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter)}
+	}
+	var versions *VersionError
+	if errors.As(err, &versions) {
+		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: mismatch(versions)}
 	}
 	for code, known := range sentinels {
 		if errors.Is(err, known) {
@@ -170,6 +178,8 @@ func failed(f *clusterpb.Failure) error {
 		return &InputError{"request", f.Message}
 	case f.Code == codeBusy:
 		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Reason: f.Message}
+	case f.Code == codeProtocol && f.Versions != nil:
+		return readMismatch(f.Versions)
 	case !ok:
 		return &InternalError{f.Message}
 	case f.Message == known.Error():

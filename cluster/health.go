@@ -44,6 +44,9 @@ type Health struct {
 	// none.
 	Leader string `json:"leader,omitempty"`
 	Term   uint64 `json:"term"`
+	// Protocol is the one to which the cluster has come, as far as this node has
+	// applied: every member speaks it.
+	Protocol uint32 `json:"protocol"`
 	// Applied is the index up to which stale reads here reach. Behind is how many
 	// entries this node knows to be committed and has not applied yet.
 	Applied uint64 `json:"applied"`
@@ -69,7 +72,7 @@ func (n *Node) Health() Health {
 	s := n.journal.Standing()
 	h := Health{
 		NodeID: n.config.NodeID, Standing: Following, Leader: s.Leader, Term: s.Term,
-		Applied: s.Applied, Behind: s.Behind, Silence: s.Silence,
+		Protocol: n.journal.Protocol(), Applied: s.Applied, Behind: s.Behind, Silence: s.Silence,
 		DiskHangs: n.journal.Stats().LogStalled, Err: n.journal.Err(), Draining: n.stopping.Load(),
 	}
 	h.SteppedDown = h.Err != nil

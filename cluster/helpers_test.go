@@ -17,7 +17,7 @@ import (
 
 // patience bounds every wait for a condition: it is there to end a test that
 // has failed, not to measure anything.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -46,7 +46,10 @@ func quiet() *slog.Logger {
 
 func startNode(t testing.TB, config Config) *Node {
 	t.Helper()
-	return startNodeIn(testContext(t), t, config)
+	// A node stops when its context ends: no limit of time may do that.
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return startNodeIn(ctx, t, config)
 }
 
 func startNodeIn(ctx context.Context, t testing.TB, config Config) *Node {

@@ -108,6 +108,8 @@ func checkRequest(request *clusterpb.Request) error {
 		return checkPurge(call.Purge.GetInstances())
 	case *clusterpb.Request_RemoveMember:
 		return checkText("node ID", call.RemoveMember.GetNode(), 1, nodeIDMax)
+	case *clusterpb.Request_IssueToken:
+		return checkIssue(call.IssueToken)
 	}
 	if namesInstance(request) {
 		if err := checkID(request.Instance); err != nil {
@@ -131,8 +133,11 @@ func checkRequest(request *clusterpb.Request) error {
 
 // namesInstance tells whether a request is about one instance.
 func namesInstance(request *clusterpb.Request) bool {
-	action := actionOf(request)
-	return action != "" && action != ActionList && action != ActionPurge && action != ActionSeeMembers && action != ActionRemoveMember
+	switch actionOf(request) {
+	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionIssueToken:
+		return false
+	}
+	return true
 }
 
 func checkUpdate(r *clusterpb.UpdateRequest) error {

@@ -116,7 +116,7 @@ func checkEnrol(caller Principal, r *clusterpb.EnrolRequest) error {
 
 // enrolOther takes the report of a node: a new one is added, and one that is known
 // is recorded where it is now.
-func (n *Node) enrolOther(ctx context.Context, r *clusterpb.EnrolRequest) (*clusterpb.Response, error) {
+func (n *Node) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.EnrolRequest) (*clusterpb.Response, error) {
 	if !n.Leading() {
 		return nil, journal.ErrNotLeader
 	}
@@ -129,16 +129,36 @@ func (n *Node) enrolOther(ctx context.Context, r *clusterpb.EnrolRequest) (*clus
 	if len(n.config.Peers) == 0 && n.config.Join == nil {
 		return nil, &InputError{"Config.Peers", "of the leading node is empty: a cluster that others are to join names its first node there"}
 	}
-	peer := journal.Peer{Node: r.Node, Address: r.Address}
-	err := n.journal.MoveMember(ctx, peer)
-	if errors.Is(err, ErrNotMember) || err == nil && r.Fresh {
-		err = n.journal.AddMember(ctx, peer)
+	if err := n.mayEnter(r.Node, protocol); err != nil {
+		return nil, err
+	}
+	err := ErrNotMember
+	if !r.Fresh {
+		err = n.journal.MoveMember(ctx, journal.Peer{Node: r.Node, Address: r.Address})
+	}
+	if errors.Is(err, ErrNotMember) {
+		err = n.admit(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
 	n.config.Logger.Info("node reported", "member", r.Node, "address", r.Address, "new", r.Fresh)
 	return &clusterpb.Response{Result: &clusterpb.Response_Enrol{Enrol: new(clusterpb.EnrolResult)}}, nil
+}
+
+// admit adds a node, if nothing speaks against it. A token is used up last.
+func (n *Node) admit(ctx context.Context, r *clusterpb.EnrolRequest) error {
+	peer := journal.Peer{Node: r.Node, Address: r.Address}
+	if err := n.journal.MayAdd(peer); err != nil {
+		return err
+	}
+	if !n.journal.IsMember(r.Node) {
+		if err := n.useToken(ctx, r); err != nil {
+			n.config.Logger.Warn("node not added", "member", r.Node, "address", r.Address, "error", err)
+			return err
+		}
+	}
+	return n.journal.AddMember(ctx, peer)
 }
 
 // How often a node looks whether it is where it belongs, and for how long it has
@@ -205,16 +225,24 @@ func (n *Node) join(ctx context.Context) error {
 }
 
 func refusesForGood(err error) bool {
-	var input *InputError
-	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrMember) || errors.Is(err, ErrAddressTaken) ||
-		errors.Is(err, ErrNotAuthorized) || errors.Is(err, ErrProtocol) || errors.As(err, &input)
+	for _, refusal := range []error{
+		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol,
+		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return errors.As(err, new(*InputError))
 }
 
 // report tells the leader of this node, once, through whoever answers.
 func (n *Node) report(ctx context.Context) error {
-	request := &clusterpb.Request{Protocol: protocolVersion, Node: n.config.NodeID, Call: &clusterpb.Request_Enrol{Enrol: &clusterpb.EnrolRequest{
-		Node: n.config.NodeID, Address: n.config.address(), Fresh: n.self() == nil,
-	}}}
+	enrol := &clusterpb.EnrolRequest{Node: n.config.NodeID, Address: n.config.address(), Fresh: n.self() == nil}
+	if n.config.JoinToken != "" {
+		n.config.signEnrol(enrol)
+	}
+	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Enrol{Enrol: enrol}}
 	err := errors.New("there is nobody to ask")
 	var asked []string
 	for addresses := n.others(); len(addresses) > 0; addresses = addresses[1:] {

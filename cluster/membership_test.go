@@ -23,10 +23,17 @@ type fleet struct {
 // newFleet starts the founders, n1 and so on.
 func newFleet(t *testing.T, founders int) *fleet {
 	t.Helper()
+	return newFleetWith(t, founders, func(*Config) {})
+}
+
+func newFleetWith(t *testing.T, founders int, change func(*Config)) *fleet {
+	t.Helper()
 	f := &fleet{t: t, nodes: make(map[string]*Node)}
 	peers := loopbackPeers(t, founders)
 	for i := range peers {
-		f.start(peerConfig(t, peers, i, definitions()...))
+		config := peerConfig(t, peers, i, definitions()...)
+		change(&config)
+		f.start(config)
 	}
 	return f
 }

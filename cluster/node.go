@@ -63,7 +63,8 @@ type Node struct {
 // ctx bounds the start. When it ends later, the node begins to stop as if by
 // [Node.Stop]. The error is a [*ConfigError] for a field that cannot be used,
 // or says what could not be opened, or why the node was not added ([ErrMember],
-// [ErrRemoved], [ErrAddressTaken], [*UnavailableError]); then nothing is left running.
+// [ErrRemoved], [ErrAddressTaken], [ErrTokenRequired] and its kin, [*VersionError],
+// [*UnavailableError]); then nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
@@ -216,6 +217,7 @@ func (n *Node) lead(ctx context.Context, epoch uint64) {
 	n.partition.Store(partition)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { newKeeper(n, epoch).keep(ctx) })
+	keeping.Go(func() { n.raise(ctx) })
 	<-ctx.Done()
 	n.partition.Store(nil)
 	partition.Close()

@@ -37,7 +37,7 @@ func bounded(ctx context.Context, limit time.Duration) (context.Context, context
 func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	ctx, cancel := bounded(ctx, n.config.CallTimeout)
 	defer cancel()
-	request.Protocol, request.Node = protocolVersion, n.config.NodeID
+	request.Protocol, request.Node = n.config.protocol, n.config.NodeID
 	return persist(ctx, n.closing, &n.budget, request, n.ask)
 }
 

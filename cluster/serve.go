@@ -23,19 +23,19 @@ func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb
 			response.Failure.Leader = address
 		}
 	}
-	response.Protocol = protocolVersion
+	response.Protocol = n.config.protocol
 	return response
 }
 
 func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if request.Protocol < protocolVersion-1 || request.Protocol > protocolVersion+1 {
-		return nil, fmt.Errorf("%w: %d and %d", ErrProtocol, request.Protocol, protocolVersion)
+	if err := n.config.understands(request.Protocol); err != nil {
+		return nil, err
 	}
 	if response, err := n.nearby(ctx, request); response != nil || err != nil {
 		return response, err
 	}
 	if enrol := request.GetEnrol(); enrol != nil {
-		return n.enrolOther(ctx, enrol)
+		return n.enrolOther(ctx, request.Protocol, enrol)
 	}
 	partition := n.partition.Load()
 	if partition == nil {
@@ -63,6 +63,8 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 		return n.purge(ctx, partition, call.Purge)
 	case *clusterpb.Request_RemoveMember:
 		return n.removeOther(ctx, call.RemoveMember)
+	case *clusterpb.Request_IssueToken:
+		return n.issueToken(ctx, call.IssueToken)
 	}
 	if err := n.barrier(ctx); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -77,7 +76,7 @@ func (n *Node) workFor(ctx context.Context, leader, address string) error {
 		return err
 	}
 	in := receive(&using, stream, toWorker)
-	out := transmit(&using, stream, wireFromWorker, cancel)
+	out := transmit(&using, stream, n.wireFromWorker, cancel)
 	return n.system.Work(ctx, actors.Hello{Node: n.config.NodeID, Activities: n.config.activities()}, in, out)
 }
 
@@ -121,6 +120,11 @@ func (g *gate) employ(stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	in := receive(&n.working, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
+		if hello := wire.GetHello(); hello != nil {
+			if err := n.config.understands(hello.Protocol); err != nil {
+				return actors.FromWorker{}, err
+			}
+		}
 		return fromWorker(wire, worker)
 	})
 	out := transmit(&n.working, stream, wireToWorker, cancel)
@@ -207,8 +211,6 @@ func fromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWork
 
 func readHello(wire *clusterpb.Hello, worker Principal) (*actors.Hello, error) {
 	switch {
-	case wire.Protocol < protocolVersion-1 || wire.Protocol > protocolVersion+1:
-		return nil, fmt.Errorf("%w: %d and %d", ErrProtocol, wire.Protocol, protocolVersion)
 	case worker.Role == RoleNode && wire.Node != worker.Name:
 		return nil, ErrNotAuthorized
 	}
@@ -232,6 +234,15 @@ func readAttempt(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
 
 func wireAttempt(id actors.AttemptID) *clusterpb.AttemptID {
 	return &clusterpb.AttemptID{Ref: id.Ref, Number: uint32(id.Number)}
+}
+
+// wireFromWorker is what this node says, with the protocol that it speaks.
+func (n *Node) wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
+	wire := wireFromWorker(m)
+	if hello := wire.GetHello(); hello != nil {
+		hello.Protocol = n.config.protocol
+	}
+	return wire
 }
 
 func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
@@ -262,7 +273,7 @@ func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 
 func wireHello(hello *actors.Hello) *clusterpb.Hello {
 	wire := &clusterpb.Hello{
-		Protocol: protocolVersion, Node: hello.Node, Activities: hello.Activities, Tags: hello.Tags,
+		Node: hello.Node, Activities: hello.Activities, Tags: hello.Tags,
 		Limits: make(map[string]uint32),
 	}
 	for name, most := range hello.Limits {

@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"context"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // clockEvery is how often a leader records the cluster time.
@@ -113,6 +115,33 @@ func (j *Journal) recordClock() <-chan struct{} {
 		close(decided)
 		return decided
 	}
-	j.propose(proposal{record: encodeGroupChange(r.epoch, j.clock.now(), ""), done: func(error) { close(decided) }})
+	j.proposeGroup(r, &journalpb.GroupChange{}, func(error) { close(decided) })
 	return decided
+}
+
+// proposeGroup proposes a change of the group at the cluster time.
+func (j *Journal) proposeGroup(r *reign, c *journalpb.GroupChange, done func(error)) {
+	c.Epoch, c.Clock = r.epoch, j.clock.now()
+	record, err := encodeGroupChange(c)
+	if err != nil {
+		done(err)
+		return
+	}
+	j.propose(proposal{record: record, done: done})
+}
+
+// changeGroup has a change of the group recorded, on the leader.
+func (j *Journal) changeGroup(ctx context.Context, c *journalpb.GroupChange) error {
+	r := j.reign.Load()
+	if r == nil {
+		return ErrNotLeader
+	}
+	result := make(chan error, 1)
+	j.proposeGroup(r, c, func(err error) { result <- err })
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

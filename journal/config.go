@@ -26,6 +26,10 @@ type Config struct {
 	// leader of one adds it (AddMember). Read only when the directory is new.
 	// Excludes Peers.
 	Join bool
+	// Protocol is the newest protocol of the cluster that this node speaks, besides
+	// the one before. When the journal says that the cluster has come to a newer one
+	// the node fences itself with a *VersionError. Defaults to 1.
+	Protocol uint32
 	// WallClock is believed where nobody has kept the cluster time; see Now.
 	// Defaults to time.Now.
 	WallClock func() time.Time
@@ -150,6 +154,7 @@ func (c Config) withDefaults() Config {
 	if len(c.Peers) == 0 && !c.Join {
 		c.Peers = []Peer{{Node: c.Node, Address: c.Address}}
 	}
+	orDefault(&c.Protocol, 1)
 	orDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	orDefault(&c.ElectionTimeout, max(c.HeartbeatTimeout, 200*time.Millisecond))
 	orDefault(&c.LeaderLease, c.HeartbeatTimeout/2)

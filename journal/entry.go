@@ -50,22 +50,18 @@ func encodeEpoch(node string, clock int64) []byte {
 	})
 }
 
-// encodeGroupChange returns the field Entry.records of a GroupChange.
-func encodeGroupChange(epoch uint64, clock int64, removed string) []byte {
-	size := 1 + protowire.SizeVarint(epoch) + 1 + protowire.SizeVarint(uint64(clock)) + 1 + protowire.SizeBytes(len(removed))
-	return encodeRecord(commandGroup, size, func(b []byte) []byte {
-		b = protowire.AppendTag(b, 1, protowire.VarintType)
-		b = protowire.AppendVarint(b, epoch)
-		b = protowire.AppendTag(b, 2, protowire.VarintType)
-		b = protowire.AppendVarint(b, uint64(clock))
-		b = protowire.AppendTag(b, 3, protowire.BytesType)
-		return protowire.AppendString(b, removed)
-	})
+// encodeGroupChange returns the field Entry.records of a GroupChange. The error is
+// that a text in it is not UTF-8.
+func encodeGroupChange(c *journalpb.GroupChange) ([]byte, error) {
+	body, err := proto.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode change of the group: %w", err)
+	}
+	return encodeRecord(commandGroup, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// encodeAttempt returns the field Entry.records of an Attempt. It is the one
-// record whose parts are encoded here, so that it can go wrong: a text in it may
-// not be UTF-8.
+// encodeAttempt returns the field Entry.records of an Attempt. Its parts are encoded
+// here, so that it can go wrong: a text in it may not be UTF-8.
 func encodeAttempt(a *journalpb.Attempt) ([]byte, error) {
 	body, err := proto.Marshal(a)
 	if err != nil {

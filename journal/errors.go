@@ -33,6 +33,25 @@ var (
 	ErrAlone = errors.New("no other voter")
 )
 
+// ErrProtocol is what every VersionError is.
+var ErrProtocol = errors.New("the nodes speak different protocols")
+
+// VersionError: a node, or a client, does not speak the protocol that the cluster
+// has come to, or that the other side speaks. Nothing happened. It has to be run by
+// another version of this software. errors.Is finds ErrProtocol.
+type VersionError struct {
+	Node           string // that cannot take part
+	Oldest, Newest uint32 // of the protocols that it speaks
+	Wanted         uint32
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%v: %s speaks %d to %d, and %d is wanted", ErrProtocol, e.Node, e.Oldest, e.Newest, e.Wanted)
+}
+
+// Is tells whether target is ErrProtocol.
+func (*VersionError) Is(target error) bool { return target == ErrProtocol }
+
 // FencedError: this node has met something that it cannot trust or cannot
 // write, and takes no further part. What it applied before stays readable.
 // When the error wraps ErrUnknownOutcome as well, what was proposed may be

@@ -18,7 +18,8 @@ type fsm struct {
 	machine   *state.Machine
 	snapshots *checkpoints // nil in memory
 	fence     *fence
-	records   [][]byte // scratch
+	newest    *VersionError // says which protocols the node speaks; nil: any
+	records   [][]byte      // scratch
 
 	mu      sync.Mutex
 	index   uint64 // of the last entry applied
@@ -73,6 +74,9 @@ func (f *fsm) Apply(log *raft.Log) any {
 		}
 		result.outcomes[i] = outcome
 	}
+	if err := f.speaks(); err != nil {
+		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+	}
 	f.records = records
 	clear(f.records) // an idle journal keeps no entry alive
 	if err := f.machine.Advance(log.Index, log.Term); err != nil {
@@ -101,7 +105,11 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if err := f.fence.err(); err != nil {
 		return err
 	}
-	if err := f.restore(r); err != nil {
+	err := f.restore(r)
+	if err == nil {
+		err = f.speaks()
+	}
+	if err != nil {
 		return f.fence.draw(fmt.Errorf("restore snapshot: %w", err))
 	}
 	index, _ := f.machine.Applied()
@@ -110,6 +118,16 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		f.snapshots.log.Info("the state is that of a snapshot", "index", index)
 	}
 	return nil
+}
+
+// speaks refuses a state that is of a newer protocol than the node speaks.
+func (f *fsm) speaks() error {
+	if f.newest == nil || f.machine.Protocol() <= f.newest.Newest {
+		return nil
+	}
+	refusal := *f.newest
+	refusal.Wanted = f.machine.Protocol()
+	return &refusal
 }
 
 func (f *fsm) restore(r io.ReadCloser) error {

@@ -171,6 +171,10 @@ func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
 	}
 	if err == nil {
 		j.fsm = newFSM(j.machine, stores.checkpoints, j.fence)
+		j.fsm.newest = &VersionError{Node: j.config.Node, Oldest: max(j.config.Protocol, 2) - 1, Newest: j.config.Protocol}
+		err = j.fsm.speaks()
+	}
+	if err == nil {
 		if stores.checkpoints != nil {
 			stores.checkpoints.damaged = func(err error) { j.fence.draw(err) }
 		}

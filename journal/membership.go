@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // Sentinels of AddMember, RemoveMember and MoveMember. After each nothing has
@@ -77,16 +79,8 @@ func (j *Journal) Members() []Member {
 // ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
 func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 	err := j.changeMembers(ctx, func(g *roster) (change, error) {
-		server := g.find(p.Node)
-		switch {
-		case g.removed(p.Node):
-			return nil, ErrRemoved
-		case server != nil && server.Suffrage == raft.Voter:
-			return nil, ErrMember
-		case server != nil && string(server.Address) == p.Address:
-			return nil, nil
-		case g.taken(p):
-			return nil, ErrAddressTaken
+		if err := g.mayAdd(p); err != nil || g.has(p) {
+			return nil, err
 		}
 		return func() raft.IndexFuture {
 			return j.raft.AddNonvoter(raft.ServerID(p.Node), raft.ServerAddress(p.Address), g.index, enqueueTimeout)
@@ -97,6 +91,29 @@ func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 	}
 	notify(j.tending)
 	return nil
+}
+
+// MayAdd tells why AddMember would refuse a node, as far as this node knows:
+// ErrMember, ErrRemoved or ErrAddressTaken.
+func (j *Journal) MayAdd(p Peer) error { return j.roster().mayAdd(p) }
+
+func (g *roster) mayAdd(p Peer) error {
+	server := g.find(p.Node)
+	switch {
+	case g.removed(p.Node):
+		return ErrRemoved
+	case server != nil && server.Suffrage == raft.Voter:
+		return ErrMember
+	case g.taken(p):
+		return ErrAddressTaken
+	}
+	return nil
+}
+
+// has tells whether a node is a member at its address.
+func (g *roster) has(p Peer) bool {
+	server := g.find(p.Node)
+	return server != nil && string(server.Address) == p.Address
 }
 
 // MoveMember records, on the leader, that a member is reached at another address.
@@ -145,8 +162,7 @@ func (j *Journal) RemoveMember(ctx context.Context, node string) error {
 }
 
 func (j *Journal) removeMember(ctx context.Context, node string) error {
-	r := j.reign.Load()
-	if r == nil {
+	if !j.IsLeader() {
 		return ErrNotLeader
 	}
 	g := j.roster()
@@ -165,24 +181,13 @@ func (j *Journal) removeMember(ctx context.Context, node string) error {
 		return ErrNotLeader
 	}
 	if !g.removed(node) {
-		if err := j.recordRemoved(ctx, r, node); err != nil {
+		// It is never added again from here on.
+		if err := j.changeGroup(ctx, &journalpb.GroupChange{Removed: node}); err != nil {
 			return err
 		}
 	}
 	notify(j.tending) // in case the rest does not come to its end here
 	return j.dropMember(ctx, node)
-}
-
-// recordRemoved makes sure that the node is never added again.
-func (j *Journal) recordRemoved(ctx context.Context, r *reign, node string) error {
-	result := make(chan error, 1)
-	j.propose(proposal{record: encodeGroupChange(r.epoch, j.clock.now(), node), done: func(err error) { result <- err }})
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // dropMember takes a node out of the configuration.

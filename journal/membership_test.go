@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // newcomer opens a node that waits to be added.
@@ -147,7 +149,7 @@ func TestTheNextLeaderFinishesARemoval(t *testing.T) {
 		g := newGroup(t, nil)
 		leader := g.nodes[g.leader(t)]
 		gone := (g.leader(t) + 1) % 3
-		if err := leader.recordRemoved(t.Context(), leader.reign.Load(), g.peers[gone].Node); err != nil {
+		if err := leader.changeGroup(t.Context(), &journalpb.GroupChange{Removed: g.peers[gone].Node}); err != nil {
 			t.Fatal(err)
 		}
 		if err := leader.TransferLeadership(t.Context()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"text/tabwriter"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 )
@@ -39,6 +40,20 @@ func members(flags *flag.FlagSet) action {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", m.NodeID, m.Address, roleOf(m), behind)
 		}
 		return table.Flush()
+	})
+}
+
+// token writes the token alone to the output, so that it can be put into a file.
+func token(flags *flag.FlagSet) action {
+	lifetime := flags.Duration("lifetime", time.Hour, "how long it is good")
+	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		token, expires, err := client.IssueJoinToken(ctx, *lifetime)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.err, "good for one node until %s by the cluster's clock\n", expires.UTC().Format(time.RFC3339))
+		_, err = fmt.Fprintln(s.out, token)
+		return err
 	})
 }
 

@@ -13,15 +13,19 @@ import (
 // group is what is kept of the group of nodes itself, beside the instances. It
 // is replaced and never changed, so that a view of it is a copy.
 type group struct {
-	clock   int64    // the latest cluster time recorded, Unix nanoseconds
-	removed []string // the nodes that must not come back, sorted
+	clock    int64       // the latest cluster time recorded, Unix nanoseconds
+	removed  []string    // the nodes that must not come back, sorted
+	tokens   []joinToken // with which nodes may join, or have joined, sorted by key
+	protocol uint32      // to which the cluster has come; 0 means 1
 }
 
 // groupChange is a decoded GroupChange, or the clock of an Epoch.
 type groupChange struct {
-	epoch   uint64
-	clock   int64
-	removed string
+	epoch        uint64
+	clock        int64
+	removed      string
+	issued, used *journalpb.JoinToken
+	protocol     uint32
 }
 
 func (c *groupChange) parse(b []byte) bool {
@@ -29,7 +33,7 @@ func (c *groupChange) parse(b []byte) bool {
 	if proto.Unmarshal(b, &message) != nil {
 		return false
 	}
-	*c = groupChange{message.Epoch, message.Clock, message.Removed}
+	*c = groupChange{message.Epoch, message.Clock, message.Removed, message.Issued, message.Used, message.Protocol}
 	return true
 }
 
@@ -48,25 +52,44 @@ func (m *Machine) changeGroup(c *groupChange) error {
 	if c.epoch != m.epoch {
 		return &StaleEpochError{Epoch: c.epoch, Current: m.epoch}
 	}
-	m.group = m.group.with(c)
-	return nil
+	next, err := m.group.with(c)
+	if err == nil {
+		m.group = next
+	}
+	return err
 }
 
-// with returns the group after a change.
-func (g group) with(c *groupChange) group {
+// with returns the group after a change, or why that is refused.
+func (g group) with(c *groupChange) (group, error) {
 	g.clock = max(g.clock, c.clock)
+	g.protocol = max(g.protocol, c.protocol)
 	if at, known := slices.BinarySearch(g.removed, c.removed); c.removed != "" && !known {
 		g.removed = slices.Insert(slices.Clone(g.removed), at, c.removed)
 	}
-	return g
+	var err error
+	if c.issued != nil {
+		g.tokens, err = issue(g.tokens, c.issued, g.clock)
+	}
+	if c.used != nil && err == nil {
+		g.tokens, err = use(g.tokens, c.used, g.clock)
+	}
+	return g, err
 }
 
 func (g group) message() *journalpb.Group {
-	return &journalpb.Group{Clock: g.clock, Removed: g.removed}
+	message := &journalpb.Group{Clock: g.clock, Removed: g.removed, Protocol: g.protocol}
+	for _, t := range g.tokens {
+		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires, Node: t.node})
+	}
+	return message
 }
 
 func groupOf(message *journalpb.Group) group {
-	return group{message.GetClock(), message.GetRemoved()}
+	g := group{clock: message.GetClock(), removed: message.GetRemoved(), protocol: message.GetProtocol()}
+	for _, t := range message.GetTokens() {
+		g.tokens = append(g.tokens, tokenOf(t))
+	}
+	return g
 }
 
 // encode returns the encoded message.
@@ -78,6 +101,13 @@ func (g group) encode() []byte {
 	for _, node := range g.removed {
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
 		b = protowire.AppendString(b, node)
+	}
+	for _, t := range g.tokens {
+		b = protowire.AppendTag(b, 3, protowire.BytesType)
+		b = protowire.AppendBytes(b, t.encode())
+	}
+	if g.protocol != 0 {
+		b = appendUint(b, 4, uint64(g.protocol))
 	}
 	return b
 }
@@ -104,4 +134,12 @@ func (m *Machine) Removed() []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.group.removed
+}
+
+// Protocol returns the protocol to which the cluster has come, 1 or more. It never
+// decreases.
+func (m *Machine) Protocol() uint32 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return max(m.group.protocol, 1)
 }

@@ -50,7 +50,7 @@ func newContents() contents {
 //
 // A record that is refused gets an error that is the same on every replica, and
 // the machine goes on: a *StaleEpochError, a *ConflictError, an
-// *InvalidAppendError or a *ClosedError. An error that wraps ErrCorrupt or a
+// *InvalidAppendError, a *ClosedError, or one of the refusals of tokens. An error that wraps ErrCorrupt or a
 // *StoreError means that this replica must not go on.
 //
 // The machine keeps parts of record: the caller must not change it afterwards.
@@ -70,7 +70,7 @@ func (m *Machine) Apply(record []byte) (outcome uint64, err error) {
 	switch c.kind {
 	case commandEpoch:
 		m.epoch++
-		m.group = m.group.with(&c.group)
+		m.group, err = m.group.with(&c.group)
 	case commandAppend:
 		err = m.append(&c.append)
 	case commandAttempt:

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// protocolVersion is the newest protocol that this version of the software speaks:
+// of what nodes say to each other (clusterpb) and of what they record (journalpb).
+// It speaks the one before as well. The rules of change are in DESIGN.md.
+const protocolVersion = 1
+
+// ErrProtocol is what every [VersionError] is.
+var ErrProtocol = journal.ErrProtocol
+
+// A VersionError reports that a node, or a client, does not speak the protocol that
+// the cluster has come to, or that the node speaks which was asked. Nothing was
+// done. errors.Is finds [ErrProtocol].
+type VersionError = journal.VersionError
+
+// speaking says which protocols a node speaks.
+func speaking(node string, newest, wanted uint32) *VersionError {
+	return &VersionError{Node: node, Oldest: max(newest, 2) - 1, Newest: newest, Wanted: wanted}
+}
+
+// understands refuses what is said in a protocol that this node does not speak. The
+// two may differ by one.
+func (c Config) understands(protocol uint32) error {
+	if protocol+1 < c.protocol || protocol > c.protocol+1 {
+		return speaking(c.NodeID, c.protocol, protocol)
+	}
+	return nil
+}
+
+// mayEnter refuses a node that does not speak the protocol that the cluster has come
+// to.
+func (n *Node) mayEnter(node string, newest uint32) error {
+	wanted := n.journal.Protocol()
+	if said := speaking(node, newest, wanted); wanted < said.Oldest || wanted > said.Newest {
+		return said
+	}
+	return nil
+}
+
+// raiseEvery is how often a leader asks whether all members speak a newer protocol
+// than the cluster has come to, as long as it does so itself.
+const raiseEvery = time.Second
+
+// raise has the cluster come to the newest protocol that all members speak, until
+// that is what this node speaks, or ctx ends.
+func (n *Node) raise(ctx context.Context) {
+	for n.journal.Protocol() < n.config.protocol {
+		if common := n.commonProtocol(ctx); common > n.journal.Protocol() {
+			err := n.journal.RaiseProtocol(ctx, common)
+			n.config.Logger.Info("every member speaks a newer protocol", "protocol", common, "error", err)
+		}
+		if n.rest(ctx, raiseEvery) != nil {
+			return
+		}
+	}
+}
+
+// commonProtocol returns the newest protocol that all members speak, 0 if one of
+// them does not answer.
+func (n *Node) commonProtocol(ctx context.Context) uint32 {
+	common := n.config.protocol
+	for _, m := range n.journal.Members() {
+		if m.Node == n.config.NodeID {
+			continue
+		}
+		request := membersRequest()
+		request.Protocol, request.Node = n.config.protocol, n.config.NodeID
+		response := n.askOnce(ctx, m.Address, request)
+		if response.GetMembers() == nil {
+			return 0
+		}
+		common = min(common, max(response.Protocol, 1))
+	}
+	return common
+}
+
+// mismatch is a VersionError on the wire.
+func mismatch(e *VersionError) *clusterpb.VersionMismatch {
+	return &clusterpb.VersionMismatch{Node: e.Node, Oldest: e.Oldest, Newest: e.Newest, Wanted: e.Wanted}
+}
+
+func readMismatch(wire *clusterpb.VersionMismatch) *VersionError {
+	return &VersionError{Node: wire.Node, Oldest: wire.Oldest, Newest: wire.Newest, Wanted: wire.Wanted}
+}
