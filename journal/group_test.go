@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
@@ -113,6 +116,65 @@ func TestFollowerThatFellBehindGetsASnapshot(t *testing.T) {
 			t.Errorf("%d open operations", n)
 		}
 	})
+}
+
+// What was sent to a node that is gone may reach the next one at its address, from a
+// leader that leads still.
+func TestSnapshotThatIsLateIsNotInstalled(t *testing.T) {
+	g := newGroup(t, nil)
+	leader := g.leader(t)
+	j, follower := g.nodes[leader], (leader+1)%3
+	mustAppend(t, j, begin(j.Epoch(), "before"))
+	if err := j.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		mustAppend(t, j, begin(j.Epoch(), fmt.Sprintf("since-%d", i)))
+	}
+	g.agree(t)
+	reached := g.nodes[follower].reach()
+	if err := g.sendSnapshot(t, leader, follower); err == nil {
+		t.Error("it was installed")
+	}
+	if got := g.nodes[follower].reach(); got < reached {
+		t.Errorf("the node had come to %d and is at %d", reached, got)
+	}
+	mustAppend(t, j, begin(j.Epoch(), "after"))
+	g.agree(t)
+	if err := g.nodes[follower].Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// sendSnapshot sends a node the newest snapshot of another, as if that led.
+func (g *group) sendSnapshot(t *testing.T, from, to int) error {
+	t.Helper()
+	all, err := g.nodes[from].snapshots.List()
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d snapshots: %v", len(all), err)
+	}
+	meta, content, err := g.nodes[from].snapshots.Open(all[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer content.Close()
+	transport, err := raft.NewTCPTransport("127.0.0.1:0", nil, 1, time.Minute, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer transport.Close()
+	request := &raft.InstallSnapshotRequest{
+		RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(g.peers[from].Node), Addr: []byte(g.peers[from].Address)},
+		SnapshotVersion: meta.Version, Term: g.nodes[from].raft.CurrentTerm(),
+		LastLogIndex: meta.Index, LastLogTerm: meta.Term,
+		Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex, Size: meta.Size,
+	}
+	var response raft.InstallSnapshotResponse
+	err = transport.InstallSnapshot(raft.ServerID(g.peers[to].Node), raft.ServerAddress(g.peers[to].Address), request, &response, content)
+	if err == nil && !response.Success {
+		err = errors.New("refused")
+	}
+	return err
 }
 
 func TestTransferHandsLeadershipOver(t *testing.T) {

@@ -177,6 +177,7 @@ func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
 	if err == nil {
 		if stores.checkpoints != nil {
 			stores.checkpoints.damaged = func(err error) { j.fence.draw(err) }
+			stores.checkpoints.reach = j.reach
 		}
 		j.snapshots, err = newCountedSnapshots(stores.snapshots, logs.checked.snapshotTaken)
 	}
@@ -199,6 +200,12 @@ func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
 		return errors.Join(fenced, j.raft.Shutdown().Error())
 	}
 	return nil
+}
+
+// reach returns the index of the last entry in the log or in the state.
+func (j *Journal) reach() uint64 {
+	last, _ := j.logs.checked.LastIndex() // of what is in memory
+	return max(last, j.fsm.appliedIndex())
 }
 
 // closingTransport is what both of Raft's transports are.

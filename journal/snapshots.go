@@ -36,6 +36,9 @@ type checkpoints struct {
 	// damaged is called for a snapshot that does not check. Its files are those
 	// of the state, too, as long as that uses them.
 	damaged func(error)
+	// reach returns the index of the last entry that this node has, in its log or
+	// in its state.
+	reach func() uint64
 
 	mu    sync.Mutex
 	known map[fileKey]uint32 // checksums of files that were read before
@@ -53,6 +56,7 @@ func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) 
 	c := &checkpoints{
 		fs: files, dir: files.PathJoin(dir, snapshotsDir), node: node, cluster: cluster, log: log,
 		damaged: func(error) {},
+		reach:   func() uint64 { return 0 },
 	}
 	if err := errors.Join(files.MkdirAll(c.dir, 0o700), syncDir(files, dir)); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
@@ -301,7 +305,15 @@ func (s *checkpointSink) checkpoint(machine *state.Machine) error {
 }
 
 // Write implements raft.SnapshotSink: it takes what Open gives.
+//
+// A snapshot that goes no further than this node has come is late: it was on its way
+// to another node that had this one's address, or took so long that another came
+// before it. Raft would install it: take the state back, remove the log with what was
+// acknowledged since, and panic when it looks for that.
 func (s *checkpointSink) Write(p []byte) (int, error) {
+	if reach := s.of.reach(); s.received == nil && s.manifest.Index <= reach {
+		return 0, fmt.Errorf("it ends with entry %d, and entry %d is here", s.manifest.Index, reach)
+	}
 	if s.received == nil {
 		s.received = s.receive()
 	}
