@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
@@ -201,6 +202,55 @@ func TestUnreadableEntryFencesBeforeItIsServed(t *testing.T) {
 		t.Errorf("entry %v, error %v", log, err)
 	}
 	wantFenced(t, j)
+}
+
+// slowToForget is a log store that tells when entries are gone before the deletion
+// returns.
+type slowToForget struct {
+	raft.LogStore
+	gone, back chan struct{}
+}
+
+func (s *slowToForget) DeleteRange(first, last uint64) error {
+	err := s.LogStore.DeleteRange(first, last)
+	close(s.gone)
+	<-s.back
+	return err
+}
+
+// A leader reads old entries for a node that is behind, while they are compacted.
+func TestEntryThatIsJustBeingRemovedIsNotMissing(t *testing.T) {
+	l := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+	defer l.mustClose(t)
+	l.mustStore(t, 1, 10)
+	slow := &slowToForget{l.store.LogStore, make(chan struct{}), make(chan struct{})}
+	l.store.LogStore = slow
+	l.fence = newFence(func(*FencedError) {})
+	cache, err := raft.NewLogCache(1, l.checkedLogs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := &fencedLogs{LogCache: cache, checked: l.checkedLogs, fence: l.fence}
+	logs.serving.Store(true)
+	deleted, read := make(chan error, 1), make(chan error, 1)
+	go func() { deleted <- logs.DeleteRange(1, 5) }()
+	<-slow.gone
+	go func() { read <- logs.GetLog(3, new(raft.Log)) }()
+	select {
+	case err := <-read:
+		read <- err
+	case <-time.After(50 * time.Millisecond): // a wrong answer would have come
+	}
+	close(slow.back)
+	if err := <-read; !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("error %v; want that it is not there", err)
+	}
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+	if err := l.fence.err(); err != nil {
+		t.Errorf("fenced: %v", err)
+	}
 }
 
 func TestDamagedLogIsRefusedWhenOpening(t *testing.T) {

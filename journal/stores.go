@@ -89,11 +89,15 @@ type fencedLogs struct {
 // nothing is applied and nothing leaves the node, so it deceives nobody.
 func (l *fencedLogs) GetLog(index uint64, log *raft.Log) error {
 	err := l.LogCache.GetLog(index, log)
-	if errors.Is(err, raft.ErrLogNotFound) {
-		if !l.missing(index) {
-			return err // compacted away, or not there yet
-		}
-		err = l.LogCache.GetLog(index, log) // it may have come meanwhile
+	if errors.Is(err, raft.ErrLogNotFound) && l.missing(index) {
+		// It may have come meanwhile, or be about to go: a leader reads old entries
+		// for one that is behind while a snapshot removes them.
+		l.checked.writing.Lock()
+		err = l.LogCache.GetLog(index, log)
+		l.checked.writing.Unlock()
+	}
+	if errors.Is(err, raft.ErrLogNotFound) && !l.missing(index) {
+		return err // compacted away, or not there yet
 	}
 	if err != nil {
 		l.fence.draw(fmt.Errorf("read entry %d: %w", index, err))
