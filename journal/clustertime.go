@@ -16,8 +16,11 @@ const clockEvery = time.Second
 
 // clusterClock is the cluster time as this node knows it: what a leader has
 // recorded last, and what has passed since by the monotonic clock of this node.
-// No step of a wall clock moves it. It never goes back; where two nodes differ, the
-// one that learned of a record later is behind.
+// No step of a wall clock moves it. It never goes back while this node leads, and
+// otherwise only to the time of the leader, who learned of an earlier record later
+// than this node did: so no leader is ahead of the one before, and no timer fires
+// before its time. What that costs is that the time falls behind a little with every
+// change of the leader.
 //
 // A wall clock is believed once: by a node that begins to lead and has heard of
 // no time since it was started, because nobody has kept it. Then all were down,
@@ -33,6 +36,7 @@ type clusterClock struct {
 	at       time.Time // ... at this moment
 	recorded int64     // the latest that is known to be recorded
 	kept     bool      // base is not of the past
+	leading  bool      // what is heard is of this node's own making
 }
 
 func newClusterClock(wall func() time.Time, recorded int64, past uint64) *clusterClock {
@@ -51,23 +55,33 @@ func openClusterClock(wall func() time.Time, machine *state.Machine, logs raft.L
 func (c *clusterClock) hear(recorded int64, index uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if recorded == c.recorded {
+	if recorded <= c.recorded {
 		return
 	}
 	c.recorded = recorded
 	c.kept = c.kept || index > c.past
-	c.advance(recorded)
+	if !c.leading {
+		c.base, c.at = recorded, time.Now()
+	}
 }
 
 // begin returns the time at which a reign begins.
 func (c *clusterClock) begin() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.leading = true
 	if !c.kept {
 		c.kept = true
 		c.advance(c.wall().UnixNano())
 	}
 	return c.read()
+}
+
+// end says that the reign is over, or has come to nothing.
+func (c *clusterClock) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leading = false
 }
 
 func (c *clusterClock) now() int64 {
@@ -100,9 +114,9 @@ func (f *clockedFSM) Apply(log *raft.Log) any {
 }
 
 // Now returns the cluster time: that of the leaders, kept by all nodes and
-// recorded in the journal once a second. It never goes back on a node, and steps
-// of wall clocks do not move it. On a node that does not lead it may be behind,
-// and before a leader was heard of it is of the past.
+// recorded in the journal once a second. It never goes back on a node that leads,
+// and steps of wall clocks do not move it. On a node that does not lead it may be
+// behind, and before a leader was heard of it is of the past.
 func (j *Journal) Now() time.Time { return time.Unix(0, j.clock.now()) }
 
 // recordClock has the cluster time recorded, if this node leads, and returns a

@@ -3,6 +3,7 @@ package journal
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -134,4 +135,41 @@ func TestAClusterClock(t *testing.T) {
 			t.Errorf("one that %s begins %v off", name, got)
 		}
 	}
+}
+
+// A node that learned of a record soon is ahead of one that learned of it late. When
+// that one has led meanwhile, timers were set by its time.
+func TestNoLeaderIsAheadOfTheOneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var clocks [3]*clusterClock
+		for i := range clocks {
+			clocks[i] = newClusterClock(time.Now, 0, 0)
+		}
+		first, soon, late := clocks[0], clocks[1], clocks[2]
+		recorded := first.begin()
+		soon.hear(recorded, 1)
+		time.Sleep(300 * time.Millisecond)
+		late.hear(recorded, 1)
+		first.end()
+		time.Sleep(time.Millisecond)
+		begun := late.begin()
+		late.hear(begun, 2)
+		soon.hear(begun, 2)
+		time.Sleep(time.Second)
+		before := late.now()
+		late.end()
+		if begun := soon.begin(); begun > before {
+			t.Errorf("a leader begins %v ahead of the one before", time.Duration(begun-before))
+		}
+		if now := soon.now(); now < recorded+int64(time.Second) {
+			t.Errorf("a second has passed, and the time is %v after it was recorded", time.Duration(now-recorded))
+		}
+		// It leads: what is told of its own past does not take it back.
+		now := soon.now()
+		time.Sleep(time.Second)
+		soon.hear(now, 3)
+		if got := soon.now(); got != now+int64(time.Second) {
+			t.Errorf("its own record has set it back by %v", time.Duration(now+int64(time.Second)-got))
+		}
+	})
 }

@@ -70,10 +70,12 @@ func (j *Journal) crown(ctx context.Context) error {
 	}
 	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, j.clock.begin())), enqueueTimeout)
 	if err := future.Error(); err != nil {
+		j.clock.end()
 		return fmt.Errorf("commit epoch: %w", outcome(err))
 	}
 	result, ok := future.Response().(*applied)
 	if !ok {
+		j.clock.end()
 		return fmt.Errorf("commit epoch: %w", j.fence.err())
 	}
 	reignCtx, cancel := context.WithCancel(ctx)
@@ -102,6 +104,7 @@ func (j *Journal) abdicate() {
 	j.queue.refuse(ErrNotLeader)
 	r.cancel()
 	<-r.ended
+	j.clock.end()
 	j.config.Logger.Info("no longer leading", "epoch", r.epoch)
 }
 
