@@ -18,6 +18,7 @@ TESTFLAGS ?=
 FUZZTIME ?= 10s
 BENCHFLAGS ?=
 MINUTES ?= 10
+EACH ?= 40
 CHAOSFLAGS ?=
 
 STATICCHECK := .bin/staticcheck
@@ -167,6 +168,15 @@ powercut: ## Cut the power of the journal's disk 25 times; needs root
 .PHONY: chaos
 chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
+
+.PHONY: failover
+failover: ## Take the leader away in five ways, EACH (40) times; needs root
+	go run ./internal/chaos -each $(EACH) -snapshots=false $(CHAOSFLAGS) \
+		-faults kill-leader,pause-leader,cut-leader,drain-leader,frozen-disk
+
+.PHONY: overload
+overload: ## Load three processes with 80% for MINUTES (10), and with 200%
+	go run ./internal/chaos -overload -minutes $(MINUTES)
 
 .PHONY: mutants
 mutants: ## Break a rule at a time; each must be caught

@@ -13,10 +13,12 @@ import (
 
 // options say what a campaign is to be.
 type options struct {
-	dir   string
-	seed  uint64
-	out   io.Writer // what goes on, a line for each fault
-	disks bool      // give each node a disk of its own, if that is possible
+	dir  string
+	seed uint64
+	out  io.Writer // what goes on, a line for each fault
+	// Have the nodes take a snapshot every few seconds.
+	snapshots bool
+	disks     bool // give each node a disk of its own, if that is possible
 	// What is injected, in turn, and when to stop: no fault begins after limit,
 	// nor after count of them; 0 means no such bound.
 	faults []fault
@@ -60,7 +62,7 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 			return nil, nil, err
 		}
 	}
-	if c.fleet, err = newFleet(o.dir, c.log, own, true); err != nil {
+	if c.fleet, err = newFleet(o.dir, c.log, own, o.snapshots); err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, c.fleet.close()) }()

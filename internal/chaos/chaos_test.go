@@ -39,7 +39,7 @@ func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
 	kill[0].least, kill[0].most = 0, short
 	var out bytes.Buffer
 	const kills = 3
-	record, shortcomings, err := wage(ctx, options{dir: t.TempDir(), seed: 1, out: &out, faults: kill, count: kills, rate: 1})
+	record, shortcomings, err := wage(ctx, options{dir: t.TempDir(), seed: 1, out: &out, snapshots: true, faults: kill, count: kills, rate: 1})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
@@ -65,9 +65,22 @@ func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
 	if verdict.Counts["reigns of leaders"] <= kills {
 		t.Errorf("%d reigns are told of in the logs", verdict.Counts["reigns of leaders"])
 	}
+	if n := acknowledgedProbes(record); n < kills {
+		t.Errorf("%d events of probes were acknowledged: no gap can be measured", n)
+	}
 	if led != kills {
 		t.Errorf("%d of %d kills had another lead and take writes", led, kills)
 	}
+}
+
+func acknowledgedProbes(record *evidence.Record) int {
+	n := 0
+	for _, call := range record.Calls {
+		if call.Kind == evidence.Send && call.Outcome == evidence.Acked && strings.HasPrefix(call.Instance, "probe-") {
+			n++
+		}
+	}
+	return n
 }
 
 func TestEveryFaultIsChosenByName(t *testing.T) {

@@ -252,7 +252,7 @@ func (w *worker) probe(prefix string) {
 			rest(w.load.ctx, probeEvery)
 		}
 		for i := 0; i < probeSends && w.load.ctx.Err() == nil; i++ {
-			w.ask(evidence.Send, id, host.Number, i)
+			w.ask(evidence.Send, id, host.Number, fmt.Sprint(i))
 			if i%10 == 0 {
 				stale := w.request(evidence.Read, id, "", nil)
 				stale.Stale = true

@@ -49,6 +49,9 @@ func campaigns() error {
 	names := flag.String("faults", "", "which, separated by commas; all if empty")
 	rate := flag.Float64("rate", 20, "the least acknowledged calls a second before each fault")
 	keep := flag.Bool("keep", false, "keep the evidence in any case")
+	each := flag.Int("each", 0, "inject every fault so often, however long that takes")
+	snapshots := flag.Bool("snapshots", true, "have the nodes take a snapshot every few seconds")
+	overload := flag.Bool("overload", false, "make no faults: measure a cluster at its capacity and beyond; -minutes at 80% of it")
 	plain := flag.Bool("plain", false, "no disk for each node, even if that is possible")
 	from := flag.String("judge", "", "judge the evidence in this directory, and run nothing")
 	flag.Parse()
@@ -62,17 +65,25 @@ func campaigns() error {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
+	limit := time.Duration(*minutes * float64(time.Minute))
+	if *each > 0 {
+		*minutes, *count, limit = 0, *each*len(chosen), 0
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	dir, err := os.MkdirTemp("", "tenuto-chaos-")
 	if err != nil {
 		return err
 	}
-	o := options{
-		dir: dir, seed: *seed, out: os.Stdout, disks: !*plain, faults: chosen, rate: *rate,
-		limit: time.Duration(*minutes * float64(time.Minute)), count: *count,
+	if *overload {
+		return errors.Join(measureOverload(ctx, dir, limit, os.Stdout), os.RemoveAll(dir))
 	}
-	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -faults %s", *minutes, *count, *seed, *rate, nameAll(chosen))
+	o := options{
+		dir: dir, seed: *seed, out: os.Stdout, disks: !*plain, snapshots: *snapshots, faults: chosen, rate: *rate,
+		limit: limit, count: *count,
+	}
+	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -faults %s",
+		*minutes, *count, *seed, *rate, *snapshots, nameAll(chosen))
 	fmt.Println(again)
 	return conclude(ctx, o, again, *keep)
 }

@@ -38,8 +38,8 @@ type Fault struct {
 	// The leader before, and the one after; "" where the fault did not aim at it.
 	LeaderBefore string `json:",omitempty"`
 	LeaderAfter  string `json:",omitempty"`
-	// From Begin to the first acknowledgement of a write that began after it, on
-	// a node that was not hit.
+	// The longest time in which no write was acknowledged on a node that was not
+	// hit, from Begin until all had recovered.
 	Gap time.Duration
 	// From End until every node had a write acknowledged.
 	Recovery time.Duration
@@ -273,9 +273,9 @@ func (l *Log) InFlight(at time.Duration) int {
 	return n
 }
 
-// Gap returns the time from the beginning of a fault to the first
-// acknowledgement of an event that was sent since, on a node that was not hit,
-// or on any if all were; 0 if there was none.
+// Gap returns the longest time in which no event was acknowledged, from the beginning
+// of a fault until the nodes had recovered from it: on a node that was not hit, or on
+// any if all were; 0 if none was at all.
 func (l *Log) Gap(f Fault) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,19 +283,21 @@ func (l *Log) Gap(f Fault) time.Duration {
 	for _, call := range l.calls {
 		all[call.Node] = true
 	}
-	first := time.Duration(0)
+	acked := []time.Duration{f.Begin}
 	for _, call := range l.calls {
-		if call.Kind != Send || call.Outcome != Acked || call.Begin < f.Begin {
+		if call.Kind != Send || call.Outcome != Acked || call.End < f.Begin || call.End > f.End+f.Recovery {
 			continue
 		}
-		if len(f.Nodes) < len(all) && slices.Contains(f.Nodes, call.Node) {
-			continue
-		}
-		if gap := call.End - f.Begin; first == 0 || gap < first {
-			first = gap
+		if len(f.Nodes) >= len(all) || !slices.Contains(f.Nodes, call.Node) {
+			acked = append(acked, call.End)
 		}
 	}
-	return first
+	slices.Sort(acked)
+	longest := time.Duration(0)
+	for i := range acked[1:] {
+		longest = max(longest, acked[i+1]-acked[i])
+	}
+	return longest
 }
 
 // Recovered tells how long after a time it was that each of so many nodes had

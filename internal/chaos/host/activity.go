@@ -29,7 +29,7 @@ type Worker struct {
 
 // Definitions returns the code of all workloads.
 func (w *Worker) Definitions() []replay.Definition {
-	return append(Orchestrations(), work.Bind(w.work))
+	return append(Orchestrations(), work.Bind(w.work), idle.Bind(beIdle))
 }
 
 func (w *Worker) work(ctx context.Context, task evidence.Task) (evidence.Done, error) {

@@ -67,7 +67,8 @@ type Node struct {
 // with an evidence.Answer, a ReportRequest with an evidence.Replica and many
 // evidence.Instance, anything with a Node or with the members, the name of a node
 // with the members without it, and a time.Duration, by which the wall clock is to be
-// wrong from then on, with a Node. FiguresPath answers a GET as Prometheus asks it.
+// wrong from then on, with a Node, and a Pressure with a list of Pressed. FiguresPath
+// answers a GET as Prometheus asks it.
 const (
 	CallPath    = "/call"
 	ReportPath  = "/report"
@@ -75,6 +76,7 @@ const (
 	MembersPath = "/members"
 	RemovePath  = "/remove"
 	ClockPath   = "/clock"
+	PressPath   = "/press"
 	FiguresPath = "/metrics"
 )
 
@@ -175,6 +177,14 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 		}
 		clock.by.Store(int64(by))
 		answerState(w, node)
+	})
+	mux.HandleFunc("POST "+PressPath, func(w http.ResponseWriter, r *http.Request) {
+		var pressure Pressure
+		if err := json.NewDecoder(r.Body).Decode(&pressure); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(Press(r.Context(), node.Client(), pressure))
 	})
 	mux.HandleFunc("POST "+MembersPath, func(w http.ResponseWriter, r *http.Request) {
 		answerMembers(w, r, node)

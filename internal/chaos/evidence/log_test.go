@@ -1,0 +1,61 @@
+package evidence
+
+import (
+	"testing"
+	"time"
+)
+
+// acked is an event that a node acknowledged at a second.
+func acked(node string, second float64) Call {
+	at := time.Duration(second * float64(time.Second))
+	return Call{Request: Request{Kind: Send}, Answer: Answer{Outcome: Acked}, Node: node, Begin: at - time.Millisecond, End: at}
+}
+
+func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
+	hit := Fault{Nodes: []string{"n1"}, Begin: 10 * time.Second, End: 14 * time.Second, Recovery: time.Second}
+	all := hit
+	all.Nodes = []string{"n1", "n2"}
+	for _, c := range []struct {
+		name  string
+		fault Fault
+		calls []Call
+		want  time.Duration
+	}{
+		{"from the beginning", hit, []Call{acked("n2", 9), acked("n2", 12), acked("n2", 13)}, 2 * time.Second},
+		{"later", hit, []Call{acked("n2", 11), acked("n2", 14), acked("n2", 15)}, 3 * time.Second},
+		{"logged in another order", hit, []Call{acked("n2", 15), acked("n2", 14), acked("n2", 11)}, 3 * time.Second},
+		{"what the node that was hit says does not count", hit, []Call{acked("n1", 11), acked("n2", 12)}, 2 * time.Second},
+		{"unless all were hit", all, []Call{acked("n1", 11), acked("n2", 12)}, time.Second},
+		{"nothing after the recovery counts", hit, []Call{acked("n2", 11), acked("n2", 20)}, time.Second},
+		{"nobody has acknowledged anything", hit, []Call{acked("n2", 9)}, 0},
+	} {
+		log := NewLog()
+		log.Call(acked("n1", 1))
+		log.Call(acked("n2", 1))
+		for _, call := range c.calls {
+			log.Call(call)
+		}
+		if got := log.Gap(c.fault); got != c.want {
+			t.Errorf("%s: %v; want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestLatestAcknowledgedCallsOfSomeInstances(t *testing.T) {
+	log := NewLog()
+	for i, id := range []string{"cycle-1", "probe-1", "cycle-2", "cycle-3"} {
+		call := acked("n1", float64(i))
+		call.Instance = id
+		log.Call(call)
+	}
+	refused := acked("n1", 9)
+	refused.Instance, refused.Outcome = "cycle-4", Refused
+	log.Call(refused)
+	got := log.Acked(Send, "cycle-", 2)
+	if len(got) != 2 || got[0].Instance != "cycle-3" || got[1].Instance != "cycle-2" {
+		t.Errorf("%+v", got)
+	}
+	if none := log.Acked(Start, "cycle-", 2); len(none) > 0 {
+		t.Errorf("%+v", none)
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+)
+
+func TestFiguresOfANodeAreAddedUp(t *testing.T) {
+	const figures = `# TYPE ended_total counter
+ended_total{orchestration="a",outcome="completed"} 17
+ended_total{orchestration="a",outcome="failed"} 1
+ended_total{orchestration="b",outcome="completed"} 4
+ended_total{orchestration="a",outcome="completed",node="n2"} 2
+ended_total_of_another{orchestration="a",outcome="completed"} 1000
+`
+	got, err := sumOf(strings.NewReader(figures), "ended_total", "a", "completed")
+	if err != nil || got != 19 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := sumOf(strings.NewReader(`ended_total{} much`), "ended_total"); err == nil {
+		t.Error("what is no number is none")
+	}
+}
+
+// calls returns some that began in a second and took so long.
+func calls(second int, took time.Duration, trouble string, n int) []host.Pressed {
+	one := host.Pressed{At: time.Duration(second) * time.Second, Took: took, Trouble: trouble}
+	return slices.Repeat([]host.Pressed{one}, n)
+}
+
+func TestRecoveryIsTheFirstSecondSinceWhichAllIsWell(t *testing.T) {
+	const slow, fast, limit = time.Second, time.Millisecond, 10 * time.Millisecond
+	for _, c := range []struct {
+		name  string
+		calls []host.Pressed
+		want  time.Duration
+		ok    bool
+	}{
+		{"at once", slices.Concat(calls(0, fast, "", 10), calls(1, fast, "", 10)), 0, true},
+		{"after two seconds", slices.Concat(calls(0, slow, "", 10), calls(1, fast, "", 10), calls(1, slow, "", 2), calls(2, fast, "", 10)), 2 * time.Second, true},
+		{"what is refused is not well", slices.Concat(calls(0, fast, host.Busy, 10), calls(1, fast, "", 10)), time.Second, true},
+		{"never", calls(0, slow, "", 10), time.Second, false},
+	} {
+		if got, ok := recoveredAfter(c.calls, limit); got != c.want || ok != c.ok {
+			t.Errorf("%s: %v, %v", c.name, got, ok)
+		}
+	}
+}
+
+func TestAGoalThatIsMissedIsSaid(t *testing.T) {
+	var out bytes.Buffer
+	o := &overload{out: &out}
+	o.judgeOverload(&phase{
+		goodput: 50,
+		calls:   slices.Concat(calls(0, time.Millisecond, "", 9), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.Swamped, 1)),
+		memory:  [][]int{{1 << 20, 1 << 20, 2 << 20}, {1 << 20, 1 << 20, 1 << 20}, nil},
+	}, 100)
+	if len(o.missed) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "neither: 1") {
+		t.Errorf("%q\n%s", o.missed, &out)
+	}
+}
