@@ -36,6 +36,7 @@ type node struct {
 
 	replayEvery int // 0: never
 	commits     int
+	due         bool // to dehydrate is the next thing to do
 }
 
 // The bystander is an instance of our own. Bringing it to memory drives out the
@@ -92,7 +93,16 @@ func (n *node) deliver(id string, m actors.Message, answers chan<- actors.Answer
 // step lets in one of those who wait, when nothing else happens at this moment of
 // virtual time. It returns what was committed, if that was an append, and whether
 // there was anything to do.
+//
+// The test replays what was committed before it asks for the next step. Instances
+// leave memory only then: their deferred functions are the author's, and what they
+// change must not be changed by two at a time.
 func (n *node) step() (c *commit, more bool, err error) {
+	if n.due {
+		n.due = false
+		n.dehydrate()
+		synctest.Wait()
+	}
 	a, err := n.next()
 	switch {
 	case err != nil || a == nil:
@@ -105,9 +115,8 @@ func (n *node) step() (c *commit, more bool, err error) {
 		return nil, false, fmt.Errorf("append to %s: %w", a.proposal.append.Instance, err)
 	}
 	synctest.Wait()
-	if n.commits++; n.replayEvery > 0 && n.commits%n.replayEvery == 0 {
-		n.dehydrate()
-	}
+	n.commits++
+	n.due = n.replayEvery > 0 && n.commits%n.replayEvery == 0
 	return a.commit, true, nil
 }
 
