@@ -123,6 +123,8 @@ func applyRuns(b testing.TB, m *Machine, batch [][][]byte) (appends int) {
 // written and in memory:
 //
 //	TENUTO_INSTANCES=10000000 go test -run TestTenMillion -v -timeout 2h ./journal/state
+//
+// With TENUTO_INSTANCES_WAIT=1 none of them ends: each waits for its first activity.
 func TestTenMillion(t *testing.T) {
 	total, err := strconv.Atoi(os.Getenv("TENUTO_INSTANCES"))
 	if err != nil {
@@ -135,6 +137,9 @@ func TestTenMillion(t *testing.T) {
 	m := storedAt(t, dir)
 	applyEpoch(t, m)
 	hello := newHello5()
+	if os.Getenv("TENUTO_INSTANCES_WAIT") != "" {
+		hello.records = hello.records[:1]
+	}
 	const at = 256
 	total -= total % (10 * at)
 	meter := newMeter(m)
@@ -150,6 +155,7 @@ func TestTenMillion(t *testing.T) {
 		index, _ := m.Applied()
 		return m.Flush(t.Context(), index)
 	})
+	t.Logf("at rest: %s", atRest(m, total))
 	timed(t, "checkpoint", func() error {
 		_, err := m.Checkpoint(filepath.Join(dir, "checkpoint"))
 		return err
@@ -219,12 +225,25 @@ func (x *meter) tenth() string {
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	said := fmt.Sprintf("%7.0f appends/s, %5.2f µs of processor time each; slowest 1536 %v; %d MB flushed, %d MB compacted, %d in L0; heap %d MB of %d, cache %d MB, resident %d MB; %d in memory; disk %d MB",
+	said := fmt.Sprintf("%7.0f appends/s, %5.2f µs of processor time each; slowest batch %v; %d MB flushed, %d MB compacted, %d in L0; heap %d MB of %d, cache %d MB, resident %d MB; %d in memory; disk %d MB",
 		float64(x.appends)/x.applying.Seconds(), float64((processor-x.processor).Nanoseconds())/1000/float64(x.appends), x.slowest.Round(time.Millisecond),
 		(flushed-x.flushed)>>20, (compacted-x.compacted)>>20, metrics.Levels[0].Sublevels,
 		memory.HeapAlloc>>20, (memory.HeapSys-memory.HeapReleased)>>20, metrics.BlockCache.Size>>20, resident()>>20, inMemory, metrics.DiskSpaceUsage()>>20)
 	*x = meter{m: x.m, processor: processorTime(), flushed: flushed, compacted: compacted}
 	return said
+}
+
+// atRest says what is in memory when everything is written.
+func atRest(m *Machine, instances int) string {
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	cache := diskOf(m).Metrics().BlockCache.Size
+	m.mu.RLock()
+	inMemory := len(m.instances)
+	m.mu.RUnlock()
+	return fmt.Sprintf("heap %d MB, cache %d MB: %d bytes for each instance; %d in memory", memory.HeapAlloc>>20, cache>>20,
+		(int64(memory.HeapAlloc)+cache)/int64(instances), inMemory)
 }
 
 // processorTime is what the process has used of all processors.

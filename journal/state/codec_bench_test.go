@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// stepEvents are the two events of a step of a run with activities, about 200
+// stepEvents are the two events of a step of a run with activities, 166
 // bytes in all.
 func stepEvents() []*journalpb.Event {
 	done, next := activityDone(4), activity()

@@ -26,6 +26,11 @@ type instance struct {
 	stored
 }
 
+// newInstance returns an instance of which there is nothing yet.
+func newInstance(id string) *instance {
+	return &instance{id: id, stored: stored{weight: idleBytes + len(id)}}
+}
+
 // execution is one history, or the end of one.
 type execution struct {
 	number uint64

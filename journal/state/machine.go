@@ -89,7 +89,7 @@ func (m *Machine) append(a *appendCommand) error {
 	}
 	in, known := m.instances[string(a.instance)]
 	if !known {
-		in = &instance{id: string(a.instance)}
+		in = newInstance(string(a.instance))
 	}
 	if err := in.admit(a.segments, m.lastOf); err != nil {
 		return err

@@ -7,9 +7,10 @@ type Options struct {
 	// so that they need not be read when they are appended to. Defaults to
 	// 128 MiB.
 	MemoryBytes int
-	// FlushBytes is how many bytes of records are applied between two flushes,
-	// and so about how much a restart applies again. Twice as much at most waits
-	// in memory: then applying waits. Defaults to 32 MiB.
+	// FlushBytes is how many bytes of records, and of the instances that they
+	// change, come together between two flushes, and so more than a restart applies
+	// again. Twice as much at most waits in memory: then applying waits. Defaults to
+	// 64 MiB.
 	FlushBytes int
 	// FlushEntries is how many Advances lie between two flushes at most. Defaults
 	// to 32768.
@@ -18,7 +19,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	orDefault(&o.MemoryBytes, 128<<20)
-	orDefault(&o.FlushBytes, 32<<20)
+	orDefault(&o.FlushBytes, 64<<20)
 	orDefault(&o.FlushEntries, 32<<10)
 	return o
 }

@@ -53,8 +53,8 @@ func (s *Store) pebbleOptions(fs vfs.FS, lock *pebble.Lock) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatTableFormatV6,
 		MemTableSize:                memTableBytes,
 		MemTableStopWritesThreshold: 8,
-		L0CompactionThreshold:       8,
-		L0StopWritesThreshold:       24,
+		L0CompactionThreshold:       12,
+		L0StopWritesThreshold:       32,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                1000,
 		EventListener: &pebble.EventListener{
