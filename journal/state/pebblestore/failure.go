@@ -21,8 +21,8 @@ type failure struct {
 	err    *store.Error
 }
 
-// Fail implements store.Store. It notes what went wrong, marks a store that is damaged, and returns the
-// first thing that did.
+// Fail implements store.Store. It notes what went wrong, marks a store that is
+// damaged, and returns the first thing that did.
 func (s *Store) Fail(op string, err error) error {
 	var before *store.Error
 	if errors.As(err, &before) && !errors.Is(err, store.ErrCorrupt) {

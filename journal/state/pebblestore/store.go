@@ -91,9 +91,12 @@ func (s *Store) closed(op string) error {
 	return &store.Error{Dir: s.options.Dir, Op: op, Err: store.ErrClosed}
 }
 
-// current returns the database. Only who writes may use it like that: whoever
-// closes or replaces it does not write.
+// current returns the database, unless the store has failed. Only who writes may
+// use it like that: whoever closes or replaces it does not write.
 func (s *Store) current(op string) (*database, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.inUse == nil {
@@ -106,9 +109,6 @@ func (s *Store) current(op string) (*database, error) {
 func (s *Store) Write(op string, fill func(store.Batch) error) error {
 	db, err := s.current(op)
 	if err != nil {
-		return err
-	}
-	if err := s.Err(); err != nil {
 		return err
 	}
 	err = s.guarded(op, func() error {

@@ -12,8 +12,8 @@
 //     there is its user's to keep: a store need not have a log.
 //
 //  3. Its first error is its last. Behind it nothing reaches the files, and every
-//     call returns that *Error. What the error says is damaged is marked, so that
-//     nobody opens it again.
+//     call that writes returns that *Error. What the error says is damaged is
+//     marked, so that nobody opens it again.
 //
 // Any number of goroutines may read. One at a time may write, sync, make a
 // checkpoint, install or close.
