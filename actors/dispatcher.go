@@ -2,9 +2,9 @@ package actors
 
 import "sync"
 
-// parkedMax bounds how many idle goroutines a dispatcher keeps: as many as the
-// actors that one entry of the log wakes.
-const parkedMax = 256
+// parkedMax bounds how many idle goroutines a dispatcher keeps: as many as it takes
+// for the actors that one entry of the log wakes, and for an activity of each.
+const parkedMax = 512
 
 // A runnable is what a goroutine of a dispatcher does.
 type runnable interface{ run() }

@@ -62,14 +62,14 @@ func (f *fsm) Apply(log *raft.Log) any {
 	result := &applied{term: log.Term, outcomes: make([]uint64, len(records))}
 	for i, record := range records {
 		outcome, err := f.machine.Apply(record)
-		var failed *state.StoreError
-		if errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
-			return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
-		}
-		if err != nil && result.refusals == nil {
-			result.refusals = make([]error, len(records))
-		}
 		if err != nil {
+			var failed *state.StoreError
+			if errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
+				return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+			}
+			if result.refusals == nil {
+				result.refusals = make([]error, len(records))
+			}
 			result.refusals[i] = err
 		}
 		result.outcomes[i] = outcome

@@ -131,10 +131,12 @@ func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, refusal error,
 		q.bytes -= len(q.waiting[n].record)
 		n++
 	}
+	if n == len(q.waiting) {
+		batch, q.waiting = q.waiting, make([]proposal, 0, n) // as many may come until the next time
+		return batch, nil, true
+	}
 	batch = append(batch, q.waiting[:n]...)
 	clear(q.waiting[:n])
-	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil
-	}
+	q.waiting = q.waiting[n:]
 	return batch, nil, true
 }
