@@ -36,6 +36,12 @@ func (l *timeline) mark(ctx context.Context) int {
 	return len(l.at)
 }
 
+func (l *timeline) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.at)
+}
+
 func TestFailedAttemptsAreRepeatedAfterGrowingPauses(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		var attempts timeline

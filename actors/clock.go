@@ -36,16 +36,31 @@ type (
 	tick   struct{}
 )
 
-// A clock is the timer actor of a partition: one heap for all its timers, and
-// for everything else that is to be done later. It never rings before the
-// cluster time.
+// isTimer tells whether the alarm is a timer of an orchestration, and not one of an
+// activity's or the engine's own.
+func (a *alarm) isTimer() bool { return a.key.instance != "" && a.key.kind == alarmTimer }
+
+// before tells whether a rings before b, which may be nil.
+func (a *alarm) before(b *alarm) bool {
+	if b == nil || !a.due.Equal(b.due) {
+		return b == nil || a.due.Before(b.due)
+	}
+	return a.order < b.order
+}
+
+// A clock is the timer actor of a partition: for all its timers, and for everything
+// else that is to be done later. It never rings before the cluster time. While too
+// many instances have something to do, it keeps timers that are due back, so that
+// a million at once do not bring a million instances into memory; everything else
+// rings.
 type clock struct {
 	partition *Partition
 	pid       *actor.PID
 	done      sync.WaitGroup // the actor, and the callback of its timer
 
 	// The actor's own.
-	alarms heapOfAlarms
+	timers heapOfAlarms
+	others heapOfAlarms
 	armed  uint64 // how many there ever were
 	byKey  map[alarmKey]*alarm
 	timer  *time.Timer
@@ -108,26 +123,54 @@ func (c *clock) arm(a *alarm) {
 	}
 	c.armed++
 	a.order = c.armed
-	heap.Push(&c.alarms, a)
+	heap.Push(c.heapOf(a), a)
 }
 
 func (c *clock) remove(a *alarm) {
-	heap.Remove(&c.alarms, a.index)
+	heap.Remove(c.heapOf(a), a.index)
 	delete(c.byKey, a.key)
 }
 
-// ring rings what is due and sleeps until the next.
+func (c *clock) heapOf(a *alarm) *heapOfAlarms {
+	if a.isTimer() {
+		return &c.timers
+	}
+	return &c.others
+}
+
+// ring rings what is due and sleeps until the next. For timers that are kept back
+// the partition ticks.
 func (c *clock) ring() {
 	now := c.partition.now().Round(0)
-	for len(c.alarms) > 0 && !c.alarms[0].due.After(now) {
-		a := c.alarms[0]
-		c.remove(a)
-		c.contain(a)
+	kept := false
+	for {
+		next := c.next(kept)
+		switch {
+		case next == nil:
+			return
+		case next.due.After(now):
+			c.sleep(now, next.due)
+			return
+		case next.isTimer() && c.partition.keepsTimers():
+			kept = true
+		default:
+			c.remove(next)
+			c.contain(next)
+		}
 	}
-	if len(c.alarms) == 0 {
-		return
+}
+
+// next returns the alarm that rings first, nil if there is none; with timers that
+// are kept back the first of the others.
+func (c *clock) next(kept bool) *alarm {
+	var next *alarm
+	if len(c.others) > 0 {
+		next = c.others[0]
 	}
-	c.sleep(now, c.alarms[0].due)
+	if !kept && len(c.timers) > 0 && c.timers[0].before(next) {
+		next = c.timers[0]
+	}
+	return next
 }
 
 // contain keeps a fault in what one alarm does away from all the others.
@@ -170,12 +213,7 @@ type heapOfAlarms []*alarm
 
 func (h heapOfAlarms) Len() int { return len(h) }
 
-func (h heapOfAlarms) Less(i, j int) bool {
-	if h[i].due.Equal(h[j].due) {
-		return h[i].order < h[j].order
-	}
-	return h[i].due.Before(h[j].due)
-}
+func (h heapOfAlarms) Less(i, j int) bool { return h[i].before(h[j]) }
 
 func (h heapOfAlarms) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

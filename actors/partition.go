@@ -38,8 +38,10 @@ type Partition struct {
 	closed    bool
 	window    window
 	turnstile turnstile
+	keeping   bool // timers are kept back
 	watchers  stallWatchers
 	instances map[string]*instance // those that have an actor
+	stalls    int                  // how many of them are stalled
 	idle      idlers
 	live      sync.WaitGroup // actors of instances
 }
@@ -156,6 +158,7 @@ func (p *Partition) take(in *instance, t *turn) bool {
 		return false
 	}
 	in.awake = false
+	defer p.calm()
 	if in.execution == nil {
 		delete(p.instances, in.id)
 		in.leaving = true
@@ -187,6 +190,8 @@ func (p *Partition) detach(in *instance) []Message {
 	}
 	p.idle.remove(in)
 	p.exit(in)
+	p.setStalled(in, nil)
+	p.calm()
 	waiting := in.inbox
 	in.inbox = nil
 	return waiting
@@ -198,11 +203,23 @@ func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	in.inbox = append(batch, in.inbox...)
-	in.stalled = reason
+	p.setStalled(in, reason)
 	if reason != nil {
 		p.exit(in)
 		p.watchers.tell(in.id)
+		p.calm()
 	}
+}
+
+// setStalled notes why an instance cannot go on; nil: it can. p.mu is held.
+func (p *Partition) setStalled(in *instance, reason error) {
+	switch {
+	case in.stalled == nil && reason != nil:
+		p.stalls++
+	case in.stalled != nil && reason == nil:
+		p.stalls--
+	}
+	in.stalled = reason
 }
 
 // takeTerminate takes the first message out of the inbox that ends the instance
@@ -223,7 +240,7 @@ func (p *Partition) takeTerminate(in *instance) (*Message, bool) {
 func (p *Partition) unstall(in *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in.stalled = nil
+	p.setStalled(in, nil)
 }
 
 // Retry has a stalled instance try again; it does nothing to any other.
@@ -231,7 +248,7 @@ func (p *Partition) Retry(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if in := p.instances[id]; in != nil && in.stalled != nil {
-		in.stalled = nil
+		p.setStalled(in, nil)
 		p.tell(in, wakeUp{})
 	}
 }

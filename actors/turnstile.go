@@ -65,3 +65,29 @@ func (p *Partition) exit(in *instance) {
 		p.tell(next, wakeUp{})
 	}
 }
+
+// crowded is how many times TurnsMax instances may have something to do, without
+// being stalled, before timers are kept back.
+const crowded = 2
+
+// busyInstances returns how many instances have something to do and can do it.
+// p.mu is held.
+func (p *Partition) busyInstances() int { return len(p.instances) - p.idle.count - p.stalls }
+
+// keepsTimers tells whether timers that are due are to be kept back; then the
+// clock ticks when they need not be any more.
+func (p *Partition) keepsTimers() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keeping = p.busyInstances() >= crowded*p.turnstile.turnsMax
+	return p.keeping
+}
+
+// calm lets timers ring again that were kept back, when half of the crowd has gone.
+// p.mu is held.
+func (p *Partition) calm() {
+	if p.keeping && p.busyInstances() <= crowded*p.turnstile.turnsMax/2 {
+		p.keeping = false
+		p.clock.tell(tick{})
+	}
+}

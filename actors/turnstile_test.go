@@ -1,12 +1,15 @@
 package actors_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // instancesWaiting returns whose appends are undecided, sorted: two that were woken
@@ -130,5 +133,93 @@ func TestClosingAnswersThoseWhoWaitForTheirTurn(t *testing.T) {
 		n.partition.Close()
 		first.want(nil)
 		second.want(actors.ErrStopped)
+	})
+}
+
+// sleepy sleeps for an hour, or until it gets a word.
+func sleepy() replay.Definition {
+	return program("sleepy", func(ctx *replay.Context, _ string) (string, error) {
+		winner, err := replay.Race(ctx, ctx.Timer(time.Hour), word.Subscribe(ctx))
+		return fmt.Sprint(winner), err
+	})
+}
+
+func TestTimersThatAreDueTogetherBringFewInstancesIntoMemory(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		const many = 100
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{TurnsMax: 2, ResidentMax: 1}, sleepy())
+		for i := range many {
+			n.start(fmt.Sprint(i), "sleepy", "").want(nil)
+		}
+		idle()
+		j.holdAll()
+		time.Sleep(2 * time.Hour)
+		if live := n.system.Stats(n.partition).Live; live > 5 { // with the idle one
+			t.Errorf("%d in memory", live)
+		}
+		for _, id := range j.instancesWaiting() {
+			if id > "3" { // four may be busy, and that was the order of the timers
+				t.Errorf("among the first is %s", id)
+			}
+		}
+		n.send(fmt.Sprint(many-1), "word", "") // before its timer has rung
+		idle()
+		j.flow()
+		for i := range many - 1 {
+			n.wantOutput(fmt.Sprint(i), "0")
+		}
+		n.wantOutput(fmt.Sprint(many-1), "1")
+	})
+}
+
+func TestStalledInstancesKeepNoTimersBack(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, sleepy(), collect())
+		for i := range 10 {
+			first.start(fmt.Sprint("lost-", i), "collect", "x").want(nil)
+			first.start(fmt.Sprint("s-", i), "sleepy", "").want(nil)
+		}
+		first.close()
+		second := lead(t, j, actors.Config{TurnsMax: 1}, sleepy()) // has no code for the others
+		for i := range 10 {
+			second.send(fmt.Sprint("lost-", i), "word", "")
+		}
+		for i := range 10 {
+			second.wantOutput(fmt.Sprint("s-", i), "0")
+		}
+		if second.partition.Stalled("lost-9") == nil {
+			t.Error("it is not stalled")
+		}
+	})
+}
+
+func TestTimersThatAreKeptBackKeepNothingElseBack(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		var attempts timeline
+		n := lead(t, j, actors.Config{TurnsMax: 1}, sleepy(), call(),
+			work.Bind(func(ctx context.Context, _ int) (string, error) {
+				if attempts.mark(ctx) < 100 {
+					return "", errors.New("not yet")
+				}
+				return "", nil
+			}))
+		n.start("c", "call", "").want(nil)
+		for i := range 5 {
+			n.start(fmt.Sprint(i), "sleepy", "").want(nil)
+		}
+		idle()
+		j.holdAll()
+		time.Sleep(time.Hour)
+		idle()
+		before := attempts.count()
+		time.Sleep(10 * time.Minute)
+		if attempts.count() == before {
+			t.Error("an activity is not tried again")
+		}
+		j.flow()
+		n.wantOutput("c", "")
 	})
 }
