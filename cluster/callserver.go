@@ -233,6 +233,14 @@ func (p *callPool) ask(ctx context.Context, address string, request *clusterpb.R
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}}
 }
 
+// hurry has a connection made before it is needed. (One that could not be made waits
+// for its pause: gRPC's way to end that races with itself.)
+func (p *callPool) hurry(address string) {
+	if node, err := p.to(address); err == nil {
+		node.Connect()
+	}
+}
+
 // connect waits for a connection; the error is an [*unreachedError].
 func (n *calledNode) connect(ctx context.Context) error {
 	for {

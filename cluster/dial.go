@@ -108,6 +108,7 @@ type remote struct {
 	// Asks the node at an address once; tests put themselves in between.
 	reach    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
 	budget   budget
+	leads    bell     // rings when another node is called
 	attempts attempts // at the leader
 	polls    attempts // at any node
 	// The highest index of the journal that an answer has shown.
@@ -152,7 +153,7 @@ func (r *remote) persist(ctx context.Context, request *clusterpb.Request, ask as
 	ctx, cancel := bounded(ctx, r.config.CallTimeout)
 	defer cancel()
 	request.Protocol = protocolVersion
-	return persist(ctx, r.closing, &r.budget, request, ask)
+	return persist(ctx, r.closing, &r.leads, &r.budget, request, ask)
 }
 
 // ask asks the node that leads, as far as is known, once.
@@ -212,10 +213,14 @@ func (r *remote) turn(aim *string, from, to string) {
 	if *aim != from {
 		return
 	}
-	if to == "" {
+	better := to != ""
+	if !better {
 		to = r.after(from)
 	}
 	*aim, r.turned = to, true
+	if better {
+		r.leads.ring()
+	}
 }
 
 // after returns the address after another one, with mu held.
@@ -251,7 +256,10 @@ func (r *remote) learn(response *clusterpb.Response) (leader string) {
 		r.addresses = append(r.addresses, member.Address)
 		if member.Leader {
 			leader = member.Address
-			r.leading = leader
+			if r.leading != leader {
+				r.leading = leader
+				r.leads.ring()
+			}
 		}
 	}
 	for _, address := range r.config.Addresses {

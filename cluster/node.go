@@ -44,6 +44,8 @@ type Node struct {
 
 	// The live side of the partition, while this node leads it.
 	partition atomic.Pointer[actors.Partition]
+	handing   atomic.Bool // while leadership is handed over
+	leads     bell        // rings when another node leads, or this one begins to serve
 
 	opened  chan struct{} // closed when journal is set
 	closing chan struct{} // closed when the node begins to close
@@ -138,7 +140,7 @@ func (n *Node) open(ctx context.Context) error {
 		Tracer:         n.tracing.tracerOrNil(),
 	})
 	config := n.config.journalConfig(network)
-	config.Lead, config.Vouched = n.lead, n.isVouched
+	config.Lead, config.LeaderChanged, config.Vouched = n.lead, n.leaderChanged, n.isVouched
 	opened, err := journal.Open(ctx, config)
 	if err != nil {
 		n.system.Close()
@@ -215,6 +217,7 @@ func (n *Node) lead(ctx context.Context, epoch uint64) {
 	<-n.opened
 	partition := n.system.Lead(ctx, n.journal, epoch)
 	n.partition.Store(partition)
+	n.leads.ring()
 	var keeping sync.WaitGroup
 	keeping.Go(func() { newKeeper(n, epoch).keep(ctx) })
 	keeping.Go(func() { n.raise(ctx) })
@@ -258,10 +261,8 @@ func (n *Node) Err() error { return n.journal.Err() }
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)
-		if n.Leading() && len(n.journal.Members()) > 1 {
-			if err := n.journal.TransferLeadership(ctx); err != nil {
-				n.config.Logger.Warn("hand leadership over", "error", err)
-			}
+		if err := n.handOver(ctx); err != nil {
+			n.config.Logger.Warn("hand leadership over", "error", err)
 		}
 	})
 	return n.Close()

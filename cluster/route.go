@@ -19,7 +19,7 @@ const (
 	pauseLongest = 250 * time.Millisecond
 )
 
-var dialBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+var dialBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond}
 
 // An asker tries a call once. The answer to one that it could not bring to anybody
 // is a failure like any other.
@@ -38,17 +38,19 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 	ctx, cancel := bounded(ctx, n.config.CallTimeout)
 	defer cancel()
 	request.Protocol, request.Node = n.config.protocol, n.config.NodeID
-	return persist(ctx, n.closing, &n.budget, request, n.ask)
+	return persist(ctx, n.closing, &n.leads, &n.budget, request, n.ask)
 }
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
 // is closed. Requests carry request IDs, so that trying again is safe. A leader
-// that is busy is asked again, too, as long as ctx allows.
-func persist(ctx context.Context, closing <-chan struct{}, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
+// that is busy is asked again, too, as long as ctx allows. The bell ends a pause: it
+// rings when another node leads.
+func persist(ctx context.Context, closing <-chan struct{}, leads *bell, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
 	budget.earn()
 	notExecuted := true
 	pause, patience := pauseFirst, time.Duration(0)
 	for {
+		changed := leads.next()
 		response := ask(ctx, request)
 		failure := response.GetFailure()
 		if failure == nil {
@@ -68,10 +70,13 @@ func persist(ctx context.Context, closing <-chan struct{}, budget *budget, reque
 		}
 		notExecuted = notExecuted && failure.NotExecuted
 		request.Again = request.Again || !failure.NotExecuted
-		if err := rest(ctx, closing, around(pause)); err != nil {
+		woken, err := restUntil(ctx, closing, changed, around(pause))
+		if err != nil {
 			return nil, &UnavailableError{NotExecuted: notExecuted, Err: errors.Join(err, errors.New(failure.Message))}
 		}
-		pause = min(2*pause, pauseLongest)
+		if pause = min(2*pause, pauseLongest); woken {
+			pause = pauseFirst
+		}
 	}
 }
 
@@ -122,22 +127,30 @@ func (b *budget) pause(busy *clusterpb.Failure, before time.Duration) time.Durat
 
 // rest waits for a pause, unless ctx ends or closing is closed first.
 func rest(ctx context.Context, closing <-chan struct{}, pause time.Duration) error {
+	_, err := restUntil(ctx, closing, nil, pause)
+	return err
+}
+
+// restUntil is rest that ends when changed is closed, too, and tells whether it was.
+func restUntil(ctx context.Context, closing, changed <-chan struct{}, pause time.Duration) (woken bool, err error) {
 	select {
 	case <-closing:
-		return ErrClosed
+		return false, ErrClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	default:
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return false, nil
+	case <-changed:
+		return true, nil
 	case <-closing:
-		return ErrClosed
+		return false, ErrClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 
@@ -163,11 +176,12 @@ func (n *Node) attempt(ctx context.Context, request *clusterpb.Request) *cluster
 	if removed := n.removed(); removed != nil {
 		return removed
 	}
-	if n.Leading() {
+	n.hold(ctx)
+	if n.serving() != nil {
 		return n.serve(ctx, request)
 	}
-	leader, address := n.journal.Leader()
-	if leader == "" || leader == n.config.NodeID {
+	address := n.otherLeader()
+	if address == "" {
 		return notLeader("there is no leader now")
 	}
 	ctx, end := n.attempts.begin(ctx, address)

@@ -37,7 +37,8 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 	if enrol := request.GetEnrol(); enrol != nil {
 		return n.enrolOther(ctx, request.Protocol, enrol)
 	}
-	partition := n.partition.Load()
+	n.hold(ctx)
+	partition := n.serving()
 	if partition == nil {
 		return nil, journal.ErrNotLeader
 	}

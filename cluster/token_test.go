@@ -50,8 +50,13 @@ func TestWhoHasNoGoodTokenDoesNotJoin(t *testing.T) {
 	other := startNode(t, peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)) // of the same name
 	eventually(t, "it leads", other.Leading)
 	used := issued(t, leader, 0)
-	first := f.joining("n2")
-	first.JoinToken = used
+	joining := func(id, token string) Config {
+		config := f.joining(id)
+		demandToken(&config) // it may lead, too
+		config.JoinToken = token
+		return config
+	}
+	first := joining("n2", used)
 	f.start(first)
 	f.votes("n1", "n2")
 	for name, attempt := range map[string]struct {
@@ -65,15 +70,13 @@ func TestWhoHasNoGoodTokenDoesNotJoin(t *testing.T) {
 		"one of nobody":      {forged(t, clusterIDDefault), ErrTokenInvalid},
 		"one with a mistake": {mistaken(issued(t, leader, 0)), ErrTokenInvalid},
 	} {
-		config := f.joining("n3")
-		config.JoinToken = attempt.token
+		config := joining("n3", attempt.token)
 		if _, err := Start(testContext(t), config); !errors.Is(err, attempt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	f.votes("n1", "n2")
-	good := f.joining("n3")
-	good.JoinToken = issued(t, leader, 0)
+	good := joining("n3", issued(t, leader, 0))
 	third := f.start(good)
 	f.votes("n1", "n2", "n3")
 	// What was used up to join does not keep a member from coming back.
@@ -154,9 +157,10 @@ func TestATokenIsGoodForTheNodeThatHasUsedItUntilItIsAdded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.journal.UseToken(testContext(t), key.Public().(ed25519.PublicKey), "n4"); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "it is used", func() bool {
+		leader = f.leader()
+		return leader.journal.UseToken(testContext(t), key.Public().(ed25519.PublicKey), "n4") == nil
+	})
 	f.close(leader)
 	f.leader()
 	for _, id := range []string{"n5", "n4"} {

@@ -51,6 +51,10 @@ type Config struct {
 	// epoch. ctx ends when leadership is lost or the journal is closed; the
 	// next reign, and Close, wait until Lead has returned. Defaults to nothing.
 	Lead func(ctx context.Context, epoch uint64)
+	// LeaderChanged is called by a goroutine of the journal's after this node has
+	// learned that another node leads, or none; Leader tells which. Calls may be
+	// fewer than changes. It must not block. Defaults to nothing.
+	LeaderChanged func()
 	// Logger gets changes of state and what the Raft library warns of. Defaults
 	// to slog.Default().
 	Logger *slog.Logger

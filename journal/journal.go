@@ -147,6 +147,9 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 	j.callers.start(func() { j.follow(ctx) })
 	j.callers.start(func() { j.verify(ctx) })
 	j.callers.start(func() { j.guardState(ctx) })
+	if c.LeaderChanged != nil {
+		j.callers.start(func() { j.tellLeader(ctx) })
+	}
 	j.callers.start(func() { j.snapshotByBytes(ctx) })
 	return j, nil
 }

@@ -123,6 +123,25 @@ func (j *Journal) Leader() (node, address string) {
 	return string(id), string(a)
 }
 
+// tellLeader calls Config.LeaderChanged until ctx ends.
+func (j *Journal) tellLeader(ctx context.Context) {
+	changes := make(chan raft.Observation, 1) // those that find it full change nothing
+	observer := raft.NewObserver(changes, false, func(o *raft.Observation) bool {
+		_, changed := o.Data.(raft.LeaderObservation)
+		return changed
+	})
+	j.raft.RegisterObserver(observer)
+	defer j.raft.DeregisterObserver(observer)
+	for {
+		j.config.LeaderChanged()
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // TransferLeadership hands leadership to the follower that is least behind and
 // returns when this node no longer leads. Appends are refused with ErrNotLeader
 // meanwhile. When ctx ends first the transfer goes on; the Raft library gives it
