@@ -21,6 +21,7 @@ var crews = []struct {
 	{"chain", 4, (*worker).driveChain},
 	{"fan", 1, (*worker).driveFan},
 	{"cycle", 2, (*worker).driveCycle},
+	{"sleep", 6, (*worker).driveSleep},
 	{"tree", 1, (*worker).driveTree},
 	{"register", 2, (*worker).driveRegister},
 }
@@ -34,10 +35,10 @@ const (
 	purgeShare     = 6
 	terminateShare = 4
 	workMax        = 30 * time.Millisecond
-	// What timers are set for. One in so many is long, so that one is always set.
-	delayMax       = 120 * time.Millisecond
-	longDelayShare = 4
-	longDelayMax   = 3 * time.Second
+	// What timers are set for: those of cycles, and those of which some are always
+	// set, whatever is done to the clocks.
+	delayMax  = 120 * time.Millisecond
+	sleepMost = 5 * time.Second
 )
 
 // repeaterID is the client that repeats what others have called.
@@ -176,9 +177,6 @@ func (w *worker) driveCycle(id string) {
 	const senders = 2
 	each := 2 + w.random.IntN(4)
 	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.between(0, delayMax)}
-	if w.random.IntN(longDelayShare) == 0 {
-		in.Delay = w.between(delayMax, longDelayMax)
-	}
 	if started := w.ask(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
 		return
 	}
@@ -189,6 +187,14 @@ func (w *worker) driveCycle(id string) {
 	w.sendNumbers(id, "a", each)
 	sending.Wait()
 	w.ask(evidence.Wait, id, "", nil)
+}
+
+// driveSleep has a cycle of one round wait for its timer.
+func (w *worker) driveSleep(id string) {
+	in := host.CycleInput{Rounds: 1, Delay: w.between(time.Second, sleepMost)}
+	if started := w.ask(evidence.Start, id, host.Cycle, in); started.Outcome == evidence.Acked {
+		w.ask(evidence.Wait, id, "", nil)
+	}
 }
 
 func (w *worker) sendNumbers(id, sender string, n int) {

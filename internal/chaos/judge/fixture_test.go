@@ -27,14 +27,24 @@ type witness struct {
 	log    *evidence.Log
 	client *cluster.Client
 	serial int
+	// Closed when cycle-0 was sent all its events: the first round ends after that,
+	// so that some are carried over.
+	sent chan struct{}
 }
 
 // goodEvidence saves the evidence of a run in which all went well, and returns
 // where.
 func goodEvidence(t *testing.T) string {
 	t.Helper()
-	w := &witness{t: t, log: evidence.NewLog()}
-	worker := &host.Worker{Node: "node", Life: 1, Tell: func(_ context.Context, e evidence.Effect) error {
+	w := &witness{t: t, log: evidence.NewLog(), sent: make(chan struct{})}
+	worker := &host.Worker{Node: "node", Life: 1, Tell: func(ctx context.Context, e evidence.Effect) error {
+		if e.Instance == "cycle-0" && e.Task.Label == "before" && !e.Finished {
+			select {
+			case <-w.sent:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
 		e.At = w.log.Now()
 		w.log.Effect(e)
 		return nil
@@ -69,6 +79,7 @@ func (w *witness) runAll() {
 	for _, number := range []string{"a-0", "a-1", "b-0", "b-1"} {
 		w.call(evidence.Send, "cycle-0", host.Number, number)
 	}
+	close(w.sent)
 	w.call(evidence.Read, "register-0", "", nil)
 	w.call(evidence.Start, "register-0", host.Register, nil)
 	w.call(evidence.Send, "register-0", host.Number, "x")
