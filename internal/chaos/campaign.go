@@ -24,15 +24,18 @@ type options struct {
 	faults []fault
 	limit  time.Duration
 	count  int
+	// One client for each workload, and no more.
+	small bool
 	// The least rate before each fault, in acknowledged calls a second.
 	rate float64
 }
 
 const (
-	// How long the rate may take to come up, and the fleet to recover.
-	rateLimit     = 30 * time.Second
-	recoveryLimit = 30 * time.Second
-	faultLimit    = 2 * time.Minute
+	// How long the rate may take to come up, and the fleet to recover: on a machine
+	// that has much else to do, too.
+	rateLimit     = 2 * time.Minute
+	recoveryLimit = 2 * time.Minute
+	faultLimit    = 6 * time.Minute
 	quietMax      = time.Second // between two faults
 )
 
@@ -72,7 +75,7 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 	if _, err := c.awaitLeader(ctx); err != nil {
 		return nil, nil, err
 	}
-	c.load = startLoad(c.fleet, o.seed)
+	c.load = startLoad(c.fleet, o.seed, o.small)
 	err = c.inject(ctx)
 	c.load.finish()
 	if err != nil {

@@ -53,12 +53,17 @@ type load struct {
 	clients int
 }
 
-// startLoad has clients begin to work, and one probe for each node.
-func startLoad(f *fleet, seed uint64) *load {
+// startLoad has clients begin to work, and one probe for each node; of a small load
+// one client for each workload.
+func startLoad(f *fleet, seed uint64, small bool) *load {
 	l := &load{fleet: f}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	for _, crew := range crews {
-		for i := range crew.size {
+		size := crew.size
+		if small {
+			size = 1
+		}
+		for i := range size {
 			w := l.newWorker(seed)
 			l.workers.Go(func() { w.work(fmt.Sprintf("%s-%d", crew.name, i), crew.drive) })
 		}
