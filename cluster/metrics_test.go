@@ -143,13 +143,16 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, ResidentMax: 1, Definitions: definitions()})
 	ctx := testContext(t)
-	for _, id := range []string{"a", "b", "c"} {
+	stats := func() actors.Stats { return node.system.Stats(node.partition.Load()) }
+	for i, id := range []string{"a", "b", "c"} {
 		if _, err := StartRun(ctx, node.Client(), waiter, id, ""); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "the one before has left", func() bool {
+			s := stats()
+			return s.Dehydrations == uint64(i) && s.Live == 1 && s.Idle == 1
+		})
 	}
-	stats := func() actors.Stats { return node.system.Stats(node.partition.Load()) }
-	eventually(t, "two have left", func() bool { return stats().Dehydrations == 2 && stats().Live == 1 })
 	if err := Send(ctx, node.Client(), "a", word, "x"); err != nil {
 		t.Fatal(err)
 	}
