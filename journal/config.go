@@ -17,6 +17,11 @@ type Config struct {
 	// Cluster names the group for ever, besides Node: a directory of another one
 	// is refused. Defaults to no name.
 	Cluster string
+	// Groups is how many groups keep the histories of the cluster between them, and
+	// Group which of them this one is, from 0 on. Both are stamped into the
+	// directory. Default to 1 and 0.
+	Groups int
+	Group  int
 	// Address is where the other nodes reach this one. Required with Network.
 	Address string
 	// Peers are all the nodes of the group, this one among them, the same list
@@ -159,6 +164,7 @@ func (c Config) withDefaults() Config {
 		c.Peers = []Peer{{Node: c.Node, Address: c.Address}}
 	}
 	orDefault(&c.Protocol, 1)
+	orDefault(&c.Groups, 1)
 	orDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	orDefault(&c.ElectionTimeout, max(c.HeartbeatTimeout, 200*time.Millisecond))
 	orDefault(&c.LeaderLease, c.HeartbeatTimeout/2)
@@ -195,6 +201,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Node == "":
 		return errors.New("config: Node is empty")
+	case c.Group < 0 || c.Group >= c.Groups:
+		return fmt.Errorf("config: Group is %d of %d", c.Group, c.Groups)
 	case c.Address == "":
 		return errors.New("config: Address is empty")
 	case c.Join && len(c.Peers) > 0:

@@ -27,9 +27,39 @@ type directory struct {
 	lock *os.File
 }
 
+// stamp is whose a directory is.
+type stamp struct {
+	node, cluster string
+	groups, group int
+}
+
+// String returns the content of the identity file. That of the only group says
+// nothing of groups.
+func (s stamp) String() string {
+	text := directoryFormat + "\nnode " + s.node + "\n"
+	if s.cluster != "" {
+		text += "cluster " + s.cluster + "\n"
+	}
+	if s.groups > 1 {
+		text += fmt.Sprintf("groups %d\ngroup %d\n", s.groups, s.group)
+	}
+	return text
+}
+
+// groupsIn returns how many groups a stamp speaks of.
+func groupsIn(text string) int {
+	for line := range strings.Lines(text) {
+		var groups int
+		if _, err := fmt.Sscanf(line, "groups %d\n", &groups); err == nil {
+			return groups
+		}
+	}
+	return 1
+}
+
 // openDirectory creates the directory if need be, locks it against other
-// processes and checks that it belongs to a node of a cluster.
-func openDirectory(path, node, cluster string) (*directory, error) {
+// processes and checks that it belongs to a group on a node of a cluster.
+func openDirectory(path string, want stamp) (*directory, error) {
 	if path == "" {
 		return &directory{}, nil
 	}
@@ -47,7 +77,7 @@ func openDirectory(path, node, cluster string) (*directory, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
 	}
-	if err := d.identify(node, cluster); err != nil {
+	if err := d.identify(want); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
@@ -55,15 +85,17 @@ func openDirectory(path, node, cluster string) (*directory, error) {
 
 // identify checks the stamp, or sets it on a directory that has none. A log
 // without a stamp is nobody's: the stamp is synced before the log is created.
-func (d *directory) identify(node, cluster string) error {
-	want := directoryFormat + "\nnode " + node + "\n"
-	if cluster != "" {
-		want += "cluster " + cluster + "\n"
-	}
+func (d *directory) identify(by stamp) error {
+	want := by.String()
 	have, err := os.ReadFile(filepath.Join(d.path, identityFile))
 	if err == nil {
 		if format, _, _ := strings.Cut(string(have), "\n"); format != directoryFormat {
 			return &FormatError{Dir: d.path, Want: directoryFormat, Have: format}
+		}
+		of := by
+		of.groups = groupsIn(string(have))
+		if of.groups != by.groups && string(have) == of.String() {
+			return &GroupsError{Dir: d.path, Want: by.groups, Have: of.groups}
 		}
 		if string(have) != want {
 			return &IdentityError{Dir: d.path, Want: oneLine(want), Have: oneLine(string(have))}

@@ -96,6 +96,18 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("%s belongs to %q, not to %q", e.Dir, e.Have, e.Want)
 }
 
+// GroupsError: the directory is of a cluster with another number of groups. That
+// number is chosen when a cluster is founded, and stays.
+type GroupsError struct {
+	Dir  string
+	Want int // Config.Groups
+	Have int // what the stamp says
+}
+
+func (e *GroupsError) Error() string {
+	return fmt.Sprintf("%s is of a cluster with %d groups, not with %d: the number cannot be changed", e.Dir, e.Have, e.Want)
+}
+
 // LogStoreError: the log in the directory is in another store than
 // Config.LogStore says.
 type LogStoreError struct {

@@ -82,7 +82,7 @@ func (t *tasks) wait() {
 // applied when the group has a leader; a reader who needs them calls Barrier at
 // the leader. ctx bounds Open alone: ending it later does nothing.
 //
-// Errors: *LockedError, *FormatError, *IdentityError, *LogStoreError, *DamagedError, a
+// Errors: *LockedError, *FormatError, *IdentityError, *GroupsError, *LogStoreError, *DamagedError, a
 // *FencedError if what is on disk does not fit together, or one of the system. After an error nothing is left open, and
 // config.Network is closed.
 func Open(ctx context.Context, config Config) (*Journal, error) {
@@ -104,7 +104,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(c.Dir, c.Node, c.Cluster)
+	dir, err := openDirectory(c.Dir, stamp{c.Node, c.Cluster, c.Groups, c.Group})
 	if err != nil {
 		return nil, err
 	}
@@ -341,6 +341,14 @@ func (j *Journal) Purge(p *journalpb.Purge, done func(purged int, err error)) {
 		}
 		done(int(*purged), nil)
 	}})
+}
+
+// Started proposes to forget a chained start, or that of a child to be abandoned,
+// whose instance was started in another group: nothing else would tell that it was
+// made. done and the errors are as in Append; the only refusal of the state machine
+// is *state.StaleEpochError. Repeating it changes nothing.
+func (j *Journal) Started(epoch uint64, target string, done func(error)) {
+	j.proposeGroup(&reign{epoch: epoch}, &journalpb.GroupChange{Started: target}, done)
 }
 
 // propose puts a record into the queue, or says at once why not.

@@ -148,6 +148,20 @@ func (j *Journal) tellLeader(ctx context.Context) {
 // up after the election timeout. It returns ErrNotLeader on a node that does not
 // lead and ErrAlone in a group of one.
 func (j *Journal) TransferLeadership(ctx context.Context) error {
+	return j.transfer(ctx, func() raft.Future { return j.raft.LeadershipTransfer() })
+}
+
+// TransferLeadershipTo is TransferLeadership to one node. It returns ErrNotMember
+// if that has no vote.
+func (j *Journal) TransferLeadershipTo(ctx context.Context, node string) error {
+	to := j.roster().find(node)
+	if to == nil || to.Suffrage != raft.Voter {
+		return ErrNotMember
+	}
+	return j.transfer(ctx, func() raft.Future { return j.raft.LeadershipTransferToServer(to.ID, to.Address) })
+}
+
+func (j *Journal) transfer(ctx context.Context, begin func() raft.Future) error {
 	if !j.IsLeader() {
 		return ErrNotLeader
 	}
@@ -160,7 +174,7 @@ func (j *Journal) TransferLeadership(ctx context.Context) error {
 		return fmt.Errorf("transfer leadership: %w", ctx.Err())
 	}
 	result := make(chan error, 1)
-	if !j.callers.start(func() { result <- j.raft.LeadershipTransfer().Error() }) {
+	if !j.callers.start(func() { result <- begin().Error() }) {
 		return ErrClosed
 	}
 	select {

@@ -27,6 +27,7 @@ type manifest struct {
 	// Node took the snapshot, which another may have been sent.
 	Node    string `json:"node"`
 	Cluster string `json:"cluster,omitempty"` // of the node that took it
+	Group   int    `json:"group,omitempty"`
 	ID      string `json:"id"`
 	// What Raft wants to know.
 	Version      raft.SnapshotVersion `json:"version"`

@@ -31,6 +31,10 @@ func (j *Journal) Orphans() iter.Seq[*journalpb.Instance] { return j.machine.Orp
 // instances do not exist yet; see state.Machine.
 func (j *Journal) Chained() iter.Seq[*journalpb.ChainedStart] { return j.machine.Chained() }
 
+// WaitsToStart tells whether a chained start of an instance waits to be made; see
+// state.Machine.
+func (j *Journal) WaitsToStart(target string) bool { return j.machine.WaitsToStart(target) }
+
 // Events yields the history of an execution from an event_id on; an execution
 // of 0 means the latest. See state.Machine.
 func (j *Journal) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {

@@ -30,8 +30,9 @@ type checkpoints struct {
 	fs   vfs.FS
 	dir  string
 	node string
-	// cluster is whose snapshots are believed.
+	// cluster and group are whose snapshots are believed.
 	cluster string
+	group   int
 	log     *slog.Logger
 	// damaged is called for a snapshot that does not check. Its files are those
 	// of the state, too, as long as that uses them.
@@ -78,7 +79,7 @@ func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) 
 // Create implements raft.SnapshotStore.
 func (c *checkpoints) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	s := &checkpointSink{of: c, manifest: manifest{
-		Format: manifestFormat, Node: c.node, Cluster: c.cluster, ID: fmt.Sprintf("%016x-%016x", index, term),
+		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Group: c.group, ID: fmt.Sprintf("%016x-%016x", index, term),
 		Version: version, Index: index, Term: term,
 		Members: raft.EncodeConfiguration(members), MembersIndex: membersIndex,
 	}}
@@ -138,6 +139,9 @@ func (c *checkpoints) manifest(id string) (*manifest, error) {
 	}
 	if err == nil && m.Cluster != c.cluster {
 		err = fmt.Errorf("it is of the cluster %q", m.Cluster)
+	}
+	if err == nil && m.Group != c.group {
+		err = fmt.Errorf("it is of group %d", m.Group)
 	}
 	return m, err
 }

@@ -191,6 +191,9 @@ func (s *checkpointSink) unpack(r *frameReader) error {
 	if sent.Cluster != s.of.cluster {
 		return fmt.Errorf("the leader sends a snapshot of the cluster %q", sent.Cluster)
 	}
+	if sent.Group != s.of.group {
+		return fmt.Errorf("the leader sends a snapshot of group %d", sent.Group)
+	}
 	s.manifest.Node = sent.Node
 	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
 	s.manifest.Files = sent.Files

@@ -52,6 +52,7 @@ func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeLogs())
 	}
+	snapshots.group = c.Group
 	return &stores{logs, stable, snapshots, snapshots, closeLogs}, nil
 }
 

@@ -87,7 +87,7 @@ func (m *Machine) dropChained(target string) {
 // of the IDs of those, and with them the starts of children whose close policy is
 // to abandon them. Such a start waits from the append that holds it,
 // unless its instance exists then, until an instance of that ID is started, by
-// whomever; neither the end nor the purge of the one that asked takes it back.
+// whomever, or a GroupChange says that it was in another group; neither the end nor the purge of the one that asked takes it back.
 // Of several that ask for the same ID the first to be appended counts. The set
 // is that of the beginning of the iteration, without those whose instances have
 // been started when their turn comes. The messages are the caller's own.
@@ -105,6 +105,15 @@ func (m *Machine) Chained() iter.Seq[*journalpb.ChainedStart] {
 			}
 		}
 	}
+}
+
+// WaitsToStart tells whether there is a chained start of an instance, or that of a
+// child to be abandoned, that waits.
+func (m *Machine) WaitsToStart(target string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	_, waits := m.chained[target]
+	return waits
 }
 
 // message returns the protobuf form; nil if the body does not decode, which is

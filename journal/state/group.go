@@ -26,6 +26,7 @@ type groupChange struct {
 	removed      string
 	issued, used *journalpb.JoinToken
 	protocol     uint32
+	started      string // the instance of a chained start that was made elsewhere
 }
 
 func (c *groupChange) parse(b []byte) bool {
@@ -33,7 +34,7 @@ func (c *groupChange) parse(b []byte) bool {
 	if proto.Unmarshal(b, &message) != nil {
 		return false
 	}
-	*c = groupChange{message.Epoch, message.Clock, message.Removed, message.Issued, message.Used, message.Protocol}
+	*c = groupChange{message.Epoch, message.Clock, message.Removed, message.Issued, message.Used, message.Protocol, message.Started}
 	return true
 }
 
@@ -53,10 +54,14 @@ func (m *Machine) changeGroup(c *groupChange) error {
 		return &StaleEpochError{Epoch: c.epoch, Current: m.epoch}
 	}
 	next, err := m.group.with(c)
-	if err == nil {
-		m.group = next
+	if err != nil {
+		return err
 	}
-	return err
+	m.group = next
+	if c.started != "" {
+		m.dropChained(c.started)
+	}
+	return nil
 }
 
 // with returns the group after a change, or why that is refused.

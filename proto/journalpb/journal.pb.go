@@ -2849,7 +2849,10 @@ type GroupChange struct {
 	Used *JoinToken `protobuf:"bytes,5,opt,name=used,proto3" json:"used,omitempty"`
 	// The protocol to which the cluster has come; a smaller one than before changes
 	// nothing. A node that does not speak it goes no further.
-	Protocol      uint32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Protocol uint32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The instance of a chained start, or of that of a child to be abandoned, which
+	// was made in another group.
+	Started       string `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2924,6 +2927,13 @@ func (x *GroupChange) GetProtocol() uint32 {
 		return x.Protocol
 	}
 	return 0
+}
+
+func (x *GroupChange) GetStarted() string {
+	if x != nil {
+		return x.Started
+	}
+	return ""
 }
 
 // JoinToken is what is known of a token with which a node may join.
@@ -3689,14 +3699,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xd7\x01\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xf1\x01\n" +
 	"\vGroupChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x03 \x01(\tR\aremoved\x124\n" +
 	"\x06issued\x18\x04 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06issued\x120\n" +
 	"\x04used\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x04used\x12\x1a\n" +
-	"\bprotocol\x18\x06 \x01(\rR\bprotocol\"P\n" +
+	"\bprotocol\x18\x06 \x01(\rR\bprotocol\x12\x18\n" +
+	"\astarted\x18\a \x01(\tR\astarted\"P\n" +
 	"\tJoinToken\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
