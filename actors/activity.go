@@ -82,11 +82,11 @@ func (p *pool) submit(t *task, kept *journalpb.Attempt) {
 		switch {
 		case kept.GetPending():
 			t.resumePending(time.Unix(0, kept.StartedAt))
-		case t.next.After(p.now()):
+		case t.next.After(t.now()):
 			t.state, t.earlier = ActivityPausing, false
 			t.armRetry()
 		case t.earlier && p.system.config.others() > 0:
-			t.arm(alarmRejoin, p.now().Add(p.system.config.RejoinWait), func() { p.again(t) })
+			t.arm(alarmRejoin, t.now().Add(p.system.config.RejoinWait), func() { p.again(t) })
 		default:
 			return p.route(t)
 		}
@@ -226,7 +226,7 @@ func (p *pool) recorded(t *task, record int, pause time.Duration, err error) {
 		if err == nil {
 			return t.tellWaiters(nil)
 		}
-		t.arm(alarmRecord, p.now().Add(pause), func() {
+		t.arm(alarmRecord, t.now().Add(pause), func() {
 			p.locked(func() func() {
 				if !t.over() && t.records == record {
 					t.propose(record, growing(pause))

@@ -217,7 +217,7 @@ func (p *pool) keepDetails(a *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a.task.current == a {
-		a.unkept, a.kept = false, p.now()
+		a.unkept, a.kept = false, a.task.now()
 		a.task.record()
 	}
 }

@@ -53,40 +53,60 @@ func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb
 		}}},
 		Attach:   true,
 		Internal: true,
+		Done:     func(Answer) { p.startedElsewhere(chained.Instance) },
 	})
+}
+
+// startedElsewhere has a start forgotten that outlives whoever asked for it, if it
+// was made in another partition.
+func (p *Partition) startedElsewhere(target string) {
+	if p.elsewhere(target) {
+		p.place.Elsewhere.Started(target)
+	}
 }
 
 // childStarted looks at whom the start has met.
 func (p *Partition) childStarted(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, a Answer) {
+	if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
+		p.startedElsewhere(child.Instance)
+	}
 	if !a.Dropped {
 		return // begun just now: its end will be reported when it comes
+	}
+	if p.elsewhere(child.Instance) {
+		p.meetChild(parent, child, a.Instance, a.End)
+		return
 	}
 	p.takeUpChild(parent, child)
 }
 
 // takeUpChild goes on with a child where the node before has left it.
 func (p *Partition) takeUpChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
-	known, ok := p.journal.Instance(child.Instance)
-	if !ok {
+	known, ok := p.replica(child.Instance).Instance(child.Instance)
+	if !ok { // as far as is known here, and if it does exist the start does no harm
 		p.startChild(parent, child)
 		return
 	}
-	p.meetChild(parent, child, known)
+	p.meetChild(parent, child, known, nil)
 }
 
 // meetChild deals with an instance that exists under the child's ID: the child
-// itself, running or ended, or a stranger.
-func (p *Partition) meetChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, known *journalpb.Instance) {
+// itself, running or ended, or a stranger. end is its last event, nil if that is to
+// be looked up.
+func (p *Partition) meetChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled, known *journalpb.Instance, end *journalpb.Event) {
 	switch {
 	case !proto.Equal(known.Parent, parent):
 		p.insist(parent.Instance, completion(parent, childFailed(fmt.Errorf("%w: %q", replay.ErrInstanceExists, child.Instance)), nil))
 	case known.Status != journalpb.Status_STATUS_RUNNING:
-		last, err := p.journal.Event(known.Instance, known.Execution, known.LastEventId)
-		if err != nil {
-			p.logger.Error("read end of child", "instance", known.Instance, "execution", known.Execution, "error", err)
-			return
+		if end == nil {
+			var err error
+			end, err = p.replica(known.Instance).Event(known.Instance, known.Execution, known.LastEventId)
+			if err != nil {
+				p.logger.Error("read end of child", "instance", known.Instance, "execution", known.Execution, "error", err)
+				return
+			}
 		}
-		p.reportEnd(known.Parent, last)
+		p.reportEnd(known.Parent, end)
 	}
 }
 
@@ -131,6 +151,12 @@ func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb
 	if child.ClosePolicy == journalpb.ClosePolicy_CLOSE_POLICY_ABANDON {
 		return
 	}
+	if p.elsewhere(child.Instance) {
+		if event := closing(child.ClosePolicy); event != nil {
+			p.cross(&Crossing{Instance: child.Instance, Event: event, ChildOf: parent}, nil, pause)
+		}
+		return
+	}
 	known, ok := p.journal.Instance(child.Instance)
 	if !ok {
 		// Its start is on its way and will be repeated until it is taken.
@@ -145,28 +171,37 @@ func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb
 
 // closeChild applies a close policy.
 func (p *Partition) closeChild(instance string, policy journalpb.ClosePolicy) {
+	if event := closing(policy); event != nil {
+		p.insist(instance, Message{Message: replay.Message{Event: event}, Internal: true})
+	}
+}
+
+// closing returns what a close policy asks of a child, nil for nothing.
+func closing(policy journalpb.ClosePolicy) *journalpb.Event {
 	const reason = "given up by its parent"
-	var event *journalpb.Event
 	switch policy {
 	case journalpb.ClosePolicy_CLOSE_POLICY_CANCEL:
-		event = &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
 			OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: reason},
 		}}
 	case journalpb.ClosePolicy_CLOSE_POLICY_TERMINATE:
-		event = &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
+		return &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{
 			OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
 		}}
-	default:
-		return
 	}
-	p.insist(instance, Message{Message: replay.Message{Event: event}, Internal: true})
+	return nil
 }
 
 // closeOrphan applies its close policy to a child whose parent does not wait for
 // it any more. A child of a parent that was purged is left alone: nobody knows
-// any more whether it was to be abandoned.
+// any more whether it was to be abandoned. Of a parent in another partition this
+// one only believes what this node has heard; see Review.
 func (p *Partition) closeOrphan(child *journalpb.Instance) {
-	event, err := p.journal.Event(child.Parent.Instance, child.Parent.Execution, child.Parent.EventId)
+	parents := p.replica(child.Parent.Instance)
+	if p.elsewhere(child.Parent.Instance) && !givenUp(parents, child.Parent) {
+		return
+	}
+	event, err := parents.Event(child.Parent.Instance, child.Parent.Execution, child.Parent.EventId)
 	if err != nil {
 		return
 	}

@@ -24,6 +24,8 @@ func (in *instance) release(events []*journalpb.Event) {
 	for _, event := range events {
 		ref := func() *journalpb.OperationRef { return operation(instance, execution, event.EventId) }
 		switch body := event.Body.(type) {
+		case *journalpb.Event_OrchestrationStarted:
+			p.reviewChild(instance, body.OrchestrationStarted.Parent)
 		case *journalpb.Event_ActivityScheduled:
 			p.system.activities.submit(p.newTask(instance, execution, event), nil)
 		case *journalpb.Event_TimerCreated:
@@ -81,7 +83,7 @@ func (p *Partition) newTask(instance string, execution uint64, event *journalpb.
 
 func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
 	p.clock.at(time.Unix(0, fireAt), keyOf(ref), func() {
-		p.system.timerFired(fireAt)
+		p.timerFired(fireAt)
 		p.insist(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
 		}}, nil))
@@ -132,6 +134,10 @@ func (p *Partition) insist(instance string, m Message) { p.insistAfter(instance,
 
 // insistAfter is insist with the pause before the first repetition.
 func (p *Partition) insistAfter(instance string, m Message, pause time.Duration) {
+	if p.elsewhere(instance) {
+		p.cross(&Crossing{Instance: instance, Execution: m.Execution, Event: m.Event, Attach: m.Attach}, m.Done, pause)
+		return
+	}
 	sent := m
 	sent.Done = func(a Answer) {
 		switch {

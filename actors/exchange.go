@@ -62,6 +62,8 @@ type FromWorker struct {
 // A Hello says what a worker can do.
 type Hello struct {
 	Node string
+	// The group of the partition that the exchange is about.
+	Group int
 	// The names of those that it has code for, and the tags that it serves.
 	Activities []string
 	Tags       []string

@@ -18,6 +18,7 @@ import (
 type loan struct {
 	running
 	pool    *pool
+	group   int // of the partition whose leader it is for
 	task    *Task
 	begun   time.Time
 	details *journalpb.Payload
@@ -31,20 +32,22 @@ type loan struct {
 // Tags and Limits are those of the configuration; without Activities nothing new
 // is taken on.
 //
-// One exchange at a time; the latest counts. It returns like [Partition.Employ];
+// One exchange for each group at a time; the latest counts. With several groups
+// each is offered a share of the places. It returns like [Partition.Employ];
 // but when ctx ends with [replay.ErrNodeStopping], it says goodbye first, and waits
 // up to 500 ms until that is heard. in and out must outlive ctx for that long.
 func (s *System) Work(ctx context.Context, hello Hello, in <-chan ToWorker, out chan<- FromWorker) error {
 	p := s.activities
 	box := newOutbox[FromWorker]()
 	p.join(box, hello)
-	defer p.quit(box)
-	err := exchange(ctx, in, out, box, p.obey)
+	defer p.quit(hello.Group, box)
+	obey := func(m ToWorker) { p.obey(hello.Group, m) }
+	err := exchange(ctx, in, out, box, obey)
 	if errors.Is(err, replay.ErrNodeStopping) && ctx.Err() != nil {
 		p.retire(box)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeMax)
 		defer cancel()
-		_ = exchange(ctx, in, out, box, p.obey) // until the leader, who has heard it, ends it
+		_ = exchange(ctx, in, out, box, obey) // until the leader, who has heard it, ends it
 	}
 	return err
 }
@@ -62,44 +65,49 @@ func (p *pool) retire(box *outbox[FromWorker]) {
 func (p *pool) join(box *outbox[FromWorker], hello Hello) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.employer = box
+	p.employers[hello.Group] = box
 	hello.Tags, hello.Limits = p.system.config.Tags, p.system.config.ActivityLimits
 	box.put(FromWorker{Hello: &hello})
+	taken := p.strays[hello.Group]
 	for _, l := range p.loans {
+		if l.group != hello.Group {
+			continue
+		}
+		taken++
 		if l.result != nil {
 			box.put(FromWorker{Result: l.result})
 			continue
 		}
 		box.put(FromWorker{Run: &Run{l.task.AttemptID, l.task.Name, time.Since(l.begun)}})
 	}
-	if free := p.system.config.ActivitiesMax - len(p.loans) - p.strays; free > 0 {
+	if free := max(p.system.config.ActivitiesMax/p.system.config.Groups, 1) - taken; free > 0 {
 		box.put(FromWorker{Freed: free})
 	}
 }
 
-func (p *pool) quit(box *outbox[FromWorker]) {
+func (p *pool) quit(group int, box *outbox[FromWorker]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.employer == box {
-		p.employer = nil
+	if p.employers[group] == box {
+		delete(p.employers, group)
 	}
 }
 
-// say tells the leader, if there is one that listens: the next will be told in
-// its turn. p.mu is held.
-func (p *pool) say(m FromWorker) {
-	if p.employer != nil {
-		p.employer.put(m)
+// say tells the leader of a group, if there is one that listens: the next will be
+// told in its turn. p.mu is held.
+func (p *pool) say(group int, m FromWorker) {
+	if employer := p.employers[group]; employer != nil {
+		employer.put(m)
 	}
 }
 
-// obey does what the leader says.
-func (p *pool) obey(m ToWorker) {
+// obey does what the leader of a group says.
+func (p *pool) obey(group int, m ToWorker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case m.Task != nil:
-		p.lend(m.Task)
+		p.lend(group, m.Task)
 	case m.GiveUp != nil:
 		if l := p.loans[m.GiveUp.key()]; l != nil {
 			l.giveUp(m.GiveUp.Timeout)
@@ -107,23 +115,23 @@ func (p *pool) obey(m ToWorker) {
 	case m.Ack != nil:
 		if l := p.loans[m.Ack.key()]; l != nil && l.result != nil {
 			delete(p.loans, m.Ack.key())
-			p.say(FromWorker{Freed: 1})
+			p.say(l.group, FromWorker{Freed: 1})
 		}
 	}
 }
 
 // lend takes on an attempt, unless it is here already. p.mu is held.
-func (p *pool) lend(t *Task) {
+func (p *pool) lend(group int, t *Task) {
 	if l := p.loans[t.key()]; l != nil {
 		if l.result != nil {
-			p.say(FromWorker{Result: l.result})
+			p.say(l.group, FromWorker{Result: l.result})
 		}
 		return
 	}
 	if p.closed || p.leaving {
 		return
 	}
-	l := &loan{pool: p, task: t, begun: time.Now(), details: t.Details}
+	l := &loan{pool: p, group: group, task: t, begun: time.Now(), details: t.Details}
 	l.carried, l.settler = t.Carried, l
 	l.context, l.cancel = context.WithCancelCause(p.context)
 	l.info = replay.Attempt{
@@ -154,8 +162,8 @@ func (l *loan) name() string { return l.task.Name }
 // start begins the attempt. The pool's lock is held.
 func (l *loan) start() (*running, bool) {
 	if l.stray {
-		l.pool.strays--
-		l.pool.say(FromWorker{Freed: 1})
+		l.pool.strays[l.group]--
+		l.pool.say(l.group, FromWorker{Freed: 1})
 		return nil, false
 	}
 	l.pool.counts.Lent++
@@ -171,8 +179,8 @@ func (l *loan) settle(output *journalpb.Payload, err error) {
 	defer p.mu.Unlock()
 	switch {
 	case l.stray:
-		p.strays--
-		p.say(FromWorker{Freed: 1})
+		p.strays[l.group]--
+		p.say(l.group, FromWorker{Freed: 1})
 		return
 	case err != nil && !pending && errors.Is(context.Cause(l.context), replay.ErrNodeStopping):
 		return // the leader will notice that this node is gone
@@ -184,7 +192,7 @@ func (l *loan) settle(output *journalpb.Payload, err error) {
 	if !proto.Equal(l.details, l.task.Details) {
 		l.result.Details = l.details
 	}
-	p.say(FromWorker{Result: l.result})
+	p.say(l.group, FromWorker{Result: l.result})
 }
 
 // beat takes a heartbeat.
@@ -195,8 +203,8 @@ func (l *loan) beat(details *journalpb.Payload) {
 	if details != nil {
 		l.details = details
 	}
-	if p.employer != nil && !l.stray && l.result == nil {
-		p.employer.replace(l.task.key(), FromWorker{Beat: &Beat{l.task.AttemptID, l.details}})
+	if employer := p.employers[l.group]; employer != nil && !l.stray && l.result == nil {
+		employer.replace(l.task.key(), FromWorker{Beat: &Beat{l.task.AttemptID, l.details}})
 	}
 }
 
@@ -206,11 +214,11 @@ func (l *loan) giveUp(timeout replay.TimeoutKind) {
 	p := l.pool
 	delete(p.loans, l.task.key())
 	if l.result != nil {
-		p.say(FromWorker{Freed: 1})
+		p.say(l.group, FromWorker{Freed: 1})
 		return
 	}
 	l.stray = true
-	p.strays++
+	p.strays[l.group]++
 	if timeout != "" {
 		l.cancel(&replay.TimeoutError{Kind: timeout})
 	} else {

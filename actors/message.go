@@ -66,6 +66,10 @@ type Answer struct {
 	// existed already.
 	FirstExecution uint64
 	Attached       bool
+	// The answer to a start from another partition that was dropped: the instance that
+	// it has met, and its last event if that has ended.
+	Instance *journalpb.Instance
+	End      *journalpb.Event
 	// The answer to a query.
 	Output *journalpb.Payload
 }

@@ -15,6 +15,7 @@ import (
 // that leads it, for one epoch. Its methods may be called concurrently.
 type Partition struct {
 	system  *System
+	place   Place
 	journal Journal
 	epoch   uint64
 	logger  *slog.Logger
@@ -44,14 +45,24 @@ type Partition struct {
 	stalls    int                  // how many of them are stalled
 	idle      idlers
 	live      sync.WaitGroup // actors of instances
+	// Messages from other partitions that are not answered, with whom to tell.
+	received map[crossingKey]func(Answer)
 }
 
 // Lead opens the partition whose journal this node leads since epoch: from now
 // on messages can be delivered, and what the journal has open is taken up
 // again: in the background, an instance that has messages first. ctx bounds the partition's life; Close must be called all the same.
 func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Partition {
+	return s.LeadAt(ctx, Place{}, journal, epoch)
+}
+
+// LeadAt is [System.Lead] for one of several partitions. The system may have more
+// than one of them open.
+func (s *System) LeadAt(ctx context.Context, place Place, journal Journal, epoch uint64) *Partition {
 	p := &Partition{
 		system:    s,
+		place:     place,
+		received:  make(map[crossingKey]func(Answer)),
 		journal:   journal,
 		epoch:     epoch,
 		opening:   &opening{early: make(map[string]bool)},

@@ -30,14 +30,16 @@ type pool struct {
 	remotes  map[*Partition][]*remote
 	loans    map[attemptKey]*loan
 	leaving  bool  // no more loans are taken
-	strays   int   // loans that are given up and whose bodies have not returned
 	queued   []job // of loans that have no place yet
-	employer *outbox[FromWorker]
-	running  map[string]int // by the name of those that are limited
-	counts   ActivityCounts
-	taken    int // places
-	closed   bool
-	working  sync.WaitGroup
+	// By group: loans that are given up and whose bodies have not returned, and the
+	// leaders that this node works for.
+	strays    map[int]int
+	employers map[int]*outbox[FromWorker]
+	running   map[string]int // by the name of those that are limited
+	counts    ActivityCounts
+	taken     int // places
+	closed    bool
+	working   sync.WaitGroup
 }
 
 // ActivityCounts are how many attempts a node has begun since it was started.
@@ -61,12 +63,14 @@ func (s *System) ActivityCounts() ActivityCounts {
 
 func newPool(s *System) *pool {
 	p := &pool{
-		system:  s,
-		tasks:   make(map[*Partition]map[alarmKey]*task),
-		lines:   make(map[class]*line),
-		remotes: make(map[*Partition][]*remote),
-		loans:   make(map[attemptKey]*loan),
-		running: make(map[string]int),
+		system:    s,
+		tasks:     make(map[*Partition]map[alarmKey]*task),
+		lines:     make(map[class]*line),
+		remotes:   make(map[*Partition][]*remote),
+		loans:     make(map[attemptKey]*loan),
+		strays:    make(map[int]int),
+		employers: make(map[int]*outbox[FromWorker]),
+		running:   make(map[string]int),
 	}
 	p.context, p.cancel = context.WithCancelCause(context.Background())
 	return p

@@ -51,12 +51,16 @@ func (p *Partition) employSelf() {
 	pool := p.system.activities
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	if len(pool.loans) == 0 {
+	held := false
+	for _, l := range pool.loans {
+		held = held || l.group == p.place.Group
+	}
+	if !held {
 		return
 	}
 	up, down := make(chan FromWorker), make(chan ToWorker)
 	p.rejoining.Go(func() { _ = p.Employ(p.context, up, down) })
-	p.rejoining.Go(func() { _ = p.system.Work(p.context, Hello{}, down, up) })
+	p.rejoining.Go(func() { _ = p.system.Work(p.context, Hello{Group: p.place.Group}, down, up) })
 }
 
 // hear takes what the worker says.

@@ -131,9 +131,9 @@ func (s *System) committed(instance string, execution uint64, events []*journalp
 	}
 }
 
-func (s *System) timerFired(due int64) {
-	if s.config.Observer != nil {
-		s.config.Observer.TimerFired(s.now().Sub(time.Unix(0, due)))
+func (p *Partition) timerFired(due int64) {
+	if observer := p.system.config.Observer; observer != nil {
+		observer.TimerFired(p.now().Sub(time.Unix(0, due)))
 	}
 }
 

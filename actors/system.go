@@ -20,6 +20,9 @@ type Config struct {
 	// The cluster time: that of everything that is recorded, and of timers. It
 	// should not step. Defaults to time.Now.
 	Now func() time.Time
+	// How many partitions there are: each of those that other nodes lead is offered
+	// that share of the places of this one. Defaults to 1.
+	Groups int
 	// How many activities run at once on this node. Defaults to 256.
 	ActivitiesMax int
 	// How many of them at once, by name; at least 1. Defaults to no limits.
@@ -86,6 +89,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	orDefault(&c.Groups, 1)
 	orDefault(&c.ActivitiesMax, activitiesMaxDefault)
 	orDefault(&c.ResidentMax, residentMaxDefault)
 	orDefault(&c.TurnsMax, turnsMaxDefault)
