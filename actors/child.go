@@ -60,9 +60,14 @@ func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb
 // startedElsewhere has a start forgotten that outlives whoever asked for it, if it
 // was made in another partition.
 func (p *Partition) startedElsewhere(target string) {
-	if p.elsewhere(target) {
-		p.place.Elsewhere.Started(target)
+	if !p.elsewhere(target) {
+		return
 	}
+	p.place.Elsewhere.Started(target, func(err error) {
+		if err != nil && p.context.Err() == nil {
+			p.clock.after(repeatLongest, func() { p.startedElsewhere(target) })
+		}
+	})
 }
 
 // childStarted looks at whom the start has met.

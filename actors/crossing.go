@@ -34,8 +34,8 @@ type Elsewhere interface {
 	// whether the message has arrived.
 	Send(c *Crossing, done func(Answer))
 	// Started has the journal of this partition forget a chained start, or that of a
-	// child to be abandoned, because it was made; see [Journal].
-	Started(target string)
+	// child to be abandoned, because it was made. done is called once.
+	Started(target string, done func(error))
 }
 
 // A Replica is the part of a [Journal] that is read of other partitions.

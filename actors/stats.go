@@ -30,7 +30,7 @@ type Stats struct {
 	Stalls uint64
 	Faults uint64
 
-	// Live is how many instances have an actor now, of the partition that is led,
+	// Live is how many instances have an actor now, of the partitions that are led,
 	// and Idle how many of those have nothing to do.
 	Live int
 	Idle int
@@ -48,9 +48,9 @@ type counters struct {
 	stalls, faults            atomic.Uint64
 }
 
-// Stats returns the figures of the system. partition is the one that it leads,
-// or nil.
-func (s *System) Stats(partition *Partition) Stats {
+// Stats returns the figures of the system. The partitions are those that it leads;
+// nil is none.
+func (s *System) Stats(partitions ...*Partition) Stats {
 	c := &s.counters
 	stats := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Messages: c.messages.Load(),
@@ -58,9 +58,13 @@ func (s *System) Stats(partition *Partition) Stats {
 		Rejections: c.rejections.Load(), Refusals: c.refusals.Load(),
 		Stalls: c.stalls.Load(), Faults: c.faults.Load(),
 	}
-	if partition != nil {
+	for _, partition := range partitions {
+		if partition == nil {
+			continue
+		}
 		partition.mu.Lock()
-		stats.Live, stats.Idle = len(partition.instances), partition.idle.count
+		stats.Live += len(partition.instances)
+		stats.Idle += partition.idle.count
 		partition.mu.Unlock()
 	}
 	p := s.activities

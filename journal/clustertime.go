@@ -67,14 +67,24 @@ func (c *clusterClock) hear(recorded int64, index uint64) {
 
 // begin returns the time at which a reign begins.
 func (c *clusterClock) begin() int64 {
+	var wall time.Time
+	if !c.isKept() {
+		wall = c.wall() // it may take its time
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leading = true
 	if !c.kept {
 		c.kept = true
-		c.advance(c.wall().UnixNano())
+		c.advance(wall.UnixNano())
 	}
 	return c.read()
+}
+
+func (c *clusterClock) isKept() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kept
 }
 
 // end says that the reign is over, or has come to nothing.
@@ -118,6 +128,10 @@ func (f *clockedFSM) Apply(log *raft.Log) any {
 // and steps of wall clocks do not move it. On a node that does not lead it may be
 // behind, and before a leader was heard of it is of the past.
 func (j *Journal) Now() time.Time { return time.Unix(0, j.clock.now()) }
+
+// ClockKept tells whether the cluster time is that of now: a leader was heard of since
+// the start, or this node has begun to lead.
+func (j *Journal) ClockKept() bool { return j.clock.isKept() }
 
 // recordClock has the cluster time recorded, if this node leads, and returns a
 // channel that is closed when that is decided. What becomes of it does not matter:

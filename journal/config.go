@@ -35,7 +35,8 @@ type Config struct {
 	// the one before. When the journal says that the cluster has come to a newer one
 	// the node fences itself with a *VersionError. Defaults to 1.
 	Protocol uint32
-	// WallClock is believed where nobody has kept the cluster time; see Now.
+	// WallClock is believed where nobody has kept the cluster time; see Now. It may
+	// block while this node begins to lead, until the journal is closed.
 	// Defaults to time.Now.
 	WallClock func() time.Time
 	// Dir holds the log and the snapshots; it is created if need be. Empty

@@ -204,6 +204,10 @@ func (j *Journal) dropMember(ctx context.Context, node string) error {
 	})
 }
 
+// Removed returns the nodes that were removed, or are to be, in order of their
+// names, as far as this node knows. The slice must not be changed.
+func (j *Journal) Removed() []string { return j.machine.Removed() }
+
 // roster is who belongs to the group at one moment.
 type roster struct {
 	servers []raft.Server
