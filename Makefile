@@ -158,7 +158,7 @@ bench-journal: ## Measure the journal alone, on each store of its log
 	go test -run '^$$' -bench '^BenchmarkJournal$$' -benchtime 1x ./journal
 
 .PHONY: faults
-faults: ## Damage, crash and kill the journal as often as its tests can
+faults: ## Damage, crash, fill and kill the journal as often as its tests can
 	TENUTO_FAULTS=all go test -count 1 -timeout $(TIMEOUT) ./journal/...
 
 .PHONY: powercut

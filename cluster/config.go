@@ -356,6 +356,7 @@ func (c Config) journalConfig(network journal.Network) journal.Config {
 		Address:           c.address(),
 		Peers:             c.journalPeers(),
 		Join:              c.Join != nil,
+		Seeds:             c.Join,
 		Protocol:          c.protocol,
 		WallClock:         c.rig.WallClock,
 		Dir:               c.Dir,

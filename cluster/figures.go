@@ -142,6 +142,9 @@ var figures = []figure{
 	{"tenuto.journal.log.stalled", "s", level, "For how long a write has been on its way that takes too long.", one(func(s *sample) float64 { return s.journal.LogStalled.Seconds() })},
 	{"tenuto.journal.snapshots", "{snapshot}", counted, "Snapshots written.", one(func(s *sample) uint64 { return s.journal.Snapshots })},
 	{"tenuto.journal.snapshots.failed", "{snapshot}", counted, "Snapshots that could not be taken.", one(func(s *sample) uint64 { return s.journal.SnapshotFailures })},
+	{"tenuto.journal.state.rebuilds", "{rebuild}", counted, "States that were damaged or behind, and were rebuilt from a snapshot at the start.", one(func(s *sample) uint64 { return s.journal.StateRebuilds })},
+	{"tenuto.journal.state.fetches", "{snapshot}", counted, "Snapshots fetched from another node because no own one could be believed.", one(func(s *sample) uint64 { return s.journal.StateFetches })},
+	{"tenuto.journal.snapshots.handed_out", "{snapshot}", counted, "Snapshots given to nodes that had lost theirs.", one(func(s *sample) uint64 { return s.journal.SnapshotsHandedOut })},
 }
 
 func readInstances(s *sample, report func(float64, ...attribute.KeyValue)) {

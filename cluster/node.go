@@ -60,7 +60,8 @@ type Node struct {
 
 // Start starts a node and returns when it can take calls. Without peers that is
 // when it leads itself; with peers, when it has opened its journal, whether the
-// others are there or not; one that joins a cluster, when it was added.
+// others are there or not; one that joins a cluster, when it was added. One whose
+// state is damaged fetches it from another node first, and asks for up to a minute.
 //
 // ctx bounds the start. When it ends later, the node begins to stop as if by
 // [Node.Stop]. The error is a [*ConfigError] for a field that cannot be used,

@@ -36,7 +36,7 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 func BenchmarkAppendThreeNodes(b *testing.B) {
-	g := newTCPGroup(b)
+	g := newTCPGroup(b, func(int, *Config) {})
 	benchmarkAppend(b, g.nodes[g.leader(b)])
 }
 
@@ -48,7 +48,7 @@ func benchmarkAppend(b *testing.B, j *Journal) {
 	before := j.AppliedIndex()
 	b.ReportAllocs()
 	b.ResetTimer()
-	inParallel(b, func(i int, n uint64, done func(error)) {
+	inParallel(b, outstanding, func(i int, n uint64, done func(error)) {
 		j.Append(step(epoch, fmt.Sprintf("i-%d", i), 2*n+3), done)
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
@@ -64,7 +64,7 @@ func mustAppendSoon(b *testing.B, j *Journal, i int, epoch uint64) {
 }
 
 // inParallel calls do b.N times, with at most one call for each i on its way.
-func inParallel(b *testing.B, do func(i int, n uint64, done func(error))) {
+func inParallel(b *testing.B, outstanding int, do func(i int, n uint64, done func(error))) {
 	var all sync.WaitGroup
 	for i := range outstanding {
 		calls := b.N / outstanding
@@ -93,7 +93,7 @@ func BenchmarkRaft(b *testing.B) {
 		r := newRaft(b)
 		entry := packEntry(record)
 		b.ResetTimer()
-		inParallel(b, func(_ int, _ uint64, done func(error)) { done(r.Apply(entry, 0).Error()) })
+		inParallel(b, outstanding, func(_ int, _ uint64, done func(error)) { done(r.Apply(entry, 0).Error()) })
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 	})
 	for _, packed := range []int{64, 256} {

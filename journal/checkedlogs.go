@@ -78,17 +78,17 @@ func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
 }
 
 func (l *checkedLogs) bounds() (first, last uint64, err error) {
-	err = l.store.guarded(func() error {
-		if first, err = l.store.FirstIndex(); err != nil {
-			return err
+	var has [2]uint64
+	err = l.store.guarded(func() (err error) {
+		if has[0], err = l.store.FirstIndex(); err == nil {
+			has[1], err = l.store.LastIndex()
 		}
-		last, err = l.store.LastIndex()
 		return err
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("read log: %w", err)
 	}
-	return first, last, nil
+	return has[0], has[1], nil
 }
 
 func (l *checkedLogs) damaged(index uint64, reason string) error {
@@ -98,7 +98,11 @@ func (l *checkedLogs) damaged(index uint64, reason string) error {
 // read reads and checks one entry and returns the two sums that it came with.
 // The error is raft.ErrLogNotFound, a *DamagedError or one of the store.
 func (l *checkedLogs) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
-	err = l.store.guarded(func() error { return l.store.GetLog(index, log) })
+	stored := &raft.Log{}
+	err = l.store.guarded(func() error { return l.store.GetLog(index, stored) })
+	if err == nil {
+		*log = *stored
+	}
 	var damaged *DamagedError
 	switch {
 	case errors.Is(err, raft.ErrLogNotFound):

@@ -140,7 +140,7 @@ func TestBoltPagesThatLeadAstrayAreRefused(t *testing.T) {
 
 // reopenedOn returns a checked log on a store that is open.
 func reopenedOn(store raft.LogStore, path string) *checkedLogs {
-	raw := &rawLogs{LogStore: store, path: path}
+	raw := newRawLogs(store, path, nil)
 	l, err := openCheckedLogs(&checkedLogs{store: raw, path: path})
 	if err != nil {
 		return &checkedLogs{store: raw, path: path}

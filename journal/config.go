@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // Config is copied by Open. Zero values mean the defaults.
@@ -35,6 +37,10 @@ type Config struct {
 	// the one before. When the journal says that the cluster has come to a newer one
 	// the node fences itself with a *VersionError. Defaults to 1.
 	Protocol uint32
+	// Seeds are addresses of other nodes that are asked for a snapshot when this
+	// node's state and snapshots are damaged, besides Peers and those that the log
+	// and the snapshots name.
+	Seeds []string
 	// WallClock is believed where nobody has kept the cluster time; see Now. It may
 	// block while this node begins to lead, until the journal is closed.
 	// Defaults to time.Now.
@@ -100,6 +106,10 @@ type Config struct {
 	// SnapshotBytes. Defaults to 2048.
 	TrailingLogs uint64
 
+	// RepairTimeout is how long Open asks the other nodes for a snapshot when this
+	// node's state and snapshots are damaged. Defaults to 1 min.
+	RepairTimeout time.Duration
+
 	// StateMemoryBytes bounds the memory that instances take whose state is on
 	// disk, so that it need not be read when they go on; StateCacheBytes bounds
 	// that for what was read from there. What is not written yet comes on top: up
@@ -134,6 +144,7 @@ type testHooks struct {
 	noSync       bool          // of the bolt file: proves that the power-cut test sees it
 	segmentBytes int           // of the write-ahead log; 0 means the library's default
 	wrap         func(*stores) // puts stores that fail in between
+	raft         func(*raft.Config)
 }
 
 // Peer is a node of the group.
@@ -179,6 +190,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.SnapshotThreshold, 8192)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 2048)
+	orDefault(&c.RepairTimeout, time.Minute)
 	orDefault(&c.StateMemoryBytes, 128<<20)
 	orDefault(&c.StateCacheBytes, 64<<20)
 	orDefault(&c.PackEntriesMax, 512)
@@ -218,6 +230,8 @@ func (c *Config) validate() error {
 		return fmt.Errorf("config: LogStore is %q, neither %q nor %q", c.LogStore, LogStoreBolt, LogStoreWAL)
 	case c.StallLimit < 0:
 		return errors.New("config: StallLimit is negative")
+	case c.RepairTimeout < 0:
+		return errors.New("config: RepairTimeout is negative")
 	case min(c.PackEntriesMax, c.PackBytesMax, c.InFlightMax, c.QueueEntriesMax, c.QueueBytesMax, c.AppendBytesMax, c.StateMemoryBytes, c.StateCacheBytes) < 0:
 		return errors.New("config: a limit is negative")
 	case c.AppendBytesMax > c.QueueBytesMax:

@@ -90,7 +90,7 @@ func (d *directory) identify(by stamp) error {
 	have, err := os.ReadFile(filepath.Join(d.path, identityFile))
 	if err == nil {
 		if format, _, _ := strings.Cut(string(have), "\n"); format != directoryFormat {
-			return &FormatError{Dir: d.path, Want: directoryFormat, Have: format}
+			return &FormatError{Path: d.path, Want: directoryFormat, Have: format}
 		}
 		of := by
 		of.groups = groupsIn(string(have))

@@ -27,8 +27,11 @@
 //  8. Every queue is bounded; a full one answers ErrBusy. Close ends every
 //     goroutine that Open has started, except those of a state store that failed.
 //  9. Memory does not grow with what has been recorded. A state that is damaged
-//     is rebuilt from the newest snapshot that checks and the log when the journal
-//     is opened, or Open refuses with a *DamagedError; it is never served.
+//     is never served. When the journal is opened it is rebuilt from the newest
+//     snapshot that checks and the log, or if none does, from one that another node
+//     has; if nobody gives one, Open refuses with a *RepairError. Damage of the log,
+//     or of the term and the vote, is not repaired: Open refuses with a
+//     *DamagedError, and the node has to be replaced under another name.
 //
 // # What may not be assumed
 //
@@ -70,4 +73,9 @@
 //	stream  = "tenuto-1" frame(manifest) (frame(256 KiB or the rest of a file)* for each file) trailer
 //	frame   = length (not 0), the bytes, their CRC-32C   // both 4 bytes, little-endian
 //	trailer = 0, CRC-32C of all bytes before it          // both 4 bytes, little-endian
+//
+// and a node that has lost its snapshots asks another one for that by
+//
+//	ask    = "tenuto-ask-1" frame(JSON with cluster, node and the least index)
+//	answer = frame(JSON with refusal) stream             // no stream if refused
 package journal

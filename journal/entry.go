@@ -159,8 +159,8 @@ func packEntry(records ...[]byte) []byte {
 }
 
 // unpackEntry appends to records those of an encoded Entry. It returns none,
-// and an error that wraps state.ErrCorrupt, if the format is unknown or
-// anything does not check.
+// and a *FormatError if another version has written it, or an error that wraps
+// state.ErrCorrupt if anything does not check.
 func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 	format := uint64(0)
 	for b := entry; len(b) > 0; {
@@ -171,7 +171,9 @@ func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 		b = b[n:]
 		switch {
 		case number == fieldEntryFormat && wire == protowire.VarintType:
-			format, n = protowire.ConsumeVarint(b)
+			if format, n = protowire.ConsumeVarint(b); n >= 0 && format != entryFormat {
+				return nil, &FormatError{Path: "an entry of the log", Want: fmt.Sprint(entryFormat), Have: fmt.Sprint(format)}
+			}
 		case number == fieldEntryRecords && wire == protowire.BytesType:
 			var sealed []byte
 			if sealed, n = protowire.ConsumeBytes(b); n >= 0 {
@@ -189,8 +191,8 @@ func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 		}
 		b = b[n:]
 	}
-	if format != entryFormat {
-		return nil, fmt.Errorf("unknown format %d: %w", format, state.ErrCorrupt)
+	if format == 0 {
+		return nil, fmt.Errorf("no format: %w", state.ErrCorrupt)
 	}
 	return records, nil
 }

@@ -70,19 +70,19 @@ type LockedError struct {
 
 func (e *LockedError) Error() string { return fmt.Sprintf("%s is in use by another process", e.Dir) }
 
-// FormatError: the directory is of another format, which this version does not
-// read. The node does not come back with it: it has to be replaced, under another
-// name, by one that the others bring up to date; or it is run by the version that
-// wrote the directory.
+// FormatError: a file, or what another node has sent, is of a format that this
+// version does not read. Nothing was changed. A directory is opened by the version
+// that wrote it, or a later one; where there is none any more, the node is replaced
+// by one of another name with an empty directory.
 type FormatError struct {
-	Dir  string
-	Want string // what this version writes
-	Have string // what the directory says
+	Path string
+	Want string // what this version reads
+	Have string // what is there
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s has the format %q, and this version reads %q: run the version that wrote it, or replace the node by one of another name with an empty directory",
-		e.Dir, e.Have, e.Want)
+	return fmt.Sprintf("%s has the format %q, and this version reads %q: run the version that wrote it, or a later one",
+		e.Path, e.Have, e.Want)
 }
 
 // IdentityError: the directory belongs to another node or cluster.
@@ -120,9 +120,11 @@ func (e *LogStoreError) Error() string {
 	return fmt.Sprintf("the log in %s is of the store %q, not %q", e.Dir, e.Have, e.Want)
 }
 
-// DamagedError: a file of the journal is not as the journal left it. The node
-// does not come back with it: it has to be replaced, under another name, by one
-// that the others bring up to date.
+// DamagedError: a file of the journal is not as the journal left it, and it is one
+// that nobody else can replace: the log, or the term and the vote. What this node
+// has promised to the others is in them, so that it does not come back, lest it
+// votes or leads with less: it has to be replaced, under another name, by one that
+// the others bring up to date. Inside a *RepairError the others may still help.
 type DamagedError struct {
 	Path   string
 	Index  uint64 // of the entry of the log that is damaged or missing; 0 if it is no entry
@@ -135,6 +137,22 @@ func (e *DamagedError) Error() string {
 	}
 	return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason)
 }
+
+// RepairError: the state and the snapshots of this node are damaged, so that only a
+// snapshot of another node can help, and none has given one within
+// Config.RepairTimeout. Nothing was changed; the log and the vote are whole. Open
+// again when the others can be reached. A node that has no others has to be
+// restored from a copy.
+type RepairError struct {
+	Damage *DamagedError // what is missing here
+	Err    error         // what became of the asking
+}
+
+func (e *RepairError) Error() string {
+	return fmt.Sprintf("%v; and no other node has helped: %v", e.Damage, e.Err)
+}
+
+func (e *RepairError) Unwrap() []error { return []error{e.Damage, e.Err} }
 
 // StalledError: Close has given up waiting for a disk that hangs. Everything is
 // answered, and nothing leaves the node any more, but its goroutines end, and

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -85,8 +86,9 @@ func ours() []string {
 		if strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "testing.(*B)") {
 			continue
 		}
-		if strings.Contains(stack, "pebblestore.(*Store).guarded") {
-			continue // left behind by a database that has failed, as store.close says
+		if strings.Contains(stack, "(*Store).guarded") || strings.Contains(stack, "(*rawLogs).guarded") ||
+			strings.Contains(stack, "raft-wal.(*WAL)") {
+			continue // left behind by a store that has failed, as store.close and rawLogs.close say
 		}
 		if strings.Contains(stack, "tenuto/journal") || strings.Contains(stack, "hashicorp/") {
 			left = append(left, stack)
@@ -162,6 +164,15 @@ func mustAppend(t testing.TB, j *Journal, a *journalpb.Append) {
 	}
 }
 
+// begun begins an instance, and tells whether it is there: also if the outcome of an
+// earlier try was unknown and the append is refused now, since it was committed.
+func begun(t testing.TB, j *Journal, id string) bool {
+	t.Helper()
+	var conflict *state.ConflictError
+	err := appended(t, j, begin(j.Epoch(), id))
+	return err == nil || errors.As(err, &conflict)
+}
+
 // begin is the append that begins an instance: OrchestrationStarted and an
 // activity.
 func begin(epoch uint64, instance string) *journalpb.Append {
@@ -180,6 +191,15 @@ func step(epoch uint64, instance string, first uint64) *journalpb.Append {
 		}}},
 		scheduled(),
 	)
+}
+
+// large is an append that begins an instance with 20 KiB.
+func large(epoch uint64, id string) *journalpb.Append {
+	a := begin(epoch, id)
+	a.Segments[0].Events = append(a.Segments[0].Events, appendOf(epoch, "", 3, &journalpb.Event{
+		Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: &journalpb.Payload{Data: []byte(strings.Repeat("x", 20<<10))}}},
+	}).Segments[0].Events...)
+	return a
 }
 
 func scheduled() *journalpb.Event {
@@ -251,10 +271,10 @@ func newTweakedGroup(t testing.TB, lead func(node int) func(context.Context, uin
 }
 
 // newTCPGroup starts three nodes over loopback TCP, to be measured.
-func newTCPGroup(b *testing.B) *group {
+func newTCPGroup(b *testing.B, tweak func(node int, c *Config)) *group {
 	b.Helper()
 	noLeaks(b)
-	g := &group{nodes: make([]*Journal, 3), tweak: func(int, *Config) {}}
+	g := &group{nodes: make([]*Journal, 3), tweak: tweak}
 	listeners := map[string]Network{}
 	for i := range g.nodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

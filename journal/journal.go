@@ -82,9 +82,13 @@ func (t *tasks) wait() {
 // applied when the group has a leader; a reader who needs them calls Barrier at
 // the leader. ctx bounds Open alone: ending it later does nothing.
 //
-// Errors: *LockedError, *FormatError, *IdentityError, *GroupsError, *LogStoreError, *DamagedError, a
-// *FencedError if what is on disk does not fit together, or one of the system. After an error nothing is left open, and
-// config.Network is closed.
+// A state that is damaged is rebuilt from the newest snapshot and the log; if the
+// snapshots are, too, the other nodes are asked for one before this node takes part
+// in anything, for up to config.RepairTimeout.
+//
+// Errors: *LockedError, *FormatError, *IdentityError, *GroupsError, *LogStoreError,
+// *DamagedError, *RepairError, a *FencedError if what is on disk does not fit together, or one of
+// the system. After an error nothing is left open, and config.Network is closed.
 func Open(ctx context.Context, config Config) (*Journal, error) {
 	c := config.withDefaults()
 	j, err := open(ctx, c)
@@ -114,7 +118,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 		return nil, errors.Join(err, dir.close())
 	}
 	release := func() error { return errors.Join(stores.close(), dir.close()) }
-	j, err := start(context.WithoutCancel(ctx), c, stores, logger)
+	j, err := start(ctx, c, stores, logger)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -122,7 +126,8 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	return j, nil
 }
 
-// start runs a journal on open stores, which it leaves open after an error.
+// start runs a journal on open stores, which it leaves open after an error. ctx
+// bounds the start alone.
 func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
 		config:   c,
@@ -137,10 +142,14 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 		closed:   make(chan struct{}),
 		release:  stores.close,
 	}
-	if err := j.startRaft(stores, logger); err != nil {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	j.cancel = cancel
+	if err := j.startRaft(ctx, running, stores, logger); err != nil {
+		cancel()
+		j.callers.wait()
 		return nil, errors.Join(err, j.closeMachine())
 	}
-	ctx, j.cancel = context.WithCancel(ctx)
+	ctx = running
 	j.writers.start(j.pack)
 	j.writers.start(j.settle)
 	j.writers.start(j.complete)
@@ -155,11 +164,13 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 }
 
 // startRaft builds the transport and the fence, and starts the Raft library on
-// them.
-func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
+// them. ctx bounds that; running ends with the journal.
+func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
 	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
 	j.refusals = &refusals{logger: j.config.Logger}
 	network, streams := newTransport(&j.config, j.disk.hangs, j.admitsMember, j.refusals, logger)
+	handouts := &handouts{journal: j, busy: make(chan struct{}, 1)}
+	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
 	j.acks = newAcks()
 	transport := &ackedTransport{closingTransport: network, acks: j.acks}
 	j.fence = newFence(func(fenced *FencedError) {
@@ -170,7 +181,7 @@ func (j *Journal) startRaft(stores *stores, logger hclog.Logger) error {
 	logs, stable, err := stores.checked(j.fence, j.disk, j.config.SnapshotBytes)
 	if err == nil {
 		j.logs = logs
-		j.machine, err = openMachine(&j.config, stores.checkpoints, logs)
+		j.machine, err = (&recovery{&j.config, stores.checkpoints, logs, &j.stats}).open(ctx)
 	}
 	if err == nil {
 		j.fsm = newFSM(j.machine, stores.checkpoints, j.fence)
@@ -248,6 +259,9 @@ func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
 	config.ShutdownOnRemove = false               // Close ends it, nothing else
 	config.NoLegacyTelemetry = true
 	config.Logger = logger
+	if c.tests.raft != nil {
+		c.tests.raft(config)
+	}
 	return config
 }
 

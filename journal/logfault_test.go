@@ -366,60 +366,6 @@ func TestFullDiskWhileVotingIsNoReasonToWrite(t *testing.T) {
 	}
 }
 
-func TestNodeWithAFlippedBitServesNothingWrongAndCatchesUpWhenReplaced(t *testing.T) {
-	flips := repetitions(120, 12)
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		g := newTweakedGroup(t, nil, func(_ int, c *Config) {
-			c.LogStore, c.tests.segmentBytes = kind, segmentBytes
-		})
-		acknowledged := 0
-		grow := func() {
-			t.Helper()
-			eventually(t, "an append", func() bool {
-				j := g.nodes[g.leader(t)]
-				return appended(t, j, begin(j.Epoch(), fmt.Sprintf("i-%03d", acknowledged))) == nil
-			})
-			acknowledged++
-		}
-		for range 30 {
-			grow()
-		}
-		g.agree(t)
-		victim := (g.leader(t) + 1) % 3
-		g.stop(t, victim)
-		im := imageOf(t, g.dirs[victim])
-		r := rand.New(rand.NewPCG(3, uint64(len(kind))))
-		refused, replaced := 0, 0
-		for flip := range flips {
-			b := im.randomBit(r, kind)
-			im.flip(b)
-			im.write(t, g.dirs[victim])
-			im.flip(b)
-			grow()
-			err := g.tryStart(t, victim, nil, nil)
-			if err != nil {
-				wantDefinite(t, b, err)
-				refused++
-			}
-			if err != nil && flip%4 == 0 {
-				// Under its own name only because the others know all of its
-				// votes to be over; and they are two.
-				if err := os.RemoveAll(g.dirs[victim]); err != nil {
-					t.Fatal(err)
-				}
-				g.start(t, victim, nil, nil)
-				replaced++
-			}
-			if g.nodes[victim] != nil {
-				g.agree(t)
-				wantAll(t, g.nodes[victim], acknowledged)
-				g.stop(t, victim)
-			}
-		}
-		t.Logf("%d of %d flips were refused, %d nodes were replaced", refused, flips, replaced)
-	})
-}
-
 // wantAll checks that a node has the instances that were begun.
 func wantAll(t testing.TB, j *Journal, instances int) {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"sync/atomic"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -70,22 +70,51 @@ type rawLogs struct {
 	raft.LogStore
 	path      string
 	closeThis func() error
-	// gaveUp is set when the store has panicked.
-	gaveUp atomic.Bool
+
+	once   sync.Once
+	gaveUp chan struct{} // closed when the store has panicked
+}
+
+func newRawLogs(store raft.LogStore, path string, closeThis func() error) *rawLogs {
+	return &rawLogs{LogStore: store, path: path, closeThis: closeThis, gaveUp: make(chan struct{})}
 }
 
 // close closes the store. One that has panicked stays open until the process
 // ends: it may hold a lock for which closing it would wait.
 func (r *rawLogs) close() error {
-	if r.gaveUp.Load() {
+	select {
+	case <-r.gaveUp:
 		return nil
+	default:
+		return r.guarded(r.closeThis)
 	}
-	return r.guarded(r.closeThis)
 }
 
-// guarded calls into the store.
+// guarded calls into the store, in a goroutine of its own, and returns when that
+// has ended or the store has panicked anywhere. A store that has panicked is not
+// called again, and who is in it is left there: it may hold the locks for which
+// they wait, and they would wait for ever. So f must not touch what its caller
+// goes on to use after an error.
 func (r *rawLogs) guarded(f func() error) error {
-	return guarded(r.path, func() { r.gaveUp.Store(true) }, f)
+	select {
+	case <-r.gaveUp:
+		return r.givenUp()
+	default:
+	}
+	result := make(chan error, 1)
+	go func() {
+		result <- guarded(r.path, func() { r.once.Do(func() { close(r.gaveUp) }) }, f)
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-r.gaveUp:
+		return r.givenUp()
+	}
+}
+
+func (r *rawLogs) givenUp() error {
+	return &DamagedError{Path: r.path, Reason: "the store has given up"}
 }
 
 // openLogStore opens the log and the stable file in dir, or creates them there.
@@ -165,9 +194,9 @@ func createStable(c *Config, raw *rawLogs) (*stableFile, error) {
 	return createStableFile(c.Dir, c.LogStore)
 }
 
-// guarded calls into a log store, and gaveUp if that panics. The stores follow what is on disk: where it is
-// damaged they panic, or touch a page of a mapped file that is not there, which
-// ends the process unless it is asked for as a panic.
+// guarded calls into a log store, and gaveUp if that panics. The stores follow what
+// is on disk: where it is damaged they panic, or touch a page of a mapped file that
+// is not there, which ends the process unless it is asked for as a panic.
 func guarded(path string, gaveUp func(), f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -28,7 +28,7 @@ func openBolt(path string, noSync bool) (*rawLogs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	return &rawLogs{LogStore: store, path: path, closeThis: store.Close}, nil
+	return newRawLogs(store, path, store.Close), nil
 }
 
 func createBolt(path string) error {

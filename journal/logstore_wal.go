@@ -60,7 +60,7 @@ func openWAL(path string, fresh bool, synced func() uint64, segmentBytes int, lo
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	return &rawLogs{LogStore: l, path: path, closeThis: l.close}, nil
+	return newRawLogs(l, path, l.close), nil
 }
 
 func (l *walLogs) current() (*wal.WAL, func()) {

@@ -67,7 +67,7 @@ func parseManifest(b []byte) (*manifest, error) {
 		return nil, fmt.Errorf("decode manifest: %w", err)
 	}
 	if m.Format != manifestFormat {
-		return nil, fmt.Errorf("its format is %d, this version reads %d", m.Format, manifestFormat)
+		return nil, &FormatError{Path: "a snapshot", Want: fmt.Sprint(manifestFormat), Have: fmt.Sprint(m.Format)}
 	}
 	for _, f := range m.Files {
 		if f.Name == "" || f.Size < 0 || bytes.ContainsAny([]byte(f.Name), "/\\") || f.Name == ".." {

@@ -31,6 +31,7 @@ const (
 // powered is a file system in an image that can be cut off from its power.
 type powered struct {
 	image, mount string
+	size         int64 // bytes
 }
 
 func newPowered(t *testing.T) *powered {
@@ -44,8 +45,14 @@ func newPowered(t *testing.T) *powered {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: cutting power needs root, to mount")
 	}
+	return newImage(t, 512<<20)
+}
+
+// newImage formats a file of a size as a file system. It takes root to mount it.
+func newImage(t *testing.T, size int64) *powered {
+	t.Helper()
 	root := t.TempDir()
-	d := &powered{filepath.Join(root, "image"), filepath.Join(root, "mount")}
+	d := &powered{filepath.Join(root, "image"), filepath.Join(root, "mount"), size}
 	if err := os.Mkdir(d.mount, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +66,7 @@ func (d *powered) format(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(f.Truncate(512<<20), f.Close()); err != nil {
+	if err := errors.Join(f.Truncate(d.size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	command(t, "mkfs.ext4", "-q", "-F", d.image)

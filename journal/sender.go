@@ -163,6 +163,9 @@ func follow(r *raft.AppendEntriesRequest) bool {
 
 // senderOf returns who is at the other end, "" if that is not known.
 func senderOf(conn net.Conn) string {
+	if in, ok := conn.(*incoming); ok {
+		conn = in.stream
+	}
 	if s, ok := conn.(*stream); ok {
 		conn = s.Conn
 	}

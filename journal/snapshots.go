@@ -1,10 +1,12 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +19,8 @@ import (
 
 const (
 	snapshotsDir = "snapshots"
+	// snapshotName is the name of one, of its index and term.
+	snapshotName = "%016x-%016x"
 	// unfinished is the end of the name of a snapshot that is being written.
 	unfinished = ".tmp"
 	// disbelieved is the end of the name of one that is damaged.
@@ -78,10 +82,13 @@ func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) 
 
 // Create implements raft.SnapshotStore.
 func (c *checkpoints) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return c.create(version, index, term, raft.EncodeConfiguration(members), membersIndex)
+}
+
+func (c *checkpoints) create(version raft.SnapshotVersion, index, term uint64, members []byte, membersIndex uint64) (*checkpointSink, error) {
 	s := &checkpointSink{of: c, manifest: manifest{
-		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Group: c.group, ID: fmt.Sprintf("%016x-%016x", index, term),
-		Version: version, Index: index, Term: term,
-		Members: raft.EncodeConfiguration(members), MembersIndex: membersIndex,
+		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Group: c.group, ID: fmt.Sprintf(snapshotName, index, term),
+		Version: version, Index: index, Term: term, Members: members, MembersIndex: membersIndex,
 	}}
 	s.path = c.fs.PathJoin(c.dir, s.manifest.ID+unfinished)
 	if err := errors.Join(c.fs.RemoveAll(s.path), c.fs.MkdirAll(s.path, 0o700)); err != nil {
@@ -117,6 +124,10 @@ func (c *checkpoints) manifests() ([]*manifest, error) {
 			continue
 		}
 		m, err := c.manifest(name)
+		var format *FormatError
+		if errors.As(err, &format) {
+			return nil, err // it is whole, and somebody can read it
+		}
 		if err != nil {
 			if err := c.disbelieve(name, err); err != nil {
 				return nil, err
@@ -134,6 +145,10 @@ func (c *checkpoints) manifest(id string) (*manifest, error) {
 		return nil, err
 	}
 	m, err := parseManifest(content)
+	var format *FormatError
+	if errors.As(err, &format) {
+		format.Path = c.fs.PathJoin(c.dir, id)
+	}
 	if err == nil && m.ID != id {
 		err = fmt.Errorf("its manifest is that of %s", m.ID)
 	}
@@ -158,13 +173,77 @@ func (c *checkpoints) disbelieve(id string, reason error) error {
 	return nil
 }
 
-// lost reports whether a snapshot was put aside and none has been taken since.
-func (c *checkpoints) lost() (bool, error) {
+// newest returns the index of the newest snapshot that the directory has had,
+// whether it can be believed or not, by the names there; 0 if it has had none.
+func (c *checkpoints) newest() (index uint64, err error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
-		return false, fmt.Errorf("list snapshots: %w", err)
+		return 0, fmt.Errorf("list snapshots: %w", err)
 	}
-	return slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, disbelieved) }), nil
+	for _, name := range names {
+		var of, term uint64
+		name = strings.TrimSuffix(name, disbelieved)
+		if _, err := fmt.Sscanf(name, snapshotName, &of, &term); err == nil && name == fmt.Sprintf(snapshotName, of, term) {
+			index = max(index, of)
+		}
+	}
+	return index, nil
+}
+
+// suspicious reports whether a file that never changes is damaged in a snapshot
+// that was put aside. The state may have the same one, and not have noticed yet.
+func (c *checkpoints) suspicious() (bool, error) {
+	aside, err := c.aside()
+	if err != nil {
+		return false, err
+	}
+	for name, m := range aside {
+		for _, f := range m.Files {
+			if !immutable(f.Name) {
+				continue
+			}
+			size, sum, err := sumFile(c.fs, c.fs.PathJoin(c.dir, name, filesDir, f.Name))
+			if err != nil || size != f.Size || sum != f.CRC32C {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// aside returns the manifests of the snapshots that were put aside, by the names of
+// their directories, as far as the manifests themselves can be read.
+func (c *checkpoints) aside() (map[string]*manifest, error) {
+	names, err := c.fs.List(c.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	aside := map[string]*manifest{}
+	for _, name := range names {
+		if !strings.HasSuffix(name, disbelieved) {
+			continue
+		}
+		content, err := readFile(c.fs, c.fs.PathJoin(c.dir, name, manifestFile))
+		if err != nil {
+			continue
+		}
+		if m, err := parseManifest(content); err == nil {
+			aside[name] = m
+		}
+	}
+	return aside, nil
+}
+
+// members returns the members in all manifests that can be read, the newest first.
+func (c *checkpoints) members() (all []raft.Configuration) {
+	manifests, _ := c.manifests() // whoever needs them has met the error before
+	aside, _ := c.aside()
+	manifests = slices.AppendSeq(manifests, maps.Values(aside))
+	slices.SortFunc(manifests, func(a, b *manifest) int { return cmp.Compare(b.Index, a.Index) })
+	for _, m := range manifests {
+		all = append(all, raft.DecodeConfiguration(m.Members))
+	}
+	return all
 }
 
 // Open implements raft.SnapshotStore: the bytes are those that a follower is

@@ -253,7 +253,7 @@ func recovered(t *testing.T, fs vfs.FS, dir string, n int, kept uint64, digests 
 			t.Fatal(err)
 		}
 	}
-	machine, err := openMachine(&c, snapshots, log)
+	machine, err := (&recovery{&c, snapshots, log, &stats{}}).open(t.Context())
 	if err != nil {
 		t.Fatalf("cut at write %d: %s: %v", n, dir, err)
 	}

@@ -112,10 +112,12 @@ func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buff
 	return w.err
 }
 
+// damaged fences the node. The snapshot is put aside, so that the next start knows
+// and does not believe what the state shares with it.
 func (s *snapshotStream) damaged(path, reason string) error {
 	err := &DamagedError{Path: path, Reason: reason}
 	s.of.damaged(err)
-	return err
+	return errors.Join(err, s.of.disbelieve(s.manifest.ID, err))
 }
 
 // frameWriter writes frames. Its first error stays.
@@ -169,31 +171,45 @@ func (r *receiver) close() error {
 
 // unpack reads a stream to its end.
 func (s *checkpointSink) unpack(r *frameReader) error {
-	var magic [len(streamMagic)]byte
-	if err := r.read(magic[:]); err != nil {
-		return err
-	}
-	if string(magic[:]) != streamMagic {
-		return errors.New("what the leader sends is no snapshot that this version reads")
-	}
-	encoded, err := r.frame(manifestBytesMax)
+	sent, err := s.of.readManifest(r)
 	if err != nil {
 		return err
-	}
-	sent, err := parseManifest(encoded)
-	if err != nil {
-		return fmt.Errorf("the snapshot that the leader sends: %w", err)
 	}
 	if sent.Index != s.manifest.Index || sent.Term != s.manifest.Term {
 		return fmt.Errorf("the leader sends a snapshot of entry %d of term %d and says it is of %d of %d",
 			sent.Index, sent.Term, s.manifest.Index, s.manifest.Term)
 	}
-	if sent.Cluster != s.of.cluster {
-		return fmt.Errorf("the leader sends a snapshot of the cluster %q", sent.Cluster)
+	return s.unpackFiles(r, sent)
+}
+
+// readManifest reads the beginning of a stream.
+func (c *checkpoints) readManifest(r *frameReader) (*manifest, error) {
+	var magic [len(streamMagic)]byte
+	if err := r.read(magic[:]); err != nil {
+		return nil, err
 	}
-	if sent.Group != s.of.group {
-		return fmt.Errorf("the leader sends a snapshot of group %d", sent.Group)
+	if string(magic[:]) != streamMagic {
+		return nil, &FormatError{Path: "a snapshot that was sent", Want: streamMagic, Have: string(magic[:])}
 	}
+	encoded, err := r.frame(manifestBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	sent, err := parseManifest(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("the snapshot that was sent: %w", err)
+	}
+	if sent.Cluster != c.cluster {
+		return nil, fmt.Errorf("a snapshot of the cluster %q was sent", sent.Cluster)
+	}
+	if sent.Group != c.group {
+		return nil, fmt.Errorf("a snapshot of group %d was sent", sent.Group)
+	}
+	return sent, nil
+}
+
+// unpackFiles reads the rest of a stream.
+func (s *checkpointSink) unpackFiles(r *frameReader, sent *manifest) error {
 	s.manifest.Node = sent.Node
 	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
 	s.manifest.Files = sent.Files
@@ -207,6 +223,27 @@ func (s *checkpointSink) unpack(r *frameReader) error {
 		}
 	}
 	return r.trailer()
+}
+
+// fetch takes in a snapshot that this node has asked for, of entry least or a
+// later one.
+func (c *checkpoints) fetch(from io.Reader, least uint64) (*manifest, error) {
+	r := &frameReader{from: from, sum: crc32.New(castagnoli)}
+	sent, err := c.readManifest(r)
+	if err != nil {
+		return nil, err
+	}
+	if sent.Index < least {
+		return nil, fmt.Errorf("a snapshot of entry %d was sent, asked for was %d", sent.Index, least)
+	}
+	s, err := c.create(sent.Version, sent.Index, sent.Term, sent.Members, sent.MembersIndex)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.unpackFiles(r, sent); err != nil {
+		return nil, errors.Join(err, s.Cancel())
+	}
+	return &s.manifest, s.Close()
 }
 
 func (s *checkpointSink) unpackFile(r *frameReader, entry manifestFileEntry, path string) (err error) {

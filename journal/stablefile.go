@@ -69,7 +69,8 @@ func createStableFile(dir string, kind LogStore) (*stableFile, error) {
 }
 
 // openStableFile opens the file and checks it. The error wraps os.ErrNotExist if
-// there is none, and is a *DamagedError if anything is not as it was written.
+// there is none, is a *FormatError if another version has written it, and is a
+// *DamagedError if anything is not as it was written.
 func openStableFile(dir string) (*stableFile, error) {
 	path := filepath.Join(dir, stableFileName)
 	content, err := os.ReadFile(path)
@@ -98,15 +99,17 @@ func (s *stableFile) decode(content []byte) error {
 	if !sectorChecks(marks) {
 		return damaged("the mark of the log does not check")
 	}
-	if string(votes[:len(stableMagic)]) != stableMagic {
-		return damaged("of another format")
+	if magic := string(votes[:len(stableMagic)]); magic != stableMagic {
+		return &FormatError{Path: s.path, Want: stableMagic, Have: magic}
 	}
 	b := votes[len(stableMagic):]
-	s.kind = logStoreNumbered(b[0])
+	if s.kind = logStoreNumbered(b[0]); s.kind == "" {
+		return &FormatError{Path: s.path, Want: "log store 1 or 2", Have: fmt.Sprintf("log store %d", b[0])}
+	}
 	s.term, s.voteTerm = binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])
 	n := int(binary.BigEndian.Uint16(b[17:]))
-	if n > candidateMax || s.kind == "" {
-		return damaged("of another format")
+	if n > candidateMax {
+		return damaged(fmt.Sprintf("a candidate of %d bytes", n))
 	}
 	s.candidate = append([]byte(nil), b[19:19+n]...)
 	s.mark = logMark{index: binary.BigEndian.Uint64(marks), sum: binary.BigEndian.Uint32(marks[8:])}

@@ -53,6 +53,15 @@ type Stats struct {
 	// SnapshotTime is how long each of its own took from the request until it
 	// was on disk and the log was truncated, in nanoseconds.
 	SnapshotTime Histogram
+
+	// StateRebuilds is how often Open has put a snapshot in the place of a state
+	// that was damaged or behind, and StateFetches how often that snapshot had to
+	// come from another node: 0 or 1 each, or both.
+	StateRebuilds uint64
+	StateFetches  uint64
+	// SnapshotsHandedOut is how many snapshots this node has given to others that
+	// had lost theirs.
+	SnapshotsHandedOut uint64
 }
 
 // HistogramBuckets is the number of buckets of every Histogram.
@@ -109,6 +118,7 @@ type stats struct {
 	queueDelay, entryRecords, entryBytes, commitDelay histogram
 	snapshotTime                                      histogram
 	logStalls, snapshotFailures                       atomic.Uint64
+	stateRebuilds, stateFetches, handedOut            atomic.Uint64
 }
 
 // Taps are told of the values that the histograms of [Stats] count, each as it is
@@ -137,6 +147,8 @@ func (j *Journal) Stats() Stats {
 		EntryRecords: j.stats.entryRecords.read(), EntryBytes: j.stats.entryBytes.read(),
 		LogWrite: j.disk.latency.read(), LogStalls: j.stats.logStalls.Load(),
 		SnapshotFailures: j.stats.snapshotFailures.Load(), SnapshotTime: j.stats.snapshotTime.read(),
+		StateRebuilds: j.stats.stateRebuilds.Load(), StateFetches: j.stats.stateFetches.Load(),
+		SnapshotsHandedOut: j.stats.handedOut.Load(),
 	}
 	s.QueueRecords, s.QueueBytes = j.queue.size()
 	if j.disk.hangs() {

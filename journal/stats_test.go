@@ -2,11 +2,8 @@ package journal
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
@@ -15,15 +12,8 @@ func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
 		c := Config{Dir: t.TempDir(), LogStore: kind, SnapshotBytes: snapshotBytes, tests: testHooks{segmentBytes: segmentBytes}}
 		j := opened(t, c)
 		epoch := leading(t, j)
-		large := func(i int) *journalpb.Append {
-			a := begin(epoch, fmt.Sprintf("i-%03d", i))
-			a.Segments[0].Events = append(a.Segments[0].Events, appendOf(epoch, "", 3, &journalpb.Event{
-				Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: &journalpb.Payload{Data: []byte(strings.Repeat("x", 20<<10))}}},
-			}).Segments[0].Events...)
-			return a
-		}
 		for i := range 100 { // 2 MiB
-			mustAppend(t, j, large(i))
+			mustAppend(t, j, large(epoch, fmt.Sprintf("i-%03d", i)))
 		}
 		eventually(t, "little is left to replay", func() bool {
 			s := j.Stats()

@@ -39,7 +39,7 @@ func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
 	if c.Dir == "" {
 		memory := raft.NewInmemStore()
 		nothing := func() error { return nil }
-		return &stores{&rawLogs{LogStore: memory, path: "memory", closeThis: nothing}, memory, raft.NewInmemSnapshotStore(), nil, nothing}, nil
+		return &stores{newRawLogs(memory, "memory", nothing), memory, raft.NewInmemSnapshotStore(), nil, nothing}, nil
 	}
 	logs, stable, err := openLogStore(c, logger)
 	if err != nil {

@@ -2,8 +2,10 @@ package journal
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -18,6 +20,8 @@ type streams struct {
 	address streamAddress
 	// silent says that nothing may leave the node for now.
 	silent func() bool
+	// asked is given the connections on which another node asks for a snapshot.
+	asked func(net.Conn)
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
@@ -37,6 +41,7 @@ func (a streamAddress) String() string { return string(a) }
 func newStreams(network Network, address string, silent func() bool) *streams {
 	return &streams{
 		network: network, address: streamAddress(address), silent: silent,
+		asked:   func(conn net.Conn) { _ = conn.Close() },
 		serving: make(chan struct{}), closed: make(chan struct{}),
 		open: map[net.Conn]struct{}{},
 	}
@@ -61,7 +66,11 @@ func (s *streams) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn)
+	tracked, err := s.track(conn)
+	if err != nil {
+		return nil, err
+	}
+	return &incoming{stream: tracked}, nil
 }
 
 // Addr implements net.Listener.
@@ -79,7 +88,11 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn)
+	tracked, err := s.track(conn)
+	if err != nil {
+		return nil, err
+	}
+	return tracked, nil
 }
 
 // Close implements net.Listener.
@@ -120,7 +133,7 @@ func (s *streams) isCut() bool {
 	return s.ended
 }
 
-func (s *streams) track(conn net.Conn) (net.Conn, error) {
+func (s *streams) track(conn net.Conn) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -135,6 +148,40 @@ func (s *streams) track(conn net.Conn) (net.Conn, error) {
 type stream struct {
 	net.Conn
 	of *streams
+}
+
+// incoming is a connection that somebody else has opened, in the hands of Raft
+// unless it turns out that a snapshot is asked for. One goroutine reads.
+type incoming struct {
+	*stream
+	sorted bool
+	given  atomic.Bool // to whoever answers, and closes it
+}
+
+// Read implements net.Conn.
+func (c *incoming) Read(b []byte) (int, error) {
+	if c.sorted || len(b) == 0 {
+		return c.stream.Read(b)
+	}
+	n, err := c.stream.Read(b[:1])
+	if n == 0 {
+		return 0, err
+	}
+	c.sorted = true
+	if b[0] != askMagic[0] {
+		return n, err
+	}
+	c.given.Store(true)
+	c.of.asked(c.stream)
+	return 0, io.EOF
+}
+
+// Close implements net.Conn.
+func (c *incoming) Close() error {
+	if c.given.Load() {
+		return nil
+	}
+	return c.stream.Close()
 }
 
 // errSilent is what Raft gets instead of a connection, or of a write, while the

@@ -30,7 +30,7 @@ func TestSuite(t *testing.T) {
 				Durable: true,
 				Open:    func(dir string) (journaltest.Journal, error) { return open(config(dir, store)) },
 				OpenFaulty: func(dir string, f journaltest.Fault) (journaltest.Journal, error) {
-					return open(journal.WithFault(config(dir, store), f.Call, f.Torn))
+					return open(journal.WithFault(config(dir, store), f.Call, f.Torn, f.Full))
 				},
 			})
 		})

@@ -42,6 +42,7 @@ type Subject struct {
 type Fault struct {
 	Call int  // which call fails: 1 is the first since the journal was opened
 	Torn bool // a part of what was to be written is on disk all the same
+	Full bool // it fails with ENOSPC, and later ones succeed: there is room again
 }
 
 // patience bounds every wait.

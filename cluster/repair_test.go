@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// plainNetwork is a journal.Network on loopback.
+type plainNetwork struct{ net.Listener }
+
+func (plainNetwork) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", address, timeout)
+}
+
+// recordedBefore makes directories for the nodes of a cluster in which there are
+// instances, snapshots, and logs that begin behind them.
+func recordedBefore(t *testing.T, clusterID string, peers []Peer) (dirs []string) {
+	t.Helper()
+	var members []journal.Peer
+	for _, peer := range peers {
+		members = append(members, journal.Peer{Node: peer.NodeID, Address: peer.Address})
+	}
+	var journals []*journal.Journal
+	for _, m := range members {
+		listener, err := net.Listen("tcp", m.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, filepath.Join(t.TempDir(), m.Node))
+		j, err := journal.Open(t.Context(), journal.Config{
+			Node: m.Node, Cluster: clusterID, Address: m.Address, Peers: members, Dir: dirs[len(dirs)-1],
+			Network: plainNetwork{listener}, Logger: quiet(), StallLimit: time.Hour,
+			HeartbeatTimeout: time.Second, ElectionTimeout: time.Second, LeaderLease: time.Second,
+			SnapshotThreshold: 4, SnapshotInterval: 10 * time.Millisecond, TrailingLogs: 1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		journals = append(journals, j)
+	}
+	for i := range 30 {
+		recordOne(t, journals, fmt.Sprintf("i-%02d", i))
+	}
+	eventually(t, "every log begins behind a snapshot", func() bool {
+		for _, j := range journals {
+			if s := j.Stats(); s.Snapshots == 0 || uint64(s.LogEntries) >= j.AppliedIndex() {
+				return false
+			}
+		}
+		return true
+	})
+	for _, j := range journals {
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dirs
+}
+
+// recordOne begins an instance of an orchestration that nobody has code for.
+func recordOne(t *testing.T, journals []*journal.Journal, id string) {
+	t.Helper()
+	event, err := proto.Marshal(&journalpb.Event{EventId: 1, Body: &journalpb.Event_OrchestrationStarted{
+		OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "nobody's"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an append", func() bool {
+		for _, j := range journals {
+			if !j.IsLeader() {
+				continue
+			}
+			done := make(chan error, 1)
+			j.Append(&journalpb.Append{Instance: id, Epoch: j.Epoch(), Segments: []*journalpb.Segment{
+				{Execution: 1, FirstEventId: 1, Events: [][]byte{event}},
+			}}, func(err error) { done <- err })
+			// A conflict says that an earlier try was committed after all.
+			var conflict *state.ConflictError
+			err := <-done
+			return err == nil || errors.As(err, &conflict)
+		}
+		return false
+	})
+}
+
+// A node asks for what it has lost by the connections that nodes speak Raft over,
+// so that it is let in as the node that it is.
+func TestANodeThatHasLostItsStateGetsItFromTheOthersOverTLS(t *testing.T) {
+	const lost = 2 // the last one to be started
+	var dirs []string
+	nodes, _ := startSecured(t, newAuthority(t), func(i int, config *Config) {
+		if i == 0 {
+			dirs = recordedBefore(t, config.withDefaults().ClusterID, config.Peers)
+			manifests, err := filepath.Glob(filepath.Join(dirs[lost], "snapshots", "*", "manifest"))
+			if err != nil || len(manifests) == 0 {
+				t.Fatalf("%d snapshots, error %v", len(manifests), err)
+			}
+			for _, path := range manifests {
+				if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.RemoveAll(filepath.Join(dirs[lost], "state")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config.Dir = dirs[i]
+	})
+	if fetches := nodes[lost].journal.Stats().StateFetches; fetches != 1 {
+		t.Errorf("it has fetched %d snapshots", fetches)
+	}
+	sameHistories(t, nodes)
+	if _, ok := nodes[lost].journal.Instance("i-07"); !ok {
+		t.Error("it does not have what was recorded")
+	}
+	if result, err := Call(testContext(t), nodes[lost].Client(), doubled, "after", 21); err != nil || result != 42 {
+		t.Errorf("%v, error %v", result, err)
+	}
+}

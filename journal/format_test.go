@@ -1,0 +1,91 @@
+package journal
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// What a later version has written checks, and is refused as that: nothing is put
+// aside, discarded or repaired, so that the later version finds it as it was.
+func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
+	rewriteManifests := func(t *testing.T, dir string) {
+		snapshots, err := openCheckpoints(vfs.Default, dir, "n1", "", quiet(Config{}).Logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := snapshots.manifests()
+		if err != nil || len(all) == 0 {
+			t.Fatalf("%d snapshots, error %v", len(all), err)
+		}
+		for _, m := range all {
+			m.Format = 2
+			content, err := m.encode()
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, snapshotsDir, m.ID, manifestFile), content, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rewriteVotes := func(change func(sector []byte)) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			path := filepath.Join(dir, stableFileName)
+			content, err := os.ReadFile(path)
+			if err == nil {
+				change(content[:sectorSize])
+				sealSector(content[:sectorSize])
+				err = os.WriteFile(path, content, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		rewrite    func(t *testing.T, dir string)
+		want, have string
+	}{
+		"directory": {func(t *testing.T, dir string) {
+			path := filepath.Join(dir, identityFile)
+			if err := os.WriteFile(path, []byte("tenuto journal 3\nnode n1\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, directoryFormat, "tenuto journal 3"},
+		"snapshot":  {rewriteManifests, "1", "2"},
+		"vote":      {rewriteVotes(func(b []byte) { copy(b, "tenuto 2") }), stableMagic, "tenuto 2"},
+		"log store": {rewriteVotes(func(b []byte) { b[len(stableMagic)] = 9 }), "log store 1 or 2", "log store 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			j := opened(t, Config{Dir: dir})
+			mustAppend(t, j, begin(leading(t, j), "a"))
+			if err := j.raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+			closed(t, j)
+			c.rewrite(t, dir)
+			before := imageOf(t, dir)
+			_, err := Open(t.Context(), quiet(Config{Dir: dir}))
+			var format *FormatError
+			if !errors.As(err, &format) || format.Want != c.want || format.Have != c.have || !strings.HasPrefix(format.Path, dir) {
+				t.Fatalf("opened: %v", err)
+			}
+			if text := err.Error(); !strings.Contains(text, c.want) || !strings.Contains(text, c.have) {
+				t.Errorf("the text names one version: %s", text)
+			}
+			after := imageOf(t, dir)
+			for name, content := range before {
+				// Opening bolt writes to it.
+				if !strings.HasPrefix(name, stateDir) && name != logFile && string(after[name]) != string(content) {
+					t.Errorf("%s has changed", name)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package journal
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// BenchmarkKnobs measures what the settings of Raft and of the packer are chosen
+// by: processor time, and how many appends an entry holds. Run it with -count, so
+// that what else the machine does meets all of them alike; DESIGN.md has figures.
+func BenchmarkKnobs(b *testing.B) {
+	knobs := []struct {
+		name  string
+		tweak func(*Config)
+	}{
+		{"as it is", func(*Config) {}},
+		{"MaxAppendEntries=16", raftKnob(func(c *raft.Config) { c.MaxAppendEntries = 16 })},
+		{"MaxAppendEntries=512", raftKnob(func(c *raft.Config) { c.MaxAppendEntries = 512 })},
+		{"BatchApplyCh", raftKnob(func(c *raft.Config) { c.BatchApplyCh = true })},
+		{"InFlightMax=1", func(c *Config) { c.InFlightMax = 1 }},
+		{"InFlightMax=4", func(c *Config) { c.InFlightMax = 4 }},
+		{"InFlightMax=8", func(c *Config) { c.InFlightMax = 8 }},
+		{"PackBytesMax=16KiB", func(c *Config) { c.PackBytesMax = 16 << 10 }},
+		{"PackBytesMax=4MiB", func(c *Config) { c.PackBytesMax, c.PackEntriesMax = 4<<20, 4096 }},
+	}
+	for _, nodes := range []int{1, 3} {
+		for _, k := range knobs {
+			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, k.name), func(b *testing.B) {
+				measureAppends(b, openNodes(b, nodes, k.tweak), outstanding)
+			})
+		}
+	}
+}
+
+// BenchmarkPacking shows how entries grow with the load, by themselves.
+func BenchmarkPacking(b *testing.B) {
+	for _, nodes := range []int{1, 3} {
+		for _, load := range []int{1, 4, 16, 64, 256, 1024, 4096} {
+			b.Run(fmt.Sprintf("nodes=%d/outstanding=%d", nodes, load), func(b *testing.B) {
+				measureAppends(b, openNodes(b, nodes, func(*Config) {}), load)
+			})
+		}
+	}
+}
+
+func raftKnob(tweak func(*raft.Config)) func(*Config) {
+	return func(c *Config) { c.tests.raft = tweak }
+}
+
+// openNodes returns the leader of a new group of one or three.
+func openNodes(b *testing.B, nodes int, tweak func(*Config)) *Journal {
+	b.Helper()
+	if nodes == 1 {
+		c := Config{Dir: b.TempDir()}
+		tweak(&c)
+		j := opened(b, c)
+		leading(b, j)
+		return j
+	}
+	g := newTCPGroup(b, func(_ int, c *Config) { tweak(c) })
+	return g.nodes[g.leader(b)]
+}
+
+// measureAppends keeps a number of appends outstanding.
+func measureAppends(b *testing.B, j *Journal, outstanding int) {
+	epoch := leading(b, j)
+	var began []chan struct{}
+	for i := range outstanding {
+		done := make(chan struct{})
+		began = append(began, done)
+		j.Append(begin(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
+			if err != nil {
+				b.Error(err)
+			}
+			close(done)
+		})
+	}
+	for _, done := range began {
+		<-done
+	}
+	before, entries := cpuTime(b), j.AppliedIndex()
+	b.ResetTimer()
+	inParallel(b, outstanding, func(i int, n uint64, done func(error)) {
+		j.Append(step(epoch, fmt.Sprintf("i-%d", i), 2*n+3), done)
+	})
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
+	b.ReportMetric(float64(b.N)/float64(j.AppliedIndex()-entries), "appends/entry")
+	b.ReportMetric((cpuTime(b)-before)/float64(b.N), "cpu-µs/append")
+}
