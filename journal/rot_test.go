@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -227,6 +228,9 @@ func (r *rotten) whole(t *testing.T, what any) bool {
 	for i := range r.acknowledged {
 		id := fmt.Sprintf("i-%03d", i)
 		got, err := events(j, id)
+		if errors.Is(err, state.ErrCorrupt) {
+			eventually(t, fmt.Sprint(what, ": a fence after ", err), func() bool { return j.Err() != nil })
+		}
 		if j.Err() != nil {
 			return false
 		}
