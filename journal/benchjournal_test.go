@@ -278,7 +278,7 @@ func (in *benchInstance) next() *journalpb.Append {
 const sourceField = 3
 
 // cpuTime returns what this process has used of all processors, in µs.
-func cpuTime(b *testing.B) float64 {
+func cpuTime(b testing.TB) float64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		b.Fatal(err)
