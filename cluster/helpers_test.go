@@ -36,6 +36,17 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// rests waits until one instance is in memory and has nothing to do, of a node
+// that keeps one. A call is answered before its instance rests, and which of two
+// leaves memory is certain only then.
+func rests(t testing.TB, node *Node) {
+	t.Helper()
+	eventually(t, "one instance is in memory and idle", func() bool {
+		s := node.system.Stats(node.partition.Load())
+		return s.Live == 1 && s.Idle == 1
+	})
+}
+
 // quiet keeps logs out of the output of tests.
 func quiet() *slog.Logger {
 	if testing.Verbose() {

@@ -70,10 +70,12 @@ func TestADeferredDurableCallWhileAnInstanceIsDroppedFromMemoryRecordsNothing(t 
 	}
 	crowd := func(id string) func() {
 		return func() { // others take the place in memory
+			rests(t, node)
 			for _, n := range []string{"-1", "-2"} {
 				if _, err := StartRun(ctx, node.Client(), waiter, id+n, ""); err != nil {
 					t.Fatal(err)
 				}
+				rests(t, node)
 			}
 		}
 	}
