@@ -19,7 +19,7 @@ const (
 	timersSlack = time.Second
 	// How many starts tell how long all will take.
 	timersTried = 5_000
-	// Somebody waits for every so manieth while it fires.
+	// One in so many is waited for while it fires.
 	timersWatched = 100
 )
 
