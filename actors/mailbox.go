@@ -35,6 +35,12 @@ func (d *dispatcher) newMailbox() actor.Mailbox {
 // PostUserMessage implements actor.Mailbox.
 func (m *mailbox) PostUserMessage(message any) {
 	m.mu.Lock()
+	if len(m.user) == cap(m.user) && m.next > len(m.user)/2 {
+		// Where those were that are taken there is room enough.
+		kept := copy(m.user, m.user[m.next:])
+		clear(m.user[kept:])
+		m.user, m.next = m.user[:kept], 0
+	}
 	m.user = append(m.user, message)
 	wake := !m.running && !m.suspended
 	m.running = m.running || wake

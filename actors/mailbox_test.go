@@ -66,3 +66,23 @@ func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
 		}
 	}
 }
+
+// An actor that always has something to take does not make its mailbox grow.
+func TestMailboxTakesNoMoreRoomThanWhatWaits(t *testing.T) {
+	m := new(dispatcher).newMailbox().(*mailbox)
+	m.running = true
+	posted, taken := 0, 0
+	for taken < 10_000 {
+		for posted < taken+5 {
+			m.PostUserMessage(posted)
+			posted++
+		}
+		if message, _ := m.take(); message != taken {
+			t.Fatalf("took %v, want %v", message, taken)
+		}
+		taken++
+	}
+	if room := cap(m.user); room > 32 {
+		t.Errorf("room for %d", room)
+	}
+}
