@@ -59,6 +59,42 @@ func TestInstanceGoesOnAfterARefusedAppend(t *testing.T) {
 	})
 }
 
+// An execution that continues as new before it takes any message leaves them all to
+// the next one. While the journal refuses that, nobody tries again but who has
+// sent them.
+func TestWhatTheNextExecutionTakesDoesNotWakeARefusedOne(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var handle = replay.Orchestration[int, string]("eager")
+		n := lead(t, newTestJournal(), actors.Config{}, handle.Bind(func(ctx *replay.Context, number int) (string, error) {
+			if number < 3 {
+				return "", handle.ContinueAsNew(ctx, number+1)
+			}
+			return word.Wait(ctx)
+		}))
+		refusals := 0
+		n.journal.set(func(j *testJournal) {
+			j.judge = func(a *journalpb.Append) error {
+				if first := a.Segments[0]; first.Execution != 2 || refusals == 100 {
+					return nil
+				}
+				refusals++
+				return errRefused
+			}
+		})
+		n.start("e", "eager", 1).want(nil)
+		time.Sleep(time.Second)
+		sent := n.send("e", "word", "a")
+		idle()
+		if before := refusals; before == 0 || before > 10 {
+			t.Errorf("%d appends were refused in a second", before)
+		}
+		sent.want(errRefused)
+		n.journal.mend()
+		n.send("e", "word", "b").want(nil)
+		n.wantOutput("e", "b")
+	})
+}
+
 // Every kind of internal message is refused some times, and all comes to its
 // end.
 func TestInternalMessagesAreRepeatedUntilTheyAreTaken(t *testing.T) {

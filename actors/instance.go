@@ -284,9 +284,6 @@ func (in *instance) propose(t *turn) {
 		in.halve(t.batch)
 		return
 	}
-	if len(t.postponed) > 0 {
-		in.partition.putBack(in, t.postponed, nil)
-	}
 	switch {
 	case err != nil:
 		in.commit(err)
@@ -358,6 +355,10 @@ func (in *instance) commit(err error) {
 
 // settled looks at what the committed turn has made of the instance.
 func (in *instance) settled() {
+	if later := in.pending.postponed; len(later) > 0 {
+		in.pending.postponed = nil
+		in.partition.putBack(in, later, nil)
+	}
 	last := in.pending.events
 	if len(last) > 0 && journalpb.Terminal(last[len(last)-1].Arm()) {
 		in.drop()

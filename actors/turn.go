@@ -15,7 +15,7 @@ type turn struct {
 	sorter
 	events    []*journalpb.Event
 	successor *journalpb.Event // of the next execution, if this one continues as new
-	postponed []Message        // that the next execution takes
+	postponed []Message        // that the next execution takes, once there is one
 	instead   error            // what the senders are told if it was taken
 	exceeds   string           // which limit the instance has gone beyond; empty if none
 
@@ -112,7 +112,9 @@ type reply struct {
 	regardless bool // of what becomes of the append
 }
 
-// answer tells each sender once what became of the append.
+// answer tells each sender once what became of the append. The turn's postponed
+// messages are still here only if it was refused: put back instead, they would
+// bring about the same turn again at once.
 func (t *turn) answer(err error) {
 	if err == nil {
 		err = t.instead
@@ -124,6 +126,11 @@ func (t *turn) answer(err error) {
 			next.answer.Err = err
 		}
 		next.message.answer(next.answer)
+	}
+	for len(t.postponed) > 0 { // there is no next execution
+		next := t.postponed[0]
+		t.postponed = t.postponed[1:]
+		next.answer(Answer{Err: err})
 	}
 }
 
