@@ -15,7 +15,7 @@ import (
 )
 
 // patience ends a test that hangs; nothing is measured by it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // TestMain is also the main of nodes in processes of their own.
 func TestMain(m *testing.M) {
@@ -59,13 +59,13 @@ func selected(t *testing.T) []*Case {
 }
 
 func testCases(t *testing.T, nodes Nodes, cases []*Case) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	for _, c := range cases {
 		if !c.Fits(nodes) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
 			result, err := c.run(ctx, tinyEnv(t, c, nodes))
 			if err != nil {
 				t.Fatal(err)
