@@ -64,7 +64,7 @@ func TestCasesThatDoNotFitAreLeftOutUnlessNamed(t *testing.T) {
 }
 
 func TestARunWritesItsReportEverywhere(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

@@ -17,7 +17,7 @@ type options struct {
 	patience    time.Duration
 }
 
-const patienceDefault = time.Minute
+const patienceDefault = 3 * time.Minute
 
 func newOptions(opts []Option) options {
 	o := options{patience: patienceDefault}
@@ -47,5 +47,5 @@ func Configure(change func(i int, config *cluster.Config)) Option {
 func InMemory() Option { return func(o *options) { o.inMemory = true } }
 
 // Patience is how long [Cluster.Eventually] waits for its condition. It is there
-// to end a test that has failed, and not to measure anything. Defaults to a minute.
+// to end a test that has failed, and not to measure anything. Defaults to three minutes.
 func Patience(limit time.Duration) Option { return func(o *options) { o.patience = limit } }

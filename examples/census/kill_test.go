@@ -122,7 +122,7 @@ func (h *killed) start() *life {
 func (h *killed) killMidway(bytes int64) {
 	h.t.Helper()
 	l := h.start()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(longest)
 	for h.ledgerSize() < h.offset+bytes {
 		select {
 		case err := <-l.ended:
@@ -268,7 +268,7 @@ func (h *killed) ledgerSize() int64 {
 // many completions it holds for each file, and whether the root is under way.
 func readJournal(t *testing.T, dir string) (recorded map[string]int, underWay bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	leads := make(chan struct{})
 	j, err := journal.Open(ctx, journal.Config{
