@@ -25,6 +25,9 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 		return [sha256.Size]byte{}, err
 	}
 	first, err := m.firstExecution(instance, &latest)
+	if errors.Is(err, errReplaced) {
+		return m.Hash(instance)
+	}
 	if err != nil {
 		return [sha256.Size]byte{}, err
 	}

@@ -183,12 +183,11 @@ func (m *Machine) Install(fill func(dir string) error) error {
 	}
 	defer release()
 	var fresh kept
-	// First the store, then what is in memory: what is read in between is older,
-	// or what is to come, and never what was purged.
-	if err := m.store.Install(fill, fresh.read); err != nil {
+	// The store and what is in memory change together: who has read in memory where
+	// a history is, and does not find it in the store, finds it when it looks again.
+	if err := m.store.Install(fill, fresh.read, func() { m.adopt(&fresh) }); err != nil {
 		return fmt.Errorf("install state: %w", err)
 	}
-	m.adopt(&fresh)
 	m.watchers.notifyAll()
 	return nil
 }

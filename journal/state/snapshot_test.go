@@ -15,6 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
+	"github.com/tenuto-dev/tenuto/journal/state/store"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -284,6 +286,65 @@ func replaced(t *testing.T, m *Machine) {
 	}
 	if err := m.Install(func(to string) error { return copyFiles(fs, from, to) }); err != nil {
 		t.Error(err)
+	}
+}
+
+// An installer has somebody read as soon as another database is in use.
+type installer struct {
+	disk
+	installed func()
+}
+
+func (s *installer) Install(fill func(dir string) error, read func(store.Reader) error, taken func()) error {
+	err := s.disk.Install(fill, read, taken)
+	s.installed()
+	return err
+}
+
+func TestReaderFindsWhatAnInstalledSnapshotHasAtOnce(t *testing.T) {
+	o := seldom(vfs.NewMem())
+	o.machine.MemoryBytes = 1 << 20 // it stays in memory where the history is
+	s := &installer{disk: disk{must(pebblestore.Open(o.Options)), o.FS}}
+	m := must(Open(s, o.machine))
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	applyEpoch(t, m)
+	for id := uint64(1); id < 6; id += 2 {
+		segments := []*journalpb.Segment{segmentOf(1, id, activityDone(id-1), activity())}
+		if id == 1 {
+			segments[0] = segmentOf(1, 1, started("a"), activity())
+		}
+		if err := apply(m, "a", segments...); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(m.Advance(id+1, 1), m.Flush(t.Context(), id+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Checkpoint("checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	s.installed = func() {
+		for _, err := range m.Events("a", 1, 1) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			seen++
+		}
+		if _, err := m.Hash("a"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := m.Install(func(to string) error { return copyFiles(o.FS, "checkpoint", to) }); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 6 || m.Err() != nil {
+		t.Errorf("%d events, %v", seen, m.Err())
 	}
 }
 

@@ -50,7 +50,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	return s.replace(db)
+	return s.replace(db, func() {})
 }
 
 // Discard removes the store in o.Dir, which nobody may have open: the next Open
@@ -70,7 +70,7 @@ func Discard(o Options) error {
 }
 
 // Install implements store.Store.
-func (s *Store) Install(fill func(dir string) error, read func(store.Reader) error) error {
+func (s *Store) Install(fill func(dir string) error, read func(store.Reader) error, taken func()) error {
 	old, err := s.current("install")
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *Store) Install(fill func(dir string) error, read func(store.Reader) err
 	if err != nil {
 		return err
 	}
-	if err := s.replace(fresh); err != nil {
+	if err := s.replace(fresh, taken); err != nil {
 		return s.Fail("close the store before", err)
 	}
 	if err := s.options.FS.RemoveAll(s.options.FS.PathJoin(s.options.Dir, old.name)); err != nil {

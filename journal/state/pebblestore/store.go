@@ -189,15 +189,16 @@ func (s *Store) Metrics() *pebble.Metrics {
 // Close implements store.Store. A store that has failed is left behind: some of
 // its goroutines may have been ended halfway, and nothing that they do reaches
 // the disk.
-func (s *Store) Close() error { return s.replace(nil) }
+func (s *Store) Close() error { return s.replace(nil, func() {}) }
 
-// replace puts another database in the place of the one there is, and closes
-// that when nobody reads it any more.
-func (s *Store) replace(fresh *database) error {
+// replace puts another database in the place of the one there is, calls taken
+// before anybody reads it, and closes the one before.
+func (s *Store) replace(fresh *database, taken func()) error {
 	s.mu.Lock()
 	err := s.prober.end()
 	old := s.inUse
 	s.inUse = fresh
+	taken()
 	s.mu.Unlock()
 	if old == nil {
 		return nil

@@ -111,7 +111,7 @@ func TestStoreThatHasFailedTakesNothing(t *testing.T) {
 	_, checkpoint := s.Checkpoint("checkpoint")
 	for what, err := range map[string]error{
 		"Write": s.Write("write", set("a", "1")), "Sync": s.Sync(), "Checkpoint": checkpoint, "Err": s.Err(),
-		"Install": s.Install(func(string) error { t.Error("files are asked for"); return nil }, nil), "Fail": s.Fail("again", errors.New("other")),
+		"Install": s.Install(func(string) error { t.Error("files are asked for"); return nil }, nil, nil), "Fail": s.Fail("again", errors.New("other")),
 	} {
 		var failed *store.Error
 		if !errors.As(err, &failed) || !errors.Is(err, errBroken) || failed.Op != "test" {

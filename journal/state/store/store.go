@@ -18,8 +18,10 @@ type Store interface {
 	// Install puts another database in the place of the one there is: fill puts the
 	// files of a checkpoint into a new directory and syncs them. read is shown the
 	// new database before it is taken into use, more than once; if it or fill
-	// returns an error, everything is as it was.
-	Install(fill func(dir string) error, read func(Reader) error) error
+	// returns an error, everything is as it was. taken is called when the new
+	// database is in use, before anybody is shown it; it must be brief and must not
+	// ask the store.
+	Install(fill func(dir string) error, read func(Reader) error, taken func()) error
 	// Fail says that what was read cannot be right, or another reason not to go
 	// on, and returns the first error that the store has met.
 	Fail(op string, err error) error
