@@ -120,5 +120,7 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 }
 
 func (n *Node) knownMembers(context.Context, *clusterpb.Request) (*clusterpb.Response, error) {
-	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{Members: n.membersKnown()}}}, nil
+	result := &clusterpb.MembersResult{Members: n.membersKnown()}
+	result.LastIndex = n.journal.LastIndex() // after them: it is not before their entry
+	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}, nil
 }

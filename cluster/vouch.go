@@ -9,13 +9,15 @@ import (
 // their connections for Raft, by which it would learn of them. So it asks, when it
 // reports, and takes for members for a while whom a member names.
 
-// vouchedFor is how long that holds. A node that has not caught up by then asks
-// again.
+// vouchedFor is how long that holds, unless the node's own log has come as far as
+// what it was told before: from then on that counts, which knows who was removed or
+// replaced since. A node that has not caught up by the end asks again.
 const vouchedFor = time.Minute
 
 // A vouching is what another node has said of the members.
 type vouching struct {
 	nodes map[string]string // IDs by address
+	index uint64            // of the last entry that it may rest on; 0 if that is not known
 	until time.Time
 }
 
@@ -23,8 +25,10 @@ type vouching struct {
 // knows of a leader: others may know no more than this one.
 func (n *Node) hearOfMembers(ctx context.Context, address string) {
 	heard := &vouching{nodes: make(map[string]string), until: time.Now().Add(vouchedFor)}
+	told := n.askOnce(ctx, address, membersRequest()).GetMembers()
+	heard.index = told.GetLastIndex()
 	led := false
-	for _, m := range n.askOnce(ctx, address, membersRequest()).GetMembers().GetMembers() {
+	for _, m := range told.GetMembers() {
 		heard.nodes[m.Address] = m.Node
 		led = led || m.Leader
 	}
@@ -68,8 +72,9 @@ func (n *Node) nodeAt(address string) string {
 }
 
 func (n *Node) vouchedNodes() map[string]string {
-	if heard := n.vouched.Load(); heard != nil && time.Now().Before(heard.until) {
-		return heard.nodes
+	heard := n.vouched.Load()
+	if heard == nil || time.Now().After(heard.until) || heard.index != 0 && n.journal.CommitIndex() >= heard.index {
+		return nil
 	}
-	return nil
+	return heard.nodes
 }

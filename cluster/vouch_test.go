@@ -51,3 +51,36 @@ func TestANodeThatWasAwayFollowsALeaderThatHasJoinedMeanwhile(t *testing.T) {
 	sameHistories(t, []*Node{joined, stays, back})
 	tell(ctx, t, back, "after")
 }
+
+// A node that has asked for the members believes its own log again as soon as that
+// has come as far: who was removed since is no member, whoever has said so before.
+func TestANodeThatWasToldOfMembersHearsOfRemovals(t *testing.T) {
+	nodes, _ := startSecured(t, newAuthority(t), nil)
+	ctx := testContext(t)
+	leader := leaderOf(t, nodes)
+	var others []*Node
+	for _, node := range nodes {
+		if node != leader {
+			others = append(others, node)
+		}
+	}
+	told, removed := others[0], others[1]
+	told.hearOfMembers(ctx, leader.config.Listen)
+	heard := told.vouched.Load()
+	if heard == nil || heard.nodes[removed.config.Listen] != removed.ID() || heard.index == 0 {
+		t.Fatalf("told of %+v", heard)
+	}
+	eventually(t, "it is removed", func() bool {
+		err := told.RemoveNode(ctx, removed.ID())
+		if err != nil && !errors.Is(err, ErrChanging) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	eventually(t, "that is known", func() bool {
+		return !told.journal.IsMember(removed.ID()) && told.journal.CommitIndex() >= heard.index
+	})
+	if told.isMember(removed.ID()) || told.nodeAt(removed.config.Listen) != "" {
+		t.Errorf("it is believed still, at %q", told.nodeAt(removed.config.Listen))
+	}
+}

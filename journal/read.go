@@ -86,5 +86,12 @@ func (j *Journal) Digest() [sha256.Size]byte { return j.machine.Digest() }
 // show; 0 after a start until the first entry beyond the snapshot is applied.
 func (j *Journal) AppliedIndex() uint64 { return j.fsm.appliedIndex() }
 
+// LastIndex returns the index of the last entry in this node's log, committed or not.
+func (j *Journal) LastIndex() uint64 { return j.raft.LastIndex() }
+
+// CommitIndex returns the index of the last entry that this node knows to be
+// committed.
+func (j *Journal) CommitIndex() uint64 { return j.raft.CommitIndex() }
+
 // Term returns the Raft term that this node is in.
 func (j *Journal) Term() uint64 { return j.raft.CurrentTerm() }

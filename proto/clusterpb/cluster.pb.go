@@ -3156,7 +3156,10 @@ type MembersResult struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Members []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
 	// The protocol that the cluster has come to: every member speaks it.
-	Protocol      uint32 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Protocol uint32 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The index of the last entry in the log of the node that says so; 0 from one
+	// that does not tell.
+	LastIndex     uint64 `protobuf:"varint,3,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3201,6 +3204,13 @@ func (x *MembersResult) GetMembers() []*Member {
 func (x *MembersResult) GetProtocol() uint32 {
 	if x != nil {
 		return x.Protocol
+	}
+	return 0
+}
+
+func (x *MembersResult) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
 	}
 	return 0
 }
@@ -4579,10 +4589,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fWatchedEvent\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\fR\x05event\"\x10\n" +
-	"\x0eMembersRequest\"`\n" +
+	"\x0eMembersRequest\"\x7f\n" +
 	"\rMembersResult\x123\n" +
 	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\x12\x1a\n" +
-	"\bprotocol\x18\x02 \x01(\rR\bprotocol\"\x9f\x01\n" +
+	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x03 \x01(\x04R\tlastIndex\"\x9f\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
