@@ -43,7 +43,7 @@ func newSenderTransport(s *streams, isMember func(string) bool, refusals *refusa
 		messages: make(chan raft.RPC), closing: make(chan struct{}),
 	}
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: &dialed{streams: s, closing: t.closing}, MaxPool: 3, Timeout: ioTimeout, Logger: logger,
+		Stream: &dialed{streams: s, closing: t.closing}, MaxPool: keptMax, Timeout: ioTimeout, Logger: logger,
 	})
 	t.running.Go(t.accept)
 	return t

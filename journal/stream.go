@@ -78,21 +78,25 @@ func (s *streams) Addr() net.Addr { return s.address }
 
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	conn, err := s.dial(string(address), timeout)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	return conn, nil
+}
+
+func (s *streams) dial(address string, timeout time.Duration) (*stream, error) {
 	if s.isCut() {
 		return nil, net.ErrClosed
 	}
 	if s.silent() {
 		return nil, errSilent
 	}
-	conn, err := s.network.Dial(string(address), timeout)
+	conn, err := s.network.Dial(address, timeout)
 	if err != nil {
 		return nil, err
 	}
-	tracked, err := s.track(conn)
-	if err != nil {
-		return nil, err
-	}
-	return tracked, nil
+	return s.track(conn)
 }
 
 // Close implements net.Listener.
