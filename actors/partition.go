@@ -27,7 +27,7 @@ type Partition struct {
 
 	clock *clock
 
-	taking sync.WaitGroup // of takeUp
+	taking sync.WaitGroup // of takeUp and takeUpRest
 
 	// What is left of the rates of activities. Guarded by the pool's lock.
 	rates map[string]*bucket
@@ -76,7 +76,7 @@ func (s *System) LeadAt(ctx context.Context, place Place, journal Journal, epoch
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	p.unwatch = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.clock = newClock(p)
-	p.takeUpRest()
+	p.taking.Go(p.takeUpRest)
 	p.taking.Go(p.takeUp)
 	p.employSelf()
 	return p

@@ -3,6 +3,7 @@ package actors
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -52,15 +53,26 @@ func (p *Partition) carryOut(id string) {
 }
 
 // takeUpRest lets out the effects of what the journal has open beside operations:
-// what the node before had begun, or had not come to. It only leaves messages.
+// what the node before had begun, or had not come to. It only leaves messages, and so
+// may be done while others come; looking for orphans costs as much as there are
+// children that run.
 func (p *Partition) takeUpRest() {
 	for instance := range p.journal.Unbegun() {
+		if p.context.Err() != nil {
+			return
+		}
 		p.nudge(instance.Instance)
 	}
 	for orphan := range p.journal.Orphans() {
+		if p.context.Err() != nil {
+			return
+		}
 		p.closeOrphan(orphan)
 	}
 	for start := range p.journal.Chained() {
+		if p.context.Err() != nil {
+			return
+		}
 		if start.Child != nil {
 			p.startChild(start.Ref, start.Child)
 		} else {
@@ -73,12 +85,14 @@ func (p *Partition) takeUpRest() {
 // closed.
 func (p *Partition) takeUp() {
 	defer p.open()
+	began, operations := time.Now(), 0
 	current, done := "", false
 	var ops []*journalpb.Operation // of the current instance
 	for open := range p.journal.Open() {
 		if p.context.Err() != nil {
 			return
 		}
+		operations++
 		if open.Ref.Instance != current {
 			p.takeUpOperations(ops)
 			ops = ops[:0]
@@ -90,6 +104,7 @@ func (p *Partition) takeUp() {
 		}
 	}
 	p.takeUpOperations(ops)
+	p.logger.Info("open operations taken up", "operations", operations, "took", time.Since(began))
 }
 
 // advance notes that every instance before the next is taken up, takes up those

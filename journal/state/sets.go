@@ -83,8 +83,9 @@ type member struct {
 func (m *Machine) members(of set) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		m.mu.RLock()
-		hot := slices.Sorted(maps.Keys(of.hot(&m.contents)))
+		hot := slices.Collect(maps.Keys(of.hot(&m.contents)))
 		m.mu.RUnlock()
+		slices.Sort(hot) // without the lock: there may be many
 		for c := range m.coldMembers(of) {
 			for len(hot) > 0 && hot[0] < c.id {
 				if !yield(member{id: hot[0]}) {
