@@ -26,6 +26,8 @@ type options struct {
 	count  int
 	// One client for each workload, and no more.
 	small bool
+	// How many instances are to be open the whole time.
+	open int
 	// The least rate before each fault, in acknowledged calls a second.
 	rate float64
 }
@@ -45,6 +47,7 @@ type campaign struct {
 	log     *evidence.Log
 	fleet   *fleet
 	load    *load
+	burden  burden
 	random  *rand.Rand
 	// What the run did not live up to, so that its verdict says little.
 	shortcomings []string
@@ -75,13 +78,17 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 	if _, err := c.awaitLeader(ctx); err != nil {
 		return nil, nil, err
 	}
+	c.burden = burden{fleet: c.fleet, count: o.open}
+	if err := c.burden.lay(ctx, o.out); err != nil {
+		return nil, nil, err
+	}
 	c.load = startLoad(c.fleet, o.seed, o.small)
 	err = c.inject(ctx)
 	c.load.finish()
 	if err != nil {
 		return nil, nil, err
 	}
-	return nil, c.shortcomings, c.takeStock(ctx)
+	return nil, c.shortcomings, errors.Join(c.takeStock(ctx), c.burden.tell(o.out))
 }
 
 // newRandom returns the source by which faults are chosen.
@@ -161,6 +168,7 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	c.awaitRecovery(healing, &outcome)
 	outcome.InFlight = c.log.InFlight(outcome.Begin)
 	outcome.Gap = c.log.Gap(outcome)
+	c.burden.weigh()
 	return outcome, c.sample(healing)
 }
 

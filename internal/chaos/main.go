@@ -52,6 +52,7 @@ func campaigns() error {
 	each := flag.Int("each", 0, "inject every fault so often, however long that takes")
 	snapshots := flag.Bool("snapshots", true, "have the nodes take a snapshot every few seconds")
 	overload := flag.Bool("overload", false, "make no faults: measure a cluster at its capacity and beyond; -minutes at 80% of it")
+	open := flag.Int("open", 0, "have so many instances open the whole time, each with a timer and an activity")
 	plain := flag.Bool("plain", false, "no disk for each node, even if that is possible")
 	from := flag.String("judge", "", "judge the evidence in this directory, and run nothing")
 	flag.Parse()
@@ -80,10 +81,10 @@ func campaigns() error {
 	}
 	o := options{
 		dir: dir, seed: *seed, out: os.Stdout, disks: !*plain, snapshots: *snapshots, faults: chosen, rate: *rate,
-		limit: limit, count: *count,
+		limit: limit, count: *count, open: *open,
 	}
-	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -faults %s",
-		*minutes, *count, *seed, *rate, *snapshots, nameAll(chosen))
+	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -open %d -faults %s",
+		*minutes, *count, *seed, *rate, *snapshots, *open, nameAll(chosen))
 	fmt.Println(again)
 	return conclude(ctx, o, again, *keep)
 }

@@ -67,7 +67,7 @@ type Node struct {
 // with an evidence.Answer, a ReportRequest with an evidence.Replica and many
 // evidence.Instance, anything with a Node or with the members, the name of a node
 // with the members without it, and a time.Duration, by which the wall clock is to be
-// wrong from then on, with a Node, and a Pressure with a list of Pressed. FiguresPath
+// wrong from then on, with a Node, a Pressure with a list of Pressed, and a Filling with nothing. FiguresPath
 // answers a GET as Prometheus asks it.
 const (
 	CallPath    = "/call"
@@ -77,6 +77,7 @@ const (
 	RemovePath  = "/remove"
 	ClockPath   = "/clock"
 	PressPath   = "/press"
+	FillPath    = "/fill"
 	FiguresPath = "/metrics"
 )
 
@@ -185,6 +186,18 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 			return
 		}
 		_ = json.NewEncoder(w).Encode(Press(r.Context(), node.Client(), pressure))
+	})
+	mux.HandleFunc("POST "+FillPath, func(w http.ResponseWriter, r *http.Request) {
+		var filling Filling
+		err := json.NewDecoder(r.Body).Decode(&filling)
+		if err == nil {
+			err = Fill(r.Context(), node.Client(), filling)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "{}")
 	})
 	mux.HandleFunc("POST "+MembersPath, func(w http.ResponseWriter, r *http.Request) {
 		answerMembers(w, r, node)

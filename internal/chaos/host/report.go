@@ -24,7 +24,7 @@ type ReportRequest struct {
 	Stale bool
 	// Only the digests of histories.
 	Digests bool
-	// Only those that run, and are none of registers.
+	// Only those that run, and are to come to an end.
 	Running bool
 }
 
@@ -76,8 +76,8 @@ func eachInstance(ctx context.Context, client *cluster.Client, running bool, opt
 			return err
 		}
 		for _, status := range page.Instances {
-			if running && status.Name == Register {
-				continue
+			if running && status.Name == Register || status.Name == Open {
+				continue // what stays open is a burden, and told of by nobody
 			}
 			if err := do(status.InstanceID); err != nil {
 				return err

@@ -156,6 +156,6 @@ func runRegister(ctx *replay.Context, _ json.RawMessage) (json.RawMessage, error
 func Orchestrations() []replay.Definition {
 	return []replay.Definition{
 		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),
-		brief.Bind(runBrief),
+		brief.Bind(runBrief), open.Bind(runOpen),
 	}
 }
