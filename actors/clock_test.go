@@ -157,7 +157,7 @@ func TestTimerOfAnInstanceThatEndedDoesNotFire(t *testing.T) {
 		n.send("b", "word", "a").want(nil)
 		n.wantOutput("b", "a")
 		time.Sleep(2 * time.Hour)
-		if n.log.contains("level=") {
+		if n.log.warns() {
 			t.Errorf("logged: %s", &n.log.text)
 		}
 	})

@@ -85,6 +85,9 @@ func (l *logBook) Write(p []byte) (int, error) {
 
 func (l *logBook) contains(text string) bool { return l.count(text) > 0 }
 
+// warns tells whether there is anything in it that is not plain news.
+func (l *logBook) warns() bool { return l.contains("level=WARN") || l.contains("level=ERROR") }
+
 func (l *logBook) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,6 +20,7 @@ type testJournal struct {
 	changed chan struct{} // closed and replaced whenever an append was decided
 
 	readPace time.Duration // what it takes to read an open operation
+	search   time.Duration // what it takes to look for orphans
 
 	mu     sync.Mutex
 	judge  func(*journalpb.Append) error // refuses an append, or panics
@@ -147,6 +148,17 @@ func (j *testJournal) Open() iter.Seq[*journalpb.Operation] {
 				return
 			}
 			time.Sleep(j.readPace)
+		}
+	}
+}
+
+func (j *testJournal) Orphans() iter.Seq[*journalpb.Instance] {
+	return func(yield func(*journalpb.Instance) bool) {
+		time.Sleep(j.search)
+		for orphan := range j.Machine.Orphans() {
+			if !yield(orphan) {
+				return
+			}
 		}
 	}
 }

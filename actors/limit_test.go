@@ -342,7 +342,7 @@ func TestLimitsOfAnActivityThatIsDoneAreForgotten(t *testing.T) {
 		n.wantOutput("c", "done")
 		n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2",
 			"TimerCreated", "TimerFired of 4", "OrchestrationCompleted")
-		if n.log.contains("level=") {
+		if n.log.warns() {
 			t.Errorf("logged: %s", &n.log.text)
 		}
 	})

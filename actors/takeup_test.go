@@ -263,6 +263,21 @@ func TestOrphansAreClosedByTheNextLeader(t *testing.T) {
 	}
 }
 
+// Looking for orphans takes as long as there are children that run. Nobody waits for
+// that but the orphans.
+func TestCallsAreAnsweredWhileOrphansAreLookedFor(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		j.search = time.Hour
+		began := time.Now()
+		n := lead(t, j, actors.Config{}, patient())
+		n.start("k", "kid", "").want(nil)
+		if took := time.Since(began); took >= time.Hour {
+			t.Errorf("answered after %v", took)
+		}
+	})
+}
+
 // The parent gives its child up, or ends, before the child's start is recorded,
 // and the node dies.
 func TestChildToBeAbandonedIsStartedByTheNextLeader(t *testing.T) {
