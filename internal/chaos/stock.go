@@ -18,8 +18,8 @@ import (
 const (
 	// How long all that runs may take to come to its end, and the nodes to have
 	// applied the same, once nothing is wrong any more.
-	settleLimit = 60 * time.Second
-	stockLimit  = 3 * time.Minute
+	settleLimit = 2 * time.Minute
+	stockLimit  = 8 * time.Minute
 	// Of a node's log.
 	lineBytesMax = 1 << 20
 	// How many instances are looked at after each fault.
