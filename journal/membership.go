@@ -89,7 +89,6 @@ func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 	if err != nil {
 		return fmt.Errorf("add member %q: %w", p.Node, err)
 	}
-	notify(j.tending)
 	return nil
 }
 
@@ -275,6 +274,7 @@ func (j *Journal) changeMembers(ctx context.Context, plan func(*roster) (change,
 	if !j.callers.start(func() {
 		result <- do().Error()
 		<-j.changing
+		notify(j.tending) // whoever has asked for it, and may be gone
 	}) {
 		<-j.changing
 		return ErrClosed

@@ -83,6 +83,21 @@ func TestANewMemberGetsAVoteWhenItHasCaughtUp(t *testing.T) {
 	})
 }
 
+func TestANewMemberGetsAVoteAlsoWhenNobodyWaitsForIt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		leader := g.nodes[g.leader(t)]
+		j, p := newcomer(t, g, "n4")
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		err := membersChanged(t, func(context.Context) error { return leader.AddMember(gone, p) })
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		eventually(t, "four votes", func() bool { return len(votersOf(leader)) == 4 && len(votersOf(j)) == 4 })
+	})
+}
+
 func TestARemovedMemberIsNeverAddedAgainAlsoAfterARestart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := newGroup(t, nil)
