@@ -92,16 +92,17 @@ func (n *Node) leaderChanged() {
 }
 
 // handOver gives leadership to another node, if there is one, and returns when that
-// serves calls. Once the transfer begins they are held, because nothing is appended any
-// more, and then sent there. To leave earlier would take a vote away that the
+// serves calls. From here on they are held, so that nothing new keeps the others from
+// catching up, and then sent there. To leave earlier would take a vote away that the
 // next leader needs to begin.
 func (n *Node) handOver(ctx context.Context) error {
 	if !n.Leading() || len(n.journal.Members()) == 1 {
 		return nil
 	}
+	n.handing.Store(true)
 	defer n.handing.Store(false)
 	epoch := n.journal.Epoch()
-	if err := n.journal.HandOver(ctx, func() { n.handing.Store(true) }); err != nil {
+	if err := n.journal.TransferLeadership(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverMax)

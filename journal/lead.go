@@ -148,13 +148,7 @@ func (j *Journal) tellLeader(ctx context.Context) {
 // up after the election timeout. It returns ErrNotLeader on a node that does not
 // lead and ErrAlone in a group of one.
 func (j *Journal) TransferLeadership(ctx context.Context) error {
-	return j.HandOver(ctx, func() {})
-}
-
-// HandOver is TransferLeadership that calls begins when the transfer does. Until then
-// appends are taken: the cluster time is recorded first.
-func (j *Journal) HandOver(ctx context.Context, begins func()) error {
-	return j.transfer(ctx, begins, func() raft.Future { return j.raft.LeadershipTransfer() })
+	return j.transfer(ctx, func() raft.Future { return j.raft.LeadershipTransfer() })
 }
 
 // TransferLeadershipTo is TransferLeadership to one node. It returns ErrNotMember
@@ -164,10 +158,10 @@ func (j *Journal) TransferLeadershipTo(ctx context.Context, node string) error {
 	if to == nil || to.Suffrage != raft.Voter {
 		return ErrNotMember
 	}
-	return j.transfer(ctx, func() {}, func() raft.Future { return j.raft.LeadershipTransferToServer(to.ID, to.Address) })
+	return j.transfer(ctx, func() raft.Future { return j.raft.LeadershipTransferToServer(to.ID, to.Address) })
 }
 
-func (j *Journal) transfer(ctx context.Context, begins func(), begin func() raft.Future) error {
+func (j *Journal) transfer(ctx context.Context, begin func() raft.Future) error {
 	if !j.IsLeader() {
 		return ErrNotLeader
 	}
@@ -179,7 +173,6 @@ func (j *Journal) transfer(ctx context.Context, begins func(), begin func() raft
 	case <-ctx.Done():
 		return fmt.Errorf("transfer leadership: %w", ctx.Err())
 	}
-	begins()
 	result := make(chan error, 1)
 	if !j.callers.start(func() { result <- begin().Error() }) {
 		return ErrClosed
