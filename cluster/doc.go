@@ -154,6 +154,24 @@
 // TLS, which is on loopback only, whoever asks. Refusals are [ErrTokenRequired],
 // [ErrTokenInvalid], [ErrTokenExpired] and [ErrTokenUsed], and change nothing.
 //
+// # Time
+//
+// Timers, limits of time and the timestamps of events go by a time that the leaders
+// hand on to each other, not by anybody's wall clock:
+//
+//   - A timer of an hour fires when an hour has passed, whichever nodes have led, and
+//     whatever was done to wall clocks meanwhile. It is late by the time in which
+//     nobody led, and a little with each change of leaders.
+//   - What waits for a date ([StartAt]) is late by what the cluster's time is behind
+//     the date. While it is behind the leader's wall clock it goes faster by one part in
+//     2,000: it catches up by 1.8 s an hour, and a timer of an hour may be as much
+//     early.
+//   - For how long all nodes were down, only wall clocks can tell. Each node knows how
+//     its own stood to the cluster's time; of what they come to, the middle is taken,
+//     of two the earlier. So one clock that was set meanwhile does no harm to three
+//     nodes that come back; a node alone believes its own.
+//   - The time in which the machines of all nodes sleep counts as none.
+//
 // # Workers
 //
 // Every node runs activities for the one that leads, which takes its own places

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,52 +90,188 @@ func TestANodeThatComesBackWithAWrongWallClockLearnsTheTime(t *testing.T) {
 func TestTheClusterTimeDoesNotGoBackOverARestart(t *testing.T) {
 	wall, dir := new(steppedClock), t.TempDir()
 	wall.set(time.Hour)
-	j := opened(t, Config{WallClock: wall.now, Dir: dir})
-	leading(t, j)
+	reopened := func() *Journal {
+		j := opened(t, Config{WallClock: wall.now, Dir: dir})
+		epoch := leading(t, j)
+		eventually(t, "the time is noted", func() bool { return readClockMark(dir).epoch == epoch })
+		return j
+	}
+	j := reopened()
 	before := time.Unix(0, j.machine.Clock()) // recorded with the epoch at least
 	closed(t, j)
 	wall.set(-time.Hour)
-	j = opened(t, Config{WallClock: wall.now, Dir: dir})
-	leading(t, j)
-	if now := j.Now(); now.Before(before) {
+	j = reopened()
+	if now := j.Now(); now.Before(before) || !near(now, before) {
 		t.Errorf("%v after %v", now, before)
 	}
 	closed(t, j)
 	// Nobody has kept the time meanwhile, so what has passed is told by the wall
-	// clock alone.
+	// clock alone, which need not be right.
 	wall.set(8 * time.Hour)
-	j = opened(t, Config{WallClock: wall.now, Dir: dir})
-	leading(t, j)
-	if now := j.Now(); !near(now, wall.now()) {
-		t.Errorf("%v after all were down until %v", now, wall.now())
+	j = reopened()
+	if now := j.Now(); !near(now, before.Add(9*time.Hour)) {
+		t.Errorf("%v after %v and nine hours", now, before)
 	}
 }
 
 func TestAClusterClock(t *testing.T) {
 	at := func(hour int) int64 { return time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC).UnixNano() }
 	noon := func() time.Time { return time.Unix(0, at(12)) }
-	const past = 100
+	nobody := func() []clockReading { return nil }
+	const term, past = 7, 6
 	for name, test := range map[string]struct {
 		hear func(c *clusterClock)
+		ask  func() []clockReading
+		mark clockMark
 		want int64
 	}{
-		"has heard nothing":       {func(*clusterClock) {}, at(12)},
-		"has heard of the past":   {func(c *clusterClock) { c.hear(at(9), past) }, at(12)},
-		"has heard of the leader": {func(c *clusterClock) { c.hear(at(9), past+1) }, at(9)},
-		"has heard of a fast one": {func(c *clusterClock) { c.hear(at(15), past+1); c.hear(at(14), past+2) }, at(15)},
-		"recorded is later":       {func(c *clusterClock) { c.hear(at(15), past) }, at(15)},
-		"led before": {func(c *clusterClock) {
+		"has heard nothing":       {want: at(12)},
+		"has heard of the past":   {hear: func(c *clusterClock) { c.hear(at(9), 2, past) }, want: at(12)},
+		"has heard of the leader": {hear: func(c *clusterClock) { c.hear(at(9), 2, term) }, want: at(9)},
+		"has heard of one that is behind": {hear: func(c *clusterClock) {
+			c.hear(at(9), 2, past)
+			c.base = at(11) // by its monotonic clock
+			c.hear(at(10), 3, term)
+		}, want: at(10)},
+		"has heard late of the same one": {hear: func(c *clusterClock) {
+			c.hear(at(9), 2, term)
+			c.base = at(11)
+			c.hear(at(10), 2, term)
+		}, want: at(11)},
+		"recorded is later": {hear: func(c *clusterClock) { c.hear(at(15), 2, past) }, want: at(15)},
+		"led before": {hear: func(c *clusterClock) {
 			c.wall = func() time.Time { return time.Unix(0, at(7)) }
-			c.begin()
+			c.begin(nobody)
+			c.end()
 			c.wall = noon
-		}, at(8)},
+		}, want: at(8)},
+		"has a mark":                         {mark: clockMark{1, at(8), at(10)}, want: at(10)},
+		"has a mark of a wall clock behind":  {mark: clockMark{1, at(9), at(8)}, want: at(13)},
+		"has a mark and was set back":        {mark: clockMark{1, at(9), at(20)}, want: at(9)},
+		"was founded by one without a date":  {mark: clockMark{1, at(9) - 3*int64(24*time.Hour), at(11)}, want: at(12)},
+		"is told of a time that was kept":    {ask: func() []clockReading { return []clockReading{{at(9), 1, true}} }, want: at(9)},
+		"is told of less by one without any": {ask: func() []clockReading { return []clockReading{{Time: at(11)}} }, want: at(11)},
+		"is told of more by one without any": {ask: func() []clockReading { return []clockReading{{Time: at(13)}} }, want: at(12)},
 	} {
-		c := newClusterClock(noon, at(8), past)
-		test.hear(c)
-		if got := time.Duration(c.begin() - test.want); got < 0 || got > patience {
+		c := newClusterClock(noon, func() uint64 { return term }, at(8), 1, test.mark)
+		if test.hear != nil {
+			test.hear(c)
+		}
+		ask := test.ask
+		if ask == nil {
+			ask = nobody
+		}
+		if got := time.Duration(c.begin(ask) - test.want); got < 0 || got > patience {
 			t.Errorf("one that %s begins %v off", name, got)
 		}
 	}
+}
+
+func TestWhatSeveralNodesKnowOfTheTime(t *testing.T) {
+	const kept = true
+	for name, test := range map[string]struct {
+		known []clockReading
+		want  int64
+	}{
+		"one":                                    {[]clockReading{{5, 1, !kept}}, 5},
+		"two: the earlier":                       {[]clockReading{{5, 1, !kept}, {9, 1, !kept}}, 5},
+		"three: the middle":                      {[]clockReading{{5, 1, !kept}, {9, 1, !kept}, {7, 1, !kept}}, 7},
+		"four: the earlier one of the middle":    {[]clockReading{{5, 1, !kept}, {9, 1, !kept}, {7, 1, !kept}, {8, 1, !kept}}, 7},
+		"what was kept counts alone":             {[]clockReading{{5, 1, !kept}, {9, 1, kept}, {7, 1, !kept}}, 9},
+		"not later than who knows the leader":    {[]clockReading{{5, 2, !kept}, {9, 1, !kept}, {7, 1, !kept}}, 5},
+		"who knows the leader may be wrong, too": {[]clockReading{{50, 2, !kept}, {9, 1, !kept}, {7, 1, !kept}}, 9},
+	} {
+		if got := agreed(test.known); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestAMarkIsBelievedOnlyAsItWasWritten(t *testing.T) {
+	dir, want := t.TempDir(), clockMark{epoch: 7, time: -1, wall: 1 << 60}
+	if got := readClockMark(dir); got != (clockMark{}) {
+		t.Errorf("in an empty directory: %+v", got)
+	}
+	for _, sync := range []bool{true, false} {
+		if err := want.write(dir, sync); err != nil {
+			t.Fatal(err)
+		}
+		if got := readClockMark(dir); got != want {
+			t.Errorf("written %+v, read %+v", want, got)
+		}
+	}
+	for i := range want.encode() {
+		b := want.encode()
+		b[i] ^= 1
+		if got := decodeClockMark(b); got != (clockMark{}) {
+			t.Errorf("with byte %d changed: %+v", i, got)
+		}
+		if got := decodeClockMark(want.encode()[:i]); got != (clockMark{}) {
+			t.Errorf("of %d bytes: %+v", i, got)
+		}
+	}
+}
+
+// After a loss of all nodes one clock is wrong, and all are ahead of the cluster time.
+func TestNoClockAloneMovesTheTimeOverALossOfAllNodes(t *testing.T) {
+	const outage, ahead = 3 * time.Hour, 30 * time.Second
+	for _, step := range append(steps(), 0) {
+		for victim := range 3 {
+			t.Run(fmt.Sprintf("%v/%d", step, victim), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					walls := make([]steppedClock, 3)
+					g := newTweakedGroup(t, nil, func(node int, c *Config) { c.WallClock = walls[node].now })
+					leader := g.leader(t)
+					for i := range walls {
+						walls[i].set(ahead)
+					}
+					epoch := g.nodes[leader].Epoch()
+					time.Sleep(3 * clockEvery)
+					for i, dir := range g.dirs {
+						eventually(t, "the time is noted", func() bool { return readClockMark(dir).epoch == epoch })
+						if mark := readClockMark(dir); mark.wall-mark.time < int64(ahead-time.Second) {
+							t.Fatalf("node %d is %v ahead", i, time.Duration(mark.wall-mark.time))
+						}
+					}
+					set, at := g.nodes[leader].Now(), time.Now()
+					for i := range g.nodes {
+						g.stop(t, i)
+					}
+					walls[victim].set(ahead + step)
+					time.Sleep(outage)
+					for i := range g.nodes {
+						g.start(t, i, nil, nil)
+					}
+					now := g.nodes[g.leader(t)].Now()
+					passed := time.Since(at)
+					if gone := now.Sub(set); gone > passed+passed/catchUp || gone < outage {
+						t.Errorf("in %v, %v were gone", passed, gone)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A leader that is behind its wall clock catches up with it, no faster than it says.
+func TestALeaderCatchesUpSlowlyWithItsWallClock(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		wall := new(steppedClock)
+		j := opened(t, Config{WallClock: wall.now})
+		leading(t, j)
+		wall.set(time.Second)
+		for range 100 {
+			set, at := j.Now(), time.Now()
+			time.Sleep(30 * time.Second)
+			passed := time.Since(at)
+			if gone := j.Now().Sub(set); gone < passed || gone > passed+passed/catchUp {
+				t.Fatalf("in %v, %v were gone", passed, gone)
+			}
+		}
+		if behind := wall.now().Sub(j.Now()); behind.Abs() > time.Millisecond {
+			t.Errorf("after 50 minutes it is %v behind", behind)
+		}
+	})
 }
 
 // A node that learned of a record soon is ahead of one that learned of it late. When
@@ -143,22 +280,24 @@ func TestNoLeaderIsAheadOfTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clocks [3]*clusterClock
 		for i := range clocks {
-			clocks[i] = newClusterClock(time.Now, 0, 0)
+			clocks[i] = newClusterClock(time.Now, func() uint64 { return 1 }, 0, 0, clockMark{})
 		}
 		first, soon, late := clocks[0], clocks[1], clocks[2]
-		recorded := first.begin()
-		soon.hear(recorded, 1)
+		nobody := func() []clockReading { return nil }
+		recorded := first.begin(nobody)
+		soon.hear(recorded, 1, 1)
 		time.Sleep(300 * time.Millisecond)
-		late.hear(recorded, 1)
+		late.hear(recorded, 1, 1)
 		first.end()
 		time.Sleep(time.Millisecond)
-		begun := late.begin()
-		late.hear(begun, 2)
-		soon.hear(begun, 2)
+		begun := late.begin(nobody)
+		late.hear(begun, 2, 1)
+		late.lead(2)
+		soon.hear(begun, 2, 1)
 		time.Sleep(time.Second)
 		before := late.now()
 		late.end()
-		if begun := soon.begin(); begun > before {
+		if begun := soon.begin(nobody); begun > before {
 			t.Errorf("a leader begins %v ahead of the one before", time.Duration(begun-before))
 		}
 		if now := soon.now(); now < recorded+int64(time.Second) {
@@ -167,7 +306,7 @@ func TestNoLeaderIsAheadOfTheOneBefore(t *testing.T) {
 		// It leads: what is told of its own past does not take it back.
 		now := soon.now()
 		time.Sleep(time.Second)
-		soon.hear(now, 3)
+		soon.hear(now, 3, 1)
 		if got := soon.now(); got != now+int64(time.Second) {
 			t.Errorf("its own record has set it back by %v", time.Duration(now+int64(time.Second)-got))
 		}

@@ -41,8 +41,8 @@ type Config struct {
 	// node's state and snapshots are damaged, besides Peers and those that the log
 	// and the snapshots name.
 	Seeds []string
-	// WallClock is believed where nobody has kept the cluster time; see Now. It may
-	// block while this node begins to lead, until the journal is closed.
+	// WallClock draws the cluster time slowly after itself while this node leads, and
+	// tells how much has passed while all nodes were down; see Now. It must not block.
 	// Defaults to time.Now.
 	WallClock func() time.Time
 	// Dir holds the log and the snapshots; it is created if need be. Empty

@@ -32,6 +32,10 @@
 //     has; if nobody gives one, Open refuses with a *RepairError. Damage of the log,
 //     or of the term and the vote, is not repaired: Open refuses with a
 //     *DamagedError, and the node has to be replaced under another name.
+//  10. Of a time that was d after Now of a leader, at least d - d/2,000 has really
+//     passed when Now of any leader has come to it: whatever happens to wall clocks
+//     while nodes run, and over a loss of all nodes if of those that then answer the new
+//     leader fewer than half have a wall clock that was set forward meanwhile.
 //
 // # What may not be assumed
 //
@@ -50,7 +54,7 @@
 // node), "raft.db" (a bbolt file) or "wal" (a directory of segments) with Raft's
 // log, "raft.stable" (two sectors of 512 bytes, each ending with its CRC-32C: term
 // and vote; mark of the log), "state" (the store whose bytes package state
-// documents) and "snapshots". The data of a Raft log entry is
+// documents), "snapshots" and "clock" (see clockmark.go; it may be missing). The data of a Raft log entry is
 //
 //	entry  = 0x08 0x01 record*                    // Entry.format 1
 //	record = 0x12, length of sealed, sealed       // Entry.records
@@ -78,4 +82,9 @@
 //
 //	ask    = "tenuto-ask-1" frame(JSON with cluster, node and the least index)
 //	answer = frame(JSON with refusal) stream             // no stream if refused
+//
+// as a leader that has heard of no time since its start asks the others for that:
+//
+//	ask    = "tenuto-now-1" frame(JSON with cluster and node)
+//	answer = frame(JSON with time, epoch and kept)
 package journal

@@ -10,7 +10,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// handouts answer the nodes that ask for a snapshot, one at a time.
+// handouts answer the nodes that ask for a snapshot, one at a time, and those that
+// ask for the time.
 type handouts struct {
 	journal *Journal
 	busy    chan struct{} // holds a token during an answer
@@ -31,7 +32,7 @@ func (h *handouts) take(ctx context.Context, conn net.Conn) {
 			err = h.answer(ctx, &patientConn{conn})
 		}
 		if err != nil && ctx.Err() == nil {
-			h.journal.config.Logger.Warn("no snapshot was handed out", "error", err)
+			h.journal.config.Logger.Warn("a question was not answered", "error", err)
 		}
 	}
 	if !h.journal.callers.start(answer) {
@@ -44,9 +45,17 @@ func (h *handouts) answer(ctx context.Context, conn net.Conn) error {
 	if _, err := io.ReadFull(conn, magic); err != nil {
 		return fmt.Errorf("read question: %w", err)
 	}
-	if string(magic) != askMagic[1:] {
+	switch string(magic) {
+	case askMagic[1:]:
+		return h.answerSnapshot(ctx, conn)
+	case clockMagic[1:]:
+		return h.journal.tellTime(conn)
+	default:
 		return fmt.Errorf("a question that begins with %q", askMagic[:1]+string(magic))
 	}
+}
+
+func (h *handouts) answerSnapshot(ctx context.Context, conn net.Conn) error {
 	var q question
 	if err := readAsk(conn, &q); err != nil {
 		return fmt.Errorf("read question: %w", err)

@@ -155,6 +155,7 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 	j.writers.start(j.complete)
 	j.callers.start(func() { j.follow(ctx) })
 	j.callers.start(func() { j.verify(ctx) })
+	j.callers.start(func() { j.markTime(ctx) })
 	j.callers.start(func() { j.guardState(ctx) })
 	if c.LeaderChanged != nil {
 		j.callers.start(func() { j.tellLeader(ctx) })
@@ -200,9 +201,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		err = bootstrap(config, &j.config, logs, stable, j.snapshots, transport)
 	}
 	if err == nil {
-		j.clock, err = openClusterClock(j.config.WallClock, j.machine, logs)
-	}
-	if err == nil {
+		j.clock = openClusterClock(&j.config, j.machine, stable)
 		j.raft, err = raft.NewRaft(config, &clockedFSM{j.fsm, j.clock}, logs, stable, j.snapshots, transport)
 	}
 	if err != nil {

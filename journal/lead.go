@@ -68,7 +68,8 @@ func (j *Journal) crown(ctx context.Context) error {
 	if err := j.raft.Barrier(enqueueTimeout).Error(); err != nil {
 		return fmt.Errorf("wait for earlier entries: %w", outcome(err))
 	}
-	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, j.clock.begin())), enqueueTimeout)
+	begun := j.clock.begin(func() []clockReading { return j.askTime(ctx) })
+	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, begun)), enqueueTimeout)
 	if err := future.Error(); err != nil {
 		j.clock.end()
 		return fmt.Errorf("commit epoch: %w", outcome(err))
@@ -80,6 +81,7 @@ func (j *Journal) crown(ctx context.Context) error {
 	}
 	reignCtx, cancel := context.WithCancel(ctx)
 	r := &reign{term: result.term, epoch: result.outcomes[0], cancel: cancel, ended: make(chan struct{})}
+	j.clock.lead(r.epoch)
 	j.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
 	j.queue.accept() // first: whoever sees the reign may append
 	j.reign.Store(r)
