@@ -86,6 +86,7 @@ var faults = []fault{
 	{"replace-node", false, short, long, replaceNode},
 	{"lag-follower", false, 0, short, lagFollower},
 	{"step-clock", false, short, long, stepClock},
+	{"kill-all-step-clock", false, 0, short, killAllStepClock},
 	{"rotate-keys", false, short, long, rotateKeys},
 	{"flip-bit", false, time.Second, long, flipBit},
 	{"slow-sync", false, 2 * time.Second, long, func(_ context.Context, s *scene) error {

@@ -37,6 +37,8 @@ type Config struct {
 	Keys [3]string
 	// Take snapshots every few seconds, so that a node that was away is sent one.
 	Snapshots bool
+	// By how much the wall clock is wrong from the start.
+	WallClockBy time.Duration
 }
 
 // With Config.Snapshots a node that has missed more than SnapshotEntries is sent a
@@ -96,6 +98,7 @@ func Run(encoded string) error {
 	signal.Notify(terminated, syscall.SIGTERM)
 	worker := &Worker{Node: config.NodeID, Life: config.Life, Tell: ledgerAt(config.Ledger)}
 	wrong := new(wallClock)
+	wrong.by.Store(int64(config.WallClockBy))
 	node, err := cluster.Start(rig.With(context.Background(), config.rig(wrong)), cluster.Config{
 		NodeID: config.NodeID, Dir: config.Dir, Listen: config.Listen,
 		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise,

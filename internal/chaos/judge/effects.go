@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"slices"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
@@ -13,7 +12,8 @@ const (
 	// handed out, on a node that was paused or slow.
 	fence = 15 * time.Second
 	// How exact the harness's clock is, from the end of one activity to the
-	// beginning of another.
+	// beginning of another, and by how much a timer of these loads is early at most
+	// while the cluster time catches up.
 	clockSlack = 5 * time.Millisecond
 )
 
@@ -101,37 +101,15 @@ func (c *trial) neverEarly() {
 			finished[effect.Done.Nonce] = effect.At
 		}
 	}
-	lost := c.timeLost()
 	for _, effect := range c.record.Effects {
 		if effect.Finished || effect.Task.After == "" {
 			continue
 		}
 		before, ok := finished[effect.Task.After]
-		if slices.ContainsFunc(lost, func(at time.Duration) bool { return before < at && at < effect.At }) {
-			continue
-		}
 		if took := effect.At - before; ok && took < effect.Task.Delay-clockSlack {
 			c.violated("%s/%d: a timer of %v fired after %v", effect.Instance, effect.Execution, effect.Task.Delay, took)
 		}
 	}
-}
-
-// timeLost returns when faults began that ended two nodes or more. A node that leads
-// after that may have heard of no time since its start, and goes by its wall clock,
-// which is ahead of the cluster time by all that this has fallen behind.
-func (c *trial) timeLost() (lost []time.Duration) {
-	for _, fault := range c.record.Faults {
-		ended := make(map[string]bool)
-		for _, exit := range c.record.Exits {
-			if exit.At >= fault.Begin && exit.At <= fault.End {
-				ended[exit.Node] = true
-			}
-		}
-		if len(ended) > 1 {
-			lost = append(lost, fault.Begin)
-		}
-	}
-	return lost
 }
 
 func (c *trial) terminated() {
