@@ -18,7 +18,8 @@ type options struct {
 	out  io.Writer // what goes on, a line for each fault
 	// Have the nodes take a snapshot every few seconds.
 	snapshots bool
-	disks     bool // give each node a disk of its own, if that is possible
+	disks     bool   // give each node a disk of its own, if that is possible
+	network   string // which kind
 	// What is injected, in turn, and when to stop: no fault begins after limit,
 	// nor after count of them; 0 means no such bound.
 	faults []fault
@@ -59,6 +60,10 @@ type campaign struct {
 func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings []string, err error) {
 	c := &campaign{options: o, log: evidence.NewLog(), random: newRandom(o.seed)}
 	defer func() { record = c.log.Record() }()
+	network, err := newNetwork(o.network, o.out)
+	if err != nil {
+		return nil, nil, err
+	}
 	var own *disks
 	if o.disks {
 		var skipped *skipError
@@ -68,7 +73,7 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 			return nil, nil, err
 		}
 	}
-	if c.fleet, err = newFleet(o.dir, c.log, own, o.snapshots); err != nil {
+	if c.fleet, err = newFleet(o.dir, c.log, network, own, o.snapshots); err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, c.fleet.close()) }()

@@ -39,7 +39,7 @@ func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
 	kill[0].least, kill[0].most = 0, short
 	var out bytes.Buffer
 	const kills = 3
-	record, shortcomings, err := wage(ctx, options{dir: t.TempDir(), seed: 1, out: &out, small: true, faults: kill, count: kills, rate: 1})
+	record, shortcomings, err := wage(ctx, options{dir: t.TempDir(), seed: 1, out: &out, small: true, network: byEither, faults: kill, count: kills, rate: 1})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}

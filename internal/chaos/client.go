@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"syscall"
 	"time"
 
@@ -96,7 +97,7 @@ func (c *client) try(ctx context.Context, node *process, request evidence.Reques
 	switch {
 	case err == nil:
 		return answer
-	case errors.Is(err, errNoDoor), errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, errNoDoor), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
 		return evidence.Answer{Outcome: evidence.NotExecuted, Message: err.Error()}
 	}
 	return evidence.Answer{Outcome: evidence.Unknown, Message: err.Error()}

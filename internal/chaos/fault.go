@@ -142,12 +142,19 @@ func readAtOnce(ctx context.Context, f *fleet, id string) error {
 // isolate cuts a node off: from what others send, from what it sends, or both.
 func (s *scene) isolate(id string, in, out bool) error {
 	s.hits(id)
-	s.later(func(context.Context) error { s.fleet.mesh.Heal(); return nil })
+	s.later(s.fleet.healNetwork)
+	return s.cut(id, in, out)
+}
+
+// cut says what of a node is cut off: what others send, what it sends.
+func (s *scene) cut(id string, in, out bool) error {
+	var errs []error
 	for _, other := range s.fleet.others(id) {
-		s.fleet.mesh.Set(other, id, link.Condition{Cut: in})
-		s.fleet.mesh.Set(id, other, link.Condition{Cut: out})
+		errs = append(errs,
+			s.fleet.network.Set(other, id, link.Condition{Cut: in}),
+			s.fleet.network.Set(id, other, link.Condition{Cut: out}))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 const flapEvery = 200 * time.Millisecond
@@ -156,22 +163,18 @@ const flapEvery = 200 * time.Millisecond
 func flapLeader(ctx context.Context, s *scene) error {
 	s.hits(s.leader)
 	ctx, cancel := context.WithCancel(ctx)
-	flapped := make(chan struct{})
+	flapped := make(chan error, 1)
 	go func() {
-		defer close(flapped)
-		for cut := true; ctx.Err() == nil; cut = !cut {
-			for _, other := range s.fleet.others(s.leader) {
-				s.fleet.mesh.Set(other, s.leader, link.Condition{Cut: cut})
-				s.fleet.mesh.Set(s.leader, other, link.Condition{Cut: cut})
-			}
+		var err error
+		for cut := true; ctx.Err() == nil && err == nil; cut = !cut {
+			err = s.cut(s.leader, cut, cut)
 			rest(ctx, flapEvery)
 		}
+		flapped <- err
 	}()
-	s.later(func(context.Context) error {
+	s.later(func(ctx context.Context) error {
 		cancel()
-		<-flapped
-		s.fleet.mesh.Heal()
-		return nil
+		return errors.Join(<-flapped, s.fleet.healNetwork(ctx))
 	})
 	return nil
 }
@@ -180,25 +183,30 @@ func flapLeader(ctx context.Context, s *scene) error {
 func cutPair(_ context.Context, s *scene) error {
 	other := s.follower()
 	s.hits(s.leader, other)
-	s.later(func(context.Context) error { s.fleet.mesh.Heal(); return nil })
-	s.fleet.mesh.Set(s.leader, other, link.Condition{Cut: true})
-	s.fleet.mesh.Set(other, s.leader, link.Condition{Cut: true})
-	return nil
+	s.later(s.fleet.healNetwork)
+	return errors.Join(
+		s.fleet.network.Set(s.leader, other, link.Condition{Cut: true}),
+		s.fleet.network.Set(other, s.leader, link.Condition{Cut: true}))
 }
 
 // everywhere gives all links the same condition.
 func everywhere(c link.Condition) func(context.Context, *scene) error {
 	return func(_ context.Context, s *scene) error {
 		s.hits(s.fleet.others()...)
-		s.later(func(context.Context) error { s.fleet.mesh.Heal(); return nil })
+		s.later(s.fleet.healNetwork)
 		for _, from := range s.fleet.nodes {
 			for _, to := range s.fleet.others(from.id) {
-				s.fleet.mesh.Set(from.id, to, c)
+				if err := s.fleet.network.Set(from.id, to, c); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	}
 }
+
+// healNetwork makes all links like new.
+func (f *fleet) healNetwork(context.Context) error { return f.network.Heal() }
 
 // drain stops a node as its owner does, by a signal that it heeds.
 func (s *scene) drain(id string) error {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,20 +18,20 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
-	"github.com/tenuto-dev/tenuto/internal/chaos/link"
 )
 
 const fleetSize = 3
 
-// A fleet is the cluster under stress: nodes in processes of their own, links
+// A fleet is the cluster under stress: nodes in processes of their own, a network
 // between them, and the ledger that their activities write to.
 type fleet struct {
-	dir    string // where everything of the run lies
-	log    *evidence.Log
-	nodes  []*process
-	guests int // how many nodes were added and removed
-	mesh   *link.Mesh
-	// Where the nodes reach each other: at their proxies, whoever is behind.
+	dir     string // where everything of the run lies
+	doors   string // and the sockets of nodes and ledger, which have short names
+	log     *evidence.Log
+	nodes   []*process
+	guests  int // how many nodes were added and removed
+	network network
+	// Where the nodes reach each other, whoever is there.
 	addresses []string
 	keys      *keys
 	ledger    *ledger
@@ -39,23 +40,35 @@ type fleet struct {
 }
 
 // newFleet prepares the nodes, with a disk for each if disks is not nil, and
-// starts none. snapshots has them take one every few seconds.
-func newFleet(dir string, log *evidence.Log, disks *disks, snapshots bool) (*fleet, error) {
-	f := &fleet{dir: dir, log: log, mesh: link.NewMesh(), disks: disks}
-	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
-	var err error
-	if f.ledger, err = openLedger(log); err != nil {
-		return nil, err
+// starts none. snapshots has them take one every few seconds. The network is closed
+// with the fleet.
+func newFleet(dir string, log *evidence.Log, network network, disks *disks, snapshots bool) (*fleet, error) {
+	f := &fleet{dir: dir, log: log, network: network, disks: disks}
+	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: f.dialDoor}}
+	if err := f.furnish(snapshots); err != nil {
+		return nil, errors.Join(err, f.close())
 	}
-	if f.keys, err = newKeys(filepath.Join(dir, "keys")); err != nil {
-		return nil, err
+	return f, nil
+}
+
+// furnish prepares the ledger, the keys and the nodes.
+func (f *fleet) furnish(snapshots bool) error {
+	var err error
+	if f.doors, err = os.MkdirTemp("", "tenuto-doors-"); err != nil {
+		return err
+	}
+	if f.ledger, err = openLedger(f.log, filepath.Join(f.doors, "ledger")); err != nil {
+		return err
+	}
+	if f.keys, err = newKeys(filepath.Join(f.dir, "keys")); err != nil {
+		return err
 	}
 	var configs []host.Config
 	var peers []cluster.Peer
 	for i := range fleetSize {
 		config, advertised, err := f.place(fmt.Sprintf("n%d", i+1))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		config.Snapshots = snapshots
 		configs = append(configs, config)
@@ -66,30 +79,27 @@ func newFleet(dir string, log *evidence.Log, disks *disks, snapshots bool) (*fle
 		config.Peers = peers
 		node, err := f.process(config)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		f.nodes = append(f.nodes, node)
 	}
-	return f, nil
+	return nil
 }
 
-// place makes room for a node: an address, a proxy in front of it, keys.
+// place makes room for a node: a place in the network, keys.
 func (f *fleet) place(id string) (config host.Config, advertised string, err error) {
-	listen, err := freeAddress()
+	listen, advertised, err := f.network.Add(id)
 	if err != nil {
 		return config, "", err
 	}
-	if advertised, err = f.mesh.Add(id, listen); err != nil {
-		return config, "", err
-	}
-	config = host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.url()}
+	config = host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.socket()}
 	config.Keys, err = f.keys.issue(id)
 	return config, advertised, err
 }
 
 // process prepares the process of a node.
 func (f *fleet) process(config host.Config) (*process, error) {
-	return newProcess(config.NodeID, config, f.log, f.dir, func(pid int) { f.mesh.SetProcess(config.NodeID, pid) })
+	return newProcess(config.NodeID, config, f)
 }
 
 func (f *fleet) dataDir(id string) string {
@@ -97,16 +107,6 @@ func (f *fleet) dataDir(id string) string {
 		return filepath.Join(f.disks.mount(id), "data")
 	}
 	return filepath.Join(f.dir, id)
-}
-
-// freeAddress returns an address at which nobody listens.
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }
 
 // start starts every node that does not run, all at once.
@@ -131,9 +131,12 @@ func (f *fleet) close() error {
 	if f.disks != nil {
 		errs = append(errs, f.disks.unmount())
 	}
-	f.mesh.Close()
 	f.http.CloseIdleConnections()
-	return errors.Join(append(errs, f.ledger.close())...)
+	if f.ledger != nil {
+		errs = append(errs, f.ledger.close())
+	}
+	errs = append(errs, f.network.Close(), os.RemoveAll(f.doors))
+	return errors.Join(errs...)
 }
 
 // node returns a node by its ID.
@@ -218,6 +221,16 @@ func (f *fleet) post(ctx context.Context, node *process, path string, question, 
 	}
 	_, _ = io.Copy(io.Discard, body) // so that the connection is used again
 	return nil
+}
+
+// dialDoor connects to the node whose door is at an address: the name of a socket, with
+// a port that says nothing. No fault of the network comes between.
+func (f *fleet) dialDoor(ctx context.Context, _, address string) (net.Conn, error) {
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(f.doors, name))
 }
 
 // open puts a question to a node and returns what it answers.

@@ -16,8 +16,9 @@ type ledger struct {
 	served   chan struct{}
 }
 
-func openLedger(log *evidence.Log) (*ledger, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// openLedger opens it at a Unix socket, which nodes reach from any network.
+func openLedger(log *evidence.Log, socket string) (*ledger, error) {
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +40,7 @@ func openLedger(log *evidence.Log) (*ledger, error) {
 	return l, nil
 }
 
-func (l *ledger) url() string { return "http://" + l.listener.Addr().String() }
+func (l *ledger) socket() string { return l.listener.Addr().String() }
 
 func (l *ledger) close() error {
 	err := l.server.Close()

@@ -103,13 +103,10 @@ func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
 	f.guests++
 	place := fmt.Sprintf("lost%d", f.guests)
 	var err error
-	if config.Listen, err = freeAddress(); err != nil {
+	if config.Listen, _, err = f.network.Add(place); err != nil {
 		return err
 	}
-	if _, err := f.mesh.Add(place, config.Listen); err != nil {
-		return err
-	}
-	lost, err := newProcess(place, config, f.log, f.dir, func(pid int) { f.mesh.SetProcess(place, pid) })
+	lost, err := newProcess(place, config, f)
 	if err != nil {
 		return err
 	}

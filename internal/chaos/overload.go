@@ -51,8 +51,12 @@ type overload struct {
 // measureOverload measures a fleet without faults, prints what it finds, and returns an
 // error if the goals are not met. steady is how long it is loaded with four fifths of
 // its capacity, to see whether the leader stays.
-func measureOverload(ctx context.Context, dir string, steady time.Duration, out io.Writer) (err error) {
-	fleet, err := newFleet(dir, evidence.NewLog(), nil, false)
+func measureOverload(ctx context.Context, dir, kind string, steady time.Duration, out io.Writer) (err error) {
+	network, err := newNetwork(kind, out)
+	if err != nil {
+		return err
+	}
+	fleet, err := newFleet(dir, evidence.NewLog(), network, nil, false)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,9 +30,8 @@ const (
 // another name.
 type process struct {
 	id     string
+	fleet  *fleet
 	stderr *os.File
-	log    *evidence.Log
-	is     func(pid int) // called when there is a process, and with 0 when it has ended
 
 	mu      sync.Mutex
 	config  host.Config
@@ -48,19 +46,19 @@ type life struct {
 	number  int
 	command *exec.Cmd
 	in      io.Closer
-	door    string        // its address; "" until it is ready
+	door    string        // the name of its socket; "" until it is ready
 	wanted  bool          // its end
 	forced  bool          // it had to be killed
 	ended   chan struct{} // closed after it
 }
 
-// newProcess prepares a node; its log is kept in logDir.
-func newProcess(id string, config host.Config, log *evidence.Log, logDir string, is func(pid int)) (*process, error) {
-	stderr, err := os.Create(filepath.Join(logDir, id+".log"))
+// newProcess prepares a node of a fleet, whose network has a place of that ID.
+func newProcess(id string, config host.Config, fleet *fleet) (*process, error) {
+	stderr, err := os.Create(filepath.Join(fleet.dir, id+".log"))
 	if err != nil {
 		return nil, err
 	}
-	return &process{id: id, config: config, stderr: stderr, log: log, is: is}, nil
+	return &process{id: id, fleet: fleet, config: config, stderr: stderr}, nil
 }
 
 // start starts a process and returns when its node takes calls. Nothing of it is
@@ -74,9 +72,9 @@ func (p *process) start(ctx context.Context) error {
 	defer cancel()
 	select {
 	case line := <-ready:
-		if door, ok := strings.CutPrefix(line, "ready "); ok {
+		if line == host.Ready {
 			p.mu.Lock()
-			l.door = door
+			l.door = p.doorOf(l.number)
 			p.mu.Unlock()
 			return nil
 		}
@@ -100,7 +98,7 @@ func (p *process) begin() (*life, <-chan string, error) {
 	}
 	p.life++
 	config := p.config
-	config.Life = p.life
+	config.Life, config.Door = p.life, filepath.Join(p.fleet.doors, p.doorOf(p.life))
 	encoded, err := json.Marshal(config)
 	if err != nil {
 		return nil, nil, err
@@ -118,10 +116,9 @@ func (p *process) begin() (*life, <-chan string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := command.Start(); err != nil {
+	if err := p.fleet.network.Start(p.id, command); err != nil {
 		return nil, nil, err
 	}
-	p.is(command.Process.Pid)
 	l := &life{number: p.life, command: command, in: in, wanted: p.damaged, ended: make(chan struct{})}
 	p.running = l
 	ready := make(chan string, 1)
@@ -145,11 +142,15 @@ func (p *process) watch(l *life, out io.Reader, ready chan<- string) {
 	defer p.mu.Unlock()
 	if p.running == l {
 		p.running = nil
-		p.is(0)
+		p.fleet.network.Ended(p.id)
 	}
 	close(l.ended)
-	p.log.Exit(evidence.Exit{Node: p.id, Life: l.number, Wanted: l.wanted, Forced: l.forced, Status: status, At: p.log.Now()})
+	log := p.fleet.log
+	log.Exit(evidence.Exit{Node: p.id, Life: l.number, Wanted: l.wanted, Forced: l.forced, Status: status, At: log.Now()})
 }
+
+// doorOf returns the name of the socket of one of its processes.
+func (p *process) doorOf(life int) string { return fmt.Sprintf("%s.%d", p.id, life) }
 
 // door returns where the node takes calls, and which of its processes does.
 func (p *process) door() (address string, number int) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -71,18 +72,21 @@ func (w *Worker) unseen(ctx context.Context, attempt *replay.Attempt) bool {
 	return history.Events[len(history.Events)-1].EventId < attempt.EventID && node.Leading()
 }
 
-// ledgerAt returns the way to the ledger at a URL.
-func ledgerAt(url string) func(context.Context, evidence.Effect) error {
+// ledgerAt returns the way to the ledger at a socket.
+func ledgerAt(socket string) func(context.Context, evidence.Effect) error {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
 	return func(ctx context.Context, effect evidence.Effect) error {
 		body, err := json.Marshal(effect)
 		if err != nil {
 			return err
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://ledger", bytes.NewReader(body))
 		if err != nil {
 			return err
 		}
-		response, err := http.DefaultClient.Do(request)
+		response, err := client.Do(request)
 		if err != nil {
 			return fmt.Errorf("tell the ledger: %w", err)
 		}

@@ -32,7 +32,8 @@ type Config struct {
 	Peers     []cluster.Peer
 	Join      []string
 	Advertise string
-	Ledger    string // URL that takes effects
+	// Unix sockets: where it takes questions, and where effects are told.
+	Door, Ledger string
 	// Files: the certificate, its key, the authorities.
 	Keys [3]string
 	// Take snapshots every few seconds, so that a node that was away is sent one.
@@ -83,12 +84,15 @@ const (
 	FiguresPath = "/metrics"
 )
 
+// Ready is what a host says when it takes questions.
+const Ready = "ready"
+
 // stopLimit bounds how long a stop hands leadership over.
 const stopLimit = 5 * time.Second
 
 // Run runs a node until the process gets SIGTERM or its standard input ends. It
-// writes one line, "ready ADDRESS", when its door is open; its log goes to the
-// standard error.
+// writes one line, [Ready], when its door is open; its log goes to the standard
+// error.
 func Run(encoded string) error {
 	var config Config
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
@@ -111,14 +115,14 @@ func Run(encoded string) error {
 		return err
 	}
 	worker.Self.Store(node)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("unix", config.Door)
 	if err != nil {
 		return errors.Join(err, node.Close())
 	}
 	server := &http.Server{Handler: door(node, wrong)}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	fmt.Println("ready", listener.Addr())
+	fmt.Println(Ready)
 
 	orphaned := make(chan struct{})
 	go func() {

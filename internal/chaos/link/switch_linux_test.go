@@ -1,0 +1,272 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// newSwitch returns a switch with the nodes a and b.
+func newSwitch(t *testing.T) *Switch {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root can make network namespaces")
+	}
+	s, err := NewSwitch()
+	if err != nil {
+		t.Skip("SKIPPED: no network namespaces can be had: ", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, node := range []string{"a", "b"} {
+		if _, err := s.Add(node); err != nil {
+			t.Fatal(err)
+		}
+		address := fmt.Sprintf(besides, 100+node[0])
+		if err := s.ports[node].namespace.ip(nil, "addr add "+address+"/24 dev eth0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// in calls a function in the namespace of a node.
+func in[T any](t *testing.T, s *Switch, node string, f func() (T, error)) T {
+	t.Helper()
+	var made T
+	if err := s.Do(node, func() (err error) {
+		made, err = f()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// addressOf returns where a node is reached.
+func (s *Switch) addressOf(node string) string {
+	return netip.AddrPortFrom(s.ports[node].address, nodePort).String()
+}
+
+// packetsOf returns a socket of a node for single packets.
+func packetsOf(t *testing.T, s *Switch, node, address string) *net.UDPConn {
+	t.Helper()
+	return in(t, s, node, func() (*net.UDPConn, error) {
+		return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address)))
+	})
+}
+
+// besides is another address of every node, of which the switch does not know: what is
+// sent from there is never lost.
+const besides = "10.77.0.%d"
+
+// throw sends packets from one node to another, and one that is never lost, and returns
+// how many have arrived before that one. They are sent on one processor, because the
+// kernel keeps the order of what comes from the same.
+func throw(t *testing.T, s *Switch, from, to string, n int) (arrived int) {
+	t.Helper()
+	receiver, sender := packetsOf(t, s, to, s.addressOf(to)), packetsOf(t, s, from, s.addressOf(from))
+	defer receiver.Close()
+	defer sender.Close()
+	other := packetsOf(t, s, from, fmt.Sprintf(besides+":0", 100+from[0]))
+	defer other.Close()
+	target := receiver.LocalAddr().(*net.UDPAddr).AddrPort()
+	onOneProcessor(t, func() error {
+		for range n {
+			if _, err := sender.WriteToUDPAddrPort([]byte("one"), target); err != nil {
+				return err
+			}
+		}
+		_, err := other.WriteToUDPAddrPort([]byte("last"), target)
+		return err
+	})
+	_ = receiver.SetReadDeadline(time.Now().Add(time.Minute))
+	for b := make([]byte, 8); ; arrived++ {
+		got, err := receiver.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(b[:got]) == "last" {
+			return arrived
+		}
+	}
+}
+
+func onOneProcessor(t *testing.T, f func() error) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1024 {
+		if before.IsSet(i) {
+			one.Set(i)
+			break
+		}
+	}
+	err := unix.SchedSetaffinity(0, &one)
+	if err == nil {
+		err = errors.Join(f(), unix.SchedSetaffinity(0, &before))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestACutLosesThePacketsOfItsDirectionAlone(t *testing.T) {
+	s := newSwitch(t)
+	const packets = 20
+	for _, c := range []struct {
+		name        string
+		cut         []direction
+		there, back int
+	}{
+		{"nothing is cut", nil, packets, packets},
+		{"there", []direction{{"a", "b"}}, 0, packets},
+		{"back", []direction{{"b", "a"}}, packets, 0},
+		{"both", []direction{{"a", "b"}, {"b", "a"}}, 0, 0},
+		{"somewhere else", []direction{{"a", "trial"}, {"trial", "b"}}, packets, packets},
+		{"nothing any more", nil, packets, packets},
+	} {
+		for _, d := range c.cut {
+			if err := s.Set(d.from, d.to, Condition{Cut: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if there, back := throw(t, s, "a", "b", packets), throw(t, s, "b", "a", packets); there != c.there || back != c.back {
+			t.Errorf("%s: %d and %d packets arrive; want %d and %d", c.name, there, back, c.there, c.back)
+		}
+		if err := s.Heal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestOfPacketsTheShareIsLostThatIsAskedFor(t *testing.T) {
+	s := newSwitch(t)
+	const rounds, packets = 40, 50 // what a socket keeps for who reads late
+	if err := s.Set("a", "b", Condition{Loss: 0.3}); err != nil {
+		t.Fatal(err)
+	}
+	arrived := 0
+	for range rounds {
+		arrived += throw(t, s, "a", "b", packets)
+	}
+	// Seven standard deviations on either side.
+	if share := float64(arrived) / (rounds * packets); share < 0.62 || share > 0.78 {
+		t.Errorf("%.2f arrive; want 0.7", share)
+	}
+}
+
+func TestAConnectionGoesOnWhenACutIsHealed(t *testing.T) {
+	for _, cut := range []direction{{"a", "b"}, {"b", "a"}} {
+		s := newSwitch(t)
+		listener := in(t, s, "b", func() (net.Listener, error) { return net.Listen("tcp4", s.addressOf("b")) })
+		defer listener.Close()
+		go func() {
+			if conn, err := listener.Accept(); err == nil {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			}
+		}()
+		conn := in(t, s, "a", func() (net.Conn, error) { return net.Dial("tcp4", s.addressOf("b")) })
+		defer conn.Close()
+		write(t, conn, "one")
+		expect(t, conn, "one")
+		if err := s.Set(cut.from, cut.to, Condition{Cut: true}); err != nil {
+			t.Fatal(err)
+		}
+		write(t, conn, "two")
+		expectNothing(t, conn)
+		if err := s.Heal(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, conn, "two")
+	}
+}
+
+func TestNobodyIsToldThatAConnectionIsNotMade(t *testing.T) {
+	for _, cut := range []direction{{"a", "b"}, {"b", "a"}} {
+		s := newSwitch(t)
+		if err := s.Set(cut.from, cut.to, Condition{Cut: true}); err != nil {
+			t.Fatal(err)
+		}
+		refused := make(chan error)
+		go func() {
+			refused <- s.Do("a", func() error {
+				_, err := net.Dial("tcp4", s.addressOf("b")) // where nobody listens
+				return err
+			})
+		}()
+		select {
+		case err := <-refused:
+			t.Errorf("%v is cut: %v", cut, err)
+			continue
+		case <-time.After(50 * time.Millisecond): // a wrong answer gets some time to come
+		}
+		if err := s.Heal(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-refused; !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("healed: %v", err)
+		}
+	}
+}
+
+func TestPacketsAreNotDelayed(t *testing.T) {
+	s := newSwitch(t)
+	for _, c := range []Condition{{Delay: time.Millisecond}, {Jitter: time.Millisecond}} {
+		if err := s.Set("a", "b", c); !errors.Is(err, ErrDelay) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestOfASwitchNothingIsLeft(t *testing.T) {
+	newSwitch(t) // or skip
+	before := openFiles(t)
+	s, err := NewSwitch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened := openFiles(t); len(opened) <= len(before) {
+		t.Errorf("open with it: %v; before: %v", opened, before)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := openFiles(t); len(after) > len(before) {
+		t.Errorf("open after it: %v; before: %v", after, before)
+	}
+}
+
+// openFiles lists what this process has open of namespaces and BPF.
+func openFiles(t *testing.T) (open []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		target, _ := os.Readlink("/proc/self/fd/" + entry.Name())
+		if strings.HasPrefix(target, "net:") || strings.HasPrefix(target, "/proc/") || strings.Contains(target, "bpf") {
+			open = append(open, target)
+		}
+	}
+	return open
+}
