@@ -151,8 +151,8 @@ func (w *worker) driveChain(id string) {
 		blob[i] = ' ' + byte(w.random.IntN(95))
 	}
 	in := host.ChainInput{Blob: string(blob), Value: w.random.IntN(1000), Pause: w.between(0, workMax)}
-	w.run(id, host.Chain, in)
-	if w.random.IntN(purgeShare) == 0 {
+	// Of one that runs nothing is purged.
+	if ended := w.run(id, host.Chain, in); ended && w.random.IntN(purgeShare) == 0 {
 		w.ask(evidence.Purge, id, "", nil)
 	}
 }
@@ -165,16 +165,17 @@ func (w *worker) driveTree(id string) {
 	w.run(id, host.Tree, host.TreeInput{Depth: 1 + w.random.IntN(3), Value: w.random.IntN(1000)})
 }
 
-// run starts an instance and waits for its end; some it ends itself, midway.
-func (w *worker) run(id, name string, input any) {
+// run starts an instance and waits for its end, which it has seen if it says so; some it
+// ends itself, midway.
+func (w *worker) run(id, name string, input any) (ended bool) {
 	if started := w.ask(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
-		return
+		return false
 	}
 	if w.random.IntN(terminateShare) == 0 {
 		rest(w.load.ctx, w.between(0, 4*workMax))
 		w.ask(evidence.Terminate, id, "", nil)
 	}
-	w.ask(evidence.Wait, id, "", nil)
+	return w.ask(evidence.Wait, id, "", nil).Outcome == evidence.Acked
 }
 
 // driveCycle has two senders give a cycle what it needs, each in order.
