@@ -166,7 +166,7 @@ powercut: ## Cut the power of the journal's disk 25 times; needs root
 	TENUTO_POWERCUTS=25 go test -count 1 -timeout 20m -run PowerCut -v ./journal
 
 .PHONY: chaos
-chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS
+chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS; as root in namespaces
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
 
 .PHONY: failover
