@@ -2,9 +2,15 @@ package actors
 
 import (
 	"bytes"
+	"fmt"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
 )
 
 // self returns what names the running goroutine.
@@ -16,7 +22,7 @@ func self() string {
 
 func TestDispatcherReusesItsGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := new(dispatcher)
+		d := newDispatcher()
 		names := make(map[string]int)
 		for range 100 {
 			d.Schedule(func() { names[self()]++ })
@@ -32,7 +38,7 @@ func TestDispatcherReusesItsGoroutines(t *testing.T) {
 
 func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := new(dispatcher)
+		d := newDispatcher()
 		leave := make(chan struct{})
 		for range 3 * parkedMax {
 			d.Schedule(func() { <-leave })
@@ -67,5 +73,111 @@ func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
 		if !ran {
 			t.Error("dropped")
 		}
+	})
+}
+
+// A crowd is actors that note when they run, and wait then until they may go on.
+type crowd struct {
+	dispatcher *dispatcher
+	goOn       chan struct{}
+
+	mu      sync.Mutex
+	at      []int // whose turn has begun, in order
+	running int
+	most    int
+}
+
+// wake wakes one actor more.
+func (c *crowd) wake(i int) {
+	m := c.dispatcher.newMailbox().(*mailbox)
+	m.RegisterHandlers(&member{crowd: c, number: i}, c.dispatcher)
+	m.PostUserMessage("act")
+}
+
+// state returns whose turns have begun, and how many run.
+func (c *crowd) state() (at []int, running int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.at), c.running
+}
+
+type member struct {
+	crowd  *crowd
+	number int
+}
+
+func (m *member) InvokeSystemMessage(any) {}
+
+func (m *member) InvokeUserMessage(any) {
+	c := m.crowd
+	c.mu.Lock()
+	c.at = append(c.at, m.number)
+	c.running++
+	c.most = max(c.most, c.running)
+	c.mu.Unlock()
+	<-c.goOn
+	c.mu.Lock()
+	c.running--
+	c.mu.Unlock()
+}
+
+func (m *member) EscalateFailure(reason, message any) { panic(fmt.Sprint(reason, message)) }
+
+var _ actor.MessageInvoker = (*member)(nil)
+
+func TestActorsBeyondTheBoundWaitInTheOrderInWhichTheyWereWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{dispatcher: newDispatcher(), goOn: make(chan struct{})}
+		c.dispatcher.actingMax = 3
+		for i := range 100 {
+			c.wake(i)
+			synctest.Wait()
+		}
+		if _, running := c.state(); running != 3 {
+			t.Errorf("%d run at once", running)
+		}
+		for range 100 {
+			c.goOn <- struct{}{} // sooner than anybody is stuck
+			synctest.Wait()
+		}
+		if at, _ := c.state(); c.most != 3 || len(at) != 100 || !slices.IsSorted(at) {
+			t.Errorf("%d ran at once, in the order %v", c.most, at)
+		}
+		if d := c.dispatcher; d.acting != 0 || d.first != nil || d.last != nil || len(d.parked) != 3 {
+			t.Errorf("%d act, %d are parked", d.acting, len(d.parked))
+		}
+		c.dispatcher.close()
+		c.dispatcher.wait()
+	})
+}
+
+// Code that blocks where it should not keeps the goroutines, and not the others.
+func TestActorsThatBlockHoldNobodyUpForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDispatcher()
+		d.actingMax = 2
+		blocked := &crowd{dispatcher: d, goOn: make(chan struct{})}
+		for i := range 5 {
+			blocked.wake(i)
+		}
+		others := &crowd{dispatcher: d, goOn: make(chan struct{})}
+		close(others.goOn)
+		for i := range 100 {
+			others.wake(i)
+		}
+		// Three of the blocked ones are in front of the others.
+		time.Sleep(6 * stuckAfter)
+		synctest.Wait()
+		at, _ := others.state()
+		if _, running := blocked.state(); len(at) != 100 || running != 5 {
+			t.Errorf("%d got on while %d block", len(at), running)
+		}
+		close(blocked.goOn)
+		synctest.Wait()
+		if d.acting != 0 {
+			t.Errorf("%d still act", d.acting)
+		}
+		d.close()
+		d.wait()
 	})
 }

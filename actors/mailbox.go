@@ -24,6 +24,8 @@ type mailbox struct {
 	next      int    // of user, the first that was not taken
 	running   bool   // a goroutine has the mailbox, or will
 	suspended bool   // only system messages are taken
+
+	behind *mailbox // waits after this one for a goroutine; the dispatcher's
 }
 
 func (d *dispatcher) newMailbox() actor.Mailbox {
@@ -46,7 +48,7 @@ func (m *mailbox) PostUserMessage(message any) {
 	m.running = m.running || wake
 	m.mu.Unlock()
 	if wake {
-		m.dispatcher.start(m)
+		m.dispatcher.act(m)
 	}
 }
 
@@ -58,7 +60,7 @@ func (m *mailbox) PostSystemMessage(message any) {
 	m.running = true
 	m.mu.Unlock()
 	if wake {
-		m.dispatcher.start(m)
+		m.dispatcher.act(m)
 	}
 }
 
@@ -77,10 +79,13 @@ func (m *mailbox) UserMessageCount() int {
 	return len(m.user) - m.next
 }
 
-// run has the actor take its messages until there are none. After a panic the
-// supervisor decides how it goes on, by a system message.
+// run has the actor take its messages until there are none, and then those of the
+// mailboxes that wait for a goroutine. After a panic the supervisor decides how an actor
+// goes on, by a system message.
 func (m *mailbox) run() {
-	for !m.deliver() {
+	for dispatcher := m.dispatcher; m != nil; m = dispatcher.next() {
+		for !m.deliver() {
+		}
 	}
 }
 

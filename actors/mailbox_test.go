@@ -31,7 +31,7 @@ func (i *invoked) EscalateFailure(reason, message any) {
 }
 
 func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
-	d := new(dispatcher)
+	d := newDispatcher()
 	defer func() {
 		d.close()
 		d.wait()
@@ -69,7 +69,7 @@ func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
 
 // An actor that always has something to take does not make its mailbox grow.
 func TestMailboxTakesNoMoreRoomThanWhatWaits(t *testing.T) {
-	m := new(dispatcher).newMailbox().(*mailbox)
+	m := newDispatcher().newMailbox().(*mailbox)
 	m.running = true
 	posted, taken := 0, 0
 	for taken < 10_000 {

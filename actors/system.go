@@ -138,7 +138,7 @@ type System struct {
 // leads a partition. Close ends them.
 func NewSystem(config Config) *System {
 	config = config.withDefaults()
-	s := &System{config: config, logger: config.Logger, dispatcher: new(dispatcher)}
+	s := &System{config: config, logger: config.Logger, dispatcher: newDispatcher()}
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(&atLeast{config.Logger.Handler(), slog.LevelWarn})
 	}))
