@@ -33,8 +33,25 @@ var (
 type BusyError struct {
 	// After how long it may be of use to try again: 50 ms to 2 s.
 	RetryAfter time.Duration
-	Reason     string
+	// Which bound was met; "" if a node of an earlier version does not say.
+	Bound  Bound
+	Reason string
 }
+
+// A Bound is one of those that keep a node from taking more than it can do.
+type Bound string
+
+// The bounds.
+const (
+	// Of the messages, and bytes, that are on their way to one instance or wait in it.
+	BoundInstance Bound = "instance"
+	// Of the messages, and bytes, that are on their way to all of them.
+	BoundWindow Bound = "window"
+	// Of the time that messages take until they are recorded; it is for starts alone.
+	BoundDelay Bound = "delay"
+	// Of what waits for the journal.
+	BoundJournal Bound = "journal"
+)
 
 func (e *BusyError) Error() string { return ErrBusy.Error() + ": " + e.Reason }
 

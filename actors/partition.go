@@ -104,7 +104,6 @@ func (p *Partition) admit(id string, m Message) error {
 	if outside {
 		bytes = m.size()
 		if busy := p.busy(in, &m, bytes); busy != nil {
-			p.system.counters.rejections.Add(1)
 			return busy
 		}
 	}

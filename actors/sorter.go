@@ -39,7 +39,7 @@ func (s *sorter) sort(m *Message) {
 	case s.in.execution != nil && m.Query != nil:
 		s.query(m)
 	case s.in.execution != nil && s.in.refusesEvent(m):
-		s.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Reason: "too many events wait for the instance's code to take them"}})
+		s.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many events wait for the instance's code to take them"}})
 	case s.in.execution != nil:
 		s.accept(m)
 	case m.Internal:

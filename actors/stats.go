@@ -20,9 +20,9 @@ type Stats struct {
 	// history, Dehydrations those that had to leave because others were used later.
 	Activations  uint64
 	Dehydrations uint64
-	// Rejections are messages that were refused with ErrBusy, Refusals appends
-	// that the journal did not take.
-	Rejections uint64
+	// Rejections are messages that were refused at the door with ErrBusy, Refusals
+	// appends that the journal did not take.
+	Rejections Rejections
 	Refusals   uint64
 	// Stalls is how often an instance could not go on because its code did not fit
 	// or was not there, Faults how often one was given up after a panic of the
@@ -34,6 +34,16 @@ type Stats struct {
 	// and Idle how many of those have nothing to do.
 	Live int
 	Idle int
+	// MessagesHeld is how many messages from outside are on their way: they wait for
+	// their turn, or for its commit. TurnsOnTheirWay are begun, and their appends are
+	// not decided; TurnsWaiting is how many instances wait to begin one, because
+	// Config.TurnsMax are on their way.
+	MessagesHeld    int
+	TurnsOnTheirWay int
+	TurnsWaiting    int
+	// TimersKept is how many partitions keep timers back that are due, because too
+	// many instances have something to do.
+	TimersKept int
 	// ActivitiesOpen is how many activities are scheduled and not ended, and
 	// ActivitiesWaiting how many of those wait for somebody who can take them.
 	ActivitiesOpen    int
@@ -44,8 +54,23 @@ type Stats struct {
 type counters struct {
 	turns, events, messages   atomic.Uint64
 	activations, dehydrations atomic.Uint64
-	rejections, refusals      atomic.Uint64
-	stalls, faults            atomic.Uint64
+	rejections                rejections
+	refusals, stalls, faults  atomic.Uint64
+}
+
+// Rejections are how many messages were refused, by the bound that they met.
+type Rejections struct{ Instance, Window, Delay uint64 }
+
+type rejections struct{ instance, window, delay atomic.Uint64 }
+
+func (r *rejections) of(b Bound) *atomic.Uint64 {
+	switch b {
+	case BoundInstance:
+		return &r.instance
+	case BoundWindow:
+		return &r.window
+	}
+	return &r.delay
 }
 
 // Stats returns the figures of the system. The partitions are those that it leads;
@@ -55,8 +80,9 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 	stats := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Messages: c.messages.Load(),
 		Activations: c.activations.Load(), Dehydrations: c.dehydrations.Load(),
-		Rejections: c.rejections.Load(), Refusals: c.refusals.Load(),
-		Stalls: c.stalls.Load(), Faults: c.faults.Load(),
+		Rejections: Rejections{c.rejections.instance.Load(), c.rejections.window.Load(), c.rejections.delay.Load()},
+		Refusals:   c.refusals.Load(),
+		Stalls:     c.stalls.Load(), Faults: c.faults.Load(),
 	}
 	for _, partition := range partitions {
 		if partition == nil {
@@ -65,6 +91,12 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		partition.mu.Lock()
 		stats.Live += len(partition.instances)
 		stats.Idle += partition.idle.count
+		stats.MessagesHeld += partition.window.held.messages
+		stats.TurnsOnTheirWay += partition.turnstile.turns
+		stats.TurnsWaiting += len(partition.turnstile.waiting)
+		if partition.keeping {
+			stats.TimersKept++
+		}
 		partition.mu.Unlock()
 	}
 	p := s.activities

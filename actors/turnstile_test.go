@@ -37,6 +37,9 @@ func TestTurnsBeyondTheBoundWaitInTheOrderOfArrival(t *testing.T) {
 				t.Fatalf("on their way are %s, want %s", got, want)
 			}
 			started[i+1].pending()
+			if got := n.system.Stats(n.partition); got.TurnsOnTheirWay != 2 || got.TurnsWaiting != 6-i-2 {
+				t.Errorf("%d turns are on their way, %d wait", got.TurnsOnTheirWay, got.TurnsWaiting)
+			}
 			j.letGo(nil)
 			started[i].want(nil)
 			started[i+1].want(nil)
@@ -155,8 +158,8 @@ func TestTimersThatAreDueTogetherBringFewInstancesIntoMemory(t *testing.T) {
 		idle()
 		j.holdAll()
 		time.Sleep(2 * time.Hour)
-		if live := n.system.Stats(n.partition).Live; live > 5 { // with the idle one
-			t.Errorf("%d in memory", live)
+		if got := n.system.Stats(n.partition); got.Live > 5 || got.TimersKept != 1 { // with the idle one
+			t.Errorf("%d in memory, timers kept: %d", got.Live, got.TimersKept)
 		}
 		for _, id := range j.instancesWaiting() {
 			if id > "3" { // four may be busy, and that was the order of the timers

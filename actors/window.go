@@ -70,18 +70,20 @@ func (w *window) retryAfter() time.Duration {
 // p.mu is held.
 func (p *Partition) busy(in *instance, m *Message, bytes int) *BusyError {
 	config, w := &p.system.config, &p.window
+	var bound Bound
 	reason := ""
 	switch {
 	case in != nil && !in.held.fits(bytes, min(config.InboxMax, max(config.WindowMax/instanceShare, 1)), config.WindowBytesMax/instanceShare):
-		reason = "too many messages are on their way to the instance"
+		bound, reason = BoundInstance, "too many messages are on their way to the instance"
 	case !w.held.fits(bytes, config.WindowMax, config.WindowBytesMax):
-		reason = "too many messages are on their way"
+		bound, reason = BoundWindow, "too many messages are on their way"
 	case m.started() != nil && w.sheds(time.Now()):
-		reason = "what is there already takes too long: no new starts"
+		bound, reason = BoundDelay, "what is there already takes too long: no new starts"
 	default:
 		return nil
 	}
-	return &BusyError{RetryAfter: w.retryAfter(), Reason: reason}
+	p.system.counters.rejections.of(bound).Add(1)
+	return &BusyError{RetryAfter: w.retryAfter(), Bound: bound, Reason: reason}
 }
 
 // hold counts a message from outside until it is answered. p.mu is held.

@@ -37,13 +37,18 @@ func TestOneInstanceGetsATenthOfTheWindow(t *testing.T) {
 		}
 		n.journal.holdAll()
 		taken := sendWords(n, "hot", 0, 5)
-		wantBusy(t, n.send("hot", "word", "no"))
+		if bound := wantBusy(t, n.send("hot", "word", "no")).Bound; bound != actors.BoundInstance {
+			t.Errorf("the bound is %q", bound)
+		}
 		taken = append(taken, n.send("cold", "word", "a"))
 		n.journal.flow()
 		for _, r := range taken {
 			r.want(nil)
 		}
 		n.send("hot", "word", "again").want(nil)
+		if got := n.system.Stats(n.partition); got.Rejections != (actors.Rejections{Instance: 1}) || got.MessagesHeld != 0 {
+			t.Errorf("counted %+v, %d are held", got.Rejections, got.MessagesHeld)
+		}
 	})
 }
 
@@ -62,7 +67,9 @@ func TestWindowIsBoundedInMessagesAndBytes(t *testing.T) {
 					select {
 					case a := <-r.ch:
 						r.ch <- a
-						wantBusy(t, r)
+						if bound := wantBusy(t, r).Bound; bound != actors.BoundWindow {
+							t.Errorf("the bound is %q", bound)
+						}
 						if _, ok := n.journal.Instance(fmt.Sprintf("c%d", i)); ok {
 							t.Error("a start that was refused was executed")
 						}
@@ -74,6 +81,10 @@ func TestWindowIsBoundedInMessagesAndBytes(t *testing.T) {
 					t.Errorf("%d were taken", len(taken))
 				}
 				idle()
+				got := n.system.Stats(n.partition)
+				if got.Rejections != (actors.Rejections{Window: uint64(100 - len(taken))}) || got.MessagesHeld != len(taken) {
+					t.Errorf("counted %+v, %d are held", got.Rejections, got.MessagesHeld)
+				}
 				n.journal.flow()
 				for _, r := range taken {
 					r.want(nil)
@@ -101,8 +112,8 @@ func TestFloodOfStartsIsShedAndCompletionsGoOn(t *testing.T) {
 				select {
 				case a := <-r.ch:
 					r.ch <- a
-					if wantBusy(t, r).RetryAfter != 150*time.Millisecond {
-						t.Error("to be repeated when nothing will have changed")
+					if busy := wantBusy(t, r); busy.RetryAfter != 150*time.Millisecond || busy.Bound != actors.BoundDelay {
+						t.Errorf("refused with %+v", busy)
 					}
 					if _, ok := n.journal.Instance(id); ok {
 						t.Error("a start that was refused was executed")

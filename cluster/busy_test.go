@@ -15,7 +15,7 @@ import (
 
 func TestBusyCrossesTheWire(t *testing.T) {
 	for _, err := range []error{
-		&actors.BusyError{RetryAfter: time.Second, Reason: "too much"},
+		&actors.BusyError{RetryAfter: time.Second, Bound: actors.BoundWindow, Reason: "too much"},
 		fmt.Errorf("append: %w", journal.ErrBusy),
 	} {
 		wire := failure(err)
@@ -23,7 +23,7 @@ func TestBusyCrossesTheWire(t *testing.T) {
 			t.Errorf("%v: does not say that nothing was done", err)
 		}
 		var busy *BusyError
-		if got := failed(wire); !errors.As(got, &busy) || !errors.Is(got, ErrBusy) || busy.RetryAfter <= 0 || busy.Reason == "" {
+		if got := failed(wire); !errors.As(got, &busy) || !errors.Is(got, ErrBusy) || busy.RetryAfter <= 0 || busy.Reason == "" || busy.Bound == "" {
 			t.Errorf("%v has become %v", err, got)
 		}
 	}

@@ -81,7 +81,10 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	r := &remote{config: config, addresses: config.Addresses, leading: config.Addresses[0], nearest: config.Addresses[0], closing: make(chan struct{})}
+	r := &remote{
+		config: config, addresses: config.Addresses, leading: config.Addresses[0], nearest: config.Addresses[0],
+		gate: newCallGate(), closing: make(chan struct{}),
+	}
 	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
 	if config.TLS != nil {
 		ring, err := newKeyring(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
@@ -108,6 +111,8 @@ type remote struct {
 	// Asks the node at an address once; tests put themselves in between.
 	reach    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
 	budget   budget
+	throttle throttle
+	gate     callGate
 	leads    bell     // rings when another node is called
 	attempts attempts // at the leader
 	polls    attempts // at any node
@@ -139,7 +144,7 @@ func (r *remote) release() error {
 
 // call implements access.
 func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return r.persist(ctx, request, r.ask)
+	return r.persist(ctx, request, r.gate.guard(r.throttle.guard(r.ask)))
 }
 
 // near implements access.

@@ -37,9 +37,23 @@ var (
 // already: to its instance, which gets a tenth of all, or as a whole; or, for a
 // start, because what is there takes too long. The call has been repeated already,
 // with growing pauses of up to 2 s, give or take a half, as long as its context
-// allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout.
+// allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout; and not
+// at all in a context of [WithoutBusyRepeats].
 // Nothing was done. errors.Is finds [ErrBusy].
 type BusyError = actors.BusyError
+
+// A BusyBound is one that a [BusyError] has met.
+type BusyBound = actors.Bound
+
+// The bounds of what a leader takes, and of the calls that a node, or a remote client,
+// has on their way to it.
+const (
+	BoundInstance = actors.BoundInstance
+	BoundWindow   = actors.BoundWindow
+	BoundDelay    = actors.BoundDelay
+	BoundJournal  = actors.BoundJournal
+	BoundCalls    = BusyBound("calls")
+)
 
 // An UnavailableError reports that no leader gave an answer in time.
 type UnavailableError struct {
@@ -118,10 +132,10 @@ var sentinels = map[string]error{
 func failure(err error) *clusterpb.Failure {
 	var busy *BusyError
 	if errors.Is(err, journal.ErrBusy) {
-		busy = &BusyError{RetryAfter: journalBusyPause, Reason: err.Error()}
+		busy = &BusyError{RetryAfter: journalBusyPause, Bound: actors.BoundJournal, Reason: err.Error()}
 	}
 	if busy != nil || errors.As(err, &busy) {
-		return &clusterpb.Failure{Code: codeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter)}
+		return &clusterpb.Failure{Code: codeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter), Bound: string(busy.Bound)}
 	}
 	var versions *VersionError
 	if errors.As(err, &versions) {
@@ -177,7 +191,7 @@ func failed(f *clusterpb.Failure) error {
 	case f.Code == codeInput:
 		return &InputError{"request", f.Message}
 	case f.Code == codeBusy:
-		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Reason: f.Message}
+		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
 	case f.Code == codeProtocol && f.Versions != nil:
 		return readMismatch(f.Versions)
 	case !ok:

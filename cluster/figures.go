@@ -18,6 +18,7 @@ type sample struct {
 	journal   journal.Stats
 	members   []journal.Member
 	instances map[State]int // nil where the node does not lead
+	withheld  uint64
 }
 
 // sample takes one, unless the node is closed.
@@ -35,6 +36,7 @@ func (m *metrics) sample(ctx context.Context) (*sample, bool) {
 		journal:   n.journal.Stats(),
 		members:   n.journal.Members(),
 		instances: m.census.take(ctx, n),
+		withheld:  n.throttle.withheld.Load(),
 	}, true
 }
 
@@ -115,7 +117,12 @@ var figures = []figure{
 	{"tenuto.turns", "{turn}", counted, "Turns that were committed.", one(func(s *sample) uint64 { return s.actors.Turns })},
 	{"tenuto.turn.events", "{event}", counted, "Events of those turns.", one(func(s *sample) uint64 { return s.actors.Events })},
 	{"tenuto.turn.messages", "{message}", counted, "Messages that turns took.", one(func(s *sample) uint64 { return s.actors.Messages })},
-	{"tenuto.inbox.rejections", "{message}", counted, "Messages refused because there was too much to do.", one(func(s *sample) uint64 { return s.actors.Rejections })},
+	{"tenuto.inbox.rejections", "{message}", counted, "Messages refused because there was too much to do, by the bound that they met.", readRejections},
+	{"tenuto.inbox.held", "{message}", level, "Messages from outside that wait for their turn, or for its commit.", one(func(s *sample) int { return s.actors.MessagesHeld })},
+	{"tenuto.starts.withheld", "{start}", counted, "Starts refused here because the leader refuses them, without asking it.", one(func(s *sample) uint64 { return s.withheld })},
+	{"tenuto.turns.on_their_way", "{turn}", level, "Turns whose appends are not decided.", one(func(s *sample) int { return s.actors.TurnsOnTheirWay })},
+	{"tenuto.turns.waiting", "{instance}", level, "Instances that wait to begin a turn.", one(func(s *sample) int { return s.actors.TurnsWaiting })},
+	{"tenuto.timers.kept", "{partition}", level, "Whether timers that are due are kept back, because too many instances have something to do.", one(func(s *sample) int { return s.actors.TimersKept })},
 	{"tenuto.appends.refused", "{append}", counted, "Appends that the journal did not take.", one(func(s *sample) uint64 { return s.actors.Refusals })},
 
 	{"tenuto.activities.open", "{activity}", level, "Activities that are scheduled and not ended.", one(func(s *sample) int { return s.actors.ActivitiesOpen })},
@@ -151,6 +158,12 @@ func readInstances(s *sample, report func(float64, ...attribute.KeyValue)) {
 	for state, count := range s.instances {
 		report(float64(count), stateKey.String(string(state)))
 	}
+}
+
+func readRejections(s *sample, report func(float64, ...attribute.KeyValue)) {
+	report(float64(s.actors.Rejections.Instance), boundKey.String(string(actors.BoundInstance)))
+	report(float64(s.actors.Rejections.Window), boundKey.String(string(actors.BoundWindow)))
+	report(float64(s.actors.Rejections.Delay), boundKey.String(string(actors.BoundDelay)))
 }
 
 func readAttempts(s *sample, report func(float64, ...attribute.KeyValue)) {

@@ -29,6 +29,7 @@ const scope = "github.com/tenuto-dev/tenuto"
 const (
 	nodeKey          = attribute.Key("tenuto.node")
 	memberKey        = attribute.Key("tenuto.member")
+	boundKey         = attribute.Key("tenuto.bound")
 	stateKey         = attribute.Key("tenuto.state")
 	standingKey      = attribute.Key("tenuto.standing")
 	orchestrationKey = attribute.Key("tenuto.orchestration")

@@ -30,7 +30,9 @@ type Node struct {
 	attempts attempts
 	running  sync.WaitGroup // goroutines of the node itself
 
-	budget budget
+	budget   budget
+	throttle throttle
+	gate     callGate
 	// How a call is tried once, and how it is made sure that this node leads;
 	// tests put themselves in between.
 	ask     func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
@@ -86,7 +88,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		watched:  make(chan struct{}),
 		closed:   make(chan struct{}),
 	}
-	n.ask = n.attempt
+	n.ask, n.gate = n.attempt, newCallGate()
 	n.metrics, n.tracing = newMetrics(n), newTracing(n, n.config.TracerProvider)
 	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx)}
 	n.peers = newCallPool(n.dialer)

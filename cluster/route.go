@@ -38,7 +38,7 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 	ctx, cancel := bounded(ctx, n.config.CallTimeout)
 	defer cancel()
 	request.Protocol, request.Node = n.config.protocol, n.config.NodeID
-	return persist(ctx, n.closing, &n.leads, &n.budget, request, n.ask)
+	return persist(ctx, n.closing, &n.leads, &n.budget, request, n.gate.guard(n.throttle.guard(n.ask)))
 }
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
@@ -56,7 +56,7 @@ func persist(ctx context.Context, closing <-chan struct{}, leads *bell, budget *
 		if failure == nil {
 			return response, nil
 		}
-		if failure.Code == codeBusy && failure.NotExecuted {
+		if failure.Code == codeBusy && failure.NotExecuted && repeatsBusy(ctx) {
 			patience = budget.pause(failure, patience)
 			if lasts(ctx, patience*3/2) && rest(ctx, closing, around(patience)) == nil {
 				continue
@@ -79,6 +79,18 @@ func persist(ctx context.Context, closing <-chan struct{}, leads *bell, budget *
 		}
 	}
 }
+
+// noRepeats is the key of contexts whose calls are not repeated when they are refused.
+type noRepeats struct{}
+
+// WithoutBusyRepeats returns a context whose calls fail with a [BusyError] as soon as
+// there is too much to do, instead of being repeated until it ends: for callers who can
+// say no themselves, or have something better to do than to wait.
+func WithoutBusyRepeats(ctx context.Context) context.Context {
+	return context.WithValue(ctx, noRepeats{}, true)
+}
+
+func repeatsBusy(ctx context.Context) bool { return ctx.Value(noRepeats{}) == nil }
 
 // lasts tells whether a context will not have ended after a while.
 func lasts(ctx context.Context, while time.Duration) bool {

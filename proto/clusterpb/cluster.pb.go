@@ -1933,7 +1933,9 @@ type Failure struct {
 	// With the code "busy": after how long to try again, in nanoseconds.
 	RetryAfter int64 `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// With the code "version": who speaks which protocol; see cluster.VersionError.
-	Versions      *VersionMismatch `protobuf:"bytes,6,opt,name=versions,proto3" json:"versions,omitempty"`
+	Versions *VersionMismatch `protobuf:"bytes,6,opt,name=versions,proto3" json:"versions,omitempty"`
+	// With the code "busy": which bound was met; see actors.Bound. Empty when unknown.
+	Bound         string `protobuf:"bytes,7,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2008,6 +2010,13 @@ func (x *Failure) GetVersions() *VersionMismatch {
 		return x.Versions
 	}
 	return nil
+}
+
+func (x *Failure) GetBound() string {
+	if x != nil {
+		return x.Bound
+	}
+	return ""
 }
 
 // VersionMismatch says who cannot talk to whom.
@@ -4496,7 +4505,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\"%\n" +
 	"\vPurgeResult\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xd3\x01\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xe9\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
@@ -4504,7 +4513,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1f\n" +
 	"\vretry_after\x18\x05 \x01(\x03R\n" +
 	"retryAfter\x12>\n" +
-	"\bversions\x18\x06 \x01(\v2\".tenuto.cluster.v1.VersionMismatchR\bversions\"m\n" +
+	"\bversions\x18\x06 \x01(\v2\".tenuto.cluster.v1.VersionMismatchR\bversions\x12\x14\n" +
+	"\x05bound\x18\a \x01(\tR\x05bound\"m\n" +
 	"\x0fVersionMismatch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x16\n" +

@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// fillGate returns a gate all of whose places are taken by calls that wait until
+// answered is closed.
+func fillGate(t *testing.T) (ask asker, answered chan struct{}) {
+	t.Helper()
+	answered = make(chan struct{})
+	var calling sync.WaitGroup
+	t.Cleanup(calling.Wait)
+	ask = newCallGate().guard(func(context.Context, *clusterpb.Request) *clusterpb.Response {
+		<-answered
+		return new(clusterpb.Response)
+	})
+	for range callsMax {
+		calling.Go(func() { ask(context.Background(), new(clusterpb.Request)) })
+	}
+	synctest.Wait()
+	return ask, answered
+}
+
+func TestACallThatFindsNoPlaceIsRefusedAfterAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ask, answered := fillGate(t)
+		for _, c := range []struct {
+			ctx  context.Context
+			wait time.Duration
+		}{
+			{t.Context(), placeWait},
+			{WithoutBusyRepeats(t.Context()), placeWaitBrief},
+		} {
+			begin := time.Now()
+			failure := ask(c.ctx, new(clusterpb.Request)).GetFailure()
+			var busy *BusyError
+			if err := failed(failure); !errors.As(err, &busy) || busy.Bound != BoundCalls || busy.RetryAfter <= 0 || !failure.NotExecuted {
+				t.Errorf("refused with %v", failure)
+			}
+			if passed := time.Since(begin); passed != c.wait {
+				t.Errorf("refused after %v", passed)
+			}
+		}
+		close(answered)
+	})
+}
+
+func TestACallGetsThePlaceOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ask, answered := fillGate(t)
+		begin := time.Now()
+		time.AfterFunc(placeWait/2, func() { close(answered) })
+		if failure := ask(t.Context(), new(clusterpb.Request)).GetFailure(); failure != nil || time.Since(begin) != placeWait/2 {
+			t.Errorf("%v after %v", failure, time.Since(begin))
+		}
+	})
+}
+
+func TestACallLeavesTheGateWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ask, answered := fillGate(t)
+		ctx, cancel := context.WithTimeout(t.Context(), placeWait/2)
+		defer cancel()
+		begin := time.Now()
+		if failure := ask(ctx, new(clusterpb.Request)).GetFailure(); !failure.GetNotExecuted() || time.Since(begin) != placeWait/2 {
+			t.Errorf("%v after %v", failure, time.Since(begin))
+		}
+		close(answered)
+	})
+}
