@@ -55,12 +55,38 @@ func TestRecoveryIsTheFirstSecondSinceWhichAllIsWell(t *testing.T) {
 func TestAGoalThatIsMissedIsSaid(t *testing.T) {
 	var out bytes.Buffer
 	o := &overload{out: &out}
-	o.judgeOverload(&phase{
-		goodput: 50,
-		calls:   slices.Concat(calls(0, time.Millisecond, "", 9), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.Swamped, 1)),
-		memory:  [][]int{{1 << 20, 1 << 20, 2 << 20}, {1 << 20, 1 << 20, 1 << 20}, nil},
-	}, 100)
-	if len(o.missed) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "neither: 1") {
+	over := &phase{
+		duration: time.Second,
+		calls:    slices.Concat(calls(0, time.Millisecond, "", 50), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.Swamped, 1)),
+		memory:   [][]int{{1 << 20, 1 << 20, 2 << 20}, {1 << 20, 1 << 20, 1 << 20}, nil},
+	}
+	o.judgeOverload(over, 100, false)
+	if len(o.missed) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "1: swamped") {
 		t.Errorf("%q\n%s", o.missed, &out)
+	}
+}
+
+func TestWithoutARefusalAtTwiceTheCapacityAGoalIsMissed(t *testing.T) {
+	for name, c := range map[string]struct {
+		refused, missed int
+		insist          bool
+	}{
+		"none":                    {missed: 1},
+		"some":                    {refused: 1},
+		"hidden by their callers": {insist: true},
+	} {
+		o := &overload{out: new(bytes.Buffer)}
+		over := &phase{duration: time.Second, calls: slices.Concat(calls(0, time.Millisecond, "", 100), calls(0, 0, host.Busy, c.refused))}
+		if o.judgeOverload(over, 100, c.insist); len(o.missed) != c.missed {
+			t.Errorf("%s: %q", name, o.missed)
+		}
+	}
+}
+
+func TestWhatEndsTooLateIsNoGoodput(t *testing.T) {
+	p := &phase{duration: 2 * time.Second, calls: slices.Concat(
+		calls(0, time.Second, "", 8), calls(1, 2*time.Second, "", 4), calls(0, time.Second, host.Busy, 2))}
+	if got := p.goodput(); got != 4 {
+		t.Errorf("%v", got)
 	}
 }

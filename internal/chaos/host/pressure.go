@@ -36,27 +36,41 @@ func runBrief(ctx *replay.Context, n int) (int, error) {
 func beIdle(_ context.Context, n int) (int, error) { return n + 1, nil }
 
 // A Pressure is a load that a host puts on its own node, as the application does in
-// which a node is embedded.
+// which a node is embedded. Every call starts an instance and waits for its end.
 type Pressure struct {
-	Prefix string // of the instances' IDs
+	Prefix string // of the instances' IDs; no two nodes may have the same
 	For    time.Duration
-	// So many callers, each of which starts one instance after the other and waits for
-	// its end; or, if PerSecond is not 0, so many starts a second, whatever becomes of
-	// them.
+	// So many callers, each of which makes one call after the other; or, if PerSecond is
+	// not 0, so many calls a second, whatever becomes of them.
 	Callers   int
 	PerSecond float64
-	// Wait for the end of each.
-	Wait bool
+	// Have a start that is refused repeated, as calls do unless they are told not to.
+	// Otherwise the first refusal is the end of the call.
+	Insist bool
 }
 
 // A Pressed is what came of a call under pressure.
 type Pressed struct {
-	At   time.Duration // when it was begun, since the pressure was
-	Took time.Duration
-	// "" if it was acknowledged, or has ended as it should; Busy if it was refused; or
-	// what else went wrong.
+	At time.Duration // when it was begun, since the pressure was
+	// How long it took until the start was acknowledged, 0 if it was not; and until the
+	// end of the instance, or the trouble.
+	Accepted time.Duration
+	Took     time.Duration
+	// "" if the instance has ended as it should; Busy if it was refused; or what else
+	// went wrong.
 	Trouble string `json:",omitempty"`
 }
+
+// A Burden is what a pressure was to the process: its calls, what they and the node
+// have cost, and how long goroutines that could run had to wait for it.
+type Burden struct {
+	Calls      []Pressed
+	Processors time.Duration // used by the process
+	RunQueue   Delays
+}
+
+// Delays are bounds of how long something took.
+type Delays struct{ P50, P99, Max time.Duration }
 
 // Busy is the trouble of a call that was refused because there is too much to do.
 const Busy = "busy"
@@ -69,8 +83,9 @@ const (
 	Swamped      = "swamped"
 )
 
-// Press puts a pressure on a node and tells what came of each call.
-func Press(ctx context.Context, client *cluster.Client, p Pressure) []Pressed {
+// Press puts a pressure on a node and tells what came of it.
+func Press(ctx context.Context, client *cluster.Client, p Pressure) Burden {
+	used, waits := processorsUsed(), schedulerDelays()
 	press := &press{Pressure: p, client: client, began: time.Now(), free: make(chan struct{}, pressedMax)}
 	if p.PerSecond > 0 {
 		press.open(ctx)
@@ -78,7 +93,7 @@ func Press(ctx context.Context, client *cluster.Client, p Pressure) []Pressed {
 		press.closed(ctx)
 	}
 	press.calling.Wait()
-	return press.all
+	return Burden{Calls: press.all, Processors: processorsUsed() - used, RunQueue: delaysSince(waits)}
 }
 
 type press struct {
@@ -127,19 +142,31 @@ func (p *press) one(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, pressedLimit)
 	defer cancel()
 	begin := time.Now()
-	run, err := cluster.StartRun(ctx, p.client, brief, id, 0)
-	if err == nil && p.Wait {
+	pressed := Pressed{At: begin.Sub(p.began)}
+	starting := ctx
+	if !p.Insist {
+		starting = cluster.WithoutBusyRepeats(ctx)
+	}
+	run, err := cluster.StartRun(starting, p.client, brief, id, 0)
+	if err == nil {
+		pressed.Accepted = time.Since(begin)
 		_, err = run.Wait(ctx)
 	}
-	p.note(Pressed{At: begin.Sub(p.began), Took: time.Since(begin), Trouble: troubleOf(err)})
+	pressed.Took, pressed.Trouble = time.Since(begin), troubleOf(err)
+	p.note(pressed)
 }
 
 func troubleOf(err error) string {
+	var unavailable *cluster.UnavailableError
 	switch {
 	case err == nil:
 		return ""
 	case errors.Is(err, cluster.ErrBusy):
 		return Busy
+	case errors.As(err, &unavailable):
+		return "no answer of a leader"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "not in time"
 	}
 	return err.Error()
 }
