@@ -65,8 +65,8 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 	return nil
 }
 
-func (n *Node) complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
-	if err := n.barrier(ctx); err != nil {
+func (g *group) complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
 	ref := &journalpb.OperationRef{Instance: instance, Execution: r.Execution, EventId: r.EventId}
@@ -217,16 +217,16 @@ func newOpenOperation(wire *clusterpb.OpenOperation, payloads replay.Payloads) *
 	return o
 }
 
-func (n *Node) pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	if err := n.barrier(ctx); err != nil {
+func (g *group) pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	if _, ok := n.journal.Instance(instance); !ok {
+	if _, ok := g.journal.Instance(instance); !ok {
 		return nil, ErrNotFound
 	}
 	result := new(clusterpb.PendingResult)
-	for open := range n.journal.OpenOf(instance) {
-		event, err := n.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
+	for open := range g.journal.OpenOf(instance) {
+		event, err := g.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
 		if err != nil {
 			return nil, err
 		}

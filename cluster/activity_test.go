@@ -128,7 +128,7 @@ func TestPendingActivityOutlivesItsLeader(t *testing.T) {
 	}
 	only(t, other.Client(), "a", ActivityPending)
 	eventually(t, "that it is pending is recorded", func() bool {
-		for open := range leader.journal.OpenOf("a") {
+		for open := range leader.of("a").journal.OpenOf("a") {
 			return open.Attempt.GetPending()
 		}
 		return false
@@ -238,7 +238,7 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "that it is pending is recorded", func() bool {
-			for open := range node.journal.OpenOf(id) {
+			for open := range node.of(id).journal.OpenOf(id) {
 				return open.Attempt.GetPending() && len(d.all()) == i+1
 			}
 			return false
@@ -386,7 +386,7 @@ func TestTheTokenOfAnEarlierExecutionEndsNothing(t *testing.T) {
 	}
 	expect("while the third runs")
 	eventually(t, "that the third is pending is recorded", func() bool {
-		for open := range node.journal.OpenOf("r") {
+		for open := range node.of("r").journal.OpenOf("r") {
 			return open.Attempt.GetPending()
 		}
 		return false

@@ -18,11 +18,11 @@ const startsMax = 1000
 // begunBy returns the execution with which the run began that a start which may
 // be a repetition has begun before, 0 if there is none. One that carries an
 // event as well goes on to the latest run, where that is looked for.
-func (n *Node) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest) uint64 {
+func (g *group) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest) uint64 {
 	if !request.Again {
 		return 0
 	}
-	known, ok := n.journal.Instance(request.Instance)
+	known, ok := g.journal.Instance(request.Instance)
 	if !ok {
 		return 0
 	}
@@ -34,7 +34,7 @@ func (n *Node) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest
 	}
 	oldest := max(known.FirstExecution, startsMax+1) - startsMax
 	for execution := oldest; execution < known.FirstExecution; execution++ {
-		event, err := n.journal.Event(request.Instance, execution, 1)
+		event, err := g.journal.Event(request.Instance, execution, 1)
 		if err == nil && event.GetOrchestrationStarted().GetRequestId() == start.RequestId {
 			return execution
 		}
@@ -44,11 +44,11 @@ func (n *Node) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest
 
 // unlessRecorded passes an error on, unless it says that the instance has ended,
 // and the input that may be a repetition was recorded before that.
-func (n *Node) unlessRecorded(ctx context.Context, request *clusterpb.Request, requestID string, err error) error {
+func (g *group) unlessRecorded(ctx context.Context, request *clusterpb.Request, requestID string, err error) error {
 	if !errors.Is(err, ErrEnded) || !request.Again {
 		return err
 	}
-	_, event, findErr := n.recorded(ctx, request.Instance, Position{}, requestID)
+	_, event, findErr := g.recorded(ctx, request.Instance, Position{}, requestID)
 	switch {
 	case findErr != nil:
 		return findErr
@@ -59,15 +59,15 @@ func (n *Node) unlessRecorded(ctx context.Context, request *clusterpb.Request, r
 }
 
 // unlessTerminated is unlessRecorded for a termination, which has no request ID.
-func (n *Node) unlessTerminated(request *clusterpb.Request, reason string, err error) error {
+func (g *group) unlessTerminated(request *clusterpb.Request, reason string, err error) error {
 	if !errors.Is(err, ErrEnded) || !request.Again {
 		return err
 	}
-	known, ok := n.journal.Instance(request.Instance)
+	known, ok := g.journal.Instance(request.Instance)
 	if !ok {
 		return err
 	}
-	last, readErr := n.journal.Event(request.Instance, known.Execution, known.LastEventId)
+	last, readErr := g.journal.Event(request.Instance, known.Execution, known.LastEventId)
 	if terminated := last.GetOrchestrationTerminated(); readErr == nil && terminated != nil && terminated.Reason == reason {
 		return nil
 	}
@@ -77,8 +77,8 @@ func (n *Node) unlessTerminated(request *clusterpb.Request, reason string, err e
 // recorded finds the input with a request ID in the latest run of an instance,
 // from a position on; nil if there is none. A run may be long: the search ends
 // with ctx.
-func (n *Node) recorded(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
-	known, ok := n.journal.Instance(instance)
+func (g *group) recorded(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
+	known, ok := g.journal.Instance(instance)
 	if !ok {
 		return Position{}, nil, ErrNotFound
 	}
@@ -86,7 +86,7 @@ func (n *Node) recorded(ctx context.Context, instance string, from Position, req
 		from = Position{Execution: known.FirstExecution}
 	}
 	for execution := from.Execution; execution <= known.Execution; execution++ {
-		for event, err := range n.journal.Events(instance, execution, from.EventID) {
+		for event, err := range g.journal.Events(instance, execution, from.EventID) {
 			switch {
 			case ctx.Err() != nil:
 				return Position{}, nil, ctx.Err()

@@ -126,13 +126,13 @@ func forge(t *testing.T, attack attacker, target *Node, as string, forgeries ...
 // so busy that heartbeats are late, but not so far.)
 func unharmed(t *testing.T, n *Node, before [sha256.Size]byte) {
 	t.Helper()
-	if term := n.journal.Term(); term >= forgedTerm {
+	if term := n.groups[0].journal.Term(); term >= forgedTerm {
 		t.Errorf("%s is in term %d", n.ID(), term)
 	}
-	if leader := n.Leader(); leader != "" && !n.journal.IsMember(leader) {
+	if leader := n.Leader(); leader != "" && !n.groups[0].journal.IsMember(leader) {
 		t.Errorf("%s is led by %s", n.ID(), leader)
 	}
-	if after, err := n.journal.Hash("before"); err != nil || after != before {
+	if after, err := n.of("before").journal.Hash("before"); err != nil || after != before {
 		t.Errorf("%s: what it knew became %x, %v", n.ID(), after, err)
 	}
 	if n.Err() != nil {
@@ -145,7 +145,7 @@ func known(t *testing.T, nodes []*Node) [sha256.Size]byte {
 	t.Helper()
 	tell(testContext(t), t, nodes[0], "before")
 	sameHistories(t, nodes)
-	hash, err := nodes[0].journal.Hash("before")
+	hash, err := nodes[0].of("before").journal.Hash("before")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +232,11 @@ func TestAMemberCannotForgeAnother(t *testing.T) {
 			if target.ID() == "n2" {
 				continue
 			}
-			refused := target.journal.Stats().MessagesRefused
+			refused := target.groups[0].journal.Stats().MessagesRefused
 			if n := forge(t, overTLS(ours.node("n2"), forRaft), target, attempt.as, attempt.forgeries...); n > 0 {
 				t.Errorf("%s: %s has taken %d of them", name, target.ID(), n)
 			}
-			if counted := target.journal.Stats().MessagesRefused - refused; counted != uint64(len(attempt.forgeries)) {
+			if counted := target.groups[0].journal.Stats().MessagesRefused - refused; counted != uint64(len(attempt.forgeries)) {
 				t.Errorf("%s: %s has counted %d of %d", name, target.ID(), counted, len(attempt.forgeries))
 			}
 			if logs[i].lines("message refused") == 0 {

@@ -98,6 +98,9 @@ func (g *gate) check(ctx context.Context, request *clusterpb.Request) error {
 	if err := checkRequest(request); err != nil {
 		return err
 	}
+	if int(request.Group) > len(g.node.groups) {
+		return fmt.Errorf("%w: a group that this node does not know", ErrProtocol)
+	}
 	caller := callerOf(ctx)
 	switch {
 	case request.GetEnrol() != nil && caller.Role == RoleNode:

@@ -77,6 +77,12 @@ type Config struct {
 	// every node. Defaults to adding every node that asks; with TLS, every one that
 	// has a certificate of its name.
 	RequireJoinToken bool
+	// How many Raft groups keep the instances between them, 1 to 64; each node takes
+	// part in all of them, and leads some. More than one is for clusters whose leader
+	// is the limit: on one disk they are slower. Chosen when the cluster is founded,
+	// for ever: it is stamped into Dir, and must be the same on every node. Defaults
+	// to 1.
+	Groups int
 	// Where others reach this node, host:port; on each start the cluster learns of
 	// it. Defaults to the address in Peers, or else to Listen.
 	Advertise string
@@ -94,13 +100,15 @@ type Config struct {
 	// How many of them at once, by name. Defaults to no limits but ActivitiesMax.
 	ActivityLimits map[string]int
 	// How often attempts of an activity begin in the whole cluster, by name. To be
-	// the same on every node: that of the leading one counts. After a change of the
+	// the same on every node: that of the leading one counts. Of several groups each
+	// gets its share. After a change of the
 	// leader one attempt may begin too early. Defaults to no bounds.
 	ActivityRates map[string]Rate
 	// The tags of activities that this node runs, besides those without a tag; see
 	// [replay.Tag]. Defaults to none.
 	Tags []string
-	// How many idle instances stay in memory. Defaults to 10,000.
+	// How many idle instances stay in memory; several groups share it. Defaults to
+	// 10,000.
 	ResidentMax int
 	// What one instance may come to: open operations, buffered events, the length of
 	// a history. To be the same on every node: those of the leading one count.
@@ -123,9 +131,10 @@ type Config struct {
 	// records none until the application has set another.
 	TracerProvider trace.TracerProvider
 
-	rig           rig.Rig      // of harnesses
-	protocol      uint32       // the newest that the node speaks; 0: protocolVersion
-	journalLogger *slog.Logger // Logger; the journal names the node itself
+	rig           rig.Rig       // of harnesses
+	protocol      uint32        // the newest that the node speaks; 0: protocolVersion
+	tendEvery     time.Duration // how often leaders look after what their groups have in common; 1 s
+	journalLogger *slog.Logger  // Logger; the journal names the node itself
 }
 
 // A Rate bounds how often something happens.
@@ -136,6 +145,7 @@ const (
 	clusterIDDefault   = "tenuto"
 	stopGraceDefault   = 10 * time.Second
 	callTimeoutDefault = 30 * time.Second
+	tendEvery          = time.Second
 )
 
 // Limits bound what one instance may come to.
@@ -186,6 +196,12 @@ func (c Config) withDefaults() Config {
 	if c.TracerProvider == nil {
 		c.TracerProvider = otel.GetTracerProvider()
 	}
+	if c.Groups == 0 {
+		c.Groups = 1
+	}
+	if c.tendEvery == 0 {
+		c.tendEvery = tendEvery
+	}
 	if c.StopGrace <= 0 {
 		c.StopGrace = stopGraceDefault
 	}
@@ -216,6 +232,8 @@ func (c Config) validate() error {
 		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: with TLS, %s", c.NodeID, nameRule)}
 	case c.Authorize != nil && c.TLS == nil:
 		return &ConfigError{"Authorize", "is set without TLS: callers cannot be told apart"}
+	case c.Groups < 1 || c.Groups > groupsMax:
+		return &ConfigError{"Groups", fmt.Sprintf("is %d: 1 to %d are allowed", c.Groups, groupsMax)}
 	case c.LogStore != "" && c.LogStore != LogStoreBolt && c.LogStore != LogStoreWAL:
 		return &ConfigError{"LogStore", fmt.Sprintf("is %q: LogStoreBolt or LogStoreWAL", c.LogStore)}
 	case min(c.Limits.Open, c.Limits.Buffered, c.Limits.BufferedBytes, c.Limits.HistoryEvents, c.Limits.HistoryBytes) < 0:
@@ -347,27 +365,6 @@ func (c Config) heartbeatTimeout() time.Duration {
 		return 0
 	}
 	return aloneTimeout
-}
-
-func (c Config) journalConfig(network journal.Network) journal.Config {
-	return journal.Config{
-		Node:              c.NodeID,
-		Cluster:           c.ClusterID,
-		Address:           c.address(),
-		Peers:             c.journalPeers(),
-		Join:              c.Join != nil,
-		Seeds:             c.Join,
-		Protocol:          c.protocol,
-		WallClock:         c.rig.WallClock,
-		Dir:               c.Dir,
-		LogStore:          c.LogStore,
-		Network:           network,
-		Logger:            c.journalLogger,
-		HeartbeatTimeout:  c.heartbeatTimeout(),
-		SnapshotThreshold: c.rig.SnapshotThreshold,
-		SnapshotInterval:  c.rig.SnapshotInterval,
-		TrailingLogs:      c.rig.TrailingLogs,
-	}
 }
 
 func (c Config) journalPeers() []journal.Peer {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -82,8 +83,8 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	r := &remote{
-		config: config, addresses: config.Addresses, leading: config.Addresses[0], nearest: config.Addresses[0],
-		gate: newCallGate(), closing: make(chan struct{}),
+		config: config, addresses: config.Addresses, nearest: config.Addresses[0], closing: make(chan struct{}),
+		groups: []*aimedGroup{newAimedGroup(config.Addresses[0])},
 	}
 	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
 	if config.TLS != nil {
@@ -109,15 +110,9 @@ type remote struct {
 	config DialConfig
 	pool   *callPool
 	// Asks the node at an address once; tests put themselves in between.
-	reach    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
-	budget   budget
-	throttle throttle
-	gate     callGate
-	leads    bell     // rings when another node is called
-	attempts attempts // at the leader
-	polls    attempts // at any node
-	// The highest index of the journal that an answer has shown.
-	seen atomic.Uint64
+	reach  func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
+	budget budget
+	polls  attempts // at any node
 
 	closing chan struct{}
 	closed  sync.Once
@@ -126,10 +121,41 @@ type remote struct {
 	mu        sync.Mutex
 	nodes     map[string]string // IDs by address, as a node has told last
 	addresses []string          // of the members and of the configuration
-	leading   string            // whom to call: the leader, as far as is known
+	groups    []*aimedGroup     // one until a node has told how many there are
 	nearest   string            // whom to ask for what any node can answer
 	turned    bool              // away from a node, so that the members may be others
 	patience  time.Duration     // with a node that was probed; 0: scoutTimeout
+}
+
+// An aimedGroup is what a remote client knows of a group.
+type aimedGroup struct {
+	leading  string   // whom to call: the leader, as far as is known; guarded by the remote's lock
+	moved    bell     // rings when another node is called
+	attempts attempts // at the leader
+	throttle throttle
+	gate     callGate
+	// The highest index of its journal that an answer has shown.
+	seen atomic.Uint64
+}
+
+func newAimedGroup(leading string) *aimedGroup {
+	return &aimedGroup{leading: leading, gate: newCallGate()}
+}
+
+// groupFor returns the group that a request concerns; the first, if it concerns all.
+func (r *remote) groupFor(request *clusterpb.Request) *aimedGroup {
+	groups := r.known()
+	if request.Instance == "" {
+		return groups[0]
+	}
+	return groups[groupOf(request.Instance, len(groups))]
+}
+
+// known returns all groups, as far as is known.
+func (r *remote) known() []*aimedGroup {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.groups
 }
 
 // release implements access.
@@ -144,13 +170,27 @@ func (r *remote) release() error {
 
 // call implements access.
 func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return r.persist(ctx, request, r.gate.guard(r.throttle.guard(r.ask)))
+	g := r.groupFor(request)
+	return r.persist(ctx, request, g.gate.guard(g.throttle.guard(r.ask)))
 }
 
 // near implements access.
 func (r *remote) near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	request.Stale, request.SeenIndex = true, r.seen.Load()
+	request.Stale = true
+	r.tellSeen(request)
 	return r.persist(ctx, request, r.askNear)
+}
+
+// tellSeen has a request say what answers before have shown.
+func (r *remote) tellSeen(request *clusterpb.Request) {
+	if groups := r.known(); request.Instance == "" && len(groups) > 1 {
+		request.SeenIndexes = nil
+		for _, g := range groups {
+			request.SeenIndexes = append(request.SeenIndexes, g.seen.Load())
+		}
+		return
+	}
+	request.SeenIndex = r.groupFor(request).seen.Load()
 }
 
 // persist has a request answered, in the time that a call has.
@@ -158,16 +198,17 @@ func (r *remote) persist(ctx context.Context, request *clusterpb.Request, ask as
 	ctx, cancel := bounded(ctx, r.config.CallTimeout)
 	defer cancel()
 	request.Protocol = protocolVersion
-	return persist(ctx, r.closing, &r.leads, &r.budget, request, ask)
+	return persist(ctx, r.closing, &r.groupFor(request).moved, &r.budget, request, ask)
 }
 
 // ask asks the node that leads, as far as is known, once.
 func (r *remote) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	address := r.aimed(&r.leading)
-	ctx, end := r.attempts.begin(ctx, address)
+	g := r.groupFor(request)
+	address := r.aimed(&g.leading)
+	ctx, end := g.attempts.begin(ctx, address)
 	defer end()
 	response := r.reach(ctx, address, request)
-	r.judge(response, &r.leading, address, response.GetFailure().GetLeader())
+	r.judge(g, response, &g.leading, address, response.GetFailure().GetLeader())
 	return response
 }
 
@@ -183,7 +224,7 @@ func (r *remote) askNear(ctx context.Context, request *clusterpb.Request) *clust
 	if response.GetFailure() == nil {
 		r.setPatience(0)
 	}
-	r.judge(response, &r.nearest, address, "")
+	r.judge(r.groupFor(request), response, &r.nearest, address, "")
 	return response
 }
 
@@ -195,12 +236,25 @@ func (r *remote) setPatience(patience time.Duration) {
 
 // judge turns away from a node that was of no use: to a better one, or else to the
 // next.
-func (r *remote) judge(response *clusterpb.Response, aim *string, from, better string) {
-	if failure := response.GetFailure(); failure != nil && repeatable(failure) {
-		r.turn(aim, from, better)
+func (r *remote) judge(g *aimedGroup, response *clusterpb.Response, aim *string, from, better string) {
+	if failure := response.GetFailure(); failure != nil && repeatable(failure) && r.turn(aim, from, better) {
+		g.moved.ring()
 	}
-	for seen := r.seen.Load(); response.GetAppliedIndex() > seen; seen = r.seen.Load() {
-		r.seen.CompareAndSwap(seen, response.GetAppliedIndex())
+	if indexes := response.GetAppliedIndexes(); len(indexes) > 0 {
+		for i, all := range r.known() {
+			if i < len(indexes) {
+				all.see(indexes[i])
+			}
+		}
+		return
+	}
+	g.see(response.GetAppliedIndex())
+}
+
+// see takes note of an index that an answer has shown.
+func (g *aimedGroup) see(index uint64) {
+	for seen := g.seen.Load(); index > seen; seen = g.seen.Load() {
+		g.seen.CompareAndSwap(seen, index)
 	}
 }
 
@@ -211,21 +265,20 @@ func (r *remote) aimed(aim *string) string {
 	return *aim
 }
 
-// turn changes an aim, unless another call has done so already.
-func (r *remote) turn(aim *string, from, to string) {
+// turn changes an aim, unless another call has done so already, and tells whether it
+// did, to a node that is known to be better.
+func (r *remote) turn(aim *string, from, to string) (better bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if *aim != from {
-		return
+		return false
 	}
-	better := to != ""
+	better = to != ""
 	if !better {
 		to = r.after(from)
 	}
 	*aim, r.turned = to, true
-	if better {
-		r.leads.ring()
-	}
+	return better
 }
 
 // after returns the address after another one, with mu held.
@@ -243,28 +296,40 @@ func (r *remote) meet(ctx context.Context) error {
 }
 
 func membersRequest() *clusterpb.Request {
-	return &clusterpb.Request{Protocol: protocolVersion, Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
+	return &clusterpb.Request{Protocol: protocolVersion, Stale: true, Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
 }
 
-// learn takes over what a node says of the members, and returns where the leader
-// is, "" if the node does not know.
-func (r *remote) learn(response *clusterpb.Response) (leader string) {
-	members := response.GetMembers().GetMembers()
+// learn takes over what a node says of the members, and returns where the leader of
+// each group is, "" of those that the node does not know.
+func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
+	result := response.GetMembers()
+	members := result.GetMembers()
 	if len(members) == 0 {
-		return ""
+		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for len(r.groups) < min(int(result.Groups), groupsMax) {
+		r.groups = append(slices.Clone(r.groups), newAimedGroup(members[0].Address))
+	}
+	leaders = make([]string, len(r.groups))
 	r.nodes, r.addresses, r.turned = make(map[string]string), nil, false
 	for _, member := range members {
 		r.nodes[member.Address] = member.Node
 		r.addresses = append(r.addresses, member.Address)
 		if member.Leader {
-			leader = member.Address
-			if r.leading != leader {
-				r.leading = leader
-				r.leads.ring()
+			leaders[0] = member.Address
+		}
+		for _, group := range member.Leads {
+			if int(group) < len(leaders) {
+				leaders[group] = member.Address
 			}
+		}
+	}
+	for i, leader := range leaders {
+		if g := r.groups[i]; leader != "" && g.leading != leader {
+			g.leading = leader
+			g.moved.ring()
 		}
 	}
 	for _, address := range r.config.Addresses {
@@ -272,7 +337,7 @@ func (r *remote) learn(response *clusterpb.Response) (leader string) {
 			r.addresses = append(r.addresses, address)
 		}
 	}
-	return leader
+	return leaders
 }
 
 // nodeAt returns who is to answer at an address, "" if that is not known.
@@ -316,7 +381,10 @@ func (r *remote) scout() {
 
 // suspect returns whom to ask for the members, if they are to be asked for.
 func (r *remote) suspect(now time.Time) (whom string, suspect bool) {
-	slow := r.attempts.slow(now.Add(-suspectAfter))
+	slow := ""
+	for _, g := range r.known() {
+		slow = cmp.Or(slow, g.attempts.slow(now.Add(-suspectAfter)))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slow != "" {
@@ -347,8 +415,11 @@ func (r *remote) lookAround(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), scoutTimeout)
 	defer cancel()
 	response := r.reach(ctx, address, membersRequest())
-	if leader := r.learn(response); leader != "" {
-		r.attempts.abandon(leader)
+	groups := r.known()
+	for i, leader := range r.learn(response) {
+		if leader != "" && i < len(groups) {
+			groups[i].attempts.abandon(leader)
+		}
 	}
 }
 
@@ -392,7 +463,7 @@ func (r *remote) follow(ctx context.Context, id string, from Position, pass func
 // poll has one part of a long wait answered. Only ctx bounds the whole; nodes that
 // cannot be reached for as long as a call may take end it.
 func (r *remote) poll(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	request.SeenIndex = r.seen.Load()
+	r.tellSeen(request)
 	limited, cancel := context.WithTimeout(ctx, pollTime+r.config.CallTimeout)
 	defer cancel()
 	response, err := r.persist(limited, request, r.askNear)

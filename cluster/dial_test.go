@@ -265,7 +265,7 @@ func hangingRemote(t *testing.T, hangs func(address string) bool) (r *remote, as
 	counts := make(map[string]int)
 	r = &remote{
 		config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
-		addresses: []string{"a", "b", "c"}, leading: "a", nearest: "a", gate: newCallGate(),
+		addresses: []string{"a", "b", "c"}, groups: []*aimedGroup{newAimedGroup("a")}, nearest: "a",
 		reach: func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 			mu.Lock()
 			counts[address]++

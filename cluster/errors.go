@@ -81,6 +81,10 @@ type InputError struct {
 
 func (e *InputError) Error() string { return fmt.Sprintf("tenuto: %s %s", e.Field, e.Reason) }
 
+// A GroupsError reports that Config.Dir is of a cluster with another number of groups
+// than Config.Groups says.
+type GroupsError = journal.GroupsError
+
 // An InternalError reports that the leading node could not carry a call out
 // because of a fault of its own, or of an instance's history; its log says more.
 // The outcome is unknown.
@@ -126,6 +130,7 @@ var sentinels = map[string]error{
 	"token_expired":   ErrTokenExpired,
 	"token_used":      ErrTokenUsed,
 	"tokens":          ErrTokens,
+	"groups":          ErrGroups,
 }
 
 // failure turns an error of the leader's into what goes over the wire.

@@ -53,14 +53,14 @@ func (c *Client) Executions(ctx context.Context, id string, options ...ReadOptio
 	return executions, nil
 }
 
-func (n *Node) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	known, ok := n.journal.Instance(instance)
+func (g *group) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	known, ok := g.journal.Instance(instance)
 	if !ok {
 		return nil, ErrNotFound
 	}
 	result := new(clusterpb.ExecutionsResult)
 	for number := max(known.Execution, executionsMax) - executionsMax + 1; number <= known.Execution; number++ {
-		execution, err := n.execution(p, known, number)
+		execution, err := g.execution(p, known, number)
 		if err != nil {
 			return nil, err
 		}
@@ -69,8 +69,8 @@ func (n *Node) executions(p *actors.Partition, instance string) (*clusterpb.Resp
 	return &clusterpb.Response{Result: &clusterpb.Response_Executions{Executions: result}}, nil
 }
 
-func (n *Node) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
-	first, err := n.journal.Event(known.Instance, number, 1)
+func (g *group) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
+	first, err := g.journal.Event(known.Instance, number, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +82,10 @@ func (n *Node) execution(p *actors.Partition, known *journalpb.Instance, number 
 		UpdatedAt: known.UpdatedAt,
 	}
 	if number == known.Execution {
-		execution.State = string(n.stateOf(p, known))
+		execution.State = string(g.stateOf(p, known))
 		return execution, nil
 	}
-	last, err := n.lastOf(known.Instance, number, first)
+	last, err := g.lastOf(known.Instance, number, first)
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +97,14 @@ func (n *Node) execution(p *actors.Partition, known *journalpb.Instance, number 
 
 // lastOf returns the last event of an execution that has ended. It finds it by
 // doubling and halving, because to read a long history takes long.
-func (n *Node) lastOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
+func (g *group) lastOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
 	last, behind := first, uint64(0)
 	for step := uint64(1); behind == 0 || last.EventId+1 < behind; {
 		probe := last.EventId + step
 		if behind > 0 {
 			probe = (last.EventId + behind) / 2
 		}
-		event, err := n.journal.Event(instance, execution, probe)
+		event, err := g.journal.Event(instance, execution, probe)
 		switch {
 		case err == nil:
 			last, step = event, 2*step

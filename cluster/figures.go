@@ -12,13 +12,21 @@ import (
 
 // A sample is what the node counts anyway, at one moment.
 type sample struct {
-	health    Health
-	actors    actors.Stats
-	attempts  actors.ActivityCounts
-	journal   journal.Stats
-	members   []journal.Member
-	instances map[State]int // nil where the node does not lead
-	withheld  uint64
+	health   Health
+	actors   actors.Stats
+	attempts actors.ActivityCounts
+	withheld uint64
+	groups   []groupSample
+}
+
+// A groupSample is the part of a sample that each group has of its own.
+type groupSample struct {
+	attributes []attribute.KeyValue // which one, if there are several
+	node       string
+	health     GroupHealth
+	journal    journal.Stats
+	members    []journal.Member
+	instances  map[State]int // nil where the node does not lead
 }
 
 // sample takes one, unless the node is closed.
@@ -29,21 +37,46 @@ func (m *metrics) sample(ctx context.Context) (*sample, bool) {
 		return nil, false
 	}
 	n := m.node
-	return &sample{
-		health:    n.Health(),
-		actors:    n.system.Stats(n.partition.Load()),
-		attempts:  n.system.ActivityCounts(),
-		journal:   n.journal.Stats(),
-		members:   n.journal.Members(),
-		instances: m.census.take(ctx, n),
-		withheld:  n.throttle.withheld.Load(),
-	}, true
+	var led []*actors.Partition
+	for _, g := range n.led() {
+		led = append(led, g.partition.Load())
+	}
+	s := &sample{health: n.Health(), actors: n.system.Stats(led...), attempts: n.system.ActivityCounts()}
+	for _, g := range n.groups {
+		s.withheld += g.throttle.withheld.Load()
+		s.groups = append(s.groups, groupSample{
+			attributes: g.attributes(),
+			node:       n.config.NodeID,
+			health:     g.health(),
+			journal:    g.journal.Stats(),
+			members:    g.journal.Members(),
+			instances:  m.censusOf(g).take(ctx, g),
+		})
+	}
+	return s, true
+}
+
+// attributes returns what tells the group's figures from those of others, nothing if
+// it is the only one.
+func (g *group) attributes() []attribute.KeyValue {
+	if g.config.Groups == 1 {
+		return nil
+	}
+	return []attribute.KeyValue{partitionKey.Int(g.number)}
 }
 
 // A census is how many instances were in which state when they were counted last.
 type census struct {
 	counts map[State]int
 	due    time.Time
+}
+
+// censusOf returns that of a group. m.mu is held.
+func (m *metrics) censusOf(g *group) *census {
+	for len(m.census) <= g.number {
+		m.census = append(m.census, new(census))
+	}
+	return m.census[g.number]
 }
 
 // Instances are counted at most once in censusEvery, and for no more than a share
@@ -55,8 +88,8 @@ const (
 
 // take returns the latest census, after a new one if that is due; nil if the node
 // does not lead.
-func (c *census) take(ctx context.Context, n *Node) map[State]int {
-	p := n.partition.Load()
+func (c *census) take(ctx context.Context, g *group) map[State]int {
+	p := g.partition.Load()
 	if p == nil {
 		*c = census{}
 		return nil
@@ -66,11 +99,11 @@ func (c *census) take(ctx context.Context, n *Node) map[State]int {
 	}
 	begun := time.Now()
 	counts := map[State]int{Running: 0, Stalled: 0, Suspended: 0, WaitingForCode: 0, Completed: 0, Failed: 0, Cancelled: 0, Terminated: 0}
-	for known := range n.journal.Instances() {
-		if ctx.Err() != nil || n.stopping.Load() {
+	for known := range g.journal.Instances() {
+		if ctx.Err() != nil || g.stopping.Load() {
 			return c.counts
 		}
-		counts[n.stateOf(p, known)]++
+		counts[g.stateOf(p, known)]++
 	}
 	c.counts, c.due = counts, time.Now().Add(max(censusEvery, censusShare*time.Since(begun)))
 	return counts
@@ -96,6 +129,20 @@ type figure struct {
 // one makes the read of a figure with one value.
 func one[N ~int | ~uint64 | ~float64](of func(*sample) N) func(*sample, func(float64, ...attribute.KeyValue)) {
 	return func(s *sample, report func(float64, ...attribute.KeyValue)) { report(float64(of(s))) }
+}
+
+// each makes the read of a figure with one value for each group.
+func each[N ~int | ~uint64 | ~float64](of func(*groupSample) N) func(*sample, func(float64, ...attribute.KeyValue)) {
+	return func(s *sample, report func(float64, ...attribute.KeyValue)) {
+		for i := range s.groups {
+			report(float64(of(&s.groups[i])), s.groups[i].attributes...)
+		}
+	}
+}
+
+// with returns the group's attributes and one more.
+func (g *groupSample) with(a attribute.KeyValue) []attribute.KeyValue {
+	return append([]attribute.KeyValue{a}, g.attributes...)
 }
 
 func whether(holds bool) float64 {
@@ -132,31 +179,33 @@ var figures = []figure{
 
 	{"tenuto.node.ready", "{node}", level, "Whether the node is ready.", one(func(s *sample) float64 { return whether(s.health.Ready() == nil) })},
 	{"tenuto.raft.standing", "{node}", level, "1 for what the node is in the cluster.", readStanding},
-	{"tenuto.raft.term", "{term}", level, "The term that the node is in.", one(func(s *sample) uint64 { return s.health.Term })},
-	{"tenuto.raft.applied", "{entry}", level, "Index of the last entry applied.", one(func(s *sample) uint64 { return s.health.Applied })},
-	{"tenuto.raft.lag", "{entry}", level, "Entries known to be committed and not applied here.", one(func(s *sample) uint64 { return s.health.Behind })},
-	{"tenuto.raft.silence", "s", level, "How long the leader has not been heard of.", one(func(s *sample) float64 { return max(s.health.Silence, 0).Seconds() })},
+	{"tenuto.raft.term", "{term}", level, "The term that the node is in.", each(func(g *groupSample) uint64 { return g.health.Term })},
+	{"tenuto.raft.applied", "{entry}", level, "Index of the last entry applied.", each(func(g *groupSample) uint64 { return g.health.Applied })},
+	{"tenuto.raft.lag", "{entry}", level, "Entries known to be committed and not applied here.", each(func(g *groupSample) uint64 { return g.health.Behind })},
+	{"tenuto.raft.silence", "s", level, "How long the leader has not been heard of.", each(func(g *groupSample) float64 { return max(g.health.Silence, 0).Seconds() })},
 	{"tenuto.raft.member.lag", "{entry}", level, "Committed entries that another member has not acknowledged, on the node that leads.", readMembers},
-	{"tenuto.raft.messages.refused", "{message}", counted, "Messages of Raft's that were not taken, because of who has sent them or what they say.", one(func(s *sample) uint64 { return s.journal.MessagesRefused })},
+	{"tenuto.raft.messages.refused", "{message}", counted, "Messages of Raft's that were not taken, because of who has sent them or what they say.", each(func(g *groupSample) uint64 { return g.journal.MessagesRefused })},
 
-	{"tenuto.journal.queue.records", "{record}", level, "Records that wait to be packed.", one(func(s *sample) int { return s.journal.QueueRecords })},
-	{"tenuto.journal.queue.size", "By", level, "Bytes that wait to be packed.", one(func(s *sample) int { return s.journal.QueueBytes })},
-	{"tenuto.journal.entries.in_flight", "{entry}", level, "Raft entries proposed and not applied yet.", one(func(s *sample) int { return s.journal.InFlight })},
-	{"tenuto.journal.log.written", "By", counted, "Bytes written to the log.", one(func(s *sample) uint64 { return s.journal.LogBytes })},
-	{"tenuto.journal.log.entries", "{entry}", level, "Entries that the log holds.", one(func(s *sample) int { return s.journal.LogEntries })},
-	{"tenuto.journal.log.tail", "By", level, "Bytes of the log that are newer than the newest snapshot.", one(func(s *sample) uint64 { return s.journal.LogSinceSnapshot })},
-	{"tenuto.journal.log.stalls", "{stall}", counted, "How often a write took too long.", one(func(s *sample) uint64 { return s.journal.LogStalls })},
-	{"tenuto.journal.log.stalled", "s", level, "For how long a write has been on its way that takes too long.", one(func(s *sample) float64 { return s.journal.LogStalled.Seconds() })},
-	{"tenuto.journal.snapshots", "{snapshot}", counted, "Snapshots written.", one(func(s *sample) uint64 { return s.journal.Snapshots })},
-	{"tenuto.journal.snapshots.failed", "{snapshot}", counted, "Snapshots that could not be taken.", one(func(s *sample) uint64 { return s.journal.SnapshotFailures })},
-	{"tenuto.journal.state.rebuilds", "{rebuild}", counted, "States that were damaged or behind, and were rebuilt from a snapshot at the start.", one(func(s *sample) uint64 { return s.journal.StateRebuilds })},
-	{"tenuto.journal.state.fetches", "{snapshot}", counted, "Snapshots fetched from another node because no own one could be believed.", one(func(s *sample) uint64 { return s.journal.StateFetches })},
-	{"tenuto.journal.snapshots.handed_out", "{snapshot}", counted, "Snapshots given to nodes that had lost theirs.", one(func(s *sample) uint64 { return s.journal.SnapshotsHandedOut })},
+	{"tenuto.journal.queue.records", "{record}", level, "Records that wait to be packed.", each(func(g *groupSample) int { return g.journal.QueueRecords })},
+	{"tenuto.journal.queue.size", "By", level, "Bytes that wait to be packed.", each(func(g *groupSample) int { return g.journal.QueueBytes })},
+	{"tenuto.journal.entries.in_flight", "{entry}", level, "Raft entries proposed and not applied yet.", each(func(g *groupSample) int { return g.journal.InFlight })},
+	{"tenuto.journal.log.written", "By", counted, "Bytes written to the log.", each(func(g *groupSample) uint64 { return g.journal.LogBytes })},
+	{"tenuto.journal.log.entries", "{entry}", level, "Entries that the log holds.", each(func(g *groupSample) int { return g.journal.LogEntries })},
+	{"tenuto.journal.log.tail", "By", level, "Bytes of the log that are newer than the newest snapshot.", each(func(g *groupSample) uint64 { return g.journal.LogSinceSnapshot })},
+	{"tenuto.journal.log.stalls", "{stall}", counted, "How often a write took too long.", each(func(g *groupSample) uint64 { return g.journal.LogStalls })},
+	{"tenuto.journal.log.stalled", "s", level, "For how long a write has been on its way that takes too long.", each(func(g *groupSample) float64 { return g.journal.LogStalled.Seconds() })},
+	{"tenuto.journal.snapshots", "{snapshot}", counted, "Snapshots written.", each(func(g *groupSample) uint64 { return g.journal.Snapshots })},
+	{"tenuto.journal.snapshots.failed", "{snapshot}", counted, "Snapshots that could not be taken.", each(func(g *groupSample) uint64 { return g.journal.SnapshotFailures })},
+	{"tenuto.journal.state.rebuilds", "{rebuild}", counted, "States that were damaged or behind, and were rebuilt from a snapshot at the start.", each(func(g *groupSample) uint64 { return g.journal.StateRebuilds })},
+	{"tenuto.journal.state.fetches", "{snapshot}", counted, "Snapshots fetched from another node because no own one could be believed.", each(func(g *groupSample) uint64 { return g.journal.StateFetches })},
+	{"tenuto.journal.snapshots.handed_out", "{snapshot}", counted, "Snapshots given to nodes that had lost theirs.", each(func(g *groupSample) uint64 { return g.journal.SnapshotsHandedOut })},
 }
 
 func readInstances(s *sample, report func(float64, ...attribute.KeyValue)) {
-	for state, count := range s.instances {
-		report(float64(count), stateKey.String(string(state)))
+	for i := range s.groups {
+		for state, count := range s.groups[i].instances {
+			report(float64(count), s.groups[i].with(stateKey.String(string(state)))...)
+		}
 	}
 }
 
@@ -173,15 +222,21 @@ func readAttempts(s *sample, report func(float64, ...attribute.KeyValue)) {
 }
 
 func readStanding(s *sample, report func(float64, ...attribute.KeyValue)) {
-	for _, standing := range []Standing{Leading, Following, Electing, Learning, Outside} {
-		report(whether(s.health.Standing == standing), standingKey.String(string(standing)))
+	for i := range s.groups {
+		g := &s.groups[i]
+		for _, standing := range []Standing{Leading, Following, Electing, Learning, Outside} {
+			report(whether(g.health.Standing == standing), g.with(standingKey.String(string(standing)))...)
+		}
 	}
 }
 
 func readMembers(s *sample, report func(float64, ...attribute.KeyValue)) {
-	for _, member := range s.members {
-		if member.BehindKnown && member.Node != s.health.NodeID {
-			report(float64(member.Behind), memberKey.String(member.Node))
+	for i := range s.groups {
+		g := &s.groups[i]
+		for _, member := range g.members {
+			if member.BehindKnown && member.Node != g.node {
+				report(float64(member.Behind), g.with(memberKey.String(member.Node))...)
+			}
 		}
 	}
 }

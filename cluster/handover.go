@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -43,17 +44,17 @@ func (b *bell) ring() {
 
 // serving returns the live side of the partition if this node leads it, and is not
 // about to hand it over.
-func (n *Node) serving() *actors.Partition {
-	if n.handing.Load() {
+func (g *group) serving() *actors.Partition {
+	if g.handing.Load() {
 		return nil
 	}
-	return n.partition.Load()
+	return g.partition.Load()
 }
 
 // otherLeader returns the address of the node that leads, "" if none is known or it
 // is this one.
-func (n *Node) otherLeader() string {
-	if leader, address := n.journal.Leader(); leader != "" && leader != n.config.NodeID {
+func (g *group) otherLeader() string {
+	if leader, address := g.journal.Leader(); leader != "" && leader != g.config.NodeID {
 		return address
 	}
 	return ""
@@ -61,12 +62,12 @@ func (n *Node) otherLeader() string {
 
 // hold waits until this node serves calls, or another is known to lead, for holdMax
 // at most.
-func (n *Node) hold(ctx context.Context) {
+func (g *group) hold(ctx context.Context) {
 	limit := time.NewTimer(holdMax)
 	defer limit.Stop()
 	for {
-		changed := n.leads.next()
-		if n.serving() != nil || n.otherLeader() != "" || n.journal.Err() != nil {
+		changed := g.moved.next()
+		if g.serving() != nil || g.otherLeader() != "" || g.journal.Err() != nil {
 			return
 		}
 		select {
@@ -75,40 +76,61 @@ func (n *Node) hold(ctx context.Context) {
 			return
 		case <-ctx.Done():
 			return
-		case <-n.closing:
+		case <-g.closing:
 			return
 		}
 	}
 }
 
 // leaderChanged is called by the journal.
-func (n *Node) leaderChanged() {
-	<-n.opened
-	if address := n.otherLeader(); address != "" {
-		n.attempts.abandon(address)
-		n.peers.hurry(address)
+func (g *group) leaderChanged() {
+	select {
+	case <-g.opened:
+	case <-g.unopened:
+		return
 	}
-	n.leads.ring()
+	if address := g.otherLeader(); address != "" {
+		g.attempts.abandon(address)
+		g.peers.hurry(address)
+	}
+	g.moved.ring()
+}
+
+// handOver gives leadership of all groups to other nodes; see group.handOver.
+func (n *Node) handOver(ctx context.Context) error {
+	errs := make([]error, len(n.groups))
+	var handing sync.WaitGroup
+	for i, g := range n.groups {
+		handing.Go(func() { errs[i] = g.handOver(ctx) })
+	}
+	handing.Wait()
+	return errors.Join(errs...)
 }
 
 // handOver gives leadership to another node, if there is one, and returns when that
-// serves calls. From here on they are held, so that nothing new keeps the others from
-// catching up, and then sent there. To leave earlier would take a vote away that the
-// next leader needs to begin.
-func (n *Node) handOver(ctx context.Context) error {
-	if !n.Leading() || len(n.journal.Members()) == 1 {
+// serves calls. To leave earlier would take a vote away that the next leader needs to
+// begin.
+func (g *group) handOver(ctx context.Context) error {
+	if !g.leads() || len(g.journal.Members()) == 1 {
 		return nil
 	}
-	n.handing.Store(true)
-	defer n.handing.Store(false)
-	epoch := n.journal.Epoch()
-	if err := n.journal.TransferLeadership(ctx); err != nil {
+	return g.yield(ctx, g.journal.TransferLeadership)
+}
+
+// yield has leadership transferred and returns when another node serves calls. From
+// here on they are held, so that nothing new keeps the others from catching up, and
+// then sent there.
+func (g *group) yield(ctx context.Context, transfer func(context.Context) error) error {
+	g.handing.Store(true)
+	defer g.handing.Store(false)
+	epoch := g.journal.Epoch()
+	if err := transfer(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverMax)
 	defer cancel()
-	return n.poll(ctx, func() bool { return n.journal.Epoch() > epoch && n.otherLeader() != "" })
+	return g.poll(ctx, func() bool { return g.journal.Epoch() > epoch && g.otherLeader() != "" })
 }
 
-// handOverMax bounds how long a node that stops waits for the next leader to begin.
+// handOverMax bounds how long a node waits for the next leader to begin.
 const handOverMax = 2 * time.Second

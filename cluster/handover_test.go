@@ -95,8 +95,8 @@ func TestNobodyNoticesThatTheLeaderStops(t *testing.T) {
 	}
 	stopped.Store(true)
 	calling.Wait()
-	if now := leaderOf(t, others); now.journal.Epoch() < 2 {
-		t.Errorf("the epoch is %d", now.journal.Epoch())
+	if epoch := leaderOf(t, others).groups[0].journal.Epoch(); epoch < 2 {
+		t.Errorf("the epoch is %d", epoch)
 	}
 	if _, err := StartRun(ctx, leader.Client(), doubled, "late", 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("a call of the node that has stopped: %v", err)

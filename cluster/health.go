@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -35,10 +36,8 @@ var (
 	ErrBehind      = errors.New("tenuto: the node is catching up")
 )
 
-// A Health says how a node is. It names nodes, but holds no instance IDs and
-// nothing of payloads.
-type Health struct {
-	NodeID   string   `json:"node"`
+// A GroupHealth says how a node is in one Raft group.
+type GroupHealth struct {
 	Standing Standing `json:"standing"`
 	// Leader is the node that leads, as far as this one knows; "" if it knows of
 	// none.
@@ -57,6 +56,24 @@ type Health struct {
 	// DiskHangs is for how long a write of the log has been on its way that takes
 	// too long; 0 if none does.
 	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
+}
+
+// A Health says how a node is. It names nodes, but holds no instance IDs and
+// nothing of payloads.
+type Health struct {
+	NodeID string `json:"node"`
+	// From here to DiskHangs as in [GroupHealth]: of several groups it is the one that
+	// keeps the node from being ready, or the first.
+	Standing  Standing      `json:"standing"`
+	Leader    string        `json:"leader,omitempty"`
+	Term      uint64        `json:"term"`
+	Protocol  uint32        `json:"protocol"`
+	Applied   uint64        `json:"applied"`
+	Behind    uint64        `json:"behind"`
+	Silence   time.Duration `json:"silence_ns"`
+	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
+	// How it is in each group, if there are several.
+	Groups []GroupHealth `json:"groups,omitempty"`
 	// SteppedDown tells whether the node takes no further part: it has met damage,
 	// an error of its disk, or was removed. Err says which; it may hold paths, and
 	// is not shown by [Node.HealthHandler].
@@ -67,19 +84,43 @@ type Health struct {
 }
 
 // Health tells how the node is. It asks no other node, waits for nothing and costs
-// microseconds.
+// microseconds for each group.
 func (n *Node) Health() Health {
-	s := n.journal.Standing()
-	h := Health{
-		NodeID: n.config.NodeID, Standing: Following, Leader: s.Leader, Term: s.Term,
-		Protocol: n.journal.Protocol(), Applied: s.Applied, Behind: s.Behind, Silence: s.Silence,
-		DiskHangs: n.journal.Stats().LogStalled, Err: n.journal.Err(), Draining: n.stopping.Load(),
-	}
+	h := Health{NodeID: n.config.NodeID, Err: n.Err(), Draining: n.stopping.Load()}
 	h.SteppedDown = h.Err != nil
+	var all []GroupHealth
+	for _, g := range n.groups {
+		all = append(all, g.health())
+	}
+	worst := max(slices.IndexFunc(all, func(of GroupHealth) bool { return of.ready(h.NodeID) != nil }), 0)
+	h.show(all[worst])
+	if len(all) > 1 {
+		h.Groups = all
+	}
+	return h
+}
+
+// show has the health tell of a group.
+func (h *Health) show(of GroupHealth) {
+	h.Standing, h.Leader, h.Term, h.Protocol = of.Standing, of.Leader, of.Term, of.Protocol
+	h.Applied, h.Behind, h.Silence, h.DiskHangs = of.Applied, of.Behind, of.Silence, of.DiskHangs
+}
+
+// shown is the group of which the health tells.
+func (h Health) shown() GroupHealth {
+	return GroupHealth{h.Standing, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Silence, h.DiskHangs}
+}
+
+func (g *group) health() GroupHealth {
+	s := g.journal.Standing()
+	h := GroupHealth{
+		Standing: Following, Leader: s.Leader, Term: s.Term, Protocol: g.journal.Protocol(),
+		Applied: s.Applied, Behind: s.Behind, Silence: s.Silence, DiskHangs: g.journal.Stats().LogStalled,
+	}
 	switch {
 	case !s.Member:
 		h.Standing = Outside
-	case n.Leading():
+	case g.leads():
 		h.Standing = Leading
 	case s.Candidate:
 		h.Standing = Electing
@@ -89,9 +130,9 @@ func (n *Node) Health() Health {
 	return h
 }
 
-// Ready returns nil if a node in that health serves calls: it is a member, it
-// leads or has heard of the leader within 2 s, it is no more than 10,000 entries
-// behind, its disk answers, and it is not stopping. Otherwise the error is
+// Ready returns nil if a node in that health serves calls: in every group it is a
+// member, it leads or has heard of the leader within 2 s, it is no more than 10,000
+// entries behind, its disk answers, and it is not stopping. Otherwise the error is
 // [ErrSteppedDown], [ErrDraining], [ErrOutside], [ErrDiskHangs], [ErrNoLeader] or
 // [ErrBehind]. A node without a vote can be ready.
 func (h Health) Ready() error {
@@ -100,13 +141,24 @@ func (h Health) Ready() error {
 		return ErrSteppedDown
 	case h.Draining:
 		return ErrDraining
+	}
+	err := h.shown().ready(h.NodeID)
+	for _, of := range h.Groups {
+		err = firstError(err, of.ready(h.NodeID))
+	}
+	return err
+}
+
+// ready tells whether the node serves calls for the group.
+func (h GroupHealth) ready(node string) error {
+	switch {
 	case h.Standing == Outside:
 		return ErrOutside
 	case h.DiskHangs > 0:
 		return ErrDiskHangs
 	case h.Standing == Leading:
 		return nil
-	case h.Leader == "" || h.Leader == h.NodeID || h.Silence < 0 || h.Silence > readySilenceMax:
+	case h.Leader == "" || h.Leader == node || h.Silence < 0 || h.Silence > readySilenceMax:
 		// Elected itself, it does not lead before its epoch is committed.
 		return ErrNoLeader
 	case h.Behind > readyBehindMax:

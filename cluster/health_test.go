@@ -44,7 +44,7 @@ func TestNodeAloneIsReadyUntilItStops(t *testing.T) {
 
 func TestNodeThatSteppedAsideIsNotAliveAndKeepsTheReasonToItself(t *testing.T) {
 	node := startNode(t, Config{InMemory: true})
-	node.journal.Retire(errors.New("entry of order-17 does not check"))
+	node.groups[0].journal.Retire(errors.New("entry of order-17 does not check"))
 	health := node.Health()
 	if !errors.Is(health.Live(), ErrSteppedDown) || !errors.Is(health.Ready(), ErrSteppedDown) || health.Err == nil {
 		t.Errorf("got %+v", health)

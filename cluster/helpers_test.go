@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 func rests(t testing.TB, node *Node) {
 	t.Helper()
 	eventually(t, "one instance is in memory and idle", func() bool {
-		s := node.system.Stats(node.partition.Load())
+		s := node.system.Stats(node.groups[0].partition.Load())
 		return s.Live == 1 && s.Idle == 1
 	})
 }
@@ -55,6 +56,13 @@ func quiet() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
+// testGroups is how many groups the nodes of tests have that do not say it
+// themselves: TENUTO_TEST_GROUPS, or one.
+var testGroups = func() int {
+	n, _ := strconv.Atoi(os.Getenv("TENUTO_TEST_GROUPS"))
+	return max(n, 1)
+}()
+
 func startNode(t testing.TB, config Config) *Node {
 	t.Helper()
 	// A node stops when its context ends: no limit of time may do that.
@@ -65,6 +73,12 @@ func startNode(t testing.TB, config Config) *Node {
 
 func startNodeIn(ctx context.Context, t testing.TB, config Config) *Node {
 	t.Helper()
+	if config.Groups == 0 {
+		config.Groups = testGroups
+		if config.ResidentMax > 0 { // the groups would share it
+			config.Groups = 1
+		}
+	}
 	if config.Logger == nil {
 		config.Logger = quiet()
 	}
@@ -100,6 +114,7 @@ func peerConfig(t testing.TB, peers []Peer, i int, definitions ...replay.Definit
 		NodeID:      peers[i].NodeID,
 		Listen:      peers[i].Address,
 		Peers:       peers,
+		Groups:      testGroups,
 		Dir:         t.TempDir(),
 		Definitions: definitions,
 	}

@@ -29,7 +29,8 @@ type instruments struct {
 
 	activities     map[string]*labels[metric.RecordOption]
 	orchestrations map[string]*labels[metric.AddOption]
-	plain          []metric.RecordOption // no name
+	plain          []metric.RecordOption   // no name
+	grouped        [][]metric.RecordOption // no name, but the group's, if there are several
 	registration   metric.Registration
 }
 
@@ -80,6 +81,10 @@ func newInstruments(m *metrics, meter metric.Meter) (*instruments, error) {
 		activities:     newLabels[metric.RecordOption](node, activityKey, activities, attemptOutcomes[:]),
 		orchestrations: newLabels[metric.AddOption](node, orchestrationKey, orchestrations, outcomes[:]),
 		plain:          []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(nodeKey.String(node)))},
+	}
+	for _, g := range m.node.groups {
+		attributes := attribute.NewSet(append(g.attributes(), nodeKey.String(node))...)
+		s.grouped = append(s.grouped, []metric.RecordOption{metric.WithAttributeSet(attributes)})
 	}
 	if err := s.make(meter); err != nil {
 		return nil, err

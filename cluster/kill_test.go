@@ -71,7 +71,7 @@ func runNodeProcess(encoded string) error {
 		}
 	}
 	node, err := Start(context.Background(), Config{
-		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen,
+		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen, Groups: testGroups,
 		Definitions: append(definitionsWith(workOnDouble), journeyDefinitions(config.Effects, config.Hold)...),
 		Logger:      slog.New(slog.DiscardHandler), CallTimeout: patience,
 	})
@@ -186,17 +186,19 @@ func startMany(node *Node, out *lines, prefix string, n int) {
 
 func replicaReport(node *Node) []report {
 	var all []report
-	for instance := range node.journal.Instances() {
-		r := report{ID: instance.Instance}
-		hash, err := node.journal.Hash(instance.Instance)
-		r.Hash = fmt.Sprintf("%x", hash)
-		if err == nil {
-			err = checkFifth(node, instance)
+	for _, g := range node.groups {
+		for instance := range g.journal.Instances() {
+			r := report{ID: instance.Instance}
+			hash, err := g.journal.Hash(instance.Instance)
+			r.Hash = fmt.Sprintf("%x", hash)
+			if err == nil {
+				err = checkFifth(node, instance)
+			}
+			if err != nil {
+				r.Problem = err.Error()
+			}
+			all = append(all, r)
 		}
-		if err != nil {
-			r.Problem = err.Error()
-		}
-		all = append(all, r)
 	}
 	return all
 }
@@ -206,7 +208,7 @@ func replicaReport(node *Node) []report {
 func checkFifth(node *Node, instance *journalpb.Instance) error {
 	completions := map[uint64]int{}
 	last := uint64(0)
-	for event, err := range node.journal.Events(instance.Instance, 1, 1) {
+	for event, err := range node.of(instance.Instance).journal.Events(instance.Instance, 1, 1) {
 		if err != nil {
 			return err
 		}

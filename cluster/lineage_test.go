@@ -18,7 +18,7 @@ func restart(t *testing.T, node *Node) *Node {
 	if err := node.Stop(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	return startNode(t, Config{Dir: node.config.Dir, Definitions: node.config.Definitions})
+	return startNode(t, Config{Dir: node.config.Dir, Groups: node.config.Groups, Definitions: node.config.Definitions})
 }
 
 func ofArm(arm int) func(*journalpb.Event) bool {

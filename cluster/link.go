@@ -19,8 +19,8 @@ const (
 	handshakeTimeout = 5 * time.Second
 	// How many connections may be at that; of more the oldest is closed.
 	unsortedMax = 128
-	// How many are open, of those that others have opened: of nodes for Raft, of
-	// nodes for calls, and of all others.
+	// How many are open, of those that others have opened: of nodes for Raft, for
+	// each group, of nodes for calls, and of all others.
 	nodeLinksMax   = 256
 	clientLinksMax = 1024
 	// How old a connection with a certificate gets. One that is not believed any
@@ -76,6 +76,7 @@ func (c linkClass) max() int {
 type links struct {
 	ageMax   time.Duration
 	isMember func(nodeID string) bool
+	groups   int // that Raft's connections are for
 
 	mu       sync.Mutex
 	open     map[*link]struct{}
@@ -84,7 +85,7 @@ type links struct {
 
 func newLinks(isMember func(nodeID string) bool) *links {
 	return &links{
-		ageMax: linkAgeMax, isMember: isMember,
+		ageMax: linkAgeMax, isMember: isMember, groups: 1,
 		open: make(map[*link]struct{}), accepted: make(map[linkClass]int),
 	}
 }
@@ -94,8 +95,12 @@ func (s *links) add(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if class := l.class(); l.accepted {
-		if s.accepted[class] >= class.max() {
-			return fmt.Errorf("%d connections of this kind are open", class.max())
+		most := class.max()
+		if class.purpose == forRaft {
+			most *= s.groups
+		}
+		if s.accepted[class] >= most {
+			return fmt.Errorf("%d connections of this kind are open", most)
 		}
 		s.accepted[class]++
 	}

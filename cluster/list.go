@@ -40,7 +40,7 @@ type Page struct {
 	Instances []*Status
 	// What to pass as after for the next page; "" when this is the last.
 	Next string
-	// The index of the journal that it shows at least.
+	// The index of the journal that it shows at least; the sum, of several groups.
 	AppliedIndex uint64
 }
 
@@ -125,16 +125,16 @@ func (f Filter) request() *clusterpb.ListRequest {
 	return r
 }
 
-func (n *Node) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+func (g *group) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
 	result := new(clusterpb.ListResult)
-	for known := range n.journal.Instances() {
+	for known := range g.journal.Instances() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		if known.Instance <= r.After && r.After != "" || !fits(known, r) {
 			continue
 		}
-		state := n.stateOf(p, known)
+		state := g.stateOf(p, known)
 		if len(r.States) > 0 && !slices.Contains(r.States, string(state)) {
 			continue
 		}

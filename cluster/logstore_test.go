@@ -10,7 +10,7 @@ import (
 func TestANodeGoesOnWithTheStoreOfItsLog(t *testing.T) {
 	for _, store := range []LogStore{LogStoreBolt, LogStoreWAL} {
 		t.Run(string(store), func(t *testing.T) {
-			config := Config{Dir: t.TempDir(), LogStore: store, Definitions: definitions()}
+			config := Config{Dir: t.TempDir(), Groups: testGroups, LogStore: store, Definitions: definitions()}
 			ctx := testContext(t)
 			node := startNode(t, config)
 			run, err := StartRun(ctx, node.Client(), waiter, "w", "got ")

@@ -31,7 +31,12 @@ func (n *Node) nearby(ctx context.Context, request *clusterpb.Request) (*cluster
 		answer = n.pollWait
 	case *clusterpb.Request_Watch:
 		answer = n.pollWatch
+	case *clusterpb.Request_Offer:
+		return n.takeOffer()
 	case *clusterpb.Request_Members:
+		if n.concernsAll(request) {
+			return nil, nil
+		}
 		answer = n.knownMembers
 	default:
 		if !request.Stale {
@@ -39,7 +44,7 @@ func (n *Node) nearby(ctx context.Context, request *clusterpb.Request) (*cluster
 		}
 		answer = n.near
 	}
-	if err := n.catchUpWith(ctx, request.SeenIndex); err != nil {
+	if err := n.catchUpWith(ctx, request); err != nil {
 		return nil, err
 	}
 	response, err := answer(ctx, request)
@@ -53,10 +58,16 @@ func (n *Node) nearby(ctx context.Context, request *clusterpb.Request) (*cluster
 }
 
 // catchUpWith waits a little until this node has applied what a caller has seen.
-func (n *Node) catchUpWith(ctx context.Context, index uint64) error {
+func (n *Node) catchUpWith(ctx context.Context, request *clusterpb.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	if err := n.poll(ctx, func() bool { return n.journal.AppliedIndex() >= index }); err != nil {
+	err := n.poll(ctx, func() bool { return n.groupFor(request).journal.AppliedIndex() >= request.SeenIndex })
+	if len(request.SeenIndexes) == len(n.groups) {
+		for i, seen := range request.SeenIndexes {
+			err = firstError(err, n.poll(ctx, func() bool { return n.groups[i].journal.AppliedIndex() >= seen }))
+		}
+	}
+	if err != nil {
 		return journal.ErrNotLeader // one that is less behind will answer
 	}
 	return nil
@@ -65,12 +76,13 @@ func (n *Node) catchUpWith(ctx context.Context, index uint64) error {
 func (n *Node) pollWait(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	soon, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
-	status, err := n.await(soon, request.Instance, request.GetWait().GetFirstExecution())
+	g := n.of(request.Instance)
+	status, err := g.await(soon, request.Instance, request.GetWait().GetFirstExecution())
 	if err != nil && !timedOut(ctx, soon) {
 		return nil, err
 	}
 	return &clusterpb.Response{
-		AppliedIndex: n.journal.AppliedIndex(),
+		AppliedIndex: g.journal.AppliedIndex(),
 		Result:       &clusterpb.Response_Wait{Wait: &clusterpb.WaitResult{Status: status}},
 	}, nil
 }
@@ -80,11 +92,11 @@ func (n *Node) pollWait(ctx context.Context, request *clusterpb.Request) (*clust
 func timedOut(caller, call context.Context) bool { return call.Err() != nil && caller.Err() == nil }
 
 func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	asked := request.GetWatch()
+	g, asked := n.of(request.Instance), request.GetWatch()
 	soon, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
 	result, size := new(clusterpb.WatchResult), 0
-	f := &follower{node: n, id: request.Instance, at: Position{asked.Execution, asked.EventId}}
+	f := &follower{group: g, id: request.Instance, at: Position{asked.Execution, asked.EventId}}
 	if asked.Run != nil {
 		f.run = &journalpb.Instance{FirstExecution: asked.Run.FirstExecution, CreatedAt: asked.Run.CreatedAt}
 	}
@@ -114,13 +126,20 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 		result.Run = &clusterpb.WatchedRun{FirstExecution: f.run.FirstExecution, CreatedAt: f.run.CreatedAt}
 	}
 	return &clusterpb.Response{
-		AppliedIndex: n.journal.AppliedIndex(),
+		AppliedIndex: g.journal.AppliedIndex(),
 		Result:       &clusterpb.Response_Watch{Watch: result},
 	}, nil
 }
 
-func (n *Node) knownMembers(context.Context, *clusterpb.Request) (*clusterpb.Response, error) {
-	result := &clusterpb.MembersResult{Members: n.membersKnown()}
-	result.LastIndex = n.journal.LastIndex() // after them: it is not before their entry
-	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}, nil
+// knownMembers tells who the members are as far as this node knows; of one group, if
+// that is asked for.
+func (n *Node) knownMembers(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if len(n.groups) == 1 || request.Group > 0 {
+		return n.groupFor(request).membersKnown(), nil
+	}
+	var parts []*clusterpb.Response
+	for _, g := range n.groups {
+		parts = append(parts, g.membersKnown())
+	}
+	return n.mergeMembers(parts), nil
 }

@@ -209,7 +209,7 @@ func TestCompletionsThatFitNothingAreDropped(t *testing.T) {
 		for _, execution := range []uint64{0, 1, 2} {
 			for _, source := range []uint64{0, 1, 2, 999} { // none, the start, the subscription, the future
 				event.SourceEventId = source
-				answer, err := await(ctx, send(node.partition.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
+				answer, err := await(ctx, send(node.of("w").partition.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
 				if err != nil || !answer.Dropped {
 					t.Errorf("%s of event %d of execution %d: %+v, %v; want it dropped", name, source, execution, answer, err)
 				}

@@ -26,6 +26,9 @@ var (
 	ErrAddressTaken = journal.ErrAddressTaken
 	// ErrChanging: another change of the members is under way; try again later.
 	ErrChanging = journal.ErrChanging
+	// ErrGroups: the node is configured for another number of groups than the cluster
+	// has; see Config.Groups.
+	ErrGroups = errors.New("tenuto: the node is configured for another number of groups")
 	// ErrAlone: no other node has a vote, so this one cannot be removed.
 	ErrAlone = journal.ErrAlone
 )
@@ -46,7 +49,7 @@ type Member struct {
 // Members returns the nodes of the cluster in order of their names, as the leader
 // knows them. The error is an [*UnavailableError] or [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	response, err := c.access.call(ctx, membersRequest())
+	response, err := c.access.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
 	if err != nil {
 		return nil, fmt.Errorf("members: %w", err)
 	}
@@ -86,23 +89,25 @@ func (n *Node) RemoveNode(ctx context.Context, nodeID string) error {
 	return n.Client().RemoveNode(ctx, nodeID)
 }
 
-// membersKnown returns the members as this node knows them.
-func (n *Node) membersKnown() (members []*clusterpb.Member) {
-	leader, _ := n.journal.Leader()
-	for _, m := range n.journal.Members() {
-		members = append(members, &clusterpb.Member{
+// membersKnown returns the members of the group as this node knows them.
+func (g *group) membersKnown() *clusterpb.Response {
+	leader, _ := g.journal.Leader()
+	result := new(clusterpb.MembersResult)
+	for _, m := range g.journal.Members() {
+		result.Members = append(result.Members, &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
 			Behind: m.Behind, BehindKnown: m.BehindKnown,
 		})
 	}
-	return members
+	result.LastIndex = g.journal.LastIndex() // after them: it is not before their entry
+	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 }
 
-func (n *Node) removeOther(ctx context.Context, r *clusterpb.RemoveMemberRequest) (*clusterpb.Response, error) {
-	if err := n.journal.RemoveMember(ctx, r.Node); err != nil {
+func (g *group) removeOther(ctx context.Context, r *clusterpb.RemoveMemberRequest) (*clusterpb.Response, error) {
+	if err := g.journal.RemoveMember(ctx, r.Node); err != nil {
 		return nil, err
 	}
-	n.config.Logger.Info("node removed", "member", r.Node)
+	g.config.Logger.Info("node removed", "member", r.Node, "partition", g.number)
 	return &clusterpb.Response{Result: &clusterpb.Response_RemoveMember{RemoveMember: new(clusterpb.RemoveMemberResult)}}, nil
 }
 
@@ -116,8 +121,14 @@ func checkEnrol(caller Principal, r *clusterpb.EnrolRequest) error {
 
 // enrolOther takes the report of a node: a new one is added, and one that is known
 // is recorded where it is now.
-func (n *Node) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.EnrolRequest) (*clusterpb.Response, error) {
-	if !n.Leading() {
+func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.EnrolRequest) (*clusterpb.Response, error) {
+	if theirs := int(max(r.Groups, 1)); theirs != g.config.Groups {
+		return nil, fmt.Errorf("%w: %d, and the cluster has %d", ErrGroups, theirs, g.config.Groups)
+	}
+	if r.GroupsOnly {
+		return enrolled(), nil
+	}
+	if !g.leads() {
 		return nil, journal.ErrNotLeader
 	}
 	if err := checkText("node ID", r.Node, 1, nodeIDMax); err != nil {
@@ -126,39 +137,59 @@ func (n *Node) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.Enr
 	if _, _, err := net.SplitHostPort(r.Address); err != nil {
 		return nil, &InputError{"address", "is not host:port: " + err.Error()}
 	}
-	if len(n.config.Peers) == 0 && n.config.Join == nil {
+	if len(g.config.Peers) == 0 && g.config.Join == nil {
 		return nil, &InputError{"Config.Peers", "of the leading node is empty: a cluster that others are to join names its first node there"}
 	}
-	if err := n.mayEnter(r.Node, protocol); err != nil {
+	if err := g.mayEnter(r.Node, protocol); err != nil {
 		return nil, err
 	}
 	err := ErrNotMember
 	if !r.Fresh {
-		err = n.journal.MoveMember(ctx, journal.Peer{Node: r.Node, Address: r.Address})
+		err = g.journal.MoveMember(ctx, journal.Peer{Node: r.Node, Address: r.Address})
 	}
 	if errors.Is(err, ErrNotMember) {
-		err = n.admit(ctx, r)
+		err = g.admit(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
-	n.config.Logger.Info("node reported", "member", r.Node, "address", r.Address, "new", r.Fresh)
-	return &clusterpb.Response{Result: &clusterpb.Response_Enrol{Enrol: new(clusterpb.EnrolResult)}}, nil
+	g.config.Logger.Info("node reported", "member", r.Node, "address", r.Address, "new", r.Fresh)
+	return enrolled(), nil
+}
+
+func enrolled() *clusterpb.Response {
+	return &clusterpb.Response{Result: &clusterpb.Response_Enrol{Enrol: new(clusterpb.EnrolResult)}}
 }
 
 // admit adds a node, if nothing speaks against it. A token is used up last.
-func (n *Node) admit(ctx context.Context, r *clusterpb.EnrolRequest) error {
+func (g *group) admit(ctx context.Context, r *clusterpb.EnrolRequest) error {
 	peer := journal.Peer{Node: r.Node, Address: r.Address}
-	if err := n.journal.MayAdd(peer); err != nil {
+	if err := g.journal.MayAdd(peer); err != nil {
 		return err
 	}
-	if !n.journal.IsMember(r.Node) {
-		if err := n.useToken(ctx, r); err != nil {
-			n.config.Logger.Warn("node not added", "member", r.Node, "address", r.Address, "error", err)
+	if !g.journal.IsMember(r.Node) {
+		if err := g.mayJoin(ctx, r); err != nil {
+			g.config.Logger.Warn("node not added", "member", r.Node, "address", r.Address, "error", err)
 			return err
 		}
 	}
-	return n.journal.AddMember(ctx, peer)
+	return g.journal.AddMember(ctx, peer)
+}
+
+// mayJoin uses up the token that a node shows, or tells why the node may not join.
+// The first group decides; the others add whom that one has added.
+func (g *group) mayJoin(ctx context.Context, r *clusterpb.EnrolRequest) error {
+	if g.number == 0 {
+		return g.useToken(ctx, r)
+	}
+	first := g.groups[0]
+	if err := first.catchUp(ctx); err != nil {
+		return err
+	}
+	if !first.journal.IsMember(r.Node) {
+		return fmt.Errorf("%w: the first group has not added it", ErrNotMember)
+	}
+	return nil
 }
 
 // How often a node looks whether it is where it belongs, and for how long it has
@@ -173,7 +204,7 @@ const (
 // that was removed nobody takes notice, so it has to ask.
 func (n *Node) attend() {
 	settled := time.Now()
-	for rest(context.Background(), n.closing, settledEvery) == nil && n.journal.Err() == nil {
+	for rest(context.Background(), n.closing, settledEvery) == nil && n.Err() == nil {
 		switch {
 		case n.settled():
 			settled = time.Now()
@@ -185,25 +216,74 @@ func (n *Node) attend() {
 	}
 }
 
-// settled tells whether there is a leader, and this node is known by its address.
+// settled tells whether each group has a leader, and knows this node by its address.
 func (n *Node) settled() bool {
-	self := n.self()
-	return n.Leader() != "" && self != nil && self.Address == n.config.address()
+	for _, g := range n.groups {
+		if !g.settled() {
+			return false
+		}
+	}
+	return true
 }
 
-// self returns what is known of this node as a member, nil if it is none.
-func (n *Node) self() *journal.Member {
-	members := n.journal.Members()
-	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == n.config.NodeID })
+func (g *group) settled() bool {
+	self := g.self()
+	return g.leader() != "" && self != nil && self.Address == g.config.address()
+}
+
+// self returns what is known of this node as a member of the first group, nil if it
+// is none.
+func (n *Node) self() *journal.Member { return n.groups[0].self() }
+
+// self returns what is known of this node as a member of the group, nil if it is
+// none.
+func (g *group) self() *journal.Member {
+	members := g.journal.Members()
+	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == g.config.NodeID })
 	if i < 0 {
 		return nil
 	}
 	return &members[i]
 }
 
+// isIn tells whether this node is a member of every group.
+func (n *Node) isIn() bool {
+	return !slices.ContainsFunc(n.groups, func(g *group) bool { return g.self() == nil })
+}
+
+// checkGroups asks the cluster that this node is to join whether it has as many
+// groups, before their number is stamped into Dir for ever.
+func (n *Node) checkGroups(ctx context.Context) error {
+	if n.config.Join == nil || n.config.Dir == "" || journal.IsStamped(n.config.Dir) {
+		return nil
+	}
+	ctx, cancel := bounded(ctx, n.config.CallTimeout)
+	defer cancel()
+	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Enrol{Enrol: &clusterpb.EnrolRequest{
+		Node: n.config.NodeID, Address: n.config.address(), Groups: uint32(n.config.Groups), GroupsOnly: true,
+	}}}
+	for pause := pauseFirst; ; pause = min(2*pause, pauseLongest) {
+		var unanswered []error
+		for _, address := range n.config.Join {
+			failure := n.askOnce(ctx, address, request).GetFailure()
+			switch {
+			case failure != nil && repeatable(failure):
+				unanswered = append(unanswered, errors.New(failure.Message))
+			case failure != nil && errors.Is(failed(failure), ErrGroups):
+				return fmt.Errorf("join: %w", failed(failure))
+			default:
+				return nil // what else is wrong, join will be told
+			}
+		}
+		if ended := rest(ctx, n.closing, pause); ended != nil {
+			return fmt.Errorf("join: %w", &UnavailableError{NotExecuted: true, Err: errors.Join(append(unanswered, ended)...)})
+		}
+	}
+}
+
 // join reports a node that is to be added until it is, or is refused.
 func (n *Node) join(ctx context.Context) error {
-	if n.config.Join == nil || n.self() != nil {
+	if n.config.Join == nil || n.isIn() {
 		return nil
 	}
 	ctx, cancel := bounded(ctx, n.config.CallTimeout)
@@ -213,7 +293,7 @@ func (n *Node) join(ctx context.Context) error {
 		err := n.report(ctx)
 		switch {
 		case err == nil:
-			return n.poll(ctx, func() bool { return n.self() != nil })
+			return n.poll(ctx, n.isIn)
 		case refusesForGood(err):
 			return fmt.Errorf("join: %w", err)
 		}
@@ -226,7 +306,7 @@ func (n *Node) join(ctx context.Context) error {
 
 func refusesForGood(err error) bool {
 	for _, refusal := range []error{
-		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol,
+		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrGroups,
 		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed,
 	} {
 		if errors.Is(err, refusal) {
@@ -236,23 +316,43 @@ func refusesForGood(err error) bool {
 	return errors.As(err, new(*InputError))
 }
 
-// report tells the leader of this node, once, through whoever answers.
+// report tells the leaders of all groups of this node, once. What a report before
+// has come to is found done.
 func (n *Node) report(ctx context.Context) error {
-	enrol := &clusterpb.EnrolRequest{Node: n.config.NodeID, Address: n.config.address(), Fresh: n.self() == nil}
-	if n.config.JoinToken != "" {
-		n.config.signEnrol(enrol)
+	for _, g := range n.groups {
+		if n.isSettledIn(g) {
+			continue
+		}
+		if err := g.report(ctx); err != nil {
+			return err
+		}
 	}
-	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Enrol{Enrol: enrol}}
+	return nil
+}
+
+// isSettledIn tells whether a group need not be told. Of one that is all there is
+// to tell anyway.
+func (n *Node) isSettledIn(g *group) bool { return len(n.groups) > 1 && g.settled() }
+
+// report tells the leader of the group of this node, once, through whoever answers.
+func (g *group) report(ctx context.Context) error {
+	enrol := &clusterpb.EnrolRequest{
+		Node: g.config.NodeID, Address: g.config.address(), Fresh: g.self() == nil, Groups: uint32(g.config.Groups),
+	}
+	if g.config.JoinToken != "" && g.number == 0 {
+		g.config.signEnrol(enrol)
+	}
+	request := g.request(&clusterpb.Request{Call: &clusterpb.Request_Enrol{Enrol: enrol}})
 	err := errors.New("there is nobody to ask")
 	var asked []string
-	for addresses := n.others(); len(addresses) > 0; addresses = addresses[1:] {
+	for addresses := g.others(); len(addresses) > 0; addresses = addresses[1:] {
 		if slices.Contains(asked, addresses[0]) {
 			continue
 		}
 		asked = append(asked, addresses[0])
-		failure := n.askOnce(ctx, addresses[0], request).GetFailure()
+		failure := g.askOnce(ctx, addresses[0], request).GetFailure()
 		if failure == nil || failure.Leader != "" {
-			n.hearOfMembers(ctx, addresses[0])
+			g.hearOfMembers(ctx, addresses[0])
 		}
 		switch {
 		case failure == nil:
@@ -260,7 +360,7 @@ func (n *Node) report(ctx context.Context) error {
 		case !repeatable(failure):
 			err = failed(failure)
 			if errors.Is(err, ErrRemoved) {
-				n.journal.Retire(ErrRemoved)
+				g.journal.Retire(ErrRemoved)
 			}
 			return err
 		case failure.Leader != "":
@@ -280,9 +380,11 @@ func (n *Node) askOnce(ctx context.Context, address string, request *clusterpb.R
 // others returns where there may be nodes of the cluster.
 func (n *Node) others() []string {
 	addresses := slices.Clone(n.config.Join)
-	for _, m := range n.journal.Members() {
-		if m.Node != n.config.NodeID {
-			addresses = append(addresses, m.Address)
+	for _, g := range n.groups {
+		for _, m := range g.journal.Members() {
+			if m.Node != n.config.NodeID {
+				addresses = append(addresses, m.Address)
+			}
 		}
 	}
 	for _, peer := range n.config.Peers {
@@ -296,7 +398,7 @@ func (n *Node) others() []string {
 // removed returns the failure of every call on a node that was removed, nil on any
 // other.
 func (n *Node) removed() *clusterpb.Response {
-	if err := n.journal.Err(); errors.Is(err, ErrRemoved) {
+	if err := n.Err(); errors.Is(err, ErrRemoved) {
 		return &clusterpb.Response{Failure: failure(ErrRemoved)}
 	}
 	return nil

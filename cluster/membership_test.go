@@ -50,7 +50,7 @@ func (f *fleet) start(config Config) *Node {
 // joining is the configuration of a node that is to be added.
 func (f *fleet) joining(id string) Config {
 	f.t.Helper()
-	config := Config{NodeID: id, Listen: freeAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: quiet()}
+	config := Config{NodeID: id, Listen: freeAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
 	for _, node := range f.all() {
 		config.Join = append(config.Join, node.config.address())
 	}

@@ -36,6 +36,7 @@ const (
 	activityKey      = attribute.Key("tenuto.activity")
 	outcomeKey       = attribute.Key("tenuto.outcome")
 	placeKey         = attribute.Key("tenuto.place")
+	partitionKey     = attribute.Key("tenuto.partition")
 )
 
 // metrics are the figures of a node, for any number of meter providers. What is
@@ -47,7 +48,7 @@ type metrics struct {
 
 	mu     sync.Mutex // guards what is below, and is held while figures are read
 	closed bool
-	census census
+	census []*census // by group
 
 	scraped http.Handler
 	scrape  sync.Once
@@ -94,12 +95,12 @@ func (m *metrics) close() {
 	}
 }
 
-// taps passes on what the journal measures.
-func (m *metrics) taps() journal.Taps {
+// taps passes on what the journal of a group measures.
+func (m *metrics) taps(g *group) journal.Taps {
 	tap := func(of func(*instruments) metric.Float64Histogram, unit float64) func(uint64) {
 		return func(v uint64) {
 			for _, set := range *m.list.Load() {
-				of(set).Record(context.Background(), float64(v)/unit, set.plain...)
+				of(set).Record(context.Background(), float64(v)/unit, set.grouped[g.number]...)
 			}
 		}
 	}
@@ -131,7 +132,7 @@ func (m *metrics) committed(instance string, events []*journalpb.Event) {
 		if outcome == "" {
 			continue
 		}
-		if known, ok := m.node.journal.Instance(instance); ok {
+		if known, ok := m.node.of(instance).journal.Instance(instance); ok {
 			set.ended.Add(context.Background(), 1, labelsOf(set.orchestrations, known.Name).by[outcome]...)
 		}
 	}

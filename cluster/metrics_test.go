@@ -86,7 +86,8 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	}
 	nap := replay.Orchestration[int, int]("nap")
 	node := startNode(t, Config{
-		Dir: t.TempDir(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
+		Groups: 1,
+		Dir:    t.TempDir(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
 		Definitions: append(definitionsWith(body), nap.Bind(func(ctx *replay.Context, n int) (int, error) {
 			return n, ctx.Sleep(time.Millisecond)
 		})),
@@ -143,7 +144,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, ResidentMax: 1, Definitions: definitions()})
 	ctx := testContext(t)
-	stats := func() actors.Stats { return node.system.Stats(node.partition.Load()) }
+	stats := func() actors.Stats { return node.system.Stats(node.groups[0].partition.Load()) }
 	for i, id := range []string{"a", "b", "c"} {
 		if _, err := StartRun(ctx, node.Client(), waiter, id, ""); err != nil {
 			t.Fatal(err)
@@ -160,7 +161,7 @@ func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
 }
 
 func TestPrometheusHandlerShowsFiguresAndNoneAfterClose(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	node := startNode(t, Config{InMemory: true, Groups: 1, Definitions: definitions()})
 	scrape := func() string {
 		recorder := httptest.NewRecorder()
 		node.PrometheusHandler().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))

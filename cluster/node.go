@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
 	"github.com/tenuto-dev/tenuto/internal/rig"
-	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -22,21 +20,16 @@ type Node struct {
 	registry *replay.Registry
 	port     *port // nil without Listen
 	system   *actors.System
-	journal  *journal.Journal
+	groups   []*group // all of them, from open on
 	dialer   *dialer
 	vouched  atomic.Pointer[vouching]
 	calls    *callServer
 	peers    *callPool
-	attempts attempts
 	running  sync.WaitGroup // goroutines of the node itself
 
-	budget   budget
-	throttle throttle
-	gate     callGate
-	// How a call is tried once, and how it is made sure that this node leads;
-	// tests put themselves in between.
-	ask     func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
-	barrier func(ctx context.Context) error
+	budget budget
+	// How a call is tried once; tests put themselves in between.
+	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 
 	// The streams of workers, this node's own among them.
 	working sync.WaitGroup
@@ -44,14 +37,13 @@ type Node struct {
 	metrics *metrics
 	tracing *tracing // nil: off
 
-	// The live side of the partition, while this node leads it.
-	partition atomic.Pointer[actors.Partition]
-	handing   atomic.Bool // while leadership is handed over
-	leads     bell        // rings when another node leads, or this one begins to serve
+	failed   chan struct{} // closed when a group has failed
+	failOnce sync.Once
 
-	opened  chan struct{} // closed when journal is set
-	closing chan struct{} // closed when the node begins to close
-	watched chan struct{} // closed when the context given to Start is not watched any more
+	opened   chan struct{} // closed when all groups are open
+	unopened chan struct{} // closed when one cannot be opened
+	closing  chan struct{} // closed when the node begins to close
+	watched  chan struct{} // closed when the context given to Start is not watched any more
 
 	stopping  atomic.Bool // set when the node begins to stop
 	stopOnce  sync.Once
@@ -83,19 +75,23 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	n := &Node{
 		config:   config,
 		registry: registry.WithPayloads(warnedIn(config.Payloads, config.Logger)),
+		failed:   make(chan struct{}),
 		opened:   make(chan struct{}),
+		unopened: make(chan struct{}),
 		closing:  make(chan struct{}),
 		watched:  make(chan struct{}),
 		closed:   make(chan struct{}),
 	}
-	n.ask, n.gate = n.attempt, newCallGate()
+	n.ask = n.attempt
 	n.metrics, n.tracing = newMetrics(n), newTracing(n, n.config.TracerProvider)
 	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx)}
+	n.dialer.links.groups = n.config.Groups
 	n.peers = newCallPool(n.dialer)
 	if err := n.takeKeys(); err != nil {
 		return nil, err
 	}
-	if err := n.open(ctx); err != nil {
+	if err := firstOf(ctx, n.checkGroups, n.open); err != nil {
+		n.peers.close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
 	go n.watch(ctx)
@@ -118,51 +114,32 @@ func (n *Node) watch(ctx context.Context) {
 
 // open opens the parts, from the outside in, and closes them again on error.
 func (n *Node) open(ctx context.Context) error {
-	var network journal.Network
 	if n.config.Listen != "" {
 		port, err := listen(n.config.Listen, n.dialer, n.config.Logger)
 		if err != nil {
 			return err
 		}
 		n.port = port
-		network = port.raft
+		port.switchTo(n.config.Groups)
 	}
-	n.system = actors.NewSystem(actors.Config{
-		Registry:       n.registry,
-		Logger:         n.config.Logger,
-		Now:            n.now,
-		ActivitiesMax:  n.config.ActivitiesMax,
-		ActivityLimits: n.config.ActivityLimits,
-		ActivityRates:  n.config.ActivityRates,
-		Tags:           n.config.Tags,
-		Others:         n.otherMembers,
-		ResidentMax:    n.config.ResidentMax,
-		Limits:         n.config.Limits,
-		Grace:          n.config.StopGrace,
-		Observer:       &observer{n.metrics, n.tracing},
-		Tracer:         n.tracing.tracerOrNil(),
-	})
-	config := n.config.journalConfig(network)
-	config.Lead, config.LeaderChanged, config.Vouched = n.lead, n.leaderChanged, n.isVouched
-	opened, err := journal.Open(ctx, config)
-	if err != nil {
+	n.system = actors.NewSystem(n.actorsConfig())
+	if err := n.openGroups(ctx); err != nil {
 		n.system.Close()
 		if n.port != nil {
 			n.port.close()
 		}
 		return err
 	}
-	n.journal, n.barrier = opened, opened.Barrier
 	close(n.opened)
-	n.journal.Tap(n.metrics.taps())
+	for _, g := range n.groups {
+		g.journal.Tap(n.metrics.taps(g))
+		n.running.Go(g.guard)
+	}
 	if err := n.metrics.attach(n.config.MeterProvider); err != nil {
 		n.config.Logger.Warn("no metrics", "error", err)
 	}
 	if n.port != nil {
-		n.running.Go(n.abandonLate)
-		n.running.Go(n.attend)
-		n.calls = serveCalls(&gate{n}, n.port.calls)
-		n.working.Go(n.work)
+		n.serveOthers()
 	}
 	if err := firstOf(ctx, n.join, n.awaitOwnLead); err != nil {
 		n.shut()
@@ -171,10 +148,59 @@ func (n *Node) open(ctx context.Context) error {
 	return nil
 }
 
-// now returns the cluster time. It is asked for only where this node leads.
-func (n *Node) now() time.Time {
-	<-n.opened
-	return n.journal.Now()
+// serveOthers begins what only a node with others around it does.
+func (n *Node) serveOthers() {
+	n.running.Go(n.abandonLate)
+	n.running.Go(n.attend)
+	n.calls = serveCalls(&gate{n}, n.port.calls)
+	for _, g := range n.groups {
+		n.working.Go(g.work)
+	}
+	if len(n.groups) > 1 {
+		n.running.Go(n.spread)
+	}
+}
+
+// actorsConfig returns the configuration of the actors. What they bound for each
+// partition, the groups share.
+func (n *Node) actorsConfig() actors.Config {
+	groups := n.config.Groups
+	rates := make(map[string]Rate, len(n.config.ActivityRates))
+	for name, rate := range n.config.ActivityRates {
+		rates[name] = Rate{PerSecond: rate.PerSecond / float64(groups), Burst: (rate.Burst + groups - 1) / groups}
+	}
+	return actors.Config{
+		Registry:       n.registry,
+		Logger:         n.config.Logger,
+		Groups:         groups,
+		ActivitiesMax:  n.config.ActivitiesMax,
+		ActivityLimits: n.config.ActivityLimits,
+		ActivityRates:  rates,
+		Tags:           n.config.Tags,
+		Others:         n.otherMembers,
+		ResidentMax:    shared(n.config.ResidentMax, residentMaxDefault, groups),
+		WindowMax:      shared(0, windowMax, groups),
+		WindowBytesMax: shared(0, windowBytesMax, groups),
+		Limits:         n.config.Limits,
+		Grace:          n.config.StopGrace,
+		Observer:       &observer{n.metrics, n.tracing},
+		Tracer:         n.tracing.tracerOrNil(),
+	}
+}
+
+// What may be in memory, and on its way, on one node.
+const (
+	residentMaxDefault = 10_000
+	windowMax          = 100_000
+	windowBytesMax     = 256 << 20
+)
+
+// shared returns a group's share of a bound, at least 1.
+func shared(bound, byDefault, groups int) int {
+	if bound <= 0 {
+		bound = byDefault
+	}
+	return max(bound/groups, 1)
 }
 
 // takeKeys makes sure that the node has keys of its own, if it is to have any.
@@ -208,40 +234,32 @@ func firstOf(ctx context.Context, steps ...func(context.Context) error) error {
 
 // awaitOwnLead waits until a node that is the only one leads itself.
 func (n *Node) awaitOwnLead(ctx context.Context) error {
-	if n.self() == nil || len(n.journal.Members()) > 1 {
+	if n.self() == nil || len(n.groups[0].journal.Members()) > 1 {
 		return nil
 	}
-	return n.poll(ctx, func() bool { return n.partition.Load() != nil })
-}
-
-// lead is called by the journal for each epoch in which this node leads, and
-// returns when the epoch is over.
-func (n *Node) lead(ctx context.Context, epoch uint64) {
-	<-n.opened
-	partition := n.system.Lead(ctx, n.journal, epoch)
-	n.partition.Store(partition)
-	n.leads.ring()
-	var keeping sync.WaitGroup
-	keeping.Go(func() { newKeeper(n, epoch).keep(ctx) })
-	keeping.Go(func() { n.raise(ctx) })
-	<-ctx.Done()
-	n.partition.Store(nil)
-	partition.Close()
-	keeping.Wait()
+	return n.poll(ctx, func() bool { return len(n.led()) == len(n.groups) })
 }
 
 // ID returns the node's name.
 func (n *Node) ID() string { return n.config.NodeID }
 
 // Leader returns the ID of the node that leads, as far as this one knows; ""
-// if it knows of none.
-func (n *Node) Leader() string {
-	id, _ := n.journal.Leader()
+// if it knows of none. Of several groups it is that of the first; see
+// [Node.LeaderOf].
+func (n *Node) Leader() string { return n.groups[0].leader() }
+
+// LeaderOf returns the ID of the node that leads the group of an instance, as far as
+// this one knows; "" if it knows of none.
+func (n *Node) LeaderOf(instanceID string) string { return n.of(instanceID).leader() }
+
+func (g *group) leader() string {
+	id, _ := g.journal.Leader()
 	return id
 }
 
-// Leading tells whether this node leads.
-func (n *Node) Leading() bool { return n.partition.Load() != nil }
+// Leading tells whether this node leads; of several groups, whether it leads the
+// first.
+func (n *Node) Leading() bool { return n.groups[0].leads() }
 
 // Client returns a client that calls through this node.
 func (n *Node) Client() *Client { return &Client{access: n, payloads: n.registry.Payloads()} }
@@ -252,10 +270,17 @@ func (*Node) release() error { return nil }
 // Failed returns a channel that is closed when the node has met damage or an
 // error of its disk, or has learned that it was removed ([ErrRemoved]), and takes
 // no further part in the cluster; Err then says why. The process and other nodes are not touched by it.
-func (n *Node) Failed() <-chan struct{} { return n.journal.Failed() }
+func (n *Node) Failed() <-chan struct{} { return n.failed }
 
 // Err returns why the node has stepped aside, nil if it has not.
-func (n *Node) Err() error { return n.journal.Err() }
+func (n *Node) Err() error {
+	for _, g := range n.groups {
+		if err := g.journal.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Stop stops the node gently: it hands leadership to another node first, if
 // there is one, and lets activities finish within Config.StopGrace. ctx bounds
@@ -297,7 +322,7 @@ func (n *Node) shut() {
 	// Their streams have ended: this node's own with closing, others' with the calls.
 	n.working.Wait()
 	// Ends leadership, and with it the partition; then nothing appends any more.
-	n.closeErr = n.journal.Close()
+	n.closeErr = n.closeGroups()
 	// Activities know since the end of the partition that they are to stop.
 	n.system.Close()
 	n.peers.close()

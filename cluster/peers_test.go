@@ -55,10 +55,12 @@ func leaderOf(t *testing.T, nodes []*Node) *Node {
 func sameHistories(t *testing.T, nodes []*Node) {
 	t.Helper()
 	eventually(t, "all nodes have the same histories", func() bool {
-		first := nodes[0].journal.Digest()
-		for _, node := range nodes[1:] {
-			if node.journal.Digest() != first {
-				return false
+		for i, g := range nodes[0].groups {
+			first := g.journal.Digest()
+			for _, node := range nodes[1:] {
+				if node.groups[i].journal.Digest() != first {
+					return false
+				}
 			}
 		}
 		return true
@@ -163,9 +165,12 @@ func TestARefusalIsGivenByALeaderAlone(t *testing.T) {
 	}
 	for name, call := range calls {
 		limited, giveUp := context.WithCancel(ctx)
-		node.barrier = func(context.Context) error {
+		refused := func(context.Context) error {
 			giveUp() // it would go on until somebody leads
 			return journal.ErrNotLeader
+		}
+		for _, g := range node.groups {
+			g.barrier = refused
 		}
 		var unavailable *UnavailableError
 		if err := call.do(limited); !errors.As(err, &unavailable) || !unavailable.NotExecuted || errors.Is(err, call.want) {

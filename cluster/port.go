@@ -28,6 +28,7 @@ type port struct {
 	links    *links
 	refusals *refusals
 	raft     *door
+	board    *switchboard // of the groups behind raft; nil if there is one
 	calls    *door
 	running  sync.WaitGroup
 	closing  chan struct{}

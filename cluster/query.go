@@ -38,8 +38,8 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 	return output, nil
 }
 
-func (n *Node) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
-	if err := n.barrier(ctx); err != nil {
+func (g *group) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
+	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
 	answer, err := await(ctx, send(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))

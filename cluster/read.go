@@ -44,13 +44,17 @@ func (n *Node) near(ctx context.Context, request *clusterpb.Request) (*clusterpb
 		return nil, ErrClosed
 	default:
 	}
-	return n.read(ctx, n.partition.Load(), request)
+	if n.concernsAll(request) {
+		return n.gatherNear(ctx, request)
+	}
+	g := n.groupFor(request)
+	return g.read(ctx, g.partition.Load(), request)
 }
 
 // read answers from this node's replica. p is nil where this node does not lead.
-func (n *Node) read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
-	index := n.journal.AppliedIndex() // before the reads, which show at least that
-	response, err := n.lookUp(ctx, p, request)
+func (g *group) read(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+	index := g.journal.AppliedIndex() // before the reads, which show at least that
+	response, err := g.lookUp(ctx, p, request)
 	switch {
 	case isNotFound(err): // purged meanwhile
 		return nil, ErrNotFound
@@ -61,16 +65,18 @@ func (n *Node) read(ctx context.Context, p *actors.Partition, request *clusterpb
 	return response, nil
 }
 
-func (n *Node) lookUp(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (g *group) lookUp(ctx context.Context, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Get:
-		return n.get(p, request.Instance)
+		return g.get(p, request.Instance)
 	case *clusterpb.Request_History:
-		return n.history(request.Instance, call.History)
+		return g.history(request.Instance, call.History)
 	case *clusterpb.Request_List:
-		return n.list(ctx, p, call.List)
+		return g.list(ctx, p, call.List)
 	case *clusterpb.Request_Executions:
-		return n.executions(p, request.Instance)
+		return g.executions(p, request.Instance)
+	case *clusterpb.Request_Index:
+		return &clusterpb.Response{Result: &clusterpb.Response_Index{Index: new(clusterpb.IndexResult)}}, nil
 	}
 	return nil, fmt.Errorf("%w: a read that this node does not know", ErrProtocol)
 }

@@ -118,11 +118,11 @@ func TestANodeThatHasLostItsStateGetsItFromTheOthersOverTLS(t *testing.T) {
 		}
 		config.Dir = dirs[i]
 	})
-	if fetches := nodes[lost].journal.Stats().StateFetches; fetches != 1 {
+	if fetches := nodes[lost].groups[0].journal.Stats().StateFetches; fetches != 1 {
 		t.Errorf("it has fetched %d snapshots", fetches)
 	}
 	sameHistories(t, nodes)
-	if _, ok := nodes[lost].journal.Instance("i-07"); !ok {
+	if _, ok := nodes[lost].of("i-07").journal.Instance("i-07"); !ok {
 		t.Error("it does not have what was recorded")
 	}
 	if result, err := Call(testContext(t), nodes[lost].Client(), doubled, "after", 21); err != nil || result != 42 {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"log/slog"
 	"time"
@@ -84,10 +85,11 @@ type keeper struct {
 	epoch     uint64
 	now       func() time.Time // the cluster time
 	logger    *slog.Logger
+	others    others
 }
 
-func newKeeper(n *Node, epoch uint64) *keeper {
-	return &keeper{store: n.journal, retention: n.config.Retention, epoch: epoch, now: n.journal.Now, logger: n.config.Logger}
+func newKeeper(g *group, epoch uint64) *keeper {
+	return &keeper{store: g.journal, retention: g.config.Retention, epoch: epoch, now: g.journal.Now, logger: g.config.Logger, others: othersOf(g)}
 }
 
 // keep sweeps again and again, until ctx ends.
@@ -118,7 +120,10 @@ func pause(ctx context.Context, d time.Duration) {
 // next, of what is there now and of what may end meanwhile.
 func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
 	next = k.now().Add(k.retention.shortest())
-	kin := newRelatives(k.store)
+	kin, err := newRelatives(ctx, k.store, k.others, k.now())
+	if err != nil {
+		return next, err
+	}
 	var batch []string
 	looked := 0
 	for known := range k.store.Instances() {
@@ -170,7 +175,9 @@ func (k *keeper) purge(ctx context.Context, ids []string) error {
 // learned, which errs on the side of keeping.
 type relatives struct {
 	store   store
-	parents map[string]bool // that do not wait, while children of theirs run
+	others  others
+	since   int64           // when the others' replicas were caught up with, Unix nanoseconds
+	parents map[string]bool // that do not wait, or are in this group and not in that of the child, while children of theirs run
 	looked  map[string]bool // parents whose open operations are in awaited
 	awaited map[operationKey]bool
 }
@@ -180,19 +187,86 @@ type operationKey struct {
 	execution, eventID uint64
 }
 
-func newRelatives(s store) *relatives {
-	r := &relatives{store: s, parents: make(map[string]bool), looked: make(map[string]bool), awaited: make(map[operationKey]bool)}
+// newRelatives looks at the instances of a store and of the other groups, at a time
+// by the store's clock.
+func newRelatives(ctx context.Context, s store, o others, now time.Time) (*relatives, error) {
+	r := &relatives{
+		store: s, others: o, since: now.UnixNano(),
+		parents: make(map[string]bool), looked: make(map[string]bool), awaited: make(map[operationKey]bool),
+	}
+	for _, g := range o {
+		if err := g.catchUp(ctx); err != nil {
+			return nil, fmt.Errorf("look at other groups: %w", err)
+		}
+		for child := range g.journal.Orphans() {
+			r.parents[child.GetParent().GetInstance()] = true
+		}
+	}
 	for child := range s.Orphans() {
 		r.parents[child.GetParent().GetInstance()] = true
 	}
-	return r
+	return r, nil
+}
+
+// others are the other groups of the cluster.
+type others []*group
+
+func othersOf(g *group) (o others) {
+	for _, other := range g.groups {
+		if other != g {
+			o = append(o, other)
+		}
+	}
+	return o
+}
+
+// holding returns the group among them that an instance belongs to, nil if none does.
+func (o others) holding(instance string) *group {
+	for _, g := range o {
+		if g.of(instance) == g {
+			return g
+		}
+	}
+	return nil
+}
+
+// elsewhere tells whether another group still needs an instance that has ended:
+// its parent there waits for it, or the start that has begun it waits to be
+// acknowledged there and would begin it again. Of one that is younger than what is
+// known of the others, that is not sure.
+func (r *relatives) elsewhere(known *journalpb.Instance) bool {
+	if len(r.others) == 0 {
+		return false
+	}
+	if known.CreatedAt >= r.since {
+		return true
+	}
+	for _, g := range r.others {
+		if g.journal.WaitsToStart(known.Instance) {
+			return true
+		}
+	}
+	parent := known.Parent
+	if parent == nil {
+		return false
+	}
+	g := r.others.holding(parent.Instance)
+	if g == nil {
+		return false
+	}
+	for operation := range g.journal.OpenOf(parent.Instance) {
+		if proto.Equal(operation.Ref, parent) {
+			return true
+		}
+	}
+	return false
 }
 
 // need tells whether a relative still needs an instance that has ended: it has
 // children that run, of which its history may decide what becomes of them, or a
 // parent that has not recorded its end and would start it again.
 func (r *relatives) need(known *journalpb.Instance) bool {
-	if r.parents[known.Instance] {
+	if r.parents[known.Instance] || r.elsewhere(known) {
 		return true
 	}
 	parent := known.Parent
@@ -235,15 +309,18 @@ func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error
 }
 
 // purge purges what a client has named, but what is still needed.
-func (n *Node) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
-	kin := newRelatives(n.journal)
+func (g *group) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	kin, err := newRelatives(ctx, g.journal, othersOf(g), g.journal.Now())
+	if err != nil {
+		return nil, err
+	}
 	var ids []string
 	for _, id := range r.Instances {
-		if known, ok := n.journal.Instance(id); ok && !kin.need(known) {
+		if known, ok := g.journal.Instance(id); ok && !kin.need(known) {
 			ids = append(ids, id)
 		}
 	}
-	purged, err := purge(ctx, n.journal, p.Epoch(), ids)
+	purged, err := purge(ctx, g.journal, p.Epoch(), ids)
 	if err != nil {
 		return nil, err
 	}

@@ -33,24 +33,35 @@ func bounded(ctx context.Context, limit time.Duration) (context.Context, context
 	return context.WithTimeout(ctx, limit)
 }
 
+// request fills in what a request to the leader of the group needs that another node
+// is to answer.
+func (g *group) request(r *clusterpb.Request) *clusterpb.Request {
+	r.Protocol, r.Node, r.Group = g.config.protocol, g.config.NodeID, uint32(g.number+1)
+	return r
+}
+
 // call brings a request to the leader and its answer back.
 func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	ctx, cancel := bounded(ctx, n.config.CallTimeout)
 	defer cancel()
 	request.Protocol, request.Node = n.config.protocol, n.config.NodeID
-	return persist(ctx, n.closing, &n.leads, &n.budget, request, n.gate.guard(n.throttle.guard(n.ask)))
+	if n.concernsAll(request) {
+		return n.gather(ctx, request)
+	}
+	g := n.groupFor(request)
+	return persist(ctx, n.closing, &g.moved, &n.budget, request, g.gate.guard(g.throttle.guard(n.ask)))
 }
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
 // is closed. Requests carry request IDs, so that trying again is safe. A leader
 // that is busy is asked again, too, as long as ctx allows. The bell ends a pause: it
 // rings when another node leads.
-func persist(ctx context.Context, closing <-chan struct{}, leads *bell, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
+func persist(ctx context.Context, closing <-chan struct{}, moved *bell, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
 	budget.earn()
 	notExecuted := true
 	pause, patience := pauseFirst, time.Duration(0)
 	for {
-		changed := leads.next()
+		changed := moved.next()
 		response := ask(ctx, request)
 		failure := response.GetFailure()
 		if failure == nil {
@@ -183,20 +194,22 @@ func (n *Node) poll(ctx context.Context, holds func() bool) error {
 	return nil
 }
 
-// attempt asks the leader once: this node, or the one that it knows of.
+// attempt asks the leader of the group that a request concerns, once: this node, or
+// the one that it knows of.
 func (n *Node) attempt(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if removed := n.removed(); removed != nil {
 		return removed
 	}
-	n.hold(ctx)
-	if n.serving() != nil {
+	g := n.groupFor(request)
+	g.hold(ctx)
+	if g.serving() != nil {
 		return n.serve(ctx, request)
 	}
-	address := n.otherLeader()
+	address := g.otherLeader()
 	if address == "" {
 		return notLeader("there is no leader now")
 	}
-	ctx, end := n.attempts.begin(ctx, address)
+	ctx, end := g.attempts.begin(ctx, address)
 	defer end()
 	return n.peers.ask(ctx, address, request)
 }
@@ -278,8 +291,10 @@ func (n *Node) abandonLate() {
 		case <-n.closing:
 			return
 		case <-ticker.C:
-			if _, address := n.journal.Leader(); address != "" {
-				n.attempts.abandon(address)
+			for _, g := range n.groups {
+				if _, address := g.journal.Leader(); address != "" {
+					g.attempts.abandon(address)
+				}
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb
 	response, err := n.answer(ctx, request)
 	if err != nil {
 		response = &clusterpb.Response{Failure: failure(err)}
-		if leader, address := n.journal.Leader(); response.Failure.Code == codeNotLeader && leader != n.config.NodeID {
+		leader, address := n.groupFor(request).journal.Leader()
+		if response.Failure.Code == codeNotLeader && leader != n.config.NodeID {
 			response.Failure.Leader = address
 		}
 	}
@@ -34,74 +35,84 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 	if response, err := n.nearby(ctx, request); response != nil || err != nil {
 		return response, err
 	}
-	if enrol := request.GetEnrol(); enrol != nil {
-		return n.enrolOther(ctx, request.Protocol, enrol)
+	if n.concernsAll(request) {
+		return n.gather(ctx, request)
 	}
-	n.hold(ctx)
-	partition := n.serving()
+	return n.groupFor(request).answer(ctx, request)
+}
+
+// answer answers a request that concerns the group, if this node leads it.
+func (g *group) answer(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if enrol := request.GetEnrol(); enrol != nil {
+		return g.enrolOther(ctx, request.Protocol, enrol)
+	}
+	g.hold(ctx)
+	partition := g.serving()
 	if partition == nil {
 		return nil, journal.ErrNotLeader
 	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		response, err := n.start(ctx, partition, request, call.Start)
-		return response, n.confirm(ctx, partition, err)
+		response, err := g.start(ctx, partition, request, call.Start)
+		return response, g.confirm(ctx, partition, err)
 	case *clusterpb.Request_Send:
-		response, err := n.send(ctx, partition, request, call.Send)
-		return response, n.confirm(ctx, partition, err)
+		response, err := g.send(ctx, partition, request, call.Send)
+		return response, g.confirm(ctx, partition, err)
 	case *clusterpb.Request_Signal:
-		response, err := n.signal(ctx, partition, request, call.Signal)
-		return response, n.confirm(ctx, partition, err)
+		response, err := g.signal(ctx, partition, request, call.Signal)
+		return response, g.confirm(ctx, partition, err)
 	case *clusterpb.Request_Query:
-		return n.query(ctx, partition, request.Instance, call.Query)
+		return g.query(ctx, partition, request.Instance, call.Query)
 	case *clusterpb.Request_Update:
-		return n.update(ctx, partition, request, call.Update)
+		return g.update(ctx, partition, request, call.Update)
 	case *clusterpb.Request_Complete:
-		return n.complete(ctx, partition, request.Instance, call.Complete)
+		return g.complete(ctx, partition, request.Instance, call.Complete)
 	case *clusterpb.Request_Pending:
-		return n.pending(ctx, partition, request.Instance)
+		return g.pending(ctx, partition, request.Instance)
 	case *clusterpb.Request_Purge:
-		return n.purge(ctx, partition, call.Purge)
+		return g.purge(ctx, partition, call.Purge)
 	case *clusterpb.Request_RemoveMember:
-		return n.removeOther(ctx, call.RemoveMember)
+		return g.removeOther(ctx, call.RemoveMember)
 	case *clusterpb.Request_IssueToken:
-		return n.issueToken(ctx, call.IssueToken)
+		return g.issueToken(ctx, call.IssueToken)
+	case *clusterpb.Request_Cross:
+		return g.cross(ctx, partition, call.Cross)
 	}
-	if err := n.barrier(ctx); err != nil {
+	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	return n.read(ctx, partition, request)
+	return g.read(ctx, partition, request)
 }
 
 // confirm passes on why an input was refused, if that rests on what a leader has
 // read. No append shows that this node still led then: one that has lost the lead
 // and does not know it yet may lack what another has committed.
-func (n *Node) confirm(ctx context.Context, p *actors.Partition, refusal error) error {
+func (g *group) confirm(ctx context.Context, p *actors.Partition, refusal error) error {
 	switch {
 	case refusal == nil:
 		return nil
 	case !errors.Is(refusal, ErrNotFound) && !errors.Is(refusal, ErrEnded) && !errors.Is(refusal, ErrInstanceExists):
 		return refusal
 	}
-	if err := n.barrier(ctx); err != nil {
+	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // for whatever reason: nothing was done
 	}
-	if n.partition.Load() != p {
+	if g.partition.Load() != p {
 		return journal.ErrNotLeader
 	}
 	return refusal
 }
 
-func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
+func (g *group) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
 	instance := request.Instance
-	if first := n.begunBy(request, r); first > 0 {
+	if first := g.begunBy(request, r); first > 0 {
 		return startResult(first, false), nil
 	}
 	version := r.Version
 	if version == "" {
-		version = n.registry.Newest(r.Name)
+		version = g.registry.Newest(r.Name)
 	}
-	if !n.registry.HasOrchestration(r.Name, version) {
+	if !g.registry.HasOrchestration(r.Name, version) {
 		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
 	}
 	started := send(p, instance, actors.Message{
@@ -127,7 +138,7 @@ func (n *Node) start(ctx context.Context, p *actors.Partition, request *clusterp
 	answer, err := await(ctx, started)
 	if err == nil && sent != nil {
 		_, err = await(ctx, sent)
-		err = n.unlessRecorded(ctx, request, r.Send.RequestId, err)
+		err = g.unlessRecorded(ctx, request, r.Send.RequestId, err)
 		if errors.Is(err, ErrBusy) {
 			// Half of it is done, and the same call does the rest.
 			err = fmt.Errorf("%w: the event: %v", journal.ErrUnknownOutcome, err)
@@ -163,9 +174,9 @@ func externalEvent(r *clusterpb.SendRequest) actors.Message {
 	return actors.Message{Message: replay.Message{Event: &made.event}}
 }
 
-func (n *Node) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
+func (g *group) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
 	_, err := await(ctx, send(p, request.Instance, externalEvent(r)))
-	if err := n.unlessRecorded(ctx, request, r.RequestId, err); err != nil {
+	if err := g.unlessRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
@@ -189,12 +200,12 @@ func await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, er
 	}
 }
 
-func (n *Node) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
-	known, ok := n.journal.Instance(instance)
+func (g *group) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+	known, ok := g.journal.Instance(instance)
 	if !ok {
 		return nil, ErrNotFound
 	}
-	status, err := n.statusOf(p, known)
+	status, err := g.statusOf(p, known)
 	if err != nil {
 		return nil, err
 	}
@@ -202,17 +213,17 @@ func (n *Node) get(p *actors.Partition, instance string) (*clusterpb.Response, e
 }
 
 // statusOf says what is known of an instance, on the node that leads.
-func (n *Node) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
+func (g *group) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
 	status := indexed(known)
-	return status, n.fill(p, known, status)
+	return status, g.fill(p, known, status)
 }
 
 // fill adds what the histories know. p is nil where this node does not lead.
-func (n *Node) fill(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
-	if err := n.fillState(p, known, status); err != nil {
+func (g *group) fill(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+	if err := g.fillState(p, known, status); err != nil {
 		return err
 	}
-	return n.fillPublished(known, status)
+	return g.fillPublished(known, status)
 }
 
 // indexed says what the index knows.
@@ -233,12 +244,12 @@ func indexed(known *journalpb.Instance) *clusterpb.Status {
 
 // fillPublished adds what the instance has published last: in this execution,
 // or in one before.
-func (n *Node) fillPublished(known *journalpb.Instance, status *clusterpb.Status) error {
+func (g *group) fillPublished(known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.StatusEventId == 0 && known.Execution == known.FirstExecution {
 		return nil
 	}
 	source := max(known.StatusEventId, 1)
-	event, err := n.journal.Event(known.Instance, known.Execution, source)
+	event, err := g.journal.Event(known.Instance, known.Execution, source)
 	if err != nil {
 		return err
 	}
@@ -250,15 +261,15 @@ func (n *Node) fillPublished(known *journalpb.Instance, status *clusterpb.Status
 }
 
 // fillState adds what the instance is doing, or how it ended.
-func (n *Node) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+func (g *group) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.Status != journalpb.Status_STATUS_RUNNING {
-		last, err := n.journal.Event(known.Instance, known.Execution, known.LastEventId)
+		last, err := g.journal.Event(known.Instance, known.Execution, known.LastEventId)
 		if err == nil {
 			fillEnd(last, status)
 		}
 		return err
 	}
-	status.State = string(n.stateOf(p, known))
+	status.State = string(g.stateOf(p, known))
 	if mismatch := stalled(p, known.Instance); mismatch != nil {
 		status.Mismatch = &clusterpb.Mismatch{
 			Kind:     string(mismatch.Kind),
@@ -282,14 +293,14 @@ func stalled(p *actors.Partition, instance string) *replay.Mismatch {
 }
 
 // stateOf says in a word what the instance is doing, or how it ended.
-func (n *Node) stateOf(p *actors.Partition, known *journalpb.Instance) State {
+func (g *group) stateOf(p *actors.Partition, known *journalpb.Instance) State {
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
 	}
 	switch {
 	case stalled(p, known.Instance) != nil:
 		return Stalled
-	case p != nil && !n.registry.HasOrchestration(known.Name, known.Version):
+	case p != nil && !g.registry.HasOrchestration(known.Name, known.Version):
 		return WaitingForCode
 	case known.Suspended:
 		return Suspended
@@ -323,8 +334,8 @@ func fillEnd(last *journalpb.Event, status *clusterpb.Status) {
 	}
 }
 
-func (n *Node) history(instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
-	known, ok := n.journal.Instance(instance)
+func (g *group) history(instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
+	known, ok := g.journal.Instance(instance)
 	if !ok || r.Execution > known.Execution { // an older one may be gone, which Events says
 		return nil, ErrNotFound
 	}
@@ -332,7 +343,7 @@ func (n *Node) history(instance string, r *clusterpb.HistoryRequest) (*clusterpb
 	if result.Execution == 0 {
 		result.Execution = known.Execution
 	}
-	for event, err := range n.journal.Events(instance, result.Execution, 1) {
+	for event, err := range g.journal.Events(instance, result.Execution, 1) {
 		if err != nil {
 			return nil, err
 		}

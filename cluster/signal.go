@@ -66,13 +66,13 @@ func (c *Client) signal(ctx context.Context, id, verb string, kind clusterpb.Sig
 // reasonMax bounds the reason of a signal, in bytes.
 const reasonMax = 4096
 
-func (n *Node) signal(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SignalRequest) (*clusterpb.Response, error) {
+func (g *group) signal(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SignalRequest) (*clusterpb.Response, error) {
 	done := &clusterpb.Response{Result: &clusterpb.Response_Signal{Signal: new(clusterpb.SignalResult)}}
 	if r.Kind == clusterpb.SignalRequest_KIND_RETRY {
-		if err := n.barrier(ctx); err != nil { // nothing is recorded that would show it
+		if err := g.barrier(ctx); err != nil { // nothing is recorded that would show it
 			return nil, err
 		}
-		if _, ok := n.journal.Instance(request.Instance); !ok {
+		if _, ok := g.journal.Instance(request.Instance); !ok {
 			return nil, ErrNotFound
 		}
 		p.Retry(request.Instance)
@@ -84,9 +84,9 @@ func (n *Node) signal(ctx context.Context, p *actors.Partition, request *cluster
 	}
 	_, err := await(ctx, send(p, request.Instance, actors.Message{Message: replay.Message{Event: event}}))
 	if r.Kind == clusterpb.SignalRequest_KIND_TERMINATE {
-		err = n.unlessTerminated(request, r.Reason, err)
+		err = g.unlessTerminated(request, r.Reason, err)
 	} else {
-		err = n.unlessRecorded(ctx, request, r.RequestId, err)
+		err = g.unlessRecorded(ctx, request, r.RequestId, err)
 	}
 	if err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func TestADirectoryOfAnotherClusterIsRefused(t *testing.T) {
 	if _, err := Start(testContext(t), Config{Dir: dir, ClusterID: "green", Logger: quiet()}); !errors.As(err, &identity) {
 		t.Errorf("as a node of another cluster: %v; want an IdentityError", err)
 	}
-	if startNode(t, Config{Dir: dir, ClusterID: "blue"}) == nil {
+	if startNode(t, Config{Dir: dir, ClusterID: "blue", Groups: 1}) == nil {
 		t.Error("as a node of the same")
 	}
 }

@@ -84,28 +84,28 @@ func checkIssue(r *clusterpb.IssueTokenRequest) error {
 	return nil
 }
 
-func (n *Node) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {
-	expires, err := n.journal.IssueToken(ctx, r.Key, time.Duration(r.Lifetime))
+func (g *group) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {
+	expires, err := g.journal.IssueToken(ctx, r.Key, time.Duration(r.Lifetime))
 	if err != nil {
 		return nil, refusalOfToken(err)
 	}
-	n.config.Logger.Info("join token issued", "expires", expires)
+	g.config.Logger.Info("join token issued", "expires", expires)
 	return &clusterpb.Response{Result: &clusterpb.Response_IssueToken{IssueToken: &clusterpb.IssueTokenResult{
-		ExpiresAt: expires.UnixNano(), Cluster: n.config.ClusterID,
+		ExpiresAt: expires.UnixNano(), Cluster: g.config.ClusterID,
 	}}}, nil
 }
 
 // useToken uses up the token that a node shows, or tells why the node may not join.
-func (n *Node) useToken(ctx context.Context, r *clusterpb.EnrolRequest) error {
+func (g *group) useToken(ctx context.Context, r *clusterpb.EnrolRequest) error {
 	switch {
-	case len(r.TokenKey) == 0 && !n.config.RequireJoinToken:
+	case len(r.TokenKey) == 0 && !g.config.RequireJoinToken:
 		return nil
 	case len(r.TokenKey) == 0:
 		return ErrTokenRequired
-	case len(r.TokenKey) != ed25519.PublicKeySize || !ed25519.Verify(r.TokenKey, tokenMessage(n.config.ClusterID, r), r.TokenSignature):
+	case len(r.TokenKey) != ed25519.PublicKeySize || !ed25519.Verify(r.TokenKey, tokenMessage(g.config.ClusterID, r), r.TokenSignature):
 		return ErrTokenInvalid
 	}
-	return refusalOfToken(n.journal.UseToken(ctx, r.TokenKey, r.Node))
+	return refusalOfToken(g.journal.UseToken(ctx, r.TokenKey, r.Node))
 }
 
 // refusalOfToken names the journal's refusals as this package does.

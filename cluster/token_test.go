@@ -16,7 +16,7 @@ func demandToken(config *Config) { config.RequireJoinToken = true }
 func issued(t *testing.T, node *Node, lifetime time.Duration) string {
 	t.Helper()
 	token, expires, err := node.IssueJoinToken(testContext(t), lifetime)
-	if err != nil || !expires.After(node.journal.Now()) {
+	if err != nil || !expires.After(node.groups[0].journal.Now()) {
 		t.Fatalf("expires at %v, %v", expires, err)
 	}
 	return token
@@ -29,7 +29,7 @@ func expired(t *testing.T, node *Node) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it has expired", func() bool { return node.journal.Now().After(expires) })
+	eventually(t, "it has expired", func() bool { return node.groups[0].journal.Now().After(expires) })
 	return token
 }
 
@@ -126,7 +126,7 @@ func TestWhatIsOverheardOfAJoinIsOfNoUse(t *testing.T) {
 	config := f.joining("n2")
 	config.JoinToken = issued(t, leader, 0)
 	config = config.withDefaults()
-	signed := &clusterpb.EnrolRequest{Node: "n2", Address: config.address(), Fresh: true}
+	signed := &clusterpb.EnrolRequest{Node: "n2", Address: config.address(), Fresh: true, Groups: uint32(config.Groups)}
 	config.signEnrol(signed)
 	for name, change := range map[string]func(*clusterpb.EnrolRequest){
 		"another node":    func(r *clusterpb.EnrolRequest) { r.Node = "n3" },
@@ -135,14 +135,14 @@ func TestWhatIsOverheardOfAJoinIsOfNoUse(t *testing.T) {
 		"a short key":     func(r *clusterpb.EnrolRequest) { r.TokenKey = r.TokenKey[:5] },
 	} {
 		request := &clusterpb.EnrolRequest{
-			Node: signed.Node, Address: signed.Address, Fresh: true, TokenKey: signed.TokenKey, TokenSignature: signed.TokenSignature,
+			Node: signed.Node, Address: signed.Address, Fresh: true, Groups: signed.Groups, TokenKey: signed.TokenKey, TokenSignature: signed.TokenSignature,
 		}
 		change(request)
-		if _, err := leader.enrolOther(testContext(t), protocolVersion, request); !errors.Is(err, ErrTokenInvalid) {
+		if _, err := leader.groups[0].enrolOther(testContext(t), protocolVersion, request); !errors.Is(err, ErrTokenInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if members := leader.journal.Members(); len(members) != 1 {
+	if members := leader.groups[0].journal.Members(); len(members) != 1 {
 		t.Errorf("members: %v", members)
 	}
 }
@@ -159,7 +159,7 @@ func TestATokenIsGoodForTheNodeThatHasUsedItUntilItIsAdded(t *testing.T) {
 	}
 	eventually(t, "it is used", func() bool {
 		leader = f.leader()
-		return leader.journal.UseToken(testContext(t), key.Public().(ed25519.PublicKey), "n4") == nil
+		return leader.groups[0].journal.UseToken(testContext(t), key.Public().(ed25519.PublicKey), "n4") == nil
 	})
 	f.close(leader)
 	f.leader()
@@ -202,7 +202,7 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := Config{NodeID: "n4", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet()}
+	config := Config{NodeID: "n4", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
 	for _, node := range nodes {
 		config.Join = append(config.Join, node.config.address())
 	}
@@ -213,7 +213,7 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	if _, err := Start(soon, foreign); err == nil {
 		t.Error("joined with a certificate of another authority")
 	}
-	if members := leader.journal.Members(); len(members) != 3 {
+	if members := leader.groups[0].journal.Members(); len(members) != 3 {
 		t.Errorf("members: %v", members)
 	}
 	config.TLS, config.Dir = ours.keys(ours.node("n4")), t.TempDir()

@@ -79,7 +79,7 @@ type tracing struct {
 func newTracing(n *Node, provider trace.TracerProvider) *tracing {
 	t := &tracing{node: n.config.NodeID, tracer: provider.Tracer(scope)}
 	t.event = func(instance string, execution, eventID uint64) (*journalpb.Event, error) {
-		return n.journal.Event(instance, execution, eventID)
+		return n.of(instance).journal.Event(instance, execution, eventID)
 	}
 	want, recording := trace.SpanID{7: 1}, false
 	// A sampler that goes by the trace ID takes the lowest or the highest.

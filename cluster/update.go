@@ -122,18 +122,18 @@ func carried(inbox []*journalpb.ExternalEvent, requestID string) bool {
 
 // update validates an update and has it recorded, on the node that leads. The
 // answer is where it stands.
-func (n *Node) update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
-	if err := n.barrier(ctx); err != nil {
+func (g *group) update(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.UpdateRequest) (*clusterpb.Response, error) {
+	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	known, ok := n.journal.Instance(request.Instance)
+	known, ok := g.journal.Instance(request.Instance)
 	if !ok {
 		return nil, ErrNotFound
 	}
 	name := replay.UpdatePrefix + r.Name
 	validated := send(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
 	if _, err := await(ctx, validated); err != nil {
-		response, err := n.updateEarlier(ctx, request, r, err)
+		response, err := g.updateEarlier(ctx, request, r, err)
 		if err == nil || ctx.Err() != nil || isOurs(err) || errors.Is(err, ErrRequestID) {
 			return response, err
 		}
@@ -142,21 +142,21 @@ func (n *Node) update(ctx context.Context, p *actors.Partition, request *cluster
 	answer, err := await(ctx, send(p, request.Instance, externalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})))
 	switch {
 	case err != nil:
-		return n.updateEarlier(ctx, request, r, err)
+		return g.updateEarlier(ctx, request, r, err)
 	case answer.Dropped: // because it was recorded before
-		return n.updateFound(ctx, request, r, Position{})
+		return g.updateFound(ctx, request, r, Position{})
 	}
-	return n.updateFound(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
+	return g.updateFound(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
 }
 
 // updateEarlier answers an update that was not recorded now, because of err. A
 // repetition may have been before: it is not to be refused because of what it
 // did itself.
-func (n *Node) updateEarlier(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
+func (g *group) updateEarlier(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, err error) (*clusterpb.Response, error) {
 	if !request.Again {
 		return nil, err
 	}
-	response, findErr := n.updateFound(ctx, request, r, Position{})
+	response, findErr := g.updateFound(ctx, request, r, Position{})
 	if errors.Is(findErr, ErrNotFound) {
 		return nil, err
 	}
@@ -165,8 +165,8 @@ func (n *Node) updateEarlier(ctx context.Context, request *clusterpb.Request, r 
 
 // updateFound answers with the place of an update in the histories. The error
 // is [ErrNotFound] when it is not there: the instance was purged, or it never was.
-func (n *Node) updateFound(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
-	at, event, err := n.recorded(ctx, request.Instance, from, r.RequestId)
+func (g *group) updateFound(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, from Position) (*clusterpb.Response, error) {
+	at, event, err := g.recorded(ctx, request.Instance, from, r.RequestId)
 	switch {
 	case err != nil:
 		return nil, err

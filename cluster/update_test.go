@@ -214,7 +214,7 @@ func TestAnUpdateWaitsForItsHandlerAlsoAcrossContinueAsNew(t *testing.T) {
 	}
 	// As if it had been validated.
 	accepted := &clusterpb.SendRequest{Name: replay.UpdatePrefix + "raise", Data: &journalpb.Payload{Data: []byte("7")}, RequestId: "u"}
-	if _, err := await(ctx, send(node.partition.Load(), "l", externalEvent(accepted))); err != nil {
+	if _, err := await(ctx, send(node.of("l").partition.Load(), "l", externalEvent(accepted))); err != nil {
 		t.Fatal(err)
 	}
 	outcome := make(chan error)
@@ -533,15 +533,15 @@ func TestTheSearchForAnEarlierAttemptEndsWithItsContext(t *testing.T) {
 	if _, err := Call(ctx, node.Client(), doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, event, err := node.recorded(ctx, "d", Position{}, "no such ID"); event != nil || err != nil {
+	if _, event, err := node.of("d").recorded(ctx, "d", Position{}, "no such ID"); event != nil || err != nil {
 		t.Errorf("%v, %v; want nothing", event, err)
 	}
-	if _, _, err := node.recorded(ctx, "nobody", Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
+	if _, _, err := node.of("nobody").recorded(ctx, "nobody", Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("of nobody: %v; want ErrNotFound", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := node.recorded(ended, "d", Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
+	if _, _, err := node.of("d").recorded(ended, "d", Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; want it to end with its context", err)
 	}
 }

@@ -37,8 +37,8 @@ func (c Config) understands(protocol uint32) error {
 
 // mayEnter refuses a node that does not speak the protocol that the cluster has come
 // to.
-func (n *Node) mayEnter(node string, newest uint32) error {
-	wanted := n.journal.Protocol()
+func (g *group) mayEnter(node string, newest uint32) error {
+	wanted := g.journal.Protocol()
 	if said := speaking(node, newest, wanted); wanted < said.Oldest || wanted > said.Newest {
 		return said
 	}
@@ -51,13 +51,13 @@ const raiseEvery = time.Second
 
 // raise has the cluster come to the newest protocol that all members speak, until
 // that is what this node speaks, or ctx ends.
-func (n *Node) raise(ctx context.Context) {
-	for n.journal.Protocol() < n.config.protocol {
-		if common := n.commonProtocol(ctx); common > n.journal.Protocol() {
-			err := n.journal.RaiseProtocol(ctx, common)
-			n.config.Logger.Info("every member speaks a newer protocol", "protocol", common, "error", err)
+func (g *group) raise(ctx context.Context) {
+	for g.journal.Protocol() < g.config.protocol {
+		if common := g.commonProtocol(ctx); common > g.journal.Protocol() {
+			err := g.journal.RaiseProtocol(ctx, common)
+			g.config.Logger.Info("every member speaks a newer protocol", "protocol", common, "error", err)
 		}
-		if n.rest(ctx, raiseEvery) != nil {
+		if g.rest(ctx, raiseEvery) != nil {
 			return
 		}
 	}
@@ -65,15 +65,15 @@ func (n *Node) raise(ctx context.Context) {
 
 // commonProtocol returns the newest protocol that all members speak, 0 if one of
 // them does not answer.
-func (n *Node) commonProtocol(ctx context.Context) uint32 {
-	common := n.config.protocol
-	for _, m := range n.journal.Members() {
-		if m.Node == n.config.NodeID {
+func (g *group) commonProtocol(ctx context.Context) uint32 {
+	common := g.config.protocol
+	for _, m := range g.journal.Members() {
+		if m.Node == g.config.NodeID {
 			continue
 		}
 		request := membersRequest()
-		request.Protocol, request.Node = n.config.protocol, n.config.NodeID
-		response := n.askOnce(ctx, m.Address, request)
+		request.Protocol, request.Node = g.config.protocol, g.config.NodeID
+		response := g.askOnce(ctx, m.Address, request)
 		if response.GetMembers() == nil {
 			return 0
 		}

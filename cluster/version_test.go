@@ -66,14 +66,18 @@ func TestARollingUpgradeLosesNothing(t *testing.T) {
 			}
 		}
 		for _, node := range f.all() {
-			if came := node.journal.Protocol(); came != older {
-				t.Fatalf("%s has come to %d while one speaks %d", node.ID(), came, older)
+			for _, g := range node.groups {
+				if came := g.journal.Protocol(); came != older {
+					t.Fatalf("%s has come to %d while one speaks %d", node.ID(), came, older)
+				}
 			}
 		}
 	}
 	restart("n3", newer)
 	for _, node := range f.all() {
-		eventually(t, node.ID()+" has come to the next protocol", func() bool { return node.journal.Protocol() == newer })
+		for _, g := range node.groups {
+			eventually(t, node.ID()+" has come to the next protocol", func() bool { return g.journal.Protocol() == newer })
+		}
 	}
 	f.wantAll(stop())
 	sameHistories(t, f.all())
@@ -90,7 +94,9 @@ func TestARollingUpgradeLosesNothing(t *testing.T) {
 func TestANodeThatIsTooOldOrTooNewIsNotAdded(t *testing.T) {
 	f := newFleetWith(t, 1, func(config *Config) { config.protocol = protocolVersion + 2 })
 	leader := f.leader()
-	eventually(t, "it has come to its protocol", func() bool { return leader.journal.Protocol() == protocolVersion+2 })
+	for _, g := range leader.groups {
+		eventually(t, "it has come to its protocol", func() bool { return g.journal.Protocol() == protocolVersion+2 })
+	}
 	for _, protocol := range []uint32{protocolVersion, protocolVersion + 1, protocolVersion + 4} {
 		config := f.joining(fmt.Sprintf("n-%d", protocol))
 		config.protocol = protocol
@@ -99,7 +105,7 @@ func TestANodeThatIsTooOldOrTooNewIsNotAdded(t *testing.T) {
 			t.Errorf("protocol %d: %+v", protocol, refused)
 		}
 	}
-	if members := leader.journal.Members(); len(members) != 1 {
+	if members := leader.groups[0].journal.Members(); len(members) != 1 {
 		t.Errorf("members: %v", members)
 	}
 	config := f.joining("n2")

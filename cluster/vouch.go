@@ -38,14 +38,14 @@ func (n *Node) hearOfMembers(ctx context.Context, address string) {
 }
 
 // isMember tells whether a node belongs to the cluster, as far as this one knows
-// or was told.
+// or was told. Of several groups the first one says so.
 func (n *Node) isMember(nodeID string) bool {
 	select {
 	case <-n.opened:
 	default:
 		return false // nobody is let in yet
 	}
-	return n.journal.IsMember(nodeID) || n.isVouched(nodeID)
+	return n.groups[0].journal.IsMember(nodeID) || n.isVouched(nodeID)
 }
 
 // isVouched tells whether a member has named a node as one, lately.
@@ -65,15 +65,20 @@ func (n *Node) nodeAt(address string) string {
 	}
 	select {
 	case <-n.opened:
-		return n.journal.NodeAt(address)
 	default:
 		return ""
 	}
+	for _, g := range n.groups {
+		if node := g.journal.NodeAt(address); node != "" {
+			return node
+		}
+	}
+	return ""
 }
 
 func (n *Node) vouchedNodes() map[string]string {
 	heard := n.vouched.Load()
-	if heard == nil || time.Now().After(heard.until) || heard.index != 0 && n.journal.CommitIndex() >= heard.index {
+	if heard == nil || time.Now().After(heard.until) || heard.index != 0 && n.groups[0].journal.CommitIndex() >= heard.index {
 		return nil
 	}
 	return heard.nodes

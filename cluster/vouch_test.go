@@ -26,7 +26,7 @@ func TestANodeThatWasAwayFollowsALeaderThatHasJoinedMeanwhile(t *testing.T) {
 	}
 	config := Config{
 		NodeID: "n4", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(),
-		TLS: ours.keys(ours.node("n4")), Join: []string{stays.config.Listen},
+		TLS: ours.keys(ours.node("n4")), Groups: testGroups, Join: []string{stays.config.Listen},
 	}
 	joined := startNode(t, config)
 	eventually(t, "it has a vote", func() bool {
@@ -42,7 +42,7 @@ func TestANodeThatWasAwayFollowsALeaderThatHasJoinedMeanwhile(t *testing.T) {
 	})
 	eventually(t, "the one that has joined leads", func() bool {
 		if stays.Leading() {
-			_ = stays.journal.TransferLeadership(ctx) // or it has lost the lead by itself
+			_ = stays.groups[0].journal.TransferLeadership(ctx) // or it has lost the lead by itself
 		}
 		return joined.Leading()
 	})
@@ -78,7 +78,7 @@ func TestANodeThatWasToldOfMembersHearsOfRemovals(t *testing.T) {
 		return err == nil
 	})
 	eventually(t, "that is known", func() bool {
-		return !told.journal.IsMember(removed.ID()) && told.journal.CommitIndex() >= told.vouched.Load().index
+		return !told.groups[0].journal.IsMember(removed.ID()) && told.groups[0].journal.CommitIndex() >= told.vouched.Load().index
 	})
 	if told.isMember(removed.ID()) || told.nodeAt(removed.config.Listen) != "" {
 		t.Errorf("it is believed still, at %q", told.nodeAt(removed.config.Listen))

@@ -10,13 +10,17 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// await waits on this node's own replica: what it shows as ended is committed.
 func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
-	ended, cancel := n.journal.WatchEnd(id)
+	return n.of(id).await(ctx, id, firstExecution)
+}
+
+// await waits on this node's own replica: what it shows as ended is committed.
+func (g *group) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
+	ended, cancel := g.journal.WatchEnd(id)
 	defer cancel()
 	var run *journalpb.Instance // as it was when it was seen first
 	for {
-		known, ok := n.journal.Instance(id)
+		known, ok := g.journal.Instance(id)
 		var status *clusterpb.Status
 		var err error
 		switch {
@@ -24,12 +28,12 @@ func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*cl
 			err = errPurged
 		case ok && known.FirstExecution >= firstExecution:
 			run = known
-			status, err = n.ended(known, firstExecution)
+			status, err = g.ended(known, firstExecution)
 		default:
-			err = n.awaitArrival(ctx, id, firstExecution)
+			err = g.awaitArrival(ctx, id, firstExecution)
 		}
 		if err == nil && status == nil && run != nil {
-			err = n.awaitChange(ctx, ended)
+			err = g.awaitChange(ctx, ended)
 		}
 		if err != nil || status != nil {
 			return status, err
@@ -43,34 +47,34 @@ const catchUp = 250 * time.Millisecond
 
 // awaitArrival waits until something is heard of a run that is not on this
 // replica: it is on its way here, or was purged.
-func (n *Node) awaitArrival(ctx context.Context, id string, firstExecution uint64) error {
-	changed, unwatch := n.journal.Watch(id)
+func (g *group) awaitArrival(ctx context.Context, id string, firstExecution uint64) error {
+	changed, unwatch := g.journal.Watch(id)
 	defer unwatch()
-	if known, ok := n.journal.Instance(id); ok && known.FirstExecution >= firstExecution {
+	if known, ok := g.journal.Instance(id); ok && known.FirstExecution >= firstExecution {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	if err := n.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
+	if err := g.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	status, err := n.askFor(ctx, id)
+	status, err := g.askFor(ctx, id)
 	if errors.Is(err, ErrNotFound) || err == nil && status.FirstExecution < firstExecution {
 		return errPurged
 	}
 	// It exists, or there is no leader to tell; this replica will.
-	return n.awaitChange(ctx, changed)
+	return g.awaitChange(ctx, changed)
 }
 
 // ended returns the status of a run that has ended, nil while it has not.
-func (n *Node) ended(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
+func (g *group) ended(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
 	status := indexed(known)
 	var err error
 	switch {
 	case known.FirstExecution > firstExecution:
-		status, err = n.earlierEnd(known, firstExecution)
+		status, err = g.earlierEnd(known, firstExecution)
 	case known.Status != journalpb.Status_STATUS_RUNNING:
-		err = n.fill(nil, known, status)
+		err = g.fill(nil, known, status)
 	default:
 		return nil, nil
 	}
@@ -91,12 +95,12 @@ func (n *Node) askFor(ctx context.Context, id string) (*clusterpb.Status, error)
 
 // earlierEnd returns how a run ended that another has followed under the same
 // ID.
-func (n *Node) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
+func (g *group) earlierEnd(known *journalpb.Instance, firstExecution uint64) (*clusterpb.Status, error) {
 	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: firstExecution}
 	for execution := firstExecution; execution < known.FirstExecution; execution++ {
 		status.Execution = execution
 		var last *journalpb.Event
-		for event, err := range n.journal.Events(known.Instance, execution, 1) {
+		for event, err := range g.journal.Events(known.Instance, execution, 1) {
 			if err != nil {
 				return nil, err
 			}

@@ -69,26 +69,26 @@ var errEnough = errors.New("enough")
 
 // A follower passes the events of a run on as this node applies them.
 type follower struct {
-	node *Node
-	id   string
-	at   Position            // of the next event
-	pass func(Recorded) bool // whether to go on
+	group *group
+	id    string
+	at    Position            // of the next event
+	pass  func(Recorded) bool // whether to go on
 	// Whether to end before waiting for more; nil: never.
 	pause func() bool
 	run   *journalpb.Instance // as it was when it was seen first
 }
 
 func (n *Node) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
-	return (&follower{node: n, id: id, at: from, pass: pass}).follow(ctx)
+	return (&follower{group: n.of(id), id: id, at: from, pass: pass}).follow(ctx)
 }
 
 // follow returns nil behind the last event of the run.
 func (f *follower) follow(ctx context.Context) error {
-	node := f.node
-	changed, cancel := node.journal.Watch(f.id)
+	g := f.group
+	changed, cancel := g.journal.Watch(f.id)
 	defer cancel()
 	for {
-		known, ok := node.journal.Instance(f.id)
+		known, ok := g.journal.Instance(f.id)
 		switch {
 		case f.run != nil && (!ok || another(known, f.run)):
 			return errPurged
@@ -99,14 +99,14 @@ func (f *follower) follow(ctx context.Context) error {
 			}
 		default:
 			// Not here yet, or nowhere.
-			if _, err := node.askFor(ctx, f.id); err != nil {
+			if _, err := g.askFor(ctx, f.id); err != nil {
 				return err
 			}
 		}
 		if f.pause != nil && f.pause() {
 			return errEnough
 		}
-		if err := node.awaitChange(ctx, changed); err != nil {
+		if err := g.awaitChange(ctx, changed); err != nil {
 			return err
 		}
 	}
@@ -140,7 +140,7 @@ func (f *follower) passOn(ctx context.Context, known *journalpb.Instance) (ended
 		if f.at.Execution > execution {
 			continue
 		}
-		last, err := f.node.journal.Event(f.id, execution, f.at.EventID-1)
+		last, err := f.group.journal.Event(f.id, execution, f.at.EventID-1)
 		switch {
 		case isNotFound(err):
 			// A position that is not there yet, or never will be.
@@ -158,7 +158,7 @@ func (f *follower) passOn(ctx context.Context, known *journalpb.Instance) (ended
 // passExecution passes on what is there of one execution.
 func (f *follower) passExecution(ctx context.Context) error {
 	execution := f.at.Execution
-	for event, err := range f.node.journal.Events(f.id, execution, f.at.EventID) {
+	for event, err := range f.group.journal.Events(f.id, execution, f.at.EventID) {
 		switch {
 		case isNotFound(err):
 			return errPurged
@@ -179,15 +179,15 @@ func (f *follower) passExecution(ctx context.Context) error {
 var errPurged = fmt.Errorf("%w: it was purged", ErrNotFound)
 
 // awaitChange returns nil when the instance that is watched has changed here.
-func (n *Node) awaitChange(ctx context.Context, changed <-chan struct{}) error {
+func (g *group) awaitChange(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-n.closing:
+	case <-g.closing:
 		return ErrClosed
-	case <-n.journal.Failed():
-		return n.journal.Err()
+	case <-g.journal.Failed():
+		return g.journal.Err()
 	}
 }

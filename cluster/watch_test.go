@@ -472,7 +472,7 @@ func TestStaleReadsDoNotKnowWhatOnlyTheLeaderKnows(t *testing.T) {
 		"suspended":    {&journalpb.Instance{Suspended: true, Status: journalpb.Status_STATUS_RUNNING}, Suspended},
 		"ended":        {&journalpb.Instance{Status: journalpb.Status_STATUS_FAILED}, Failed},
 	} {
-		if got := node.stateOf(nil, c.known); got != c.want {
+		if got := node.groups[0].stateOf(nil, c.known); got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
 	}

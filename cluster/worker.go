@@ -3,11 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -17,14 +19,19 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Every node that does not lead keeps a stream to the one that does, on which it
-// is handed activities and brings their results: see actors.Partition.Employ.
+// Every node keeps a stream to the leader of each group that it does not lead itself,
+// on which it is handed activities and brings their results: see
+// actors.Partition.Employ. The stream's header says which group it is about.
 
 const (
 	workMethod = "/tenuto.cluster.v1.Node/Work"
 	// How often a worker looks whether another node leads.
 	leaderLookEvery = 50 * time.Millisecond
 )
+
+// groupHeader is the header with the number of the group; without it, it is the
+// first.
+const groupHeader = "tenuto-group"
 
 // errAnotherLeads ends a stream to a node that does not lead any more.
 var errAnotherLeads = errors.New("another node leads")
@@ -36,39 +43,39 @@ var workStream = grpc.StreamDesc{
 	Handler:       func(node any, stream grpc.ServerStream) error { return node.(caller).employ(stream) },
 }
 
-// work offers this node to whoever leads, until it closes.
-func (n *Node) work() {
+// work offers this node to whoever leads the group, until it closes.
+func (g *group) work() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	n.working.Go(func() { <-n.closing; cancel(replay.ErrNodeStopping) })
+	g.working.Go(func() { <-g.closing; cancel(replay.ErrNodeStopping) })
 	for ctx.Err() == nil {
-		if leader, address := n.journal.Leader(); leader != "" && leader != n.config.NodeID {
-			err := n.workFor(ctx, leader, address)
-			n.config.Logger.Debug("worker's stream ended", "leader", leader, "error", err)
+		if leader, address := g.journal.Leader(); leader != "" && leader != g.config.NodeID {
+			err := g.workFor(ctx, leader, address)
+			g.config.Logger.Debug("worker's stream ended", "leader", leader, "error", err)
 		}
-		_ = n.rest(ctx, leaderLookEvery)
+		_ = g.rest(ctx, leaderLookEvery)
 	}
 }
 
 // workFor runs activities for the node that leads, as long as it does. The stream
 // outlives the work by a goodbye.
-func (n *Node) workFor(ctx context.Context, leader, address string) error {
+func (g *group) workFor(ctx context.Context, leader, address string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
 	var using sync.WaitGroup
 	defer using.Wait()
 	defer end()
 	defer cancel(nil)
-	node, err := n.peers.to(address)
+	node, err := g.peers.to(address)
 	if err != nil {
 		return err
 	}
-	using.Go(func() { cancel(n.awaitAnotherLeader(ctx, leader)) })
+	using.Go(func() { cancel(g.awaitAnotherLeader(ctx, leader)) })
 	if err := node.connect(ctx); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, end)
-	stream, err := node.NewStream(streaming, &workStream, workMethod)
+	stream, err := node.NewStream(g.named(streaming), &workStream, workMethod)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -76,17 +83,25 @@ func (n *Node) workFor(ctx context.Context, leader, address string) error {
 		return err
 	}
 	in := receive(&using, stream, toWorker)
-	out := transmit(&using, stream, n.wireFromWorker, cancel)
-	return n.system.Work(ctx, actors.Hello{Node: n.config.NodeID, Activities: n.config.activities()}, in, out)
+	out := transmit(&using, stream, g.wireFromWorker, cancel)
+	return g.system.Work(ctx, actors.Hello{Node: g.config.NodeID, Group: g.number, Activities: g.config.activities()}, in, out)
+}
+
+// named has a stream say which group it is about.
+func (g *group) named(ctx context.Context) context.Context {
+	if g.number == 0 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, groupHeader, strconv.Itoa(g.number))
 }
 
 // awaitAnotherLeader returns when another node is known to lead.
-func (n *Node) awaitAnotherLeader(ctx context.Context, leader string) error {
+func (g *group) awaitAnotherLeader(ctx context.Context, leader string) error {
 	for {
-		if now, _ := n.journal.Leader(); now != "" && now != leader {
+		if now, _ := g.journal.Leader(); now != "" && now != leader {
 			return errAnotherLeads
 		}
-		if err := n.rest(ctx, leaderLookEvery); err != nil {
+		if err := g.rest(ctx, leaderLookEvery); err != nil {
 			return err
 		}
 	}
@@ -104,7 +119,7 @@ func (c Config) activities() []string {
 }
 
 // otherMembers returns how many nodes may run activities for this one.
-func (n *Node) otherMembers() int { return len(n.journal.Members()) - 1 }
+func (n *Node) otherMembers() int { return len(n.groups[0].journal.Members()) - 1 }
 
 // employ implements caller: it has another node run activities while this one
 // leads.
@@ -113,7 +128,7 @@ func (g *gate) employ(stream grpc.ServerStream) error {
 	if worker.Role == RoleNode && !n.isMember(worker.Name) {
 		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
 	}
-	partition := n.partition.Load()
+	partition := n.workedFor(stream.Context())
 	if partition == nil {
 		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
 	}
@@ -130,6 +145,19 @@ func (g *gate) employ(stream grpc.ServerStream) error {
 	out := transmit(&n.working, stream, wireToWorker, cancel)
 	err := partition.Employ(ctx, in, out)
 	return status.Error(codes.Unavailable, err.Error())
+}
+
+// workedFor returns the partition that a worker's stream is about, nil if this node
+// does not lead it.
+func (n *Node) workedFor(ctx context.Context) *actors.Partition {
+	group := 0
+	if named := metadata.ValueFromIncomingContext(ctx, groupHeader); len(named) == 1 {
+		var err error
+		if group, err = strconv.Atoi(named[0]); err != nil || group < 0 || group >= len(n.groups) {
+			return nil
+		}
+	}
+	return n.groups[group].partition.Load()
 }
 
 // A stream is either side of one.

@@ -116,6 +116,13 @@ func (d *directory) identify(by stamp) error {
 	return nil
 }
 
+// IsStamped tells whether a directory is that of a node's journal already, so far as
+// it can be read.
+func IsStamped(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, identityFile))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
 func oneLine(stamp string) string {
 	return strings.ReplaceAll(strings.TrimSpace(stamp), "\n", ", ")
 }

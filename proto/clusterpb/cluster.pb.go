@@ -152,6 +152,11 @@ type Request struct {
 	// The index of the journal that the sender has seen. A node that answers
 	// without the leader has applied that first.
 	SeenIndex uint64 `protobuf:"varint,6,opt,name=seen_index,json=seenIndex,proto3" json:"seen_index,omitempty"`
+	// Of a call that names no instance: the group that it is for, counted from 1; 0
+	// for all of them.
+	Group uint32 `protobuf:"varint,7,opt,name=group,proto3" json:"group,omitempty"`
+	// Of a read of all groups: seen_index of each.
+	SeenIndexes []uint64 `protobuf:"varint,8,rep,packed,name=seen_indexes,json=seenIndexes,proto3" json:"seen_indexes,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -172,6 +177,9 @@ type Request struct {
 	//	*Request_Enrol
 	//	*Request_RemoveMember
 	//	*Request_IssueToken
+	//	*Request_Cross
+	//	*Request_Offer
+	//	*Request_Index
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -247,6 +255,20 @@ func (x *Request) GetSeenIndex() uint64 {
 		return x.SeenIndex
 	}
 	return 0
+}
+
+func (x *Request) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *Request) GetSeenIndexes() []uint64 {
+	if x != nil {
+		return x.SeenIndexes
+	}
+	return nil
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -418,6 +440,33 @@ func (x *Request) GetIssueToken() *IssueTokenRequest {
 	return nil
 }
 
+func (x *Request) GetCross() *CrossRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Cross); ok {
+			return x.Cross
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetOffer() *OfferRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Offer); ok {
+			return x.Offer
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetIndex() *IndexRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_Index); ok {
+			return x.Index
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -494,6 +543,18 @@ type Request_IssueToken struct {
 	IssueToken *IssueTokenRequest `protobuf:"bytes,35,opt,name=issue_token,json=issueToken,proto3,oneof"`
 }
 
+type Request_Cross struct {
+	Cross *CrossRequest `protobuf:"bytes,36,opt,name=cross,proto3,oneof"`
+}
+
+type Request_Offer struct {
+	Offer *OfferRequest `protobuf:"bytes,37,opt,name=offer,proto3,oneof"`
+}
+
+type Request_Index struct {
+	Index *IndexRequest `protobuf:"bytes,38,opt,name=index,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -529,6 +590,12 @@ func (*Request_Enrol) isRequest_Call() {}
 func (*Request_RemoveMember) isRequest_Call() {}
 
 func (*Request_IssueToken) isRequest_Call() {}
+
+func (*Request_Cross) isRequest_Call() {}
+
+func (*Request_Offer) isRequest_Call() {}
+
+func (*Request_Index) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1423,6 +1490,8 @@ type Response struct {
 	Failure  *Failure               `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
 	// Of a read: the index of the journal that it shows at least.
 	AppliedIndex uint64 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// Of a read of all groups: applied_index of each.
+	AppliedIndexes []uint64 `protobuf:"varint,4,rep,packed,name=applied_indexes,json=appliedIndexes,proto3" json:"applied_indexes,omitempty"`
 	// Types that are valid to be assigned to Result:
 	//
 	//	*Response_Start
@@ -1443,6 +1512,9 @@ type Response struct {
 	//	*Response_Enrol
 	//	*Response_RemoveMember
 	//	*Response_IssueToken
+	//	*Response_Cross
+	//	*Response_Offer
+	//	*Response_Index
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1497,6 +1569,13 @@ func (x *Response) GetAppliedIndex() uint64 {
 		return x.AppliedIndex
 	}
 	return 0
+}
+
+func (x *Response) GetAppliedIndexes() []uint64 {
+	if x != nil {
+		return x.AppliedIndexes
+	}
+	return nil
 }
 
 func (x *Response) GetResult() isResponse_Result {
@@ -1668,6 +1747,33 @@ func (x *Response) GetIssueToken() *IssueTokenResult {
 	return nil
 }
 
+func (x *Response) GetCross() *CrossResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Cross); ok {
+			return x.Cross
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetOffer() *OfferResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Offer); ok {
+			return x.Offer
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetIndex() *IndexResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_Index); ok {
+			return x.Index
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -1744,6 +1850,18 @@ type Response_IssueToken struct {
 	IssueToken *IssueTokenResult `protobuf:"bytes,35,opt,name=issue_token,json=issueToken,proto3,oneof"`
 }
 
+type Response_Cross struct {
+	Cross *CrossResult `protobuf:"bytes,36,opt,name=cross,proto3,oneof"`
+}
+
+type Response_Offer struct {
+	Offer *OfferResult `protobuf:"bytes,37,opt,name=offer,proto3,oneof"`
+}
+
+type Response_Index struct {
+	Index *IndexResult `protobuf:"bytes,38,opt,name=index,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -1779,6 +1897,12 @@ func (*Response_Enrol) isResponse_Result() {}
 func (*Response_RemoveMember) isResponse_Result() {}
 
 func (*Response_IssueToken) isResponse_Result() {}
+
+func (*Response_Cross) isResponse_Result() {}
+
+func (*Response_Offer) isResponse_Result() {}
+
+func (*Response_Index) isResponse_Result() {}
 
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3168,7 +3292,9 @@ type MembersResult struct {
 	Protocol uint32 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// The index of the last entry in the log of the node that says so; 0 from one
 	// that does not tell.
-	LastIndex     uint64 `protobuf:"varint,3,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	LastIndex uint64 `protobuf:"varint,3,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	// How many groups there are; 0 means 1.
+	Groups        uint32 `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3224,6 +3350,13 @@ func (x *MembersResult) GetLastIndex() uint64 {
 	return 0
 }
 
+func (x *MembersResult) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
 type Member struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Node    string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -3232,8 +3365,10 @@ type Member struct {
 	Voter   bool                   `protobuf:"varint,4,opt,name=voter,proto3" json:"voter,omitempty"`
 	// How many committed entries it has not acknowledged yet; known to the leader
 	// alone, once the member has answered.
-	Behind        uint64 `protobuf:"varint,5,opt,name=behind,proto3" json:"behind,omitempty"`
-	BehindKnown   bool   `protobuf:"varint,6,opt,name=behind_known,json=behindKnown,proto3" json:"behind_known,omitempty"`
+	Behind      uint64 `protobuf:"varint,5,opt,name=behind,proto3" json:"behind,omitempty"`
+	BehindKnown bool   `protobuf:"varint,6,opt,name=behind_known,json=behindKnown,proto3" json:"behind_known,omitempty"`
+	// The groups that it leads, from 0 on.
+	Leads         []uint32 `protobuf:"varint,7,rep,packed,name=leads,proto3" json:"leads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3308,6 +3443,13 @@ func (x *Member) GetBehindKnown() bool {
 		return x.BehindKnown
 	}
 	return false
+}
+
+func (x *Member) GetLeads() []uint32 {
+	if x != nil {
+		return x.Leads
+	}
+	return nil
 }
 
 // IssueTokenRequest has a token made known with which one node may join. Who asks
@@ -3430,8 +3572,12 @@ type EnrolRequest struct {
 	// Of a token: its public key, and its signature under what is asked for.
 	TokenKey       []byte `protobuf:"bytes,4,opt,name=token_key,json=tokenKey,proto3" json:"token_key,omitempty"`
 	TokenSignature []byte `protobuf:"bytes,5,opt,name=token_signature,json=tokenSignature,proto3" json:"token_signature,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How many groups it is configured for; 0 means 1.
+	Groups uint32 `protobuf:"varint,6,opt,name=groups,proto3" json:"groups,omitempty"`
+	// Whoever is asked is only to say whether that is its number too.
+	GroupsOnly    bool `protobuf:"varint,7,opt,name=groups_only,json=groupsOnly,proto3" json:"groups_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EnrolRequest) Reset() {
@@ -3497,6 +3643,20 @@ func (x *EnrolRequest) GetTokenSignature() []byte {
 		return x.TokenSignature
 	}
 	return nil
+}
+
+func (x *EnrolRequest) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
+func (x *EnrolRequest) GetGroupsOnly() bool {
+	if x != nil {
+		return x.GroupsOnly
+	}
+	return false
 }
 
 type EnrolResult struct {
@@ -3616,6 +3776,399 @@ func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
+// CrossRequest brings messages from one partition to another, all for instances of
+// the group that the request is for.
+type CrossRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Crossings     []*Crossing            `protobuf:"bytes,1,rep,name=crossings,proto3" json:"crossings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrossRequest) Reset() {
+	*x = CrossRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrossRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrossRequest) ProtoMessage() {}
+
+func (x *CrossRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrossRequest.ProtoReflect.Descriptor instead.
+func (*CrossRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *CrossRequest) GetCrossings() []*Crossing {
+	if x != nil {
+		return x.Crossings
+	}
+	return nil
+}
+
+// Crossing is a message to an instance; see actors.Crossing.
+type Crossing struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Instance      string                  `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Execution     uint64                  `protobuf:"varint,2,opt,name=execution,proto3" json:"execution,omitempty"`
+	Event         *journalpb.Event        `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	Attach        bool                    `protobuf:"varint,4,opt,name=attach,proto3" json:"attach,omitempty"`
+	ChildOf       *journalpb.OperationRef `protobuf:"bytes,5,opt,name=child_of,json=childOf,proto3" json:"child_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Crossing) Reset() {
+	*x = Crossing{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Crossing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Crossing) ProtoMessage() {}
+
+func (x *Crossing) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Crossing.ProtoReflect.Descriptor instead.
+func (*Crossing) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Crossing) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Crossing) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *Crossing) GetEvent() *journalpb.Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *Crossing) GetAttach() bool {
+	if x != nil {
+		return x.Attach
+	}
+	return false
+}
+
+func (x *Crossing) GetChildOf() *journalpb.OperationRef {
+	if x != nil {
+		return x.ChildOf
+	}
+	return nil
+}
+
+// CrossResult has an answer for each crossing, in their order.
+type CrossResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Crossed       []*Crossed             `protobuf:"bytes,1,rep,name=crossed,proto3" json:"crossed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CrossResult) Reset() {
+	*x = CrossResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CrossResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CrossResult) ProtoMessage() {}
+
+func (x *CrossResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CrossResult.ProtoReflect.Descriptor instead.
+func (*CrossResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *CrossResult) GetCrossed() []*Crossed {
+	if x != nil {
+		return x.Crossed
+	}
+	return nil
+}
+
+type Crossed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It is not known to have been taken, and is to be repeated; empty if it was.
+	Failure string `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	Dropped bool   `protobuf:"varint,2,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Of a start: whom it has met or begun, and how that has ended.
+	Instance      *journalpb.Instance `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	End           *journalpb.Event    `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Crossed) Reset() {
+	*x = Crossed{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Crossed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Crossed) ProtoMessage() {}
+
+func (x *Crossed) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Crossed.ProtoReflect.Descriptor instead.
+func (*Crossed) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Crossed) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *Crossed) GetDropped() bool {
+	if x != nil {
+		return x.Dropped
+	}
+	return false
+}
+
+func (x *Crossed) GetInstance() *journalpb.Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *Crossed) GetEnd() *journalpb.Event {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+// OfferRequest asks a node whether it would lead one more group.
+type OfferRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferRequest) Reset() {
+	*x = OfferRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferRequest) ProtoMessage() {}
+
+func (x *OfferRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferRequest.ProtoReflect.Descriptor instead.
+func (*OfferRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+}
+
+type OfferResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Taken         bool                   `protobuf:"varint,1,opt,name=taken,proto3" json:"taken,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OfferResult) Reset() {
+	*x = OfferResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OfferResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OfferResult) ProtoMessage() {}
+
+func (x *OfferResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OfferResult.ProtoReflect.Descriptor instead.
+func (*OfferResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *OfferResult) GetTaken() bool {
+	if x != nil {
+		return x.Taken
+	}
+	return false
+}
+
+// IndexRequest asks the leader of a group up to which index its journal is
+// committed: the applied_index of the response.
+type IndexRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexRequest) Reset() {
+	*x = IndexRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexRequest) ProtoMessage() {}
+
+func (x *IndexRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexRequest.ProtoReflect.Descriptor instead.
+func (*IndexRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+}
+
+type IndexResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexResult) Reset() {
+	*x = IndexResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexResult) ProtoMessage() {}
+
+func (x *IndexResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexResult.ProtoReflect.Descriptor instead.
+func (*IndexResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+}
+
 // FromWorker is what a node that runs activities says to the one that leads. With
 // none of its fields it says that it is alive.
 type FromWorker struct {
@@ -3635,7 +4188,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +4200,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +4213,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FromWorker) GetSaid() isFromWorker_Said {
@@ -3784,7 +4337,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +4349,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +4362,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -3857,7 +4410,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4422,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4435,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -3911,7 +4464,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4476,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4489,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -3970,7 +4523,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4535,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4548,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -4028,7 +4581,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4593,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4606,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -4107,7 +4660,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4672,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4685,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ToWorker) GetSaid() isToWorker_Said {
@@ -4213,7 +4766,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4225,7 +4778,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4238,7 +4791,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Task) GetAttempt() *AttemptID {
@@ -4308,7 +4861,7 @@ type GiveUp struct {
 
 func (x *GiveUp) Reset() {
 	*x = GiveUp{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4320,7 +4873,7 @@ func (x *GiveUp) String() string {
 func (*GiveUp) ProtoMessage() {}
 
 func (x *GiveUp) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4333,7 +4886,7 @@ func (x *GiveUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveUp.ProtoReflect.Descriptor instead.
 func (*GiveUp) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GiveUp) GetAttempt() *AttemptID {
@@ -4354,7 +4907,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf1\t\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xd5\v\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -4362,7 +4915,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05again\x18\x04 \x01(\bR\x05again\x12\x14\n" +
 	"\x05stale\x18\x05 \x01(\bR\x05stale\x12\x1d\n" +
 	"\n" +
-	"seen_index\x18\x06 \x01(\x04R\tseenIndex\x127\n" +
+	"seen_index\x18\x06 \x01(\x04R\tseenIndex\x12\x14\n" +
+	"\x05group\x18\a \x01(\rR\x05group\x12!\n" +
+	"\fseen_indexes\x18\b \x03(\x04R\vseenIndexes\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -4384,7 +4939,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05enrol\x18! \x01(\v2\x1f.tenuto.cluster.v1.EnrolRequestH\x00R\x05enrol\x12M\n" +
 	"\rremove_member\x18\" \x01(\v2&.tenuto.cluster.v1.RemoveMemberRequestH\x00R\fremoveMember\x12G\n" +
 	"\vissue_token\x18# \x01(\v2$.tenuto.cluster.v1.IssueTokenRequestH\x00R\n" +
-	"issueTokenB\x06\n" +
+	"issueToken\x127\n" +
+	"\x05cross\x18$ \x01(\v2\x1f.tenuto.cluster.v1.CrossRequestH\x00R\x05cross\x127\n" +
+	"\x05offer\x18% \x01(\v2\x1f.tenuto.cluster.v1.OfferRequestH\x00R\x05offer\x127\n" +
+	"\x05index\x18& \x01(\v2\x1f.tenuto.cluster.v1.IndexRequestH\x00R\x05indexB\x06\n" +
 	"\x04call\"\xb8\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -4470,11 +5028,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc2\t\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\x93\v\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
-	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x126\n" +
+	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12'\n" +
+	"\x0fapplied_indexes\x18\x04 \x03(\x04R\x0eappliedIndexes\x126\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1e.tenuto.cluster.v1.StartResultH\x00R\x05start\x123\n" +
 	"\x04send\x18\v \x01(\v2\x1d.tenuto.cluster.v1.SendResultH\x00R\x04send\x120\n" +
@@ -4496,7 +5055,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05enrol\x18! \x01(\v2\x1e.tenuto.cluster.v1.EnrolResultH\x00R\x05enrol\x12L\n" +
 	"\rremove_member\x18\" \x01(\v2%.tenuto.cluster.v1.RemoveMemberResultH\x00R\fremoveMember\x12F\n" +
 	"\vissue_token\x18# \x01(\v2#.tenuto.cluster.v1.IssueTokenResultH\x00R\n" +
-	"issueTokenB\b\n" +
+	"issueToken\x126\n" +
+	"\x05cross\x18$ \x01(\v2\x1e.tenuto.cluster.v1.CrossResultH\x00R\x05cross\x126\n" +
+	"\x05offer\x18% \x01(\v2\x1e.tenuto.cluster.v1.OfferResultH\x00R\x05offer\x126\n" +
+	"\x05index\x18& \x01(\v2\x1e.tenuto.cluster.v1.IndexResultH\x00R\x05indexB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -4599,36 +5161,61 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fWatchedEvent\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\fR\x05event\"\x10\n" +
-	"\x0eMembersRequest\"\x7f\n" +
+	"\x0eMembersRequest\"\x97\x01\n" +
 	"\rMembersResult\x123\n" +
 	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\x03 \x01(\x04R\tlastIndex\"\x9f\x01\n" +
+	"last_index\x18\x03 \x01(\x04R\tlastIndex\x12\x16\n" +
+	"\x06groups\x18\x04 \x01(\rR\x06groups\"\xb5\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x14\n" +
 	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
 	"\x06behind\x18\x05 \x01(\x04R\x06behind\x12!\n" +
-	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\"A\n" +
+	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\x12\x14\n" +
+	"\x05leads\x18\a \x03(\rR\x05leads\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
 	"\x10IssueTokenResult\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x01 \x01(\x03R\texpiresAt\x12\x18\n" +
-	"\acluster\x18\x02 \x01(\tR\acluster\"\x98\x01\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\"\xd1\x01\n" +
 	"\fEnrolRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05fresh\x18\x03 \x01(\bR\x05fresh\x12\x1b\n" +
 	"\ttoken_key\x18\x04 \x01(\fR\btokenKey\x12'\n" +
-	"\x0ftoken_signature\x18\x05 \x01(\fR\x0etokenSignature\"\r\n" +
+	"\x0ftoken_signature\x18\x05 \x01(\fR\x0etokenSignature\x12\x16\n" +
+	"\x06groups\x18\x06 \x01(\rR\x06groups\x12\x1f\n" +
+	"\vgroups_only\x18\a \x01(\bR\n" +
+	"groupsOnly\"\r\n" +
 	"\vEnrolResult\")\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
-	"\x12RemoveMemberResult\"\xa1\x02\n" +
+	"\x12RemoveMemberResult\"I\n" +
+	"\fCrossRequest\x129\n" +
+	"\tcrossings\x18\x01 \x03(\v2\x1b.tenuto.cluster.v1.CrossingR\tcrossings\"\xc8\x01\n" +
+	"\bCrossing\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
+	"\texecution\x18\x02 \x01(\x04R\texecution\x12.\n" +
+	"\x05event\x18\x03 \x01(\v2\x18.tenuto.journal.v1.EventR\x05event\x12\x16\n" +
+	"\x06attach\x18\x04 \x01(\bR\x06attach\x12:\n" +
+	"\bchild_of\x18\x05 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\achildOf\"C\n" +
+	"\vCrossResult\x124\n" +
+	"\acrossed\x18\x01 \x03(\v2\x1a.tenuto.cluster.v1.CrossedR\acrossed\"\xa2\x01\n" +
+	"\aCrossed\x12\x18\n" +
+	"\afailure\x18\x01 \x01(\tR\afailure\x12\x18\n" +
+	"\adropped\x18\x02 \x01(\bR\adropped\x127\n" +
+	"\binstance\x18\x03 \x01(\v2\x1b.tenuto.journal.v1.InstanceR\binstance\x12*\n" +
+	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\"\x0e\n" +
+	"\fOfferRequest\"#\n" +
+	"\vOfferResult\x12\x14\n" +
+	"\x05taken\x18\x01 \x01(\bR\x05taken\"\x0e\n" +
+	"\fIndexRequest\"\r\n" +
+	"\vIndexResult\"\xa1\x02\n" +
 	"\n" +
 	"FromWorker\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.tenuto.cluster.v1.HelloH\x00R\x05hello\x125\n" +
@@ -4701,7 +5288,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -4752,119 +5339,141 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*EnrolResult)(nil),            // 46: tenuto.cluster.v1.EnrolResult
 	(*RemoveMemberRequest)(nil),    // 47: tenuto.cluster.v1.RemoveMemberRequest
 	(*RemoveMemberResult)(nil),     // 48: tenuto.cluster.v1.RemoveMemberResult
-	(*FromWorker)(nil),             // 49: tenuto.cluster.v1.FromWorker
-	(*Hello)(nil),                  // 50: tenuto.cluster.v1.Hello
-	(*AttemptID)(nil),              // 51: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 52: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 53: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 54: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 55: tenuto.cluster.v1.ToWorker
-	(*Task)(nil),                   // 56: tenuto.cluster.v1.Task
-	(*GiveUp)(nil),                 // 57: tenuto.cluster.v1.GiveUp
-	nil,                            // 58: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 59: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 60: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 61: tenuto.cluster.v1.Hello.LimitsEntry
-	(*journalpb.Payload)(nil),      // 62: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 63: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 64: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 65: tenuto.journal.v1.Operation
+	(*CrossRequest)(nil),           // 49: tenuto.cluster.v1.CrossRequest
+	(*Crossing)(nil),               // 50: tenuto.cluster.v1.Crossing
+	(*CrossResult)(nil),            // 51: tenuto.cluster.v1.CrossResult
+	(*Crossed)(nil),                // 52: tenuto.cluster.v1.Crossed
+	(*OfferRequest)(nil),           // 53: tenuto.cluster.v1.OfferRequest
+	(*OfferResult)(nil),            // 54: tenuto.cluster.v1.OfferResult
+	(*IndexRequest)(nil),           // 55: tenuto.cluster.v1.IndexRequest
+	(*IndexResult)(nil),            // 56: tenuto.cluster.v1.IndexResult
+	(*FromWorker)(nil),             // 57: tenuto.cluster.v1.FromWorker
+	(*Hello)(nil),                  // 58: tenuto.cluster.v1.Hello
+	(*AttemptID)(nil),              // 59: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 60: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 61: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 62: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 63: tenuto.cluster.v1.ToWorker
+	(*Task)(nil),                   // 64: tenuto.cluster.v1.Task
+	(*GiveUp)(nil),                 // 65: tenuto.cluster.v1.GiveUp
+	nil,                            // 66: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 67: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 68: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 69: tenuto.cluster.v1.Hello.LimitsEntry
+	(*journalpb.Payload)(nil),      // 70: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 71: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 72: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 73: tenuto.journal.v1.Operation
+	(*journalpb.Event)(nil),        // 74: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 75: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
-	3,  // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	14, // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	15, // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	16, // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
-	4,  // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
-	5,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
-	13, // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
-	6,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
-	8,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
-	10, // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
-	29, // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	31, // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	34, // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	36, // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	40, // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	45, // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
-	47, // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	43, // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	62, // 18: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	58, // 19: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,  // 20: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	14, // 21: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	1,  // 22: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	59, // 23: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	62, // 24: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	62, // 25: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	63, // 26: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	62, // 27: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	63, // 28: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
-	12, // 29: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	62, // 30: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	21, // 31: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	23, // 32: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	24, // 33: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	25, // 34: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	26, // 35: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	18, // 36: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	19, // 37: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	20, // 38: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	7,  // 39: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	9,  // 40: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	11, // 41: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	30, // 42: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	32, // 43: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	35, // 44: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	38, // 45: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	41, // 46: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	46, // 47: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
-	48, // 48: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	44, // 49: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	27, // 50: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	22, // 51: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	27, // 52: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	62, // 53: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	63, // 54: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	28, // 55: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	64, // 56: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	60, // 57: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	62, // 58: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	62, // 59: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	63, // 60: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	33, // 61: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	65, // 62: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	27, // 63: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	37, // 64: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	39, // 65: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	37, // 66: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	42, // 67: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	50, // 68: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
-	52, // 69: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
-	53, // 70: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
-	54, // 71: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	61, // 72: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
-	64, // 73: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	51, // 74: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	51, // 75: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	62, // 76: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	51, // 77: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	62, // 78: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	63, // 79: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	62, // 80: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	56, // 81: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
-	57, // 82: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
-	51, // 83: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	51, // 84: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	62, // 85: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
-	63, // 86: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
-	62, // 87: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
-	51, // 88: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	89, // [89:89] is the sub-list for method output_type
-	89, // [89:89] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	3,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
+	14,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	15,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	16,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	4,   // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
+	5,   // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
+	13,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	6,   // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
+	8,   // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
+	10,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
+	29,  // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	31,  // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	34,  // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	36,  // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	40,  // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	45,  // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
+	47,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	43,  // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	49,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
+	53,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
+	55,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
+	70,  // 21: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	66,  // 22: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 23: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	14,  // 24: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	1,   // 25: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	67,  // 26: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	70,  // 27: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	70,  // 28: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	71,  // 29: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	70,  // 30: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	71,  // 31: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	12,  // 32: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	70,  // 33: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	21,  // 34: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	23,  // 35: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	24,  // 36: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	25,  // 37: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	26,  // 38: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	18,  // 39: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	19,  // 40: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	20,  // 41: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	7,   // 42: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	9,   // 43: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	11,  // 44: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	30,  // 45: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	32,  // 46: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	35,  // 47: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	38,  // 48: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	41,  // 49: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	46,  // 50: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
+	48,  // 51: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	44,  // 52: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	51,  // 53: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
+	54,  // 54: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
+	56,  // 55: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
+	27,  // 56: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	22,  // 57: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	27,  // 58: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	70,  // 59: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	71,  // 60: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	28,  // 61: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	72,  // 62: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	68,  // 63: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	70,  // 64: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	70,  // 65: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	71,  // 66: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	33,  // 67: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	73,  // 68: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	27,  // 69: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	37,  // 70: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	39,  // 71: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	37,  // 72: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	42,  // 73: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	50,  // 74: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
+	74,  // 75: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
+	72,  // 76: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
+	52,  // 77: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
+	75,  // 78: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
+	74,  // 79: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
+	58,  // 80: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
+	60,  // 81: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
+	61,  // 82: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
+	62,  // 83: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	69,  // 84: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
+	72,  // 85: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	59,  // 86: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	59,  // 87: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	70,  // 88: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	59,  // 89: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	70,  // 90: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	71,  // 91: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	70,  // 92: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	64,  // 93: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
+	65,  // 94: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
+	59,  // 95: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	59,  // 96: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	70,  // 97: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
+	71,  // 98: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
+	70,  // 99: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
+	59,  // 100: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	101, // [101:101] is the sub-list for method output_type
+	101, // [101:101] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -4891,6 +5500,9 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Enrol)(nil),
 		(*Request_RemoveMember)(nil),
 		(*Request_IssueToken)(nil),
+		(*Request_Cross)(nil),
+		(*Request_Offer)(nil),
+		(*Request_Index)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[15].OneofWrappers = []any{
 		(*Response_Start)(nil),
@@ -4911,8 +5523,11 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Enrol)(nil),
 		(*Response_RemoveMember)(nil),
 		(*Response_IssueToken)(nil),
+		(*Response_Cross)(nil),
+		(*Response_Offer)(nil),
+		(*Response_Index)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[47].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[55].OneofWrappers = []any{
 		(*FromWorker_Hello)(nil),
 		(*FromWorker_Run)(nil),
 		(*FromWorker_Freed)(nil),
@@ -4920,7 +5535,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Goodbye)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[53].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[61].OneofWrappers = []any{
 		(*ToWorker_Task)(nil),
 		(*ToWorker_GiveUp)(nil),
 		(*ToWorker_Ack)(nil),
@@ -4931,7 +5546,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   60,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

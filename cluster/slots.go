@@ -1,0 +1,29 @@
+package cluster
+
+// slotCount is how many slots instances fall into, for ever. Each group holds a
+// stretch of them.
+const slotCount = 256
+
+// groupsMax bounds Config.Groups. Each group has a log that is synced by itself,
+// nine goroutines and more, and its share of the memory.
+const groupsMax = 64
+
+// slotOf returns the slot of an instance, for ever: FNV-1a of its ID, 64 bits,
+// multiplied by 2^64 divided by the golden ratio, so that IDs which differ at their
+// end alone spread as well; of that the highest 8 bits.
+func slotOf(id string) int {
+	const offset, prime, golden = 14695981039346656037, 1099511628211, 0x9E3779B97F4A7C15
+	hash := uint64(offset)
+	for i := range len(id) {
+		hash = (hash ^ uint64(id[i])) * prime
+	}
+	return int(hash * golden >> 56)
+}
+
+// groupOf returns which of so many groups an instance belongs to.
+func groupOf(id string, groups int) int {
+	if groups == 1 {
+		return 0
+	}
+	return slotOf(id) * groups / slotCount
+}
