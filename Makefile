@@ -165,6 +165,10 @@ faults: ## Damage, crash, fill and kill the journal as often as its tests can
 powercut: ## Cut the power of the journal's disk 25 times; needs root
 	TENUTO_POWERCUTS=25 go test -count 1 -timeout 20m -run PowerCut -v ./journal
 
+.PHONY: groups
+groups: ## All tests of the cluster with four Raft groups, and -race
+	TENUTO_TEST_GROUPS=4 go test -race -count 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cluster
+
 .PHONY: chaos
 chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS; as root in namespaces
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)

@@ -61,7 +61,10 @@ func (c oneConnection) Dial(address raft.ServerAddress, timeout time.Duration) (
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return conn, nil
+	if testGroups > 1 {
+		_, err = conn.Write([]byte{streamOpening, 0, byte(testGroups)})
+	}
+	return conn, err
 }
 
 // A forgery is a message of Raft's by which an attacker would take a cluster over.

@@ -134,8 +134,7 @@ type aimedGroup struct {
 	attempts attempts // at the leader
 	throttle throttle
 	gate     callGate
-	// The highest index of its journal that an answer has shown.
-	seen atomic.Uint64
+	seen     horizon
 }
 
 func newAimedGroup(leading string) *aimedGroup {
@@ -243,18 +242,21 @@ func (r *remote) judge(g *aimedGroup, response *clusterpb.Response, aim *string,
 	if indexes := response.GetAppliedIndexes(); len(indexes) > 0 {
 		for i, all := range r.known() {
 			if i < len(indexes) {
-				all.see(indexes[i])
+				all.seen.see(indexes[i])
 			}
 		}
 		return
 	}
-	g.see(response.GetAppliedIndex())
+	g.seen.see(response.GetAppliedIndex())
 }
 
-// see takes note of an index that an answer has shown.
-func (g *aimedGroup) see(index uint64) {
-	for seen := g.seen.Load(); index > seen; seen = g.seen.Load() {
-		g.seen.CompareAndSwap(seen, index)
+// A horizon is the highest index of a journal that an answer has shown.
+type horizon struct{ atomic.Uint64 }
+
+// see takes note of an index.
+func (h *horizon) see(index uint64) {
+	for seen := h.Load(); index > seen; seen = h.Load() {
+		h.CompareAndSwap(seen, index)
 	}
 }
 

@@ -91,7 +91,7 @@
 // a cluster, however many nodes there are. Config.Groups has several groups keep
 // them between them, each on all nodes; an instance belongs to one of them by its
 // ID, for ever. Leaders are spread over the nodes, and moved when one carries much
-// more than another. Nothing of what is guaranteed depends on it: children and
+// more than another; [Client.Members] and [Health] say who leads what. Nothing of what is guaranteed depends on it: children and
 // chained starts may be in any group. Lists go through all of them, and what a
 // page shows was true of each group at some moment of the call. On one disk more
 // groups are slower, not faster.

@@ -31,6 +31,7 @@ type group struct {
 	attempts  attempts    // on their way to its leader
 	throttle  throttle
 	gate      callGate
+	seen      horizon // by calls through this node
 }
 
 // of returns the group of an instance.
@@ -155,7 +156,7 @@ func (n *Node) journalConfig(g *group) journal.Config {
 	}
 	if g.number > 0 {
 		// The first group knows the members and the time.
-		config.Vouched, config.WallClock = n.isMember, n.firstClock
+		config.Vouched, config.WallClock = n.isInFirst, n.firstClock
 	}
 	if n.config.Groups > 1 {
 		config.Logger = config.Logger.With("partition", g.number)
@@ -228,16 +229,22 @@ func (n *Node) led() (led []*group) {
 }
 
 // guard has the node step aside from all groups when it has to from one: they share
-// the disk and the membership.
+// the disk. Only a node that was removed is removed from each by itself: until then
+// the group may need its vote for that.
 func (g *group) guard() {
 	select {
 	case <-g.journal.Failed():
-		for _, other := range g.groups {
-			if other != g {
-				other.journal.Retire(g.journal.Err())
-			}
-		}
-		g.failOnce.Do(func() { close(g.failed) })
 	case <-g.closing:
+		return
+	}
+	all := true
+	for _, other := range g.groups {
+		if !errors.Is(g.journal.Err(), ErrRemoved) {
+			other.journal.Retire(g.journal.Err())
+		}
+		all = all && other.journal.Err() != nil
+	}
+	if all {
+		g.failOnce.Do(func() { close(g.failed) })
 	}
 }

@@ -25,17 +25,18 @@ const groupsOfTests = 4
 // startGroups starts three nodes with several groups, which spread quickly.
 func startGroups(t *testing.T, definitions ...replay.Definition) *fleet {
 	t.Helper()
-	return startGroupsThat(t, 20*time.Millisecond, definitions...)
+	return startGroupsThat(t, groupsOfTests, 20*time.Millisecond, definitions...)
 }
 
-// startGroupsThat is startGroups with how often leaders are looked after.
-func startGroupsThat(t *testing.T, tendEvery time.Duration, definitions ...replay.Definition) *fleet {
+// startGroupsThat is startGroups with how many there are, and how often leaders are
+// looked after.
+func startGroupsThat(t *testing.T, groups int, tendEvery time.Duration, definitions ...replay.Definition) *fleet {
 	t.Helper()
 	f := &fleet{t: t, nodes: make(map[string]*Node)}
 	peers := loopbackPeers(t, 3)
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions...)
-		config.Groups, config.tendEvery = groupsOfTests, tendEvery
+		config.Groups, config.tendEvery = groups, tendEvery
 		f.start(config)
 	}
 	return f
@@ -45,12 +46,13 @@ func startGroupsThat(t *testing.T, tendEvery time.Duration, definitions ...repla
 func (f *fleet) awaitSpread() {
 	f.t.Helper()
 	eventually(f.t, "the leaders are spread", func() bool {
-		least, most, all := groupsOfTests, 0, 0
+		groups := len(f.any().groups)
+		least, most, all := groups, 0, 0
 		for _, node := range f.all() {
 			led := len(node.led())
 			least, most, all = min(least, led), max(most, led), all+led
 		}
-		return all == groupsOfTests && most-least <= 1
+		return all == groups && most-least <= 1
 	})
 }
 
@@ -334,7 +336,10 @@ func TestListsGoThroughAllGroups(t *testing.T) {
 		}
 		members, err := client.Members(ctx)
 		if err != nil || len(members) != 3 || !members[0].Voter {
-			t.Errorf("%s: members %+v, %v", name, members, err)
+			t.Fatalf("%s: members %+v, %v", name, members, err)
+		}
+		if led := len(members[0].Leads) + len(members[1].Leads) + len(members[2].Leads); led > groupsOfTests {
+			t.Errorf("%s: %d groups are led", name, led)
 		}
 	}
 	if n, err := remote.Purge(ctx, ids...); n != many || err != nil {
@@ -343,7 +348,8 @@ func TestListsGoThroughAllGroups(t *testing.T) {
 }
 
 func TestLeadersAreSpread(t *testing.T) {
-	f := startGroups(t, definitions()...)
+	const groups = 6 // two for each node
+	f := startGroupsThat(t, groups, 20*time.Millisecond, definitions()...)
 	f.awaitSpread()
 	// A node that goes and comes back gets its part again.
 	gone := f.any()
@@ -354,13 +360,13 @@ func TestLeadersAreSpread(t *testing.T) {
 		for _, node := range f.all() {
 			led += len(node.led())
 		}
-		return led == groupsOfTests
+		return led == groups
 	})
 	f.start(config)
 	f.awaitSpread()
 	for _, node := range f.all() {
 		eventually(t, "the node is ready", func() bool { return node.Health().Ready() == nil })
-		if health := node.Health(); len(health.Groups) != groupsOfTests {
+		if health := node.Health(); len(health.Groups) != groups {
 			t.Errorf("health: %+v", health)
 		}
 	}
@@ -506,8 +512,7 @@ func TestMembersOfAllGroupsAreTheSame(t *testing.T) {
 	if _, err := Start(ctx, joining); !errors.Is(err, ErrGroups) {
 		t.Errorf("joined with another number of groups: %v", err)
 	}
-	joining = f.joining("n4")
-	joining.Groups = groupsOfTests
+	joining.Groups = groupsOfTests // in the same Dir, which is nobody's yet
 	f.start(joining)
 	voters := func() (voters int) {
 		members, err := f.nodes["n1"].Members(ctx)
@@ -548,6 +553,46 @@ func TestMembersOfAllGroupsAreTheSame(t *testing.T) {
 	}
 }
 
+// One of four nodes is down. A second one is removed, and still votes in each group
+// until that has removed it: without it, two of four would be no majority.
+func TestANodeThatIsRemovedVotesUntilAllGroupsHaveRemovedIt(t *testing.T) {
+	f := startGroupsThat(t, groupsOfTests, time.Hour, definitions()...)
+	ctx := testContext(t)
+	joining := f.joining("n4")
+	joining.Groups = groupsOfTests
+	joined := f.start(joining)
+	for _, g := range joined.groups {
+		eventually(t, "it has a vote", func() bool {
+			self := g.self()
+			return self != nil && self.Voter
+		})
+	}
+	f.kill("n3")
+	stays, removed := f.nodes["n2"], f.nodes["n1"]
+	eventually(t, "it is removed", func() bool {
+		err := stays.RemoveNode(ctx, "n1")
+		if err != nil && !errors.Is(err, ErrChanging) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	for group := range groupsOfTests {
+		if got, err := Call(ctx, stays.Client(), doubled, idIn("after", group), 2); got != 4 || err != nil {
+			t.Errorf("group %d: %d, %v", group, got, err)
+		}
+	}
+	select {
+	case <-removed.Failed():
+	case <-ctx.Done():
+		t.Fatal("it does not know")
+	}
+	for _, g := range removed.groups {
+		if !errors.Is(g.journal.Err(), ErrRemoved) {
+			t.Errorf("group %d: %v", g.number, g.journal.Err())
+		}
+	}
+}
+
 func TestGroupWhoseDirectoryIsGoneDoesNotBeginAnew(t *testing.T) {
 	config := Config{Dir: t.TempDir(), Groups: groupsOfTests, Logger: quiet()}
 	if err := startNode(t, config).Close(); err != nil {
@@ -566,7 +611,7 @@ func TestGroupWhoseDirectoryIsGoneDoesNotBeginAnew(t *testing.T) {
 // The leader of a child's group is lost when the child's end is committed, and
 // nobody was told: the parent's leader finds it in its own replica.
 func TestEndThatWasNotSaidIsFoundAfterTheLossOfALeader(t *testing.T) {
-	f := startGroupsThat(t, time.Hour, familyDefinitions()...) // so that no leader moves
+	f := startGroupsThat(t, groupsOfTests, time.Hour, familyDefinitions()...) // so that no leader moves
 	ctx := testContext(t)
 	f.lead(idGroup("parent"), "n2")
 	f.lead((idGroup("parent")+1)%groupsOfTests, "n1")

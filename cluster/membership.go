@@ -37,13 +37,16 @@ var (
 type Member struct {
 	NodeID  string
 	Address string
-	Leader  bool
-	// It has a vote. One that was added is without until it has caught up.
+	Leader  bool // of several groups: of the first
+	// It has a vote, in every group. One that was added is without until it has caught
+	// up.
 	Voter bool
-	// How many committed entries of the journal it has not acknowledged yet, if
-	// that is known: the leader knows once the member has answered it.
+	// How many committed entries of the journals it has not acknowledged yet, if
+	// that is known: the leaders know once the member has answered them.
 	Behind      uint64
 	BehindKnown bool
+	// The groups that it leads, from 0 on, if there are several.
+	Leads []int
 }
 
 // Members returns the nodes of the cluster in order of their names, as the leader
@@ -55,7 +58,11 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	}
 	var members []Member
 	for _, m := range response.GetMembers().GetMembers() {
-		members = append(members, Member{m.Node, m.Address, m.Leader, m.Voter, m.Behind, m.BehindKnown})
+		member := Member{m.Node, m.Address, m.Leader, m.Voter, m.Behind, m.BehindKnown, nil}
+		for _, group := range m.Leads {
+			member.Leads = append(member.Leads, int(group))
+		}
+		members = append(members, member)
 	}
 	return members, nil
 }
@@ -204,7 +211,7 @@ const (
 // that was removed nobody takes notice, so it has to ask.
 func (n *Node) attend() {
 	settled := time.Now()
-	for rest(context.Background(), n.closing, settledEvery) == nil && n.Err() == nil {
+	for rest(context.Background(), n.closing, settledEvery) == nil && !n.hasFailed() {
 		switch {
 		case n.settled():
 			settled = time.Now()
@@ -213,6 +220,16 @@ func (n *Node) attend() {
 				n.config.Logger.Warn("this node is not where it belongs", "error", err)
 			}
 		}
+	}
+}
+
+// hasFailed tells whether the node takes part in no group any more.
+func (n *Node) hasFailed() bool {
+	select {
+	case <-n.failed:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -226,7 +243,11 @@ func (n *Node) settled() bool {
 	return true
 }
 
+// settled tells the same of one group, if the node takes part in it.
 func (g *group) settled() bool {
+	if g.journal.Err() != nil {
+		return true
+	}
 	self := g.self()
 	return g.leader() != "" && self != nil && self.Address == g.config.address()
 }

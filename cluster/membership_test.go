@@ -351,7 +351,7 @@ func TestMembersThatCannotBeAreRefused(t *testing.T) {
 		t.Errorf("joining under the address of another: %v", err)
 	}
 	alone := startNode(t, Config{NodeID: "alone", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions()})
-	guest := Config{NodeID: "guest", Listen: freeAddress(t), Dir: t.TempDir(), Join: []string{alone.config.Listen}, Logger: quiet()}
+	guest := Config{NodeID: "guest", Listen: freeAddress(t), Dir: t.TempDir(), Join: []string{alone.config.Listen}, Logger: quiet(), Groups: testGroups}
 	if _, err := Start(ctx, guest); !errors.As(err, &input) {
 		t.Errorf("joining a node that is alone for good: %v", err)
 	}

@@ -269,7 +269,9 @@ func (*Node) release() error { return nil }
 
 // Failed returns a channel that is closed when the node has met damage or an
 // error of its disk, or has learned that it was removed ([ErrRemoved]), and takes
-// no further part in the cluster; Err then says why. The process and other nodes are not touched by it.
+// no further part in the cluster; Err then says why. One that is removed takes part
+// until all groups have removed it, but no calls of its clients. The process and other
+// nodes are not touched by it.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
 // Err returns why the node has stepped aside, nil if it has not.

@@ -116,7 +116,7 @@ func TestANodeThatHasLostItsStateGetsItFromTheOthersOverTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		config.Dir = dirs[i]
+		config.Dir, config.Groups = dirs[i], 1
 	})
 	if fetches := nodes[lost].groups[0].journal.Stats().StateFetches; fetches != 1 {
 		t.Errorf("it has fetched %d snapshots", fetches)

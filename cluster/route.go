@@ -49,7 +49,9 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 		return n.gather(ctx, request)
 	}
 	g := n.groupFor(request)
-	return persist(ctx, n.closing, &g.moved, &n.budget, request, g.gate.guard(g.throttle.guard(n.ask)))
+	response, err := persist(ctx, n.closing, &g.moved, &n.budget, request, g.gate.guard(g.throttle.guard(n.ask)))
+	g.seen.see(response.GetAppliedIndex())
+	return response, err
 }
 
 // persist asks again and again until a leader has answered, ctx ends, or closing

@@ -49,31 +49,3 @@ func TestEveryGroupHasSlots(t *testing.T) {
 		}
 	}
 }
-
-func TestChooseMove(t *testing.T) {
-	nodes := []string{"a", "b", "c"}
-	even := []float64{1, 1, 1, 1}
-	for name, c := range map[string]struct {
-		leaders []string
-		weights []float64
-		self    string
-		want    move
-		moves   bool
-	}{
-		"all at one":               {[]string{"b", "b", "b", "b"}, even, "b", move{0, "a"}, true},
-		"one gives at a time":      {[]string{"b", "b", "b", "b"}, even, "a", move{}, false},
-		"three and one":            {[]string{"c", "c", "c", "a"}, even, "c", move{0, "b"}, true},
-		"as even as can be":        {[]string{"a", "a", "b", "c"}, even, "a", move{}, false},
-		"the first by name gives":  {[]string{"a", "a", "b", "b"}, even, "b", move{}, false},
-		"and so it does":           {[]string{"a", "a", "b", "b"}, even, "a", move{0, "c"}, true},
-		"nobody leads one of them": {[]string{"a", "a", "a", ""}, even, "a", move{}, false},
-		"the heavy one stays":      {[]string{"a", "a", "b", "c"}, []float64{2.2, .6, .6, .6}, "a", move{1, "b"}, true},
-		"the light one goes":       {[]string{"a", "a", "b", "c"}, []float64{1, .55, .5, .5}, "a", move{1, "b"}, true},
-		"nothing to gain":          {[]string{"a", "b", "b", "c"}, []float64{2.5, .5, .5, .5}, "a", move{}, false},
-	} {
-		got, moves := chooseMove(c.self, nodes, c.leaders, c.weights)
-		if got != c.want || moves != c.moves {
-			t.Errorf("%s: %v, %v; want %v, %v", name, got, moves, c.want, c.moves)
-		}
-	}
-}

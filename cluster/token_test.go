@@ -223,3 +223,25 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	config.JoinToken = token
 	startNode(t, config)
 }
+
+// The token is asked for by the first group. The others add nobody whom that has not
+// added.
+func TestOtherGroupsAddNobodyWhomTheFirstHasNot(t *testing.T) {
+	noGoroutinesLeft(t)
+	config := peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)
+	config.Groups, config.RequireJoinToken = groupsOfTests, true
+	node := startNode(t, config)
+	enrol := &clusterpb.EnrolRequest{Node: "n2", Address: "127.0.0.1:1", Fresh: true, Groups: groupsOfTests}
+	for _, g := range node.groups {
+		want := ErrNotMember
+		if g.number == 0 {
+			want = ErrTokenRequired
+		}
+		if _, err := g.enrolOther(testContext(t), protocolVersion, enrol); !errors.Is(err, want) {
+			t.Errorf("group %d: %v", g.number, err)
+		}
+		if members := g.journal.Members(); len(members) != 1 {
+			t.Errorf("group %d has the members %v", g.number, members)
+		}
+	}
+}

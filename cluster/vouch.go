@@ -38,12 +38,29 @@ func (n *Node) hearOfMembers(ctx context.Context, address string) {
 }
 
 // isMember tells whether a node belongs to the cluster, as far as this one knows
-// or was told. Of several groups the first one says so.
+// or was told: to any group, because one that is being removed is needed until it is
+// removed from all.
 func (n *Node) isMember(nodeID string) bool {
 	select {
 	case <-n.opened:
 	default:
 		return false // nobody is let in yet
+	}
+	for _, g := range n.groups {
+		if g.journal.IsMember(nodeID) {
+			return true
+		}
+	}
+	return n.isVouched(nodeID)
+}
+
+// isInFirst tells whether the first group takes a node for a member. It may know more
+// than the others.
+func (n *Node) isInFirst(nodeID string) bool {
+	select {
+	case <-n.opened:
+	default:
+		return false
 	}
 	return n.groups[0].journal.IsMember(nodeID) || n.isVouched(nodeID)
 }

@@ -16,6 +16,7 @@ func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*cl
 
 // await waits on this node's own replica: what it shows as ended is committed.
 func (g *group) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
+	g.reachSeen(ctx)
 	ended, cancel := g.journal.WatchEnd(id)
 	defer cancel()
 	var run *journalpb.Instance // as it was when it was seen first
@@ -38,6 +39,16 @@ func (g *group) await(ctx context.Context, id string, firstExecution uint64) (*c
 		if err != nil || status != nil {
 			return status, err
 		}
+	}
+}
+
+// reachSeen waits a little until this replica shows what calls through this node have
+// seen: one that is behind may have a run that was purged since, and begun again.
+func (g *group) reachSeen(ctx context.Context) {
+	if seen := g.seen.Load(); g.journal.AppliedIndex() < seen {
+		ctx, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		_ = g.poll(ctx, func() bool { return g.journal.AppliedIndex() >= seen })
 	}
 }
 

@@ -72,14 +72,15 @@ func (w *workshop) total() int {
 	return len(w.runs)
 }
 
-// startWorkers starts a cluster whose nodes serve their own names as tags.
+// startWorkers starts a cluster whose nodes serve their own names as tags. It has one
+// group: several would share the few places.
 func startWorkers(t *testing.T, n, activitiesMax int, w *workshop) []*Node {
 	t.Helper()
 	peers := loopbackPeers(t, n)
 	var nodes []*Node
 	for i, peer := range peers {
 		config := peerConfig(t, peers, i, w.on(peer.NodeID)...)
-		config.ActivitiesMax, config.Tags = activitiesMax, []string{peer.NodeID}
+		config.Groups, config.ActivitiesMax, config.Tags = 1, activitiesMax, []string{peer.NodeID}
 		nodes = append(nodes, startNode(t, config))
 	}
 	return nodes

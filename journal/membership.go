@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,10 +175,7 @@ func (j *Journal) removeMember(ctx context.Context, node string) error {
 	case server.Suffrage == raft.Voter && g.voters() == 1:
 		return ErrAlone
 	case node == j.config.Node:
-		if err := j.TransferLeadership(ctx); err != nil {
-			return err
-		}
-		return ErrNotLeader
+		return j.passOn(ctx)
 	}
 	if !g.removed(node) {
 		// It is never added again from here on.
@@ -187,6 +185,18 @@ func (j *Journal) removeMember(ctx context.Context, node string) error {
 	}
 	notify(j.tending) // in case the rest does not come to its end here
 	return j.dropMember(ctx, node)
+}
+
+// passOn hands leadership over so that another node does what this one cannot, and
+// returns ErrNotLeader: who asks again finds that one, or this one once more, if the
+// other was too slow to take it.
+func (j *Journal) passOn(ctx context.Context) error {
+	err := j.TransferLeadership(ctx)
+	switch {
+	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrClosed):
+		return cmp.Or(err, ErrNotLeader)
+	}
+	return fmt.Errorf("%w: %v", ErrNotLeader, err)
 }
 
 // dropMember takes a node out of the configuration.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -18,6 +19,7 @@ type member struct {
 	Leader  bool    `json:"leader"`
 	Voter   bool    `json:"voter"`
 	Behind  *uint64 `json:"behind,omitempty"` // entries of the journal, if known
+	Leads   []int   `json:"leads,omitempty"`  // groups, if there are several
 }
 
 func members(flags *flag.FlagSet) action {
@@ -59,7 +61,7 @@ func token(flags *flag.FlagSet) action {
 
 func writeMembers(encoder *json.Encoder, members []cluster.Member) error {
 	for _, m := range members {
-		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter}
+		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Leads: m.Leads}
 		if m.BehindKnown {
 			shown.Behind = &m.Behind
 		}
@@ -72,6 +74,8 @@ func writeMembers(encoder *json.Encoder, members []cluster.Member) error {
 
 func roleOf(m cluster.Member) string {
 	switch {
+	case len(m.Leads) > 0:
+		return "leader of " + strings.Trim(fmt.Sprint(m.Leads), "[]")
 	case m.Leader:
 		return "leader"
 	case m.Voter:
