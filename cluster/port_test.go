@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,12 +77,20 @@ func TestOversizedAndMalformedRequestsAreRefused(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
+	leads := func(request *clusterpb.Request) (leader *Node) {
+		eventually(t, "a node leads", func() bool {
+			i := slices.IndexFunc(nodes, func(n *Node) bool { return n.groupFor(request).leads() })
+			leader = nodes[max(i, 0)]
+			return i >= 0
+		})
+		return leader
+	}
 	pool := newCallPool(&dialer{links: newLinks(nil)})
 	defer pool.close()
 	ask := func(request *clusterpb.Request) *clusterpb.Failure {
 		request.Protocol = protocolVersion
 		for { // a leader that has just lost the lead cannot be definite
-			failure := pool.ask(ctx, leaderOf(t, nodes).config.Listen, request).GetFailure()
+			failure := pool.ask(ctx, leads(request).config.Listen, request).GetFailure()
 			if failure == nil || !repeatable(failure) || ctx.Err() != nil {
 				return failure
 			}
