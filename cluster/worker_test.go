@@ -165,7 +165,7 @@ func TestAWorkerThatStopsSaysGoodbye(t *testing.T) {
 	var nodes []*Node
 	for i, peer := range peers {
 		config := peerConfig(t, peers, i, w.on(peer.NodeID)...)
-		config.ActivitiesMax, config.Tags, config.Logger = 2, []string{peer.NodeID, "any"}, slog.New(slog.NewTextHandler(logs, nil))
+		config.Groups, config.ActivitiesMax, config.Tags, config.Logger = 1, 2, []string{peer.NodeID, "any"}, slog.New(slog.NewTextHandler(logs, nil))
 		nodes = append(nodes, startNode(t, config))
 	}
 	ctx := testContext(t)
