@@ -48,7 +48,7 @@ var busyForASecond = &clusterpb.Failure{Code: codeBusy, NotExecuted: true, Retry
 func TestBusyLeaderIsAskedAgainWhenItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask, asked := refusing(busyForASecond, busyForASecond)
-		if _, err := persist(t.Context(), nil, new(bell), new(budget), new(clusterpb.Request), ask); err != nil {
+		if _, err := (route{moved: new(bell), budget: new(budget)}).persist(t.Context(), new(clusterpb.Request), ask); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 2 {
@@ -66,7 +66,7 @@ func TestPromptRepetitionsHaveABudget(t *testing.T) {
 		spare, prompt := new(budget), 0
 		for range 1000 {
 			ask, asked := refusing(busyForASecond, busyForASecond, busyForASecond)
-			if _, err := persist(t.Context(), nil, new(bell), spare, new(clusterpb.Request), ask); err != nil {
+			if _, err := (route{moved: new(bell), budget: spare}).persist(t.Context(), new(clusterpb.Request), ask); err != nil {
 				t.Fatal(err)
 			}
 			for i := range 3 {
@@ -94,7 +94,7 @@ func TestBusyLeaderIsAskedUntilTheCallsTimeIsOver(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begin := time.Now()
-		_, err := persist(ctx, nil, new(bell), exhausted, new(clusterpb.Request), always)
+		_, err := route{moved: new(bell), budget: exhausted}.persist(ctx, new(clusterpb.Request), always)
 		if passed := time.Since(begin); !errors.Is(err, ErrBusy) || passed < time.Minute-2*busyPauseLongest || passed > time.Minute {
 			t.Errorf("%v after %v", err, passed)
 		}
@@ -107,7 +107,7 @@ func TestBusyLeaderIsNotWaitedForLongerThanTheCallLasts(t *testing.T) {
 		defer cancel()
 		begin := time.Now()
 		ask, _ := refusing(busyForASecond)
-		_, err := persist(ctx, nil, new(bell), new(budget), new(clusterpb.Request), ask)
+		_, err := route{moved: new(bell), budget: new(budget)}.persist(ctx, new(clusterpb.Request), ask)
 		if !errors.Is(err, ErrBusy) || time.Since(begin) != 0 {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
@@ -121,7 +121,7 @@ func TestBusyAfterAnUnknownOutcomeDoesNotSayThatNothingWasDone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		ask, _ := refusing(&clusterpb.Failure{Code: codeUnknown}, busyForASecond)
-		_, err := persist(ctx, nil, new(bell), new(budget), new(clusterpb.Request), ask)
+		_, err := route{moved: new(bell), budget: new(budget)}.persist(ctx, new(clusterpb.Request), ask)
 		var unavailable *UnavailableError
 		if !errors.As(err, &unavailable) || unavailable.NotExecuted {
 			t.Errorf("ended with %#v", err)

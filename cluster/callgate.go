@@ -9,8 +9,9 @@ import (
 
 // A callGate bounds how many calls of a node, or of a remote client, are with the leader at
 // once, or wait for one. The others wait before it, in the order of arrival, for a
-// while, and are refused then. Without it all of them would come at once when a leader
-// is found, which is when it has most to do, and could lose the lead over them.
+// while, and are refused then. Without it all of them would be woken and come at once when
+// a leader is found, which is when it has most to do, and could lose the lead over them.
+// The zero value bounds nothing.
 type callGate struct{ places chan struct{} }
 
 const (
@@ -25,26 +26,45 @@ const (
 
 func newCallGate() callGate { return callGate{make(chan struct{}, callsMax)} }
 
-// guard has requests pass the gate before they are asked.
-func (g callGate) guard(ask asker) asker {
-	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-		switch {
-		case g.enter(ctx):
-		case ctx.Err() != nil:
-			return notLeader("the call's time was over before it could be sent")
-		default:
-			return &clusterpb.Response{Failure: &clusterpb.Failure{
-				Code: codeBusy, NotExecuted: true, RetryAfter: int64(placeAgain), Message: "too many calls are on their way to the leader",
-				Bound: string(BoundCalls),
-			}}
+// A place is that of one call, or of one that has none yet.
+type place struct {
+	gate callGate
+	held bool
+}
+
+// ask asks, once there is a place; without one the call is refused.
+func (p *place) ask(ctx context.Context, request *clusterpb.Request, ask asker) *clusterpb.Response {
+	if !p.held {
+		if p.held = p.gate.enter(ctx); !p.held {
+			return noPlace(ctx)
 		}
-		defer func() { <-g.places }()
-		return ask(ctx, request)
 	}
+	return ask(ctx, request)
+}
+
+// leave gives the place to another call.
+func (p *place) leave() {
+	if p.held && p.gate.places != nil {
+		<-p.gate.places
+	}
+	p.held = false
+}
+
+func noPlace(ctx context.Context) *clusterpb.Response {
+	if ctx.Err() != nil {
+		return notLeader("the call's time was over before it could be sent")
+	}
+	return &clusterpb.Response{Failure: &clusterpb.Failure{
+		Code: codeBusy, NotExecuted: true, RetryAfter: int64(placeAgain), Message: "too many calls are on their way to the leader",
+		Bound: string(BoundCalls),
+	}}
 }
 
 // enter tells whether a call has got a place.
 func (g callGate) enter(ctx context.Context) bool {
+	if g.places == nil {
+		return true
+	}
 	select {
 	case g.places <- struct{}{}:
 		return true

@@ -18,10 +18,15 @@ func fillGate(t *testing.T) (ask asker, answered chan struct{}) {
 	answered = make(chan struct{})
 	var calling sync.WaitGroup
 	t.Cleanup(calling.Wait)
-	ask = newCallGate().guard(func(context.Context, *clusterpb.Request) *clusterpb.Response {
-		<-answered
-		return new(clusterpb.Response)
-	})
+	gate := newCallGate()
+	ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+		place := place{gate: gate}
+		defer place.leave()
+		return place.ask(ctx, request, func(context.Context, *clusterpb.Request) *clusterpb.Response {
+			<-answered
+			return new(clusterpb.Response)
+		})
+	}
 	for range callsMax {
 		calling.Go(func() { ask(context.Background(), new(clusterpb.Request)) })
 	}
@@ -74,5 +79,42 @@ func TestACallLeavesTheGateWithItsContext(t *testing.T) {
 			t.Errorf("%v after %v", failure, time.Since(begin))
 		}
 		close(answered)
+	})
+}
+
+// While there is no leader, only those who have a place look for one; whoever waits
+// because the leader is busy leaves his to others.
+func TestAPlaceIsKeptWithoutALeaderAndLeftToABusyOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked int
+		gate, leader := callGate{make(chan struct{}, 1)}, new(clusterpb.Response)
+		calls := route{moved: new(bell), budget: new(budget), gate: gate}
+		answers := []*clusterpb.Response{notLeader("none"), notLeader("none"), {Failure: busyForASecond}, leader}
+		var calling sync.WaitGroup
+		calling.Go(func() {
+			_, err := calls.persist(t.Context(), new(clusterpb.Request), func(context.Context, *clusterpb.Request) *clusterpb.Response {
+				if len(gate.places) != 1 {
+					t.Error("it asks without a place")
+				}
+				asked++
+				return answers[asked-1]
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		for _, free := range []bool{false, false, true} { // in the pause after each answer
+			synctest.Wait()
+			if is := len(gate.places) == 0; is != free {
+				t.Errorf("after %d answers the place is free: %v", asked, is)
+			}
+			for before := asked; asked == before; synctest.Wait() {
+				time.Sleep(time.Millisecond)
+			}
+		}
+		calling.Wait()
+		if len(gate.places) != 0 {
+			t.Error("the place was not left")
+		}
 	})
 }

@@ -27,7 +27,7 @@ func TestAChangeOfTheLeaderEndsAPause(t *testing.T) {
 		}
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if _, err := persist(t.Context(), nil, leads, new(budget), new(clusterpb.Request), ask); err != nil {
+			if _, err := (route{moved: leads, budget: new(budget)}).persist(t.Context(), new(clusterpb.Request), ask); err != nil {
 				t.Error(err)
 			}
 		})

@@ -49,29 +49,42 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 		return n.gather(ctx, request)
 	}
 	g := n.groupFor(request)
-	response, err := persist(ctx, n.closing, &g.moved, &n.budget, request, g.gate.guard(g.throttle.guard(n.ask)))
+	way := route{closing: n.closing, moved: &g.moved, budget: &n.budget, gate: g.gate}
+	response, err := way.persist(ctx, request, g.throttle.guard(n.ask))
 	g.seen.see(response.GetAppliedIndex())
 	return response, err
 }
 
+// A route is what calls have in common that go to the leader of a group, or to whoever is
+// near.
+type route struct {
+	closing <-chan struct{}
+	moved   *bell // rings when another node leads
+	budget  *budget
+	gate    callGate // its zero value lets everybody pass
+}
+
 // persist asks again and again until a leader has answered, ctx ends, or closing
-// is closed. Requests carry request IDs, so that trying again is safe. A leader
-// that is busy is asked again, too, as long as ctx allows. The bell ends a pause: it
-// rings when another node leads.
-func persist(ctx context.Context, closing <-chan struct{}, moved *bell, budget *budget, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
-	budget.earn()
+// is closed. Requests carry request IDs, so that trying again is safe. A leader that
+// is busy is asked again, too, as long as ctx allows; the place at the gate is left for
+// that time, but kept while there is no leader, so that few are woken when there is one.
+func (r route) persist(ctx context.Context, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
+	r.budget.earn()
+	place := place{gate: r.gate}
+	defer place.leave()
 	notExecuted := true
 	pause, patience := pauseFirst, time.Duration(0)
 	for {
-		changed := moved.next()
-		response := ask(ctx, request)
+		changed := r.moved.next()
+		response := place.ask(ctx, request, ask)
 		failure := response.GetFailure()
 		if failure == nil {
 			return response, nil
 		}
 		if failure.Code == codeBusy && failure.NotExecuted && repeatsBusy(ctx) {
-			patience = budget.pause(failure, patience)
-			if lasts(ctx, patience*3/2) && rest(ctx, closing, around(patience)) == nil {
+			place.leave()
+			patience = r.budget.pause(failure, patience)
+			if lasts(ctx, patience*3/2) && rest(ctx, r.closing, around(patience)) == nil {
 				continue
 			}
 		}
@@ -83,7 +96,7 @@ func persist(ctx context.Context, closing <-chan struct{}, moved *bell, budget *
 		}
 		notExecuted = notExecuted && failure.NotExecuted
 		request.Again = request.Again || !failure.NotExecuted
-		woken, err := restUntil(ctx, closing, changed, around(pause))
+		woken, err := restUntil(ctx, r.closing, changed, around(pause))
 		if err != nil {
 			return nil, &UnavailableError{NotExecuted: notExecuted, Err: errors.Join(err, errors.New(failure.Message))}
 		}

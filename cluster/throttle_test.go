@@ -119,13 +119,13 @@ func TestAStartThatIsWithheldIsBusyAndRepeated(t *testing.T) {
 		for range throttleSpare {
 			ask(t.Context(), startRequest())
 		}
-		_, err := persist(WithoutBusyRepeats(t.Context()), nil, new(bell), new(budget), startRequest(), ask)
+		_, err := route{moved: new(bell), budget: new(budget)}.persist(WithoutBusyRepeats(t.Context()), startRequest(), ask)
 		var busy *BusyError
 		if !errors.As(err, &busy) || busy.RetryAfter != 100*time.Millisecond || busy.Bound != actors.BoundDelay {
 			t.Errorf("ended with %#v", err)
 		}
 		leader.takes = 1000
-		if _, err := persist(t.Context(), nil, new(bell), new(budget), startRequest(), ask); err != nil {
+		if _, err := (route{moved: new(bell), budget: new(budget)}).persist(t.Context(), startRequest(), ask); err != nil {
 			t.Error(err)
 		}
 	})
@@ -135,12 +135,12 @@ func TestCallsThatAreNotToBeRepeatedFailAtTheFirstRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask, asked := refusing(busyForASecond)
 		begin := time.Now()
-		_, err := persist(WithoutBusyRepeats(t.Context()), nil, new(bell), new(budget), new(clusterpb.Request), ask)
+		_, err := route{moved: new(bell), budget: new(budget)}.persist(WithoutBusyRepeats(t.Context()), new(clusterpb.Request), ask)
 		if !errors.Is(err, ErrBusy) || time.Since(begin) != 0 || len(*asked) != 1 {
 			t.Errorf("%v after %v, asked %d times", err, time.Since(begin), len(*asked))
 		}
 		ask, _ = refusing(&clusterpb.Failure{Code: codeNotLeader, NotExecuted: true})
-		if _, err := persist(WithoutBusyRepeats(t.Context()), nil, new(bell), new(budget), new(clusterpb.Request), ask); err != nil {
+		if _, err := (route{moved: new(bell), budget: new(budget)}).persist(WithoutBusyRepeats(t.Context()), new(clusterpb.Request), ask); err != nil {
 			t.Errorf("without a leader: %v", err)
 		}
 	})
