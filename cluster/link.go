@@ -17,6 +17,14 @@ import (
 const (
 	// How long a connection may take to say what it is for, TLS included.
 	handshakeTimeout = 5 * time.Second
+	// How long TCP may take to connect, which on a network that works is one exchange.
+	// While a node cannot be reached, who wants to reach it does not pile up for longer.
+	connectTimeout = time.Second
+	// How long what was sent may stay unacknowledged by the other machine. Then the
+	// connection is over and a new one is opened: after a cut this one would wait for
+	// TCP's next repetition, and those get rarer all the time. When one packet in three
+	// is lost, few connections have as much bad luck.
+	unackedMax = 3 * time.Second
 	// How many connections may be at that; of more the oldest is closed.
 	unsortedMax = 128
 	// How many are open, of those that others have opened: of nodes for Raft, for
@@ -181,7 +189,8 @@ type dialer struct {
 func (d *dialer) dial(ctx context.Context, address string, wanted purpose) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", d.route.To(address))
+	tcp := net.Dialer{Timeout: connectTimeout, Control: boundUnacked}
+	raw, err := tcp.DialContext(ctx, "tcp", d.route.To(address))
 	if err != nil {
 		return nil, err
 	}

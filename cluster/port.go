@@ -40,7 +40,8 @@ type port struct {
 
 // listen opens a port. What the dialer has for keys holds for both directions.
 func listen(address string, dialer *dialer, logger *slog.Logger) (*port, error) {
-	listener, err := net.Listen("tcp", address)
+	tcp := net.ListenConfig{Control: boundUnacked}
+	listener, err := tcp.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
