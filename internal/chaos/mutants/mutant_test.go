@@ -96,3 +96,19 @@ func TestEveryMutantSaysWhatItIs(t *testing.T) {
 		t.Error("a directory without patches is read")
 	}
 }
+
+// A patch that does not apply any more breaks nothing, and shows nothing.
+func TestEveryMutantStillApplies(t *testing.T) {
+	if _, err := exec.LookPath("patch"); err != nil {
+		t.Skip("there is no patch command")
+	}
+	mutants, err := read(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		if out, err := m.apply(filepath.Join("..", "..", ".."), "--dry-run"); err != nil {
+			t.Errorf("%s: %v\n%s", m.name, err, out)
+		}
+	}
+}
