@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,7 +87,7 @@ func TestACallLeavesTheGateWithItsContext(t *testing.T) {
 // because the leader is busy leaves his to others.
 func TestAPlaceIsKeptWithoutALeaderAndLeftToABusyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked int
+		var asked atomic.Int64
 		gate, leader := callGate{make(chan struct{}, 1)}, new(clusterpb.Response)
 		calls := route{moved: new(bell), budget: new(budget), gate: gate}
 		answers := []*clusterpb.Response{notLeader("none"), notLeader("none"), {Failure: busyForASecond}, leader}
@@ -96,8 +97,7 @@ func TestAPlaceIsKeptWithoutALeaderAndLeftToABusyOne(t *testing.T) {
 				if len(gate.places) != 1 {
 					t.Error("it asks without a place")
 				}
-				asked++
-				return answers[asked-1]
+				return answers[asked.Add(1)-1]
 			})
 			if err != nil {
 				t.Error(err)
@@ -106,9 +106,9 @@ func TestAPlaceIsKeptWithoutALeaderAndLeftToABusyOne(t *testing.T) {
 		for _, free := range []bool{false, false, true} { // in the pause after each answer
 			synctest.Wait()
 			if is := len(gate.places) == 0; is != free {
-				t.Errorf("after %d answers the place is free: %v", asked, is)
+				t.Errorf("after %d answers the place is free: %v", asked.Load(), is)
 			}
-			for before := asked; asked == before; synctest.Wait() {
+			for before := asked.Load(); asked.Load() == before; synctest.Wait() {
 				time.Sleep(time.Millisecond)
 			}
 		}
