@@ -191,11 +191,12 @@ func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, same := range []bool{false, true} {
-			if err := flip(name, offset, 1<<3); err != nil {
+		b := &bit{name: name, offset: offset, mask: 1 << 3}
+		for i, step := range []func() error{b.flip, b.restore} {
+			if err := step(); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := os.ReadFile(name); err != nil || bytes.Equal(got, want) != same {
+			if got, err := os.ReadFile(name); err != nil || bytes.Equal(got, want) != (i == 1) {
 				t.Fatalf("after %d flips: %q, %v", i+1, got, err)
 			}
 		}
@@ -203,8 +204,35 @@ func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
 	if _, _, err := s.randomByte(t.TempDir()); err == nil {
 		t.Error("a byte of nothing")
 	}
-	if err := flip(filepath.Join(dir, "gone"), 0, 1); err != nil {
-		t.Error(err)
+}
+
+// What a node has written since is not damaged by putting a bit right.
+func TestABitThatIsGoneIsNotRestored(t *testing.T) {
+	for name, write := range map[string]func(name string) error{
+		"removed": os.Remove,
+		"cut":     func(name string) error { return os.Truncate(name, 3) },
+		"written over": func(name string) error {
+			return os.WriteFile(name, []byte("other bytes than before"), 0o600)
+		},
+		"made anew": func(name string) error {
+			content, err := os.ReadFile(name)
+			return errors.Join(err, os.WriteFile(name+".new", content, 0o600), os.Rename(name+".new", name))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bit{name: filepath.Join(t.TempDir(), "file"), offset: 5, mask: 1}
+			if err := os.WriteFile(b.name, []byte("some bytes of a journal"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(b.flip(), write(b.name)); err != nil {
+				t.Fatal(err)
+			}
+			want, _ := os.ReadFile(b.name)
+			err := b.restore()
+			if got, _ := os.ReadFile(b.name); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%q became %q, %v", want, got, err)
+			}
+		})
 	}
 }
 

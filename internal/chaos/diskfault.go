@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -28,8 +30,8 @@ func flipBit(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	mask := byte(1) << s.random.IntN(8)
-	if err := flip(name, offset, mask); err != nil {
+	b := &bit{name: name, offset: offset, mask: byte(1) << s.random.IntN(8)}
+	if err := b.flip(); err != nil {
 		return err
 	}
 	node := s.fleet.node(id)
@@ -37,7 +39,7 @@ func flipBit(ctx context.Context, s *scene) error {
 	s.later(func(context.Context) error {
 		err := node.kill()
 		node.damage(false)
-		return errors.Join(err, flip(name, offset, mask))
+		return errors.Join(err, b.restore())
 	})
 	_ = node.start(ctx) // it may refuse to, which is as it should be
 	return nil
@@ -75,9 +77,51 @@ func (s *scene) randomByte(dir string) (name string, offset int64, err error) {
 	return "", 0, errors.New("sizes do not add up")
 }
 
-// flip inverts the bits of one byte that a mask has.
-func flip(name string, offset int64, mask byte) error {
-	file, err := os.OpenFile(name, os.O_RDWR, 0)
+// A bit is one of a file, and what is around it.
+type bit struct {
+	name   string
+	offset int64
+	mask   byte
+
+	file   os.FileInfo
+	around []byte // once it is flipped
+}
+
+// surroundings is how many bytes around a flipped bit tell whether it is still that.
+const surroundings = 64
+
+// flip inverts the bit.
+func (b *bit) flip() error {
+	return b.change(func(file *os.File) error {
+		if err := b.invert(file); err != nil {
+			return err
+		}
+		var err error
+		if b.file, err = file.Stat(); err == nil {
+			b.around, err = b.read(file)
+		}
+		return err
+	})
+}
+
+// restore inverts the bit again, if it is still there. The node may have removed the
+// file, made another of its name, or written over that place: then this would be
+// damage that nobody puts right.
+func (b *bit) restore() error {
+	return b.change(func(file *os.File) error {
+		is, err := file.Stat()
+		if err != nil || !os.SameFile(is, b.file) {
+			return err
+		}
+		if around, err := b.read(file); err != nil || !bytes.Equal(around, b.around) {
+			return err
+		}
+		return b.invert(file)
+	})
+}
+
+func (b *bit) change(change func(*os.File) error) error {
+	file, err := os.OpenFile(b.name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the node has removed it meanwhile
 	}
@@ -85,15 +129,27 @@ func flip(name string, offset int64, mask byte) error {
 		return err
 	}
 	defer file.Close()
-	one := make([]byte, 1)
-	if _, err := file.ReadAt(one, offset); err != nil {
-		return nil // or made it shorter
+	return errors.Join(change(file), file.Sync())
+}
+
+// read returns the bytes around the bit, as many as there are.
+func (b *bit) read(file *os.File) ([]byte, error) {
+	around := make([]byte, surroundings)
+	n, err := file.ReadAt(around, max(b.offset-surroundings/2, 0))
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
-	one[0] ^= mask
-	if _, err := file.WriteAt(one, offset); err != nil {
+	return around[:n], err
+}
+
+func (b *bit) invert(file *os.File) error {
+	one := make([]byte, 1)
+	if _, err := file.ReadAt(one, b.offset); err != nil {
 		return err
 	}
-	return file.Sync()
+	one[0] ^= b.mask
+	_, err := file.WriteAt(one, b.offset)
+	return err
 }
 
 // tamper has every sync of a node's process meet something, by strace.
