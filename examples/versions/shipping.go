@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"log"
 
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -73,11 +73,12 @@ func third(out io.Writer) []replay.Definition {
 	return append(activities(out), Shipping.Bind(patched), Shipping.Bind(rewritten, replay.Version("2")))
 }
 
-// activities only print.
+// activities only print. Two of them may do so at once: a logger lets them take turns.
 func activities(out io.Writer) []replay.Definition {
+	lines := log.New(out, "  ", 0)
 	say := func(what string) func(context.Context, string) (string, error) {
 		return func(_ context.Context, of string) (string, error) {
-			fmt.Fprintf(out, "  %s %s\n", what, of)
+			lines.Println(what, of)
 			return of, nil
 		}
 	}
