@@ -54,10 +54,9 @@ func noPlace(ctx context.Context) *clusterpb.Response {
 	if ctx.Err() != nil {
 		return notLeader("the call's time was over before it could be sent")
 	}
-	return &clusterpb.Response{Failure: &clusterpb.Failure{
-		Code: codeBusy, NotExecuted: true, RetryAfter: int64(placeAgain), Message: "too many calls are on their way to the leader",
-		Bound: string(BoundCalls),
-	}}
+	return &clusterpb.Response{Failure: failure(&BusyError{
+		RetryAfter: placeAgain, Bound: BoundCalls, Reason: "too many calls are on their way to the leader",
+	})}
 }
 
 // enter tells whether a call has got a place.

@@ -41,10 +41,9 @@ func (t *throttle) guard(ask asker) asker {
 		}
 		if again, withheld := t.withholds(time.Now()); withheld {
 			t.withheld.Add(1)
-			return &clusterpb.Response{Failure: &clusterpb.Failure{
-				Code: codeBusy, NotExecuted: true, RetryAfter: int64(again),
-				Bound: string(actors.BoundDelay), Message: "the leader takes no more starts",
-			}}
+			return &clusterpb.Response{Failure: failure(&BusyError{
+				RetryAfter: again, Bound: actors.BoundDelay, Reason: "the leader takes no more starts",
+			})}
 		}
 		response := ask(ctx, request)
 		t.learn(response.GetFailure())
