@@ -66,6 +66,9 @@ type Answer struct {
 	// existed already.
 	FirstExecution uint64
 	Attached       bool
+	// Of a message from outside: such messages take long, and new starts will be
+	// refused if there are more of them.
+	Crowded bool
 	// The answer to a start from another partition that was dropped: the instance that
 	// it has met, and its last event if that has ended.
 	Instance *journalpb.Instance

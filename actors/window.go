@@ -7,6 +7,10 @@ const (
 	// New starts are refused when all have taken longer for delayWindow.
 	delayTarget = 100 * time.Millisecond
 	delayWindow = 100 * time.Millisecond
+	// Those who send starts are told that they are to be fewer at three quarters of the
+	// delay, and of the messages, at which they would be refused.
+	crowdedDelay = delayTarget * 3 / 4
+	crowdedFrom  = shedFrom * 3 / 4
 	// delayForgotten is after how long without any message that says nothing more.
 	delayForgotten = time.Second
 	// shedFrom is how many messages must be on their way at least: a few that take
@@ -54,6 +58,9 @@ func (w *window) observe(took time.Duration, now time.Time) {
 	}
 }
 
+// crowded tells whether new starts will be refused soon, if no fewer of them come.
+func (w *window) crowded() bool { return w.held.messages >= crowdedFrom && w.delay > crowdedDelay }
+
 // sheds tells whether new starts are refused: the queue does not get shorter, so
 // taking more would only make all of them late.
 func (w *window) sheds(now time.Time) bool {
@@ -97,6 +104,7 @@ func (p *Partition) hold(in *instance, m *Message, bytes int) {
 		p.window.held.remove(bytes)
 		if now := time.Now(); a.Err == nil && !query {
 			p.window.observe(now.Sub(begin), now)
+			a.Crowded = p.window.crowded()
 		}
 		p.mu.Unlock()
 		if done != nil {

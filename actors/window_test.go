@@ -136,6 +136,32 @@ func TestFloodOfStartsIsShedAndCompletionsGoOn(t *testing.T) {
 	})
 }
 
+func TestAnswersTellThatItIsCrowdedBeforeAnyStartIsRefused(t *testing.T) {
+	for starts, crowded := range map[int]bool{100: false, 400: true} {
+		virtually(t, func(t *testing.T) {
+			n := lead(t, newTestJournal(), actors.Config{}, collect())
+			n.journal.set(func(j *testJournal) { j.pace = steady(80 * time.Millisecond) })
+			var replies []*reply
+			for i := range starts {
+				replies = append(replies, n.start(fmt.Sprintf("c%d", i), "collect", ""))
+			}
+			told := 0
+			for _, r := range replies {
+				answer := <-r.ch
+				if answer.Err != nil {
+					t.Fatal(answer.Err)
+				}
+				if answer.Crowded {
+					told++
+				}
+			}
+			if told > 0 != crowded {
+				t.Errorf("%d of %d were told that it is crowded", told, starts)
+			}
+		})
+	}
+}
+
 // A slow journal alone is no overload.
 func TestFewStartsAreTakenHoweverLongTheyTake(t *testing.T) {
 	virtually(t, func(t *testing.T) {

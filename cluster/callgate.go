@@ -32,14 +32,16 @@ type place struct {
 	held bool
 }
 
-// ask asks, once there is a place; without one the call is refused.
-func (p *place) ask(ctx context.Context, request *clusterpb.Request, ask asker) *clusterpb.Response {
-	if !p.held {
-		if p.held = p.gate.enter(ctx); !p.held {
-			return noPlace(ctx)
+// guard has the call ask once there is a place; without one it is refused.
+func (p *place) guard(ask asker) asker {
+	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+		if !p.held {
+			if p.held = p.gate.enter(ctx); !p.held {
+				return noPlace(ctx)
+			}
 		}
+		return ask(ctx, request)
 	}
-	return ask(ctx, request)
 }
 
 // leave gives the place to another call.

@@ -23,10 +23,10 @@ func fillGate(t *testing.T) (ask asker, answered chan struct{}) {
 	ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 		place := place{gate: gate}
 		defer place.leave()
-		return place.ask(ctx, request, func(context.Context, *clusterpb.Request) *clusterpb.Response {
+		return place.guard(func(context.Context, *clusterpb.Request) *clusterpb.Response {
 			<-answered
 			return new(clusterpb.Response)
-		})
+		})(ctx, request)
 	}
 	for range callsMax {
 		calling.Go(func() { ask(context.Background(), new(clusterpb.Request)) })

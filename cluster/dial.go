@@ -170,14 +170,14 @@ func (r *remote) release() error {
 // call implements access.
 func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	g := r.groupFor(request)
-	return r.persist(ctx, g.gate, request, g.throttle.guard(r.ask))
+	return r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate}, r.ask)
 }
 
 // near implements access.
 func (r *remote) near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	request.Stale = true
 	r.tellSeen(request)
-	return r.persist(ctx, callGate{}, request, r.askNear)
+	return r.persist(ctx, request, route{}, r.askNear)
 }
 
 // tellSeen has a request say what answers before have shown.
@@ -193,11 +193,11 @@ func (r *remote) tellSeen(request *clusterpb.Request) {
 }
 
 // persist has a request answered, in the time that a call has.
-func (r *remote) persist(ctx context.Context, gate callGate, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
+func (r *remote) persist(ctx context.Context, request *clusterpb.Request, way route, ask asker) (*clusterpb.Response, error) {
 	ctx, cancel := bounded(ctx, r.config.CallTimeout)
 	defer cancel()
 	request.Protocol = protocolVersion
-	way := route{closing: r.closing, moved: &r.groupFor(request).moved, budget: &r.budget, gate: gate}
+	way.closing, way.moved, way.budget = r.closing, &r.groupFor(request).moved, &r.budget
 	return way.persist(ctx, request, ask)
 }
 
@@ -291,7 +291,7 @@ func (r *remote) after(address string) string {
 
 // meet learns who the members are from the first node that answers.
 func (r *remote) meet(ctx context.Context) error {
-	response, err := r.persist(ctx, callGate{}, membersRequest(), r.askNear)
+	response, err := r.persist(ctx, membersRequest(), route{}, r.askNear)
 	if err == nil {
 		r.learn(response)
 	}
@@ -469,7 +469,7 @@ func (r *remote) poll(ctx context.Context, request *clusterpb.Request) (*cluster
 	r.tellSeen(request)
 	limited, cancel := context.WithTimeout(ctx, pollTime+r.config.CallTimeout)
 	defer cancel()
-	response, err := r.persist(limited, callGate{}, request, r.askNear)
+	response, err := r.persist(limited, request, route{}, r.askNear)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

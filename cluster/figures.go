@@ -16,6 +16,7 @@ type sample struct {
 	actors   actors.Stats
 	attempts actors.ActivityCounts
 	withheld uint64
+	waiting  int // starts, before the leader is asked
 	groups   []groupSample
 }
 
@@ -44,6 +45,7 @@ func (m *metrics) sample(ctx context.Context) (*sample, bool) {
 	s := &sample{health: n.Health(), actors: n.system.Stats(led...), attempts: n.system.ActivityCounts()}
 	for _, g := range n.groups {
 		s.withheld += g.throttle.withheld.Load()
+		s.waiting += int(g.throttle.waiting.Load())
 		s.groups = append(s.groups, groupSample{
 			attributes: g.attributes(),
 			node:       n.config.NodeID,
@@ -167,6 +169,7 @@ var figures = []figure{
 	{"tenuto.inbox.rejections", "{message}", counted, "Messages refused because there was too much to do, by the bound that they met.", readRejections},
 	{"tenuto.inbox.held", "{message}", level, "Messages from outside that wait for their turn, or for its commit.", one(func(s *sample) int { return s.actors.MessagesHeld })},
 	{"tenuto.starts.withheld", "{start}", counted, "Starts refused here because the leader refuses them, without asking it.", one(func(s *sample) uint64 { return s.withheld })},
+	{"tenuto.starts.waiting", "{start}", level, "Starts that wait here until the leader takes more.", one(func(s *sample) int { return s.waiting })},
 	{"tenuto.turns.on_their_way", "{turn}", level, "Turns whose appends are not decided.", one(func(s *sample) int { return s.actors.TurnsOnTheirWay })},
 	{"tenuto.turns.waiting", "{instance}", level, "Instances that wait to begin a turn.", one(func(s *sample) int { return s.actors.TurnsWaiting })},
 	{"tenuto.timers.kept", "{partition}", level, "Whether timers that are due are kept back, because too many instances have something to do.", one(func(s *sample) int { return s.actors.TimersKept })},

@@ -49,8 +49,8 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 		return n.gather(ctx, request)
 	}
 	g := n.groupFor(request)
-	way := route{closing: n.closing, moved: &g.moved, budget: &n.budget, gate: g.gate}
-	response, err := way.persist(ctx, request, g.throttle.guard(n.ask))
+	way := route{closing: n.closing, moved: &g.moved, budget: &n.budget, throttle: &g.throttle, gate: g.gate}
+	response, err := way.persist(ctx, request, n.ask)
 	g.seen.see(response.GetAppliedIndex())
 	return response, err
 }
@@ -58,10 +58,11 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 // A route is what calls have in common that go to the leader of a group, or to whoever is
 // near.
 type route struct {
-	closing <-chan struct{}
-	moved   *bell // rings when another node leads
-	budget  *budget
-	gate    callGate // its zero value lets everybody pass
+	closing  <-chan struct{}
+	moved    *bell // rings when another node leads
+	budget   *budget
+	throttle *throttle // nil lets everybody pass
+	gate     callGate  // its zero value, too
 }
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
@@ -72,11 +73,12 @@ func (r route) persist(ctx context.Context, request *clusterpb.Request, ask aske
 	r.budget.earn()
 	place := place{gate: r.gate}
 	defer place.leave()
+	ask = r.throttle.guard(r.closing, place.guard(ask))
 	notExecuted := true
 	pause, patience := pauseFirst, time.Duration(0)
 	for {
 		changed := r.moved.next()
-		response := place.ask(ctx, request, ask)
+		response := ask(ctx, request)
 		failure := response.GetFailure()
 		if failure == nil {
 			return response, nil

@@ -106,7 +106,7 @@ func (g *group) confirm(ctx context.Context, p *actors.Partition, refusal error)
 func (g *group) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
 	instance := request.Instance
 	if first := g.begunBy(request, r); first > 0 {
-		return g.startResult(first, false), nil
+		return g.startResult(actors.Answer{FirstExecution: first}), nil
 	}
 	version := r.Version
 	if version == "" {
@@ -147,13 +147,15 @@ func (g *group) start(ctx context.Context, p *actors.Partition, request *cluster
 	if err != nil {
 		return nil, err
 	}
-	return g.startResult(answer.FirstExecution, answer.Attached), nil
+	return g.startResult(answer), nil
 }
 
 // startResult tells also from which index on replicas show the run, and not one that
 // was before it.
-func (g *group) startResult(first uint64, attached bool) *clusterpb.Response {
-	return &clusterpb.Response{AppliedIndex: g.journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{FirstExecution: first, Attached: attached}}}
+func (g *group) startResult(a actors.Answer) *clusterpb.Response {
+	return &clusterpb.Response{AppliedIndex: g.journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
+		FirstExecution: a.FirstExecution, Attached: a.Attached, Crowded: a.Crowded,
+	}}}
 }
 
 var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{

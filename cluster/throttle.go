@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"container/list"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -10,70 +11,230 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A throttle refuses starts where they are called, while the leader refuses them
-// anyway: what it costs to bring a start there, and its refusal back, is then left for
-// work that ends. For throttleMemory after a refusal no more starts are sent in a slice
-// of time than the leader has taken in the one before, and a quarter more, and a few: so
-// a leader that takes more again is found out soon. The zero value is ready.
+// A throttle keeps starts back where they are called while the leader has too many: what
+// it costs to bring a start there, and its refusal back, is then left for work that
+// ends. It lets through as many as the leader takes, a few less when the leader says
+// that it is crowded, and a few more when it does not, as TCP does with segments (RFC
+// 5681), which learns of a queue from marks before it learns from losses (RFC 3168).
+//
+// Starts that are to be repeated wait here for their turn, the newest first: whoever has
+// waited longest is nearest to giving up, so that in the order of arrival everybody
+// would be served when it is too late. (Maurer, Fail at Scale, ACM Queue 13(8), 2015.)
+// The zero value is ready.
 type throttle struct {
 	withheld atomic.Uint64 // starts that were refused here
+	waiting  atomic.Int64  // starts that wait here
 
-	mu      sync.Mutex
-	began   time.Time // the slice
-	sent    int       // in it
-	taken   int
-	before  int           // taken in the slice before
-	refused time.Time     // when the leader has last refused one
-	again   time.Duration // when to try again, as it has said then
+	mu     sync.Mutex
+	limit  float64 // starts in a slice; 0: all are let through
+	tokens float64 // starts that may be let through at once
+	filled time.Time
+	before int // taken in the last slice
+	now    slice
+	met    time.Time     // when the leader was too busy, or crowded, last
+	again  time.Duration // how long the last start took: when to try again
+	line   list.List     // of *waiting
+	pump   *time.Timer   // runs while somebody waits
+}
+
+// A slice is what came of starts in a while.
+type slice struct {
+	began            time.Time
+	taken            int
+	crowded, refused bool
+}
+
+// A waiting start is told once whether it is let through.
+type waiting struct {
+	ctx     context.Context
+	through chan bool
 }
 
 const (
 	throttleSlice  = 100 * time.Millisecond
 	throttleMemory = time.Second
 	throttleSpare  = 4 // starts in each slice, whatever was taken
+	// What becomes of the limit when the leader refuses starts, when it is crowded, and
+	// after a slice in which it was neither.
+	throttleRefused = 0.75
+	throttleCrowded = 0.9
+	throttleGrowth  = 1.125
+	// How much of a slice's starts may be let through at once.
+	throttleBurst = 0.1
+	throttleTick  = 10 * time.Millisecond
+	// How many starts wait; more are refused at once.
+	lineMax = 65_536
+	// Bounds of how long those who are refused are asked to wait.
+	throttleAgainMin = 50 * time.Millisecond
+	throttleAgainMax = 2 * time.Second
 )
 
-// guard has the starts among the requests pass the throttle before they are asked.
-func (t *throttle) guard(ask asker) asker {
+// guard has the starts among the requests pass the throttle before they are asked. A nil
+// throttle lets all pass.
+func (t *throttle) guard(closing <-chan struct{}, ask asker) asker {
+	if t == nil {
+		return ask
+	}
 	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 		if request.GetStart() == nil {
 			return ask(ctx, request)
 		}
-		if again, withheld := t.withholds(time.Now()); withheld {
-			t.withheld.Add(1)
-			return &clusterpb.Response{Failure: failure(&BusyError{
-				RetryAfter: again, Bound: actors.BoundDelay, Reason: "the leader takes no more starts",
-			})}
+		if refused := t.pass(ctx, closing); refused != nil {
+			return refused
 		}
+		begin := time.Now()
 		response := ask(ctx, request)
-		t.learn(response.GetFailure())
+		t.learn(response, time.Since(begin))
 		return response
 	}
 }
 
-// withholds tells whether a start is to be refused, and when to try again.
-func (t *throttle) withholds(now time.Time) (again time.Duration, withheld bool) {
+// pass returns nil when a start is let through, at once or after a wait, or else its
+// refusal.
+func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now.Sub(t.began) >= throttleSlice {
-		t.began, t.before, t.sent, t.taken = now, t.taken, 0, 0
+	if t.lets(time.Now()) {
+		return nil
 	}
-	if now.Sub(t.refused) < throttleMemory && t.sent >= t.before+t.before/4+throttleSpare {
-		return t.again, true
+	if !repeatsBusy(ctx) || t.line.Len() >= lineMax || !lasts(ctx, t.again) {
+		return t.refuse()
 	}
-	t.sent++
-	return 0, false
+	w := &waiting{ctx, make(chan bool, 1)}
+	place := t.wait(w)
+	t.mu.Unlock()
+	through, closed := false, false
+	select {
+	case through = <-w.through:
+	case <-ctx.Done():
+	case <-closing:
+		closed = true
+	}
+	t.mu.Lock()
+	t.unwait(place)
+	switch {
+	case through:
+		return nil
+	case closed:
+		return notLeader("the start was not sent")
+	}
+	return t.refuse()
 }
 
-// learn takes notice of what has become of a start; nil: it was taken. A refusal for
-// the sake of one instance says nothing of the others.
-func (t *throttle) learn(failure *clusterpb.Failure) {
+// refuse refuses a start for the leader. t.mu is held.
+func (t *throttle) refuse() *clusterpb.Response {
+	t.withheld.Add(1)
+	return &clusterpb.Response{Failure: failure(&BusyError{
+		RetryAfter: t.again, Bound: actors.BoundDelay, Reason: "the leader takes no more starts",
+	})}
+}
+
+// lets tells whether one more start is let through now. t.mu is held.
+func (t *throttle) lets(now time.Time) bool {
+	t.turn(now)
+	if t.limit == 0 {
+		return true
+	}
+	t.tokens += t.limit * now.Sub(t.filled).Seconds() / throttleSlice.Seconds()
+	t.tokens, t.filled = min(t.tokens, max(throttleBurst*t.limit, 1)), now
+	if t.tokens < 1 {
+		return false
+	}
+	t.tokens--
+	return true
+}
+
+// turn begins another slice when one is over. t.mu is held.
+func (t *throttle) turn(now time.Time) {
+	over := t.now
+	if now.Sub(over.began) < throttleSlice {
+		return
+	}
+	t.before, t.now = over.taken, slice{began: now}
+	if t.limit == 0 {
+		return
+	}
+	switch {
+	case over.refused:
+		t.limit = min(t.limit, float64(over.taken)) + throttleSpare
+	case !over.crowded && over.taken > 0:
+		t.limit = throttleGrowth*t.limit + throttleSpare
+	}
+	if t.line.Len() == 0 && now.Sub(t.met) >= throttleMemory {
+		t.limit = 0
+	}
+}
+
+// learn takes notice of what has become of a start, and when. A refusal for the sake of one
+// instance, or for want of a place on the way, says nothing of the leader.
+func (t *throttle) learn(response *clusterpb.Response, took time.Duration) {
+	failure := response.GetFailure()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
 	switch {
 	case failure == nil:
-		t.taken++
-	case failure.Code == codeBusy && failure.Bound != string(actors.BoundInstance):
-		t.refused, t.again = time.Now(), time.Duration(failure.RetryAfter)
+		t.now.taken, t.again = t.now.taken+1, min(max(took, throttleAgainMin), throttleAgainMax)
+		if response.GetStart().GetCrowded() {
+			t.meet(now, &t.now.crowded, throttleCrowded)
+		}
+	case failure.Code == codeBusy && failure.Bound != string(actors.BoundInstance) && failure.Bound != string(BoundCalls):
+		t.meet(now, &t.now.refused, throttleRefused)
 	}
+}
+
+// meet takes notice of a leader that has too much to do, once in a slice in each way:
+// what is left of the limit is a share. The first limit is what was taken in a slice.
+// t.mu is held.
+func (t *throttle) meet(now time.Time, known *bool, left float64) {
+	if t.met = now; t.limit == 0 {
+		t.limit, t.tokens, t.filled = float64(max(t.before, t.now.taken)+throttleSpare), 0, now
+		t.again = max(t.again, throttleAgainMin)
+	} else if !*known {
+		t.limit = max(left*t.limit, throttleSpare)
+	}
+	*known = true
+}
+
+// wait has a start wait. t.mu is held.
+func (t *throttle) wait(w *waiting) *list.Element {
+	place := t.line.PushBack(w)
+	t.waiting.Store(int64(t.line.Len()))
+	switch {
+	case t.line.Len() > 1:
+	case t.pump == nil:
+		t.pump = time.AfterFunc(throttleTick, t.serve)
+	default:
+		t.pump.Reset(throttleTick)
+	}
+	return place
+}
+
+// unwait is for a start that does not wait any more. t.mu is held.
+func (t *throttle) unwait(place *list.Element) {
+	t.line.Remove(place) // no matter if it is not there any more
+	t.waiting.Store(int64(t.line.Len()))
+}
+
+// serve lets starts through that wait, the newest first, and sends those away whose
+// time is nearly over.
+func (t *throttle) serve() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for t.line.Len() > 0 && !lasts(t.line.Front().Value.(*waiting).ctx, t.again) {
+		t.tell(t.line.Front(), false)
+	}
+	for t.line.Len() > 0 && t.lets(now) {
+		t.tell(t.line.Back(), true)
+	}
+	if t.line.Len() > 0 {
+		t.pump.Reset(throttleTick)
+	}
+}
+
+// tell ends the wait of a start. t.mu is held.
+func (t *throttle) tell(place *list.Element, through bool) {
+	place.Value.(*waiting).through <- through
+	t.unwait(place)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,10 +42,12 @@ func startRequest() *clusterpb.Request {
 	return &clusterpb.Request{Call: &clusterpb.Request_Start{Start: new(clusterpb.StartRequest)}}
 }
 
-// flood makes ten thousand calls, one a millisecond, and returns how many were taken.
+// flood makes ten thousand calls that are not repeated, one a millisecond, and returns
+// how many were taken.
 func flood(ask asker, request *clusterpb.Request) (taken int) {
+	ctx := WithoutBusyRepeats(context.Background())
 	for range floodCalls {
-		if ask(context.Background(), request).GetFailure() == nil {
+		if ask(ctx, request).GetFailure() == nil {
 			taken++
 		}
 		time.Sleep(time.Millisecond)
@@ -62,12 +65,12 @@ func TestFewStartsAreBroughtToALeaderThatRefusesThemAndNoneIsLost(t *testing.T) 
 		t.Run(fmt.Sprint(takes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				throttle, leader := new(throttle), &refuser{takes: takes, bound: actors.BoundDelay}
-				taken := flood(throttle.guard(leader.ask), startRequest())
+				taken := flood(throttle.guard(nil, leader.ask), startRequest())
 				// The first slice is not bounded by anything but the first refusal.
 				if refusedMax := floodSlices*(takes/4+throttleSpare) + takes; leader.refused > refusedMax || leader.refused == 0 {
 					t.Errorf("%d were brought there and refused, of at most %d", leader.refused, refusedMax)
 				}
-				if could := floodSlices * takes; taken < could*9/10 {
+				if could := floodSlices * takes; taken < could*4/5 {
 					t.Errorf("%d were taken, of %d that could be", taken, could)
 				}
 				if withheld := int(throttle.withheld.Load()); withheld+leader.asked != floodCalls {
@@ -78,13 +81,52 @@ func TestFewStartsAreBroughtToALeaderThatRefusesThemAndNoneIsLost(t *testing.T) 
 	}
 }
 
+// A queue is a leader that does one start in each while, refuses what would wait for
+// longer than limit, and says that it is crowded at three quarters of that.
+type queue struct {
+	each, limit    time.Duration
+	tells          bool // that it is crowded
+	asked, refused int
+	free           time.Time
+}
+
+func (q *queue) ask(context.Context, *clusterpb.Request) *clusterpb.Response {
+	q.asked++
+	waits := max(time.Until(q.free), 0)
+	if waits > q.limit {
+		q.refused++
+		return &clusterpb.Response{Failure: &clusterpb.Failure{
+			Code: codeBusy, NotExecuted: true, RetryAfter: int64(q.limit), Bound: string(actors.BoundDelay),
+		}}
+	}
+	q.free = time.Now().Add(waits + q.each)
+	return &clusterpb.Response{Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
+		Crowded: q.tells && waits > q.limit*3/4,
+	}}}
+}
+
+func TestALeaderThatSaysWhenItIsCrowdedHasNextToNothingToRefuse(t *testing.T) {
+	for _, tells := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			throttle, leader := new(throttle), &queue{each: 2 * time.Millisecond, limit: 100 * time.Millisecond, tells: tells}
+			taken := flood(throttle.guard(nil, leader.ask), startRequest())
+			if could := floodCalls / 2; taken < could*9/10 {
+				t.Errorf("%d were taken, of %d that could be", taken, could)
+			}
+			if few := leader.refused <= taken/100; few != tells {
+				t.Errorf("it says so: %v; %d were refused there", tells, leader.refused)
+			}
+		})
+	}
+}
+
 func TestALeaderThatTakesStartsAgainIsFoundOutSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		throttle, leader := new(throttle), &refuser{bound: actors.BoundWindow}
-		ask := throttle.guard(leader.ask)
+		leader := &refuser{bound: actors.BoundWindow}
+		ask := new(throttle).guard(nil, leader.ask)
 		flood(ask, startRequest())
 		leader.takes = 1000
-		if taken := flood(ask, startRequest()); taken < floodCalls-int(throttleMemory/time.Millisecond) {
+		if taken := flood(ask, startRequest()); taken < floodCalls-2*int(throttleMemory/time.Millisecond) {
 			t.Errorf("%d of %d taken", taken, floodCalls)
 		}
 	})
@@ -92,41 +134,164 @@ func TestALeaderThatTakesStartsAgainIsFoundOutSoon(t *testing.T) {
 
 func TestOnlyStartsAreWithheldAndNotForTheSakeOfOneInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hot := &refuser{bound: actors.BoundInstance}
-		flood(new(throttle).guard(hot.ask), startRequest())
-		if hot.asked != floodCalls {
-			t.Errorf("%d of %d starts were asked for", hot.asked, floodCalls)
+		for _, bound := range []actors.Bound{actors.BoundInstance, BoundCalls} {
+			hot := &refuser{bound: bound}
+			flood(new(throttle).guard(nil, hot.ask), startRequest())
+			if hot.asked != floodCalls {
+				t.Errorf("bound %s: %d of %d starts were asked for", bound, hot.asked, floodCalls)
+			}
 		}
 		throttle, full := new(throttle), new(refuser)
-		flood(throttle.guard(full.ask), startRequest())
+		flood(throttle.guard(nil, full.ask), startRequest())
 		if full.asked == floodCalls {
 			t.Error("what a leader of an earlier version refuses is not withheld")
 		}
 		before := full.asked
-		flood(throttle.guard(full.ask), &clusterpb.Request{Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}})
+		flood(throttle.guard(nil, full.ask), &clusterpb.Request{Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}})
 		if asked := full.asked - before; asked != floodCalls {
 			t.Errorf("%d of %d events were asked for", asked, floodCalls)
 		}
 	})
 }
 
+// A throttled is a route to a leader that takes nothing, which its throttle knows.
+func throttled(t *testing.T) (route, *refuser) {
+	t.Helper()
+	leader := &refuser{bound: actors.BoundDelay}
+	r := route{closing: make(chan struct{}), moved: new(bell), budget: new(budget), throttle: new(throttle)}
+	flood(r.throttle.guard(nil, leader.ask), startRequest())
+	return r, leader
+}
+
 // What is withheld is a refusal like the leader's own.
-func TestAStartThatIsWithheldIsBusyAndRepeated(t *testing.T) {
+func TestAStartThatIsWithheldIsBusyAtOnceWhenItIsNotToBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		throttle, leader := new(throttle), &refuser{bound: actors.BoundDelay}
-		ask := throttle.guard(leader.ask)
-		flood(ask, startRequest())
+		r, leader := throttled(t)
+		begin, asked := time.Now(), leader.asked
 		for range throttleSpare {
-			ask(t.Context(), startRequest())
+			_, err := r.persist(WithoutBusyRepeats(t.Context()), startRequest(), leader.ask)
+			var busy *BusyError
+			if !errors.As(err, &busy) || busy.RetryAfter < throttleAgainMin || busy.Bound != actors.BoundDelay {
+				t.Errorf("ended with %#v", err)
+			}
 		}
-		_, err := route{moved: new(bell), budget: new(budget)}.persist(WithoutBusyRepeats(t.Context()), startRequest(), ask)
-		var busy *BusyError
-		if !errors.As(err, &busy) || busy.RetryAfter != 100*time.Millisecond || busy.Bound != actors.BoundDelay {
-			t.Errorf("ended with %#v", err)
+		if passed := time.Since(begin); passed != 0 || leader.asked == asked+throttleSpare {
+			t.Errorf("after %v, asked %d times", passed, leader.asked-asked)
 		}
-		leader.takes = 1000
-		if _, err := (route{moved: new(bell), budget: new(budget)}).persist(t.Context(), startRequest(), ask); err != nil {
-			t.Error(err)
+	})
+}
+
+// startMany has n starts made at once, and returns them in the order in which they ended.
+func (r route) startMany(ctx context.Context, n int, ask asker) (ended []int, errs []error) {
+	var mu sync.Mutex
+	var calling sync.WaitGroup
+	for i := range n {
+		calling.Go(func() {
+			_, err := r.persist(ctx, startRequest(), ask)
+			mu.Lock()
+			defer mu.Unlock()
+			ended, errs = append(ended, i), append(errs, err)
+		})
+		synctest.Wait() // one after the other
+	}
+	calling.Wait()
+	return ended, errs
+}
+
+func TestStartsThatAreToBeRepeatedWaitForTheirTurnTheNewestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const starts = 500
+		r, leader := throttled(t)
+		leader.takes = 20
+		asked := leader.asked
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ended, errs := r.startMany(ctx, starts, leader.ask)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		if asked = leader.asked - asked; asked > starts*5/4 {
+			t.Errorf("the leader was asked %d times for %d starts", asked, starts)
+		}
+		newer := 0
+		for _, i := range ended[:starts/2] {
+			if i >= starts/2 {
+				newer++
+			}
+		}
+		if newer < starts/2*9/10 {
+			t.Errorf("of those who have come first %d were of the newer half: %v", newer, ended)
+		}
+		if waiting := r.throttle.waiting.Load(); waiting != 0 {
+			t.Errorf("%d still wait", waiting)
+		}
+	})
+}
+
+func TestAStartThatCannotBeTakenInTimeIsBusyBeforeItsTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, leader := throttled(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended, errs := r.startMany(ctx, 300, leader.ask)
+		for i, err := range errs {
+			if !errors.Is(err, ErrBusy) {
+				t.Fatalf("start %d has ended with %v", ended[i], err)
+			}
+		}
+		if ctx.Err() != nil {
+			t.Error("some ended with their time")
+		}
+	})
+}
+
+func TestStartsThatWaitEndWithTheNodeAndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, leader := throttled(t)
+		closing := make(chan struct{})
+		r.closing = closing
+		long, cancelLong := context.WithTimeout(t.Context(), time.Hour)
+		defer cancelLong()
+		canceled, cancel := context.WithCancel(long)
+		var calling sync.WaitGroup
+		for range 100 {
+			calling.Go(func() {
+				if _, err := r.persist(canceled, startRequest(), leader.ask); !errors.Is(err, ErrBusy) {
+					t.Errorf("without its context: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		calling.Wait()
+		for range 100 {
+			calling.Go(func() {
+				if _, err := r.persist(long, startRequest(), leader.ask); !errors.Is(err, ErrClosed) {
+					t.Errorf("without the node: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(closing)
+		calling.Wait()
+		if waiting := r.throttle.waiting.Load(); waiting != 0 {
+			t.Errorf("%d still wait", waiting)
+		}
+	})
+}
+
+func TestNoMoreStartsWaitThanTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := throttled(t)
+		for range lineMax {
+			r.throttle.line.PushBack(&waiting{t.Context(), make(chan bool, 1)})
+		}
+		for range throttleSpare { // whatever is let through at once
+			r.throttle.pass(WithoutBusyRepeats(t.Context()), nil)
+		}
+		begin := time.Now()
+		if refused := r.throttle.pass(t.Context(), nil); refused.GetFailure().GetCode() != codeBusy || time.Since(begin) != 0 {
+			t.Errorf("answered %v after %v", refused, time.Since(begin))
 		}
 	})
 }

@@ -2219,7 +2219,9 @@ type StartResult struct {
 	// The execution with which the run began.
 	FirstExecution uint64 `protobuf:"varint,1,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
 	// The run existed already.
-	Attached      bool `protobuf:"varint,2,opt,name=attached,proto3" json:"attached,omitempty"`
+	Attached bool `protobuf:"varint,2,opt,name=attached,proto3" json:"attached,omitempty"`
+	// Starts take long, and more of them would be refused soon.
+	Crowded       bool `protobuf:"varint,3,opt,name=crowded,proto3" json:"crowded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2264,6 +2266,13 @@ func (x *StartResult) GetFirstExecution() uint64 {
 func (x *StartResult) GetAttached() bool {
 	if x != nil {
 		return x.Attached
+	}
+	return false
+}
+
+func (x *StartResult) GetCrowded() bool {
+	if x != nil {
+		return x.Crowded
 	}
 	return false
 }
@@ -5081,10 +5090,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x16\n" +
 	"\x06newest\x18\x03 \x01(\rR\x06newest\x12\x16\n" +
-	"\x06wanted\x18\x04 \x01(\rR\x06wanted\"R\n" +
+	"\x06wanted\x18\x04 \x01(\rR\x06wanted\"l\n" +
 	"\vStartResult\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12\x1a\n" +
-	"\battached\x18\x02 \x01(\bR\battached\"\f\n" +
+	"\battached\x18\x02 \x01(\bR\battached\x12\x18\n" +
+	"\acrowded\x18\x03 \x01(\bR\acrowded\"\f\n" +
 	"\n" +
 	"SendResult\">\n" +
 	"\tGetResult\x121\n" +
