@@ -146,6 +146,9 @@ const (
 	stopGraceDefault   = 10 * time.Second
 	callTimeoutDefault = 30 * time.Second
 	tendEvery          = time.Second
+	// groupsMax bounds Config.Groups. Each group has a log that is synced by itself,
+	// nine goroutines and more, and its share of the memory.
+	groupsMax = 64
 )
 
 // Limits bound what one instance may come to.

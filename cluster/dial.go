@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -147,7 +148,7 @@ func (r *remote) groupFor(request *clusterpb.Request) *aimedGroup {
 	if request.Instance == "" {
 		return groups[0]
 	}
-	return groups[groupOf(request.Instance, len(groups))]
+	return groups[slots.Group(request.Instance, len(groups))]
 }
 
 // known returns all groups, as far as is known.

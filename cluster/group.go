@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -35,7 +36,7 @@ type group struct {
 }
 
 // of returns the group of an instance.
-func (n *Node) of(instance string) *group { return n.groups[groupOf(instance, len(n.groups))] }
+func (n *Node) of(instance string) *group { return n.groups[slots.Group(instance, len(n.groups))] }
 
 // groupFor returns the group that a request concerns; the first, if it concerns all.
 func (n *Node) groupFor(request *clusterpb.Request) *group {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -71,7 +72,7 @@ func (f *fleet) kill(id string) {
 // idIn returns an ID that begins with a text and belongs to a group.
 func idIn(text string, group int) string {
 	for i := 0; ; i++ {
-		if id := fmt.Sprintf("%s-%d", text, i); groupOf(id, groupsOfTests) == group {
+		if id := fmt.Sprintf("%s-%d", text, i); slots.Group(id, groupsOfTests) == group {
 			return id
 		}
 	}
@@ -277,7 +278,7 @@ func (f *fleet) handOverAll() {
 	}
 }
 
-func idGroup(id string) int { return groupOf(id, groupsOfTests) }
+func idGroup(id string) int { return slots.Group(id, groupsOfTests) }
 
 // lead has a node lead a group.
 func (f *fleet) lead(group int, id string) {

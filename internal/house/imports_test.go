@@ -17,7 +17,7 @@ var mayImport = map[string][]string{
 	"examples":      {"cluster", "replay"},
 	"cmd":           {"cluster", "replay", "replay/vet"},
 	"bench":         {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
-	"cluster":       {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/rig"},
+	"cluster":       {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/rig", "internal/slots"},
 	"actors":        {"replay", "proto/journalpb"},
 	"journal":       {"journal/state", "journal/state/pebblestore", "proto/journalpb"},
 	"journal/state": {"journal/state/store", "proto/journalpb"},
@@ -31,9 +31,10 @@ var mayImport = map[string][]string{
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
-	"internal/chaos":    {"cluster", "replay", "proto/journalpb", "internal/rig"},
+	"internal/chaos":    {"cluster", "replay", "proto/journalpb", "internal/rig", "internal/slots"},
 	// What harnesses may ask of a node.
-	"internal/rig": {},
+	"internal/rig":   {},
+	"internal/slots": {},
 }
 
 // kept names the only parts that may import a module from outside. bench sets up

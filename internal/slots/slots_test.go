@@ -1,4 +1,4 @@
-package cluster
+package slots
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ func TestSlotsStayWhatTheyAre(t *testing.T) {
 	for id, want := range map[string]int{
 		"": 248, "a": 96, "b": 201, "order-17": 84, "order-18": 166, "kid::1.2": 53,
 	} {
-		if got := slotOf(id); got != want {
+		if got := Of(id); got != want {
 			t.Errorf("%q: slot %d, want %d", id, got, want)
 		}
 	}
@@ -21,12 +21,12 @@ func TestSlotsStayWhatTheyAre(t *testing.T) {
 // IDs that are alike but for their end spread evenly over slots and groups.
 func TestSlotsSpread(t *testing.T) {
 	const many = 256 * 100
-	counts := make([]int, slotCount)
+	counts := make([]int, Count)
 	groups := make([]int, 5)
 	for i := range many {
 		id := fmt.Sprintf("order-%d", i)
-		counts[slotOf(id)]++
-		groups[groupOf(id, len(groups))]++
+		counts[Of(id)]++
+		groups[Group(id, len(groups))]++
 	}
 	if least, most := slices.Min(counts), slices.Max(counts); least < 50 || most > 150 {
 		t.Errorf("slots hold %d to %d, of 100 on average", least, most)
@@ -39,10 +39,10 @@ func TestSlotsSpread(t *testing.T) {
 }
 
 func TestEveryGroupHasSlots(t *testing.T) {
-	for groups := 1; groups <= groupsMax; groups++ {
+	for groups := 1; groups <= 64; groups++ {
 		has := make([]int, groups)
-		for slot := range slotCount {
-			has[slot*groups/slotCount]++
+		for slot := range Count {
+			has[slot*groups/Count]++
 		}
 		if least, most := slices.Min(has), slices.Max(has); least == 0 || most-least > 1 {
 			t.Errorf("of %d groups one has %d slots, another %d", groups, least, most)
