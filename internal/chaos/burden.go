@@ -60,7 +60,7 @@ func (b *burden) tell(out io.Writer) error {
 	var took []time.Duration
 	for _, log := range logs {
 		if err := eachLine(log, func(line string) {
-			if operations, d, ok := takenUpIn(line); ok && operations >= b.count {
+			if operations, d, ok := takenUpIn(line); ok && operations >= b.count/(2*b.fleet.pattern.Groups) {
 				took = append(took, d)
 			}
 		}); err != nil {

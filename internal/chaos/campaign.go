@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
 // options say what a campaign is to be.
@@ -29,6 +31,8 @@ type options struct {
 	small bool
 	// How many instances are to be open the whole time.
 	open int
+	// How many Raft groups the nodes have.
+	groups int
 	// The least rate before each fault, in acknowledged calls a second.
 	rate float64
 }
@@ -49,6 +53,7 @@ type campaign struct {
 	fleet   *fleet
 	load    *load
 	burden  burden
+	balance balance
 	random  *rand.Rand
 	// What the run did not live up to, so that its verdict says little.
 	shortcomings []string
@@ -58,7 +63,7 @@ type campaign struct {
 // come to an end, every node has caught up and has told all that it has, twice,
 // with a stop of the whole fleet between.
 func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings []string, err error) {
-	c := &campaign{options: o, log: evidence.NewLog(), random: newRandom(o.seed)}
+	c := &campaign{options: o, log: evidence.NewLog(o.groups), random: newRandom(o.seed)}
 	defer func() { record = c.log.Record() }()
 	network, err := newNetwork(o.network, o.out)
 	if err != nil {
@@ -73,36 +78,60 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 			return nil, nil, err
 		}
 	}
-	if c.fleet, err = newFleet(o.dir, c.log, network, own, o.snapshots); err != nil {
+	if c.fleet, err = newFleet(o.dir, c.log, network, own, host.Config{Snapshots: o.snapshots, Groups: o.groups}); err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, c.fleet.close()) }()
 	if err := c.fleet.start(ctx); err != nil {
 		return nil, nil, err
 	}
-	if _, err := c.awaitLeader(ctx); err != nil {
+	if _, err := c.awaitLeaders(ctx); err != nil {
 		return nil, nil, err
 	}
 	c.burden = burden{fleet: c.fleet, count: o.open}
 	if err := c.burden.lay(ctx, o.out); err != nil {
 		return nil, nil, err
 	}
-	c.load = startLoad(c.fleet, o.seed, o.small)
-	err = c.inject(ctx)
-	c.load.finish()
-	if err != nil {
+	if err := c.trouble(ctx); err != nil {
 		return nil, nil, err
 	}
 	return nil, c.shortcomings, errors.Join(c.takeStock(ctx), c.burden.tell(o.out))
 }
 
+// trouble puts the fleet under load, injects the faults, and returns when all calls have
+// come to an end and the leaders are spread.
+func (c *campaign) trouble(ctx context.Context) error {
+	c.balance.fleet = c.fleet
+	var watching sync.WaitGroup
+	watched, stop := context.WithCancel(ctx)
+	watching.Go(func() { c.balance.watch(watched) })
+	c.load = startLoad(c.fleet, c.options.seed, c.options.small)
+	err := c.inject(ctx)
+	if err == nil && !c.balance.end(ctx) {
+		c.short("%v after the last fault the leaders are not spread", spreadLimit)
+	}
+	c.load.finish()
+	stop()
+	watching.Wait()
+	if c.options.groups > 1 {
+		c.balance.tell(c.options.out, c.fleet.leaders(ctx))
+	}
+	return err
+}
+
 // newRandom returns the source by which faults are chosen.
 func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-func (c *campaign) awaitLeader(ctx context.Context, not ...string) (string, error) {
+func (c *campaign) awaitLeaders(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, recoveryLimit)
 	defer cancel()
-	return c.fleet.awaitLeader(ctx, not...)
+	return c.fleet.awaitLeaders(ctx)
+}
+
+func (c *campaign) awaitLeader(ctx context.Context, group int, not ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, recoveryLimit)
+	defer cancel()
+	return c.fleet.awaitLeader(ctx, group, not...)
 }
 
 func (c *campaign) short(format string, arguments ...any) {
@@ -140,20 +169,22 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	defer cancel()
 	outcome.Name = kind.name
 	outcome.Rate = c.awaitRate(ctx)
-	leader, err := c.awaitLeader(ctx)
+	leaders, err := c.awaitLeaders(ctx)
 	if err != nil {
 		return outcome, err
 	}
-	s := &scene{fleet: c.fleet, random: c.random, leader: leader, short: c.short}
-	outcome.LeaderBefore = leader
+	outcome.Group = c.random.IntN(c.options.groups)
+	outcome.LeaderBefore = leaders[outcome.Group]
+	s := &scene{fleet: c.fleet, random: c.random, group: outcome.Group, leader: outcome.LeaderBefore, short: c.short}
 	outcome.Begin = c.log.Now()
+	c.balance.begun()
 	err = kind.inject(ctx, s)
 	outcome.Nodes = s.hit
 	if err == nil {
 		hold := kind.least + time.Duration(c.random.Int64N(int64(kind.most-kind.least)))
 		rest(ctx, hold)
 		if kind.deposes {
-			if outcome.LeaderAfter, _ = c.awaitLeader(ctx, leader); outcome.LeaderAfter == "" {
+			if outcome.LeaderAfter, _ = c.awaitLeader(ctx, s.group, s.leader); outcome.LeaderAfter == "" {
 				c.short("%s at %v: no other leader within %v", kind.name, outcome.Begin, recoveryLimit)
 			}
 		}
@@ -163,6 +194,7 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	defer done()
 	healed := s.heal(healing)
 	outcome.End = c.log.Now()
+	c.balance.healed()
 	var skipped *skipError
 	if errors.As(err, &skipped) {
 		outcome.Skipped, err = skipped.why, nil
@@ -216,7 +248,7 @@ func describe(f evidence.Fault) string {
 	line := fmt.Sprintf("%8.1fs %-16s %v for %v, %d calls in flight, gap %v, recovered in %v", f.Begin.Seconds(), f.Name, f.Nodes,
 		(f.End - f.Begin).Round(time.Millisecond), f.InFlight, f.Gap.Round(time.Millisecond), f.Recovery.Round(time.Millisecond))
 	if f.LeaderAfter != "" {
-		line += fmt.Sprintf(", leader %s → %s", f.LeaderBefore, f.LeaderAfter)
+		line += fmt.Sprintf(", leader of group %d %s → %s", f.Group, f.LeaderBefore, f.LeaderAfter)
 	}
 	return line
 }

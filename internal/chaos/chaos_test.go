@@ -30,6 +30,12 @@ func TestMain(m *testing.M) {
 const testLimit = 15 * time.Minute
 
 func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
+	for _, groups := range []int{1, 3} {
+		t.Run(fmt.Sprint(groups, " groups"), func(t *testing.T) { killAgainAndAgain(t, groups) })
+	}
+}
+
+func killAgainAndAgain(t *testing.T, groups int) {
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
 	kill, err := choose("kill-leader")
@@ -39,7 +45,9 @@ func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
 	kill[0].least, kill[0].most = 0, short
 	var out bytes.Buffer
 	const kills = 3
-	record, shortcomings, err := wage(ctx, options{dir: t.TempDir(), seed: 1, out: &out, small: true, network: byEither, faults: kill, count: kills, rate: 1})
+	record, shortcomings, err := wage(ctx, options{
+		dir: t.TempDir(), seed: 1, out: &out, small: true, network: byEither, faults: kill, count: kills, rate: 1, groups: groups,
+	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
@@ -62,14 +70,14 @@ func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
 			led++
 		}
 	}
+	if led != kills {
+		t.Errorf("%d of %d kills had another lead and take writes", led, kills)
+	}
 	if verdict.Counts["reigns of leaders"] <= kills {
 		t.Errorf("%d reigns are told of in the logs", verdict.Counts["reigns of leaders"])
 	}
 	if n := acknowledgedProbes(record); n < kills {
 		t.Errorf("%d events of probes were acknowledged: no gap can be measured", n)
-	}
-	if led != kills {
-		t.Errorf("%d of %d kills had another lead and take writes", led, kills)
 	}
 }
 
@@ -253,9 +261,10 @@ func TestHealingUndoesTheLatestFirstAndAllOfIt(t *testing.T) {
 
 func TestReignsAreFoundInALog(t *testing.T) {
 	for line, want := range map[string]evidence.Reign{
-		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 epoch=11 term=18`:            {Epoch: 11, Term: 18},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="no longer leading" node=n1 epoch=11 term=1`: {},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1`:                             {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 epoch=11 term=18`:             {Epoch: 11, Term: 18},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 partition=3 epoch=11 term=18`: {Group: 3, Epoch: 11, Term: 18},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="no longer leading" node=n1 epoch=11 term=1`:  {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1`:                              {},
 	} {
 		got, ok := reignIn(line)
 		if ok != (want.Epoch > 0) || ok && got != want {
@@ -265,13 +274,14 @@ func TestReignsAreFoundInALog(t *testing.T) {
 }
 
 func TestSnapshotsThatWereSentAreFoundInALog(t *testing.T) {
-	for line, want := range map[string]uint64{
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1 index=17`: 17,
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state was rebuilt from a snapshot" index=17`:   0,
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1`:          0,
+	for line, want := range map[string]evidence.Install{
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1 index=17`:             {Index: 17},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1 partition=2 index=17`: {Group: 2, Index: 17},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state was rebuilt from a snapshot" index=17`:               {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1`:                      {},
 	} {
-		if got, ok := installIn(line); got != want || ok != (want > 0) {
-			t.Errorf("%s: %d, %v", line, got, ok)
+		if got, ok := installIn(line); ok != (want.Index > 0) || ok && got != want {
+			t.Errorf("%s: %+v, %v", line, got, ok)
 		}
 	}
 }

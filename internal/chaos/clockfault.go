@@ -62,7 +62,7 @@ func killAllStepClock(ctx context.Context, s *scene) error {
 	wrong.WallClockBy = by
 	s.later(func(ctx context.Context) error {
 		node.become(right)
-		if _, err := s.fleet.awaitLeader(ctx); err != nil {
+		if _, err := s.fleet.awaitLeaders(ctx); err != nil {
 			return err
 		}
 		return s.setRight(ctx, node)

@@ -27,7 +27,8 @@ type fault struct {
 type scene struct {
 	fleet  *fleet
 	random *rand.Rand
-	leader string                                // when it began
+	group  int                                   // the one whose leader is aimed at
+	leader string                                // of that, when it began
 	short  func(format string, arguments ...any) // says what was not shown
 	hit    []string
 	heals  []func(ctx context.Context) error
@@ -53,7 +54,7 @@ func (s *scene) heal(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// follower returns a node that does not lead, by chance.
+// follower returns a node that does not lead the group, by chance.
 func (s *scene) follower() string {
 	others := s.fleet.others(s.leader)
 	return others[s.random.IntN(len(others))]
@@ -237,7 +238,7 @@ func rollingRestart(ctx context.Context, s *scene) error {
 		if err := s.fleet.start(ctx); err != nil {
 			return err
 		}
-		if _, err := s.fleet.awaitLeader(ctx); err != nil {
+		if _, err := s.fleet.awaitLeaders(ctx); err != nil {
 			return fmt.Errorf("after the restart of %s: %w", id, err)
 		}
 	}

@@ -31,6 +31,7 @@ type fleet struct {
 	nodes   []*process
 	guests  int // how many nodes were added and removed
 	network network
+	pattern host.Config // what all nodes are told alike
 	// Where the nodes reach each other, whoever is there.
 	addresses []string
 	keys      *keys
@@ -40,19 +41,19 @@ type fleet struct {
 }
 
 // newFleet prepares the nodes, with a disk for each if disks is not nil, and
-// starts none. snapshots has them take one every few seconds. The network is closed
-// with the fleet.
-func newFleet(dir string, log *evidence.Log, network network, disks *disks, snapshots bool) (*fleet, error) {
-	f := &fleet{dir: dir, log: log, network: network, disks: disks}
+// starts none. pattern says of groups and snapshots what they are to do. The network
+// is closed with the fleet.
+func newFleet(dir string, log *evidence.Log, network network, disks *disks, pattern host.Config) (*fleet, error) {
+	f := &fleet{dir: dir, log: log, network: network, disks: disks, pattern: pattern}
 	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: f.dialDoor}}
-	if err := f.furnish(snapshots); err != nil {
+	if err := f.furnish(); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
 }
 
 // furnish prepares the ledger, the keys and the nodes.
-func (f *fleet) furnish(snapshots bool) error {
+func (f *fleet) furnish() error {
 	var err error
 	if f.doors, err = os.MkdirTemp("", "tenuto-doors-"); err != nil {
 		return err
@@ -70,7 +71,6 @@ func (f *fleet) furnish(snapshots bool) error {
 		if err != nil {
 			return err
 		}
-		config.Snapshots = snapshots
 		configs = append(configs, config)
 		peers = append(peers, cluster.Peer{NodeID: config.NodeID, Address: advertised})
 		f.addresses = append(f.addresses, advertised)
@@ -92,7 +92,8 @@ func (f *fleet) place(id string) (config host.Config, advertised string, err err
 	if err != nil {
 		return config, "", err
 	}
-	config = host.Config{NodeID: id, Listen: listen, Dir: f.dataDir(id), Ledger: f.ledger.socket()}
+	config = f.pattern
+	config.NodeID, config.Listen, config.Dir, config.Ledger = id, listen, f.dataDir(id), f.ledger.socket()
 	config.Keys, err = f.keys.issue(id)
 	return config, advertised, err
 }
@@ -174,33 +175,54 @@ func (f *fleet) states(ctx context.Context) []host.Node {
 	return states
 }
 
-// leader returns the node that leads: that says so itself, and that a majority
-// follows. "" while there is none.
-func (f *fleet) leader(ctx context.Context) string {
-	states := f.states(ctx)
-	for i, candidate := range states {
-		follow := 0
-		for _, state := range states {
-			if state.ID != "" && state.Leader == candidate.ID {
-				follow++
+// leaders returns the node that leads each group: that says so itself, and that a
+// majority follows. "" while there is none.
+func (f *fleet) leaders(ctx context.Context) []string { return f.leadersAmong(f.states(ctx)) }
+
+func (f *fleet) leadersAmong(states []host.Node) []string {
+	leaders := make([]string, f.pattern.Groups)
+	for group := range leaders {
+		for i, candidate := range states {
+			follow := 0
+			for _, state := range states {
+				if state.ID != "" && state.In(group).Leader == candidate.ID {
+					follow++
+				}
+			}
+			if candidate.In(group).Leading && follow > len(f.nodes)/2 {
+				leaders[group] = f.nodes[i].id
 			}
 		}
-		if candidate.Leading && follow > len(f.nodes)/2 {
-			return f.nodes[i].id
-		}
 	}
-	return ""
+	return leaders
 }
 
-// awaitLeader waits for a leader that is not one of some nodes.
-func (f *fleet) awaitLeader(ctx context.Context, not ...string) (string, error) {
+// awaitLeaders waits until every group has a leader, and returns them.
+func (f *fleet) awaitLeaders(ctx context.Context) ([]string, error) {
+	return f.awaitThat(ctx, func(leaders []string) bool { return !slices.Contains(leaders, "") })
+}
+
+// awaitLeader waits for a leader of a group that is not one of some nodes.
+func (f *fleet) awaitLeader(ctx context.Context, group int, not ...string) (string, error) {
+	leaders, err := f.awaitThat(ctx, func(leaders []string) bool {
+		return leaders[group] != "" && !slices.Contains(not, leaders[group])
+	})
+	if err != nil {
+		return "", err
+	}
+	return leaders[group], nil
+}
+
+// awaitThat waits until the leaders of all groups are as they should be.
+func (f *fleet) awaitThat(ctx context.Context, hold func(leaders []string) bool) ([]string, error) {
 	for {
-		if leader := f.leader(ctx); leader != "" && !slices.Contains(not, leader) {
-			return leader, nil
+		leaders := f.leaders(ctx)
+		if hold(leaders) {
+			return leaders, nil
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("no leader: %w", ctx.Err())
+			return nil, fmt.Errorf("no leader: %q: %w", leaders, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+	"github.com/tenuto-dev/tenuto/internal/slots"
 )
 
 // How many clients run each workload, each on one instance at a time.
@@ -24,6 +25,8 @@ var crews = []struct {
 	{"sleep", 6, (*worker).driveSleep},
 	{"tree", 1, (*worker).driveTree},
 	{"register", 2, (*worker).driveRegister},
+	{"relay", 1, (*worker).driveRelay},
+	{"tally", 1, (*worker).driveTally},
 }
 
 const (
@@ -53,7 +56,7 @@ type load struct {
 	clients int
 }
 
-// startLoad has clients begin to work, and one probe for each node; of a small load
+// startLoad has clients begin to work, and a probe for each node and group; of a small load
 // one client for each workload.
 func startLoad(f *fleet, seed uint64, small bool) *load {
 	l := &load{fleet: f}
@@ -69,9 +72,11 @@ func startLoad(f *fleet, seed uint64, small bool) *load {
 		}
 	}
 	for home, node := range f.nodes {
-		w := l.newWorker(seed)
-		w.home, w.faithful = home, true
-		l.workers.Go(func() { w.probe("probe-" + node.id) })
+		for group := range f.pattern.Groups {
+			w := l.newWorker(seed)
+			w.home, w.faithful = home, true
+			l.workers.Go(func() { w.probe(fmt.Sprintf("probe-%s-%d", node.id, group), group) })
+		}
 	}
 	return l
 }
@@ -121,7 +126,7 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 // request is one that is known by its client and number.
 func (w *worker) request(kind evidence.Kind, id, name string, input any) evidence.Request {
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
-	if kind == evidence.Start || kind == evidence.Send {
+	if kind == evidence.Start || kind == evidence.Send || kind == evidence.Update {
 		w.serial++
 		request.RequestID = fmt.Sprintf("%d/%d", w.id, w.serial)
 		request.Input = encode(input)
@@ -210,6 +215,50 @@ func (w *worker) sendNumbers(id, sender string, n int) {
 	}
 }
 
+// driveRelay has an instance start another, and that the next one, and waits for the
+// ends of all.
+func (w *worker) driveRelay(id string) {
+	in := host.RelayInput{First: id, Value: w.random.IntN(1000)}
+	if started := w.ask(evidence.Start, id, host.Relay, in); started.Outcome != evidence.Acked {
+		return
+	}
+	for leg := range host.RelayLegs {
+		w.until(evidence.NotFound, func() evidence.Call { return w.ask(evidence.Wait, host.LegID(id, leg), "", nil) })
+	}
+}
+
+// until repeats a call for as long as it is refused for a reason that passes.
+func (w *worker) until(passes string, call func() evidence.Call) {
+	deadline := w.fleet.log.Now() + patience
+	for call().Code == passes && w.fleet.log.Now() < deadline {
+		rest(context.Background(), restMax)
+	}
+}
+
+// driveTally has two senders update a tally, and then ends it.
+func (w *worker) driveTally(id string) {
+	if started := w.ask(evidence.Start, id, host.Tally, w.random.IntN(1000)); started.Outcome != evidence.Acked {
+		return
+	}
+	other := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
+	other.home++
+	other.serial = w.serial + 1_000_000_000
+	var sending sync.WaitGroup
+	sending.Go(func() { other.sendUpdates(id) })
+	w.sendUpdates(id)
+	sending.Wait()
+	w.serial = max(w.serial, other.serial-1_000_000_000) // so that the next ones' differ too
+	w.ask(evidence.Send, id, host.Number, "end")
+	w.ask(evidence.Wait, id, "", nil)
+}
+
+func (w *worker) sendUpdates(id string) {
+	for range 2 + w.random.IntN(4) {
+		rest(w.load.ctx, w.between(0, restMax))
+		w.until(evidence.Early, func() evidence.Call { return w.ask(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
+	}
+}
+
 // driveRegister has several clients call one instance at once, for the check of
 // linearizability.
 func (w *worker) driveRegister(id string) {
@@ -248,15 +297,23 @@ func (w *worker) callRegister(id string, calls int, owner bool) {
 }
 
 const (
+	// How long all probes of a node rest on average: of several groups each rests
+	// longer.
 	probeEvery = 15 * time.Millisecond
 	probeSends = 300
 )
 
-// probe writes through its own node without a break, and looks at what that node
-// has of its own. Between them the probes tell for how long nobody could write.
-func (w *worker) probe(prefix string) {
+// probe writes to one group through its own node without a break, and looks at what
+// that node has of its own. Between them the probes tell for how long nobody could
+// write to a group.
+func (w *worker) probe(prefix string, group int) {
+	groups := w.fleet.pattern.Groups
+	probeEvery := time.Duration(groups) * probeEvery
 	for n := 0; w.load.ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", prefix, n)
+		if slots.Group(id, groups) != group {
+			continue
+		}
 		for w.load.ctx.Err() == nil {
 			if w.ask(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
 				break

@@ -53,6 +53,7 @@ func campaigns() error {
 	snapshots := flag.Bool("snapshots", true, "have the nodes take a snapshot every few seconds")
 	overload := flag.Bool("overload", false, "make no faults: measure a cluster at its capacity and beyond; -minutes at 80% of it")
 	open := flag.Int("open", 0, "have so many instances open the whole time, each with a timer and an activity")
+	groups := flag.Int("groups", 1, "how many Raft groups keep the instances between them")
 	plain := flag.Bool("plain", false, "no disk for each node, even if that is possible")
 	network := flag.String("network", byEither, "between the nodes: proxies on loopback, namespaces (root, Linux), or auto: the latter if possible")
 	from := flag.String("judge", "", "judge the evidence in this directory, and run nothing")
@@ -78,14 +79,14 @@ func campaigns() error {
 		return err
 	}
 	if *overload {
-		return errors.Join(measureOverload(ctx, dir, *network, limit, os.Stdout), os.RemoveAll(dir))
+		return errors.Join(measureOverload(ctx, dir, *network, *groups, limit, os.Stdout), os.RemoveAll(dir))
 	}
 	o := options{
 		dir: dir, seed: *seed, out: os.Stdout, disks: !*plain, network: *network, snapshots: *snapshots, faults: chosen,
-		rate: *rate, limit: limit, count: *count, open: *open,
+		rate: *rate, limit: limit, count: *count, open: *open, groups: *groups,
 	}
-	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -network %s -open %d -faults %s",
-		*minutes, *count, *seed, *rate, *snapshots, *network, *open, nameAll(chosen))
+	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -network %s -open %d -groups %d -faults %s",
+		*minutes, *count, *seed, *rate, *snapshots, *network, *open, *groups, nameAll(chosen))
 	fmt.Println(again)
 	return conclude(ctx, o, again, *keep)
 }

@@ -50,7 +50,6 @@ func (f *fleet) newGuest() (*process, error) {
 		return nil, err
 	}
 	config.Advertise, config.Join = advertised, f.addresses
-	config.Snapshots = f.nodes[0].settings().Snapshots
 	return f.process(config)
 }
 
@@ -124,7 +123,7 @@ func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
 		switch {
 		case errors.Is(err, errNoDoor), state.Err != "":
 			return nil
-		case state.Leading:
+		case state.Leads():
 			return fmt.Errorf("%s leads, and it was removed", config.NodeID)
 		}
 	}

@@ -53,12 +53,12 @@ type overload struct {
 // measureOverload measures a fleet without faults, prints what it finds, and returns an
 // error if the goals are not met. steady is how long it is loaded with four fifths of
 // its capacity, to see whether the leader stays.
-func measureOverload(ctx context.Context, dir, kind string, steady time.Duration, out io.Writer) (err error) {
+func measureOverload(ctx context.Context, dir, kind string, groups int, steady time.Duration, out io.Writer) (err error) {
 	network, err := newNetwork(kind, out)
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(dir, evidence.NewLog(), network, nil, false)
+	fleet, err := newFleet(dir, evidence.NewLog(groups), network, nil, host.Config{Groups: groups})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func measureOverload(ctx context.Context, dir, kind string, steady time.Duration
 	if err := fleet.start(ctx); err != nil {
 		return err
 	}
-	if _, err := fleet.awaitLeader(ctx); err != nil {
+	if _, err := fleet.awaitLeaders(ctx); err != nil {
 		return err
 	}
 	o := &overload{fleet: fleet, out: out}

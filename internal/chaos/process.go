@@ -36,9 +36,9 @@ type process struct {
 	mu      sync.Mutex
 	config  host.Config
 	life    int
-	running *life // nil while there is none
-	damaged bool  // its files: a process that ends by itself is no surprise
-	told    int   // snapshots that it was sent, as far as was looked
+	running *life       // nil while there is none
+	damaged bool        // its files: a process that ends by itself is no surprise
+	told    map[int]int // snapshots of each group that it was sent, as far as was looked
 }
 
 // A life is one process of a node.
@@ -58,7 +58,7 @@ func newProcess(id string, config host.Config, fleet *fleet) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &process{id: id, fleet: fleet, config: config, stderr: stderr}, nil
+	return &process{id: id, fleet: fleet, config: config, stderr: stderr, told: make(map[int]int)}, nil
 }
 
 // start starts a process and returns when its node takes calls. Nothing of it is

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,11 +25,11 @@ func lagFollower(ctx context.Context, s *scene) error {
 	if err := s.kill(id); err != nil {
 		return err
 	}
-	first := s.fleet.applied(ctx)
+	first := s.fleet.applied(ctx, s.group)
 	deadline := s.fleet.log.Now() + missLimit
-	for s.fleet.applied(ctx) < first+host.SnapshotEntries {
+	for s.fleet.applied(ctx, s.group) < first+host.SnapshotEntries {
 		if rest(ctx, short); ctx.Err() != nil || s.fleet.log.Now() > deadline {
-			s.short("%s has missed no more than %d entries in %v", id, s.fleet.applied(ctx)-first, missLimit)
+			s.short("%s has missed no more than %d entries in %v", id, s.fleet.applied(ctx, s.group)-first, missLimit)
 			return nil
 		}
 	}
@@ -38,11 +37,14 @@ func lagFollower(ctx context.Context, s *scene) error {
 	return s.returnWithSnapshot(ctx, id)
 }
 
-// applied returns the highest index that a node has applied.
-func (f *fleet) applied(ctx context.Context) uint64 {
-	highest := uint64(0)
-	for _, state := range f.states(ctx) {
-		highest = max(highest, state.Applied)
+// applied returns the highest index of a group's journal that a node has applied.
+func (f *fleet) applied(ctx context.Context, group int) uint64 {
+	return appliedAmong(f.states(ctx), group)
+}
+
+func appliedAmong(states []host.Node, group int) (highest uint64) {
+	for _, state := range states {
+		highest = max(highest, state.In(group).Applied)
 	}
 	return highest
 }
@@ -53,12 +55,12 @@ func (s *scene) returnWithSnapshot(ctx context.Context, id string) error {
 	}
 	deadline := s.fleet.log.Now() + recoveryLimit
 	for {
-		installed, err := s.fleet.installs(id)
+		installed, err := s.fleet.installs(id, s.group)
 		if err != nil {
 			return err
 		}
-		if installed > s.fleet.node(id).told {
-			s.fleet.node(id).told = installed
+		if node := s.fleet.node(id); installed > node.told[s.group] {
+			node.told[s.group] = installed
 			break
 		}
 		if rest(ctx, short); ctx.Err() != nil || s.fleet.log.Now() > deadline {
@@ -69,11 +71,11 @@ func (s *scene) returnWithSnapshot(ctx context.Context, id string) error {
 	return s.leadAndRepeat(ctx, id)
 }
 
-// leadAndRepeat has one leader after the other stop until a node leads, and repeats
-// calls through it.
+// leadAndRepeat has one leader of the group after the other stop until a node leads it,
+// and repeats calls through that.
 func (s *scene) leadAndRepeat(ctx context.Context, id string) error {
 	for range electionsMax {
-		leader, err := s.fleet.awaitLeader(ctx)
+		leader, err := s.fleet.awaitLeader(ctx, s.group)
 		if err != nil {
 			return err
 		}
@@ -83,7 +85,7 @@ func (s *scene) leadAndRepeat(ctx context.Context, id string) error {
 		if err := s.fleet.node(leader).stop(); err != nil {
 			return err
 		}
-		if _, err := s.fleet.awaitLeader(ctx, leader); err != nil {
+		if _, err := s.fleet.awaitLeader(ctx, s.group, leader); err != nil {
 			return err
 		}
 		if err := s.fleet.start(ctx); err != nil {
@@ -94,7 +96,8 @@ func (s *scene) leadAndRepeat(ctx context.Context, id string) error {
 	return nil
 }
 
-// repeat puts acknowledged requests to a node again, of instances that nobody purges.
+// repeat puts acknowledged requests to a node again, of instances of the group that
+// nobody purges.
 func (s *scene) repeat(ctx context.Context, id string) error {
 	for home, node := range s.fleet.nodes {
 		if node.id != id {
@@ -102,7 +105,7 @@ func (s *scene) repeat(ctx context.Context, id string) error {
 		}
 		again := client{fleet: s.fleet, id: repeaterID, home: home}
 		for _, kind := range []evidence.Kind{evidence.Start, evidence.Send} {
-			for _, call := range s.fleet.log.Acked(kind, "cycle-", repeatedCalls) {
+			for _, call := range s.fleet.log.Acked(kind, "cycle-", s.group, repeatedCalls) {
 				call.Request.Repeated = true
 				again.do(ctx, call.Request)
 			}
@@ -111,11 +114,11 @@ func (s *scene) repeat(ctx context.Context, id string) error {
 	return nil
 }
 
-// installs counts in a node's log the snapshots that it was sent.
-func (f *fleet) installs(id string) (int, error) {
+// installs counts in a node's log the snapshots of a group that it was sent.
+func (f *fleet) installs(id string, group int) (int, error) {
 	n := 0
 	err := eachLine(f.node(id).stderr.Name(), func(line string) {
-		if _, ok := installIn(line); ok {
+		if install, ok := installIn(line); ok && install.Group == group {
 			n++
 		}
 	})
@@ -123,11 +126,15 @@ func (f *fleet) installs(id string) (int, error) {
 }
 
 // installIn reads a line of a node's log that tells of a snapshot that it was sent.
-func installIn(line string) (index uint64, ok bool) {
-	if !strings.Contains(line, `msg="the state is that of a snapshot"`) {
-		return 0, false
+func installIn(line string) (install evidence.Install, ok bool) {
+	_, fields, ok := strings.Cut(line, `msg="the state is that of a snapshot"`)
+	for key, number := range numbersIn(fields) {
+		switch key {
+		case "partition":
+			install.Group = int(number)
+		case "index":
+			install.Index = number
+		}
 	}
-	_, number, _ := strings.Cut(line, "index=")
-	index, err := strconv.ParseUint(number, 10, 64)
-	return index, err == nil
+	return install, ok && install.Index > 0
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +44,7 @@ func (c *campaign) takeStock(ctx context.Context) error {
 	if err := c.fleet.start(ctx); err != nil {
 		return err
 	}
-	if _, err := c.awaitLeader(ctx); err != nil {
+	if _, err := c.awaitLeaders(ctx); err != nil {
 		return err
 	}
 	if err := c.tellAll(ctx); err != nil {
@@ -62,10 +64,12 @@ func (f *fleet) readLogs() error {
 		node := strings.TrimSuffix(filepath.Base(log), ".log")
 		if err := eachLine(log, func(line string) {
 			if reign, ok := reignIn(line); ok {
-				f.log.Reign(evidence.Reign{Node: node, Epoch: reign.Epoch, Term: reign.Term})
+				reign.Node = node
+				f.log.Reign(reign)
 			}
-			if index, ok := installIn(line); ok {
-				f.log.Install(evidence.Install{Node: node, Index: index})
+			if install, ok := installIn(line); ok {
+				install.Node = node
+				f.log.Install(install)
 			}
 		}); err != nil {
 			return err
@@ -92,19 +96,30 @@ func eachLine(name string, do func(line string)) error {
 
 // reignIn reads a line of a node's log that tells of the beginning of a reign.
 func reignIn(line string) (reign evidence.Reign, ok bool) {
-	for field := range strings.FieldsSeq(line) {
-		key, value, _ := strings.Cut(field, "=")
-		number, _ := strconv.ParseUint(value, 10, 64)
-		switch {
-		case field == "msg=leading":
-			ok = true
-		case key == "epoch":
+	_, fields, ok := strings.Cut(line, " msg=leading ")
+	for key, number := range numbersIn(fields) {
+		switch key {
+		case "partition":
+			reign.Group = int(number)
+		case "epoch":
 			reign.Epoch = number
-		case key == "term":
+		case "term":
 			reign.Term = number
 		}
 	}
 	return reign, ok && reign.Epoch > 0 && reign.Term > 0
+}
+
+// numbersIn yields the fields of a line of a log whose values are numbers.
+func numbersIn(fields string) iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		for field := range strings.FieldsSeq(fields) {
+			key, value, _ := strings.Cut(field, "=")
+			if number, err := strconv.ParseUint(value, 10, 64); err == nil && !yield(key, number) {
+				return
+			}
+		}
+	}
 }
 
 // tellAll asks for everything through the leader, and then each node for what it
@@ -116,22 +131,52 @@ func (c *campaign) tellAll(ctx context.Context) error {
 		return err
 	}
 	c.log.Replica(whole)
+	shown, err := c.reached(ctx)
+	if err != nil {
+		return err
+	}
 	for _, node := range c.fleet.nodes {
 		for {
 			own, err := c.fleet.report(ctx, node, host.ReportRequest{Stale: true, Digests: true})
 			if err != nil {
 				return err
 			}
-			if own.AppliedIndex >= whole.AppliedIndex {
+			if !isBehind(own.Applied, shown) {
 				c.log.Replica(own)
 				break
 			}
 			if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
-				return fmt.Errorf("%s has applied %d of %d: %w", node.id, own.AppliedIndex, whole.AppliedIndex, ctx.Err())
+				return fmt.Errorf("%s has applied %d of %d: %w", node.id, own.Applied, shown, ctx.Err())
 			}
 		}
 	}
 	return nil
+}
+
+// reached returns up to where the leader of each group has come.
+func (c *campaign) reached(ctx context.Context) ([]uint64, error) {
+	states := c.fleet.states(ctx)
+	for slices.Contains(c.fleet.leadersAmong(states), "") {
+		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
+			return nil, fmt.Errorf("not every group has a leader: %w", ctx.Err())
+		}
+		states = c.fleet.states(ctx)
+	}
+	all := make([]uint64, c.options.groups)
+	for group := range all {
+		all[group] = appliedAmong(states, group)
+	}
+	return all, nil
+}
+
+// isBehind tells whether in one of the groups something is lacking.
+func isBehind(applied, shown []uint64) bool {
+	for group, index := range shown {
+		if group >= len(applied) || applied[group] < index {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitEnds waits until every instance has ended that comes to an end by itself.

@@ -62,6 +62,7 @@ func report(w io.Writer, record *evidence.Record, shortcomings []string, dir str
 	}
 	verdict := judge.Judge(record, registry)
 	reportFaults(w, record.Faults)
+	reportReigns(w, record.Reigns)
 	for _, what := range notMade {
 		fmt.Fprintln(w, "not made:", what)
 	}

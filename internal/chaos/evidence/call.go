@@ -12,6 +12,7 @@ type Kind string
 const (
 	Start     Kind = "start"
 	Send      Kind = "send"
+	Update    Kind = "update"
 	Terminate Kind = "terminate"
 	Purge     Kind = "purge"
 	Wait      Kind = "wait"
@@ -35,6 +36,7 @@ const (
 	Exists   = "exists"
 	Ended    = "ended"
 	Busy     = "busy"
+	Early    = "early" // no handler of the update yet
 	Other    = "other"
 )
 
@@ -42,7 +44,7 @@ const (
 type Request struct {
 	Kind     Kind
 	Instance string
-	// Of a start or an event.
+	// Of a start, an event or an update.
 	RequestID string          `json:",omitempty"`
 	Name      string          `json:",omitempty"`
 	Input     json.RawMessage `json:",omitempty"`
@@ -62,7 +64,7 @@ type Answer struct {
 	AppliedIndex uint64   `json:",omitempty"`
 	State        string   `json:",omitempty"`
 	Accepted     []string `json:",omitempty"`
-	// Of a wait for an instance that has completed.
+	// Of a wait for an instance that has completed, and of an update.
 	Output json.RawMessage `json:",omitempty"`
 }
 

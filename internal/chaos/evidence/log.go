@@ -3,13 +3,17 @@ package evidence
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/slots"
 )
 
 // An Exit is the end of a node's process.
@@ -35,30 +39,35 @@ type Fault struct {
 	Rate float64
 	// Calls that had begun and not ended at Begin.
 	InFlight int
-	// The leader before, and the one after; "" where the fault did not aim at it.
+	// The group whose leader it was to hit, if any, and the leader of that before; and
+	// the one after, "" where the fault did not aim at it.
+	Group        int    `json:",omitempty"`
 	LeaderBefore string `json:",omitempty"`
 	LeaderAfter  string `json:",omitempty"`
-	// The longest time in which no write was acknowledged on a node that was not
-	// hit, from Begin until all had recovered.
+	// The longest time in which no write in one of the groups was acknowledged on a
+	// node that was not hit, from Begin until all had recovered.
 	Gap time.Duration
-	// From End until every node had a write acknowledged.
+	// From End until every node had a write in every group acknowledged.
 	Recovery time.Duration
 }
 
-// A Reign is a time in which a node led, as its log tells.
+// A Reign is a time in which a node led a group, as its log tells.
 type Reign struct {
 	Node        string
+	Group       int `json:",omitempty"`
 	Epoch, Term uint64
 }
 
-// An Install is a snapshot that a node was sent, as its log tells.
+// An Install is a snapshot of a group that a node was sent, as its log tells.
 type Install struct {
 	Node  string
+	Group int `json:",omitempty"`
 	Index uint64
 }
 
 // A Log collects the evidence of a run. Its methods may be called concurrently.
 type Log struct {
+	groups   int
 	mu       sync.Mutex
 	began    time.Time
 	calls    []Call
@@ -70,8 +79,8 @@ type Log struct {
 	installs []Install
 }
 
-// NewLog begins a run: its clock stands at 0.
-func NewLog() *Log { return &Log{began: time.Now()} }
+// NewLog begins a run with so many Raft groups: its clock stands at 0.
+func NewLog(groups int) *Log { return &Log{groups: groups, began: time.Now()} }
 
 // Now returns the time since the run began. It does not follow steps of the
 // system's clock.
@@ -122,6 +131,9 @@ func (l *Log) AckedSince(from time.Duration) int {
 
 // A Record is the evidence of a run that is over.
 type Record struct {
+	// How many Raft groups there were; 0 in the evidence of builds that knew of one
+	// only.
+	Groups   int
 	Calls    []Call
 	Effects  []Effect
 	Exits    []Exit
@@ -136,6 +148,7 @@ func (l *Log) Record() *Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &Record{
+		Groups:   l.groups,
 		Calls:    slices.Clone(l.calls),
 		Effects:  slices.Clone(l.effects),
 		Exits:    slices.Clone(l.exits),
@@ -146,6 +159,11 @@ func (l *Log) Record() *Record {
 	}
 }
 
+// A setup is what a run was like from the beginning.
+type setup struct{ Groups int }
+
+const setupFile = "setup"
+
 // Save writes the record into a directory, a file for each kind of evidence, an
 // item a line.
 func (r *Record) Save(dir string) error {
@@ -153,6 +171,7 @@ func (r *Record) Save(dir string) error {
 		return err
 	}
 	for _, save := range []func() error{
+		func() error { return saveLines(dir, setupFile, []setup{{Groups: r.Groups}}) },
 		func() error { return saveLines(dir, "calls", r.Calls) },
 		func() error { return saveLines(dir, "effects", r.Effects) },
 		func() error { return saveLines(dir, "exits", r.Exits) },
@@ -171,6 +190,13 @@ func (r *Record) Save(dir string) error {
 // Load reads what Save has written.
 func Load(dir string) (*Record, error) {
 	r := new(Record)
+	var setups []setup
+	if err := loadLines(dir, setupFile, &setups); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("load evidence: %w", err)
+	}
+	for _, s := range setups {
+		r.Groups = s.Groups
+	}
 	for _, load := range []func() error{
 		func() error { return loadLines(dir, "calls", &r.Calls) },
 		func() error { return loadLines(dir, "effects", &r.Effects) },
@@ -242,9 +268,9 @@ func (l *Log) Latest(kind Kind, n int) []Call {
 	return latest
 }
 
-// Acked returns the latest acknowledged calls of a kind on instances whose IDs begin
-// so, at most n.
-func (l *Log) Acked(kind Kind, prefix string, n int) []Call {
+// Acked returns the latest acknowledged calls of a kind on instances of a group whose
+// IDs begin so, at most n.
+func (l *Log) Acked(kind Kind, prefix string, group, n int) []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var latest []Call
@@ -252,7 +278,7 @@ func (l *Log) Acked(kind Kind, prefix string, n int) []Call {
 		if len(latest) == n {
 			break
 		}
-		if call.Kind == kind && call.Outcome == Acked && strings.HasPrefix(call.Instance, prefix) {
+		if call.Kind == kind && call.Outcome == Acked && strings.HasPrefix(call.Instance, prefix) && slots.Group(call.Instance, l.groups) == group {
 			latest = append(latest, call)
 		}
 	}
@@ -273,50 +299,59 @@ func (l *Log) InFlight(at time.Duration) int {
 	return n
 }
 
-// Gap returns the longest time in which no event was acknowledged, from the beginning
-// of a fault until the nodes had recovered from it: on a node that was not hit, or on
-// any if all were; 0 if none was at all.
-func (l *Log) Gap(f Fault) time.Duration {
+// Gap returns the longest time in which no event of one group was acknowledged, from
+// the beginning of a fault until the nodes had recovered from it: on a node that was not
+// hit, or on any if all were; 0 if none was at all.
+func (l *Log) Gap(f Fault) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make(map[string]bool)
 	for _, call := range l.calls {
 		all[call.Node] = true
 	}
-	acked := []time.Duration{f.Begin}
+	acked := make([][]time.Duration, l.groups)
 	for _, call := range l.calls {
 		if call.Kind != Send || call.Outcome != Acked || call.End < f.Begin || call.End > f.End+f.Recovery {
 			continue
 		}
 		if len(f.Nodes) >= len(all) || !slices.Contains(f.Nodes, call.Node) {
-			acked = append(acked, call.End)
+			group := slots.Group(call.Instance, l.groups)
+			acked[group] = append(acked[group], call.End)
 		}
 	}
-	slices.Sort(acked)
-	longest := time.Duration(0)
-	for i := range acked[1:] {
-		longest = max(longest, acked[i+1]-acked[i])
+	for _, ends := range acked {
+		slices.Sort(ends)
+		last := f.Begin
+		for _, end := range ends {
+			longest, last = max(longest, end-last), end
+		}
 	}
 	return longest
 }
 
 // Recovered tells how long after a time it was that each of so many nodes had
-// acknowledged an event that was sent since; false if that has not happened.
+// acknowledged an event in each group that was sent since; false if that has not
+// happened.
 func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := make(map[string]time.Duration)
+	type place struct {
+		node  string
+		group int
+	}
+	first := make(map[place]time.Duration)
 	for _, call := range l.calls {
 		if call.Kind != Send || call.Outcome != Acked || call.Begin < since {
 			continue
 		}
-		if took := call.End - since; first[call.Node] == 0 || took < first[call.Node] {
-			first[call.Node] = took
+		at := place{call.Node, slots.Group(call.Instance, l.groups)}
+		if took := call.End - since; first[at] == 0 || took < first[at] {
+			first[at] = took
 		}
 	}
 	longest := time.Duration(0)
 	for _, took := range first {
 		longest = max(longest, took)
 	}
-	return longest, len(first) == nodes
+	return longest, len(first) == nodes*l.groups
 }

@@ -1,8 +1,11 @@
 package evidence
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/slots"
 )
 
 // acked is an event that a node acknowledged at a second.
@@ -29,7 +32,7 @@ func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
 		{"nothing after the recovery counts", hit, []Call{acked("n2", 11), acked("n2", 20)}, time.Second},
 		{"nobody has acknowledged anything", hit, []Call{acked("n2", 9)}, 0},
 	} {
-		log := NewLog()
+		log := NewLog(1)
 		log.Call(acked("n1", 1))
 		log.Call(acked("n2", 1))
 		for _, call := range c.calls {
@@ -41,8 +44,43 @@ func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
 	}
 }
 
+// inGroup returns an ID of an instance in one of two groups.
+func inGroup(group int) string {
+	for i := 0; ; i++ {
+		if id := fmt.Sprint(i); slots.Group(id, 2) == group {
+			return id
+		}
+	}
+}
+
+func TestEachGroupHasItsGapAndRecovers(t *testing.T) {
+	log := NewLog(2)
+	say := func(node string, group int, second float64) {
+		call := acked(node, second)
+		call.Instance = inGroup(group)
+		log.Call(call)
+	}
+	hit := Fault{Nodes: []string{"n1"}, Begin: 10 * time.Second, End: 12 * time.Second, Recovery: 3 * time.Second}
+	say("n1", 0, 1)
+	for at := 10.0; at < 15; at++ {
+		say("n2", 0, at)
+	}
+	say("n2", 1, 13.5)
+	if got := log.Gap(hit); got != 3500*time.Millisecond {
+		t.Errorf("gap %v, of the group that was written to last", got)
+	}
+	say("n1", 0, 14)
+	if took, ok := log.Recovered(hit.End, 2); ok {
+		t.Errorf("recovered within %v, and one node takes nothing for a group", took)
+	}
+	say("n1", 1, 15)
+	if took, ok := log.Recovered(hit.End, 2); !ok || took != 3*time.Second {
+		t.Errorf("recovered within %v, %v", took, ok)
+	}
+}
+
 func TestLatestAcknowledgedCallsOfSomeInstances(t *testing.T) {
-	log := NewLog()
+	log := NewLog(1)
 	for i, id := range []string{"cycle-1", "probe-1", "cycle-2", "cycle-3"} {
 		call := acked("n1", float64(i))
 		call.Instance = id
@@ -51,11 +89,11 @@ func TestLatestAcknowledgedCallsOfSomeInstances(t *testing.T) {
 	refused := acked("n1", 9)
 	refused.Instance, refused.Outcome = "cycle-4", Refused
 	log.Call(refused)
-	got := log.Acked(Send, "cycle-", 2)
+	got := log.Acked(Send, "cycle-", 0, 2)
 	if len(got) != 2 || got[0].Instance != "cycle-3" || got[1].Instance != "cycle-2" {
 		t.Errorf("%+v", got)
 	}
-	if none := log.Acked(Start, "cycle-", 2); len(none) > 0 {
+	if none := log.Acked(Start, "cycle-", 0, 2); len(none) > 0 {
 		t.Errorf("%+v", none)
 	}
 }

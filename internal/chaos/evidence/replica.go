@@ -16,9 +16,9 @@ type Replica struct {
 	// All that there is, or some.
 	Whole      bool
 	Begin, End time.Duration
-	// The index of the journal that all of it shows at least.
-	AppliedIndex uint64
-	Instances    []Instance
+	// Up to which entry of each group's journal the node had come before.
+	Applied   []uint64
+	Instances []Instance
 }
 
 // An Instance is what a node has of one.

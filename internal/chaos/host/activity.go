@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -22,6 +23,8 @@ import (
 type Worker struct {
 	Node string
 	Life int
+	// How many Raft groups there are; 0 means one.
+	Groups int
 	// Tell is the way to the ledger.
 	Tell func(context.Context, evidence.Effect) error
 	// Self is the node on which it works, set as soon as it is started.
@@ -57,19 +60,24 @@ func (w *Worker) work(ctx context.Context, task evidence.Task) (evidence.Done, e
 // because that reads the whole history.
 const unseenShare = 3
 
-// unseen tells whether this node leads and has not applied the event that
-// schedules the attempt: its effect would begin before it is committed. (A node
-// that does not lead may well be behind.)
+// unseen tells whether this node leads the instance's group and has not applied the
+// event that schedules the attempt: its effect would begin before it is committed.
+// (A node that does not lead, or did not yet, may well be behind.)
 func (w *Worker) unseen(ctx context.Context, attempt *replay.Attempt) bool {
 	node := w.Self.Load()
-	if node == nil || attempt.EventID%unseenShare != 0 {
+	if node == nil || attempt.EventID%unseenShare != 0 || !w.leads(node, attempt.Instance) {
 		return false
 	}
 	history, err := node.Client().HistoryOf(ctx, attempt.Instance, attempt.Execution, cluster.Stale())
 	if err != nil {
-		return errors.Is(err, cluster.ErrNotFound) && node.Leading()
+		return errors.Is(err, cluster.ErrNotFound) && w.leads(node, attempt.Instance)
 	}
-	return history.Events[len(history.Events)-1].EventId < attempt.EventID && node.Leading()
+	return history.Events[len(history.Events)-1].EventId < attempt.EventID && w.leads(node, attempt.Instance)
+}
+
+// leads tells whether a node leads the group of an instance.
+func (w *Worker) leads(node *cluster.Node, instance string) bool {
+	return groupsOf(node)[slots.Group(instance, w.Groups)].Leading
 }
 
 // ledgerAt returns the way to the ledger at a socket.

@@ -31,6 +31,11 @@ func ask(ctx context.Context, client *cluster.Client, request evidence.Request, 
 	case evidence.Send:
 		event := replay.Event[json.RawMessage](request.Name)
 		return cluster.Send(ctx, client, id, event, request.Input, cluster.EventID(request.RequestID))
+	case evidence.Update:
+		update := replay.Update[json.RawMessage, json.RawMessage](request.Name)
+		var err error
+		answer.Output, err = cluster.CallUpdate(ctx, client, id, update, request.Input, cluster.UpdateID(request.RequestID))
+		return err
 	case evidence.Terminate:
 		return client.Terminate(ctx, id, "chaos")
 	case evidence.Purge:
@@ -103,7 +108,10 @@ func outcomeOf(err error) (evidence.Outcome, string) {
 		}
 	}
 	var input *cluster.InputError
+	var early *replay.NoUpdateError
 	switch {
+	case errors.As(err, &early):
+		return evidence.Refused, evidence.Early
 	case errors.As(err, &input), errors.Is(err, cluster.ErrNoCode):
 		return evidence.Refused, evidence.Other
 	case errors.Is(err, cluster.ErrClosed):

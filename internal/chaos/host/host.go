@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -38,6 +39,8 @@ type Config struct {
 	Keys [3]string
 	// Take snapshots every few seconds, so that a node that was away is sent one.
 	Snapshots bool
+	// How many Raft groups there are; 0 means one.
+	Groups int
 	// By how much the wall clock is wrong from the start.
 	WallClockBy time.Duration
 }
@@ -59,11 +62,29 @@ const Env = "TENUTO_CHAOS_HOST"
 
 // A Node is what a host tells of its node.
 type Node struct {
-	ID      string
+	ID     string
+	Groups []Group
+	Err    string // why it has stepped aside
+}
+
+// A Group is how a node is in one Raft group.
+type Group struct {
 	Leader  string
 	Leading bool
-	Err     string // why it has stepped aside
-	Applied uint64 // up to which entry of the journal
+	Applied uint64 // up to which entry of the group's journal
+}
+
+// In returns how the node is in a group; the zero value if it has told nothing.
+func (n Node) In(group int) Group {
+	if group >= len(n.Groups) {
+		return Group{}
+	}
+	return n.Groups[group]
+}
+
+// Leads tells whether the node leads a group.
+func (n Node) Leads() bool {
+	return slices.ContainsFunc(n.Groups, func(g Group) bool { return g.Leading })
 }
 
 // The paths of a host's door, each for a POST: an evidence.Request is answered
@@ -100,12 +121,12 @@ func Run(encoded string) error {
 	}
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
-	worker := &Worker{Node: config.NodeID, Life: config.Life, Tell: ledgerAt(config.Ledger)}
+	worker := &Worker{Node: config.NodeID, Life: config.Life, Groups: config.Groups, Tell: ledgerAt(config.Ledger)}
 	wrong := new(wallClock)
 	wrong.by.Store(int64(config.WallClockBy))
 	node, err := cluster.Start(rig.With(context.Background(), config.rig(wrong)), cluster.Config{
 		NodeID: config.NodeID, Dir: config.Dir, Listen: config.Listen,
-		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise,
+		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise, Groups: config.Groups,
 		TLS:         cluster.KeyFiles(config.Keys[0], config.Keys[1], config.Keys[2]),
 		Definitions: worker.Definitions(),
 		StopGrace:   time.Second,
@@ -171,7 +192,7 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		if err := Report(r.Context(), node.Client(), request, w); err != nil {
+		if err := Report(r.Context(), node, request, w); err != nil {
 			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
 		}
 	})
@@ -225,11 +246,24 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 }
 
 func answerState(w http.ResponseWriter, node *cluster.Node) {
-	state := Node{ID: node.ID(), Leader: node.Leader(), Leading: node.Leading(), Applied: node.Health().Applied}
+	state := Node{ID: node.ID(), Groups: groupsOf(node)}
 	if err := node.Err(); err != nil {
 		state.Err = err.Error()
 	}
 	_ = json.NewEncoder(w).Encode(state)
+}
+
+// groupsOf tells how a node is in each group.
+func groupsOf(node *cluster.Node) (groups []Group) {
+	health := node.Health()
+	all := health.Groups
+	if len(all) == 0 {
+		all = []cluster.GroupHealth{{Standing: health.Standing, Leader: health.Leader, Applied: health.Applied}}
+	}
+	for _, of := range all {
+		groups = append(groups, Group{Leader: of.Leader, Leading: of.Standing == cluster.Leading, Applied: of.Applied})
+	}
+	return groups
 }
 
 func answerMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {

@@ -28,20 +28,21 @@ type ReportRequest struct {
 	Running bool
 }
 
-// Report writes a Replica without instances, which says up to where the rest
-// reaches, and then instance after instance, as JSON. One that is gone meanwhile
-// is left out.
-func Report(ctx context.Context, client *cluster.Client, request ReportRequest, w io.Writer) error {
+// Report writes a Replica without instances, which says up to where the node has
+// come, and then instance after instance, as JSON. One that is gone meanwhile is left
+// out.
+func Report(ctx context.Context, node *cluster.Node, request ReportRequest, w io.Writer) error {
+	client := node.Client()
 	var options []cluster.ReadOption
 	if request.Stale {
 		options = append(options, cluster.Stale())
 	}
 	out := json.NewEncoder(w)
-	head, err := client.List(ctx, cluster.Filter{}, "", 1, options...)
-	if err != nil {
-		return err
+	var head evidence.Replica
+	for _, group := range groupsOf(node) {
+		head.Applied = append(head.Applied, group.Applied)
 	}
-	if err := out.Encode(evidence.Replica{AppliedIndex: head.AppliedIndex}); err != nil {
+	if err := out.Encode(head); err != nil {
 		return err
 	}
 	each := func(id string) error {

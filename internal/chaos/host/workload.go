@@ -2,6 +2,7 @@ package host
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
@@ -15,16 +16,23 @@ const (
 	Cycle    = "chaos.cycle"
 	Tree     = "chaos.tree"
 	Register = "chaos.register"
+	Relay    = "chaos.relay"
+	Tally    = "chaos.tally"
 )
 
-// Number is the event that a cycle and a register take.
-const Number = "chaos.number"
+// Number is the event that a cycle and a register take, and that ends a tally; Add is
+// the update that this takes.
+const (
+	Number = "chaos.number"
+	Add    = "chaos.add"
+)
 
 // The shape of the workloads.
 const (
 	ChainLength = 5
 	FanWidth    = 50
 	TreeWidth   = 2
+	RelayLegs   = 3
 )
 
 // A ChainInput is what a chain works on: ChainLength activities, one after the
@@ -63,6 +71,21 @@ type TreeInput struct {
 	Depth, Value int
 }
 
+// A RelayInput is that of one of RelayLegs instances, each of which starts the next one
+// and is done. The output is Value + 1, which is what the next one begins with.
+type RelayInput struct {
+	First      string // the ID of the first
+	Leg, Value int
+}
+
+// LegID returns the ID of one of the instances of a relay, counted from 0.
+func LegID(first string, leg int) string {
+	if leg == 0 {
+		return first
+	}
+	return fmt.Sprintf("%s.%d", first, leg)
+}
+
 var (
 	work     = replay.Activity[evidence.Task, evidence.Done]("chaos.work")
 	chain    = replay.Orchestration[ChainInput, ChainOutput](Chain)
@@ -70,7 +93,10 @@ var (
 	cycle    = replay.Orchestration[CycleInput, []string](Cycle)
 	tree     = replay.Orchestration[TreeInput, int](Tree)
 	register = replay.Orchestration[json.RawMessage, json.RawMessage](Register)
+	relay    = replay.Orchestration[RelayInput, int](Relay)
+	tally    = replay.Orchestration[int, int](Tally)
 	number   = replay.Event[string](Number)
+	add      = replay.Update[int, int](Add)
 )
 
 func runChain(ctx *replay.Context, in ChainInput) (ChainOutput, error) {
@@ -151,11 +177,37 @@ func runRegister(ctx *replay.Context, _ json.RawMessage) (json.RawMessage, error
 	}
 }
 
+func runRelay(ctx *replay.Context, in RelayInput) (int, error) {
+	done, err := work.Call(ctx, evidence.Task{Label: "leg", Value: in.Value})
+	if err != nil {
+		return 0, err
+	}
+	if in.Leg++; in.Leg == RelayLegs {
+		return done.Value, nil
+	}
+	in.Value = done.Value
+	return done.Value, relay.Chain(ctx, in, replay.ChildID(LegID(in.First, in.Leg)))
+}
+
+// runTally adds up what updates bring, each of which is answered with the sum, until an
+// event comes.
+func runTally(ctx *replay.Context, sum int) (int, error) {
+	err := add.Handle(ctx, nil, func(_ *replay.Context, n int) (int, error) {
+		sum += n
+		return sum, nil
+	})
+	if err == nil {
+		_, err = number.Wait(ctx)
+	}
+	return sum, err
+}
+
 // Orchestrations returns the workloads' code without that of the activity, which
 // is all that replaying a history needs.
 func Orchestrations() []replay.Definition {
 	return []replay.Definition{
 		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),
+		relay.Bind(runRelay), tally.Bind(runTally),
 		brief.Bind(runBrief), open.Bind(runOpen),
 	}
 }

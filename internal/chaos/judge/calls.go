@@ -32,6 +32,10 @@ func (c *trial) acknowledged() {
 			if recorded[of.id][call.RequestID] == 0 {
 				c.violated("%s: event %s was acknowledged at %v and is not there", of.id, call.RequestID, call.End)
 			}
+		case evidence.Update:
+			if got, done := c.updated(of, call.RequestID); !done || !bytes.Equal(got, call.Output) {
+				c.violated("%s: update %s was answered with %s, and it came to %q", of.id, call.RequestID, call.Output, got)
+			}
 		case evidence.Wait:
 			if of.state != call.State {
 				c.violated("%s had ended %s at %v and is %s", of.id, call.State, call.End, of.state)
@@ -69,6 +73,7 @@ func (c *trial) once() {
 // senders checks what cycles have come to: the numbers of each sender, from 0
 // and without a gap.
 func (c *trial) senders() {
+	c.updates()
 	for _, of := range c.instances {
 		if !of.exists() || of.name() != host.Cycle {
 			continue
@@ -98,6 +103,7 @@ func (c *trial) senders() {
 func (c *trial) sessions() {
 	type session struct {
 		client int
+		group  int
 		node   string
 		life   int
 	}
@@ -106,7 +112,7 @@ func (c *trial) sessions() {
 		if call.Kind != evidence.Read || call.Outcome != evidence.Acked {
 			continue
 		}
-		s := session{client: call.Client}
+		s := session{client: call.Client, group: c.groupOf(call.Instance)}
 		if call.Stale {
 			s.node, s.life = call.Node, call.Life
 		}
@@ -120,7 +126,7 @@ func (c *trial) sessions() {
 func (c *trial) payloads() {
 	sent := make(map[string]json.RawMessage)
 	for _, call := range c.record.Calls {
-		if call.Kind == evidence.Start || call.Kind == evidence.Send {
+		if call.Kind == evidence.Start || call.Kind == evidence.Send || call.Kind == evidence.Update {
 			sent[call.RequestID] = call.Input
 		}
 	}
@@ -130,7 +136,7 @@ func (c *trial) payloads() {
 			switch {
 			case external != nil:
 				c.expectPayload(h, sent[external.RequestId], external.GetData().GetData())
-			case started != nil && h.number == 1 && started.Parent == nil:
+			case started != nil && h.isBegunByCall():
 				c.expectPayload(h, sent[started.RequestId], started.GetInput().GetData())
 			}
 		}
@@ -169,9 +175,13 @@ func (c *trial) checkOutput(of *instance, call evidence.Call) {
 			leaves *= host.TreeWidth
 		}
 		want = leaves * (in.Value + 1)
+	case host.Relay:
+		var in host.RelayInput
+		ok = c.decode(first, input, &in)
+		want = in.Value + 1
 	}
 	if !ok {
-		return // a cycle's is judged by S15
+		return // those of cycles and tallies are judged by S15
 	}
 	if encoded, err := json.Marshal(want); err != nil || !bytes.Equal(encoded, call.Output) {
 		c.violated("%s came to %.100s; want %.100s", of.id, call.Output, encoded)

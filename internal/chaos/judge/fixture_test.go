@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 type witness struct {
 	t      *testing.T
 	log    *evidence.Log
+	node   *cluster.Node
 	client *cluster.Client
 	serial int
 	// Closed when cycle-0 was sent all its events: the first round ends after that,
@@ -36,7 +39,7 @@ type witness struct {
 // where.
 func goodEvidence(t *testing.T) string {
 	t.Helper()
-	w := &witness{t: t, log: evidence.NewLog(), sent: make(chan struct{})}
+	w := &witness{t: t, log: evidence.NewLog(1), sent: make(chan struct{})}
 	worker := &host.Worker{Node: "node", Life: 1, Tell: func(ctx context.Context, e evidence.Effect) error {
 		if e.Instance == "cycle-0" && e.Task.Label == "before" && !e.Finished {
 			select {
@@ -57,7 +60,7 @@ func goodEvidence(t *testing.T) string {
 	}
 	defer node.Close()
 	worker.Self.Store(node)
-	w.client = node.Client()
+	w.node, w.client = node, node.Client()
 	w.runAll()
 	w.tell(host.ReportRequest{IDs: []string{"register-0", "cycle-0"}})
 	w.tell(host.ReportRequest{})
@@ -80,6 +83,16 @@ func (w *witness) runAll() {
 		w.call(evidence.Send, "cycle-0", host.Number, number)
 	}
 	close(w.sent)
+	w.call(evidence.Start, "relay-4", host.Relay, host.RelayInput{First: "relay-4", Value: 5})
+	for leg := range host.RelayLegs {
+		w.awaitStart(host.LegID("relay-4", leg))
+		w.call(evidence.Wait, host.LegID("relay-4", leg), "", nil)
+	}
+	w.call(evidence.Start, "tally-0", host.Tally, 7)
+	w.call(evidence.Update, "tally-0", host.Add, 1)
+	w.call(evidence.Update, "tally-0", host.Add, 2)
+	w.call(evidence.Send, "tally-0", host.Number, "end")
+	w.call(evidence.Wait, "tally-0", "", nil)
 	w.call(evidence.Read, "register-0", "", nil)
 	w.call(evidence.Start, "register-0", host.Register, nil)
 	w.call(evidence.Send, "register-0", host.Number, "x")
@@ -102,7 +115,7 @@ func (w *witness) runAll() {
 func (w *witness) call(kind evidence.Kind, id, name string, input any) {
 	w.t.Helper()
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
-	if kind == evidence.Start || kind == evidence.Send {
+	if kind == evidence.Start || kind == evidence.Send || kind == evidence.Update {
 		w.serial++
 		request.RequestID = fmt.Sprint(w.serial)
 		encoded, err := json.Marshal(input)
@@ -117,11 +130,26 @@ func (w *witness) call(kind evidence.Kind, id, name string, input any) {
 	w.log.Call(call)
 }
 
+// awaitStart waits until an instance is there.
+func (w *witness) awaitStart(id string) {
+	w.t.Helper()
+	for {
+		_, err := w.client.Get(w.t.Context(), id)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, cluster.ErrNotFound) {
+			w.t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+}
+
 func (w *witness) tell(request host.ReportRequest) {
 	w.t.Helper()
 	var told bytes.Buffer
 	begin := w.log.Now()
-	if err := host.Report(w.t.Context(), w.client, request, &told); err != nil {
+	if err := host.Report(w.t.Context(), w.node, request, &told); err != nil {
 		w.t.Fatal(err)
 	}
 	replica, err := evidence.ReadReplica(&told)

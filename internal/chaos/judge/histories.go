@@ -27,13 +27,20 @@ func (c *trial) gapless() {
 	}
 }
 
+// ofGroup is an epoch or a term of a group: each group counts its own.
+type ofGroup struct {
+	group  int
+	number uint64
+}
+
 func (c *trial) oneOwner() {
-	owner := make(map[uint64]string)
+	owner := make(map[ofGroup]string)
 	for _, r := range c.record.Reigns {
-		if other := owner[r.Epoch]; other != "" {
-			c.violated("epoch %d was begun by %s and by %s", r.Epoch, other, r.Node)
+		epoch := ofGroup{r.Group, r.Epoch}
+		if other := owner[epoch]; other != "" {
+			c.violated("epoch %d of group %d was begun by %s and by %s", r.Epoch, r.Group, other, r.Node)
 		}
-		owner[r.Epoch] = r.Node
+		owner[epoch] = r.Node
 	}
 	for _, h := range c.histories {
 		for i, event := range h.events[1:] {
@@ -45,12 +52,13 @@ func (c *trial) oneOwner() {
 }
 
 func (c *trial) terms() {
-	leader := make(map[uint64]string)
+	leader := make(map[ofGroup]string)
 	for _, r := range c.record.Reigns {
-		if other := leader[r.Term]; other != "" && other != r.Node {
-			c.violated("%s and %s led in term %d", other, r.Node, r.Term)
+		term := ofGroup{r.Group, r.Term}
+		if other := leader[term]; other != "" && other != r.Node {
+			c.violated("%s and %s led group %d in term %d", other, r.Node, r.Group, r.Term)
 		}
-		leader[r.Term] = r.Node
+		leader[term] = r.Node
 	}
 }
 
@@ -181,7 +189,7 @@ func (c *trial) caused() {
 		for _, event := range h.events {
 			switch body := event.Body.(type) {
 			case *journalpb.Event_OrchestrationStarted:
-				if s := body.OrchestrationStarted; s.Parent == nil && h.number == 1 && !called[s.RequestId] {
+				if s := body.OrchestrationStarted; h.isBegunByCall() && !called[s.RequestId] {
 					c.violated("%v was started by nobody (request %q)", h, s.RequestId)
 				}
 			case *journalpb.Event_ExternalEvent:
@@ -251,6 +259,7 @@ func (c *trial) timers() {
 }
 
 func (c *trial) children() {
+	c.chained()
 	for _, h := range c.histories {
 		for _, event := range h.events {
 			arm := event.Arm()

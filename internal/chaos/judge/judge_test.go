@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -55,7 +56,11 @@ var forgeries = map[string]map[string]func(f *forger){
 				f.Replicas[r].Instances = slices.DeleteFunc(f.Replicas[r].Instances, func(of evidence.Instance) bool { return of.ID == "chain-0" })
 			}
 		},
-		"an end that was told is another": func(f *forger) { f.call(evidence.Wait, "chain-0", 0).State = "failed" },
+		"an acknowledged update is not there": func(f *forger) {
+			f.event("tally-0", 1, journalpb.ArmSideEffectRecorded, func(e *journalpb.Event) { e.GetSideEffectRecorded().Label = "nobody" })
+		},
+		"an update was answered otherwise": func(f *forger) { f.call(evidence.Update, "tally-0", 1).Output = []byte("8") },
+		"an end that was told is another":  func(f *forger) { f.call(evidence.Wait, "chain-0", 0).State = "failed" },
 	},
 	"S6": {"an event is recorded twice": func(f *forger) { f.again("register-0", 1, journalpb.ArmExternalEvent) }},
 	"S7": {
@@ -109,12 +114,32 @@ var forgeries = map[string]map[string]func(f *forger){
 		"the child is not there": func(f *forger) {
 			f.event("tree-0", 1, journalpb.ArmSubOrchestrationScheduled, func(e *journalpb.Event) { e.GetSubOrchestrationScheduled().Instance = "nobody" })
 		},
+		"a chained start was not made": func(f *forger) {
+			f.event("relay-4", 1, journalpb.ArmOrchestrationChained, func(e *journalpb.Event) { e.GetOrchestrationChained().Instance = "nobody" })
+		},
+		"a chained start was made otherwise": func(f *forger) {
+			f.event("relay-4.1", 1, journalpb.ArmOrchestrationStarted, func(e *journalpb.Event) { e.GetOrchestrationStarted().Input.Data = []byte("{}") })
+		},
+		"a start was chained by nobody": func(f *forger) {
+			f.history("relay-4", 1, func(events []*journalpb.Event) []*journalpb.Event {
+				return slices.DeleteFunc(events, func(e *journalpb.Event) bool { return e.Arm() == journalpb.ArmOrchestrationChained })
+			})
+		},
 	},
-	"S15": {"events are consumed out of order": func(f *forger) {
-		f.event("cycle-0", 2, journalpb.ArmOrchestrationCompleted, func(e *journalpb.Event) {
-			e.GetOrchestrationCompleted().Output.Data = []byte(`["a-1","a-0","b-0","b-1"]`)
-		})
-	}},
+	"S15": {
+		"events are consumed out of order": func(f *forger) {
+			f.event("cycle-0", 2, journalpb.ArmOrchestrationCompleted, func(e *journalpb.Event) {
+				e.GetOrchestrationCompleted().Output.Data = []byte(`["a-1","a-0","b-0","b-1"]`)
+			})
+		},
+		"an update is carried out twice": func(f *forger) { f.again("tally-0", 1, journalpb.ArmSideEffectRecorded) },
+		"an update does not see the one before": func(f *forger) {
+			f.event("tally-0", 1, journalpb.ArmSideEffectRecorded, func(e *journalpb.Event) { e.GetSideEffectRecorded().Value.Data = []byte("7") })
+		},
+		"a tally forgets an update": func(f *forger) {
+			f.event("tally-0", 1, journalpb.ArmOrchestrationCompleted, func(e *journalpb.Event) { e.GetOrchestrationCompleted().Output.Data = []byte("8") })
+		},
+	},
 	"S16": {"the code would ask for something else": func(f *forger) {
 		f.event("chain-0", 1, journalpb.ArmActivityScheduled, func(e *journalpb.Event) { e.GetActivityScheduled().Name = "another" })
 	}},
@@ -295,5 +320,69 @@ func TestAReportSaysWhatWasJudged(t *testing.T) {
 	}
 	if idle := new(Verdict).Idle(); len(idle) != len(needed) {
 		t.Errorf("of nothing: %v", idle)
+	}
+}
+
+// What each group counts by itself may be the same in another one.
+func TestGroupsAreJudgedEachByItself(t *testing.T) {
+	good := goodEvidence(t)
+	code := registry(t)
+	f := forge(t, good)
+	f.Groups = 4
+	for group := range 4 {
+		f.Reigns = append(f.Reigns, evidence.Reign{Node: "other", Group: group + 1, Epoch: 1, Term: 2})
+	}
+	// Two instances of different groups, of which one has a shorter journal.
+	other := *f.call(evidence.Read, "register-0", 2)
+	other.Instance, other.AppliedIndex = "fan-0", 1
+	if slots.Group(other.Instance, f.Groups) == slots.Group("register-0", f.Groups) {
+		t.Fatal("the two are in one group")
+	}
+	f.Calls = append(f.Calls, other)
+	if verdict := Judge(f.Record, code); len(verdict.Violations) > 0 {
+		t.Error(verdict.Violations)
+	}
+	f.Reigns = append(f.Reigns, evidence.Reign{Node: "third", Group: 2, Epoch: 1, Term: 2})
+	for _, id := range []string{"S2", "S25"} {
+		if !slices.ContainsFunc(Judge(f.Record, code).Violations, func(v Violation) bool { return v.Invariant == id }) {
+			t.Errorf("%s is not seen in a group", id)
+		}
+	}
+}
+
+// A run with several groups counts only if something went from one to another.
+func TestSeveralGroupsHaveToBeUsed(t *testing.T) {
+	f := forge(t, goodEvidence(t))
+	if idle := Judge(f.Record, registry(t)).Idle(); len(idle) > 0 {
+		t.Errorf("of one group: %v", idle)
+	}
+	f.Groups = 4
+	crossed := Judge(f.Record, registry(t))
+	for _, name := range neededAcross {
+		if crossed.Counts[name] == 0 {
+			t.Errorf("no %s", name)
+		}
+		crossed.Counts[name] = 0
+	}
+	if idle := crossed.Idle(); len(idle) != len(neededAcross)+1 {
+		t.Errorf("without crossings, and with one group led of four: %v", idle)
+	}
+}
+
+// Builds before there were several groups told of none.
+func TestEarlierEvidenceIsJudgedAsThatOfOneGroup(t *testing.T) {
+	dir := goodEvidence(t)
+	if err := os.Remove(filepath.Join(dir, "setup.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	f := forge(t, dir)
+	f.Calls = slices.DeleteFunc(f.Calls, func(call evidence.Call) bool { return call.Instance == "tally-0" })
+	for i := range f.Replicas {
+		told := &f.Replicas[i].Instances
+		*told = slices.DeleteFunc(*told, func(of evidence.Instance) bool { return of.ID == "tally-0" })
+	}
+	verdict := Judge(f.Record, registry(t))
+	if idle := verdict.Idle(); len(verdict.Violations) > 0 || len(idle) > 0 {
+		t.Errorf("%v, %v", verdict.Violations, idle)
 	}
 }

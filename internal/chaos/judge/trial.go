@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -103,6 +104,9 @@ func (c *trial) add(told evidence.Instance) error {
 	}
 	return nil
 }
+
+// groupOf returns the group of an instance.
+func (c *trial) groupOf(instance string) int { return slots.Group(instance, c.record.Groups) }
 
 // exists tells whether an instance is there in the end.
 func (of *instance) exists() bool { return of != nil && len(of.executions) > 0 }

@@ -16,6 +16,7 @@ type Verdict struct {
 	Violations []Violation
 	Counts     map[string]int // of what was judged
 
+	groups int
 	linear *linearity
 }
 
@@ -33,7 +34,7 @@ func Judge(record *evidence.Record, registry *replay.Registry) *Verdict {
 		c.invariant = invariant.ID
 		invariant.check(c)
 	}
-	return &Verdict{Violations: c.found, Counts: c.counts(), linear: c.linear}
+	return &Verdict{Violations: c.found, Counts: c.counts(), groups: record.Groups, linear: c.linear}
 }
 
 // What is counted, by name.
@@ -47,6 +48,8 @@ const (
 	countTimers     = "timers judged by the harness's clock"
 	countLinear     = "instances checked for linearizability"
 	countChildren   = "ends of children"
+	countChained    = "chained starts"
+	countUpdates    = "updates acknowledged"
 	countPurged     = "instances purged"
 	countTerminated = "instances terminated"
 	countContinued  = "continue-as-new"
@@ -54,10 +57,16 @@ const (
 	countReigns     = "reigns of leaders"
 	countInstalls   = "snapshots sent to nodes"
 	countAgain      = "calls repeated after one"
+
+	countGroups          = "groups that were led, and have instances"
+	countChildrenCrossed = "children in another group than their parents"
+	countChainedCrossed  = "chained starts into another group"
 )
 
 func (c *trial) counts() map[string]int {
 	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations()), countReigns: len(c.record.Reigns), countInstalls: len(c.record.Installs)}
+	c.crossings(n)
+	n[countGroups] = c.usedGroups()
 	for _, h := range c.histories {
 		n[countEvents] += len(h.events)
 		for _, event := range h.events {
@@ -78,6 +87,9 @@ func (c *trial) counts() map[string]int {
 		switch {
 		case call.Outcome == evidence.Acked && call.Kind == evidence.Purge:
 			n[countPurged]++
+			fallthrough
+		case call.Outcome == evidence.Acked && call.Kind == evidence.Update:
+			n[countUpdates]++
 			fallthrough
 		case call.Outcome == evidence.Acked:
 			n[countAcked]++
@@ -109,19 +121,50 @@ func (c *trial) counts() map[string]int {
 	return n
 }
 
+// usedGroups counts the groups that somebody has led and that instances belong to.
+func (c *trial) usedGroups() int {
+	led, used := make(map[int]bool), make(map[int]bool)
+	for _, r := range c.record.Reigns {
+		led[r.Group] = true
+	}
+	for _, h := range c.histories {
+		if group := c.groupOf(h.of.id); led[group] {
+			used[group] = true
+		}
+	}
+	return len(used)
+}
+
 // needed names what must have been judged at least once for a verdict to count.
 var needed = []string{
 	countHistories, countAcked, countActivities, countTimers, countLinear, countChildren, countPurged,
 	countTerminated, countContinued, countReplicas, countReigns,
 }
 
+// What must have been judged as well: of builds that tell how many groups
+// there were, and where there were several.
+var (
+	neededNow    = []string{countChained, countUpdates}
+	neededAcross = []string{countChildrenCrossed, countChainedCrossed}
+)
+
 // Idle lists what there was nothing of to judge.
 func (v *Verdict) Idle() []string {
+	names := slices.Clone(needed)
+	if v.groups > 0 {
+		names = append(names, neededNow...)
+	}
+	if v.groups > 1 {
+		names = append(names, neededAcross...)
+	}
 	var idle []string
-	for _, name := range needed {
+	for _, name := range names {
 		if v.Counts[name] == 0 {
 			idle = append(idle, "no "+name)
 		}
+	}
+	if used := v.Counts[countGroups]; used < v.groups {
+		idle = append(idle, fmt.Sprintf("of %d groups %d were led, and have instances", v.groups, used))
 	}
 	return idle
 }
