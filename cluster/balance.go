@@ -13,12 +13,12 @@ import (
 // journal grows, of which it has all. So nobody has to be asked but the node that is
 // to take a group.
 const (
-	// How often in a row a move has to look right.
+	// For how many looks the leaders have to be the same, and uneven.
 	balancePatience = 3
 	// How many looks after a move the next waits, and how many a node is left out that
-	// would take no group.
+	// would take no group: it may be about to come back.
 	balancePause = 10
-	leftOutFor   = 30
+	leftOutFor   = 3
 	// By how much of a group's mean weight a move has to make the two nodes more
 	// alike.
 	balanceGain = 0.25
@@ -28,7 +28,8 @@ const (
 type scales struct {
 	applied []uint64  // by group, at the last look
 	load    []float64 // entries a look, smoothed
-	right   int       // looks in a row
+	leaders []string  // by group, at the last look
+	uneven  int       // for how many looks they are
 	pause   int
 	leftOut map[string]int // nodes that would take no group: for how many looks
 }
@@ -76,15 +77,39 @@ const loadLeast = 20
 
 // A move is a group that is to be led by another node.
 type move struct {
-	group int
-	to    string
+	group    int
+	from, to string
 }
 
-// chooseMove returns what node self should hand over, if anything: leaders are who
-// leads each group, "" if that is not known. Of all nodes the one that carries most
-// moves, the first by name of several, to the one that carries least; and only if
-// the two are more alike afterwards by enough.
-func chooseMove(self string, nodes, leaders []string, weights []float64) (m move, ok bool) {
+// decide returns what node self should hand over at this look, if anything. The leaders
+// have to be uneven for a while. Which of two nodes that carry about as much carries
+// most may be another one at each look, and then it is for the one that does by then.
+func (b *scales) decide(self string, nodes, leaders []string, weights []float64) (m move, ok bool) {
+	if b.pause > 0 {
+		b.pause--
+		return move{}, false
+	}
+	same := slices.Equal(leaders, b.leaders)
+	b.leaders = leaders
+	m, ok = chooseMove(b.without(nodes), leaders, weights)
+	if !ok || !same {
+		b.uneven = 0
+	}
+	if !ok {
+		return move{}, false
+	}
+	b.uneven++
+	return m, b.uneven >= balancePatience && m.from == self
+}
+
+// chooseMove returns what a node should hand over, if anything: leaders are who leads
+// each group, "" if that is not known. Of all nodes the one that carries most moves,
+// the first by name of several, to the one that carries least; and only if the two are
+// more alike afterwards by enough.
+func chooseMove(nodes, leaders []string, weights []float64) (m move, ok bool) {
+	if len(nodes) == 0 {
+		return move{}, false
+	}
 	carries := make(map[string]float64)
 	for i, leader := range leaders {
 		if leader == "" {
@@ -92,23 +117,20 @@ func chooseMove(self string, nodes, leaders []string, weights []float64) (m move
 		}
 		carries[leader] += weights[i]
 	}
-	most, least := self, self
+	most, least := nodes[0], nodes[0]
 	for _, node := range nodes { // in order of their names
-		if carries[node] > carries[most] || carries[node] == carries[most] && node < most {
+		if carries[node] > carries[most] {
 			most = node
 		}
 		if carries[node] < carries[least] {
 			least = node
 		}
 	}
-	if most != self || least == self {
-		return move{}, false
-	}
-	gap, best := carries[self]-carries[least], balanceGain
+	gap, best := carries[most]-carries[least], balanceGain
 	for i, leader := range leaders {
 		// Of a group of weight w the gap becomes |gap-2w|.
-		if after := gap - 2*weights[i]; leader == self && gap-max(after, -after) > best {
-			m, ok, best = move{i, least}, true, gap-max(after, -after)
+		if after := gap - 2*weights[i]; leader == most && gap-max(after, -after) > best {
+			m, ok, best = move{i, most, least}, true, gap-max(after, -after)
 		}
 	}
 	return m, ok
@@ -125,24 +147,16 @@ func (n *Node) spread() {
 	}
 }
 
-// rebalance hands a group over if that is the right move, has been for a while, and
-// nothing else is going on: no change of the members, no node that stops.
+// rebalance hands a group over if that is due, and nothing else is going on: no change
+// of the members, no node that stops.
 func (n *Node) rebalance(ctx context.Context, b *scales) {
 	weights := b.weigh(n.groups)
-	if b.pause > 0 {
-		b.pause--
-		return
-	}
 	nodes, settled := n.settledVoters()
-	m, ok := chooseMove(n.config.NodeID, b.without(nodes), n.leaders(), weights)
+	m, ok := b.decide(n.config.NodeID, nodes, n.leaders(), weights)
 	if !ok || !settled || n.stopping.Load() || !n.groups[m.group].leads() {
-		b.right = 0
 		return
 	}
-	if b.right++; b.right < balancePatience {
-		return
-	}
-	b.right = 0
+	b.uneven = 0
 	g := n.groups[m.group]
 	if !g.offer(ctx, m.to) {
 		b.leftOut[m.to] = leftOutFor
