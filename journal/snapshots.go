@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -47,6 +48,9 @@ type checkpoints struct {
 
 	mu    sync.Mutex
 	known map[fileKey]uint32 // checksums of files that were read before
+
+	begun     atomic.Uint64 // snapshots, so that each is written in a place of its own
+	finishing sync.Mutex    // held while a snapshot gets its name
 }
 
 // fileKey names a file that never changes.
@@ -90,7 +94,9 @@ func (c *checkpoints) create(version raft.SnapshotVersion, index, term uint64, m
 		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Group: c.group, ID: fmt.Sprintf(snapshotName, index, term),
 		Version: version, Index: index, Term: term, Members: members, MembersIndex: membersIndex,
 	}}
-	s.path = c.fs.PathJoin(c.dir, s.manifest.ID+unfinished)
+	// This node may take a snapshot while it is sent one of the same entries: neither
+	// must come upon what the other has written, or remove it.
+	s.path = c.fs.PathJoin(c.dir, fmt.Sprintf("%s.%d%s", s.manifest.ID, c.begun.Add(1), unfinished))
 	if err := errors.Join(c.fs.RemoveAll(s.path), c.fs.MkdirAll(s.path, 0o700)); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
@@ -410,6 +416,8 @@ func (s *checkpointSink) Close() error {
 		return nil
 	}
 	s.over = true
+	s.of.finishing.Lock()
+	defer s.of.finishing.Unlock()
 	if err := s.finish(); err != nil {
 		return errors.Join(fmt.Errorf("finish snapshot: %w", err), s.of.fs.RemoveAll(s.path))
 	}

@@ -154,6 +154,41 @@ func TestSnapshotIsSentAndInstalled(t *testing.T) {
 	}
 }
 
+// A node takes a snapshot while the leader sends it one of the same entries, which it
+// has by then and refuses.
+func TestASnapshotThatIsRefusedLeavesAnotherOfTheSameEntriesAlone(t *testing.T) {
+	n := mustNode(t, vfs.NewMem(), "n1")
+	if err := n.grow(20); err != nil {
+		t.Fatal(err)
+	}
+	create := func() *checkpointSink {
+		sink, err := n.snapshots.Create(1, n.index, 1, members, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sink.(*checkpointSink)
+	}
+	own := create()
+	if err := errors.Join(n.machine.Flush(t.Context(), n.index), own.checkpoint(n.machine)); err != nil {
+		t.Fatal(err)
+	}
+	n.snapshots.reach = func() uint64 { return n.index }
+	sent := create()
+	if _, err := sent.Write([]byte("a snapshot")); err == nil {
+		t.Fatal("it was not refused")
+	}
+	if err := errors.Join(sent.Cancel(), own.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again := create()
+	if err := errors.Join(again.checkpoint(n.machine), again.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := n.snapshots.List(); err != nil || len(all) != 1 || all[0].Index != n.index {
+		t.Errorf("%d snapshots, %v", len(all), err)
+	}
+}
+
 func TestDamageOnTheWayIsNeverInstalled(t *testing.T) {
 	fs := vfs.NewMem()
 	leader := mustNode(t, fs, "leader")
