@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -157,6 +158,10 @@ func failure(err error) *clusterpb.Failure {
 	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
 	case errors.Is(err, journal.ErrNotLeader), errors.Is(err, actors.ErrStopped), errors.Is(err, journal.ErrClosed):
+		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+	}
+	var stale *state.StaleEpochError
+	if errors.As(err, &stale) { // another leader was there first
 		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
 	}
 	var unavailable *UnavailableError

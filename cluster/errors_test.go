@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -218,5 +219,13 @@ func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
 	}
 	if got, err := run.Wait(ctx); err != nil || got != "fine" {
 		t.Errorf("the parent, when it was replayed: %q, %v", got, err)
+	}
+}
+
+// What a leader proposed too late has changed nothing: the next one is asked.
+func TestACallThatTheNextLeaderCameBeforeIsRepeated(t *testing.T) {
+	f := failure(fmt.Errorf("purge: %w", &state.StaleEpochError{Epoch: 15, Current: 16}))
+	if !repeatable(f) || !f.NotExecuted {
+		t.Errorf("%+v", f)
 	}
 }
