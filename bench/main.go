@@ -73,7 +73,7 @@ func measured(ctx context.Context, o *options, progress io.Writer) (*report.Repo
 	line := &line{to: progress}
 	plan := measure.Plan{
 		Subjects: cases.Subjects(o.cases, cases.Env{
-			Nodes: o.nodes, N: o.n, C: o.c, Logger: slog.New(slog.DiscardHandler),
+			Nodes: o.nodes, Groups: o.groups, N: o.n, C: o.c, Logger: slog.New(slog.DiscardHandler),
 		}, recordBytes, 1),
 		Repeat:   o.repeat,
 		Dir:      o.dir,

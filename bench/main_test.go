@@ -39,6 +39,8 @@ func TestFlagsAreValidated(t *testing.T) {
 		"-cases idle -nodes 3":       "idle cannot run with -nodes 3",
 		"-cases hello5 -repeat 2 x ": "there are only flags",
 		"-n many":                    "invalid value",
+		"-groups 0":                  "-groups 0",
+		"-nodes 3p -groups 2":        "1 with -nodes 3p",
 	} {
 		if _, err := parse(strings.Fields(arguments), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error with %q", arguments, err, want)

@@ -22,6 +22,7 @@ var stores = []string{"bolt"}
 type options struct {
 	cases  []*cases.Case
 	nodes  cases.Nodes
+	groups int
 	store  string
 	repeat int
 	c, n   int
@@ -40,6 +41,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	flags.SetOutput(usage)
 	flags.StringVar(&names, "cases", "", "which cases, by `name`,name,… (default all that fit the nodes)")
 	flags.StringVar(&nodes, "nodes", string(cases.OneNode), "1, 3 (in this process), or 3p (in three processes)")
+	flags.IntVar(&o.groups, "groups", 1, "how many Raft groups keep the instances between them; more than one not with -nodes 3p")
 	flags.StringVar(&o.store, "store", stores[0], "where nodes keep the Raft log: "+strings.Join(stores, ", "))
 	flags.IntVar(&o.repeat, "repeat", 1, "how many times; the cases take turns")
 	flags.IntVar(&o.c, "c", 0, "how many at a time (default what each case has)")
@@ -67,6 +69,8 @@ func (o *options) validate() error {
 	switch {
 	case !slices.Contains(cases.AllNodes, o.nodes):
 		return fmt.Errorf("-nodes %s: it is 1, 3 or 3p", o.nodes)
+	case o.groups < 1, o.groups > 1 && o.nodes == cases.ThreeProcesses:
+		return fmt.Errorf("-groups %d: it is at least 1, and 1 with -nodes 3p", o.groups)
 	case !slices.Contains(stores, o.store):
 		return fmt.Errorf("-store %s: it is %s", o.store, strings.Join(stores, " or "))
 	case o.repeat < 1:
@@ -125,6 +129,7 @@ func (o *options) settings(recordBytes int) []report.Setting {
 	}
 	return []report.Setting{
 		{Name: "nodes", Value: o.describeNodes()},
+		{Name: "Raft groups", Value: strconv.Itoa(o.groups)},
 		{Name: "log store", Value: o.store + ", every write synced"},
 		{Name: "n, c", Value: amount(o.n) + ", " + amount(o.c)},
 		{Name: "records of the yardsticks", Value: fmt.Sprintf("%d bytes, the mean of the engine's for five activities", recordBytes)},

@@ -98,7 +98,7 @@ func (d *deployment) startNode(ctx context.Context, i int) error {
 }
 
 func (d *deployment) config(i int) cluster.Config {
-	config := cluster.Config{NodeID: nodeID(i), Dir: filepath.Join(d.env.Dir, nodeID(i)), Peers: d.peers}
+	config := cluster.Config{NodeID: nodeID(i), Dir: filepath.Join(d.env.Dir, nodeID(i)), Peers: d.peers, Groups: d.env.Groups}
 	if len(d.peers) > 0 {
 		config.Listen = d.peers[i].Address
 	}
@@ -169,7 +169,25 @@ func (d *deployment) settle(ctx context.Context, here bool) error {
 		}
 	}
 	_, err := d.leader(ctx)
+	if err == nil && d.env.Groups > 1 {
+		_, err = poll(ctx, "leaders that are spread", func() (none struct{}, ok bool) { return none, d.isSpread() })
+	}
 	return err
+}
+
+// isSpread tells whether all groups are led, and no node leads two more than another.
+func (d *deployment) isSpread() bool {
+	least, most, all := d.env.Groups, 0, 0
+	for _, node := range d.nodes {
+		led := 0
+		for _, group := range node.Health().Groups {
+			if group.Standing == cluster.Leading {
+				led++
+			}
+		}
+		least, most, all = min(least, led), max(most, led), all+led
+	}
+	return all == d.env.Groups && most-least <= 1
 }
 
 // kill ends a node without a word: by its process, or as near to that as can be

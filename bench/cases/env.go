@@ -38,6 +38,9 @@ type Env struct {
 	// For the nodes' data; exists and is empty.
 	Dir   string
 	Nodes Nodes
+	// How many Raft groups the nodes have; 0 means one. More than one not with
+	// ThreeProcesses.
+	Groups int
 	// How much is done, and how much of it at a time.
 	N, C int
 	// Is told what is being done.
