@@ -77,19 +77,26 @@ func (a *acks) progress(node raft.ServerID, term uint64) (last uint64, known boo
 	return got.last, got.begun > 0 && got.term == term
 }
 
-// ackedTransport tells the acks of what it sends.
+// ackedTransport tells the acks, and the signs of life, of what it sends.
 type ackedTransport struct {
 	closingTransport
-	acks      *acks
-	pipelines sync.WaitGroup // a goroutine for each pipeline that is open
+	acks  *acks
+	signs *signs
+	// replicates tells whether this node leads in a term and sends entries to a server.
+	replicates func(to raft.Server, term uint64) bool
+	pipelines  sync.WaitGroup // a goroutine for each pipeline that is open
 }
 
-// AppendEntries implements raft.Transport.
-func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+// exchange sends a message once.
+func (t *ackedTransport) exchange(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	begun := t.acks.begin()
 	err := t.closingTransport.AppendEntries(id, target, args, resp)
-	if err == nil && resp.Success {
+	if err != nil {
+		return err
+	}
+	t.signs.give(id, begun)
+	if resp.Success {
 		t.acks.note(id, ack{begun, args.Term, resp.LastLog})
 	}
-	return err
+	return nil
 }

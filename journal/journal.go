@@ -173,7 +173,10 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	handouts := &handouts{journal: j, busy: make(chan struct{}, 1)}
 	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
 	j.acks = newAcks()
-	transport := &ackedTransport{closingTransport: network, acks: j.acks}
+	transport := &ackedTransport{closingTransport: network, acks: j.acks, signs: newSigns()}
+	transport.replicates = func(to raft.Server, term uint64) bool {
+		return streams.isServing() && j.replicates(to, term)
+	}
 	j.fence = newFence(func(fenced *FencedError) {
 		_ = streams.cut() // a fenced node has no use for the error
 		j.queue.refuse(fenced)

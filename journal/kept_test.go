@@ -13,7 +13,7 @@ import (
 
 // openTransport opens the door of a node. Messages that come in are granted, or taken,
 // as soon as as many have come as are wanted at once.
-func openTransport(n *memoryNetwork, address string, atOnce int) *senderTransport {
+func openTransport(n interface{ listen(string) Network }, address string, atOnce int) *senderTransport {
 	s := newStreams(n.listen(address), address, func() bool { return false })
 	everybody := func(string) bool { return true }
 	t := newSenderTransport(s, everybody, &refusals{logger: slog.New(slog.DiscardHandler)}, hclog.NewNullLogger())

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -102,6 +103,9 @@ func (t *senderTransport) receive(conn net.Conn) {
 				}
 				continue
 			}
+			if message.Reader != nil {
+				message.Reader = &snapshotReader{from: message.Reader, conn: conn}
+			}
 			select {
 			case t.messages <- message:
 			case <-t.closing:
@@ -113,6 +117,25 @@ func (t *senderTransport) receive(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// snapshotReader reads a snapshot that comes over a connection, and ends the connection
+// when nothing has come for ioTimeout: Raft does nothing else meanwhile, and the sender
+// may have been cut off.
+type snapshotReader struct {
+	from io.Reader
+	conn net.Conn
+}
+
+// Read implements io.Reader.
+func (r *snapshotReader) Read(b []byte) (int, error) {
+	_ = r.conn.SetReadDeadline(time.Now().Add(ioTimeout))
+	n, err := r.from.Read(b)
+	_ = r.conn.SetReadDeadline(time.Time{})
+	if err != nil && err != io.EOF {
+		_ = r.conn.Close()
+	}
+	return n, err
 }
 
 // admits tells whether Raft is to see a message; otherwise it is answered.

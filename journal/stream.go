@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,12 +23,13 @@ type streams struct {
 	silent func() bool
 	// asked is given the connections on which another node asks for a snapshot.
 	asked func(net.Conn)
+	begun time.Time
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
 
 	mu    sync.Mutex
-	open  map[net.Conn]struct{}
+	open  map[*stream]struct{}
 	ended bool
 }
 
@@ -42,13 +44,24 @@ func newStreams(network Network, address string, silent func() bool) *streams {
 	return &streams{
 		network: network, address: streamAddress(address), silent: silent,
 		asked:   func(conn net.Conn) { _ = conn.Close() },
+		begun:   time.Now(),
 		serving: make(chan struct{}), closed: make(chan struct{}),
-		open: map[net.Conn]struct{}{},
+		open: map[*stream]struct{}{},
 	}
 }
 
 // serve lets connections in. It is called once, when Raft has started.
 func (s *streams) serve() { close(s.serving) }
+
+// isServing tells whether Raft has started.
+func (s *streams) isServing() bool {
+	select {
+	case <-s.serving:
+		return true
+	default:
+		return false
+	}
+}
 
 // Accept implements net.Listener. Once the streams are cut it waits for Close,
 // because Raft would ask again and again.
@@ -66,7 +79,7 @@ func (s *streams) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	tracked, err := s.track(conn)
+	tracked, err := s.track(conn, "")
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +109,7 @@ func (s *streams) dial(address string, timeout time.Duration) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn)
+	return s.track(conn, address)
 }
 
 // Close implements net.Listener.
@@ -124,8 +137,8 @@ func (s *streams) cut() error {
 		return nil // a group of one
 	}
 	err := s.network.Close()
-	for conn := range s.open {
-		err = errors.Join(err, conn.Close())
+	for c := range s.open {
+		err = errors.Join(err, c.Conn.Close())
 	}
 	s.open = nil
 	return err
@@ -137,21 +150,54 @@ func (s *streams) isCut() bool {
 	return s.ended
 }
 
-func (s *streams) track(conn net.Conn) (*stream, error) {
+func (s *streams) track(conn net.Conn, to string) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
-	s.open[conn] = struct{}{}
-	return &stream{Conn: conn, of: s}, nil
+	c := &stream{Conn: conn, of: s, to: to}
+	c.note(1, nil)
+	s.open[c] = struct{}{}
+	return c, nil
+}
+
+// giveUp closes the connections to an address through which nothing has come or gone
+// for ioTimeout, as through one of them on which an answer is due. Or else Raft would
+// try those that it keeps one after the other, each for as long.
+func (s *streams) giveUp(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		if c.to == address && c.idle() >= ioTimeout {
+			_ = c.Conn.Close() // whoever has it forgets it
+		}
+	}
 }
 
 // stream is a connection that is forgotten when it is closed.
 type stream struct {
 	net.Conn
-	of *streams
+	of      *streams
+	to      string       // where this node has dialed; "" if another one has
+	moved   atomic.Int64 // when something came or went, since the streams were begun
+	writeBy time.Time    // as whoever writes has it
+}
+
+// note remembers that bytes came or went, and sees to the others if they should have.
+func (c *stream) note(n int, err error) {
+	if n > 0 {
+		c.moved.Store(int64(time.Since(c.of.begun)))
+	}
+	if c.to != "" && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.of.giveUp(c.to)
+	}
+}
+
+// idle returns for how long nothing has come or gone.
+func (c *stream) idle() time.Duration {
+	return time.Since(c.of.begun) - time.Duration(c.moved.Load())
 }
 
 // incoming is a connection that somebody else has opened, in the hands of Raft
@@ -192,21 +238,52 @@ func (c *incoming) Close() error {
 // node's own disk hangs.
 var errSilent = errors.New("silent while the disk hangs")
 
+// Read implements net.Conn.
+func (c *stream) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.note(n, err)
+	return n, err
+}
+
 // Write implements net.Conn. Heartbeats, and the empty messages of the Raft
 // library's pipeline, keep followers from electing a leader whose disk works,
 // hence neither may leave a node whose disk hangs. The connection is of no
 // further use: half a message may be missing from it.
+//
+// What Raft allows a large snapshot is hours. So of what this node sends, each part has
+// to be taken within ioTimeout. One goroutine writes.
 func (c *stream) Write(b []byte) (int, error) {
 	if c.of.silent() {
 		return 0, errors.Join(errSilent, c.Close())
 	}
-	return c.Conn.Write(b)
+	if c.to != "" {
+		by := time.Now().Add(ioTimeout)
+		if !c.writeBy.IsZero() && c.writeBy.Before(by) {
+			by = c.writeBy
+		}
+		_ = c.Conn.SetWriteDeadline(by)
+	}
+	n, err := c.Conn.Write(b)
+	c.note(n, err)
+	return n, err
+}
+
+// SetDeadline implements net.Conn.
+func (c *stream) SetDeadline(t time.Time) error {
+	c.writeBy = t
+	return c.Conn.SetDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *stream) SetWriteDeadline(t time.Time) error {
+	c.writeBy = t
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // Close implements net.Conn.
 func (c *stream) Close() error {
 	c.of.mu.Lock()
-	delete(c.of.open, c.Conn)
+	delete(c.of.open, c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
 }

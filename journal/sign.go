@@ -1,0 +1,106 @@
+package journal
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Raft sends entries to a follower beside the heartbeats. After one that failed it
+// pauses, twice as long each time, up to ten seconds, and nothing cuts a pause short: a
+// follower that was cut off for a while, or was stopped, would get no entry for so long
+// after it is there again, and the group would have a copy less. So Raft does not hear of a
+// message with entries that failed. It is sent again when the follower has given a sign
+// of life.
+
+// signs are the signs of life that others have given: of each node, when the latest
+// RPC was begun that it has answered, with yes or no. Those in a pipeline do not count.
+type signs struct {
+	mu     sync.Mutex
+	latest map[raft.ServerID]moment
+}
+
+func newSigns() *signs { return &signs{latest: map[raft.ServerID]moment{}} }
+
+// give remembers that a node has answered.
+func (s *signs) give(node raft.ServerID, begun moment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latest[node] = max(s.latest[node], begun)
+}
+
+// since tells whether a node has answered an RPC that was begun later than that.
+func (s *signs) since(node raft.ServerID, begun moment) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest[node] > begun
+}
+
+const (
+	// How often is looked for a sign of life of a follower that was not reached.
+	lookEvery = 20 * time.Millisecond
+	// The longest pause before something is sent again to a follower that answers
+	// heartbeats and nothing else.
+	againMax = time.Second
+)
+
+// AppendEntries implements raft.Transport. A message with entries fails only when there
+// is no point in sending it any more.
+func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	err := t.exchange(id, target, args, resp)
+	if isHeartbeat(args) {
+		return err
+	}
+	for pause := lookEvery; err != nil && t.awaitSign(id, target, args.Term, pause); pause = min(2*pause, againMax) {
+		probe(args)
+		*resp = raft.AppendEntriesResponse{}
+		err = t.exchange(id, target, args, resp)
+	}
+	return err
+}
+
+// probe makes a message one that asks whether the follower has what comes before its
+// entries. They need not wait for the answer in memory: Raft sends them when it has it.
+// Nor may anything be called committed that they would have put in the place of what
+// the follower has there.
+func probe(r *raft.AppendEntriesRequest) {
+	r.Entries, r.LeaderCommitIndex = nil, min(r.LeaderCommitIndex, r.PrevLogEntry)
+}
+
+// InstallSnapshot implements raft.Transport. When it fails it returns no sooner than
+// trying again makes sense: Raft opens the snapshot anew for that.
+func (t *ackedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := t.closingTransport.InstallSnapshot(id, target, args, resp, data)
+	if err != nil {
+		t.awaitSign(id, target, args.Term, lookEvery)
+	}
+	return err
+}
+
+// isHeartbeat tells heartbeats from messages about entries, as whoever gets them does.
+func isHeartbeat(r *raft.AppendEntriesRequest) bool {
+	return r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && len(r.Entries) == 0 && r.LeaderCommitIndex == 0
+}
+
+// awaitSign waits until a node answers a heartbeat that is begun from now on, and for a
+// pause at least. It tells whether it does: otherwise this node leads no longer in that
+// term, or the other is no member any more, or not at that address.
+func (t *ackedTransport) awaitSign(id raft.ServerID, target raft.ServerAddress, term uint64, pause time.Duration) bool {
+	since, soonest := t.acks.begin(), time.Now().Add(pause)
+	for t.replicates(raft.Server{ID: id, Address: target}, term) {
+		time.Sleep(lookEvery)
+		if !time.Now().Before(soonest) && t.signs.since(id, since) {
+			return true
+		}
+	}
+	return false
+}
+
+// replicates tells whether this node leads in a term and sends entries to a server. Once
+// Raft is told to shut down it does not.
+func (j *Journal) replicates(to raft.Server, term uint64) bool {
+	server := j.roster().find(string(to.ID))
+	return j.raft.State() == raft.Leader && j.raft.CurrentTerm() == term && server != nil && server.Address == to.Address
+}
