@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -283,5 +286,51 @@ func TestSnapshotsThatWereSentAreFoundInALog(t *testing.T) {
 		if got, ok := installIn(line); ok != (want.Index > 0) || ok && got != want {
 			t.Errorf("%s: %+v, %v", line, got, ok)
 		}
+	}
+}
+
+// A node that has stepped aside has its questions wait for a leader for ever, and
+// tells what it had, again and again, of itself alone.
+func TestNobodyWaitsForANodeThatHasSteppedAside(t *testing.T) {
+	f := &fleet{doors: t.TempDir(), log: evidence.NewLog(1)}
+	f.http = &http.Client{Transport: &http.Transport{DialContext: f.dialDoor}}
+	defer f.http.CloseIdleConnections()
+	aside := http.NewServeMux()
+	aside.HandleFunc("POST "+host.NodePath, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(host.Node{ID: "n1", Err: "its disk"})
+	})
+	aside.HandleFunc("POST "+host.ReportPath, func(w http.ResponseWriter, r *http.Request) {
+		var request host.ReportRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			t.Error(err)
+		}
+		if !request.Stale {
+			<-r.Context().Done()
+			return
+		}
+		_ = json.NewEncoder(w).Encode(evidence.Replica{Applied: []uint64{7}})
+	})
+	listener, err := net.Listen("unix", filepath.Join(f.doors, "n1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: aside}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		<-served
+	}()
+	node := &process{id: "n1", fleet: f, running: &life{number: 1, door: "n1"}}
+	var stepped *asideError
+	if _, err := f.report(t.Context(), node, host.ReportRequest{}); !errors.As(err, &stepped) || stepped.node != "n1" {
+		t.Errorf("a question to all: %v", err)
+	}
+	stepped = nil
+	c := &campaign{log: f.log, fleet: f}
+	if err := c.tellOwn(t.Context(), node, []uint64{8}); !errors.As(err, &stepped) {
+		t.Errorf("more than it will ever have: %v", err)
 	}
 }

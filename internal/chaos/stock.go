@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
@@ -136,18 +137,8 @@ func (c *campaign) tellAll(ctx context.Context) error {
 		return err
 	}
 	for _, node := range c.fleet.nodes {
-		for {
-			own, err := c.fleet.report(ctx, node, host.ReportRequest{Stale: true, Digests: true})
-			if err != nil {
-				return err
-			}
-			if !isBehind(own.Applied, shown) {
-				c.log.Replica(own)
-				break
-			}
-			if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
-				return fmt.Errorf("%s has applied %d of %d: %w", node.id, own.Applied, shown, ctx.Err())
-			}
+		if err := c.tellOwn(ctx, node, shown); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -177,6 +168,26 @@ func isBehind(applied, shown []uint64) bool {
 		}
 	}
 	return false
+}
+
+// tellOwn has a node tell what it has itself, once nothing is lacking there of what was shown.
+func (c *campaign) tellOwn(ctx context.Context, node *process, shown []uint64) error {
+	for {
+		own, err := c.fleet.report(ctx, node, host.ReportRequest{Stale: true, Digests: true})
+		if err != nil {
+			return err
+		}
+		if !isBehind(own.Applied, shown) {
+			c.log.Replica(own)
+			return nil
+		}
+		if err := c.fleet.aside(ctx, node); err != nil {
+			return err // it answers, and comes no further
+		}
+		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
+			return fmt.Errorf("%s has applied %d of %d: %w", node.id, own.Applied, shown, ctx.Err())
+		}
+	}
 }
 
 // awaitEnds waits until every instance has ended that comes to an end by itself.
@@ -218,16 +229,57 @@ func (c *campaign) sample(ctx context.Context) error {
 }
 
 // report has a node tell of instances. A report that breaks off, because the
-// leader changed for example, is asked for again.
+// leader changed for example, is asked for again; but not of a node that has stepped
+// aside, which may never answer: then the error is an *asideError.
 func (f *fleet) report(ctx context.Context, node *process, request host.ReportRequest) (evidence.Replica, error) {
+	well, done := f.whileWell(ctx, node)
+	defer done()
 	for {
-		told, err := f.reportOnce(ctx, node, request)
+		told, err := f.reportOnce(well, node, request)
 		if err == nil {
 			return told, nil
 		}
-		if rest(ctx, 100*time.Millisecond); ctx.Err() != nil {
-			return told, fmt.Errorf("report of %s: %w", node.id, err)
+		if rest(well, 100*time.Millisecond); well.Err() != nil {
+			return told, fmt.Errorf("report of %s: %w: %w", node.id, context.Cause(well), err)
 		}
+	}
+}
+
+// asideEvery is how often a node that is to answer is asked whether it can.
+const asideEvery = 200 * time.Millisecond
+
+// An asideError reports that a node has stepped aside, and so takes no part any more.
+type asideError struct{ node, why string }
+
+func (e *asideError) Error() string { return e.node + " has stepped aside: " + e.why }
+
+// aside returns an *asideError if a node says that it has stepped aside.
+func (f *fleet) aside(ctx context.Context, node *process) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var state host.Node
+	if err := f.post(ctx, node, host.NodePath, struct{}{}, &state); err != nil || state.Err == "" {
+		return nil
+	}
+	return &asideError{node.id, state.Err}
+}
+
+// whileWell returns a context that ends when a node has stepped aside, which is its
+// cause then. done ends it, and must be called.
+func (f *fleet) whileWell(ctx context.Context, node *process) (well context.Context, done func()) {
+	well, cancel := context.WithCancelCause(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for well.Err() == nil {
+			if err := f.aside(well, node); err != nil {
+				cancel(err)
+			}
+			rest(well, asideEvery)
+		}
+	})
+	return well, func() {
+		cancel(nil)
+		looking.Wait()
 	}
 }
 
