@@ -50,6 +50,7 @@ type logMark struct {
 type stableFile struct {
 	path string
 	file *os.File
+	sync func(*os.File) error // syncData, or what a test has put in its place
 
 	mu               sync.Mutex
 	kind             LogStore
@@ -77,7 +78,7 @@ func openStableFile(dir string) (*stableFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read term and vote: %w", err)
 	}
-	s := &stableFile{path: path}
+	s := &stableFile{path: path, sync: syncData}
 	if err := s.decode(content); err != nil {
 		return nil, err
 	}
@@ -165,19 +166,26 @@ func (s *stableFile) SetUint64(key []byte, value uint64) error {
 	switch string(key) {
 	case keyTerm:
 		s.term = value
+		return s.saveVotes()
 	case keyVoteTerm:
+		// Raft sets for whom it votes next, before it says so: one sync is enough for
+		// both.
 		s.voteTerm = value
-	default:
-		return fmt.Errorf("unknown key %q", key)
+		return s.writeVotes()
 	}
-	return s.saveVotes()
+	return fmt.Errorf("unknown key %q", key)
 }
 
 func (s *stableFile) saveVotes() error {
-	if _, err := s.file.WriteAt(s.votes(), 0); err != nil {
+	if err := s.writeVotes(); err != nil {
 		return err
 	}
-	return s.file.Sync()
+	return s.sync(s.file)
+}
+
+func (s *stableFile) writeVotes() error {
+	_, err := s.file.WriteAt(s.votes(), 0)
+	return err
 }
 
 // Get implements raft.StableStore.
@@ -213,7 +221,7 @@ func (s *stableFile) setMark(m logMark, synced bool) error {
 		return err
 	}
 	if synced {
-		return s.file.Sync()
+		return s.sync(s.file)
 	}
 	return nil
 }

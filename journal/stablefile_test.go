@@ -1,0 +1,41 @@
+package journal
+
+import (
+	"os"
+	"testing"
+)
+
+// Every sync of a vote is one in which the group has no leader.
+func TestAVoteIsSyncedOnce(t *testing.T) {
+	s, err := createStableFile(t.TempDir(), LogStoreBolt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	syncs := 0
+	var synced []byte
+	s.sync = func(file *os.File) error {
+		syncs++
+		synced, err = os.ReadFile(file.Name())
+		return err
+	}
+	// As the Raft library does.
+	if err := s.SetUint64([]byte(keyTerm), 7); err != nil || syncs != 1 {
+		t.Errorf("the term: %d syncs, %v", syncs, err)
+	}
+	if err := s.SetUint64([]byte(keyVoteTerm), 7); err != nil {
+		t.Error(err)
+	}
+	if err := s.Set([]byte(keyCandidate), []byte("n2")); err != nil || syncs != 2 {
+		t.Errorf("the vote: %d syncs in all, %v", syncs, err)
+	}
+	var found stableFile
+	if err := found.decode(synced); err != nil {
+		t.Fatal(err)
+	}
+	if found.term != 7 || found.voteTerm != 7 || string(found.candidate) != "n2" {
+		t.Errorf("synced: term %d, vote for %q in %d", found.term, found.candidate, found.voteTerm)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+}
