@@ -83,9 +83,10 @@ type Config struct {
 	// StallLimit is how long one write of this node's log may take. After that a
 	// leader ends its reign, what it has proposed is answered with
 	// ErrUnknownOutcome, and the node falls silent towards the others, who elect
-	// another, until the write returns. Defaults to twice HeartbeatTimeout but at
-	// least 1 s, which a busy disk may well take without being broken, or to 10 s
-	// if there are no other Peers.
+	// another, until the write returns. When a write has returned after StallLimit
+	// and within 1 s, the disk is busy and not broken: for the next minute the limit
+	// is 1 s. Defaults to twice HeartbeatTimeout, or to 10 s if there are no other
+	// Peers.
 	StallLimit time.Duration
 	// CommitTimeout is about how late an idle follower learns of a commit.
 	// Defaults to 10 ms.
@@ -183,7 +184,7 @@ func (c Config) withDefaults() Config {
 	if len(c.Peers) == 1 {
 		orDefault(&c.StallLimit, 10*time.Second) // nobody else could take over
 	}
-	orDefault(&c.StallLimit, max(2*c.HeartbeatTimeout, time.Second))
+	orDefault(&c.StallLimit, 2*c.HeartbeatTimeout)
 	orDefault(&c.LogStore, LogStoreBolt)
 	orDefault(&c.SnapshotBytes, 64<<20)
 	orDefault(&c.CommitTimeout, 10*time.Millisecond)

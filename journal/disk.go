@@ -11,10 +11,15 @@ import (
 // nothing is committed without its own disk, and the Raft library would go on
 // leading for as long as the disk hangs. A stall ends when the write returns.
 //
+// If it returns before patience has passed, the disk is busy and does not hang, and
+// another leader would probably be no better off. To give way again and again would
+// leave the group without one, so patience is the limit for the next minute.
+//
 // Its timer is the only thing that runs by itself, and only while a write is on
 // its way.
 type disk struct {
-	limit time.Duration
+	limit    time.Duration
+	patience time.Duration // no less
 	// onStall and onRecover are called when a stall begins and ends, one at a time.
 	onStall   func(age time.Duration)
 	onRecover func(took time.Duration)
@@ -26,14 +31,24 @@ type disk struct {
 	hanging atomic.Bool
 
 	mu      sync.Mutex
-	since   time.Time // when the write began; zero if there is none
+	since   time.Time     // when the write began; zero if there is none
+	allowed time.Duration // for it
+	busy    time.Time     // until then; zero if it never was
 	timer   *time.Timer
 	stalled chan struct{} // closed during a stall
 }
 
+const (
+	// How long a write may take on a disk that is busy, which the worst of one that is
+	// not broken stay below.
+	busyPatience = time.Second
+	// For how long it is taken to be busy after a write that took long.
+	busyFor = time.Minute
+)
+
 func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk {
 	d := &disk{
-		limit: limit, onStall: onStall, onRecover: onRecover,
+		limit: limit, patience: max(limit, busyPatience), onStall: onStall, onRecover: onRecover,
 		changed: make(chan struct{}, 1), stalled: make(chan struct{}), writing: make(chan struct{}, 1),
 	}
 	d.timer = time.AfterFunc(limit, d.stall)
@@ -53,8 +68,11 @@ func (d *disk) write(f func() error) error {
 func (d *disk) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.since = time.Now()
-	d.timer.Reset(d.limit)
+	d.since, d.allowed = time.Now(), d.limit
+	if d.since.Before(d.busy) {
+		d.allowed = d.patience
+	}
+	d.timer.Reset(d.allowed)
 }
 
 func (d *disk) end() {
@@ -64,6 +82,9 @@ func (d *disk) end() {
 	took := time.Since(d.since)
 	d.since = time.Time{}
 	d.latency.observe(uint64(took))
+	if d.limit < took && took < d.patience {
+		d.busy = time.Now().Add(busyFor)
+	}
 	if d.hanging.Swap(false) {
 		d.stalled = make(chan struct{})
 		d.onRecover(took)
@@ -76,7 +97,7 @@ func (d *disk) end() {
 func (d *disk) stall() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.since.IsZero() || time.Since(d.since) < d.limit || d.hanging.Swap(true) {
+	if d.since.IsZero() || time.Since(d.since) < d.allowed || d.hanging.Swap(true) {
 		return
 	}
 	close(d.stalled)

@@ -106,6 +106,66 @@ func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
 	})
 }
 
+// By the timeouts that a node has unless it is told otherwise, another leads within two
+// of them for the disk to be given up, and one to three until it is missed.
+func TestLeaderWhoseDiskHangsIsReplacedSoon(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		disks := make([]*hanging, 3)
+		var timeout time.Duration
+		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+			c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease, c.StallLimit = 0, 0, 0, 0
+			defaults := c.withDefaults()
+			timeout, c.StallLimit = defaults.HeartbeatTimeout, defaults.StallLimit
+			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+		})
+		first := g.leader(t)
+		old := g.nodes[first]
+		release := disks[first].hang()
+		defer release()
+		began := time.Now()
+		old.Append(begin(old.Epoch(), "a"), func(error) {})
+		eventually(t, "it has given up", func() bool { return !old.IsLeader() })
+		if took := time.Since(began); took > 2*timeout+timeout/10 {
+			t.Errorf("it has led for %v", took)
+		}
+		eventually(t, "another leads", func() bool { return g.nodes[(first+1)%3].IsLeader() || g.nodes[(first+2)%3].IsLeader() })
+		if took := time.Since(began); took > 6*timeout {
+			t.Errorf("another leads after %v", took)
+		}
+		release()
+		g.agree(t)
+	})
+}
+
+// A disk that is slow and answers must not cost leadership again and again.
+func TestABusyDiskIsGivenMoreTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalls := 0
+		d := newDisk(400*time.Millisecond, func(time.Duration) { stalls++ }, func(time.Duration) {})
+		for i, step := range []struct {
+			rest, write time.Duration
+			stalls      int // so far
+		}{
+			{0, 300 * time.Millisecond, 0},
+			{0, 3 * time.Second, 1}, // it did hang
+			{0, 500 * time.Millisecond, 2},
+			{0, 900 * time.Millisecond, 2}, // known to be busy
+			{50 * time.Second, 900 * time.Millisecond, 2},
+			{50 * time.Second, 900 * time.Millisecond, 2}, // still
+			{0, 1100 * time.Millisecond, 3},
+			{busyFor, 500 * time.Millisecond, 4},
+		} {
+			time.Sleep(step.rest)
+			if err := d.write(func() error { time.Sleep(step.write); return nil }); err != nil {
+				t.Error(err)
+			}
+			if stalls != step.stalls {
+				t.Errorf("write %d: %d stalls, want %d", i, stalls, step.stalls)
+			}
+		}
+	})
+}
+
 func TestFollowerWhoseDiskHangsStopsNobodyAndCatchesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		disks := make([]*hanging, 3)

@@ -41,7 +41,7 @@ func (j *Journal) pack() {
 		f := &flight{batch: batch, proposed: time.Now(), settled: make(chan struct{})}
 		j.stats.queueDelay.observe(uint64(f.proposed.Sub(batch[0].since)))
 		// Raft takes it at once, or when its main loop is back from the disk.
-		f.future = j.raft.Apply(j.packBatch(batch), 2*j.config.StallLimit)
+		f.future = j.raft.Apply(j.packBatch(batch), 2*j.disk.patience)
 		j.flights <- f
 		j.answers <- f
 	}
