@@ -204,7 +204,7 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	}
 	c.awaitRecovery(healing, &outcome)
 	outcome.InFlight = c.log.InFlight(outcome.Begin)
-	outcome.Gap = c.log.Gap(outcome)
+	outcome.Gap, outcome.GapAfter = c.log.Gap(outcome)
 	c.burden.weigh()
 	return outcome, c.sample(healing)
 }
@@ -245,8 +245,8 @@ func describe(f evidence.Fault) string {
 	if f.Skipped != "" {
 		return fmt.Sprintf("%8.1fs %-16s SKIPPED: %s", f.Begin.Seconds(), f.Name, f.Skipped)
 	}
-	line := fmt.Sprintf("%8.1fs %-16s %v for %v, %d calls in flight, gap %v, recovered in %v", f.Begin.Seconds(), f.Name, f.Nodes,
-		(f.End - f.Begin).Round(time.Millisecond), f.InFlight, f.Gap.Round(time.Millisecond), f.Recovery.Round(time.Millisecond))
+	line := fmt.Sprintf("%8.1fs %-16s %v for %v, %d calls in flight, gap %v after %v, recovered in %v", f.Begin.Seconds(), f.Name, f.Nodes,
+		(f.End - f.Begin).Round(time.Millisecond), f.InFlight, f.Gap.Round(time.Millisecond), f.GapAfter.Round(time.Millisecond), f.Recovery.Round(time.Millisecond))
 	if f.LeaderAfter != "" {
 		line += fmt.Sprintf(", leader of group %d %s → %s", f.Group, f.LeaderBefore, f.LeaderAfter)
 	}

@@ -47,6 +47,9 @@ type Fault struct {
 	// The longest time in which no write in one of the groups was acknowledged on a
 	// node that was not hit, from Begin until all had recovered.
 	Gap time.Duration
+	// From Begin until that began: by it a gap of the fault is told from one of the
+	// healing.
+	GapAfter time.Duration
 	// From End until every node had a write in every group acknowledged.
 	Recovery time.Duration
 }
@@ -301,8 +304,9 @@ func (l *Log) InFlight(at time.Duration) int {
 
 // Gap returns the longest time in which no event of one group was acknowledged, from
 // the beginning of a fault until the nodes had recovered from it: on a node that was not
-// hit, or on any if all were; 0 if none was at all.
-func (l *Log) Gap(f Fault) (longest time.Duration) {
+// hit, or on any if all were; 0 if none was at all. It also returns how long after the
+// beginning of the fault that began.
+func (l *Log) Gap(f Fault) (gap, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make(map[string]bool)
@@ -323,10 +327,13 @@ func (l *Log) Gap(f Fault) (longest time.Duration) {
 		slices.Sort(ends)
 		last := f.Begin
 		for _, end := range ends {
-			longest, last = max(longest, end-last), end
+			if end-last > gap {
+				gap, after = end-last, last-f.Begin
+			}
+			last = end
 		}
 	}
-	return longest
+	return gap, after
 }
 
 // Recovered tells how long after a time it was that each of so many nodes had

@@ -23,14 +23,15 @@ func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
 		fault Fault
 		calls []Call
 		want  time.Duration
+		after time.Duration
 	}{
-		{"from the beginning", hit, []Call{acked("n2", 9), acked("n2", 12), acked("n2", 13)}, 2 * time.Second},
-		{"later", hit, []Call{acked("n2", 11), acked("n2", 14), acked("n2", 15)}, 3 * time.Second},
-		{"logged in another order", hit, []Call{acked("n2", 15), acked("n2", 14), acked("n2", 11)}, 3 * time.Second},
-		{"what the node that was hit says does not count", hit, []Call{acked("n1", 11), acked("n2", 12)}, 2 * time.Second},
-		{"unless all were hit", all, []Call{acked("n1", 11), acked("n2", 12)}, time.Second},
-		{"nothing after the recovery counts", hit, []Call{acked("n2", 11), acked("n2", 20)}, time.Second},
-		{"nobody has acknowledged anything", hit, []Call{acked("n2", 9)}, 0},
+		{"from the beginning", hit, []Call{acked("n2", 9), acked("n2", 12), acked("n2", 13)}, 2 * time.Second, 0},
+		{"later", hit, []Call{acked("n2", 11), acked("n2", 14), acked("n2", 15)}, 3 * time.Second, time.Second},
+		{"logged in another order", hit, []Call{acked("n2", 15), acked("n2", 14), acked("n2", 11)}, 3 * time.Second, time.Second},
+		{"what the node that was hit says does not count", hit, []Call{acked("n1", 11), acked("n2", 12)}, 2 * time.Second, 0},
+		{"unless all were hit", all, []Call{acked("n1", 11), acked("n2", 12)}, time.Second, 0},
+		{"nothing after the recovery counts", hit, []Call{acked("n2", 11), acked("n2", 20)}, time.Second, 0},
+		{"nobody has acknowledged anything", hit, []Call{acked("n2", 9)}, 0, 0},
 	} {
 		log := NewLog(1)
 		log.Call(acked("n1", 1))
@@ -38,8 +39,8 @@ func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
 		for _, call := range c.calls {
 			log.Call(call)
 		}
-		if got := log.Gap(c.fault); got != c.want {
-			t.Errorf("%s: %v; want %v", c.name, got, c.want)
+		if got, after := log.Gap(c.fault); got != c.want || after != c.after {
+			t.Errorf("%s: %v after %v; want %v after %v", c.name, got, after, c.want, c.after)
 		}
 	}
 }
@@ -66,8 +67,8 @@ func TestEachGroupHasItsGapAndRecovers(t *testing.T) {
 		say("n2", 0, at)
 	}
 	say("n2", 1, 13.5)
-	if got := log.Gap(hit); got != 3500*time.Millisecond {
-		t.Errorf("gap %v, of the group that was written to last", got)
+	if got, after := log.Gap(hit); got != 3500*time.Millisecond || after != 0 {
+		t.Errorf("gap %v after %v, of the group that was written to last", got, after)
 	}
 	say("n1", 0, 14)
 	if took, ok := log.Recovered(hit.End, 2); ok {
