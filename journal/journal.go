@@ -42,6 +42,8 @@ type Journal struct {
 	changing chan struct{} // holds a token during a change of the members
 	tending  chan struct{} // holds a token when tend has something to do
 
+	reloading sync.Mutex // held while Raft's configuration is changed
+
 	closing   chan struct{}
 	closeOnce sync.Once
 	closed    chan struct{}      // closed when everything has ended
@@ -155,6 +157,7 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 	j.writers.start(j.complete)
 	j.callers.start(func() { j.follow(ctx) })
 	j.callers.start(func() { j.verify(ctx) })
+	j.callers.start(func() { j.lookOut(ctx) })
 	j.callers.start(func() { j.markTime(ctx) })
 	j.callers.start(func() { j.guardState(ctx) })
 	if c.LeaderChanged != nil {

@@ -237,6 +237,18 @@ func (g *roster) find(node string) *raft.Server {
 	return &g.servers[i]
 }
 
+// before returns how many members with a vote, some nodes apart, have an ID that is
+// less than that of a node.
+func (g *roster) before(node string, not ...string) int {
+	n := 0
+	for _, s := range g.servers {
+		if id := string(s.ID); s.Suffrage == raft.Voter && id < node && !slices.Contains(not, id) {
+			n++
+		}
+	}
+	return n
+}
+
 // removed tells whether a node was removed, or is to be.
 func (g *roster) removed(node string) bool {
 	_, gone := slices.BinarySearch(g.gone, node)

@@ -116,14 +116,9 @@ func (j *Journal) snapshot() error {
 // trail tells Raft how many entries to keep behind the next snapshot: at most
 // TrailingLogs, and at most half of SnapshotBytes.
 func (j *Journal) trail() error {
-	c := j.raft.ReloadableConfig()
 	entries := min(j.config.TrailingLogs, j.logs.checked.within(j.config.SnapshotBytes/2))
-	if c.TrailingLogs == entries {
+	if j.raft.ReloadableConfig().TrailingLogs == entries {
 		return nil
 	}
-	c.TrailingLogs = entries
-	if err := j.raft.ReloadConfig(c); err != nil {
-		return fmt.Errorf("set how many entries stay: %w", err)
-	}
-	return nil
+	return j.reload(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries })
 }
