@@ -173,6 +173,9 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
 	j.refusals = &refusals{logger: j.config.Logger}
 	network, streams := newTransport(&j.config, j.disk.hangs, j.admitsMember, j.refusals, logger)
+	if sender, ok := network.(*senderTransport); ok {
+		sender.holdBack = j.holdBack
+	}
 	handouts := &handouts{journal: j, busy: make(chan struct{}, 1)}
 	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
 	j.acks = newAcks()

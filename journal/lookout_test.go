@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,32 +22,56 @@ func preVotes(t *testing.T, j *Journal) (asked <-chan raft.Observation) {
 }
 
 // Of two followers that are left the first one that misses the leader decides when
-// there is another, not the last.
+// there is another, not the last; also if only one of them can be elected.
 func TestWhoeverIsAskedForAPreVoteLooksForTheLeader(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		g := newTweakedGroup(t, nil, func(_ int, c *Config) { c.LeaderLease = c.HeartbeatTimeout / 2 })
-		for range 5 {
-			first := g.leader(t)
-			asked := []<-chan raft.Observation{preVotes(t, g.nodes[(first+1)%3]), preVotes(t, g.nodes[(first+2)%3])}
-			g.stop(t, first)
-			select {
-			case <-asked[0]:
-			case <-asked[1]:
-			case <-time.After(patience):
-				t.Fatal("nobody asks for votes")
-			}
-			began := time.Now()
-			g.leader(t)
-			// Heartbeats, which go to each node at times of its own, are up to a fifth
-			// of the timeout apart.
-			timeout := g.nodes[(first+1)%3].config.HeartbeatTimeout
-			if took := time.Since(began); took > timeout/4 {
-				t.Errorf("elected %v after the first had noticed", took)
-			}
-			g.start(t, first, nil, nil)
-			g.agree(t)
-		}
-	})
+	for name, behind := range map[string]bool{"with equal logs": false, "with one that is behind": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				disks := make([]*hanging, 3)
+				g := newTweakedGroup(t, nil, func(i int, c *Config) {
+					c.LeaderLease = c.HeartbeatTimeout / 2
+					c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+				})
+				for round := range 5 {
+					loseLeader(t, g, disks, behind, fmt.Sprintf("round-%d", round))
+				}
+			})
+		})
+	}
+}
+
+// loseLeader has a group elect another leader, and looks how long that takes from when
+// the first follower asks for votes.
+func loseLeader(t *testing.T, g *group, disks []*hanging, behind bool, id string) {
+	t.Helper()
+	first := g.leader(t)
+	j, followers := g.nodes[first], [2]int{(first + 1) % 3, (first + 2) % 3}
+	asked := []<-chan raft.Observation{preVotes(t, g.nodes[followers[0]]), preVotes(t, g.nodes[followers[1]])}
+	release := func() {}
+	if behind {
+		release = disks[followers[0]].hang()
+	}
+	for i := range 20 {
+		mustAppend(t, j, begin(j.Epoch(), fmt.Sprintf("%s-%d", id, i)))
+	}
+	j.fence.draw(errors.New("the leader is to be gone at once"))
+	release()
+	select {
+	case <-asked[0]:
+	case <-asked[1]:
+	case <-time.After(patience):
+		t.Fatal("nobody asks for votes")
+	}
+	began := time.Now()
+	g.leader(t)
+	// Heartbeats, which go to each node at times of its own, are up to a fifth of the
+	// timeout apart.
+	if took := time.Since(began); took > g.nodes[followers[0]].config.HeartbeatTimeout/4 {
+		t.Errorf("%s: elected %v after the first had noticed", id, took)
+	}
+	g.stop(t, first)
+	g.start(t, first, nil, nil)
+	g.agree(t)
 }
 
 // While the leader is heard of, looking for it changes nothing.
@@ -56,7 +82,9 @@ func TestWhoeverHearsOfTheLeaderIsNotMovedByDoubts(t *testing.T) {
 		epoch := g.nodes[leader].Epoch()
 		follower, other := g.nodes[(leader+1)%3], g.nodes[(leader+2)%3]
 		for range 20 {
-			follower.doubt(t.Context(), other.config.Node)
+			request := &raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{ID: []byte(other.config.Node)}, LastLogIndex: 1 << 40}
+			follower.doubt(request, t.Context().Done())
+			follower.holdBack(request, t.Context().Done())
 			if err := g.nodes[leader].look(); err != nil { // nor does it matter where
 				t.Error(err)
 			}

@@ -31,6 +31,9 @@ type senderTransport struct {
 	isMember               func(node string) bool
 	refusals               *refusals
 	logger                 hclog.Logger
+	// holdBack, if there is one, returns when Raft is to see a request for a pre-vote,
+	// or the transport is closing.
+	holdBack func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
 
 	messages  chan raft.RPC                  // to Raft
 	heartbeat atomic.Pointer[func(raft.RPC)] // set before anybody is let in
@@ -105,6 +108,9 @@ func (t *senderTransport) receive(conn net.Conn) {
 			}
 			if message.Reader != nil {
 				message.Reader = &snapshotReader{from: message.Reader, conn: conn}
+			}
+			if asks, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.holdBack != nil {
+				t.holdBack(asks, t.closing) // nothing else comes over this connection before it is answered
 			}
 			select {
 			case t.messages <- message:
