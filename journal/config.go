@@ -82,8 +82,8 @@ type Config struct {
 	LeaderLease time.Duration
 	// StallLimit is how long one write of this node's log may take. After that a
 	// leader ends its reign, what it has proposed is answered with
-	// ErrUnknownOutcome, and the node falls silent towards the others, who elect
-	// another, until the write returns. When a write has returned after StallLimit
+	// ErrUnknownOutcome, and it falls silent towards the others, who elect another,
+	// until the write returns. When a write has returned after StallLimit
 	// and within 1 s, the disk is busy and not broken: for the next minute the limit
 	// is 1 s. Defaults to twice HeartbeatTimeout, or to 10 s if there are no other
 	// Peers.

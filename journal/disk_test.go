@@ -191,6 +191,31 @@ func TestFollowerWhoseDiskHangsStopsNobodyAndCatchesUp(t *testing.T) {
 	})
 }
 
+// A leader that needs a follower goes on leading while the disk of that one hangs.
+func TestFollowerWhoseDiskHangsCostsNobodyTheLeadership(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		disks := make([]*hanging, 3)
+		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+			c.StallLimit = 2 * c.HeartbeatTimeout
+			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+		})
+		leader := g.leader(t)
+		j, slow := g.nodes[leader], (leader+1)%3
+		g.stop(t, (leader+2)%3)
+		epoch := j.Epoch()
+		release := disks[slow].hang()
+		defer release()
+		result := make(chan error, 1)
+		j.Append(begin(epoch, "a"), func(err error) { result <- err })
+		eventually(t, "the stall is seen", func() bool { return g.nodes[slow].Stats().LogStalls > 0 })
+		time.Sleep(4 * j.config.HeartbeatTimeout)
+		release()
+		if err := within(t, "an answer", result); err != nil || j.Epoch() != epoch {
+			t.Errorf("epoch %d, was %d: %v", j.Epoch(), epoch, err)
+		}
+	})
+}
+
 func TestGroupOfOneGoesOnWhenItsDiskAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk *hanging

@@ -42,8 +42,10 @@ type Journal struct {
 	changing chan struct{} // holds a token during a change of the members
 	tending  chan struct{} // holds a token when tend has something to do
 
-	reloading sync.Mutex // held while Raft's configuration is changed
+	reloading sync.Mutex   // held while Raft's configuration is changed
+	transfers atomic.Int32 // of leadership that are under way
 
+	serving   chan struct{} // closed when Raft has started
 	closing   chan struct{}
 	closeOnce sync.Once
 	closed    chan struct{}      // closed when everything has ended
@@ -140,6 +142,7 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 		barriers: newBarriers(),
 		changing: make(chan struct{}, 1),
 		tending:  make(chan struct{}, 1),
+		serving:  make(chan struct{}),
 		closing:  make(chan struct{}),
 		closed:   make(chan struct{}),
 		release:  stores.close,
@@ -172,7 +175,7 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
 	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
 	j.refusals = &refusals{logger: j.config.Logger}
-	network, streams := newTransport(&j.config, j.disk.hangs, j.admitsMember, j.refusals, logger)
+	network, streams := newTransport(&j.config, j.silent, j.admitsMember, j.refusals, logger)
 	if sender, ok := network.(*senderTransport); ok {
 		sender.holdBack = j.holdBack
 	}
@@ -180,9 +183,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
 	j.acks = newAcks()
 	transport := &ackedTransport{closingTransport: network, acks: j.acks, signs: newSigns()}
-	transport.replicates = func(to raft.Server, term uint64) bool {
-		return streams.isServing() && j.replicates(to, term)
-	}
+	transport.replicates = func(to raft.Server, term uint64) bool { return j.isServing() && j.replicates(to, term) }
 	j.fence = newFence(func(fenced *FencedError) {
 		_ = streams.cut() // a fenced node has no use for the error
 		j.queue.refuse(fenced)
@@ -217,6 +218,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		return errors.Join(fmt.Errorf("start raft: %w", err), j.fence.err(), transport.Close())
 	}
 	logs.serving.Store(true)
+	close(j.serving)
 	streams.serve()
 	if fenced := j.fence.err(); fenced != nil {
 		return errors.Join(fenced, j.raft.Shutdown().Error())
@@ -418,6 +420,26 @@ func (j *Journal) Close() error {
 
 // closeStallMax is the age of a write at which Close gives up.
 const closeStallMax = 10 * time.Second
+
+// silent tells whether nothing may leave this node: a leader whose disk hangs must not
+// keep others from electing another. Others harm nobody, and a leader that needs one of
+// them would lose its leadership for it.
+func (j *Journal) silent() bool {
+	if !j.disk.hangs() {
+		return false
+	}
+	return !j.isServing() || j.raft.State() == raft.Leader
+}
+
+// isServing tells whether Raft has started.
+func (j *Journal) isServing() bool {
+	select {
+	case <-j.serving:
+		return true
+	default:
+		return false
+	}
+}
 
 // stalled and recovered are called by the disk.
 func (j *Journal) stalled(age time.Duration) {

@@ -176,7 +176,11 @@ func (j *Journal) transfer(ctx context.Context, begin func() raft.Future) error 
 		return fmt.Errorf("transfer leadership: %w", ctx.Err())
 	}
 	result := make(chan error, 1)
-	if !j.callers.start(func() { result <- begin().Error() }) {
+	if !j.callers.start(func() {
+		j.transfers.Add(1)
+		defer j.transfers.Add(-1)
+		result <- begin().Error()
+	}) {
 		return ErrClosed
 	}
 	select {

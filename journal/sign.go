@@ -99,8 +99,12 @@ func (t *ackedTransport) awaitSign(id raft.ServerID, target raft.ServerAddress, 
 }
 
 // replicates tells whether this node leads in a term and sends entries to a server. Once
-// Raft is told to shut down it does not.
+// Raft is told to shut down it does not. Nor during a transfer of leadership: Raft takes
+// no appends then, and waits for the one that it sends entries to.
 func (j *Journal) replicates(to raft.Server, term uint64) bool {
+	if j.transfers.Load() > 0 || j.raft.State() != raft.Leader || j.raft.CurrentTerm() != term {
+		return false
+	}
 	server := j.roster().find(string(to.ID))
-	return j.raft.State() == raft.Leader && j.raft.CurrentTerm() == term && server != nil && server.Address == to.Address
+	return server != nil && server.Address == to.Address
 }

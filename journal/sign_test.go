@@ -428,3 +428,27 @@ func TestAFollowerThatHasMovedGetsEntries(t *testing.T) {
 		g.agree(t)
 	})
 }
+
+// To hand leadership to a node that is away fails, as often as it is tried, and then
+// everything goes on.
+func TestLeadershipForANodeThatIsAwayStaysWhereItIs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := newGroup(t, nil)
+		leader := g.leader(t)
+		j, away := g.nodes[leader], (leader+1)%3
+		epoch := j.Epoch()
+		g.stop(t, away)
+		for i := range 3 {
+			mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+			if err := j.TransferLeadershipTo(t.Context(), g.peers[away].Node); err == nil {
+				t.Error("transferred")
+			}
+			began := time.Now()
+			mustAppend(t, j, begin(epoch, fmt.Sprintf("then-%d", i)))
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("the next append took %v", took)
+			}
+			time.Sleep(15 * time.Second) // longer than the library's longest pause
+		}
+	})
+}

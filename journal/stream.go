@@ -53,16 +53,6 @@ func newStreams(network Network, address string, silent func() bool) *streams {
 // serve lets connections in. It is called once, when Raft has started.
 func (s *streams) serve() { close(s.serving) }
 
-// isServing tells whether Raft has started.
-func (s *streams) isServing() bool {
-	select {
-	case <-s.serving:
-		return true
-	default:
-		return false
-	}
-}
-
 // Accept implements net.Listener. Once the streams are cut it waits for Close,
 // because Raft would ask again and again.
 func (s *streams) Accept() (net.Conn, error) {
