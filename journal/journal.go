@@ -177,7 +177,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.refusals = &refusals{logger: j.config.Logger}
 	network, streams := newTransport(&j.config, j.silent, j.admitsMember, j.refusals, logger)
 	if sender, ok := network.(*senderTransport); ok {
-		sender.holdBack = j.holdBack
+		sender.holdBack, sender.has = j.holdBack, j.has
 	}
 	handouts := &handouts{journal: j, busy: make(chan struct{}, 1)}
 	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
@@ -230,6 +230,12 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 func (j *Journal) reach() uint64 {
 	last, _ := j.logs.checked.LastIndex() // of what is in memory
 	return max(last, j.fsm.appliedIndex())
+}
+
+// has tells whether all that is in a snapshot of the present leader was applied here:
+// what is applied is committed, and so the same everywhere.
+func (j *Journal) has(request *raft.InstallSnapshotRequest) bool {
+	return request.Term == j.raft.CurrentTerm() && request.LastLogIndex <= j.raft.AppliedIndex()
 }
 
 // closingTransport is what both of Raft's transports are.

@@ -34,6 +34,8 @@ type senderTransport struct {
 	// holdBack, if there is one, returns when Raft is to see a request for a pre-vote,
 	// or the transport is closing.
 	holdBack func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
+	// has, if there is one, tells whether this node has come as far as a snapshot goes.
+	has func(request *raft.InstallSnapshotRequest) bool
 
 	messages  chan raft.RPC                  // to Raft
 	heartbeat atomic.Pointer[func(raft.RPC)] // set before anybody is let in
@@ -109,6 +111,9 @@ func (t *senderTransport) receive(conn net.Conn) {
 			if message.Reader != nil {
 				message.Reader = &snapshotReader{from: message.Reader, conn: conn}
 			}
+			if t.skips(message) {
+				continue
+			}
 			if asks, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.holdBack != nil {
 				t.holdBack(asks, t.closing) // nothing else comes over this connection before it is answered
 			}
@@ -123,6 +128,20 @@ func (t *senderTransport) receive(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// skips answers for Raft when a leader sends a snapshot of what is here already: again,
+// because it has not heard that it was installed, or after another. Raft would take back
+// what has come since, and so would have to refuse it as often as it is sent, and entries would never
+// follow.
+func (t *senderTransport) skips(message raft.RPC) bool {
+	request, ok := message.Command.(*raft.InstallSnapshotRequest)
+	if !ok || t.has == nil || !t.has(request) {
+		return false
+	}
+	_, err := io.Copy(io.Discard, message.Reader)
+	message.Respond(&raft.InstallSnapshotResponse{Term: request.Term, Success: err == nil}, err)
+	return true
 }
 
 // snapshotReader reads a snapshot that comes over a connection, and ends the connection
