@@ -163,6 +163,19 @@ func (j *Journal) TransferLeadershipTo(ctx context.Context, node string) error {
 	return j.transfer(ctx, func() raft.Future { return j.raft.LeadershipTransferToServer(to.ID, to.Address) })
 }
 
+// awaitTransferOver returns when Raft has let go of a transfer that has failed. That may
+// be long after it has said so: it waits for the node that was to lead, and takes no
+// appends meanwhile.
+func (j *Journal) awaitTransferOver() {
+	for errors.Is(j.raft.Barrier(enqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
+		select {
+		case <-time.After(lookEvery):
+		case <-j.closing:
+			return
+		}
+	}
+}
+
 func (j *Journal) transfer(ctx context.Context, begin func() raft.Future) error {
 	if !j.IsLeader() {
 		return ErrNotLeader
@@ -179,7 +192,11 @@ func (j *Journal) transfer(ctx context.Context, begin func() raft.Future) error 
 	if !j.callers.start(func() {
 		j.transfers.Add(1)
 		defer j.transfers.Add(-1)
-		result <- begin().Error()
+		err := begin().Error()
+		result <- err
+		if err != nil {
+			j.awaitTransferOver()
+		}
 	}) {
 		return ErrClosed
 	}
