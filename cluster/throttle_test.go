@@ -15,8 +15,10 @@ import (
 
 // A refuser is a leader that takes some starts in each slice of time, and counts.
 type refuser struct {
-	takes          int
-	bound          actors.Bound
+	takes int
+	bound actors.Bound
+
+	mu             sync.Mutex
 	asked, refused int
 
 	began time.Time
@@ -24,6 +26,8 @@ type refuser struct {
 }
 
 func (r *refuser) ask(context.Context, *clusterpb.Request) *clusterpb.Response {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.asked++
 	if time.Since(r.began) >= throttleSlice {
 		r.began, r.taken = time.Now(), 0
