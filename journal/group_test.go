@@ -103,14 +103,7 @@ func TestFollowerThatFellBehindGetsASnapshot(t *testing.T) {
 		for i := range 200 {
 			mustAppend(t, j, begin(j.Epoch(), fmt.Sprintf("i-%d", i)))
 		}
-		rc := j.raft.ReloadableConfig()
-		rc.TrailingLogs = 1
-		if err := j.raft.ReloadConfig(rc); err != nil {
-			t.Fatal(err)
-		}
-		if err := j.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		snapshotOfAll(t, j)
 		g.start(t, behind, nil, nil)
 		g.agree(t)
 		if n := len(opens(g.nodes[behind])); n != 200 {
@@ -158,18 +151,36 @@ func TestSnapshotThatIsLateIsNotInstalled(t *testing.T) {
 	}
 }
 
+// snapshotOfAll has a node take a snapshot, and keep next to nothing of its log.
+func snapshotOfAll(t *testing.T, j *Journal) {
+	t.Helper()
+	if err := j.reload(func(c *raft.ReloadableConfig) { c.TrailingLogs = 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newestSnapshot opens the newest snapshot of a node.
+func newestSnapshot(t *testing.T, j *Journal) (*raft.SnapshotMeta, io.ReadCloser) {
+	t.Helper()
+	all, err := j.snapshots.List()
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d snapshots: %v", len(all), err)
+	}
+	meta, content, err := j.snapshots.Open(all[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return meta, content
+}
+
 // writeSnapshot has a node write the newest snapshot of another, as Raft does with what
 // it is sent.
 func (g *group) writeSnapshot(t *testing.T, from, to int) error {
 	t.Helper()
-	all, err := g.nodes[from].snapshots.List()
-	if err != nil || len(all) == 0 {
-		t.Fatalf("%d snapshots: %v", len(all), err)
-	}
-	meta, content, err := g.nodes[from].snapshots.Open(all[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	meta, content := newestSnapshot(t, g.nodes[from])
 	defer content.Close()
 	sink, err := g.nodes[to].snapshots.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
 	if err != nil {
@@ -184,14 +195,7 @@ func (g *group) writeSnapshot(t *testing.T, from, to int) error {
 // sendSnapshot sends a node the newest snapshot of another, as if that led.
 func (g *group) sendSnapshot(t *testing.T, from, to int) error {
 	t.Helper()
-	all, err := g.nodes[from].snapshots.List()
-	if err != nil || len(all) == 0 {
-		t.Fatalf("%d snapshots: %v", len(all), err)
-	}
-	meta, content, err := g.nodes[from].snapshots.Open(all[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	meta, content := newestSnapshot(t, g.nodes[from])
 	defer content.Close()
 	door := newStreams(g.listen("at-nobody"), "at-nobody", func() bool { return false })
 	transport := newSenderTransport(door, func(string) bool { return true }, new(refusals), hclog.NewNullLogger())
@@ -203,7 +207,7 @@ func (g *group) sendSnapshot(t *testing.T, from, to int) error {
 		Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex, Size: meta.Size,
 	}
 	var response raft.InstallSnapshotResponse
-	err = transport.InstallSnapshot(raft.ServerID(g.peers[to].Node), raft.ServerAddress(g.peers[to].Address), request, &response, content)
+	err := transport.InstallSnapshot(raft.ServerID(g.peers[to].Node), raft.ServerAddress(g.peers[to].Address), request, &response, content)
 	if err == nil && !response.Success {
 		err = errors.New("refused")
 	}

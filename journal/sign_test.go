@@ -365,14 +365,7 @@ func TestASnapshotThatNobodyTakesInIsSentAgain(t *testing.T) {
 		for i := range 100 { // two megabytes that nothing compresses
 			mustAppend(t, j, random(j.Epoch(), fmt.Sprintf("i-%d", i)))
 		}
-		rc := j.raft.ReloadableConfig()
-		rc.TrailingLogs = 1
-		if err := j.raft.ReloadConfig(rc); err != nil {
-			t.Fatal(err)
-		}
-		if err := j.raft.Snapshot().Error(); err != nil {
-			t.Fatal(err)
-		}
+		snapshotOfAll(t, j)
 		network.stickOnceBehind(g.peers[follower].Address, 1<<20)
 		g.start(t, follower, nil, nil)
 		if took := g.catchesUp(t, follower, leader); took < ioTimeout || took > ioTimeout+soon {
