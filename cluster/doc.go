@@ -195,8 +195,9 @@
 // A leader with too much to do refuses new work ([BusyError]) before anything was
 // done. Calls wait then, and are repeated: one in ten as soon as the leader says, the
 // others with pauses that grow to 2 s, give or take a half, until their context ends;
-// one without a deadline has Config.CallTimeout, or DialConfig.CallTimeout. A caller
-// who would rather know at once, to tell callers of his own, makes the call in a context
+// one without a deadline has Config.CallTimeout, or DialConfig.CallTimeout. Starts wait
+// in line, the newest first; while more come than the leader takes, none waits longer
+// than 2 s. A caller who would rather know at once, to tell callers of his own, makes the call in a context
 // of [WithoutBusyRepeats].
 //
 // What the leader would refuse is mostly refused by the node that was called: for a

@@ -38,22 +38,25 @@ var (
 // already: to its instance, which gets a tenth of all, or as a whole; or, for a
 // start, because what is there takes too long. The call has been repeated already,
 // with growing pauses of up to 2 s, give or take a half, as long as its context
-// allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout; and not
-// at all in a context of [WithoutBusyRepeats].
+// allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout. Not so
+// a start that has waited for 2 s while more came than the leader takes ([BoundLine]),
+// nor anything in a context of [WithoutBusyRepeats].
 // Nothing was done. errors.Is finds [ErrBusy].
 type BusyError = actors.BusyError
 
 // A BusyBound is one that a [BusyError] has met.
 type BusyBound = actors.Bound
 
-// The bounds of what a leader takes, and of the calls that a node, or a remote client,
-// has on their way to it.
+// The bounds of what a leader takes, of the calls that a node, or a remote client, has on
+// their way to it, and of the starts that wait in line on a node until the leader takes
+// more: while more come than are taken, each waits for 2 s at most.
 const (
 	BoundInstance = actors.BoundInstance
 	BoundWindow   = actors.BoundWindow
 	BoundDelay    = actors.BoundDelay
 	BoundJournal  = actors.BoundJournal
 	BoundCalls    = BusyBound("calls")
+	BoundLine     = BusyBound("line")
 )
 
 // An UnavailableError reports that no leader gave an answer in time.

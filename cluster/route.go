@@ -67,13 +67,14 @@ type route struct {
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
 // is closed. Requests carry request IDs, so that trying again is safe. A leader that
-// is busy is asked again, too, as long as ctx allows; the place at the gate is left for
-// that time, but kept while there is no leader, so that few are woken when there is one.
+// is busy is asked again, too, as long as ctx allows, but for a start that has waited in
+// line in vain; the place at the gate is left for that time, but kept while there is no
+// leader, so that few are woken when there is one.
 func (r route) persist(ctx context.Context, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
 	r.budget.earn()
 	place := place{gate: r.gate}
 	defer place.leave()
-	ask = r.throttle.guard(r.closing, place.guard(ask))
+	ask = r.throttle.guard(r.closing, &place, place.guard(ask))
 	notExecuted := true
 	pause, patience := pauseFirst, time.Duration(0)
 	for {
@@ -83,7 +84,7 @@ func (r route) persist(ctx context.Context, request *clusterpb.Request, ask aske
 		if failure == nil {
 			return response, nil
 		}
-		if failure.Code == codeBusy && failure.NotExecuted && repeatsBusy(ctx) {
+		if failure.Code == codeBusy && failure.NotExecuted && failure.Bound != string(BoundLine) && repeatsBusy(ctx) {
 			place.leave()
 			patience = r.budget.pause(failure, patience)
 			if lasts(ctx, patience*3/2) && rest(ctx, r.closing, around(patience)) == nil {

@@ -20,7 +20,9 @@ import (
 // Starts that are to be repeated wait here for their turn, the newest first: whoever has
 // waited longest is nearest to giving up, so that in the order of arrival everybody
 // would be served when it is too late. (Maurer, Fail at Scale, ACM Queue 13(8), 2015.)
-// The zero value is ready.
+// While starts come faster than they are taken, those at the end of such a line have no
+// prospect: they are sent away after a while, which bounds how many wait, and what they
+// take. A burst that is over is waited out. The zero value is ready.
 type throttle struct {
 	withheld atomic.Uint64 // starts that were refused here
 	waiting  atomic.Int64  // starts that wait here
@@ -34,7 +36,16 @@ type throttle struct {
 	met    time.Time     // when the leader was too busy, or crowded, last
 	again  time.Duration // how long the last start took: when to try again
 	line   list.List     // of *waiting
-	pump   *time.Timer   // runs while somebody waits
+	flow   flow
+	pump   *time.Timer // runs while somebody waits
+}
+
+// A flow is what has come into the line and was let through from it in a while, and
+// whether more had come in the while before.
+type flow struct {
+	began         time.Time
+	came, through int
+	rises         bool
 }
 
 // A slice is what came of starts in a while.
@@ -47,8 +58,18 @@ type slice struct {
 // A waiting start is told once whether it is let through.
 type waiting struct {
 	ctx     context.Context
-	through chan bool
+	since   time.Time
+	verdict chan verdict
 }
+
+// A verdict is what becomes of a start that waits.
+type verdict int
+
+const (
+	late     verdict = iota // its time is nearly over
+	hopeless                // it has waited for long, and more come than are taken
+	through
+)
 
 const (
 	throttleSlice  = 100 * time.Millisecond
@@ -65,16 +86,21 @@ const (
 	// How much of a slice's starts may be let through at once.
 	throttleBurst = 0.1
 	throttleTick  = 10 * time.Millisecond
-	// How many starts wait; more are refused at once.
-	lineMax = 65_536
+	// How many starts wait; more are refused at once. How long they wait while so many
+	// times as many come as are let through; and how long that is watched for.
+	lineMax   = 65_536
+	lineWait  = 2 * time.Second
+	lineRise  = 1.1
+	lineWatch = time.Second
 	// Bounds of how long those who are refused are asked to wait.
 	throttleAgainMin = 50 * time.Millisecond
 	throttleAgainMax = 2 * time.Second
 )
 
-// guard has the starts among the requests pass the throttle before they are asked. A nil
-// throttle lets all pass.
-func (t *throttle) guard(closing <-chan struct{}, ask asker) asker {
+// guard has the starts among the requests pass the throttle before they are asked, but
+// for one that has a place at the gate: it was let through, found no leader, and would
+// keep the place from others while it waits here. A nil throttle lets all pass.
+func (t *throttle) guard(closing <-chan struct{}, place *place, ask asker) asker {
 	if t == nil {
 		return ask
 	}
@@ -82,8 +108,10 @@ func (t *throttle) guard(closing <-chan struct{}, ask asker) asker {
 		if request.GetStart() == nil {
 			return ask(ctx, request)
 		}
-		if refused := t.pass(ctx, closing); refused != nil {
-			return refused
+		if !place.held {
+			if refused := t.pass(ctx, closing); refused != nil {
+				return refused
+			}
 		}
 		begin := time.Now()
 		response := ask(ctx, request)
@@ -103,12 +131,12 @@ func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *
 	if !repeatsBusy(ctx) || t.line.Len() >= lineMax || !lasts(ctx, t.again) {
 		return t.refuse()
 	}
-	w := &waiting{ctx, make(chan bool, 1)}
+	w := &waiting{ctx, time.Now(), make(chan verdict, 1)}
 	place := t.wait(w)
 	t.mu.Unlock()
-	through, closed := false, false
+	came, closed := late, false
 	select {
-	case through = <-w.through:
+	case came = <-w.verdict:
 	case <-ctx.Done():
 	case <-closing:
 		closed = true
@@ -116,10 +144,12 @@ func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *
 	t.mu.Lock()
 	t.unwait(place)
 	switch {
-	case through:
-		return nil
 	case closed:
 		return notLeader("the start was not sent")
+	case came == through:
+		return nil
+	case came == hopeless:
+		return t.sendAway()
 	}
 	return t.refuse()
 }
@@ -129,6 +159,14 @@ func (t *throttle) refuse() *clusterpb.Response {
 	t.withheld.Add(1)
 	return &clusterpb.Response{Failure: failure(&BusyError{
 		RetryAfter: t.again, Bound: actors.BoundDelay, Reason: "the leader takes no more starts",
+	})}
+}
+
+// sendAway refuses a start that has waited in vain. t.mu is held.
+func (t *throttle) sendAway() *clusterpb.Response {
+	t.withheld.Add(1)
+	return &clusterpb.Response{Failure: failure(&BusyError{
+		RetryAfter: lineWait, Bound: BoundLine, Reason: "more starts come than the leader takes",
 	})}
 }
 
@@ -201,13 +239,15 @@ func (t *throttle) meet(now time.Time, known *bool, left float64) {
 func (t *throttle) wait(w *waiting) *list.Element {
 	place := t.line.PushBack(w)
 	t.waiting.Store(int64(t.line.Len()))
-	switch {
-	case t.line.Len() > 1:
-	case t.pump == nil:
-		t.pump = time.AfterFunc(throttleTick, t.serve)
-	default:
-		t.pump.Reset(throttleTick)
+	if t.line.Len() == 1 {
+		t.flow = flow{began: w.since}
+		if t.pump == nil {
+			t.pump = time.AfterFunc(throttleTick, t.serve)
+		} else {
+			t.pump.Reset(throttleTick)
+		}
 	}
+	t.flow.came++
 	return place
 }
 
@@ -218,24 +258,34 @@ func (t *throttle) unwait(place *list.Element) {
 }
 
 // serve lets starts through that wait, the newest first, and sends those away whose
-// time is nearly over.
+// time is nearly over, or who have no prospect.
 func (t *throttle) serve() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	for t.line.Len() > 0 && !lasts(t.line.Front().Value.(*waiting).ctx, t.again) {
-		t.tell(t.line.Front(), false)
+	for t.line.Len() > 0 && !lasts(t.first().ctx, t.again) {
+		t.tell(t.line.Front(), late)
 	}
 	for t.line.Len() > 0 && t.lets(now) {
-		t.tell(t.line.Back(), true)
+		t.flow.through++
+		t.tell(t.line.Back(), through)
+	}
+	if over := t.flow; now.Sub(over.began) >= lineWatch {
+		t.flow = flow{began: now, rises: float64(over.came) > lineRise*float64(over.through)}
+	}
+	for t.flow.rises && t.line.Len() > 0 && now.Sub(t.first().since) >= lineWait {
+		t.tell(t.line.Front(), hopeless)
 	}
 	if t.line.Len() > 0 {
 		t.pump.Reset(throttleTick)
 	}
 }
 
+// first is who has waited longest. t.mu is held.
+func (t *throttle) first() *waiting { return t.line.Front().Value.(*waiting) }
+
 // tell ends the wait of a start. t.mu is held.
-func (t *throttle) tell(place *list.Element, through bool) {
-	place.Value.(*waiting).through <- through
+func (t *throttle) tell(place *list.Element, v verdict) {
+	place.Value.(*waiting).verdict <- v
 	t.unwait(place)
 }

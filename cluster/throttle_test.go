@@ -69,7 +69,7 @@ func TestFewStartsAreBroughtToALeaderThatRefusesThemAndNoneIsLost(t *testing.T) 
 		t.Run(fmt.Sprint(takes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				throttle, leader := new(throttle), &refuser{takes: takes, bound: actors.BoundDelay}
-				taken := flood(throttle.guard(nil, leader.ask), startRequest())
+				taken := flood(throttle.guard(nil, new(place), leader.ask), startRequest())
 				// The first slice is not bounded by anything but the first refusal.
 				if refusedMax := floodSlices*(takes/4+throttleSpare) + takes; leader.refused > refusedMax || leader.refused == 0 {
 					t.Errorf("%d were brought there and refused, of at most %d", leader.refused, refusedMax)
@@ -114,7 +114,7 @@ func TestALeaderThatSaysWhenItIsCrowdedHasLessToRefuse(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			throttle, leader := new(throttle), &queue{each: 2 * time.Millisecond, limit: 100 * time.Millisecond, tells: tells}
-			taken := flood(throttle.guard(nil, leader.ask), startRequest())
+			taken := flood(throttle.guard(nil, new(place), leader.ask), startRequest())
 			if could := floodCalls / 2; taken < could*9/10 {
 				t.Errorf("%d were taken, of %d that could be", taken, could)
 			}
@@ -129,7 +129,7 @@ func TestALeaderThatSaysWhenItIsCrowdedHasLessToRefuse(t *testing.T) {
 func TestALeaderThatTakesStartsAgainIsFoundOutSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leader := &refuser{bound: actors.BoundWindow}
-		ask := new(throttle).guard(nil, leader.ask)
+		ask := new(throttle).guard(nil, new(place), leader.ask)
 		flood(ask, startRequest())
 		leader.takes = 1000
 		if taken := flood(ask, startRequest()); taken < floodCalls-2*int(throttleMemory/time.Millisecond) {
@@ -142,18 +142,18 @@ func TestOnlyStartsAreWithheldAndNotForTheSakeOfOneInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, bound := range []actors.Bound{actors.BoundInstance, BoundCalls} {
 			hot := &refuser{bound: bound}
-			flood(new(throttle).guard(nil, hot.ask), startRequest())
+			flood(new(throttle).guard(nil, new(place), hot.ask), startRequest())
 			if hot.asked != floodCalls {
 				t.Errorf("bound %s: %d of %d starts were asked for", bound, hot.asked, floodCalls)
 			}
 		}
 		throttle, full := new(throttle), new(refuser)
-		flood(throttle.guard(nil, full.ask), startRequest())
+		flood(throttle.guard(nil, new(place), full.ask), startRequest())
 		if full.asked == floodCalls {
 			t.Error("what a leader of an earlier version refuses is not withheld")
 		}
 		before := full.asked
-		flood(throttle.guard(nil, full.ask), &clusterpb.Request{Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}})
+		flood(throttle.guard(nil, new(place), full.ask), &clusterpb.Request{Call: &clusterpb.Request_Send{Send: new(clusterpb.SendRequest)}})
 		if asked := full.asked - before; asked != floodCalls {
 			t.Errorf("%d of %d events were asked for", asked, floodCalls)
 		}
@@ -165,7 +165,7 @@ func throttled(t *testing.T) (route, *refuser) {
 	t.Helper()
 	leader := &refuser{bound: actors.BoundDelay}
 	r := route{closing: make(chan struct{}), moved: new(bell), budget: new(budget), throttle: new(throttle)}
-	flood(r.throttle.guard(nil, leader.ask), startRequest())
+	flood(r.throttle.guard(nil, new(place), leader.ask), startRequest())
 	return r, leader
 }
 
@@ -286,11 +286,72 @@ func TestStartsThatWaitEndWithTheNodeAndWithTheirContext(t *testing.T) {
 	})
 }
 
+// Twice as many come as are taken, for a minute, and could wait for longer than that.
+func TestWhileMoreStartsComeThanAreTakenNoneWaitsForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every, starts = 5 * time.Millisecond, 12_000
+		r, leader := throttled(t)
+		leader.takes = int(throttleSlice / (2 * every))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var mu sync.Mutex
+		var calling sync.WaitGroup
+		taken, longest, most := 0, time.Duration(0), int64(0)
+		begin := time.Now()
+		for range starts {
+			most = max(most, r.throttle.waiting.Load())
+			calling.Go(func() {
+				since := time.Now()
+				_, err := r.persist(ctx, startRequest(), leader.ask)
+				mu.Lock()
+				defer mu.Unlock()
+				longest = max(longest, time.Since(since))
+				var busy *BusyError
+				if err == nil {
+					taken++
+				} else if !errors.As(err, &busy) || busy.Bound != BoundLine || busy.RetryAfter != lineWait {
+					t.Errorf("ended with %#v", err)
+				}
+			})
+			time.Sleep(every)
+		}
+		could := int(time.Since(begin)/throttleSlice) * leader.takes
+		calling.Wait()
+		if taken < could*3/5 {
+			t.Errorf("%d were taken, of %d that could be", taken, could)
+		}
+		if bound := lineWait + lineWatch + throttleSlice; longest > bound || most > int64(bound/every) {
+			t.Errorf("up to %d waited, for up to %v", most, longest)
+		}
+	})
+}
+
+func TestAStartThatHasAPlaceDoesNotWaitInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := throttled(t)
+		r.gate = newCallGate()
+		asked, begin := 0, time.Now()
+		_, err := r.persist(t.Context(), startRequest(), func(context.Context, *clusterpb.Request) *clusterpb.Response {
+			if asked++; asked == 1 {
+				begin = time.Now()
+				return notLeader("not yet")
+			}
+			if passed := time.Since(begin); passed >= throttleTick {
+				t.Errorf("asked again after %v", passed)
+			}
+			return new(clusterpb.Response)
+		})
+		if err != nil || asked != 2 || len(r.gate.places) != 0 {
+			t.Errorf("asked %d times, then %v; %d places are held", asked, err, len(r.gate.places))
+		}
+	})
+}
+
 func TestNoMoreStartsWaitThanTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := throttled(t)
 		for range lineMax {
-			r.throttle.line.PushBack(&waiting{t.Context(), make(chan bool, 1)})
+			r.throttle.line.PushBack(&waiting{t.Context(), time.Now(), make(chan verdict, 1)})
 		}
 		for range throttleSpare { // whatever is let through at once
 			r.throttle.pass(WithoutBusyRepeats(t.Context()), nil)
