@@ -151,6 +151,32 @@ func TestActorsBeyondTheBoundWaitInTheOrderInWhichTheyWereWoken(t *testing.T) {
 	})
 }
 
+// With one processor, whoever else could run does so when a goroutine that runs mailboxes
+// lets him, or after the 10 ms that the runtime allows to everybody.
+func TestOthersGetAProcessorWhileManyActorsWait(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		const actors = 100 * mailboxesInARow
+		c := &crowd{dispatcher: newDispatcher(), goOn: make(chan struct{})}
+		c.dispatcher.actingMax = 1
+		for i := range actors {
+			c.wake(i)
+		}
+		close(c.goOn)
+		turns := 0
+		for at := 0; at < actors; turns++ {
+			runtime.Gosched()
+			arrived, _ := c.state()
+			at = len(arrived)
+		}
+		if turns < actors/mailboxesInARow/2 {
+			t.Errorf("another goroutine had %d turns beside %d actors", turns, actors)
+		}
+		c.dispatcher.close()
+		c.dispatcher.wait()
+	})
+}
+
 // Code that blocks where it should not keeps the goroutines, and not the others.
 func TestActorsThatBlockHoldNobodyUpForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
