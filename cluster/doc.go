@@ -196,9 +196,9 @@
 // done. Calls wait then, and are repeated: one in ten as soon as the leader says, the
 // others with pauses that grow to 2 s, give or take a half, until their context ends;
 // one without a deadline has Config.CallTimeout, or DialConfig.CallTimeout. Starts wait
-// in line, the newest first; while more come than the leader takes, none waits longer
-// than 2 s. A caller who would rather know at once, to tell callers of his own, makes the call in a context
-// of [WithoutBusyRepeats].
+// in line; when that gets long, the newest come first, and while more come than the leader
+// takes, all but 128 of a node are refused after 2 s. A caller who would rather know at
+// once, to tell callers of his own, makes the call in a context of [WithoutBusyRepeats].
 //
 // What the leader would refuse is mostly refused by the node that was called: for a
 // second after a refusal it brings the leader few more starts than that takes. Of all

@@ -49,7 +49,7 @@ type BusyBound = actors.Bound
 
 // The bounds of what a leader takes, of the calls that a node, or a remote client, has on
 // their way to it, and of the starts that wait in line on a node until the leader takes
-// more: while more come than are taken, each waits for 2 s at most.
+// more: while more come than are taken, all but 128 wait for 2 s at most.
 const (
 	BoundInstance = actors.BoundInstance
 	BoundWindow   = actors.BoundWindow

@@ -17,12 +17,13 @@ import (
 // that it is crowded, and a few more when it does not, as TCP does with segments (RFC
 // 5681), which learns of a queue from marks before it learns of it from losses (RFC 3168).
 //
-// Starts that are to be repeated wait here for their turn, the newest first: whoever has
-// waited longest is nearest to giving up, so that in the order of arrival everybody
-// would be served when it is too late. (Maurer, Fail at Scale, ACM Queue 13(8), 2015.)
-// While starts come faster than they are taken, those at the end of such a line have no
-// prospect: they are sent away after a while, which bounds how many wait, and what they
-// take. A burst that is over is waited out. The zero value is ready.
+// Starts that are to be repeated wait here for their turn, in the order of arrival as long
+// as the line is short. When it is not, the newest are first: whoever has waited longest
+// is nearest to giving up, so that everybody would be served when it is too late. (Maurer,
+// Fail at Scale, ACM Queue 13(8), 2015.) While starts come faster than they are taken,
+// those at the other end have no prospect: they are sent away after a while, which bounds
+// how many wait, and what they take. A burst that is over is waited out. The zero value
+// is ready.
 type throttle struct {
 	withheld atomic.Uint64 // starts that were refused here
 	waiting  atomic.Int64  // starts that wait here
@@ -86,12 +87,16 @@ const (
 	// How much of a slice's starts may be let through at once.
 	throttleBurst = 0.1
 	throttleTick  = 10 * time.Millisecond
-	// How many starts wait; more are refused at once. How long they wait while so many
-	// times as many come as are let through; and how long that is watched for.
+	// How many starts wait; more are refused at once. How long those beyond the first few
+	// wait while so many times as many come as are let through; and how long that is
+	// watched for.
 	lineMax   = 65_536
+	lineFree  = 128
 	lineWait  = 2 * time.Second
 	lineRise  = 1.1
-	lineWatch = time.Second
+	lineWatch = 500 * time.Millisecond
+	// How long somebody has waited when the newest are let through first.
+	lineLong = time.Second
 	// Bounds of how long those who are refused are asked to wait.
 	throttleAgainMin = 50 * time.Millisecond
 	throttleAgainMax = 2 * time.Second
@@ -257,8 +262,8 @@ func (t *throttle) unwait(place *list.Element) {
 	t.waiting.Store(int64(t.line.Len()))
 }
 
-// serve lets starts through that wait, the newest first, and sends those away whose
-// time is nearly over, or who have no prospect.
+// serve lets starts through that wait, and sends those away whose time is nearly over, or
+// who have no prospect.
 func (t *throttle) serve() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,17 +273,25 @@ func (t *throttle) serve() {
 	}
 	for t.line.Len() > 0 && t.lets(now) {
 		t.flow.through++
-		t.tell(t.line.Back(), through)
+		t.tell(t.foremost(now), through)
 	}
 	if over := t.flow; now.Sub(over.began) >= lineWatch {
 		t.flow = flow{began: now, rises: float64(over.came) > lineRise*float64(over.through)}
 	}
-	for t.flow.rises && t.line.Len() > 0 && now.Sub(t.first().since) >= lineWait {
+	for t.flow.rises && t.line.Len() > lineFree && now.Sub(t.first().since) >= lineWait {
 		t.tell(t.line.Front(), hopeless)
 	}
 	if t.line.Len() > 0 {
 		t.pump.Reset(throttleTick)
 	}
+}
+
+// foremost is who is let through next. t.mu is held.
+func (t *throttle) foremost(now time.Time) *list.Element {
+	if t.flow.rises || now.Sub(t.first().since) >= lineLong {
+		return t.line.Back()
+	}
+	return t.line.Front()
 }
 
 // first is who has waited longest. t.mu is held.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -204,7 +205,7 @@ func (r route) startMany(ctx context.Context, n int, ask asker) (ended []int, er
 	return ended, errs
 }
 
-func TestStartsThatAreToBeRepeatedWaitForTheirTurnTheNewestFirst(t *testing.T) {
+func TestStartsThatAreToBeRepeatedWaitForTheirTurnTheNewestFirstWhenTheLineIsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const starts = 500
 		r, leader := throttled(t)
@@ -219,14 +220,19 @@ func TestStartsThatAreToBeRepeatedWaitForTheirTurnTheNewestFirst(t *testing.T) {
 		if asked = leader.asked - asked; asked > starts*5/4 {
 			t.Errorf("the leader was asked %d times for %d starts", asked, starts)
 		}
+		newest := func(i int) bool { return i >= starts/2 }
+		if short := ended[:starts/10]; slices.ContainsFunc(short, newest) {
+			t.Errorf("those who came last were let through before others had waited for long: %v", short)
+		}
 		newer := 0
-		for _, i := range ended[:starts/2] {
-			if i >= starts/2 {
+		long := ended[starts*3/10 : starts*6/10]
+		for _, i := range long {
+			if newest(i) {
 				newer++
 			}
 		}
-		if newer < starts/2*9/10 {
-			t.Errorf("of those who have come first %d were of the newer half: %v", newer, ended)
+		if newer < len(long)*9/10 { // some are refused, and come to the line again
+			t.Errorf("when some had waited for long %d of the newer half were let through: %v", newer, long)
 		}
 		if waiting := r.throttle.waiting.Load(); waiting != 0 {
 			t.Errorf("%d still wait", waiting)
@@ -320,7 +326,8 @@ func TestWhileMoreStartsComeThanAreTakenNoneWaitsForLong(t *testing.T) {
 		if taken < could*3/5 {
 			t.Errorf("%d were taken, of %d that could be", taken, could)
 		}
-		if bound := lineWait + lineWatch + throttleSlice; longest > bound || most > int64(bound/every) {
+		// Some are let through, refused, and come to the line again.
+		if longest > 3*lineWait || most > lineFree+int64((lineWait+lineWatch)/every) {
 			t.Errorf("up to %d waited, for up to %v", most, longest)
 		}
 	})
