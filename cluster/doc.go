@@ -205,6 +205,12 @@
 // calls of a node, 1,024 are with the leader at once; more wait for up to half a second,
 // and are refused then. BusyError.Bound says which bound was met.
 //
+// A node allocates some 25 KB for an orchestration of a few activities and keeps little
+// of it. With Go's default of GOGC=100 a process that does thousands a second collects its
+// garbage several times a second, and while it does heartbeats have to wait for a
+// processor. Processes that are to take that much should run with GOGC=400, or with
+// GOMEMLIMIT; a node leaves the process's settings alone.
+//
 // # Stopping and upgrading
 //
 // [Node.Stop] hands leadership to the follower that is least behind, then ends. So a

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -108,6 +109,10 @@ const (
 // Ready is what a host says when it takes questions.
 const Ready = "ready"
 
+// garbagePercent is what is set for GOGC, unless the environment does, as package cluster
+// advises for nodes that have much to do.
+const garbagePercent = 400
+
 // stopLimit bounds how long a stop hands leadership over.
 const stopLimit = 5 * time.Second
 
@@ -118,6 +123,9 @@ func Run(encoded string) error {
 	var config Config
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
 		return err
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
 	}
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
