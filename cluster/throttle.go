@@ -84,8 +84,9 @@ const (
 	// For which part of a slice nothing is let through when the leader has refused a
 	// start: it would refuse others as well.
 	throttlePause = 0.5
-	// How much of a slice's starts may be let through at once.
-	throttleBurst = 0.1
+	// How much of a slice's starts may be let through at once: more than come due in a tick,
+	// as ticks are late when there is much to do.
+	throttleBurst = 0.25
 	throttleTick  = 10 * time.Millisecond
 	// How many starts wait; more are refused at once. How long those beyond the first few
 	// wait while so many times as many come as are let through; and how long that is
@@ -95,7 +96,7 @@ const (
 	lineWait  = 2 * time.Second
 	lineRise  = 1.1
 	lineWatch = 500 * time.Millisecond
-	// How long somebody has waited when the newest are let through first.
+	// The line is long when it would take so long to let all through.
 	lineLong = time.Second
 	// Bounds of how long those who are refused are asked to wait.
 	throttleAgainMin = 50 * time.Millisecond
@@ -130,13 +131,15 @@ func (t *throttle) guard(closing <-chan struct{}, place *place, ask asker) asker
 func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lets(time.Now()) {
+	now := time.Now()
+	behind := t.line.Len() > 0 && repeatsBusy(ctx) && !t.newestFirst()
+	if !behind && t.lets(now) {
 		return nil
 	}
 	if !repeatsBusy(ctx) || t.line.Len() >= lineMax || !lasts(ctx, t.again) {
 		return t.refuse()
 	}
-	w := &waiting{ctx, time.Now(), make(chan verdict, 1)}
+	w := &waiting{ctx, now, make(chan verdict, 1)}
 	place := t.wait(w)
 	t.mu.Unlock()
 	came, closed := late, false
@@ -272,8 +275,12 @@ func (t *throttle) serve() {
 		t.tell(t.line.Front(), late)
 	}
 	for t.line.Len() > 0 && t.lets(now) {
+		foremost := t.line.Front()
+		if t.newestFirst() {
+			foremost = t.line.Back()
+		}
 		t.flow.through++
-		t.tell(t.foremost(now), through)
+		t.tell(foremost, through)
 	}
 	if over := t.flow; now.Sub(over.began) >= lineWatch {
 		t.flow = flow{began: now, rises: float64(over.came) > lineRise*float64(over.through)}
@@ -286,12 +293,10 @@ func (t *throttle) serve() {
 	}
 }
 
-// foremost is who is let through next. t.mu is held.
-func (t *throttle) foremost(now time.Time) *list.Element {
-	if t.flow.rises || now.Sub(t.first().since) >= lineLong {
-		return t.line.Back()
-	}
-	return t.line.Front()
+// newestFirst tells in which order those who wait are let through. t.mu is held.
+func (t *throttle) newestFirst() bool {
+	soon := t.limit * lineLong.Seconds() / throttleSlice.Seconds()
+	return t.flow.rises || float64(t.line.Len()) > soon
 }
 
 // first is who has waited longest. t.mu is held.

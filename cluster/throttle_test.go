@@ -220,19 +220,13 @@ func TestStartsThatAreToBeRepeatedWaitForTheirTurnTheNewestFirstWhenTheLineIsLon
 		if asked = leader.asked - asked; asked > starts*5/4 {
 			t.Errorf("the leader was asked %d times for %d starts", asked, starts)
 		}
-		newest := func(i int) bool { return i >= starts/2 }
-		if short := ended[:starts/10]; slices.ContainsFunc(short, newest) {
-			t.Errorf("those who came last were let through before others had waited for long: %v", short)
+		// Some are refused, and come to the line again.
+		long, short := ended[:starts*3/10], ended[starts*9/10:]
+		if most := slices.Sorted(slices.Values(long))[len(long)/10]; most < starts/2 {
+			t.Errorf("while the line was long those were let through: %v", long)
 		}
-		newer := 0
-		long := ended[starts*3/10 : starts*6/10]
-		for _, i := range long {
-			if newest(i) {
-				newer++
-			}
-		}
-		if newer < len(long)*9/10 { // some are refused, and come to the line again
-			t.Errorf("when some had waited for long %d of the newer half were let through: %v", newer, long)
+		if most := slices.Sorted(slices.Values(short))[len(short)/2]; most < starts/5 {
+			t.Errorf("when it was short the last ones were: %v", short)
 		}
 		if waiting := r.throttle.waiting.Load(); waiting != 0 {
 			t.Errorf("%d still wait", waiting)
@@ -329,6 +323,37 @@ func TestWhileMoreStartsComeThanAreTakenNoneWaitsForLong(t *testing.T) {
 		// Some are let through, refused, and come to the line again.
 		if longest > 3*lineWait || most > lineFree+int64((lineWait+lineWatch)/every) {
 			t.Errorf("up to %d waited, for up to %v", most, longest)
+		}
+	})
+}
+
+// A few callers, each of whom makes one call after the other, get on alike.
+func TestNobodyIsOvertakenAgainAndAgainWhileTheLineIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers = 50
+		r, leader := throttled(t)
+		leader.takes = 20
+		ask := func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+			time.Sleep(throttleTick * 2 / 3) // whoever comes again does so between two ticks
+			return leader.ask(ctx, request)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var made [callers]int
+		var calling sync.WaitGroup
+		for caller := range made {
+			calling.Go(func() {
+				for lasts(ctx, 10*time.Second) {
+					if _, err := r.persist(ctx, startRequest(), ask); err != nil {
+						t.Error(err)
+					}
+					made[caller]++
+				}
+			})
+		}
+		calling.Wait()
+		if least, most := slices.Min(made[:]), slices.Max(made[:]); least < most/3 {
+			t.Errorf("one has made %d calls, another %d", least, most)
 		}
 	})
 }
