@@ -110,12 +110,19 @@ type press struct {
 // closed has callers wait for one end before the next start.
 func (p *press) closed(ctx context.Context) {
 	for caller := range p.Callers {
-		p.calling.Go(func() {
-			for n := 0; time.Since(p.began) < p.For && ctx.Err() == nil; n++ {
-				p.one(ctx, fmt.Sprintf("%s-%d-%d", p.Prefix, caller, n))
-			}
-		})
+		p.follow(ctx, caller, 0)
 	}
+}
+
+// follow makes the nth call of a caller, on a goroutine of its own as those of open are,
+// and then the next one.
+func (p *press) follow(ctx context.Context, caller, n int) {
+	p.calling.Go(func() {
+		p.one(ctx, fmt.Sprintf("%s-%d-%d", p.Prefix, caller, n))
+		if time.Since(p.began) < p.For && ctx.Err() == nil {
+			p.follow(ctx, caller, n+1)
+		}
+	})
 }
 
 // open starts as many as are due, in small lots.
