@@ -217,6 +217,24 @@ func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
 	}
 }
 
+// A table of a snapshot is one of the state as well, and goes on to be when the snapshot
+// has gone.
+func TestABitOfAFileThatHasLostItsNameIsRestored(t *testing.T) {
+	dir := t.TempDir()
+	want := []byte("some bytes of a table")
+	table, ofSnapshot := filepath.Join(dir, "table"), filepath.Join(dir, "snapshot")
+	if err := errors.Join(os.WriteFile(table, want, 0o600), os.Link(table, ofSnapshot)); err != nil {
+		t.Fatal(err)
+	}
+	b := &bit{name: ofSnapshot, offset: 5, mask: 1}
+	if err := errors.Join(b.flip(), os.Remove(ofSnapshot), b.restore()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(table); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%q is left, %v", got, err)
+	}
+}
+
 // What a node has written since is not damaged by putting a bit right.
 func TestABitThatIsGoneIsNotRestored(t *testing.T) {
 	for name, write := range map[string]func(name string) error{

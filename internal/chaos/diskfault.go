@@ -83,72 +83,56 @@ type bit struct {
 	offset int64
 	mask   byte
 
-	file   os.FileInfo
-	around []byte // once it is flipped
+	// Once it is flipped: the file, which may have other names as well, or get them, and
+	// lose the one that it had, as the tables of a snapshot do; and what is around.
+	file   *os.File
+	around []byte
 }
 
 // surroundings is how many bytes around a flipped bit tell whether it is still that.
 const surroundings = 64
 
-// flip inverts the bit.
-func (b *bit) flip() error {
-	return b.change(func(file *os.File) error {
-		if err := b.invert(file); err != nil {
-			return err
-		}
-		var err error
-		if b.file, err = file.Stat(); err == nil {
-			b.around, err = b.read(file)
-		}
+// flip inverts the bit. restore must be called.
+func (b *bit) flip() (err error) {
+	if b.file, err = os.OpenFile(b.name, os.O_RDWR, 0); err != nil {
 		return err
-	})
+	}
+	if err := errors.Join(b.invert(), b.file.Sync()); err != nil {
+		return errors.Join(err, b.file.Close())
+	}
+	if b.around, err = b.read(); err != nil {
+		return errors.Join(err, b.invert(), b.file.Close())
+	}
+	return nil
 }
 
-// restore inverts the bit again, if it is still there. The node may have removed the
-// file, made another of its name, or written over that place: then this would be
-// damage that nobody puts right.
+// restore inverts the bit again, if it is still there. The node may have written over
+// that place: then this would be damage that nobody puts right.
 func (b *bit) restore() error {
-	return b.change(func(file *os.File) error {
-		is, err := file.Stat()
-		if err != nil || !os.SameFile(is, b.file) {
-			return err
-		}
-		if around, err := b.read(file); err != nil || !bytes.Equal(around, b.around) {
-			return err
-		}
-		return b.invert(file)
-	})
-}
-
-func (b *bit) change(change func(*os.File) error) error {
-	file, err := os.OpenFile(b.name, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the node has removed it meanwhile
+	around, err := b.read()
+	if err == nil && bytes.Equal(around, b.around) {
+		err = errors.Join(b.invert(), b.file.Sync())
 	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return errors.Join(change(file), file.Sync())
+	return errors.Join(err, b.file.Close())
 }
 
 // read returns the bytes around the bit, as many as there are.
-func (b *bit) read(file *os.File) ([]byte, error) {
+func (b *bit) read() ([]byte, error) {
 	around := make([]byte, surroundings)
-	n, err := file.ReadAt(around, max(b.offset-surroundings/2, 0))
+	n, err := b.file.ReadAt(around, max(b.offset-surroundings/2, 0))
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return around[:n], err
 }
 
-func (b *bit) invert(file *os.File) error {
+func (b *bit) invert() error {
 	one := make([]byte, 1)
-	if _, err := file.ReadAt(one, b.offset); err != nil {
+	if _, err := b.file.ReadAt(one, b.offset); err != nil {
 		return err
 	}
 	one[0] ^= b.mask
-	_, err := file.WriteAt(one, b.offset)
+	_, err := b.file.WriteAt(one, b.offset)
 	return err
 }
 
