@@ -41,8 +41,8 @@ type throttle struct {
 	pump   *time.Timer // runs while somebody waits
 }
 
-// A flow is what has come into the line and was let through from it in a while, and
-// whether more had come in the while before.
+// A flow is how many starts have come, to be let through at once or to wait, and how many
+// were let through in a while, and whether more had come in the while before.
 type flow struct {
 	began         time.Time
 	came, through int
@@ -134,6 +134,7 @@ func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *
 	now := time.Now()
 	behind := t.line.Len() > 0 && repeatsBusy(ctx) && !t.newestFirst()
 	if !behind && t.lets(now) {
+		t.flow.came++
 		return nil
 	}
 	if !repeatsBusy(ctx) || t.line.Len() >= lineMax || !lasts(ctx, t.again) {
@@ -190,6 +191,7 @@ func (t *throttle) lets(now time.Time) bool {
 		return false
 	}
 	t.tokens--
+	t.flow.through++
 	return true
 }
 
@@ -279,7 +281,6 @@ func (t *throttle) serve() {
 		if t.newestFirst() {
 			foremost = t.line.Back()
 		}
-		t.flow.through++
 		t.tell(foremost, through)
 	}
 	if over := t.flow; now.Sub(over.began) >= lineWatch {

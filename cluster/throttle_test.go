@@ -358,6 +358,32 @@ func TestNobodyIsOvertakenAgainAndAgainWhileTheLineIsShort(t *testing.T) {
 	})
 }
 
+// Hardly more come than are taken, and most are let through at once: then those who wait
+// have a prospect.
+func TestNobodyIsSentAwayWhileHardlyMoreStartsComeThanAreTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, come, slices = 200, 205, 200
+		now := time.Now()
+		throttle := &throttle{limit: limit, filled: now, met: now.Add(time.Hour)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var passing sync.WaitGroup
+		pass := func() {
+			if refused := throttle.pass(ctx, nil); refused != nil {
+				t.Error(refused)
+			}
+		}
+		for range 2 * limit { // are left from before
+			passing.Go(pass)
+		}
+		for range slices * come {
+			time.Sleep(throttleSlice / come)
+			passing.Go(pass)
+		}
+		passing.Wait()
+	})
+}
+
 func TestAStartThatHasAPlaceDoesNotWaitInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := throttled(t)
