@@ -131,13 +131,13 @@ func (t *throttle) guard(closing <-chan struct{}, place *place, ask asker) asker
 func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *clusterpb.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
-	behind := t.line.Len() > 0 && repeatsBusy(ctx) && !t.newestFirst()
+	now, waits := time.Now(), repeatsBusy(ctx)
+	behind := waits && t.line.Len() > 0 && !t.newestFirst()
 	if !behind && t.lets(now) {
 		t.flow.came++
 		return nil
 	}
-	if !repeatsBusy(ctx) || t.line.Len() >= lineMax || !lasts(ctx, t.again) {
+	if !waits || t.line.Len() >= lineMax || !lasts(ctx, t.again) {
 		return t.refuse()
 	}
 	w := &waiting{ctx, now, make(chan verdict, 1)}
@@ -158,25 +158,20 @@ func (t *throttle) pass(ctx context.Context, closing <-chan struct{}) (refused *
 	case came == through:
 		return nil
 	case came == hopeless:
-		return t.sendAway()
+		return t.withhold(lineWait, BoundLine, "more starts come than the leader takes")
 	}
 	return t.refuse()
 }
 
 // refuse refuses a start for the leader. t.mu is held.
 func (t *throttle) refuse() *clusterpb.Response {
-	t.withheld.Add(1)
-	return &clusterpb.Response{Failure: failure(&BusyError{
-		RetryAfter: t.again, Bound: actors.BoundDelay, Reason: "the leader takes no more starts",
-	})}
+	return t.withhold(t.again, actors.BoundDelay, "the leader takes no more starts")
 }
 
-// sendAway refuses a start that has waited in vain. t.mu is held.
-func (t *throttle) sendAway() *clusterpb.Response {
+// withhold refuses a start. t.mu is held.
+func (t *throttle) withhold(again time.Duration, bound BusyBound, reason string) *clusterpb.Response {
 	t.withheld.Add(1)
-	return &clusterpb.Response{Failure: failure(&BusyError{
-		RetryAfter: lineWait, Bound: BoundLine, Reason: "more starts come than the leader takes",
-	})}
+	return &clusterpb.Response{Failure: failure(&BusyError{RetryAfter: again, Bound: bound, Reason: reason})}
 }
 
 // lets tells whether one more start is let through now. t.mu is held.

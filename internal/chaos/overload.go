@@ -40,6 +40,9 @@ const (
 	memoryEvery    = time.Second
 )
 
+// allThatCanBeDone is a load of which more would not help.
+var allThatCanBeDone = host.Pressure{Callers: capacityCalls, Insist: true}
+
 // An overload is a measurement of what a fleet does at its capacity and beyond it. The
 // load is made in the nodes' processes, as by applications that embed them, and every
 // caller waits for the end of what he starts.
@@ -71,8 +74,7 @@ func measureOverload(ctx context.Context, dir, kind string, groups int, steady t
 	}
 	o := &overload{fleet: fleet, out: out}
 	fmt.Fprintf(out, "%d processors for three nodes and their load; an orchestration has %d activities\n", runtime.NumCPU(), host.BriefLength)
-	warm := host.Pressure{Callers: capacityCalls, Insist: true}
-	if _, err := o.press(ctx, "warm", warm, capacityWarmUp); err != nil {
+	if _, err := o.press(ctx, "warm", allThatCanBeDone, capacityWarmUp); err != nil {
 		return err
 	}
 	capacity, err := o.capacity(ctx, "capacity")
@@ -117,10 +119,9 @@ func (p *phase) goodput() float64 {
 	return float64(ended) / p.duration.Seconds()
 }
 
-// capacity returns how many orchestrations a second can be done: with so many callers
-// that more would not help.
+// capacity returns how many orchestrations a second can be done.
 func (o *overload) capacity(ctx context.Context, name string) (float64, error) {
-	p, err := o.press(ctx, name, host.Pressure{Callers: capacityCalls, Insist: true}, capacityTime)
+	p, err := o.press(ctx, name, allThatCanBeDone, capacityTime)
 	if err != nil {
 		return 0, err
 	}
