@@ -60,7 +60,8 @@ func TestAGoalThatIsMissedIsSaid(t *testing.T) {
 		calls:    slices.Concat(calls(0, time.Millisecond, "", 50), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.Swamped, 1)),
 		memory:   [][]int{{1 << 20, 1 << 20, 2 << 20}, {1 << 20, 1 << 20, 1 << 20}, nil},
 	}
-	o.judgeOverload(over, 100, false)
+	o.tell("over", over)
+	o.judgeSurge(&surge{rounds: []*phase{over}, shares: []float64{0.5}})
 	if len(o.missed) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "1: swamped") {
 		t.Errorf("%q\n%s", o.missed, &out)
 	}
@@ -77,7 +78,8 @@ func TestWithoutARefusalAtTwiceTheCapacityAGoalIsMissed(t *testing.T) {
 	} {
 		o := &overload{out: new(bytes.Buffer)}
 		over := &phase{duration: time.Second, calls: slices.Concat(calls(0, time.Millisecond, "", 100), calls(0, 0, host.Busy, c.refused))}
-		if o.judgeOverload(over, 100, c.insist); len(o.missed) != c.missed {
+		s := &surge{insist: c.insist, rounds: []*phase{over}, shares: []float64{1}}
+		if o.judgeSurge(s); len(o.missed) != c.missed {
 			t.Errorf("%s: %q", name, o.missed)
 		}
 	}
@@ -88,5 +90,21 @@ func TestWhatEndsTooLateIsNoGoodput(t *testing.T) {
 		calls(0, time.Second, "", 8), calls(1, 2*time.Second, "", 4), calls(0, time.Second, host.Busy, 2))}
 	if got := p.goodput(); got != 4 {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestTheMiddleOfTheRoundsIsWhatCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		shares []float64
+		missed int
+	}{
+		"one bad moment":  {[]float64{0.95, 0.2, 0.91, 0.9, 1.1}, 0},
+		"one good moment": {[]float64{0.85, 0.89, 0.8, 0.95, 0.9}, 1},
+	} {
+		o := &overload{out: new(bytes.Buffer)}
+		s := &surge{insist: true, shares: c.shares}
+		if o.judgeSurge(s); len(o.missed) != c.missed {
+			t.Errorf("%s: %q", name, o.missed)
+		}
 	}
 }
