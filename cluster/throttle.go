@@ -3,6 +3,7 @@ package cluster
 import (
 	"container/list"
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,9 +33,10 @@ type throttle struct {
 	limit  float64 // starts in a slice; 0: all are let through
 	tokens float64 // starts that may be let through at once
 	filled time.Time
-	before int // taken in the last slice
+	rate   float64 // starts taken in a slice, of late
 	now    slice
 	met    time.Time     // when the leader was too busy, or crowded, last
+	eased  time.Time     // when the limit was lowered last
 	again  time.Duration // how long the last start took: when to try again
 	line   list.List     // of *waiting
 	flow   flow
@@ -51,9 +53,9 @@ type flow struct {
 
 // A slice is what came of starts in a while.
 type slice struct {
-	began            time.Time
-	taken            int
-	crowded, refused bool
+	began time.Time
+	taken int
+	met   bool // a leader that was too busy, or crowded
 }
 
 // A waiting start is told once whether it is let through.
@@ -76,6 +78,9 @@ const (
 	throttleSlice  = 100 * time.Millisecond
 	throttleMemory = time.Second
 	throttleSpare  = 4 // starts in each slice, whatever was taken
+	// What a slice counts in the rate: a moment in which the leader takes nothing leaves
+	// most of it.
+	throttleWeight = 0.1
 	// What becomes of the limit when the leader refuses starts, when it is crowded, and
 	// after a slice in which it was neither.
 	throttleRefused = 0.8
@@ -121,7 +126,7 @@ func (t *throttle) guard(closing <-chan struct{}, place *place, ask asker) asker
 		}
 		begin := time.Now()
 		response := ask(ctx, request)
-		t.learn(response, time.Since(begin))
+		t.learn(response, begin)
 		return response
 	}
 }
@@ -193,14 +198,16 @@ func (t *throttle) lets(now time.Time) bool {
 // turn begins another slice when one is over. t.mu is held.
 func (t *throttle) turn(now time.Time) {
 	over := t.now
-	if now.Sub(over.began) < throttleSlice {
+	slices := now.Sub(over.began).Seconds() / throttleSlice.Seconds()
+	if slices < 1 {
 		return
 	}
-	t.before, t.now = over.taken, slice{began: now}
+	left := math.Pow(1-throttleWeight, slices)
+	t.rate, t.now = left*t.rate+(1-left)*float64(over.taken)/slices, slice{began: now}
 	if t.limit == 0 {
 		return
 	}
-	if !over.refused && !over.crowded && over.taken > 0 {
+	if !over.met && over.taken > 0 {
 		t.limit = throttleGrowth*t.limit + throttleSpare
 	}
 	if t.line.Len() == 0 && now.Sub(t.met) >= throttleMemory {
@@ -208,36 +215,43 @@ func (t *throttle) turn(now time.Time) {
 	}
 }
 
-// learn takes notice of what has become of a start, and when. A refusal for the sake of one
-// instance, or for want of a place on the way, says nothing of the leader.
-func (t *throttle) learn(response *clusterpb.Response, took time.Duration) {
+// learn takes notice of what has become of a start that was let through at a time. A refusal
+// for the sake of one instance, or for want of a place on the way, says nothing of the
+// leader.
+func (t *throttle) learn(response *clusterpb.Response, begin time.Time) {
 	failure := response.GetFailure()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	switch {
 	case failure == nil:
-		t.now.taken, t.again = t.now.taken+1, min(max(took, throttleAgainMin), throttleAgainMax)
+		t.now.taken, t.again = t.now.taken+1, min(max(now.Sub(begin), throttleAgainMin), throttleAgainMax)
 		if response.GetStart().GetCrowded() {
-			t.meet(now, &t.now.crowded, throttleCrowded)
+			t.meet(now, begin, throttleCrowded)
 		}
 	case failure.Code == codeBusy && failure.Bound != string(actors.BoundInstance) && failure.Bound != string(BoundCalls):
-		t.meet(now, &t.now.refused, throttleRefused)
+		t.meet(now, begin, throttleRefused)
 		t.tokens = min(t.tokens, -throttlePause*t.limit)
 	}
 }
 
-// meet takes notice of a leader that has too much to do, once in a slice in each way:
-// what is left of the limit is a share. The first limit is what was taken in a slice.
-// t.mu is held.
-func (t *throttle) meet(now time.Time, known *bool, left float64) {
-	if t.met = now; t.limit == 0 {
-		t.limit, t.tokens, t.filled = float64(max(t.before, t.now.taken)+throttleSpare), 0, now
+// meet takes notice of a leader that has too much to do: what is left of the limit is a
+// share. It is lowered once in a slice at most, and only by starts that were let through
+// at that limit: those before say nothing of it. (TCP lowers its window once for all that
+// was under way, RFC 3168 and RFC 6582, lest a moment in which nothing moved be taken
+// for many.) The first limit is what was taken of late. t.mu is held.
+func (t *throttle) meet(now, begin time.Time, left float64) {
+	t.met, t.now.met = now, true
+	switch {
+	case t.limit == 0:
+		t.limit, t.tokens, t.filled = max(t.rate, float64(t.now.taken))+throttleSpare, 0, now
 		t.again = max(t.again, throttleAgainMin)
-	} else if !*known {
+	case begin.Before(t.eased) || now.Sub(t.eased) < throttleSlice:
+		return
+	default:
 		t.limit = max(left*t.limit, throttleSpare)
 	}
-	*known = true
+	t.eased = now
 }
 
 // wait has a start wait. t.mu is held.

@@ -435,3 +435,44 @@ func TestCallsThatAreNotToBeRepeatedFailAtTheFirstRefusal(t *testing.T) {
 		}
 	})
 }
+
+// A leader that takes all that comes stands still for a moment, and says of all that was
+// under way that it is crowded, as it was.
+func TestAMomentInWhichTheLeaderStandsStillIsSoonForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every, stands, again = time.Millisecond, time.Second, 1300 * time.Millisecond
+		begin := time.Now()
+		leader := func(context.Context, *clusterpb.Request) *clusterpb.Response {
+			came := time.Since(begin)
+			crowded := came >= stands && came < again
+			if crowded {
+				time.Sleep(again - came + (came-stands)*2/3) // one after the other
+			}
+			return &clusterpb.Response{Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{Crowded: crowded}}}
+		}
+		r := route{closing: make(chan struct{}), moved: new(bell), budget: new(budget), throttle: new(throttle)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var mu sync.Mutex
+		var calling sync.WaitGroup
+		last := time.Duration(0) // when one was begun that had to wait
+		for range 4 * time.Second / every {
+			calling.Go(func() {
+				since := time.Now()
+				if _, err := r.persist(ctx, startRequest(), leader); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Since(since) > throttleTick {
+					last = max(last, since.Sub(begin))
+				}
+			})
+			time.Sleep(every)
+		}
+		calling.Wait()
+		if last > again+15*throttleSlice {
+			t.Errorf("starts had to wait until %v after it was well again", last-again)
+		}
+	})
+}
