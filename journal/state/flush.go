@@ -18,7 +18,8 @@ import (
 // instance on the list is frozen once: by the flush when its turn comes, or by
 // the applier before it changes it. Freezing notes what is to be written and
 // costs no more than an append; the bytes are put together and written beside
-// the applying.
+// the applying. A flush rests between its steps as long as there is time: all
+// replicas begin one at the same moment, and heartbeats must not wait for it.
 
 // flushes are the generations of what is dirty: the one that is being applied
 // to, and the one that is being written. All of it is guarded by Machine.mu.
@@ -43,6 +44,7 @@ type flushes struct {
 	commits uint64 // how often the store has changed
 	durable uint64 // the index that the store has for certain
 	waiters []waiter
+	closing bool
 	running sync.WaitGroup
 
 	rest idleList
@@ -111,6 +113,7 @@ type flush struct {
 	frozen  []frozen // guarded by Machine.mu until all are
 	headers []byte
 
+	pace store.Pace
 	done chan struct{} // closed
 }
 
@@ -269,7 +272,8 @@ func (m *Machine) beginIfDue() {
 }
 
 // Flush returns when the store has for certain what was applied up to an index,
-// which Advance has to have reached or is to reach soon. It may have more. The
+// which Advance has to have reached or is to reach soon. It may have more, and may
+// take seconds, as a flush rests when there is time. The
 // error is ctx's or a *StoreError.
 func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	if m.store == nil {
@@ -297,9 +301,10 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 // run takes a flush to its end.
 func (m *Machine) run(f *flush) {
 	defer close(f.done)
-	m.inSteps(f.list, func(in *instance) { m.freeze(f, in) })
+	f.pace = store.StartPace()
+	m.inSteps(f, func(in *instance) { m.freeze(f, in) })
 	f.meta.numbers = m.numbers // only freezing gives any
-	if m.store.Write("write what has changed", f.fill) != nil {
+	if m.store.Write("write what has changed", func(b store.Batch) error { return m.fill(f, b) }) != nil {
 		return // m.current stays: nothing is written any more
 	}
 	m.mu.Lock()
@@ -310,7 +315,7 @@ func (m *Machine) run(f *flush) {
 		}
 	}
 	m.mu.Unlock()
-	m.inSteps(f.list, func(in *instance) { m.settle(f, in) })
+	m.inSteps(f, func(in *instance) { m.settle(f, in) })
 	if m.store.Sync() != nil {
 		return
 	}
@@ -337,15 +342,32 @@ func (f *flushes) wake() {
 // waits.
 const stepInstances = 128
 
-// inSteps does something with each instance, and lets others in now and then.
-func (m *Machine) inSteps(list []*instance, do func(*instance)) {
-	for step := range slices.Chunk(list, stepInstances) {
+// inSteps does something with each instance of a flush, and lets others in now and then.
+func (m *Machine) inSteps(f *flush, do func(*instance)) {
+	for step := range slices.Chunk(f.list, stepInstances) {
 		m.mu.Lock()
 		for _, in := range step {
 			do(in)
 		}
 		m.mu.Unlock()
+		m.pause(f)
 	}
+}
+
+// pause has a flush rest if it is time to.
+func (m *Machine) pause(f *flush) { f.pace.Rest(m.restShare, m.store.Failed(), nil) }
+
+// restShare returns for which part of a whole rest a flush has time: the less, the more
+// is dirty again, and none when nothing else is to come.
+func (m *Machine) restShare() float64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closing {
+		return 0
+	}
+	o := &m.options
+	dirty := max(float64(m.dirtyBytes)/float64(o.FlushBytes), float64(m.entries)/float64(o.FlushEntries))
+	return max(1-dirty, 0)
 }
 
 // settle drops from memory what the store has now.
@@ -375,7 +397,7 @@ func (m *Machine) settle(f *flush, in *instance) {
 
 // fill puts a flush into a batch. It is whole after a crash, or nothing of it and
 // of those after it is there.
-func (f *flush) fill(b store.Batch) error {
+func (m *Machine) fill(f *flush, b store.Batch) error {
 	w := &batchWriter{batch: b}
 	for i := range f.removals {
 		w.keep(f.removals[i].from(b))
@@ -385,6 +407,9 @@ func (f *flush) fill(b store.Batch) error {
 	}
 	for i := range f.frozen {
 		w.instance(f, &f.frozen[i])
+		if i%stepInstances == 0 {
+			m.pause(f)
+		}
 	}
 	w.set([]byte{keyMeta}, f.meta.appendTo)
 	return w.err

@@ -102,6 +102,7 @@ func (m *Machine) Close() error {
 		return nil
 	}
 	m.mu.Lock()
+	m.closing = true
 	if m.index > m.durable {
 		m.waiters = append(m.waiters, waiter{m.index, make(chan struct{})})
 		m.beginIfDue()

@@ -13,7 +13,8 @@ import (
 
 // openDatabase opens a database in a directory that nobody else uses.
 func (s *Store) openDatabase(name string) (*database, error) {
-	fs := s.cutOff(s.options.FS)
+	pacer := newPacer(s.failure.failed)
+	fs := vfs.FS(&pacedFS{s.cutOff(s.options.FS), pacer})
 	path := fs.PathJoin(s.options.Dir, name)
 	if err := errors.Join(s.options.FS.MkdirAll(path, 0o700), syncDir(s.options.FS, s.options.Dir)); err != nil {
 		return nil, s.Fail("open", err)
@@ -30,6 +31,7 @@ func (s *Store) openDatabase(name string) (*database, error) {
 		if err != nil {
 			return damage(err)
 		}
+		pacer.db.Store(db)
 		gate.open()
 		opened <- db
 		return nil
@@ -37,10 +39,16 @@ func (s *Store) openDatabase(name string) (*database, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &database{DB: <-opened, name: name, number: s.databases.Add(1), lock: lock}, nil
+	return &database{DB: <-opened, name: name, number: s.databases.Add(1), lock: lock, pacer: pacer}, nil
 }
 
-const memTableBytes = 8 << 20
+const (
+	memTableBytes = 8 << 20
+	// So many of the newest tables upon each other are twice as many as have them
+	// compacted, and so many have writes wait until they are.
+	l0CompactionThreshold = 12
+	l0StopWritesThreshold = 32
+)
 
 // pebbleOptions has what was measured; see DESIGN.md. The database takes what its
 // memtables and its large batches weigh off the cache, which must not be empty for
@@ -53,8 +61,8 @@ func (s *Store) pebbleOptions(fs vfs.FS, lock *pebble.Lock) *pebble.Options {
 		FormatMajorVersion:          pebble.FormatTableFormatV6,
 		MemTableSize:                memTableBytes,
 		MemTableStopWritesThreshold: 8,
-		L0CompactionThreshold:       12,
-		L0StopWritesThreshold:       32,
+		L0CompactionThreshold:       l0CompactionThreshold,
+		L0StopWritesThreshold:       l0StopWritesThreshold,
 		LBaseMaxBytes:               64 << 20,
 		MaxOpenFiles:                1000,
 		EventListener: &pebble.EventListener{

@@ -68,6 +68,7 @@ type database struct {
 	name   string // its directory, in that of the store
 	number uint64
 	lock   *pebble.Lock
+	pacer  *pacer
 }
 
 func newStore(o Options) *Store {
@@ -207,6 +208,7 @@ func (s *Store) replace(fresh *database, taken func()) error {
 }
 
 func (s *Store) closeDatabase(db *database) error {
+	db.pacer.hurry()
 	err := error(nil)
 	if s.Err() == nil {
 		s.closing.Store(true)
