@@ -233,12 +233,17 @@ var errNoDoor = errors.New("the node does not run")
 
 // post puts a question to a node and decodes the answer.
 func (f *fleet) post(ctx context.Context, node *process, path string, question, answer any) error {
+	return f.ask(ctx, node, path, question, func(body io.Reader) error { return json.NewDecoder(body).Decode(answer) })
+}
+
+// ask puts a question to a node and has its answer read.
+func (f *fleet) ask(ctx context.Context, node *process, path string, question any, read func(io.Reader) error) error {
 	body, err := f.open(ctx, node, path, question)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	if err := json.NewDecoder(body).Decode(answer); err != nil {
+	if err := read(body); err != nil {
 		return fmt.Errorf("decode answer: %w", err)
 	}
 	_, _ = io.Copy(io.Discard, body) // so that the connection is used again

@@ -306,7 +306,7 @@ func (o *overload) press(ctx context.Context, name string, load host.Pressure, d
 	for i, node := range o.fleet.nodes {
 		load := load // each its own
 		load.Prefix = fmt.Sprintf("%s-%s", name, node.id)
-		pressing.Go(func() { errs[i] = o.fleet.post(ctx, node, host.PressPath, load, &burdens[i]) })
+		pressing.Go(func() { errs[i] = o.fleet.ask(ctx, node, host.PressPath, load, burdens[i].Read) })
 	}
 	o.watchMemory(ctx, p)
 	pressing.Wait()

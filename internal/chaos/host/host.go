@@ -221,7 +221,10 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(Press(r.Context(), node.Client(), pressure))
+		burden := Press(r.Context(), node.Client(), pressure)
+		if err := burden.Write(w); err != nil {
+			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
+		}
 	})
 	mux.HandleFunc("POST "+FillPath, func(w http.ResponseWriter, r *http.Request) {
 		var filling Filling

@@ -2,8 +2,11 @@ package host
 
 import (
 	"context"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,7 +61,7 @@ type Pressed struct {
 	Took     time.Duration
 	// "" if the instance has ended as it should; Busy if it was refused; or what else
 	// went wrong.
-	Trouble string `json:",omitempty"`
+	Trouble string
 }
 
 // A Burden is what a pressure was to the process: its calls, what they and the node
@@ -67,6 +70,41 @@ type Burden struct {
 	Calls      []Pressed
 	Processors time.Duration // used by the process
 	RunQueue   Delays
+}
+
+// burdenLot is how many calls of a burden are written at a time: there may be millions.
+const burdenLot = 4096
+
+// Write writes a burden for [Burden.Read]. It is to cost little: it is read on the machine
+// that is measured, where nodes are that must not miss a heartbeat.
+func (b *Burden) Write(w io.Writer) error {
+	lots := gob.NewEncoder(w)
+	if err := lots.Encode(Burden{Processors: b.Processors, RunQueue: b.RunQueue}); err != nil {
+		return err
+	}
+	for lot := range slices.Chunk(b.Calls, burdenLot) {
+		if err := lots.Encode(lot); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Read reads a burden to the end of what was written.
+func (b *Burden) Read(r io.Reader) error {
+	lots := gob.NewDecoder(r)
+	if err := lots.Decode(b); err != nil {
+		return err
+	}
+	for {
+		var lot []Pressed
+		if err := lots.Decode(&lot); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		b.Calls = append(b.Calls, lot...)
+	}
 }
 
 // Delays are bounds of how long something took.
