@@ -459,6 +459,9 @@ func (j *Journal) recovered(took time.Duration) {
 
 // shutdown is the one place that says in which order things end.
 func (j *Journal) shutdown() error {
+	if j.machine != nil {
+		j.machine.Hasten() // Raft waits for a snapshot that is being made, and that for a flush
+	}
 	close(j.closing)                 // those who wait in Barrier leave
 	j.queue.refuse(ErrClosed)        // nothing new comes in, and what waits is failed
 	j.cancel()                       // Lead's context ends

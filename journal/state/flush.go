@@ -44,7 +44,7 @@ type flushes struct {
 	commits uint64 // how often the store has changed
 	durable uint64 // the index that the store has for certain
 	waiters []waiter
-	closing bool
+	hasty   bool // see Hasten
 	running sync.WaitGroup
 
 	rest idleList
@@ -358,11 +358,11 @@ func (m *Machine) inSteps(f *flush, do func(*instance)) {
 func (m *Machine) pause(f *flush) { f.pace.Rest(m.restShare, m.store.Failed(), nil) }
 
 // restShare returns for which part of a whole rest a flush has time: the less, the more
-// is dirty again, and none when nothing else is to come.
+// is dirty again, and none when the machine is about to be closed.
 func (m *Machine) restShare() float64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.closing {
+	if m.hasty {
 		return 0
 	}
 	o := &m.options

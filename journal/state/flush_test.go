@@ -18,7 +18,10 @@ func TestAFlushHasLessTimeTheMoreIsDirtyAgainAndNoneWhenItIsTheLast(t *testing.T
 		{200, 0, false, 0},
 		{0, 0, true, 0},
 	} {
-		m.dirtyBytes, m.entries, m.closing = c.bytes, c.entries, c.closing
+		m.dirtyBytes, m.entries = c.bytes, c.entries
+		if c.closing {
+			m.Hasten()
+		}
 		if got := m.restShare(); got != c.want {
 			t.Errorf("with %+v: %v", c, got)
 		}

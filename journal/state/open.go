@@ -94,6 +94,13 @@ func (m *Machine) Err() error {
 	return m.store.Err()
 }
 
+// Hasten has flushes not rest any more, as the machine is about to be closed.
+func (m *Machine) Hasten() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hasty = true
+}
+
 // Close writes what is not written yet and closes the store. Nothing may be
 // applied any more; what is read afterwards and not in memory is not found. It
 // may be called more than once.
@@ -101,8 +108,8 @@ func (m *Machine) Close() error {
 	if m.store == nil {
 		return nil
 	}
+	m.Hasten()
 	m.mu.Lock()
-	m.closing = true
 	if m.index > m.durable {
 		m.waiters = append(m.waiters, waiter{m.index, make(chan struct{})})
 		m.beginIfDue()
