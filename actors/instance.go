@@ -133,12 +133,6 @@ func (in *instance) drop() {
 // do.
 func (in *instance) run() {
 	for in.pending == nil && !in.leaving {
-		if in.stalled != nil {
-			if !in.terminateStalled() {
-				return
-			}
-			continue
-		}
 		t := in.newTurn()
 		in.forming = t
 		if !in.partition.take(in, t) {
@@ -152,29 +146,11 @@ func (in *instance) run() {
 	}
 }
 
-// terminateStalled ends a stalled instance if somebody has asked for that. No
-// code has to run for it.
-func (in *instance) terminateStalled() bool {
-	m, asked := in.partition.takeTerminate(in)
-	known, ok := in.partition.journal.Instance(in.id)
-	if !asked || !ok {
-		return false
-	}
-	in.number = known.Execution
-	t := in.newTurn()
-	t.events = []*journalpb.Event{{
-		EventId:   known.LastEventId + 1,
-		Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
-		Body:      m.Event.Body,
-	}}
-	t.outcome(m, replay.Recorded)
-	in.pending = t
-	in.appendPending()
-	return true
-}
-
 // turn delivers the batch of a turn. On error nothing of it was answered.
 func (in *instance) turn(t *turn) error {
+	if t.terminates {
+		return in.terminate(t)
+	}
 	known, err := in.load()
 	if err != nil {
 		return err
@@ -202,6 +178,25 @@ func (in *instance) turn(t *turn) error {
 		}
 	}
 	in.propose(t)
+	return nil
+}
+
+// terminate ends a stalled instance, as the one message of the turn asks. No code
+// has to run for it.
+func (in *instance) terminate(t *turn) error {
+	known, ok := in.partition.journal.Instance(in.id)
+	if !ok {
+		return ErrNotFound
+	}
+	in.number = known.Execution
+	t.events = []*journalpb.Event{{
+		EventId:   known.LastEventId + 1,
+		Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
+		Body:      t.batch[0].Event.Body,
+	}}
+	t.outcome(&t.batch[0], replay.Recorded)
+	in.forming, in.pending = nil, t
+	in.appendPending()
 	return nil
 }
 

@@ -87,6 +87,9 @@ func (m *Message) started() *journalpb.OrchestrationStarted {
 	return m.Event.GetOrchestrationStarted()
 }
 
+// terminates tells whether a message ends an instance without its code.
+func terminates(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
+
 // size returns about how many bytes a message takes.
 func (m *Message) size() int {
 	if m.Query != nil {

@@ -115,7 +115,7 @@ func (p *Partition) admit(id string, m Message) error {
 		p.hold(in, &m, bytes)
 	}
 	in.inbox = append(in.inbox, m)
-	if in.stalled != nil && m.Event.GetOrchestrationTerminated() != nil {
+	if in.stalled != nil && terminates(m) {
 		p.tell(in, wakeUp{})
 	}
 	if !in.awake {
@@ -134,7 +134,6 @@ func (p *Partition) admit(id string, m Message) error {
 // many wait, because they wait for that, or for a node with other code; one such
 // message is enough. The partition's lock is held.
 func endsStalled(in *instance, m *Message) bool {
-	terminates := func(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
 	return in != nil && in.stalled != nil && terminates(*m) && !slices.ContainsFunc(in.inbox, terminates)
 }
 
@@ -144,12 +143,16 @@ func (p *Partition) tell(in *instance, message any) {
 }
 
 // take gives a turn what waits for the instance, as much as one takes, and nothing
-// while too many turns of others are on their way. With nothing there the instance
-// is idle from now on, and the one that has been idle longest may have to leave;
-// one that has nothing in memory leaves itself.
+// while too many turns of others are on their way. One that is stalled is given
+// only what ends it. With nothing there the instance is idle from now on, and the
+// one that has been idle longest may have to leave; one that has nothing in memory
+// leaves itself.
 func (p *Partition) take(in *instance, t *turn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if in.stalled != nil {
+		return in.takeTerminate(t)
+	}
 	if in.passage == inside {
 		p.exit(in) // the last turn
 	}
@@ -232,18 +235,16 @@ func (p *Partition) setStalled(in *instance, reason error) {
 	in.stalled = reason
 }
 
-// takeTerminate takes the first message out of the inbox that ends the instance
-// without its code.
-func (p *Partition) takeTerminate(in *instance) (*Message, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, m := range in.inbox {
-		if m.Event.GetOrchestrationTerminated() != nil {
-			in.inbox = slices.Delete(in.inbox, i, i+1)
-			return &m, true
-		}
+// takeTerminate gives a turn the first message of the inbox that ends the instance
+// without its code. The partition's lock is held.
+func (in *instance) takeTerminate(t *turn) bool {
+	i := slices.IndexFunc(in.inbox, terminates)
+	if i < 0 {
+		return false
 	}
-	return nil, false
+	t.batch, t.terminates = append(t.batch, in.inbox[i]), true
+	in.inbox = slices.Delete(in.inbox, i, i+1)
+	return true
 }
 
 // unstall lets an instance go on. It is awake already.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -475,5 +476,23 @@ func TestStalledInstanceTriesAgainWhenAsked(t *testing.T) {
 		sent.want(nil)
 		n.wantOutput("o", "x[A B]")
 		n.wantOutput("p", "x[A B]")
+	})
+}
+
+// Nobody waits until the instance has stalled before he asks for another try.
+func TestStalledInstanceIsAskedToTryAgainAsItStalls(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		n, sent := stall(t, j)
+		for range 200 {
+			n.partition.Retry("o")
+			runtime.Gosched()
+		}
+		idle()
+		sent.pending()
+		j.set(func(j *testJournal) { j.garble = nil })
+		n.partition.Retry("o")
+		sent.want(nil)
+		n.wantOutput("o", "x[A B]")
 	})
 }

@@ -19,6 +19,8 @@ type turn struct {
 	instead   error            // what the senders are told if it was taken
 	exceeds   string           // which limit the instance has gone beyond; empty if none
 
+	terminates bool // a stalled instance, by the one message of the batch
+
 	record  journalpb.Append
 	encoded [2]encoding
 	decided func(error) // tells the instance what became of the append
@@ -65,7 +67,7 @@ func (t *turn) release() {
 			e.buffer = nil
 		}
 	}
-	t.events, t.successor, t.postponed, t.instead, t.exceeds = nil, nil, nil, nil, ""
+	t.events, t.successor, t.postponed, t.instead, t.exceeds, t.terminates = nil, nil, nil, nil, "", false
 	turns.Put(t)
 }
 
