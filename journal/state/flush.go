@@ -111,7 +111,7 @@ type flush struct {
 	rechained  []chainedChange
 
 	frozen  []frozen // guarded by Machine.mu until all are
-	headers []byte
+	headers []byte   // the newest of them, and room for more
 
 	pace store.Pace
 	done chan struct{} // closed
@@ -121,7 +121,7 @@ type flush struct {
 type frozen struct {
 	in       *instance // for its ID alone
 	number   uint64
-	from, to int         // its header, in flush.headers
+	header   []byte
 	events   []execution // that are new
 	link     uint64      // before the first of them
 	chain    uint64      // of the last
@@ -173,7 +173,7 @@ func (m *Machine) freeze(f *flush, in *instance) {
 		m.numbers++
 		in.number, in.home = m.numbers, m.home
 	}
-	z := frozen{in: in, number: in.number, link: in.link, chain: in.chain, was: in.sets, is: in.memberships(), from: len(f.headers)}
+	z := frozen{in: in, number: in.number, link: in.link, chain: in.chain, was: in.sets, is: in.memberships()}
 	for i := range in.executions {
 		if x := in.executions[i].behind(in.upTo); len(x.events) > 0 {
 			z.events = append(z.events, x)
@@ -187,10 +187,26 @@ func (m *Machine) freeze(f *flush, in *instance) {
 	} else {
 		in.settled(in)
 	}
-	f.headers = in.appendHeader(f.headers)
-	z.to = len(f.headers)
-	in.weight = idleBytes + z.to - z.from
+	z.header = f.header(in)
+	in.weight = idleBytes + len(z.header)
 	f.frozen = append(f.frozen, z)
+}
+
+// Headers are put together in pieces of headersBytes, each of which has room for one more
+// that is not unusually large.
+const (
+	headersBytes = 64 << 10
+	headerRoom   = 1 << 10
+)
+
+// header returns the header of an instance as it is.
+func (f *flush) header(in *instance) []byte {
+	if cap(f.headers)-len(f.headers) < headerRoom {
+		f.headers = make([]byte, 0, headersBytes)
+	}
+	from := len(f.headers)
+	f.headers = in.appendHeader(f.headers)
+	return f.headers[from:]
 }
 
 // behind returns the part of an execution behind a position.
@@ -267,6 +283,7 @@ func (m *Machine) beginIfDue() {
 	m.generation++
 	m.entries, m.dirtyBytes = 0, 0
 	m.dirty, m.removals, m.rechained = nil, nil, nil
+	f.frozen = make([]frozen, 0, len(f.list))
 	m.current = f
 	m.running.Go(func() { m.run(f) })
 }
@@ -304,7 +321,7 @@ func (m *Machine) run(f *flush) {
 	f.pace = store.StartPace()
 	m.inSteps(f, func(in *instance) { m.freeze(f, in) })
 	f.meta.numbers = m.numbers // only freezing gives any
-	if m.store.Write("write what has changed", func(b store.Batch) error { return m.fill(f, b) }) != nil {
+	if m.store.Write("write what has changed", f.room(), func(b store.Batch) error { return m.fill(f, b) }) != nil {
 		return // m.current stays: nothing is written any more
 	}
 	m.mu.Lock()
@@ -406,7 +423,7 @@ func (m *Machine) fill(f *flush, b store.Batch) error {
 		w.chained(&f.rechained[i])
 	}
 	for i := range f.frozen {
-		w.instance(f, &f.frozen[i])
+		w.instance(&f.frozen[i])
 		if i%stepInstances == 0 {
 			m.pause(f)
 		}
@@ -444,9 +461,9 @@ func (w *batchWriter) chained(c *chainedChange) {
 	w.set(w.key, c.start.encode)
 }
 
-func (w *batchWriter) instance(f *flush, z *frozen) {
+func (w *batchWriter) instance(z *frozen) {
 	w.key = idKey(w.key[:0], keyInstance, z.in.id)
-	w.set(w.key, func(b []byte) []byte { return append(b, f.headers[z.from:z.to]...) })
+	w.set(w.key, func(b []byte) []byte { return append(b, z.header...) })
 	w.member(keyBusy, z.in.id, z.was.busy, z.is.busy)
 	w.member(keyUnbegun, z.in.id, z.was.unbegun, z.is.unbegun)
 	w.member(keyChild, z.in.id, z.was.child, z.is.child)

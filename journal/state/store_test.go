@@ -235,7 +235,7 @@ func TestStoreOfAnotherVersionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := appendChecksum(appendUint(nil, fieldMetaFormat, storeFormat+1), 0, key)
-	written := m.store.Write("write", func(b store.Batch) error { return b.Set(key, value) })
+	written := m.store.Write("write", 0, func(b store.Batch) error { return b.Set(key, value) })
 	if err := errors.Join(written, m.store.Sync(), m.Close()); err != nil {
 		t.Fatal(err)
 	}

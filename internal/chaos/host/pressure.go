@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -67,13 +66,26 @@ type Pressed struct {
 // A Burden is what a pressure was to the process: its calls, what they and the node
 // have cost, and how long goroutines that could run had to wait for it.
 type Burden struct {
-	Calls      []Pressed
+	Calls      Lots
 	Processors time.Duration // used by the process
 	RunQueue   Delays
 }
 
-// burdenLot is how many calls of a burden are written at a time: there may be millions.
+// Lots are calls in lots of burdenLot, and one of those that are left. There may be
+// millions, and one slice of all of them would be copied as it grows, for which the
+// process stops.
+type Lots [][]Pressed
+
 const burdenLot = 4096
+
+func (l *Lots) add(call Pressed) {
+	last := len(*l) - 1
+	if last < 0 || len((*l)[last]) == burdenLot {
+		*l = append(*l, make([]Pressed, 0, burdenLot))
+		last++
+	}
+	(*l)[last] = append((*l)[last], call)
+}
 
 // Write writes a burden for [Burden.Read]. It is to cost little: it is read on the machine
 // that is measured, where nodes are that must not miss a heartbeat.
@@ -82,7 +94,7 @@ func (b *Burden) Write(w io.Writer) error {
 	if err := lots.Encode(Burden{Processors: b.Processors, RunQueue: b.RunQueue}); err != nil {
 		return err
 	}
-	for lot := range slices.Chunk(b.Calls, burdenLot) {
+	for _, lot := range b.Calls {
 		if err := lots.Encode(lot); err != nil {
 			return err
 		}
@@ -103,7 +115,7 @@ func (b *Burden) Read(r io.Reader) error {
 		} else if err != nil {
 			return err
 		}
-		b.Calls = append(b.Calls, lot...)
+		b.Calls = append(b.Calls, lot)
 	}
 }
 
@@ -142,7 +154,7 @@ type press struct {
 	calling sync.WaitGroup
 
 	mu  sync.Mutex
-	all []Pressed
+	all Lots
 }
 
 // closed has callers wait for one end before the next start.
@@ -219,5 +231,5 @@ func troubleOf(err error) string {
 func (p *press) note(pressed Pressed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all = append(p.all, pressed)
+	p.all.add(pressed)
 }

@@ -13,7 +13,7 @@ func TestABurdenIsReadAsItWasWritten(t *testing.T) {
 	for _, calls := range []int{0, 1, burdenLot, 2*burdenLot + 1} {
 		want := Burden{Processors: time.Second, RunQueue: Delays{1, 2, 3}}
 		for i := range calls {
-			want.Calls = append(want.Calls, Pressed{At: time.Duration(i), Took: time.Second, Trouble: Busy})
+			want.Calls.add(Pressed{At: time.Duration(i), Took: time.Second, Trouble: Busy})
 		}
 		var written bytes.Buffer
 		if err := want.Write(&written); err != nil {

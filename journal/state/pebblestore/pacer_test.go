@@ -93,7 +93,7 @@ func TestTheTablesThatACompactionWritesAreThosePaced(t *testing.T) {
 	fs := &categoriesFS{FS: vfs.NewMem(), seen: make(map[vfs.DiskWriteCategory]int)}
 	s := opened(t, fs)
 	for _, value := range []string{"first", "second"} {
-		if err := errors.Join(s.Write("write", set("key", value)), s.Sync()); err != nil {
+		if err := errors.Join(s.Write("write", 0, set("key", value)), s.Sync()); err != nil {
 			t.Fatal(err)
 		}
 	}

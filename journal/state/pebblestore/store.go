@@ -53,8 +53,6 @@ type Store struct {
 	mu    sync.RWMutex
 	inUse *database // nil once closed
 
-	batchBytes int // of the last Write; the next one is about as large
-
 	prober    prober
 	databases atomic.Uint64 // that have been opened
 	trial     bool          // what is wrong with a database is not wrong with what is in use
@@ -106,18 +104,20 @@ func (s *Store) current(op string) (*database, error) {
 	return s.inUse, nil
 }
 
-// Write implements store.Store.
-func (s *Store) Write(op string, fill func(store.Batch) error) error {
+// Write implements store.Store. A batch that has no room left is copied into one twice
+// as large. Nothing stops a copy: while it waits for memory, of which the system gives out
+// a page at a time, whoever would stop the world, as the garbage collector does, has
+// everybody wait.
+func (s *Store) Write(op string, room int, fill func(store.Batch) error) error {
 	db, err := s.current(op)
 	if err != nil {
 		return err
 	}
 	err = s.guarded(op, func() error {
-		b := db.NewBatchWithSize(s.batchBytes)
+		b := db.NewBatchWithSize(batchHeaderBytes + room)
 		if err := fill(batch{b}); err != nil {
 			return errors.Join(err, b.Close())
 		}
-		s.batchBytes = min(b.Len(), s.options.WriteBytes)
 		if err := b.Commit(pebble.NoSync); err != nil {
 			return err
 		}
@@ -128,6 +128,9 @@ func (s *Store) Write(op string, fill func(store.Batch) error) error {
 	}
 	return s.refresh(op)
 }
+
+// batchHeaderBytes is what a batch takes without a record.
+const batchHeaderBytes = 12
 
 // refresh has the prober look at what the store holds now. It lets go of what it
 // has looked at before, batches and files.

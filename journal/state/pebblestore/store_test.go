@@ -51,7 +51,7 @@ func TestProbeSeesWhatWasWrittenLast(t *testing.T) {
 	s := opened(t, vfs.NewMem())
 	has(t, s, "a", nil)
 	for _, value := range []string{"1", "2"} {
-		if err := s.Write("write", set("a", value)); err != nil {
+		if err := s.Write("write", 0, set("a", value)); err != nil {
 			t.Fatal(err)
 		}
 		has(t, s, "a", []byte(value))
@@ -60,7 +60,7 @@ func TestProbeSeesWhatWasWrittenLast(t *testing.T) {
 		}
 		has(t, s, "a", []byte(value))
 	}
-	if err := s.Write("write", func(b store.Batch) error { return b.Delete([]byte("a")) }); err != nil {
+	if err := s.Write("write", 0, func(b store.Batch) error { return b.Delete([]byte("a")) }); err != nil {
 		t.Fatal(err)
 	}
 	has(t, s, "a", nil)
@@ -70,7 +70,7 @@ var errBroken = errors.New("broken")
 
 func TestBatchThatIsGivenUpIsNotWritten(t *testing.T) {
 	s := opened(t, vfs.NewMem())
-	err := s.Write("write", func(b store.Batch) error { return errors.Join(set("a", "1")(b), errBroken) })
+	err := s.Write("write", 0, func(b store.Batch) error { return errors.Join(set("a", "1")(b), errBroken) })
 	var failed *store.Error
 	if !errors.As(err, &failed) || !errors.Is(err, errBroken) {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestStoreThatHasFailedTakesNothing(t *testing.T) {
 	_ = s.Fail("test", errBroken)
 	_, checkpoint := s.Checkpoint("checkpoint")
 	for what, err := range map[string]error{
-		"Write": s.Write("write", set("a", "1")), "Sync": s.Sync(), "Checkpoint": checkpoint, "Err": s.Err(),
+		"Write": s.Write("write", 0, set("a", "1")), "Sync": s.Sync(), "Checkpoint": checkpoint, "Err": s.Err(),
 		"Install": s.Install(func(string) error { t.Error("files are asked for"); return nil }, nil, nil), "Fail": s.Fail("again", errors.New("other")),
 	} {
 		var failed *store.Error
@@ -127,7 +127,7 @@ func TestClosedStoreSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := s.View("read", func(store.Reader) error { return nil })
-	for _, err := range []error{read, s.Write("write", set("a", "1")), s.Sync()} {
+	for _, err := range []error{read, s.Write("write", 0, set("a", "1")), s.Sync()} {
 		if !errors.Is(err, store.ErrClosed) {
 			t.Error(err)
 		}

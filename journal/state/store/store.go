@@ -7,8 +7,11 @@ type Store interface {
 	// returned, so f must be brief and must not call anybody's code. An error of f
 	// is one of the store.
 	View(op string, f func(Reader) error) error
-	// Write puts what fill says into the store. It need not be on disk.
-	Write(op string, fill func(Batch) error) error
+	// Write puts what fill says into the store. It need not be on disk. room is how
+	// many bytes the keys and values take, and RecordRoom for each of them; a batch that
+	// turns out larger is moved as it grows, all of it at once, for which a large one
+	// stops the process.
+	Write(op string, room int, fill func(Batch) error) error
 	// Sync returns when everything that was written is on disk.
 	Sync() error
 	// Checkpoint makes the directory dir, which is not there yet and on the same
@@ -33,6 +36,9 @@ type Store interface {
 	// Close closes the store. It may be called more than once.
 	Close() error
 }
+
+// RecordRoom is what a record takes of a batch besides its key and its value, at most.
+const RecordRoom = 12
 
 // Reader shows what a store holds.
 type Reader interface {
