@@ -25,7 +25,7 @@ const (
 	goodputShare  = 0.9 // of its capacity, at twice that
 	refusalLimit  = 50 * time.Millisecond
 	recoverLimit  = 10 * time.Second
-	memoryGrowth  = 1.2 // the last third of the time, against the second
+	memoryGrowth  = 1.2 // the median of the last third of the time, against that of the second
 	latencyFactor = 2   // what counts as recovered
 	latencySlack  = 20 * time.Millisecond
 )
@@ -231,13 +231,22 @@ func (o *overload) judgeSurge(s *surge) {
 		o.goal(len(refusals) > 0 && slow <= refusalLimit, "some are refused, and within %v: %d, %v at the 99th percentile", refusalLimit, len(refusals), slow)
 	}
 	for i, memory := range memory {
-		third := len(memory) / 3
-		if third == 0 {
+		if len(memory)/3 == 0 {
 			continue
 		}
-		middle, last := slices.Max(memory[third:2*third]), slices.Max(memory[2*third:])
-		o.goal(float64(last) <= memoryGrowth*float64(middle), "memory of n%d is flat: from %d MB to %d MB", i+1, middle>>20, last>>20)
+		before, after := memoryTrend(memory)
+		o.goal(float64(after) <= memoryGrowth*float64(before), "memory of n%d is flat: %d MB, later %d MB (medians), %d MB at most",
+			i+1, before>>20, after>>20, slices.Max(memory)>>20)
 	}
+}
+
+// memoryTrend returns what a process has taken in the second third of the time, and in
+// the last. What it takes goes up and down with the garbage collector, by half and more, so
+// medians are what shows whether it grows.
+func memoryTrend(samples []int) (before, after int) {
+	third := len(samples) / 3
+	median := func(part []int) int { return slices.Sorted(slices.Values(part))[len(part)/2] }
+	return median(samples[third : 2*third]), median(samples[2*third:])
 }
 
 // tell prints what came of a load.

@@ -108,3 +108,21 @@ func TestTheMiddleOfTheRoundsIsWhatCounts(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryGrowsWhenMostOfItsSamplesDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		samples []int
+		missed  int
+	}{
+		"one peak":       {[]int{5, 5, 5, 5, 5, 5, 5, 9, 5}, 0},
+		"up and down":    {[]int{5, 9, 7, 5, 9, 7, 5, 9, 7}, 0},
+		"always more":    {[]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1},
+		"too few to say": {[]int{1, 9}, 0},
+	} {
+		o := &overload{out: new(bytes.Buffer)}
+		over := &phase{memory: [][]int{c.samples}}
+		if o.judgeSurge(&surge{insist: true, rounds: []*phase{over}, shares: []float64{1}}); len(o.missed) != c.missed {
+			t.Errorf("%s: %q", name, o.missed)
+		}
+	}
+}
