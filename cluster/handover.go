@@ -109,11 +109,12 @@ func (n *Node) handOver(ctx context.Context) error {
 
 // handOver gives leadership to another node, if there is one, and returns when that
 // serves calls. To leave earlier would take a vote away that the next leader needs to
-// begin.
+// begin; and before, one that the group cannot do without yet.
 func (g *group) handOver(ctx context.Context) error {
 	if !g.leads() || len(g.journal.Members()) == 1 {
 		return nil
 	}
+	g.journal.AwaitSuccessors(ctx)
 	return g.yield(ctx, g.journal.TransferLeadership)
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -26,6 +27,7 @@ type moment uint64
 
 type ack struct {
 	begun moment // of the RPC
+	at    time.Time
 	term  uint64 // of the leader that has sent it
 	last  uint64 // the index of the node's last entry
 }
@@ -47,6 +49,13 @@ func (a *acks) note(node raft.ServerID, got ack) {
 	if a.latest[node].begun < got.begun {
 		a.latest[node] = got
 	}
+}
+
+// of returns the latest RPC that a node has acknowledged, the zero value if it has none.
+func (a *acks) of(node raft.ServerID) ack {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.latest[node]
 }
 
 // confirmed tells whether a majority of those who have a vote, self without
@@ -71,9 +80,7 @@ func (a *acks) confirmed(servers []raft.Server, self raft.ServerID, term uint64,
 // progress returns the index of the last entry of a node, if it has acknowledged
 // anything in a term.
 func (a *acks) progress(node raft.ServerID, term uint64) (last uint64, known bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	got := a.latest[node]
+	got := a.of(node)
 	return got.last, got.begun > 0 && got.term == term
 }
 
@@ -96,7 +103,7 @@ func (t *ackedTransport) exchange(id raft.ServerID, target raft.ServerAddress, a
 	}
 	t.signs.give(id, begun)
 	if resp.Success {
-		t.acks.note(id, ack{begun, args.Term, resp.LastLog})
+		t.acks.note(id, ack{begun, time.Now(), args.Term, resp.LastLog})
 	}
 	return nil
 }
