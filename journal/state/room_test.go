@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,8 +16,9 @@ import (
 // roomy is a store that holds what is written against the room that was asked for it.
 type roomy struct {
 	store.Store
-	t             *testing.T
-	asked, filled int // in all
+	t *testing.T
+
+	asked, filled atomic.Int64 // bytes, in all
 }
 
 func (r *roomy) Write(op string, room int, fill func(store.Batch) error) error {
@@ -26,7 +28,8 @@ func (r *roomy) Write(op string, room int, fill func(store.Batch) error) error {
 		if counted.bytes > room {
 			r.t.Errorf("a batch of %d bytes was given %d", counted.bytes, room)
 		}
-		r.asked, r.filled = r.asked+room, r.filled+counted.bytes
+		r.asked.Add(int64(room))
+		r.filled.Add(int64(counted.bytes))
 		return err
 	})
 }
@@ -74,7 +77,7 @@ func TestABatchHasRoomForAllThatIsWritten(t *testing.T) {
 		if err := m.Flush(t.Context(), uint64(len(s.entries))); err != nil {
 			t.Fatal(err)
 		}
-		if r.filled == 0 {
+		if r.filled.Load() == 0 {
 			t.Error("nothing was written")
 		}
 	}
@@ -88,7 +91,7 @@ func TestABatchHasRoomForALongHistory(t *testing.T) {
 		events = append(events, activity())
 	}
 	flushed(t, m, apply(m, "long", segmentOf(1, 1, events...)))
-	if measured.filled == 0 {
+	if measured.filled.Load() == 0 {
 		t.Error("nothing was written")
 	}
 }
@@ -114,7 +117,7 @@ func TestABatchHasNotMuchMoreRoomThanItTakes(t *testing.T) {
 		}
 	}
 	flushed(t, m, nil)
-	if float64(measured.asked) > 1.3*float64(measured.filled) {
-		t.Errorf("%d bytes of room for %d", measured.asked, measured.filled)
+	if asked, filled := measured.asked.Load(), measured.filled.Load(); float64(asked) > 1.3*float64(filled) {
+		t.Errorf("%d bytes of room for %d", asked, filled)
 	}
 }
