@@ -26,10 +26,10 @@ type acks struct {
 type moment uint64
 
 type ack struct {
-	begun moment // of the RPC
-	at    time.Time
-	term  uint64 // of the leader that has sent it
-	last  uint64 // the index of the node's last entry
+	begun moment    // of the RPC
+	at    time.Time // when the answer came
+	term  uint64    // of the leader that has sent it
+	last  uint64    // the index of the node's last entry
 }
 
 func newAcks() *acks { return &acks{latest: map[raft.ServerID]ack{}} }

@@ -337,7 +337,9 @@ func (o *overload) press(ctx context.Context, name string, load host.Pressure, d
 
 // add adds what a load was to one node, which has lasted for some seconds.
 func (p *phase) add(burden host.Burden, seconds float64) {
-	p.calls = append(p.calls, slices.Concat(burden.Calls...)...)
+	for _, lot := range burden.Calls {
+		p.calls = append(p.calls, lot...)
+	}
 	used := burden.Processors.Seconds() / seconds
 	p.fleet, p.others = p.fleet+used, max(p.others-used, 0)
 	p.runQueue.P50 = max(p.runQueue.P50, burden.RunQueue.P50)
