@@ -28,6 +28,8 @@ type checkedLogs struct {
 	// grown holds a token when the log has grown by bytesMax since the snapshot.
 	grown    chan struct{}
 	bytesMax uint64
+	// configurations are the indexes of the entries with members, as the log was opened.
+	configurations []uint64
 
 	// writing is held by whoever changes the log, also while the disk hangs; mu
 	// only while the fields below are looked at.
@@ -69,6 +71,9 @@ func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
 		}
 		l.tail = logMark{index, sum}
 		l.sizes = append(l.sizes, entrySize(&log))
+		if log.Type == raft.LogConfiguration {
+			l.configurations = append(l.configurations, index)
+		}
 	}
 	if mark.index > l.tail.index {
 		return nil, l.damaged(mark.index, fmt.Sprintf("it was written and the log ends at %d", l.tail.index))

@@ -212,7 +212,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		j.clock = openClusterClock(&j.config, j.machine, stable)
-		j.raft, err = raft.NewRaft(config, &clockedFSM{j.fsm, j.clock}, logs, stable, j.snapshots, transport)
+		err = j.newRaft(config, logs, stable, transport)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), j.fence.err(), transport.Close())
@@ -224,6 +224,17 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		return errors.Join(fenced, j.raft.Shutdown().Error())
 	}
 	return nil
+}
+
+// newRaft starts the Raft library behind what the state has.
+func (j *Journal) newRaft(config *raft.Config, logs *fencedLogs, stable raft.StableStore, transport raft.Transport) error {
+	applied, term := j.machine.Applied()
+	snapshots, err := newHeadStart(j.snapshots, logs.checked, applied, term)
+	if err != nil {
+		return err
+	}
+	j.raft, err = raft.NewRaft(config, &clockedFSM{j.fsm, j.clock}, logs, stable, snapshots, transport)
+	return err
 }
 
 // reach returns the index of the last entry in the log or in the state.

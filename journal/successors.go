@@ -18,8 +18,8 @@ const (
 
 // AwaitSuccessors returns when the group can go on at once without this node, on the
 // leader: when as many others as decide without it have nearly all that is committed. One
-// that was started a moment ago reads its log first, a second for every hundred thousand
-// entries, and if it is needed nothing is committed until it has. Nodes that do not answer
+// that was started a moment ago may have to apply entries first, a second for every hundred
+// thousand, and if it is needed nothing is committed until it has. Nodes that do not answer
 // are not waited for, the others 5 s at most, or until ctx ends. Appends go on meanwhile.
 func (j *Journal) AwaitSuccessors(ctx context.Context) {
 	patience := 2 * j.config.HeartbeatTimeout

@@ -1,0 +1,195 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// readCounts is a log store that counts how often each entry is read.
+type readCounts struct {
+	raft.LogStore
+	mu    sync.Mutex
+	reads map[uint64]int
+}
+
+func (r *readCounts) GetLog(index uint64, log *raft.Log) error {
+	r.mu.Lock()
+	r.reads[index]++
+	r.mu.Unlock()
+	return r.LogStore.GetLog(index, log)
+}
+
+// repeated returns how many entries up to last were read more than once.
+func (r *readCounts) repeated(last uint64) (entries int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for index, reads := range r.reads {
+		if index <= last && reads > 1 {
+			entries++
+		}
+	}
+	return entries
+}
+
+func TestRestartReadsItsLogOnce(t *testing.T) {
+	bothLogStores(t, func(t *testing.T, kind LogStore) {
+		c := Config{Dir: t.TempDir(), LogStore: kind}
+		const count = 500
+		j := opened(t, c)
+		epoch := leading(t, j)
+		for i := range count {
+			mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+		}
+		want := j.Digest()
+		end, _ := j.machine.Applied()
+		closed(t, j)
+
+		counts := &readCounts{reads: map[uint64]int{}}
+		c.tests.wrap = func(s *stores) { counts.LogStore, s.logs.LogStore = s.logs.LogStore, counts }
+		j = opened(t, c)
+		if got := j.Digest(); got != want {
+			t.Error("the state is another one")
+		}
+		leading(t, j)
+		mustAppend(t, j, begin(j.Epoch(), "after"))
+		// Those with the members, and the last one, to compare its term.
+		if n := counts.repeated(end); n > 3 {
+			t.Errorf("%d of %d entries were read again", n, end)
+		}
+	})
+}
+
+// The newest snapshot has the members of before, and Raft does not see the entry that
+// says otherwise.
+func TestMembersAreThoseOfTheLogAfterAHeadStart(t *testing.T) {
+	g := newGroup(t, nil)
+	leader := g.nodes[g.leader(t)]
+	mustAppend(t, leader, begin(leader.Epoch(), "i"))
+	g.agree(t)
+	for _, j := range g.nodes {
+		if err := j.snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := membersChanged(t, func(ctx context.Context) error { return leader.AddMember(ctx, Peer{"n9", "127.0.0.1:1"}) }); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, leader, step(leader.Epoch(), "i", 3))
+	g.agree(t)
+	for i := range g.nodes {
+		g.stop(t, i)
+	}
+	for i := range g.nodes {
+		g.start(t, i, nil, nil)
+		j := g.nodes[i]
+		snapshots, err := j.snapshots.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from := j.raft.Stats()["last_snapshot_index"]; from == strconv.FormatUint(snapshots[0].Index, 10) {
+			t.Errorf("%s has begun behind its snapshot of entry %s", j.config.Node, from)
+		}
+		if !j.IsMember("n9") {
+			t.Errorf("%s does not know of the new member", j.config.Node)
+		}
+	}
+	again := g.nodes[g.leader(t)]
+	mustAppend(t, again, step(again.Epoch(), "i", 5))
+	if err := again.snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	snapshots, err := again.snapshots.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(snapshots[0].Configuration.Servers); got != 4 {
+		t.Errorf("%d members in a snapshot that was taken afterwards", got)
+	}
+}
+
+// listed is a snapshot store for its list alone.
+type listed []*raft.SnapshotMeta
+
+func (l listed) List() ([]*raft.SnapshotMeta, error) { return l, nil }
+
+func (listed) Create(raft.SnapshotVersion, uint64, uint64, raft.Configuration, uint64, raft.Transport) (raft.SnapshotSink, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (listed) Open(string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	return nil, nil, errors.ErrUnsupported
+}
+
+func TestHeadStart(t *testing.T) {
+	was := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}}}
+	became := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}, {ID: "n2", Address: "n2"}}}
+	for name, test := range map[string]struct {
+		snapshot, applied, term uint64
+		members                 int // 0: there is no head start
+		membersIndex            uint64
+	}{
+		"behind a snapshot":                      {snapshot: 5, applied: 15, term: 2, members: 1, membersIndex: 1},
+		"behind other members":                   {snapshot: 5, applied: 21, term: 3, members: 2, membersIndex: 20},
+		"at other members":                       {snapshot: 5, applied: 20, term: 3, members: 2, membersIndex: 20},
+		"without a snapshot":                     {applied: 25, term: 3, members: 2, membersIndex: 20},
+		"without anybody's members":              {applied: 15, term: 2},
+		"no further than the snapshot":           {snapshot: 5, applied: 5, term: 1},
+		"the log has another entry there":        {snapshot: 5, applied: 15, term: 3},
+		"the log ends before":                    {snapshot: 5, applied: 31, term: 4},
+		"the log begins behind":                  {snapshot: 2, applied: 3, term: 1},
+		"nothing is applied, nothing in the log": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+			l.mustStore(t, 1, 19)
+			changed := &raft.Log{Index: 20, Term: 3, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(became)}
+			if err := l.StoreLog(changed); err != nil {
+				t.Fatal(err)
+			}
+			l.mustStore(t, 21, 30)
+			if err := l.DeleteRange(1, 3); err != nil {
+				t.Fatal(err)
+			}
+			defer l.mustClose(t)
+			logs, err := openCheckedLogs(&checkedLogs{store: l.store, path: l.path, stable: l.stable})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var there listed
+			if test.snapshot > 0 {
+				there = listed{{Index: test.snapshot, Term: 1, Configuration: was, ConfigurationIndex: 1}}
+			}
+			snapshots, err := newCountedSnapshots(there, func(uint64) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := newHeadStart(snapshots, logs, test.applied, test.term)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := h.List()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(first) > len(there); got != (test.members > 0) {
+				t.Fatalf("a head start: %v", got)
+			}
+			if test.members > 0 {
+				p := first[0]
+				if p.Index != test.applied || p.Term != test.term || len(p.Configuration.Servers) != test.members || p.ConfigurationIndex != test.membersIndex {
+					t.Errorf("it starts with %+v", p)
+				}
+			}
+			if again, err := h.List(); err != nil || len(again) != len(there) {
+				t.Errorf("then %d snapshots are listed, %v", len(again), err)
+			}
+		})
+	}
+}
