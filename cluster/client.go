@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"regexp"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -45,11 +45,14 @@ type access interface {
 	release() error
 }
 
-// idPattern is the alphabet and length of instance IDs.
-var idPattern = regexp.MustCompile(`^[A-Za-z0-9._:@/+-]{1,128}$`)
+// The alphabet and length of instance IDs.
+const (
+	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/+-"
+	idMax      = 128
+)
 
 func checkID(id string) error {
-	if !idPattern.MatchString(id) {
+	if len(id) == 0 || len(id) > idMax || strings.TrimLeft(id, idAlphabet) != "" {
 		return &InputError{"instance ID", fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id)}
 	}
 	return nil
