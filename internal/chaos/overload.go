@@ -184,7 +184,7 @@ func (s *surge) name() string {
 // in rounds, the capacity is measured before and after each, and the mean of both is what
 // counts.
 func (o *overload) twice(ctx context.Context) error {
-	surges := []*surge{{insist: true}, {}}
+	surges, memory := []*surge{{insist: true}, {}}, make([][]int, fleetSize)
 	before, err := o.capacity(ctx, "capacity-twice")
 	if err != nil {
 		return err
@@ -197,6 +197,9 @@ func (o *overload) twice(ctx context.Context) error {
 				return err
 			}
 			o.tell(s.name(), p)
+			for i := range p.memory {
+				memory[i] = append(memory[i], p.memory[i]...)
+			}
 			after, err := o.capacity(ctx, fmt.Sprintf("capacity-%v-%d", s.insist, round))
 			if err != nil {
 				return err
@@ -208,6 +211,7 @@ func (o *overload) twice(ctx context.Context) error {
 	for _, s := range surges {
 		o.judgeSurge(s)
 	}
+	o.judgeMemory(memory)
 	return nil
 }
 
@@ -218,19 +222,21 @@ func (o *overload) judgeSurge(s *surge) {
 	fmt.Fprintf(o.out, "%s, %d rounds\n", s.name(), len(shares))
 	o.goal(middle >= goodputShare, "at least %.0f%% of the capacity at twice that: %.0f%% (median; %.0f%% to %.0f%%)",
 		100*goodputShare, 100*middle, 100*shares[0], 100*shares[len(shares)-1])
+	if s.insist {
+		return
+	}
 	var refusals []time.Duration
-	memory := make([][]int, fleetSize)
 	for _, p := range s.rounds {
 		refusals = append(refusals, durations(p.calls, host.Busy)...)
-		for i := range p.memory {
-			memory[i] = append(memory[i], p.memory[i]...)
-		}
 	}
-	if !s.insist {
-		slow := quantile(refusals, 0.99)
-		o.goal(len(refusals) > 0 && slow <= refusalLimit, "some are refused, and within %v: %d, %v at the 99th percentile", refusalLimit, len(refusals), slow)
-	}
-	for i, memory := range memory {
+	slow := quantile(refusals, 0.99)
+	o.goal(len(refusals) > 0 && slow <= refusalLimit, "some are refused, and within %v: %d, %v at the 99th percentile", refusalLimit, len(refusals), slow)
+}
+
+// judgeMemory holds what each node has taken in the rounds of twice the capacity, in
+// their order, against the goal.
+func (o *overload) judgeMemory(nodes [][]int) {
+	for i, memory := range nodes {
 		if len(memory)/3 == 0 {
 			continue
 		}

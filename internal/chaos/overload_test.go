@@ -62,6 +62,7 @@ func TestAGoalThatIsMissedIsSaid(t *testing.T) {
 	}
 	o.tell("over", over)
 	o.judgeSurge(&surge{rounds: []*phase{over}, shares: []float64{0.5}})
+	o.judgeMemory(over.memory)
 	if len(o.missed) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "1: swamped") {
 		t.Errorf("%q\n%s", o.missed, &out)
 	}
@@ -120,8 +121,7 @@ func TestMemoryGrowsWhenMostOfItsSamplesDo(t *testing.T) {
 		"too few to say": {[]int{1, 9}, 0},
 	} {
 		o := &overload{out: new(bytes.Buffer)}
-		over := &phase{memory: [][]int{c.samples}}
-		if o.judgeSurge(&surge{insist: true, rounds: []*phase{over}, shares: []float64{1}}); len(o.missed) != c.missed {
+		if o.judgeMemory([][]int{c.samples}); len(o.missed) != c.missed {
 			t.Errorf("%s: %q", name, o.missed)
 		}
 	}
