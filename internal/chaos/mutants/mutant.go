@@ -88,6 +88,9 @@ const (
 
 // try runs the mutant's test without it and with it, and leaves the tree as it
 // was. It returns the output where something is to be put right.
+//
+// The patch is applied to the very lines that it names, wherever they stand now: with the
+// command's usual tolerance one that is out of date breaks something else, or nothing.
 func (m *mutant) try(tree string) (outcome, string) {
 	if out, err := m.apply(tree, "--dry-run"); err != nil {
 		return noLongerApplies, out
@@ -115,7 +118,7 @@ func (m *mutant) try(tree string) (outcome, string) {
 }
 
 func (m *mutant) apply(tree string, options ...string) (string, error) {
-	command := exec.Command("patch", append([]string{"-p1", "--batch", "--no-backup-if-mismatch", "-r", "-"}, options...)...)
+	command := exec.Command("patch", append([]string{"-p1", "--batch", "--fuzz=0", "--no-backup-if-mismatch", "-r", "-"}, options...)...)
 	command.Dir, command.Stdin = tree, bytes.NewReader(m.patch)
 	out, err := command.CombinedOutput()
 	return string(out), err

@@ -50,14 +50,15 @@ func TestWhatBecomesOfAMutant(t *testing.T) {
 		test, patch string
 		want        outcome
 	}{
-		"its test fails":              {good, breakSum, wasCaught},
-		"its test panics":             {strings.Replace(good, "t.Error()", "panic(1)", 1), breakSum, wasCaught},
-		"its test sees nothing":       {"func TestSum(t *testing.T) { Sum(1, 0) }\n", breakSum, wasNotCaught},
-		"the code is another now":     {good, strings.Replace(breakSum, "-func Sum(a, b", "-func Add(a, b", 1), noLongerApplies},
-		"what it makes is no Go":      {good, strings.Replace(breakSum, "return a - b", "return a -", 1), doesNotBuild},
-		"its test is gone":            {"func TestOther(t *testing.T) {}\n", breakSum, provesNothing},
-		"its test fails without it":   {"func TestSum(t *testing.T) { t.Error(Sum(1, 2)) }\n", breakSum, provesNothing},
-		"its test cannot be run here": {"func TestSum(t *testing.T) { t.Skip() }\n", breakSum, wasSkipped},
+		"its test fails":                {good, breakSum, wasCaught},
+		"its test panics":               {strings.Replace(good, "t.Error()", "panic(1)", 1), breakSum, wasCaught},
+		"its test sees nothing":         {"func TestSum(t *testing.T) { Sum(1, 0) }\n", breakSum, wasNotCaught},
+		"the code is another now":       {good, strings.Replace(breakSum, "-func Sum(a, b", "-func Add(a, b", 1), noLongerApplies},
+		"what stands around is another": {good, strings.Replace(breakSum, "@@\n \n", "@@\n // Sum adds.\n", 1), noLongerApplies},
+		"what it makes is no Go":        {good, strings.Replace(breakSum, "return a - b", "return a -", 1), doesNotBuild},
+		"its test is gone":              {"func TestOther(t *testing.T) {}\n", breakSum, provesNothing},
+		"its test fails without it":     {"func TestSum(t *testing.T) { t.Error(Sum(1, 2)) }\n", breakSum, provesNothing},
+		"its test cannot be run here":   {"func TestSum(t *testing.T) { t.Skip() }\n", breakSum, wasSkipped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := makeTree(t, c.test)
