@@ -197,8 +197,12 @@ func TestForgedRaftFramesAreRefusedAndChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for i, target := range nodes {
 				logged := logs[i].lines("connection refused")
+				refused := target.groups[0].journal.Stats().MessagesRefused
 				if n := forge(t, attack, target, "n2", forgedVote, forgedEntry, forgedElection); n > 0 {
 					t.Errorf("%s has answered %d of them", target.ID(), n)
+				}
+				if read := target.groups[0].journal.Stats().MessagesRefused - refused; read > 0 {
+					t.Fatalf("%s has read %d of them", target.ID(), read)
 				}
 				eventually(t, "it is logged", func() bool {
 					return logs[i].lines("connection refused") > logged || target.port.refusals.left() == 0
