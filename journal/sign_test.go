@@ -210,9 +210,11 @@ func (g *group) appendFor(t *testing.T, leader, seconds int) {
 // eachWaitEnds waits until nobody waits for a sign of life.
 func eachWaitEnds(t *testing.T) {
 	t.Helper()
-	eventually(t, "nobody waits for a sign of life", func() bool {
-		return !slices.ContainsFunc(ours(), func(stack string) bool { return strings.Contains(stack, "awaitSign") })
-	})
+	eventually(t, "nobody waits for a sign of life", func() bool { return !somebodyWaits() })
+}
+
+func somebodyWaits() bool {
+	return slices.ContainsFunc(ours(), func(stack string) bool { return strings.Contains(stack, "awaitSign") })
 }
 
 // soon is how long it takes at most, in tests, until a follower that is there again is
@@ -401,6 +403,7 @@ func TestNobodyWaitsForAMemberThatWasRemoved(t *testing.T) {
 			t.Error("it leads")
 		}
 		eventually(t, "it leads as before", j.IsLeader)
+		eventually(t, "it waits again, after the transfer", somebodyWaits)
 		eventually(t, "it is removed", func() bool { return j.RemoveMember(t.Context(), g.peers[gone].Node) == nil })
 		eachWaitEnds(t)
 	})
