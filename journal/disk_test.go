@@ -88,7 +88,7 @@ func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
 		eventually(t, "another leads and commits", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
-					return begun(t, j, "c")
+					return begun(t, j, begin(j.Epoch(), "c"))
 				}
 			}
 			return false

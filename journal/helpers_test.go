@@ -166,10 +166,10 @@ func mustAppend(t testing.TB, j *Journal, a *journalpb.Append) {
 
 // begun begins an instance, and tells whether it is there: also if the outcome of an
 // earlier try was unknown and the append is refused now, since it was committed.
-func begun(t testing.TB, j *Journal, id string) bool {
+func begun(t testing.TB, j *Journal, a *journalpb.Append) bool {
 	t.Helper()
 	var conflict *state.ConflictError
-	err := appended(t, j, begin(j.Epoch(), id))
+	err := appended(t, j, a)
 	return err == nil || errors.As(err, &conflict)
 }
 

@@ -174,7 +174,8 @@ func (r *rotten) rewrite(t *testing.T) {
 func (r *rotten) grow(t *testing.T) {
 	t.Helper()
 	eventually(t, "an append", func() bool {
-		return begun(t, r.nodes[r.leader(t)], fmt.Sprintf("i-%03d", r.acknowledged))
+		leader := r.nodes[r.leader(t)]
+		return begun(t, leader, begin(leader.Epoch(), fmt.Sprintf("i-%03d", r.acknowledged)))
 	})
 	r.acknowledged++
 }
