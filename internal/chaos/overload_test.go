@@ -33,21 +33,59 @@ func calls(second int, took time.Duration, trouble string, n int) []host.Pressed
 	return slices.Repeat([]host.Pressed{one}, n)
 }
 
-func TestRecoveryIsTheFirstSecondSinceWhichAllIsWell(t *testing.T) {
+func TestASecondIsGoodWhenNearlyAllOfItIs(t *testing.T) {
 	const slow, fast, limit = time.Second, time.Millisecond, 10 * time.Millisecond
+	got := secondsOf(slices.Concat(
+		calls(4, fast, "", 10), // they are told in the order of their ends
+		calls(0, fast, "", 199), calls(0, slow, "", 1),
+		calls(1, fast, "", 100), calls(1, slow, "", 2),
+		calls(2, fast, "", 100), calls(2, fast, host.Busy, 3),
+		calls(3, fast, "", 100),
+	), limit)
+	if want := []bool{true, false, false, true, true}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestRecoveryIsTheFirstOfSomeGoodSeconds(t *testing.T) {
+	good, bad := slices.Repeat([]bool{true}, recoverRun), []bool{false}
 	for _, c := range []struct {
-		name  string
-		calls []host.Pressed
-		want  time.Duration
-		ok    bool
+		name    string
+		seconds []bool
+		want    time.Duration
+		slow    int
+		ok      bool
 	}{
-		{"at once", slices.Concat(calls(0, fast, "", 10), calls(1, fast, "", 10)), 0, true},
-		{"after two seconds", slices.Concat(calls(0, slow, "", 10), calls(1, fast, "", 10), calls(1, slow, "", 2), calls(2, fast, "", 10)), 2 * time.Second, true},
-		{"what is refused is not well", slices.Concat(calls(0, fast, host.Busy, 10), calls(1, fast, "", 10)), time.Second, true},
-		{"never", calls(0, slow, "", 10), time.Second, false},
+		{"at once", good, 0, 0, true},
+		{"after some that are too few", slices.Concat(good[1:], bad, good), recoverRun * time.Second, 0, true},
+		{"a slow one later", slices.Concat(good, good, bad, good, bad), 0, 2, true},
+		{"never", slices.Concat(good[1:], bad, good[1:]), recoverRun * time.Second, 0, false},
+		{"nothing to see", nil, 0, 0, false},
 	} {
-		if got, ok := recoveredAfter(c.calls, limit); got != c.want || ok != c.ok {
-			t.Errorf("%s: %v, %v", c.name, got, ok)
+		if got, slow, ok := recoveredAfter(c.seconds); got != c.want || slow != c.slow || ok != c.ok {
+			t.Errorf("%s: %v, %d, %v", c.name, got, slow, ok)
+		}
+	}
+}
+
+func TestRecoveryIsMeasuredByWhatWasBefore(t *testing.T) {
+	seconds := func(took time.Duration) (all []host.Pressed) {
+		for second := range recoverRun {
+			all = append(all, calls(second, took, "", 10)...)
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		after  []host.Pressed
+		missed int
+	}{
+		"as before":    {after: seconds(100 * time.Millisecond)},
+		"much slower":  {after: seconds(time.Second), missed: 1},
+		"nothing came": {missed: 1},
+	} {
+		o := &overload{out: new(bytes.Buffer)}
+		if o.judgeRecovery(seconds(100*time.Millisecond), c.after); len(o.missed) != c.missed {
+			t.Errorf("%s: %q", name, o.missed)
 		}
 	}
 }
@@ -58,7 +96,7 @@ func TestAGoalThatIsMissedIsSaid(t *testing.T) {
 	over := &phase{
 		duration: time.Second,
 		calls:    slices.Concat(calls(0, time.Millisecond, "", 50), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.Swamped, 1)),
-		memory:   [][]int{{1 << 20, 1 << 20, 2 << 20}, {1 << 20, 1 << 20, 1 << 20}, nil},
+		memory:   [][]int{{1 << 20, 1 << 20, 4 << 20}, {1 << 20, 1 << 20, 1 << 20}},
 	}
 	o.tell("over", over)
 	o.judgeSurge(&surge{rounds: []*phase{over}, shares: []float64{0.5}})
@@ -110,6 +148,13 @@ func TestTheMiddleOfTheRoundsIsWhatCounts(t *testing.T) {
 	}
 }
 
+func TestMemoryThatGoesFromOneNodeToAnotherIsFlat(t *testing.T) {
+	o := &overload{out: new(bytes.Buffer)}
+	if o.judgeMemory([][]int{{5, 5, 5, 9, 9, 9}, {9, 9, 9, 5, 5, 5}}); len(o.missed) != 0 {
+		t.Errorf("%q", o.missed)
+	}
+}
+
 func TestMemoryGrowsWhenMostOfItsSamplesDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		samples []int
@@ -121,7 +166,7 @@ func TestMemoryGrowsWhenMostOfItsSamplesDo(t *testing.T) {
 		"too few to say": {[]int{1, 9}, 0},
 	} {
 		o := &overload{out: new(bytes.Buffer)}
-		if o.judgeMemory([][]int{c.samples}); len(o.missed) != c.missed {
+		if o.judgeMemory([][]int{c.samples, make([]int, len(c.samples)+1)}); len(o.missed) != c.missed {
 			t.Errorf("%s: %q", name, o.missed)
 		}
 	}
