@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,7 @@ type callServer struct {
 type caller interface {
 	serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 	employ(stream grpc.ServerStream) error
+	startAll(stream grpc.ServerStream) error
 }
 
 var callService = grpc.ServiceDesc{
@@ -61,7 +63,7 @@ var callService = grpc.ServiceDesc{
 			return node.(caller).serve(ctx, request), nil
 		},
 	}},
-	Streams: []grpc.StreamDesc{workStream},
+	Streams: []grpc.StreamDesc{workStream, startsStream},
 }
 
 func serveCalls(to caller, door *door) *callServer {
@@ -204,11 +206,8 @@ func (p *callPool) to(address string) (*calledNode, error) {
 // call has the node at that address answer a request. After an [*unreachedError]
 // it was not sent; after any other it may have arrived or not.
 func (p *callPool) call(ctx context.Context, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
-	node, err := p.to(address)
+	node, err := p.reach(ctx, address)
 	if err != nil {
-		return nil, &unreachedError{err}
-	}
-	if err := node.connect(ctx); err != nil {
 		return nil, err
 	}
 	response := new(clusterpb.Response)
@@ -218,13 +217,45 @@ func (p *callPool) call(ctx context.Context, address string, request *clusterpb.
 	return response, nil
 }
 
+// callFor is call for a request that has several responses, on a stream.
+func (p *callPool) callFor(ctx context.Context, address string, to *grpc.StreamDesc, request *clusterpb.Request) (grpc.ClientStream, error) {
+	node, err := p.reach(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := node.NewStream(ctx, to, "/"+callService.ServiceName+"/"+to.StreamName)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) { // of which RecvMsg tells the reason
+		return nil, err
+	}
+	return stream, stream.CloseSend()
+}
+
+// reach returns the node at that address when there is a connection; the error is an
+// [*unreachedError].
+func (p *callPool) reach(ctx context.Context, address string) (*calledNode, error) {
+	node, err := p.to(address)
+	if err != nil {
+		return nil, &unreachedError{err}
+	}
+	return node, node.connect(ctx)
+}
+
 // ask is call with the error as a failure.
 func (p *callPool) ask(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 	response, err := p.call(ctx, address, request)
+	if err != nil {
+		return unanswered(err)
+	}
+	return response
+}
+
+// unanswered is an error of a call as an answer to it.
+func unanswered(err error) *clusterpb.Response {
 	var unreached *unreachedError
 	switch {
-	case err == nil:
-		return response
 	case errors.As(err, &unreached):
 		return notLeader(err.Error())
 	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.ResourceExhausted:

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -39,85 +38,29 @@ type parcel struct {
 // by what the group has open.
 type courier struct {
 	to     *group
-	filled chan struct{} // has room for one
-
-	mu      sync.Mutex
-	waiting []parcel
-	ended   bool
+	outbox *outbox[parcel]
 }
 
 func newCourier(to *group) *courier {
-	return &courier{to: to, filled: make(chan struct{}, 1)}
+	return &courier{to, newOutbox(crossingsMax, crossingBytesMax, func(p parcel) int { return proto.Size(p.crossing.Event) })}
 }
 
 // put hands a message over. After the end it is answered at once.
 func (c *courier) put(p parcel) {
-	c.mu.Lock()
-	ended := c.ended
-	if !ended {
-		c.waiting = append(c.waiting, p)
-	}
-	c.mu.Unlock()
-	if ended {
+	if !c.outbox.put(p) {
 		p.done(actors.Answer{Err: actors.ErrStopped})
-		return
 	}
-	c.wake()
-}
-
-func (c *courier) wake() {
-	select {
-	case c.filled <- struct{}{}:
-	default:
-	}
-}
-
-func (c *courier) take() (batch []parcel) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, bytes := 0, 0
-	for n < min(len(c.waiting), crossingsMax) && (n == 0 || bytes < crossingBytesMax) {
-		bytes += proto.Size(c.waiting[n].crossing.Event)
-		n++
-	}
-	batch = c.waiting[:n:n]
-	c.waiting = c.waiting[n:]
-	if len(c.waiting) > 0 {
-		c.wake()
-	}
-	return batch
 }
 
 // carry brings what is put, until ctx ends. What is left is answered.
 func (c *courier) carry(ctx context.Context) {
-	var carrying sync.WaitGroup
-	for range couriersMax {
-		carrying.Go(func() {
-			for {
-				select {
-				case <-c.filled:
-					c.bring(ctx, c.take())
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-	carrying.Wait()
-	c.mu.Lock()
-	left := c.waiting
-	c.waiting, c.ended = nil, true
-	c.mu.Unlock()
-	for _, p := range left {
+	for _, p := range c.outbox.carry(ctx, couriersMax, c.bring) {
 		p.done(actors.Answer{Err: actors.ErrStopped})
 	}
 }
 
 // bring has a batch taken by the leader of the other group, once.
 func (c *courier) bring(ctx context.Context, batch []parcel) {
-	if len(batch) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, crossTimeout)
 	defer cancel()
 	cross := new(clusterpb.CrossRequest)

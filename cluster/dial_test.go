@@ -223,7 +223,8 @@ func (s *stranger) serve(ctx context.Context, request *clusterpb.Request) *clust
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}
 }
 
-func (*stranger) employ(grpc.ServerStream) error { return nil }
+func (*stranger) employ(grpc.ServerStream) error   { return nil }
+func (*stranger) startAll(grpc.ServerStream) error { return nil }
 
 // A node that hangs keeps its connections. What it has in hand is taken to the new
 // leader as soon as others know of one.

@@ -30,6 +30,7 @@ type group struct {
 	handing   atomic.Bool // while leadership is handed over
 	moved     bell        // rings when another node leads, or this one begins to serve
 	attempts  attempts    // on their way to its leader
+	forwarder *forwarder
 	throttle  throttle
 	gate      callGate
 	seen      horizon // by calls through this node
@@ -84,6 +85,7 @@ func (n *Node) openGroup(ctx context.Context, i int) error {
 		return err
 	}
 	g := &group{Node: n, number: i, gate: newCallGate()}
+	g.forwarder = newForwarder(g)
 	opened, err := journal.Open(ctx, n.journalConfig(g))
 	if err != nil {
 		return err

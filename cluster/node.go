@@ -155,6 +155,7 @@ func (n *Node) serveOthers() {
 	n.calls = serveCalls(&gate{n}, n.port.calls)
 	for _, g := range n.groups {
 		n.working.Go(g.work)
+		n.running.Go(g.forward)
 	}
 	if len(n.groups) > 1 {
 		n.running.Go(n.spread)

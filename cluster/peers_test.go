@@ -192,7 +192,8 @@ func (c *callee) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Res
 	return new(clusterpb.Response)
 }
 
-func (*callee) employ(grpc.ServerStream) error { return nil }
+func (*callee) employ(grpc.ServerStream) error   { return nil }
+func (*callee) startAll(grpc.ServerStream) error { return nil }
 
 func TestCallsOfOtherNodesHaveEndedWhenTheNodeIsClosed(t *testing.T) {
 	noGoroutinesLeft(t)

@@ -227,6 +227,9 @@ func (n *Node) attempt(ctx context.Context, request *clusterpb.Request) *cluster
 	if address == "" {
 		return notLeader("there is no leader now")
 	}
+	if g.forwarder.takes(request) {
+		return g.forwarder.ask(ctx, request)
+	}
 	ctx, end := g.attempts.begin(ctx, address)
 	defer end()
 	return n.peers.ask(ctx, address, request)

@@ -18,13 +18,19 @@ import (
 func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	response, err := n.answer(ctx, request)
 	if err != nil {
-		response = &clusterpb.Response{Failure: failure(err)}
-		leader, address := n.groupFor(request).journal.Leader()
-		if response.Failure.Code == codeNotLeader && leader != n.config.NodeID {
-			response.Failure.Leader = address
-		}
+		return n.refusal(request, err)
 	}
 	response.Protocol = n.config.protocol
+	return response
+}
+
+// refusal is the answer to a request that met an error.
+func (n *Node) refusal(request *clusterpb.Request, err error) *clusterpb.Response {
+	response := &clusterpb.Response{Protocol: n.config.protocol, Failure: failure(err)}
+	leader, address := n.groupFor(request).journal.Leader()
+	if response.Failure.Code == codeNotLeader && leader != n.config.NodeID {
+		response.Failure.Leader = address
+	}
 	return response
 }
 

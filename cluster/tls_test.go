@@ -337,11 +337,14 @@ func (s receivedStream) Context() context.Context { return s.ctx }
 // What is between nodes is not for clients, whether they know the message or not.
 func TestClientsMayNotSendWhatIsBetweenNodes(t *testing.T) {
 	g := &gate{&Node{config: Config{Logger: quiet()}, opened: make(chan struct{})}}
-	between := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: 99}}}
+	unknown := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: 99}}}
+	starts := &clusterpb.Request{Call: &clusterpb.Request_Starts{Starts: &clusterpb.StartsRequest{Starts: []*clusterpb.InstanceStart{ofOne("i", "x")}}}}
 	for caller, allowed := range map[Principal]bool{{RoleClient, "x"}: false, {RoleNode, "x"}: false, {RoleLocal, ""}: true, {}: false} {
 		ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: linkInfo{peer: caller}})
-		if err := g.check(ctx, between); (err == nil) != allowed || err != nil && !errors.Is(err, ErrNotAuthorized) {
-			t.Errorf("a call that no client has, by %q: %v", caller, err)
+		for _, between := range []*clusterpb.Request{unknown, starts} {
+			if err := g.check(ctx, between); (err == nil) != allowed || err != nil && !errors.Is(err, ErrNotAuthorized) {
+				t.Errorf("a call that no client has, %v, by %q: %v", between, caller, err)
+			}
 		}
 		if err := g.check(ctx, &clusterpb.Request{}); !errors.Is(err, ErrProtocol) {
 			t.Errorf("an unknown call, by %q: %v; want ErrProtocol", caller, err)

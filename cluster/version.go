@@ -11,7 +11,7 @@ import (
 // protocolVersion is the newest protocol that this version of the software speaks:
 // of what nodes say to each other (clusterpb) and of what they record (journalpb).
 // It speaks the one before as well. The rules of change are in DESIGN.md.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // ErrProtocol is what every [VersionError] is.
 var ErrProtocol = journal.ErrProtocol

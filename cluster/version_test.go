@@ -28,12 +28,12 @@ func refusedFor(t *testing.T, config Config) *VersionError {
 	return refused
 }
 
-// Nodes of this protocol and of the next work side by side while one after the
-// other is replaced, and back, under load; when all speak the next one the cluster
-// has come to it, and who does not is refused.
+// Nodes of this protocol and of the one before work side by side while one after the
+// other is replaced, and back, under load; when all speak this one the cluster has
+// come to it, and who does not is refused.
 func TestARollingUpgradeLosesNothing(t *testing.T) {
 	noGoroutinesLeft(t)
-	const older, newer = protocolVersion, protocolVersion + 1
+	const older, newer = protocolVersion - 1, protocolVersion
 	f := newFleetWith(t, 3, func(config *Config) { config.protocol = older })
 	f.leader()
 	stop := f.load()
