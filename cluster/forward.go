@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,8 +118,12 @@ func (f *forwarder) carry(ctx context.Context, bring func(ctx context.Context, b
 	}
 }
 
-// bring has the leader answer a batch, once.
+// bring has the leader answer a batch, once, but for those who do not wait any more.
 func (f *forwarder) bring(ctx context.Context, batch []*forwarded) {
+	batch = slices.DeleteFunc(batch, func(one *forwarded) bool { return one.ctx.Err() != nil })
+	if len(batch) == 0 {
+		return
+	}
 	others := f.exchange(ctx, batch)
 	for _, one := range batch {
 		if one != nil {

@@ -160,6 +160,19 @@ func TestStartsThroughAnotherNodeGoTogether(t *testing.T) {
 	sameHistories(t, nodes)
 }
 
+// A start whose caller has given up before it was sent is not sent.
+func TestAStartThatNobodyWaitsForIsNotForwarded(t *testing.T) {
+	noGoroutinesLeft(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
+	gone, giveUp := context.WithCancel(testContext(t))
+	giveUp()
+	lone, left := &forwarded{ctx: testContext(t), answer: make(chan *clusterpb.Response, 1)}, &forwarded{ctx: gone, answer: make(chan *clusterpb.Response, 1)}
+	node.groups[0].forwarder.bring(testContext(t), []*forwarded{left, lone})
+	if len(lone.answer) != 1 || len(left.answer) != 0 {
+		t.Errorf("%d answers for one who waits, %d for one who does not", len(lone.answer), len(left.answer))
+	}
+}
+
 // A start whose caller gives up, or whose node closes, is answered at once.
 func TestAStartThatIsNotForwardedYetIsAnswered(t *testing.T) {
 	noGoroutinesLeft(t)
