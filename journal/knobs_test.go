@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -89,4 +90,25 @@ func measureAppends(b *testing.B, j *Journal, outstanding int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 	b.ReportMetric(float64(b.N)/float64(j.AppliedIndex()-entries), "appends/entry")
 	b.ReportMetric((cpuTime(b)-before)/float64(b.N), "cpu-µs/append")
+}
+
+// All nodes apply the same; those of a cluster with names that are counted on begin their
+// flushes at different moments nevertheless.
+func TestNodesOfAClusterDoNotAllFlushAtTheSameMoment(t *testing.T) {
+	for _, pattern := range []string{"n%d", "node-%d", "app-%d.example.com"} {
+		var shares []float64
+		for i := range 5 {
+			c := Config{Node: fmt.Sprintf(pattern, i+1)}
+			shares = append(shares, c.stateOptions().FlushShare)
+		}
+		slices.Sort(shares)
+		if shares[0] < 1-flushSpread || shares[4] > 1 {
+			t.Errorf("%s: %v", pattern, shares)
+		}
+		for i, share := range shares[1:] {
+			if share-shares[i] < flushSpread/50 {
+				t.Errorf("%s: two are as good as one: %v", pattern, shares)
+			}
+		}
+	}
 }

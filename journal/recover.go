@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -56,14 +57,14 @@ func (r *recovery) openState() (*state.Machine, error) {
 	if suspicious {
 		err = fmt.Errorf("a snapshot has a file that is damaged, and the state may share it: %w", state.ErrCorrupt)
 	} else {
-		machine, err = openStored(options, c.StateMemoryBytes)
+		machine, err = openStored(options, c.stateOptions())
 	}
 	if errors.Is(err, state.ErrCorrupt) {
 		c.Logger.Error("the state is damaged and will be rebuilt", "error", err)
 		if err := pebblestore.Discard(options); err != nil {
 			return nil, err
 		}
-		machine, err = openStored(options, c.StateMemoryBytes)
+		machine, err = openStored(options, c.stateOptions())
 	}
 	return machine, err
 }
@@ -98,13 +99,30 @@ func (r *recovery) complete(ctx context.Context, machine *state.Machine) error {
 	return err
 }
 
+// flushSpread is by how much of what may come together between two flushes of the state
+// that differs from node to node.
+const flushSpread = 0.3
+
+// stateOptions returns those of this node's state. All nodes apply the same, and would
+// begin each flush at the same moment; so each has a share of its own of what comes
+// together before, by its name. Then a majority is busy with nothing else most of the time.
+func (c *Config) stateOptions() state.Options {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(c.Node))
+	const parts = 1024 // names that are counted on are far apart in the lowest bits
+	return state.Options{
+		MemoryBytes: c.StateMemoryBytes,
+		FlushShare:  1 - flushSpread*float64(hash.Sum32()%parts)/parts,
+	}
+}
+
 // openStored opens a machine with a store.
-func openStored(o pebblestore.Options, memoryBytes int) (*state.Machine, error) {
+func openStored(o pebblestore.Options, options state.Options) (*state.Machine, error) {
 	s, err := pebblestore.Open(o)
 	if err != nil {
 		return nil, err
 	}
-	return state.Open(s, state.Options{MemoryBytes: memoryBytes})
+	return state.Open(s, options)
 }
 
 // catchUp installs the newest snapshot that can be believed in a machine that is

@@ -49,7 +49,7 @@ func nodeOnDisk(b *testing.B) *snapshotNode {
 	if err != nil {
 		b.Fatal(err)
 	}
-	machine, err := openStored(pebblestore.Options{Dir: filepath.Join(dir, stateDir), Logger: log}, 0)
+	machine, err := openStored(pebblestore.Options{Dir: filepath.Join(dir, stateDir), Logger: log}, state.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	if n.snapshots, err = openCheckpoints(fs, dir, dir, "", log); err != nil {
 		return nil, err
 	}
-	n.machine, err = openStored(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, 0)
+	n.machine, err = openStored(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, state.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -27,3 +27,29 @@ func TestAFlushHasLessTimeTheMoreIsDirtyAgainAndNoneWhenItIsTheLast(t *testing.T
 		}
 	}
 }
+
+// The share moves the moment at which a flush begins, and what is waited for.
+func TestAFlushBeginsAtItsShareOfTheBounds(t *testing.T) {
+	for _, c := range []struct {
+		options        Options
+		bytes, entries int // from which on one is due
+	}{
+		{Options{FlushBytes: 1000, FlushEntries: 100}, 1000, 100},
+		{Options{FlushBytes: 1000, FlushEntries: 100, FlushShare: 1}, 1000, 100},
+		{Options{FlushBytes: 1000, FlushEntries: 100, FlushShare: 0.75}, 750, 75},
+		{Options{FlushBytes: 1, FlushEntries: 1, FlushShare: 0.5}, 1, 1},
+		{Options{FlushShare: 0.5}, 32 << 20, 16 << 10},
+	} {
+		m := New()
+		m.options = c.options.withDefaults()
+		for _, moment := range []struct {
+			bytes, entries int
+			due            bool
+		}{{c.bytes - 1, c.entries - 1, false}, {c.bytes, 0, true}, {0, c.entries, true}} {
+			m.dirtyBytes, m.entries = moment.bytes, moment.entries
+			if m.due() != moment.due {
+				t.Errorf("%+v, with %+v: %v", c.options, moment, m.due())
+			}
+		}
+	}
+}

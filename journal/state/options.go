@@ -15,12 +15,20 @@ type Options struct {
 	// FlushEntries is how many Advances lie between two flushes at most. Defaults
 	// to 32768.
 	FlushEntries int
+	// FlushShare is the part of both bounds, above 0 and up to 1, at which a flush
+	// begins: replicas that apply the same and have different ones do not all flush at
+	// the same moment. Defaults to 1.
+	FlushShare float64
 }
 
 func (o Options) withDefaults() Options {
 	orDefault(&o.MemoryBytes, 128<<20)
 	orDefault(&o.FlushBytes, 64<<20)
 	orDefault(&o.FlushEntries, 32<<10)
+	if o.FlushShare > 0 {
+		o.FlushBytes = max(int(o.FlushShare*float64(o.FlushBytes)), 1)
+		o.FlushEntries = max(int(o.FlushShare*float64(o.FlushEntries)), 1)
+	}
 	return o
 }
 
