@@ -8,10 +8,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// protocolVersion is the newest protocol that this version of the software speaks:
-// of what nodes say to each other (clusterpb) and of what they record (journalpb).
-// It speaks the one before as well. The rules of change are in DESIGN.md.
-const protocolVersion = 2
+// protocolVersion is the newest protocol that this version of the software speaks.
+const protocolVersion = journal.NewestProtocol
 
 // ErrProtocol is what every [VersionError] is.
 var ErrProtocol = journal.ErrProtocol

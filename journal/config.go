@@ -35,7 +35,7 @@ type Config struct {
 	Join bool
 	// Protocol is the newest protocol of the cluster that this node speaks, besides
 	// the one before. When the journal says that the cluster has come to a newer one
-	// the node fences itself with a *VersionError. Defaults to 1.
+	// the node fences itself with a *VersionError. Defaults to NewestProtocol.
 	Protocol uint32
 	// Seeds are addresses of other nodes that are asked for a snapshot when this
 	// node's state and snapshots are damaged, besides Peers and those that the log
@@ -176,7 +176,7 @@ func (c Config) withDefaults() Config {
 	if len(c.Peers) == 0 && !c.Join {
 		c.Peers = []Peer{{Node: c.Node, Address: c.Address}}
 	}
-	orDefault(&c.Protocol, 1)
+	orDefault(&c.Protocol, NewestProtocol)
 	orDefault(&c.Groups, 1)
 	orDefault(&c.HeartbeatTimeout, 200*time.Millisecond)
 	orDefault(&c.ElectionTimeout, max(c.HeartbeatTimeout, 200*time.Millisecond))
