@@ -233,7 +233,7 @@ func TestACallToALeaderThatHangsGoesOnAtTheNext(t *testing.T) {
 	var servers []*stranger
 	var addresses []string
 	for i := range 2 {
-		port, err := listen("127.0.0.1:0", &dialer{links: newLinks(nil)}, quiet())
+		port, err := listen("127.0.0.1:0", &dialer{links: newLinks(nil)}, nil, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -115,7 +115,7 @@ func (n *Node) watch(ctx context.Context) {
 // open opens the parts, from the outside in, and closes them again on error.
 func (n *Node) open(ctx context.Context) error {
 	if n.config.Listen != "" {
-		port, err := listen(n.config.Listen, n.dialer, n.config.Logger)
+		port, err := listen(n.config.Listen, n.dialer, n.opened, n.config.Logger)
 		if err != nil {
 			return err
 		}

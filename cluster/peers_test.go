@@ -198,7 +198,7 @@ func (*callee) startAll(grpc.ServerStream) error { return nil }
 func TestCallsOfOtherNodesHaveEndedWhenTheNodeIsClosed(t *testing.T) {
 	noGoroutinesLeft(t)
 	dialer := &dialer{links: newLinks(nil)}
-	port, err := listen("127.0.0.1:0", dialer, quiet())
+	port, err := listen("127.0.0.1:0", dialer, nil, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ type port struct {
 	board    *switchboard // of the groups behind raft; nil if there is one
 	calls    *door
 	running  sync.WaitGroup
+	opened   <-chan struct{} // closed when it is known who is a member
 	closing  chan struct{}
 	closed   sync.Once
 
@@ -38,8 +39,13 @@ type port struct {
 	unsorted []net.Conn // oldest first
 }
 
-// listen opens a port. What the dialer has for keys holds for both directions.
-func listen(address string, dialer *dialer, logger *slog.Logger) (*port, error) {
+// errUnopened refuses members, too: the journal that knows them is still being read. They
+// come again, ten times a second, so it is not logged.
+var errUnopened = errors.New("it is not known yet who is a member")
+
+// listen opens a port. What the dialer has for keys holds for both directions. Until opened
+// is closed nobody is taken for a member.
+func listen(address string, dialer *dialer, opened <-chan struct{}, logger *slog.Logger) (*port, error) {
 	tcp := net.ListenConfig{Control: boundUnacked}
 	listener, err := tcp.Listen(context.Background(), "tcp", address)
 	if err != nil {
@@ -50,6 +56,7 @@ func listen(address string, dialer *dialer, logger *slog.Logger) (*port, error) 
 		dialer:   dialer,
 		links:    dialer.links,
 		refusals: &refusals{logger: logger},
+		opened:   opened,
 		closing:  make(chan struct{}),
 	}
 	p.raft = newDoor(p, forRaft)
@@ -176,10 +183,21 @@ func (p *port) admit(wanted purpose, peer Principal) error {
 	switch {
 	case wanted == forRaft && peer.Role != RoleNode:
 		return fmt.Errorf("%s wants to speak Raft", peer)
+	case wanted == forRaft && !p.isOpen():
+		return errUnopened
 	case wanted == forRaft && !p.links.isMember(peer.Name):
 		return fmt.Errorf("%s is no member and wants to speak Raft", peer)
 	}
 	return nil
+}
+
+func (p *port) isOpen() bool {
+	select {
+	case <-p.opened:
+		return true
+	default:
+		return false
+	}
 }
 
 func (p *port) doorFor(wanted purpose) *door {
@@ -218,8 +236,9 @@ type refusals struct {
 const refusalsPerSecond = 10
 
 func (r *refusals) log(conn net.Conn, reason error) {
-	if errors.Is(reason, io.EOF) {
-		return // whoever it was has gone by itself, having said nothing
+	// Whoever it was has gone by itself, having said nothing, or may be a member.
+	if errors.Is(reason, io.EOF) || errors.Is(reason, errUnopened) {
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -175,3 +175,40 @@ func TestConnectionsOfAKindAreCapped(t *testing.T) {
 		t.Error("a place was given away twice")
 	}
 }
+
+// A node that is started again reads its journal first. Members that come meanwhile are
+// refused, but not as strangers.
+func TestMembersThatComeBeforeTheNodeIsOpenAreNotLoggedAsStrangers(t *testing.T) {
+	noGoroutinesLeft(t)
+	ours, log, opened := newAuthority(t), new(logbook), make(chan struct{})
+	ring, err := newKeyring(ours.keys(ours.node("n1")), "tenuto", func(Principal) error { return nil }, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := func(id string) bool { return id == "n2" }
+	port, err := listen("127.0.0.1:0", &dialer{ring: ring, links: newLinks(members)}, opened, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.close()
+	isLetIn := func(id string) bool {
+		conn, err := overTLS(ours.node(id), forRaft)(port.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		read, _ := conn.Read(make([]byte, 1))
+		return read == 1
+	}
+	if isLetIn("n2") || isLetIn("n3") {
+		t.Error("let in before it is known who is a member")
+	}
+	close(opened)
+	if !isLetIn("n2") || isLetIn("n3") {
+		t.Error("the member is kept out, or a stranger let in")
+	}
+	port.close() // waits for what is still to be logged
+	if all, strangers := log.lines("connection refused"), log.lines("n3 is no member"); all != 1 || strangers != 1 {
+		t.Errorf("%d lines of refusals, %d of the stranger; want one:\n%s", all, strangers, log.text.String())
+	}
+}
