@@ -2,9 +2,12 @@ package actors_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -46,11 +49,26 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 	system := actors.NewSystem(actors.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	partition := system.Lead(b.Context(), journal, journal.reign(b))
 	input := payload(b, "hello")
+	// A start is refused at once, if it is too much, and then repeated.
+	var refused atomic.Bool
+	noteRefusal := func(a actors.Answer) {
+		switch {
+		case errors.Is(a.Err, actors.ErrBusy):
+			refused.Store(true)
+		case a.Err != nil:
+			b.Error(a.Err)
+			free <- struct{}{}
+		}
+	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
 		<-free
-		partition.Deliver(fmt.Sprint("i", i), message(&journalpb.OrchestrationStarted{Name: "hello5", Input: input}))
+		start := message(&journalpb.OrchestrationStarted{Name: "hello5", Input: input})
+		start.Done = noteRefusal
+		for partition.Deliver(fmt.Sprint("i", i), start); refused.Swap(false); partition.Deliver(fmt.Sprint("i", i), start) {
+			runtime.Gosched()
+		}
 	}
 	for range inFlight {
 		<-free
