@@ -43,7 +43,7 @@ func together(g *group, starts ...*clusterpb.InstanceStart) *clusterpb.Request {
 // Starts that come together are answered each for itself.
 func TestStartsThatComeTogetherAreAnsweredEachForItself(t *testing.T) {
 	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
+	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
 	if _, err := StartRun(testContext(t), node.Client(), doubled, "taken", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestStartsThatComeTogetherAreAnsweredEachForItself(t *testing.T) {
 // its time.
 func TestAnAnswerDoesNotWaitForTheStartsBesideIt(t *testing.T) {
 	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
+	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
 	ctx, g := testContext(t), node.groups[0]
 	if _, err := StartRun(ctx, node.Client(), doubled, "taken", 1); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestStartsThroughAnotherNodeGoTogether(t *testing.T) {
 // A start whose caller has given up before it was sent is not sent.
 func TestAStartThatNobodyWaitsForIsNotForwarded(t *testing.T) {
 	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
+	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
 	gone, giveUp := context.WithCancel(testContext(t))
 	giveUp()
 	lone, left := &forwarded{ctx: testContext(t), answer: make(chan *clusterpb.Response, 1)}, &forwarded{ctx: gone, answer: make(chan *clusterpb.Response, 1)}
@@ -179,7 +179,7 @@ func TestAStartThatNobodyWaitsForIsNotForwarded(t *testing.T) {
 // A start whose caller gives up, or whose node closes, is answered at once.
 func TestAStartThatIsNotForwardedYetIsAnswered(t *testing.T) {
 	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
+	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
 	g := node.groups[0] // leads, and has nobody to forward to
 	gone, giveUp := context.WithCancel(testContext(t))
 	giveUp()
