@@ -91,7 +91,10 @@ type ackedTransport struct {
 	signs *signs
 	// replicates tells whether this node leads in a term and sends entries to a server.
 	replicates func(to raft.Server, term uint64) bool
-	pipelines  sync.WaitGroup // a goroutine for each pipeline that is open
+	pipelines  sync.WaitGroup // two goroutines for each pipeline that is open
+
+	mu   sync.Mutex
+	open map[*pipeline]struct{}
 }
 
 // exchange sends a message once.

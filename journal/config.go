@@ -88,8 +88,9 @@ type Config struct {
 	// is 1 s. Defaults to twice HeartbeatTimeout, or to 10 s if there are no other
 	// Peers.
 	StallLimit time.Duration
-	// CommitTimeout is about how late an idle follower learns of a commit.
-	// Defaults to 10 ms.
+	// CommitTimeout is how often an idle leader sends its followers something. One that has
+	// just been connected, or does not take entries in a row, learns so late of a commit, the
+	// others within a millisecond. Defaults to 10 ms.
 	CommitTimeout time.Duration
 	// SnapshotThreshold is the number of Raft entries after which a snapshot is
 	// taken. Defaults to 8192.

@@ -20,6 +20,7 @@ type fsm struct {
 	fence     *fence
 	newest    *VersionError // says which protocols the node speaks; nil: any
 	records   [][]byte      // scratch
+	committed func(entryID) // is told of each entry; nil: nobody
 
 	mu      sync.Mutex
 	index   uint64 // of the last entry applied
@@ -83,6 +84,9 @@ func (f *fsm) Apply(log *raft.Log) any {
 		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	f.advance(log.Index)
+	if f.committed != nil {
+		f.committed(entryID{log.Index, log.Term})
+	}
 	return result
 }
 

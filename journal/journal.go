@@ -196,6 +196,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		j.fsm = newFSM(j.machine, stores.checkpoints, j.fence)
+		j.fsm.committed = transport.committed
 		j.fsm.newest = &VersionError{Node: j.config.Node, Oldest: max(j.config.Protocol, 2) - 1, Newest: j.config.Protocol}
 		err = j.fsm.speaks()
 	}

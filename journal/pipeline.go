@@ -2,6 +2,7 @@ package journal
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 )
@@ -9,12 +10,17 @@ import (
 // pipeline is a pipeline of the transport that ends when an RPC in it has failed
 // or was refused. The Raft library stops reading answers then, without closing
 // the pipeline; its sender, if it waits just then for a place in the full
-// pipeline, would wait for ever, and whoever shuts Raft down with it.
+// pipeline, would wait for ever, and whoever shuts Raft down with it. It also tells
+// early of commits; see notice.go.
 type pipeline struct {
 	raft.AppendPipeline
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
+
+	news    chan entryID                              // has room for one
+	sending chan struct{}                             // has room for who sends
+	sent    atomic.Pointer[raft.AppendEntriesRequest] // what was sent last, up to its last entry; see behind
 }
 
 // AppendEntriesPipeline implements raft.Transport.
@@ -23,9 +29,28 @@ func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 	if err != nil {
 		return nil, err // as it is: Raft compares it
 	}
-	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
-	t.pipelines.Go(p.pass)
+	p := &pipeline{
+		AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{}),
+		news: make(chan entryID, 1), sending: make(chan struct{}, 1),
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		t.open = make(map[*pipeline]struct{})
+	}
+	t.open[p] = struct{}{}
+	t.pipelines.Go(p.notify)
+	t.pipelines.Go(func() {
+		defer t.forget(p)
+		p.pass()
+	})
 	return p, nil
+}
+
+func (t *ackedTransport) forget(p *pipeline) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, p)
 }
 
 // Close implements raft.WithClose. Raft closes its transport when it uses no

@@ -1,0 +1,115 @@
+package journal
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A leader tells with the entries that it sends how far all is committed. The Raft library
+// tells of the last ones, behind which nothing comes, after Config.CommitTimeout or up to
+// twice that; so long a follower's callers would wait for the end of what has ended. So the
+// leader says it again, without entries, as the library would later.
+
+// noticeAfter is how long the next entry may take to bring the news.
+const noticeAfter = time.Millisecond
+
+// An entryID names one entry of the log, on whichever node: a term has one leader, which
+// writes one entry at each index (Ongaro and Ousterhout, In Search of an Understandable
+// Consensus Algorithm, section 5.3: log matching).
+type entryID struct{ index, term uint64 }
+
+// committed takes notice that an entry is. It is called by the one goroutine that applies
+// entries, and does not block.
+func (t *ackedTransport) committed(entry entryID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.open {
+		if p.awaits(entry) {
+			p.announce(entry)
+		}
+	}
+}
+
+// awaits tells whether an entry is the last that was sent, and not known to be committed
+// there. Of another than the one that was sent, at its index or behind, nothing may
+// be said: it may be of another leader, who does not have what was sent.
+func (p *pipeline) awaits(entry entryID) bool {
+	sent := p.sent.Load()
+	return sent != nil && entry == entryID{sent.PrevLogEntry, sent.PrevLogTerm} && sent.LeaderCommitIndex < entry.index
+}
+
+// announce has an entry told of, instead of any before it.
+func (p *pipeline) announce(entry entryID) {
+	select {
+	case <-p.news:
+	default:
+	}
+	p.news <- entry
+}
+
+// notify tells of committed entries until the pipeline is closed.
+func (p *pipeline) notify() {
+	for {
+		select {
+		case entry := <-p.news:
+			if !p.rest(noticeAfter) {
+				return
+			}
+			if err := p.notice(entry); err != nil {
+				_ = p.release() // Raft meets the error when it sends the next time
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// rest tells whether the pipeline is still open afterwards.
+func (p *pipeline) rest(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.closed:
+		return false
+	}
+}
+
+// notice says that an entry is committed, unless another was sent meanwhile, or is being
+// sent.
+func (p *pipeline) notice(entry entryID) error {
+	select {
+	case p.sending <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-p.sending }()
+	if !p.awaits(entry) {
+		return nil
+	}
+	request := *p.sent.Load()
+	request.LeaderCommitIndex = entry.index
+	p.sent.Store(&request)
+	_, err := p.AppendPipeline.AppendEntries(&request, new(raft.AppendEntriesResponse))
+	return err
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.sending <- struct{}{}
+	defer func() { <-p.sending }()
+	p.sent.Store(behind(args))
+	return p.AppendPipeline.AppendEntries(args, resp)
+}
+
+// behind returns what can be sent behind a request, without entries.
+func behind(args *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	next := *args
+	if n := len(args.Entries); n > 0 {
+		next.PrevLogEntry, next.PrevLogTerm = args.Entries[n-1].Index, args.Entries[n-1].Term
+	}
+	next.Entries = nil
+	return &next
+}
