@@ -66,7 +66,8 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 		<-free
 		start := message(&journalpb.OrchestrationStarted{Name: "hello5", Input: input})
 		start.Done = noteRefusal
-		for partition.Deliver(fmt.Sprint("i", i), start); refused.Swap(false); partition.Deliver(fmt.Sprint("i", i), start) {
+		id := fmt.Sprint("i", i)
+		for partition.Deliver(id, start); refused.Swap(false); partition.Deliver(id, start) {
 			runtime.Gosched()
 		}
 	}

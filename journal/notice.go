@@ -53,7 +53,9 @@ func (p *pipeline) notify() {
 	for {
 		select {
 		case entry := <-p.news:
-			if !p.rest(noticeAfter) {
+			select {
+			case <-time.After(noticeAfter):
+			case <-p.closed:
 				return
 			}
 			if err := p.notice(entry); err != nil {
@@ -62,18 +64,6 @@ func (p *pipeline) notify() {
 		case <-p.closed:
 			return
 		}
-	}
-}
-
-// rest tells whether the pipeline is still open afterwards.
-func (p *pipeline) rest(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-p.closed:
-		return false
 	}
 }
 
