@@ -31,9 +31,6 @@ type Config struct {
 	// Where the journal lives; made if it is not there. One node at a time may
 	// use it. Required, unless InMemory is set.
 	Dir string
-	// Which store keeps Raft's log in Dir: LogStoreBolt or LogStoreWAL. A directory
-	// stays with the one it began with. Defaults to LogStoreBolt.
-	LogStore LogStore
 	// Keep everything in memory, for tests: it is gone when the node stops.
 	InMemory bool
 
@@ -154,16 +151,6 @@ const (
 // Limits bound what one instance may come to.
 type Limits = actors.Limits
 
-// A LogStore is a store of Raft's log.
-type LogStore = journal.LogStore
-
-// LogStoreBolt is raft-boltdb: one file, two syncs for a write. LogStoreWAL is
-// raft-wal: segments, one sync for a write, at least twice as fast.
-const (
-	LogStoreBolt = journal.LogStoreBolt
-	LogStoreWAL  = journal.LogStoreWAL
-)
-
 // Bounds of Rate.PerSecond: one in about a week, one in a microsecond.
 const (
 	ratePerSecondMin = 1e-6
@@ -237,8 +224,6 @@ func (c Config) validate() error {
 		return &ConfigError{"Authorize", "is set without TLS: callers cannot be told apart"}
 	case c.Groups < 1 || c.Groups > groupsMax:
 		return &ConfigError{"Groups", fmt.Sprintf("is %d: 1 to %d are allowed", c.Groups, groupsMax)}
-	case c.LogStore != "" && c.LogStore != LogStoreBolt && c.LogStore != LogStoreWAL:
-		return &ConfigError{"LogStore", fmt.Sprintf("is %q: LogStoreBolt or LogStoreWAL", c.LogStore)}
 	case min(c.Limits.Open, c.Limits.Buffered, c.Limits.BufferedBytes, c.Limits.HistoryEvents, c.Limits.HistoryBytes) < 0:
 		return &ConfigError{"Limits", "has a negative one: 0 means its default"}
 	case c.Retention.negative():

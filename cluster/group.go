@@ -142,7 +142,6 @@ func (n *Node) journalConfig(g *group) journal.Config {
 		Protocol:          n.config.protocol,
 		WallClock:         n.config.rig.WallClock,
 		Dir:               n.config.dirOf(g.number),
-		LogStore:          n.config.LogStore,
 		Lead:              g.lead,
 		LeaderChanged:     g.leaderChanged,
 		Vouched:           n.isVouched,

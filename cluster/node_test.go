@@ -126,7 +126,6 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		"NodeID":      {InMemory: true, Peers: two, Listen: "127.0.0.1:1"},
 		"Listen":      {InMemory: true, NodeID: "a", Peers: two},
 		"Peers":       {InMemory: true, NodeID: "c", Peers: two, Listen: "127.0.0.1:1"},
-		"LogStore":    {Dir: "x", LogStore: "floppy"},
 		"Limits":      {InMemory: true, Limits: Limits{Open: -1}},
 		"Definitions": {InMemory: true, Definitions: []replay.Definition{double.Bind(doubleBody), double.Bind(doubleBody)}},
 	} {

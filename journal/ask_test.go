@@ -56,28 +56,26 @@ func TestNodeThatCanRebuildItsStateFromNothingFetchesItFromItsPeers(t *testing.T
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothLogStores(t, func(t *testing.T, kind LogStore) {
-				g := newRotten(t, kind)
-				damage(t, g.dirs[g.victim])
-				g.grow(t)
-				how := g.comeBack(t, name, false)
-				if !how.fetched {
-					t.Error("it has fetched nothing")
-				}
-				handedOut := uint64(0)
-				for _, j := range g.nodes {
-					handedOut += j.Stats().SnapshotsHandedOut
-				}
-				if handedOut != 1 {
-					t.Errorf("%d snapshots were handed out", handedOut)
-				}
-				// It is a member like the others: it votes, and it may lead.
-				transferTo(t, g.group, g.victim)
-				g.grow(t)
-				if !g.whole(t, "after it has led") {
-					t.Error(g.nodes[g.victim].Err())
-				}
-			})
+			g := newRotten(t)
+			damage(t, g.dirs[g.victim])
+			g.grow(t)
+			how := g.comeBack(t, name, false)
+			if !how.fetched {
+				t.Error("it has fetched nothing")
+			}
+			handedOut := uint64(0)
+			for _, j := range g.nodes {
+				handedOut += j.Stats().SnapshotsHandedOut
+			}
+			if handedOut != 1 {
+				t.Errorf("%d snapshots were handed out", handedOut)
+			}
+			// It is a member like the others: it votes, and it may lead.
+			transferTo(t, g.group, g.victim)
+			g.grow(t)
+			if !g.whole(t, "after it has led") {
+				t.Error(g.nodes[g.victim].Err())
+			}
 		})
 	}
 }
@@ -85,7 +83,7 @@ func TestNodeThatCanRebuildItsStateFromNothingFetchesItFromItsPeers(t *testing.T
 // The others have never taken a snapshot.
 func TestNodeThatIsAskedTakesASnapshotIfItHasNone(t *testing.T) {
 	g := newTweakedGroup(t, nil, func(_ int, c *Config) { c.TrailingLogs = 1 })
-	r := &rotten{group: g, kind: LogStoreBolt}
+	r := &rotten{group: g}
 	for range 20 {
 		r.grow(t)
 	}
@@ -102,7 +100,7 @@ func TestNodeThatIsAskedTakesASnapshotIfItHasNone(t *testing.T) {
 }
 
 func TestNodeThatNobodyHelpsIsRefusedUntilSomebodyDoes(t *testing.T) {
-	g := newRotten(t, LogStoreBolt)
+	g := newRotten(t)
 	g.tweak = func(_ int, c *Config) { c.TrailingLogs, c.RepairTimeout = 4, time.Millisecond }
 	damageManifests(t, g.dirs[g.victim])
 	for i := range g.nodes {
@@ -141,7 +139,7 @@ func (tr *tree) only() []byte {
 // The first one that is asked has a damaged snapshot: it is not sent, whoever
 // has it steps aside, and another one helps.
 func TestDamagedSnapshotIsNotHandedOut(t *testing.T) {
-	g := newRotten(t, LogStoreBolt)
+	g := newRotten(t)
 	leader := g.leader(t) // which it cannot stay for long when the other has stepped aside
 	other := 3 - g.victim - leader
 	damageTables(t, g.dirs[other])
@@ -166,7 +164,7 @@ func TestDamagedSnapshotIsNotHandedOut(t *testing.T) {
 }
 
 func TestWhoeverAsksWrongIsRefused(t *testing.T) {
-	g := newRotten(t, LogStoreBolt)
+	g := newRotten(t)
 	ask := func(talk func(conn net.Conn) error) (string, error) {
 		t.Helper()
 		conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, patience)

@@ -128,14 +128,14 @@ func applyPacked(b *testing.B, r *raft.Raft, entry []byte, entries int) {
 
 func newRaft(b *testing.B) *raft.Raft {
 	b.Helper()
-	r, stop := newRaftOn(b, LogStoreBolt)
+	r, stop := openRaft(b)
 	b.Cleanup(stop)
 	return r
 }
 
-func newRaftOn(b *testing.B, store LogStore) (r *raft.Raft, stop func()) {
+func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	b.Helper()
-	c := Config{Node: "n1", Dir: b.TempDir(), LogStore: store, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
+	c := Config{Node: "n1", Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
 	stores, err := openStores(&c, logger)
 	if err != nil {

@@ -28,16 +28,13 @@ const (
 )
 
 // BenchmarkJournal compares a journal with the Raft library alone on the same
-// store, and the stores with each other: one node, everything synced, 1,000
-// appends of two events on their way. Run it once: -benchtime 1x.
+// store: one node, everything synced, 1,000 appends of two events on their way. Run it once: -benchtime 1x.
 func BenchmarkJournal(b *testing.B) {
 	for range b.N {
 		f := figures{}
 		for range benchRounds {
 			f.add("fdatasync of 4 KiB, p50 µs", syncTime(b))
-			for _, k := range logStores {
-				f.round(b, k.kind)
-			}
+			f.round(b)
 		}
 		f.print()
 	}
@@ -69,27 +66,24 @@ func (f *figures) print() {
 	for _, name := range f.names {
 		fmt.Printf("%-44s %12.1f\n", name, f.median(name))
 	}
-	for _, k := range logStores {
-		ratio := f.median(string(k.kind)+": journal, appends/s") / f.median(string(k.kind)+": raft alone, packed, records/s")
-		fmt.Printf("%-44s %12.2f\n", string(k.kind)+": journal against raft alone", ratio)
-	}
+	ratio := f.median("journal, appends/s") / f.median("raft alone, packed, records/s")
+	fmt.Printf("%-44s %12.2f\n", "journal against raft alone", ratio)
 }
 
-func (f *figures) round(b *testing.B, kind LogStore) {
-	name := func(what string) string { return string(kind) + ": " + what }
-	r := journalRun(b, Config{LogStore: kind})
-	one, packed, cpu := raftAlone(b, kind, int(r.packed))
-	f.add(name("one bare commit, p50 µs"), one)
-	f.add(name("raft alone, packed, records/s"), packed)
-	f.add(name("raft alone, packed, CPU µs a record"), cpu)
-	f.add(name("journal, appends/s"), r.rate)
-	f.add(name("journal, CPU µs an append"), r.cpu)
-	f.add(name("appends an entry"), r.packed)
-	f.add(name("one append alone, p50 µs"), r.alone)
-	f.add(name("write of the log, p50 µs, at most"), r.write)
-	f.add(name("queue delay, p50 µs, at most"), r.queued)
-	f.add(name("snapshot stops applying, µs"), r.pause)
-	f.add(name("bytes written an event"), r.bytes)
+func (f *figures) round(b *testing.B) {
+	r := journalRun(b, Config{})
+	one, packed, cpu := raftAlone(b, int(r.packed))
+	f.add("one bare commit, p50 µs", one)
+	f.add("raft alone, packed, records/s", packed)
+	f.add("raft alone, packed, CPU µs a record", cpu)
+	f.add("journal, appends/s", r.rate)
+	f.add("journal, CPU µs an append", r.cpu)
+	f.add("appends an entry", r.packed)
+	f.add("one append alone, p50 µs", r.alone)
+	f.add("write of the log, p50 µs, at most", r.write)
+	f.add("queue delay, p50 µs, at most", r.queued)
+	f.add("snapshot stops applying, µs", r.pause)
+	f.add("bytes written an event", r.bytes)
 }
 
 // syncTime returns the median time of a synced write of 4 KiB, in µs.
@@ -125,8 +119,8 @@ func medianTime(b *testing.B, n int, call func() error) float64 {
 // raftAlone measures the library on a raw store, with a state machine that does
 // nothing: one entry at a time, and entries packed as those of the journal, with
 // as many records on their way.
-func raftAlone(b *testing.B, kind LogStore, packing int) (one, packed, cpu float64) {
-	r, stop := newRaftOn(b, kind)
+func raftAlone(b *testing.B, packing int) (one, packed, cpu float64) {
+	r, stop := openRaft(b)
 	defer stop()
 	record := encodeAppend(step(1, "instance", 3))
 	entry := packEntry(record)

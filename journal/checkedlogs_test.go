@@ -45,7 +45,7 @@ func TestEntryThatDoesNotCheckIsNeverHandedOut(t *testing.T) {
 		"another entry": func(l *raft.Log) { *l = *entry(6) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+			l := mustOpenLogs(t, t.TempDir())
 			defer l.mustClose(t)
 			l.mustStore(t, 1, 10)
 			l.store.LogStore = &changed{l.store.LogStore, 5, change}
@@ -67,9 +67,9 @@ func TestEntryThatDoesNotCheckIsNeverHandedOut(t *testing.T) {
 
 // An entry that checks by itself but belongs to another log breaks the chain.
 func TestEntryOfAnotherLogIsRefused(t *testing.T) {
-	one := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+	one := mustOpenLogs(t, t.TempDir())
 	defer one.mustClose(t)
-	other := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+	other := mustOpenLogs(t, t.TempDir())
 	defer other.mustClose(t)
 	one.mustStore(t, 1, 10)
 	different := entry(1)
@@ -90,7 +90,7 @@ func TestEntryOfAnotherLogIsRefused(t *testing.T) {
 }
 
 func TestBoltPagesThatLeadAstrayAreRefused(t *testing.T) {
-	l := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+	l := mustOpenLogs(t, t.TempDir())
 	l.mustStore(t, 1, 200)
 	l.mustClose(t)
 	whole, err := os.ReadFile(l.path)
@@ -197,21 +197,19 @@ func TestFailedWriteOfTermOrVoteAtEveryCallFencesAndTheNodeComesBack(t *testing.
 }
 
 func TestReadErrorAtEveryEntryFencesOrRefuses(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		dir := t.TempDir()
-		l := mustOpenLogs(t, dir, kind)
-		l.mustStore(t, 1, 10)
-		l.mustClose(t)
-		for index := uint64(1); index <= 10; index++ {
-			l := mustOpenLogs(t, dir, kind)
-			l.store.LogStore = &unreadable{l.store.LogStore, index}
-			_, err := openCheckedLogs(&checkedLogs{store: l.store, path: l.path, stable: l.stable})
-			if !errors.Is(err, syscall.EIO) {
-				t.Errorf("entry %d: %v", index, err)
-			}
-			l.mustClose(t)
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir)
+	l.mustStore(t, 1, 10)
+	l.mustClose(t)
+	for index := uint64(1); index <= 10; index++ {
+		l := mustOpenLogs(t, dir)
+		l.store.LogStore = &unreadable{l.store.LogStore, index}
+		_, err := openCheckedLogs(&checkedLogs{store: l.store, path: l.path, stable: l.stable})
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("entry %d: %v", index, err)
 		}
-	})
+		l.mustClose(t)
+	}
 }
 
 // unreadable is a log store that cannot read one entry.

@@ -48,9 +48,6 @@ type Config struct {
 	// Dir holds the log and the snapshots; it is created if need be. Empty
 	// means that everything is in memory and gone with Close, for tests.
 	Dir string
-	// LogStore is the store that keeps Raft's log in Dir. A directory stays with
-	// the one it began with. Defaults to LogStoreBolt.
-	LogStore LogStore
 	// Network connects the nodes. The journal owns it from Open on and closes
 	// it. Defaults to none, which only a group of one can have.
 	Network Network
@@ -143,10 +140,9 @@ type Config struct {
 
 // testHooks is what only this package's tests can ask for.
 type testHooks struct {
-	noSync       bool          // of the bolt file: proves that the power-cut test sees it
-	segmentBytes int           // of the write-ahead log; 0 means the library's default
-	wrap         func(*stores) // puts stores that fail in between
-	raft         func(*raft.Config)
+	noSync bool          // of the bolt file: proves that the power-cut test sees it
+	wrap   func(*stores) // puts stores that fail in between
+	raft   func(*raft.Config)
 }
 
 // Peer is a node of the group.
@@ -186,7 +182,6 @@ func (c Config) withDefaults() Config {
 		orDefault(&c.StallLimit, 10*time.Second) // nobody else could take over
 	}
 	orDefault(&c.StallLimit, 2*c.HeartbeatTimeout)
-	orDefault(&c.LogStore, LogStoreBolt)
 	orDefault(&c.SnapshotBytes, 64<<20)
 	orDefault(&c.CommitTimeout, 10*time.Millisecond)
 	orDefault(&c.SnapshotThreshold, 8192)
@@ -228,8 +223,6 @@ func (c *Config) validate() error {
 		return errors.New("config: LeaderLease is longer than HeartbeatTimeout")
 	case c.ElectionTimeout < c.HeartbeatTimeout:
 		return errors.New("config: ElectionTimeout is shorter than HeartbeatTimeout")
-	case c.LogStore.number() == 0:
-		return fmt.Errorf("config: LogStore is %q, neither %q nor %q", c.LogStore, LogStoreBolt, LogStoreWAL)
 	case c.StallLimit < 0:
 		return errors.New("config: StallLimit is negative")
 	case c.RepairTimeout < 0:

@@ -105,7 +105,7 @@ func (d *directory) identify(by stamp) error {
 	if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read identity: %w", err)
 	}
-	for _, name := range []string{logFile, walDir, stableFileName} {
+	for _, name := range []string{logFile, stableFileName} {
 		if _, err := os.Stat(filepath.Join(d.path, name)); err == nil {
 			return &IdentityError{Dir: d.path, Want: oneLine(want)}
 		}

@@ -51,8 +51,7 @@
 // # The bytes on disk
 //
 // The directory holds "lock" (locked while open), "identity" (text: format and
-// node), "raft.db" (a bbolt file) or "wal" (a directory of segments) with Raft's
-// log, "raft.stable" (two sectors of 512 bytes, each ending with its CRC-32C: term
+// node), "raft.db" (a bbolt file) with Raft's log, "raft.stable" (two sectors of 512 bytes, each ending with its CRC-32C: term
 // and vote; mark of the log), "state" (the store whose bytes package state
 // documents), "snapshots" and "clock" (see clockmark.go; it may be missing). The data of a Raft log entry is
 //

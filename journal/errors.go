@@ -108,18 +108,6 @@ func (e *GroupsError) Error() string {
 	return fmt.Sprintf("%s is of a cluster with %d groups, not with %d: the number cannot be changed", e.Dir, e.Have, e.Want)
 }
 
-// LogStoreError: the log in the directory is in another store than
-// Config.LogStore says.
-type LogStoreError struct {
-	Dir  string
-	Want LogStore
-	Have LogStore
-}
-
-func (e *LogStoreError) Error() string {
-	return fmt.Sprintf("the log in %s is of the store %q, not %q", e.Dir, e.Have, e.Want)
-}
-
 // DamagedError: a file of the journal is not as the journal left it, and it is one
 // that nobody else can replace: the log, or the term and the vote. What this node
 // has promised to the others is in them, so that it does not come back, lest it

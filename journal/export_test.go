@@ -11,7 +11,6 @@ import (
 // then on, unless the disk is full: then it has room again for the next. Of a torn
 // write a part is on disk all the same.
 func WithFault(c Config, call int, torn, full bool) Config {
-	c.tests.segmentBytes = segmentBytes
 	c.tests.wrap = func(s *stores) {
 		s.logs.LogStore = &faulty{LogStore: s.logs.LogStore, failAt: call, torn: torn, full: full}
 	}

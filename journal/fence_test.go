@@ -225,7 +225,7 @@ func (s *slowToForget) DeleteRange(first, last uint64) error {
 
 // A leader reads old entries for a node that is behind, while they are compacted.
 func TestEntryThatIsJustBeingRemovedIsNotMissing(t *testing.T) {
-	l := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+	l := mustOpenLogs(t, t.TempDir())
 	defer l.mustClose(t)
 	l.mustStore(t, 1, 10)
 	slow := &slowToForget{l.store.LogStore, make(chan struct{}), make(chan struct{})}

@@ -57,9 +57,9 @@ func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, directoryFormat, "tenuto journal 3"},
-		"snapshot":  {rewriteManifests, "1", "2"},
-		"vote":      {rewriteVotes(func(b []byte) { copy(b, "tenuto 2") }), stableMagic, "tenuto 2"},
-		"log store": {rewriteVotes(func(b []byte) { b[len(stableMagic)] = 9 }), "log store 1 or 2", "log store 9"},
+		"snapshot": {rewriteManifests, "1", "2"},
+		"vote":     {rewriteVotes(func(b []byte) { copy(b, "tenuto 2") }), stableMagic, "tenuto 2"},
+		"log":      {rewriteVotes(func(b []byte) { b[len(stableMagic)] = 2 }), "log 1", "log 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

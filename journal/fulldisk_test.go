@@ -55,41 +55,38 @@ func (d *powered) makeRoom(t *testing.T) {
 }
 
 func TestFullDiskLosesNothingAndTheNodeGoesOnWhenThereIsRoom(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		d := newSmallDisk(t)
-		c := Config{
-			Dir: d.dir(), LogStore: kind, SnapshotBytes: 1 << 20, TrailingLogs: 64,
-			tests: testHooks{segmentBytes: 256 << 10},
-		}
-		acknowledged := 0
-		for round := range 3 {
-			j := opened(t, c)
-			if round > 0 {
-				wantLarge(t, j, acknowledged)
-			}
-			for range 40 {
-				mustBegin(t, j, fmt.Sprintf("i-%03d", acknowledged))
-				acknowledged++
-			}
-			d.fill(t)
-			acknowledged = appendUntilFull(t, j, acknowledged)
-			if err := j.Close(); err != nil && !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("close: %v", err)
-			}
-			var store *state.StoreError
-			if again, err := Open(t.Context(), quiet(c)); err == nil {
-				closed(t, again) // it has found room for what it needs
-			} else if !errors.Is(err, syscall.ENOSPC) && !errors.As(err, &store) {
-				t.Errorf("opened on a full disk: %v", err)
-			}
-			d.makeRoom(t)
-		}
+	d := newSmallDisk(t)
+	c := Config{
+		Dir: d.dir(), SnapshotBytes: 1 << 20, TrailingLogs: 64,
+	}
+	acknowledged := 0
+	for round := range 3 {
 		j := opened(t, c)
-		wantLarge(t, j, acknowledged)
-		mustBegin(t, j, fmt.Sprintf("i-%03d", acknowledged))
-		closed(t, j)
-		t.Logf("%d instances acknowledged, none missing", acknowledged)
-	})
+		if round > 0 {
+			wantLarge(t, j, acknowledged)
+		}
+		for range 40 {
+			mustBegin(t, j, fmt.Sprintf("i-%03d", acknowledged))
+			acknowledged++
+		}
+		d.fill(t)
+		acknowledged = appendUntilFull(t, j, acknowledged)
+		if err := j.Close(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("close: %v", err)
+		}
+		var store *state.StoreError
+		if again, err := Open(t.Context(), quiet(c)); err == nil {
+			closed(t, again) // it has found room for what it needs
+		} else if !errors.Is(err, syscall.ENOSPC) && !errors.As(err, &store) {
+			t.Errorf("opened on a full disk: %v", err)
+		}
+		d.makeRoom(t)
+	}
+	j := opened(t, c)
+	wantLarge(t, j, acknowledged)
+	mustBegin(t, j, fmt.Sprintf("i-%03d", acknowledged))
+	closed(t, j)
+	t.Logf("%d instances acknowledged, none missing", acknowledged)
 }
 
 // mustBegin begins an instance. It may be there: when the disk was full the outcome of an

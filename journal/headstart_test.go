@@ -39,31 +39,29 @@ func (r *readCounts) repeated(last uint64) (entries int) {
 }
 
 func TestRestartReadsItsLogOnce(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		c := Config{Dir: t.TempDir(), LogStore: kind}
-		const count = 500
-		j := opened(t, c)
-		epoch := leading(t, j)
-		for i := range count {
-			mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
-		}
-		want := j.Digest()
-		end, _ := j.machine.Applied()
-		closed(t, j)
+	c := Config{Dir: t.TempDir()}
+	const count = 500
+	j := opened(t, c)
+	epoch := leading(t, j)
+	for i := range count {
+		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+	}
+	want := j.Digest()
+	end, _ := j.machine.Applied()
+	closed(t, j)
 
-		counts := &readCounts{reads: map[uint64]int{}}
-		c.tests.wrap = func(s *stores) { counts.LogStore, s.logs.LogStore = s.logs.LogStore, counts }
-		j = opened(t, c)
-		if got := j.Digest(); got != want {
-			t.Error("the state is another one")
-		}
-		leading(t, j)
-		mustAppend(t, j, begin(j.Epoch(), "after"))
-		// Those with the members, and the last one, to compare its term.
-		if n := counts.repeated(end); n > 3 {
-			t.Errorf("%d of %d entries were read again", n, end)
-		}
-	})
+	counts := &readCounts{reads: map[uint64]int{}}
+	c.tests.wrap = func(s *stores) { counts.LogStore, s.logs.LogStore = s.logs.LogStore, counts }
+	j = opened(t, c)
+	if got := j.Digest(); got != want {
+		t.Error("the state is another one")
+	}
+	leading(t, j)
+	mustAppend(t, j, begin(j.Epoch(), "after"))
+	// Those with the members, and the last one, to compare its term.
+	if n := counts.repeated(end); n > 3 {
+		t.Errorf("%d of %d entries were read again", n, end)
+	}
 }
 
 // The newest snapshot has the members of before, and Raft does not see the entry that
@@ -147,7 +145,7 @@ func TestHeadStart(t *testing.T) {
 		"nothing is applied, nothing in the log": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := mustOpenLogs(t, t.TempDir(), LogStoreBolt)
+			l := mustOpenLogs(t, t.TempDir())
 			l.mustStore(t, 1, 19)
 			changed := &raft.Log{Index: 20, Term: 3, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(became)}
 			if err := l.StoreLog(changed); err != nil {

@@ -86,8 +86,7 @@ func ours() []string {
 		if strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "testing.(*B)") {
 			continue
 		}
-		if strings.Contains(stack, "(*Store).guarded") || strings.Contains(stack, "(*rawLogs).guarded") ||
-			strings.Contains(stack, "raft-wal.(*WAL)") {
+		if strings.Contains(stack, "(*Store).guarded") || strings.Contains(stack, "(*rawLogs).guarded") {
 			continue // left behind by a store that has failed, as store.close and rawLogs.close say
 		}
 		if strings.Contains(stack, "tenuto/journal") || strings.Contains(stack, "hashicorp/") {

@@ -90,7 +90,7 @@ func (t *tasks) wait() {
 // snapshots are, too, the other nodes are asked for one before this node takes part
 // in anything, for up to config.RepairTimeout.
 //
-// Errors: *LockedError, *FormatError, *IdentityError, *GroupsError, *LogStoreError,
+// Errors: *LockedError, *FormatError, *IdentityError, *GroupsError,
 // *DamagedError, *RepairError, a *FencedError if what is on disk does not fit together, or one of
 // the system. After an error nothing is left open, and config.Network is closed.
 func Open(ctx context.Context, config Config) (*Journal, error) {

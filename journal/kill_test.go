@@ -15,7 +15,7 @@ import (
 )
 
 // childDir is set in the environment of a child process that appends until it is
-// killed; childStore is its log store, and childNoSync that it does not sync.
+// killed, and childNoSync that it does not sync.
 const (
 	childDir    = "TENUTO_JOURNAL_CHILD"
 	childStore  = "TENUTO_JOURNAL_STORE"
@@ -40,9 +40,9 @@ func appendUntilKilled(dir string) {
 		Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
 		// Often, so that kills meet snapshots and truncations too.
 		SnapshotThreshold: 64, SnapshotInterval: 20 * time.Millisecond, TrailingLogs: 32,
-		LogStore: LogStore(os.Getenv(childStore)), StallLimit: never,
-		tests: testHooks{segmentBytes: segmentBytes, noSync: os.Getenv(childNoSync) != ""},
-		Lead:  func(_ context.Context, epoch uint64) { epochs <- epoch },
+		StallLimit: never,
+		tests:      testHooks{noSync: os.Getenv(childNoSync) != ""},
+		Lead:       func(_ context.Context, epoch uint64) { epochs <- epoch },
 	})
 	if err != nil {
 		fmt.Println("error", err)
@@ -79,16 +79,12 @@ func appendForEver(j *Journal, epoch uint64, id string, acknowledged chan<- stri
 }
 
 func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
-	bothLogStores(t, killedProcessLosesNothing)
-}
-
-func killedProcessLosesNothing(t *testing.T, kind LogStore) {
 	dir := t.TempDir()
 	acknowledged := map[string]uint64{}
 	rounds := repetitions(7, 3)
 	for round := range rounds {
-		killOneChild(t, dir, kind, acknowledged)
-		j := opened(t, Config{Dir: dir, LogStore: kind, tests: testHooks{segmentBytes: segmentBytes}})
+		killOneChild(t, dir, acknowledged)
+		j := opened(t, Config{Dir: dir})
 		leading(t, j)
 		for id, want := range acknowledged {
 			if got := lastEvent(t, j, id); got < want {
@@ -106,10 +102,10 @@ func killedProcessLosesNothing(t *testing.T, kind LogStore) {
 
 // killOneChild runs a child for a while after its first acknowledgement, kills
 // it, and notes what it acknowledged.
-func killOneChild(t *testing.T, dir string, kind LogStore, acknowledged map[string]uint64) {
+func killOneChild(t *testing.T, dir string, acknowledged map[string]uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childDir+"="+dir, childStore+"="+string(kind))
+	child.Env = append(os.Environ(), childDir+"="+dir)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
 	if err != nil {

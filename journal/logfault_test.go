@@ -70,8 +70,8 @@ func (b bit) String() string { return fmt.Sprintf("%s at %d, mask %#x", b.name, 
 
 // randomBit picks a bit of the log or of the stable file: of any file alike, so
 // that the small ones get their share.
-func (im image) randomBit(r *rand.Rand, kind LogStore) bit {
-	names := append(im.names(kind.file()), stableFileName)
+func (im image) randomBit(r *rand.Rand) bit {
+	names := append(im.names(logFile), stableFileName)
 	for {
 		b := bit{name: names[r.IntN(len(names))], mask: 1 << r.IntN(8)}
 		if n := len(im[b.name]); n > 0 {
@@ -88,145 +88,120 @@ func (im image) flip(b bit) { im[b.name][b.at] ^= b.mask }
 func wantDefinite(t testing.TB, what any, err error) {
 	t.Helper()
 	var (
-		damaged  *DamagedError
-		fenced   *FencedError
-		otherLog *LogStoreError
+		damaged *DamagedError
+		fenced  *FencedError
+		format  *FormatError
 	)
-	if !errors.As(err, &damaged) && !errors.As(err, &fenced) && !errors.As(err, &otherLog) {
+	if !errors.As(err, &damaged) && !errors.As(err, &fenced) && !errors.As(err, &format) {
 		t.Errorf("%v: not a definite error: %v", what, err)
 	}
 }
 
 func TestFlippedBitOfTheLogOrTheVoteIsNeverServed(t *testing.T) {
 	flips := repetitions(400, 80)
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		dir := t.TempDir()
-		l := mustOpenLogs(t, dir, kind)
-		l.mustStore(t, 1, 60)
-		err := errors.Join(l.DeleteRange(1, 10), l.stable.SetUint64([]byte(keyTerm), 7),
-			l.stable.SetUint64([]byte(keyVoteTerm), 6), l.stable.Set([]byte(keyCandidate), []byte("n2")))
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir)
+	l.mustStore(t, 1, 60)
+	err := errors.Join(l.DeleteRange(1, 10), l.stable.SetUint64([]byte(keyTerm), 7),
+		l.stable.SetUint64([]byte(keyVoteTerm), 6), l.stable.Set([]byte(keyCandidate), []byte("n2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mustClose(t)
+	im, refused := imageOf(t, dir), 0
+	r := rand.New(rand.NewPCG(1, 4))
+	for range flips {
+		b := im.randomBit(r)
+		im.flip(b)
+		im.write(t, dir)
+		im.flip(b)
+		l, err := openLogs(dir)
 		if err != nil {
-			t.Fatal(err)
+			wantDefinite(t, b, err)
+			refused++
+			continue
+		}
+		if err := l.sameEntries(11, 60); err != nil {
+			t.Errorf("%v: %v", b, err)
+		}
+		term, _ := l.stable.GetUint64([]byte(keyTerm))
+		voteTerm, _ := l.stable.GetUint64([]byte(keyVoteTerm))
+		vote, _ := l.stable.Get([]byte(keyCandidate))
+		if term != 7 || voteTerm != 6 || string(vote) != "n2" {
+			t.Errorf("%v: term %d, vote for %q in %d", b, term, vote, voteTerm)
 		}
 		l.mustClose(t)
-		im, refused := imageOf(t, dir), 0
-		r := rand.New(rand.NewPCG(1, uint64(len(kind))))
-		for range flips {
-			b := im.randomBit(r, kind)
-			im.flip(b)
-			im.write(t, dir)
-			im.flip(b)
-			l, err := openLogs(dir, kind)
-			if err != nil {
-				wantDefinite(t, b, err)
-				refused++
-				continue
-			}
-			if err := l.sameEntries(11, 60); err != nil {
-				t.Errorf("%v: %v", b, err)
-			}
-			term, _ := l.stable.GetUint64([]byte(keyTerm))
-			voteTerm, _ := l.stable.GetUint64([]byte(keyVoteTerm))
-			vote, _ := l.stable.Get([]byte(keyCandidate))
-			if term != 7 || voteTerm != 6 || string(vote) != "n2" {
-				t.Errorf("%v: term %d, vote for %q in %d", b, term, vote, voteTerm)
-			}
-			l.mustClose(t)
-		}
-		t.Logf("%d of %d flips were refused, the others hit unused bytes", refused, flips)
-	})
+	}
+	t.Logf("%d of %d flips were refused, the others hit unused bytes", refused, flips)
 }
 
 func TestFlippedBitUnderAnOpenLogIsNeverServed(t *testing.T) {
 	flips := repetitions(30, 10)
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		r := rand.New(rand.NewPCG(2, uint64(len(kind))))
-		for range flips {
-			dir := t.TempDir()
-			l := mustOpenLogs(t, dir, kind)
-			l.mustStore(t, 1, 40)
-			im := imageOf(t, dir)
-			b := im.randomBit(r, kind)
-			f, err := os.OpenFile(filepath.Join(dir, b.name), os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.WriteAt([]byte{im[b.name][b.at] ^ b.mask}, int64(b.at)); err != nil {
-				t.Fatal(err)
-			}
-			f.Close()
-			for i := uint64(1); i <= 40; i++ {
-				var log raft.Log
-				if err := l.GetLog(i, &log); err != nil {
-					wantDefinite(t, b, err)
-				} else if string(log.Data) != string(entry(i).Data) || log.Term != entry(i).Term {
-					t.Errorf("%v: entry %d differs", b, i)
-				}
-			}
-			_ = l.close() // as it may
+	r := rand.New(rand.NewPCG(2, 4))
+	for range flips {
+		dir := t.TempDir()
+		l := mustOpenLogs(t, dir)
+		l.mustStore(t, 1, 40)
+		im := imageOf(t, dir)
+		b := im.randomBit(r)
+		f, err := os.OpenFile(filepath.Join(dir, b.name), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		if _, err := f.WriteAt([]byte{im[b.name][b.at] ^ b.mask}, int64(b.at)); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		for i := uint64(1); i <= 40; i++ {
+			var log raft.Log
+			if err := l.GetLog(i, &log); err != nil {
+				wantDefinite(t, b, err)
+			} else if string(log.Data) != string(entry(i).Data) || log.Term != entry(i).Term {
+				t.Errorf("%v: entry %d differs", b, i)
+			}
+		}
+		_ = l.close() // as it may
+	}
 }
 
 func TestTornTailIsRepairedSilentlyAndALostOneIsRefused(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		dir := t.TempDir()
-		l := mustOpenLogs(t, dir, kind)
-		l.mustStore(t, 1, 20)
-		before := imageOf(t, dir)
-		l.mustStore(t, 21, 21)
-		l.mustClose(t)
-		after := imageOf(t, dir)
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir)
+	l.mustStore(t, 1, 20)
+	before := imageOf(t, dir)
+	l.mustStore(t, 21, 21)
+	l.mustClose(t)
+	after := imageOf(t, dir)
 
-		torn := image{}
-		for name := range after {
-			torn[name] = tear(kind, name, before[name], after[name])
-		}
-		torn[stableFileName] = before[stableFileName] // it was never acknowledged
-		torn.write(t, dir)
-		l = mustOpenLogs(t, dir, kind)
-		l.wantEntries(t, 1, 20)
-		l.mustStore(t, 21, 30)
-		l.mustClose(t)
-		l = mustOpenLogs(t, dir, kind)
-		l.wantEntries(t, 1, 30)
-		l.mustClose(t)
+	torn := image{}
+	for name := range after {
+		torn[name] = tear(name, before[name], after[name])
+	}
+	torn[stableFileName] = before[stableFileName] // it was never acknowledged
+	torn.write(t, dir)
+	l = mustOpenLogs(t, dir)
+	l.wantEntries(t, 1, 20)
+	l.mustStore(t, 21, 30)
+	l.mustClose(t)
+	l = mustOpenLogs(t, dir)
+	l.wantEntries(t, 1, 30)
+	l.mustClose(t)
 
-		torn[stableFileName] = after[stableFileName] // it was on disk once
-		torn.write(t, dir)
-		_, err := openLogs(dir, kind)
-		var damaged *DamagedError
-		if !errors.As(err, &damaged) || damaged.Index != 21 {
-			t.Errorf("opened without entry 21: %v", err)
-		}
-	})
+	torn[stableFileName] = after[stableFileName] // it was on disk once
+	torn.write(t, dir)
+	_, err := openLogs(dir)
+	var damaged *DamagedError
+	if !errors.As(err, &damaged) || damaged.Index != 21 {
+		t.Errorf("opened without entry 21: %v", err)
+	}
 }
 
-// tear returns a file of which the last write was cut off: of bolt, the pages
-// were written and the meta page was not; of the write-ahead log, half of what
-// was added is there.
-func tear(kind LogStore, name string, before, after []byte) []byte {
+// tear returns a file of which the last write was cut off: the pages of the log
+// were written and the meta page was not.
+func tear(name string, before, after []byte) []byte {
 	torn := slices.Clone(after)
-	if kind == LogStoreBolt {
-		if name == logFile {
-			copy(torn[:8192], before[:8192])
-		}
-		return torn
-	}
-	if len(before) != len(after) || name == stableFileName {
-		return torn
-	}
-	first, last := -1, 0
-	for i := range after {
-		if after[i] != before[i] {
-			if first < 0 {
-				first = i
-			}
-			last = i
-		}
-	}
-	if first >= 0 {
-		clear(torn[(first+last)/2 : last+1])
+	if name == logFile {
+		copy(torn[:8192], before[:8192])
 	}
 	return torn
 }
@@ -236,60 +211,38 @@ func TestDamagedDirectoryIsRefusedWithADefiniteError(t *testing.T) {
 	cut := func(name string, bytes int) func(image) {
 		return func(im image) { im[name] = im[name][:len(im[name])-bytes] }
 	}
-	for kind, damages := range map[LogStore]map[string]func(image){
-		LogStoreBolt: {
-			"log removed":               remove(logFile),
-			"log emptied":               func(im image) { im[logFile] = nil },
-			"log cut to its head":       func(im image) { im[logFile] = im[logFile][:8192] },
-			"log cut by one byte":       func(im image) { im[logFile] = im[logFile][:boltUsed(im[logFile])-1] },
-			"older meta page zeroed":    func(im image) { clear(im[logFile][:4096]) },
-			"newer meta page zeroed":    func(im image) { clear(im[logFile][4096:8192]) },
-			"page in the middle zeroed": func(im image) { zeroPages(im[logFile]) },
-			"stable file removed":       remove(stableFileName),
-			"stable file cut":           cut(stableFileName, 1),
-			"stable file emptied":       func(im image) { im[stableFileName] = nil },
-		},
-		LogStoreWAL: {
-			"log removed": func(im image) {
-				for _, name := range im.names(walDir) {
-					delete(im, name)
-				}
-			},
-			"list of segments removed": remove(filepath.Join(walDir, walSegmentFile)),
-			"newest segment removed":   func(im image) { delete(im, im.segments()[len(im.segments())-1]) },
-			"oldest segment removed":   func(im image) { delete(im, im.segments()[0]) },
-			"oldest segment cut":       func(im image) { im[im.segments()[0]] = im[im.segments()[0]][:1000] },
-			"newest segment zeroed":    func(im image) { clear(im[im.segments()[len(im.segments())-1]]) },
-			"stable file removed":      remove(stableFileName),
-			"stable file cut":          cut(stableFileName, 1),
-		},
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir)
+	l.mustStore(t, 1, 30)
+	l.mustClose(t)
+	whole := imageOf(t, dir)
+	for name, damage := range map[string]func(image){
+		"log removed":               remove(logFile),
+		"log emptied":               func(im image) { im[logFile] = nil },
+		"log cut to its head":       func(im image) { im[logFile] = im[logFile][:8192] },
+		"log cut by one byte":       func(im image) { im[logFile] = im[logFile][:boltUsed(im[logFile])-1] },
+		"older meta page zeroed":    func(im image) { clear(im[logFile][:4096]) },
+		"newer meta page zeroed":    func(im image) { clear(im[logFile][4096:8192]) },
+		"page in the middle zeroed": func(im image) { zeroPages(im[logFile]) },
+		"stable file removed":       remove(stableFileName),
+		"stable file cut":           cut(stableFileName, 1),
+		"stable file emptied":       func(im image) { im[stableFileName] = nil },
 	} {
-		dir := t.TempDir()
-		l := mustOpenLogs(t, dir, kind)
-		l.mustStore(t, 1, 30)
-		l.mustClose(t)
-		whole := imageOf(t, dir)
-		for name, damage := range damages {
-			t.Run(string(kind)+" "+name, func(t *testing.T) {
-				im := image{}
-				for name, content := range whole {
-					im[name] = slices.Clone(content)
-				}
-				damage(im)
-				im.write(t, dir)
-				l, err := openLogs(dir, kind)
-				if err == nil {
-					l.mustClose(t)
-					t.Fatal("opened")
-				}
-				wantDefinite(t, name, err)
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			im := image{}
+			for name, content := range whole {
+				im[name] = slices.Clone(content)
+			}
+			damage(im)
+			im.write(t, dir)
+			l, err := openLogs(dir)
+			if err == nil {
+				l.mustClose(t)
+				t.Fatal("opened")
+			}
+			wantDefinite(t, name, err)
+		})
 	}
-}
-
-func (im image) segments() []string {
-	return slices.DeleteFunc(im.names(walDir), func(name string) bool { return !strings.HasSuffix(name, ".wal") })
 }
 
 // boltUsed returns how many bytes of a bolt file are in use.
@@ -301,29 +254,6 @@ func boltUsed(file []byte) int {
 // zeroPages zeroes every page but the meta pages, one at a time would not always
 // hit one that is in use.
 func zeroPages(file []byte) { clear(file[8192:]) }
-
-func TestDirectoryOfAnotherLogStoreIsRefused(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		dir := t.TempDir()
-		j := opened(t, Config{Dir: dir, LogStore: kind})
-		mustAppend(t, j, begin(leading(t, j), "a"))
-		closed(t, j)
-		other := LogStoreBolt
-		if kind == LogStoreBolt {
-			other = LogStoreWAL
-		}
-		_, err := Open(t.Context(), quiet(Config{Dir: dir, LogStore: other}))
-		var wrong *LogStoreError
-		if !errors.As(err, &wrong) || wrong.Have != kind || wrong.Want != other || wrong.Dir != dir {
-			t.Errorf("opened %s as %s: %v", kind, other, err)
-		}
-		again := opened(t, Config{Dir: dir, LogStore: kind})
-		leading(t, again)
-		if last := lastEvent(t, again, "a"); last != 2 {
-			t.Errorf("%d events", last)
-		}
-	})
-}
 
 func TestSecondProcessOnADirectoryIsRefused(t *testing.T) {
 	if dir := os.Getenv("TENUTO_JOURNAL_SECOND"); dir != "" {
@@ -348,7 +278,7 @@ func TestSecondProcessOnADirectoryIsRefused(t *testing.T) {
 func TestFullDiskWhileVotingIsNoReasonToWrite(t *testing.T) {
 	// The vote is written in place: the file does not grow.
 	dir := t.TempDir()
-	l := mustOpenLogs(t, dir, LogStoreBolt)
+	l := mustOpenLogs(t, dir)
 	defer l.mustClose(t)
 	long := strings.Repeat("x", candidateMax)
 	for term := range uint64(50) {

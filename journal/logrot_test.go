@@ -52,40 +52,38 @@ func TestLogThatRotsUnderAnOpenStoreIsAnErrorAndNothingElse(t *testing.T) {
 		"its pages exchanged":     pages(exchange),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bothLogStores(t, func(t *testing.T, kind LogStore) {
-				for _, use := range []func(l *openedLogs) error{readAll, storeMore, deleteFirst, deleteLast} {
-					// What is left of a store that has given up may go on writing
-					// while the directory is removed.
-					dir, err := os.MkdirTemp("", "rot")
-					if err != nil {
+			for _, use := range []func(l *openedLogs) error{readAll, storeMore, deleteFirst, deleteLast} {
+				// What is left of a store that has given up may go on writing
+				// while the directory is removed.
+				dir, err := os.MkdirTemp("", "rot")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = os.RemoveAll(dir) })
+				l := mustOpenLogs(t, dir)
+				l.mustStore(t, 1, 60)
+				for _, name := range logFiles(t, l.path) {
+					f, err := os.OpenFile(name, os.O_RDWR, 0)
+					if err == nil {
+						err = errors.Join(rot(f), f.Close())
+					}
+					if err != nil && !errors.Is(err, os.ErrNotExist) { // the next segment is being begun
 						t.Fatal(err)
 					}
-					t.Cleanup(func() { _ = os.RemoveAll(dir) })
-					l := mustOpenLogs(t, dir, kind)
-					l.mustStore(t, 1, 60)
-					for _, name := range logFiles(t, l.path) {
-						f, err := os.OpenFile(name, os.O_RDWR, 0)
-						if err == nil {
-							err = errors.Join(rot(f), f.Close())
-						}
-						if err != nil && !errors.Is(err, os.ErrNotExist) { // the next segment is being begun
-							t.Fatal(err)
-						}
-					}
-					rotted := make(chan error, 2)
-					go func() {
-						rotted <- use(l)
-						rotted <- readAll(l)
-						_ = l.close() // as it may
-						close(rotted)
-					}()
-					for range 3 {
-						if err := within(t, "the store returns", rotted); err != nil {
-							wantDefinite(t, name, err)
-						}
+				}
+				rotted := make(chan error, 2)
+				go func() {
+					rotted <- use(l)
+					rotted <- readAll(l)
+					_ = l.close() // as it may
+					close(rotted)
+				}()
+				for range 3 {
+					if err := within(t, "the store returns", rotted); err != nil {
+						wantDefinite(t, name, err)
 					}
 				}
-			})
+			}
 		})
 	}
 }

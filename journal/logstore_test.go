@@ -17,26 +17,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// bothLogStores runs a test with each log store.
-func bothLogStores(t *testing.T, test func(t *testing.T, kind LogStore)) {
-	for _, k := range logStores {
-		t.Run(string(k.kind), func(t *testing.T) { test(t, k.kind) })
-	}
-}
-
-// segmentBytes is small enough for a test to fill several segments.
-const segmentBytes = 16 << 10
-
 // openedLogs is a log below Raft, as a journal opens it.
 type openedLogs struct {
 	*checkedLogs
 	close func() error
 }
 
-func openLogs(dir string, kind LogStore) (*openedLogs, error) {
+func openLogs(dir string) (*openedLogs, error) {
 	c := Config{
-		Node: "n1", Dir: dir, LogStore: kind, Logger: slog.New(slog.DiscardHandler),
-		tests: testHooks{segmentBytes: segmentBytes},
+		Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
 	stores, err := openStores(&c, raftLogger(c.Logger, true))
 	if err != nil {
@@ -50,9 +39,9 @@ func openLogs(dir string, kind LogStore) (*openedLogs, error) {
 	return &openedLogs{logs.checked, stores.close}, nil
 }
 
-func mustOpenLogs(t testing.TB, dir string, kind LogStore) *openedLogs {
+func mustOpenLogs(t testing.TB, dir string) *openedLogs {
 	t.Helper()
-	l, err := openLogs(dir, kind)
+	l, err := openLogs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,68 +119,63 @@ func (l *openedLogs) sameEntries(first, last uint64) error {
 }
 
 func TestLogStoreKeepsWhatItIsGiven(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		dir := t.TempDir()
-		l := mustOpenLogs(t, dir, kind)
-		reopen := func() {
-			l.mustClose(t)
-			l = mustOpenLogs(t, dir, kind)
-		}
-		remove := func(first, last uint64) {
-			t.Helper()
-			if err := l.DeleteRange(first, last); err != nil {
-				t.Fatal(err)
-			}
-		}
-		l.wantEntries(t, 0, 0)
-		l.mustStore(t, 1, 60)
-		l.wantEntries(t, 1, 60)
-		size := l.replayable
-		reopen()
-		l.wantEntries(t, 1, 60)
-		if size == 0 || l.replayable != size {
-			t.Errorf("%d bytes to replay, %d before", l.replayable, size)
-		}
-		remove(1, 20) // behind a snapshot
-		l.wantEntries(t, 21, 60)
-		remove(50, 60) // another leader knew better
-		l.wantEntries(t, 21, 49)
-		reopen()
-		l.wantEntries(t, 21, 49)
-		l.mustStore(t, 50, 70)
-		reopen()
-		l.wantEntries(t, 21, 70)
-		l.mustStore(t, 1000, 1010) // a snapshot has replaced what was there
-		l.wantEntries(t, 1000, 1010)
-		reopen()
-		l.wantEntries(t, 1000, 1010)
-		remove(1000, 1010)
-		reopen()
-		l.wantEntries(t, 0, 0)
-		l.mustStore(t, 2000, 2010)
-		reopen()
-		l.wantEntries(t, 2000, 2010)
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir)
+	reopen := func() {
 		l.mustClose(t)
-	})
+		l = mustOpenLogs(t, dir)
+	}
+	remove := func(first, last uint64) {
+		t.Helper()
+		if err := l.DeleteRange(first, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.wantEntries(t, 0, 0)
+	l.mustStore(t, 1, 60)
+	l.wantEntries(t, 1, 60)
+	size := l.replayable
+	reopen()
+	l.wantEntries(t, 1, 60)
+	if size == 0 || l.replayable != size {
+		t.Errorf("%d bytes to replay, %d before", l.replayable, size)
+	}
+	remove(1, 20) // behind a snapshot
+	l.wantEntries(t, 21, 60)
+	remove(50, 60) // another leader knew better
+	l.wantEntries(t, 21, 49)
+	reopen()
+	l.wantEntries(t, 21, 49)
+	l.mustStore(t, 50, 70)
+	reopen()
+	l.wantEntries(t, 21, 70)
+	l.mustStore(t, 1000, 1010) // a snapshot has replaced what was there
+	l.wantEntries(t, 1000, 1010)
+	reopen()
+	l.wantEntries(t, 1000, 1010)
+	remove(1000, 1010)
+	reopen()
+	l.wantEntries(t, 0, 0)
+	l.mustStore(t, 2000, 2010)
+	reopen()
+	l.wantEntries(t, 2000, 2010)
+	l.mustClose(t)
 }
 
 func TestLogOpensAtEveryMomentOfItsGrowth(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		dir := t.TempDir()
-		l := mustOpenLogs(t, dir, kind)
-		for i := uint64(1); i <= 40; i++ {
-			l.mustStore(t, i, i)
-			// As a kill at this moment would leave it: of the write-ahead log,
-			// with the segment sealed and the next one not begun.
-			then := copyDir(t, dir)
-			again := mustOpenLogs(t, then, kind)
-			again.wantEntries(t, 1, i)
-			again.mustStore(t, i+1, i+3)
-			again.mustClose(t)
-			os.RemoveAll(then)
-		}
-		l.mustClose(t)
-	})
+	dir := t.TempDir()
+	l := mustOpenLogs(t, dir)
+	for i := uint64(1); i <= 40; i++ {
+		l.mustStore(t, i, i)
+		// As a kill at this moment would leave it.
+		then := copyDir(t, dir)
+		again := mustOpenLogs(t, then)
+		again.wantEntries(t, 1, i)
+		again.mustStore(t, i+1, i+3)
+		again.mustClose(t)
+		os.RemoveAll(then)
+	}
+	l.mustClose(t)
 }
 
 // copyDir copies a directory's files to a new one.

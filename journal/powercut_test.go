@@ -107,29 +107,27 @@ func (d *powered) powerOff(t *testing.T) {
 }
 
 func TestPowerCutLosesNothingAcknowledged(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		d := newPowered(t)
-		cuts, err := strconv.Atoi(os.Getenv(powerCuts))
-		if err != nil {
-			t.Fatal(err)
+	d := newPowered(t)
+	cuts, err := strconv.Atoi(os.Getenv(powerCuts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	acknowledged := map[string]uint64{}
+	for round := range cuts {
+		d.powerOn(t)
+		d.cutOnce(t, false, acknowledged)
+		d.powerOff(t)
+		d.powerOn(t)
+		if err := d.complete(t, acknowledged); err != nil {
+			t.Fatalf("after cut %d: %v", round+1, err)
 		}
-		acknowledged := map[string]uint64{}
-		for round := range cuts {
-			d.powerOn(t)
-			d.cutOnce(t, kind, false, acknowledged)
-			d.powerOff(t)
-			d.powerOn(t)
-			if err := d.complete(t, kind, acknowledged); err != nil {
-				t.Fatalf("after cut %d: %v", round+1, err)
-			}
-			d.powerOff(t)
-		}
-		total := uint64(0)
-		for _, n := range acknowledged {
-			total += n
-		}
-		t.Logf("%s: %d cuts, %d events acknowledged, none missing", kind, cuts, total)
-	})
+		d.powerOff(t)
+	}
+	total := uint64(0)
+	for _, n := range acknowledged {
+		total += n
+	}
+	t.Logf("%d cuts, %d events acknowledged, none missing", cuts, total)
 }
 
 // The proof that the test above would see a write that is not synced.
@@ -140,10 +138,10 @@ func TestPowerCutWithoutSyncLosesWhatWasAcknowledged(t *testing.T) {
 		d.format(t)
 		acknowledged := map[string]uint64{}
 		d.powerOn(t)
-		d.cutOnce(t, LogStoreBolt, true, acknowledged)
+		d.cutOnce(t, true, acknowledged)
 		d.powerOff(t)
 		d.powerOn(t)
-		err := d.complete(t, LogStoreBolt, acknowledged)
+		err := d.complete(t, acknowledged)
 		d.powerOff(t)
 		if err != nil {
 			t.Logf("seen at cut %d: %v", round+1, err)
@@ -154,10 +152,10 @@ func TestPowerCutWithoutSyncLosesWhatWasAcknowledged(t *testing.T) {
 }
 
 // cutOnce has a child append, and cuts the power under it.
-func (d *powered) cutOnce(t *testing.T, kind LogStore, noSync bool, acknowledged map[string]uint64) {
+func (d *powered) cutOnce(t *testing.T, noSync bool, acknowledged map[string]uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childDir+"="+d.dir(), childStore+"="+string(kind))
+	child.Env = append(os.Environ(), childDir+"="+d.dir())
 	if noSync {
 		child.Env = append(child.Env, childNoSync+"=1")
 	}
@@ -193,9 +191,9 @@ func (d *powered) cutOnce(t *testing.T, kind LogStore, noSync bool, acknowledged
 func (d *powered) dir() string { return filepath.Join(d.mount, "journal") }
 
 // complete opens the journal and checks that all that was acknowledged is there.
-func (d *powered) complete(t *testing.T, kind LogStore, acknowledged map[string]uint64) error {
+func (d *powered) complete(t *testing.T, acknowledged map[string]uint64) error {
 	t.Helper()
-	j, err := Open(t.Context(), quiet(Config{Dir: d.dir(), LogStore: kind, tests: testHooks{segmentBytes: segmentBytes}}))
+	j, err := Open(t.Context(), quiet(Config{Dir: d.dir()}))
 	if err != nil {
 		return err
 	}

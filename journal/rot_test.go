@@ -78,9 +78,9 @@ const (
 var parts = []string{partLog, partVote, partState, partSnapshots}
 
 // inPart are the names of the files of a part that have any bits, sorted.
-func (tr *tree) inPart(part string, kind LogStore) []string {
+func (tr *tree) inPart(part string) []string {
 	prefix := map[string]string{
-		partLog: kind.file(), partVote: stableFileName,
+		partLog: logFile, partVote: stableFileName,
 		partState: stateDir + "/", partSnapshots: snapshotsDir + "/",
 	}[part]
 	var names []string
@@ -95,8 +95,8 @@ func (tr *tree) inPart(part string, kind LogStore) []string {
 
 // randomBit picks a bit of a part: of any file alike, so that the small ones get
 // their share.
-func (tr *tree) randomBit(r *rand.Rand, part string, kind LogStore) bit {
-	names := tr.inPart(part, kind)
+func (tr *tree) randomBit(r *rand.Rand, part string) bit {
+	names := tr.inPart(part)
 	name := names[r.IntN(len(names))]
 	if tables := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !immutable(name) }); len(tables) > 0 && r.IntN(2) == 0 {
 		name = tables[r.IntN(len(tables))] // where the histories are
@@ -125,7 +125,6 @@ func flipOnDisk(t testing.TB, dir string, b bit) {
 // rotten is a group of three of which one node's files rot.
 type rotten struct {
 	*group
-	kind         LogStore
 	victim       int
 	tree         *tree
 	acknowledged int
@@ -133,13 +132,13 @@ type rotten struct {
 
 // newRotten starts a group whose nodes have several snapshots, and logs that begin
 // behind the older ones.
-func newRotten(t *testing.T, kind LogStore) *rotten {
+func newRotten(t *testing.T) *rotten {
 	t.Helper()
 	g := newTweakedGroup(t, nil, func(_ int, c *Config) {
-		c.LogStore, c.tests.segmentBytes, c.TrailingLogs = kind, segmentBytes, 4
+		c.TrailingLogs = 4
 		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease = 2*time.Second, 2*time.Second, 2*time.Second
 	})
-	r := &rotten{group: g, kind: kind}
+	r := &rotten{group: g}
 	for range 3 {
 		for range 12 {
 			r.grow(t)
@@ -257,24 +256,22 @@ func TestNodeOfThreeWithAFlippedBitServesNothingWrongAndCatchesUpFromItsPeers(t 
 	flips := repetitions(280, 24)
 	// Not in a bubble: a database that has failed is left behind, and with it its
 	// goroutines.
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		g := newRotten(t, kind)
-		r := rand.New(rand.NewPCG(3, uint64(len(kind))))
-		refused, fenced, fetched := map[string]int{}, map[string]int{}, map[string]int{}
-		for flip := range flips {
-			part := parts[flip%len(parts)]
-			b := g.tree.randomBit(r, part, kind)
-			g.rewrite(t)
-			flipOnDisk(t, g.dirs[g.victim], b)
-			g.grow(t)
-			how := g.comeBack(t, b, part == partLog || part == partVote)
-			refused[part] += how.refused
-			fenced[part] += how.fenced
-			if how.fetched {
-				fetched[part]++
-			}
-			g.stop(t, g.victim)
+	g := newRotten(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	refused, fenced, fetched := map[string]int{}, map[string]int{}, map[string]int{}
+	for flip := range flips {
+		part := parts[flip%len(parts)]
+		b := g.tree.randomBit(r, part)
+		g.rewrite(t)
+		flipOnDisk(t, g.dirs[g.victim], b)
+		g.grow(t)
+		how := g.comeBack(t, b, part == partLog || part == partVote)
+		refused[part] += how.refused
+		fenced[part] += how.fenced
+		if how.fetched {
+			fetched[part]++
 		}
-		t.Logf("%d flips; refused and replaced %v; fenced %v; fetched a snapshot %v", flips, refused, fenced, fetched)
-	})
+		g.stop(t, g.victim)
+	}
+	t.Logf("%d flips; refused and replaced %v; fenced %v; fetched a snapshot %v", flips, refused, fenced, fetched)
 }

@@ -23,7 +23,9 @@ const (
 	sectorSize    = 512
 	sectorContent = sectorSize - crc32.Size
 	stableMagic   = "tenuto 1"
-	// candidateMax is what fits behind the magic, the kind of log store, the two
+	// logFormatBolt says that the log beside the stable file is a bbolt file.
+	logFormatBolt = 1
+	// candidateMax is what fits behind the magic, the format of the log, the two
 	// terms and the length.
 	candidateMax = sectorContent - len(stableMagic) - 1 - 8 - 8 - 2
 )
@@ -46,14 +48,13 @@ type logMark struct {
 }
 
 // stableFile is a raft.StableStore: the term, the vote, and beside them the mark
-// and the kind of log store that the directory has.
+// and the format of the log that the directory has.
 type stableFile struct {
 	path string
 	file *os.File
 	sync func(*os.File) error // syncData, or what a test has put in its place
 
 	mu               sync.Mutex
-	kind             LogStore
 	term, voteTerm   uint64
 	candidate        []byte
 	mark             logMark
@@ -61,8 +62,8 @@ type stableFile struct {
 }
 
 // createStableFile creates the file of a new directory, whole or not at all.
-func createStableFile(dir string, kind LogStore) (*stableFile, error) {
-	s := &stableFile{kind: kind}
+func createStableFile(dir string) (*stableFile, error) {
+	s := &stableFile{}
 	if err := writeSynced(dir, stableFileName, append(s.votes(), s.marks()...)); err != nil {
 		return nil, fmt.Errorf("create %s: %w", stableFileName, err)
 	}
@@ -104,8 +105,8 @@ func (s *stableFile) decode(content []byte) error {
 		return &FormatError{Path: s.path, Want: stableMagic, Have: magic}
 	}
 	b := votes[len(stableMagic):]
-	if s.kind = logStoreNumbered(b[0]); s.kind == "" {
-		return &FormatError{Path: s.path, Want: "log store 1 or 2", Have: fmt.Sprintf("log store %d", b[0])}
+	if b[0] != logFormatBolt {
+		return &FormatError{Path: s.path, Want: fmt.Sprint("log ", logFormatBolt), Have: fmt.Sprint("log ", b[0])}
 	}
 	s.term, s.voteTerm = binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])
 	n := int(binary.BigEndian.Uint16(b[17:]))
@@ -130,7 +131,7 @@ func sealSector(sector []byte) []byte {
 func (s *stableFile) votes() []byte {
 	clear(s.voteBuf[:])
 	b := s.voteBuf[copy(s.voteBuf[:], stableMagic):]
-	b[0] = s.kind.number()
+	b[0] = logFormatBolt
 	binary.BigEndian.PutUint64(b[1:], s.term)
 	binary.BigEndian.PutUint64(b[9:], s.voteTerm)
 	binary.BigEndian.PutUint16(b[17:], uint16(len(s.candidate)))

@@ -7,7 +7,7 @@ import (
 
 // Every sync of a vote is one in which the group has no leader.
 func TestAVoteIsSyncedOnce(t *testing.T) {
-	s, err := createStableFile(t.TempDir(), LogStoreBolt)
+	s, err := createStableFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,33 +7,31 @@ import (
 )
 
 func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
-	bothLogStores(t, func(t *testing.T, kind LogStore) {
-		const snapshotBytes = 256 << 10
-		c := Config{Dir: t.TempDir(), LogStore: kind, SnapshotBytes: snapshotBytes, tests: testHooks{segmentBytes: segmentBytes}}
-		j := opened(t, c)
-		epoch := leading(t, j)
-		for i := range 100 { // 2 MiB
-			mustAppend(t, j, large(epoch, fmt.Sprintf("i-%03d", i)))
-		}
-		eventually(t, "little is left to replay", func() bool {
-			s := j.Stats()
-			return s.Snapshots > 0 && s.LogSinceSnapshot < snapshotBytes && s.LogEntries < 60
-		})
-		if s := j.Stats(); s.SnapshotFailures > 0 || s.SnapshotTime.Count == 0 {
-			t.Errorf("%d snapshots, %d failures", s.Snapshots, s.SnapshotFailures)
-		}
-		closed(t, j)
-		again := opened(t, c)
-		leading(t, again)
-		if s := again.Stats(); s.LogSinceSnapshot > 2*snapshotBytes {
-			t.Errorf("%d bytes were replayed", s.LogSinceSnapshot)
-		}
-		for i := range 100 {
-			if last := lastEvent(t, again, fmt.Sprintf("i-%03d", i)); last != 3 {
-				t.Errorf("i-%03d has %d events", i, last)
-			}
-		}
+	const snapshotBytes = 256 << 10
+	c := Config{Dir: t.TempDir(), SnapshotBytes: snapshotBytes}
+	j := opened(t, c)
+	epoch := leading(t, j)
+	for i := range 100 { // 2 MiB
+		mustAppend(t, j, large(epoch, fmt.Sprintf("i-%03d", i)))
+	}
+	eventually(t, "little is left to replay", func() bool {
+		s := j.Stats()
+		return s.Snapshots > 0 && s.LogSinceSnapshot < snapshotBytes && s.LogEntries < 60
 	})
+	if s := j.Stats(); s.SnapshotFailures > 0 || s.SnapshotTime.Count == 0 {
+		t.Errorf("%d snapshots, %d failures", s.Snapshots, s.SnapshotFailures)
+	}
+	closed(t, j)
+	again := opened(t, c)
+	leading(t, again)
+	if s := again.Stats(); s.LogSinceSnapshot > 2*snapshotBytes {
+		t.Errorf("%d bytes were replayed", s.LogSinceSnapshot)
+	}
+	for i := range 100 {
+		if last := lastEvent(t, again, fmt.Sprintf("i-%03d", i)); last != 3 {
+			t.Errorf("i-%03d has %d events", i, last)
+		}
+	}
 }
 
 func TestStatsCountWhatHappened(t *testing.T) {

@@ -41,7 +41,7 @@ func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
 		nothing := func() error { return nil }
 		return &stores{newRawLogs(memory, "memory", nothing), memory, raft.NewInmemSnapshotStore(), nil, nothing}, nil
 	}
-	logs, stable, err := openLogStore(c, logger)
+	logs, stable, err := openLogStore(c)
 	if err != nil {
 		return nil, err
 	}

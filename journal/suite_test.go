@@ -14,25 +14,23 @@ func TestSuite(t *testing.T) {
 	open := func(c journal.Config) (journaltest.Journal, error) {
 		return journal.Open(context.Background(), c)
 	}
-	config := func(dir string, store journal.LogStore) journal.Config {
+	config := func(dir string) journal.Config {
 		return journal.Config{
-			Node: "n1", Dir: dir, LogStore: store, Logger: slog.New(slog.DiscardHandler),
+			Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
 			HeartbeatTimeout: 20 * time.Millisecond, ElectionTimeout: 20 * time.Millisecond,
 			StallLimit: time.Hour, // no machine is so slow
 		}
 	}
 	t.Run("memory", func(t *testing.T) {
-		journaltest.Run(t, journaltest.Subject{Open: func(string) (journaltest.Journal, error) { return open(config("", "")) }})
+		journaltest.Run(t, journaltest.Subject{Open: func(string) (journaltest.Journal, error) { return open(config("")) }})
 	})
-	for _, store := range []journal.LogStore{journal.LogStoreBolt, journal.LogStoreWAL} {
-		t.Run(string(store), func(t *testing.T) {
-			journaltest.Run(t, journaltest.Subject{
-				Durable: true,
-				Open:    func(dir string) (journaltest.Journal, error) { return open(config(dir, store)) },
-				OpenFaulty: func(dir string, f journaltest.Fault) (journaltest.Journal, error) {
-					return open(journal.WithFault(config(dir, store), f.Call, f.Torn, f.Full))
-				},
-			})
+	t.Run("disk", func(t *testing.T) {
+		journaltest.Run(t, journaltest.Subject{
+			Durable: true,
+			Open:    func(dir string) (journaltest.Journal, error) { return open(config(dir)) },
+			OpenFaulty: func(dir string, f journaltest.Fault) (journaltest.Journal, error) {
+				return open(journal.WithFault(config(dir), f.Call, f.Torn, f.Full))
+			},
 		})
-	}
+	})
 }

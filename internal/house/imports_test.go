@@ -45,7 +45,6 @@ var kept = []struct {
 }{
 	{"github.com/hashicorp/raft", []string{"journal", "bench"}},
 	{"github.com/hashicorp/raft-boltdb", []string{"journal", "bench"}},
-	{"github.com/hashicorp/raft-wal", []string{"journal"}},
 	{"github.com/boltdb/bolt", []string{"journal"}},
 	{"go.etcd.io/bbolt", []string{"journal", "bench"}},
 	{"github.com/cockroachdb/pebble", []string{"journal", "journal/state/pebblestore"}},
