@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -39,8 +40,8 @@ type task struct {
 	partition *Partition
 	ref       *journalpb.OperationRef
 	scheduled *journalpb.ActivityScheduled
-	since     time.Time // when it was recorded
-	carried   string    // for the tracer, where an attempt is made
+	since     clustertime.Time // when it was recorded
+	carried   string           // for the tracer, where an attempt is made
 
 	// Guarded by the pool's lock, from here on.
 	state     ActivityState
@@ -50,7 +51,7 @@ type task struct {
 	lastError *journalpb.Error
 	details   *journalpb.Payload // of the last heartbeat
 	current   *attempt           // the one that counts; nil between two
-	next      time.Time          // when the next is due, while pausing
+	next      clustertime.Time   // when the next is due, while pausing
 	line      *line              // in which it waits for somebody to take it
 	place     *list.Element      // in the line
 	arrival   uint64             // there, in the order of all
@@ -77,11 +78,11 @@ func (p *pool) submit(t *task, kept *journalpb.Attempt) {
 		t.lastError, t.details = kept.GetLastError(), kept.GetHeartbeat()
 		t.armLimits()
 		if at := kept.GetNextAt(); at != 0 {
-			t.next = time.Unix(0, at)
+			t.next = clustertime.FromUnix(at)
 		}
 		switch {
 		case kept.GetPending():
-			t.resumePending(time.Unix(0, kept.StartedAt))
+			t.resumePending(clustertime.FromUnix(kept.StartedAt))
 		case t.next.After(t.now()):
 			t.state, t.earlier = ActivityPausing, false
 			t.armRetry()

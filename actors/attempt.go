@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -22,18 +23,18 @@ const beatsEvery = time.Second
 type attempt struct {
 	running
 	task  *task
-	begun time.Time
+	begun clustertime.Time
 
 	// Guarded by the pool's lock.
-	remote *remote   // the worker that makes it; nil: this node, or one that is lost
-	lost   bool      // its worker is, and may come back
-	heard  time.Time // the last sign of life
-	kept   time.Time // when details were recorded last
-	unkept bool      // an alarm is armed that will record them
+	remote *remote          // the worker that makes it; nil: this node, or one that is lost
+	lost   bool             // its worker is, and may come back
+	heard  clustertime.Time // the last sign of life
+	kept   clustertime.Time // when details were recorded last
+	unkept bool             // an alarm is armed that will record them
 }
 
 // newAttempt makes the next attempt. The pool's lock is held.
-func (t *task) newAttempt(begun time.Time) *attempt {
+func (t *task) newAttempt(begun clustertime.Time) *attempt {
 	a := &attempt{task: t, begun: begun, heard: begun}
 	a.info = replay.Attempt{
 		Name:      t.scheduled.Name,
@@ -42,13 +43,13 @@ func (t *task) newAttempt(begun time.Time) *attempt {
 		Execution: t.ref.Execution,
 		EventID:   t.ref.EventId,
 		Number:    t.failed + 1,
-		Scheduled: t.since,
+		Scheduled: t.since.Shown(),
 		LastError: replay.DecodeError(t.lastError),
-		Deadline:  t.deadline(a),
+		Deadline:  localDeadline(t.left(a)),
 		Details:   t.details,
 		Beat:      a.beat,
 	}
-	a.carried, a.settler = t.carried, a
+	a.carried, a.settler, a.waited = t.carried, a, max(begun.Sub(t.since), 0)
 	a.context, a.cancel = context.WithCancelCause(t.partition.context)
 	t.current = a
 	return a
@@ -83,7 +84,7 @@ func (t *task) presume(number int) {
 
 // resumePending waits for the end of an attempt that was begun by a leader
 // before and is pending. The pool's lock is held.
-func (t *task) resumePending(begun time.Time) {
+func (t *task) resumePending(begun clustertime.Time) {
 	a := t.newAttempt(begun)
 	t.state = ActivityPending
 	t.armAttempt(a)
@@ -93,7 +94,7 @@ func (t *task) resumePending(begun time.Time) {
 func (a *attempt) settle(output *journalpb.Payload, err error) {
 	failure, pending := read(err)
 	t := a.task
-	t.partition.system.attempted(&a.info, a.begun, outcomeOf(err, pending))
+	t.partition.system.attempted(&a.running, outcomeOf(err, pending))
 	t.pool().locked(func() func() {
 		switch {
 		case t.current != a:

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
 // recheckEvery bounds how long the clock sleeps: if the cluster time has moved
@@ -15,7 +17,7 @@ const recheckEvery = 10 * time.Second
 
 // An alarm is something to do at a time.
 type alarm struct {
-	due   time.Time
+	due   clustertime.Time
 	key   alarmKey // the zero key cannot be disarmed
 	ring  func()   // must not block
 	order uint64   // of those that are due at the same time the first armed rings first
@@ -42,7 +44,7 @@ func (a *alarm) isTimer() bool { return a.key.instance != "" && a.key.kind == al
 
 // before tells whether a rings before b, which may be nil.
 func (a *alarm) before(b *alarm) bool {
-	if b == nil || !a.due.Equal(b.due) {
+	if b == nil || a.due != b.due {
 		return b == nil || a.due.Before(b.due)
 	}
 	return a.order < b.order
@@ -64,7 +66,7 @@ type clock struct {
 	armed  uint64 // how many there ever were
 	byKey  map[alarmKey]*alarm
 	timer  *time.Timer
-	wakeAt time.Time
+	wakeAt clustertime.Time // zero: the clock does not sleep
 }
 
 func newClock(p *Partition) *clock {
@@ -75,10 +77,8 @@ func newClock(p *Partition) *clock {
 }
 
 // at rings when due has come. An alarm with the same key takes its place.
-func (c *clock) at(due time.Time, key alarmKey, ring func()) {
-	// Without the monotonic reading, so that times are compared as they are
-	// recorded.
-	c.tell(arm{&alarm{due: due.Round(0), key: key, ring: ring}})
+func (c *clock) at(due clustertime.Time, key alarmKey, ring func()) {
+	c.tell(arm{&alarm{due: due, key: key, ring: ring}})
 }
 
 // after rings when d has passed.
@@ -104,7 +104,7 @@ func (c *clock) receive(ctx actor.Context) {
 			c.remove(a)
 		}
 	case tick:
-		c.wakeAt = time.Time{}
+		c.wakeAt = clustertime.Time{}
 	case leave:
 		c.stop(ctx)
 		return
@@ -141,7 +141,7 @@ func (c *clock) heapOf(a *alarm) *heapOfAlarms {
 // ring rings what is due and sleeps until the next. For timers that are kept back
 // the partition ticks.
 func (c *clock) ring() {
-	now := c.partition.now().Round(0)
+	now := c.partition.now()
 	kept := false
 	for {
 		next := c.next(kept)
@@ -184,7 +184,7 @@ func (c *clock) contain(a *alarm) {
 	a.ring()
 }
 
-func (c *clock) sleep(now, due time.Time) {
+func (c *clock) sleep(now, due clustertime.Time) {
 	if !c.wakeAt.IsZero() && !due.Before(c.wakeAt) {
 		return
 	}

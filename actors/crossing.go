@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -16,7 +17,7 @@ type Place struct {
 	// Group numbers the partition among those of the cluster, from 0 on.
 	Group int
 	// Now is the cluster time of the partition. Defaults to Config.Now.
-	Now func() time.Time
+	Now func() clustertime.Time
 	// Elsewhere are the other partitions; nil: there are none.
 	Elsewhere Elsewhere
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -76,13 +77,13 @@ func (p *Partition) newTask(instance string, execution uint64, event *journalpb.
 	t := &made.task
 	t.partition, t.ref = p, &made.ref
 	t.scheduled = event.GetActivityScheduled()
-	t.since = time.Unix(0, event.Timestamp)
+	t.since = clustertime.FromUnix(event.Timestamp)
 	t.carried = p.system.carried(instance, execution)
 	return t
 }
 
 func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
-	p.clock.at(time.Unix(0, fireAt), keyOf(ref), func() {
+	p.clock.at(clustertime.FromUnix(fireAt), keyOf(ref), func() {
 		p.timerFired(fireAt)
 		p.insist(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},

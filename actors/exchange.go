@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -110,11 +111,13 @@ type Task struct {
 	AttemptID
 	Name      string
 	Input     *journalpb.Payload
-	Scheduled time.Time
+	Scheduled clustertime.Time
 	LastError *journalpb.Error
 	Details   *journalpb.Payload
 	// How much time it has, as clocks differ; 0 means no limit.
 	Left time.Duration
+	// How long it has waited since it was recorded; 0 means unknown.
+	Waited time.Duration
 	// For the worker's tracer; see [Tracer].
 	Carried string
 }

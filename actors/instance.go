@@ -161,7 +161,7 @@ func (in *instance) turn(t *turn) error {
 		t.sort(&t.batch[i])
 	}
 	if len(t.messages) > 0 {
-		outcome, err := in.execution.Turn(in.partition.now(), t.messages)
+		outcome, err := in.execution.Turn(in.partition.now().Shown(), t.messages)
 		if err != nil {
 			return in.startWithoutCode(t, err)
 		}

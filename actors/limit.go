@@ -3,6 +3,7 @@ package actors
 import (
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -23,7 +24,7 @@ const (
 )
 
 // arm sets an alarm of the task. The pool's lock is held.
-func (t *task) arm(kind alarmKind, due time.Time, ring func()) {
+func (t *task) arm(kind alarmKind, due clustertime.Time, ring func()) {
 	t.alarms |= 1 << kind
 	t.partition.clock.at(due, t.alarmKey(kind), ring)
 }
@@ -47,31 +48,45 @@ func (t *task) alarmKey(kind alarmKind) alarmKey {
 
 // after returns the time when a limit has passed, the zero time if there is
 // none.
-func after(from time.Time, limit int64) time.Time {
+func after(from clustertime.Time, limit int64) clustertime.Time {
 	if limit <= 0 {
-		return time.Time{}
+		return clustertime.Time{}
 	}
 	return from.Add(time.Duration(limit))
 }
 
 // startBy and closeBy return when the limits pass that begin with the schedule.
-func (t *task) startBy() time.Time { return after(t.since, t.scheduled.Options.GetScheduleToStart()) }
-func (t *task) closeBy() time.Time { return after(t.since, t.scheduled.Options.GetScheduleToClose()) }
+func (t *task) startBy() clustertime.Time {
+	return after(t.since, t.scheduled.Options.GetScheduleToStart())
+}
+
+func (t *task) closeBy() clustertime.Time {
+	return after(t.since, t.scheduled.Options.GetScheduleToClose())
+}
 
 // tooLate tells whether no attempt may begin any more. The alarm that says so is
 // on its way, then.
-func (t *task) tooLate(now time.Time) bool {
+func (t *task) tooLate(now clustertime.Time) bool {
 	start, end := t.startBy(), t.closeBy()
 	return !t.begun && !start.IsZero() && !now.Before(start) || !end.IsZero() && !now.Before(end)
 }
 
 // deadline returns when an attempt will be given up, the zero time if never.
-func (t *task) deadline(a *attempt) time.Time {
+func (t *task) deadline(a *attempt) clustertime.Time {
 	end, alone := t.closeBy(), after(a.begun, t.scheduled.Options.GetStartToClose())
 	if alone.IsZero() || !end.IsZero() && end.Before(alone) {
 		return end
 	}
 	return alone
+}
+
+// left returns how long it is until an attempt will be given up, 0 if it never is.
+func (t *task) left(a *attempt) time.Duration {
+	end := t.deadline(a)
+	if end.IsZero() {
+		return 0
+	}
+	return max(end.Sub(t.now()), 1)
 }
 
 // armLimits arms the alarms of the whole activity. The pool's lock is held.

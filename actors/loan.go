@@ -20,7 +20,7 @@ type loan struct {
 	pool    *pool
 	group   int // of the partition whose leader it is for
 	task    *Task
-	begun   time.Time
+	begun   time.Time // by the clock of this machine
 	details *journalpb.Payload
 	result  *Result // nil until the body has returned
 	stray   bool    // it was given up, and its body runs on
@@ -141,13 +141,11 @@ func (p *pool) lend(group int, t *Task) {
 		Execution: t.Ref.Execution,
 		EventID:   t.Ref.EventId,
 		Number:    t.Number,
-		Scheduled: t.Scheduled,
+		Scheduled: t.Scheduled.Shown(),
+		Deadline:  localDeadline(t.Left),
 		LastError: replay.DecodeError(t.LastError),
 		Details:   t.Details,
 		Beat:      l.beat,
-	}
-	if t.Left > 0 {
-		l.info.Deadline = l.begun.Add(t.Left)
 	}
 	p.loans[t.key()] = l
 	if p.hasPlace(t.Name) {
@@ -167,6 +165,10 @@ func (l *loan) start() (*running, bool) {
 		return nil, false
 	}
 	l.pool.counts.Lent++
+	l.waited = unknownWait
+	if l.task.Waited > 0 {
+		l.waited = l.task.Waited + time.Since(l.begun)
+	}
 	return &l.running, true
 }
 
@@ -174,7 +176,7 @@ func (l *loan) start() (*running, bool) {
 func (l *loan) settle(output *journalpb.Payload, err error) {
 	failure, pending := read(err)
 	p := l.pool
-	p.system.attempted(&l.info, l.begun, outcomeOf(err, pending))
+	p.system.attempted(&l.running, outcomeOf(err, pending))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {

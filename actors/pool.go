@@ -118,7 +118,14 @@ type running struct {
 	info    replay.Attempt
 	carried string // for the tracer
 	settler settler
+	// From the recording of the activity until this attempt got its place, and when its
+	// body began, by the clock of this machine.
+	waited time.Duration
+	began  time.Time
 }
+
+// unknownWait is how long an attempt has waited of which the leader does not say it.
+const unknownWait = -1
 
 // A settler takes what the body of an attempt has returned.
 type settler interface {

@@ -160,13 +160,12 @@ func (r *remote) give(t *task) {
 		AttemptID: a.id(),
 		Name:      a.info.Name,
 		Input:     a.info.Input,
-		Scheduled: a.info.Scheduled,
+		Scheduled: t.since,
 		LastError: t.lastError,
 		Details:   t.details,
 		Carried:   t.carried,
-	}
-	if !a.info.Deadline.IsZero() {
-		task.Left = max(a.info.Deadline.Sub(a.task.now()), 1)
+		Left:      t.left(a),
+		Waited:    max(a.waited, 1),
 	}
 	r.box.put(ToWorker{Task: task})
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -120,8 +121,9 @@ type Observer interface {
 	// TimerFired is called when a timer rings, with how long after its time.
 	TimerFired(late time.Duration)
 	// Attempted is called when the body of an attempt that was made here has
-	// returned.
-	Attempted(a *replay.Attempt, begun time.Time, outcome AttemptOutcome)
+	// returned, with how long it ran, and how long the attempt had waited for its place
+	// since the activity was recorded: negative if that is unknown.
+	Attempted(a *replay.Attempt, waited, ran time.Duration, outcome AttemptOutcome)
 }
 
 // An AttemptOutcome is what one attempt has come to.
@@ -169,13 +171,13 @@ func (s *System) committed(instance string, execution uint64, events []*journalp
 
 func (p *Partition) timerFired(due int64) {
 	if observer := p.system.config.Observer; observer != nil {
-		observer.TimerFired(p.now().Sub(time.Unix(0, due)))
+		observer.TimerFired(p.now().Sub(clustertime.FromUnix(due)))
 	}
 }
 
-func (s *System) attempted(a *replay.Attempt, begun time.Time, outcome AttemptOutcome) {
+func (s *System) attempted(run *running, outcome AttemptOutcome) {
 	if s.config.Observer != nil {
-		s.config.Observer.Attempted(a, begun, outcome)
+		s.config.Observer.Attempted(&run.info, run.waited, time.Since(run.began), outcome)
 	}
 }
 
@@ -199,5 +201,6 @@ func (s *System) perform(run *running) {
 			run.settler.settle(output, err)
 		}
 	}
+	run.began = time.Now()
 	s.config.Registry.Run(ctx, &run.info, settle)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -18,8 +19,8 @@ type Config struct {
 	// Defaults to slog.Default().
 	Logger *slog.Logger
 	// The cluster time: that of everything that is recorded, and of timers. It
-	// should not step. Defaults to time.Now.
-	Now func() time.Time
+	// should not step. Defaults to the wall clock.
+	Now func() clustertime.Time
 	// How many partitions there are: each of those that other nodes lead is offered
 	// that share of the places of this one. Defaults to 1.
 	Groups int
@@ -87,7 +88,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.Now == nil {
-		c.Now = time.Now
+		c.Now = func() clustertime.Time { return clustertime.FromUnix(time.Now().UnixNano()) }
 	}
 	orDefault(&c.Groups, 1)
 	orDefault(&c.ActivitiesMax, activitiesMaxDefault)

@@ -182,6 +182,10 @@
 //     of two the earlier. So one clock that was set meanwhile does no harm to three
 //     nodes that come back; a node alone believes its own.
 //   - The time in which the machines of all nodes sleep counts as none.
+//   - Every time that is shown is of this clock: ctx.Now, [replay.Attempt.Scheduled], the
+//     timestamps of events, of a [Status] and of an [OpenOperation]. It may differ from
+//     the time of a machine by any amount. The deadline of an activity's context alone is
+//     a time of the machine that makes the attempt.
 //
 // # Workers
 //

@@ -167,13 +167,14 @@ func (n *Node) journalConfig(g *group) journal.Config {
 }
 
 // firstClock returns the cluster time of the first group, when that is known: the
-// others begin with it, so that one wall clock is believed and not several.
+// others begin with it, so that one wall clock is believed and not several. To them it
+// is a wall clock, and so it becomes a time of the machine here.
 func (n *Node) firstClock() time.Time {
 	select {
 	case <-n.opened:
 		first := n.groups[0].journal
 		if n.poll(context.Background(), first.ClockKept) == nil {
-			return first.Now()
+			return first.Now().Shown()
 		}
 	case <-n.unopened:
 	}

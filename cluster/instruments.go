@@ -111,7 +111,7 @@ func (s *instruments) make(meter metric.Meter) error {
 	counter(&s.started, "tenuto.orchestrations.started", "{run}", "Runs whose start was committed while this node led.")
 	counter(&s.ended, "tenuto.orchestrations.ended", "{execution}", "Executions whose end was committed while this node led.")
 	histogram(&s.attemptDuration, "tenuto.activity.attempt.duration", "s", timeBounds, "How long the bodies of attempts ran on this node.")
-	histogram(&s.activityDelay, "tenuto.activity.delay", "s", timeBounds, "From the recording of an activity to its first attempt, on this node.")
+	histogram(&s.activityDelay, "tenuto.activity.delay", "s", timeBounds, "From the recording of an activity to its first attempt, on this node, without its way to this node.")
 	histogram(&s.timerLateness, "tenuto.timer.lateness", "s", timeBounds, "How long after their time timers rang.")
 	histogram(&s.queueDelay, "tenuto.journal.queue.delay", "s", timeBounds, "How long the oldest record of an entry waited to be packed.")
 	histogram(&s.entryRecords, "tenuto.journal.entry.records", "{record}", countBounds, "Records in one Raft entry.")

@@ -157,15 +157,15 @@ func (m *metrics) timerFired(late time.Duration) {
 
 // attempted records an attempt; how long it had waited, of first ones alone,
 // because others have paused as well.
-func (m *metrics) attempted(a *replay.Attempt, begun time.Time, outcome actors.AttemptOutcome) {
+func (m *metrics) attempted(a *replay.Attempt, waited, ran time.Duration, outcome actors.AttemptOutcome) {
 	for _, set := range *m.list.Load() {
 		if !set.attemptDuration.Enabled(context.Background()) {
 			continue
 		}
 		options := labelsOf(set.activities, a.Name)
-		set.attemptDuration.Record(context.Background(), time.Since(begun).Seconds(), options.by[attemptOutcomes[outcome]]...)
-		if a.Number == 1 {
-			set.activityDelay.Record(context.Background(), max(begun.Sub(a.Scheduled), 0).Seconds(), options.all...)
+		set.attemptDuration.Record(context.Background(), ran.Seconds(), options.by[attemptOutcomes[outcome]]...)
+		if a.Number == 1 && waited >= 0 {
+			set.activityDelay.Record(context.Background(), waited.Seconds(), options.all...)
 		}
 	}
 }
@@ -215,6 +215,6 @@ func (o *observer) Committed(instance string, execution uint64, events []*journa
 func (o *observer) TimerFired(late time.Duration) { o.metrics.timerFired(late) }
 
 // Attempted implements actors.Observer.
-func (o *observer) Attempted(a *replay.Attempt, begun time.Time, outcome actors.AttemptOutcome) {
-	o.metrics.attempted(a, begun, outcome)
+func (o *observer) Attempted(a *replay.Attempt, waited, ran time.Duration, outcome actors.AttemptOutcome) {
+	o.metrics.attempted(a, waited, ran, outcome)
 }

@@ -229,10 +229,10 @@ func TestRecordingAnAttemptAllocatesNothing(t *testing.T) {
 	node := startNode(t, Config{
 		InMemory: true, Definitions: definitions(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())),
 	})
-	attempt, begun := &replay.Attempt{Name: "double", Number: 1, Scheduled: time.Now()}, time.Now()
+	attempt := &replay.Attempt{Name: "double", Number: 1}
 	events := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_TimerCreated{}}}
 	if got := testing.AllocsPerRun(100, func() {
-		node.metrics.attempted(attempt, begun, actors.AttemptCompleted)
+		node.metrics.attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
 		node.metrics.committed("a", events)
 		node.metrics.timerFired(time.Millisecond)
 	}); got > 0 {
@@ -253,7 +253,7 @@ func BenchmarkMetricsOfHello5(b *testing.B) {
 			if _, err := Call(testContext(b), node.Client(), fifth, "a", 1); err != nil {
 				b.Fatal(err)
 			}
-			attempt, begun := &replay.Attempt{Name: "double", Number: 1, Scheduled: time.Now()}, time.Now()
+			attempt := &replay.Attempt{Name: "double", Number: 1}
 			first := []*journalpb.Event{{EventId: 1, Body: &journalpb.Event_OrchestrationStarted{
 				OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "fifth"},
 			}}}
@@ -263,7 +263,7 @@ func BenchmarkMetricsOfHello5(b *testing.B) {
 			for b.Loop() {
 				node.metrics.committed("a", first)
 				for range 5 {
-					node.metrics.attempted(attempt, begun, actors.AttemptCompleted)
+					node.metrics.attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
 				}
 				for range 4 {
 					node.metrics.committed("a", turn)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -83,7 +84,7 @@ type keeper struct {
 	store     store
 	retention Retention
 	epoch     uint64
-	now       func() time.Time // the cluster time
+	now       func() clustertime.Time
 	logger    *slog.Logger
 	others    others
 }
@@ -118,7 +119,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // sweep purges what is due, in batches, and returns when something will be due
 // next, of what is there now and of what may end meanwhile.
-func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
+func (k *keeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 	next = k.now().Add(k.retention.shortest())
 	kin, err := newRelatives(ctx, k.store, k.others, k.now())
 	if err != nil {
@@ -155,9 +156,9 @@ func (k *keeper) sweep(ctx context.Context) (next time.Time, err error) {
 }
 
 // due tells when an instance is to be purged, and whether it is at all.
-func (k *keeper) due(known *journalpb.Instance) (time.Time, bool) {
+func (k *keeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
 	kept := k.retention.of(known.Status)
-	return time.Unix(0, known.UpdatedAt).Add(kept), kept > 0
+	return clustertime.FromUnix(known.UpdatedAt).Add(kept), kept > 0
 }
 
 func (k *keeper) purge(ctx context.Context, ids []string) error {
@@ -176,9 +177,9 @@ func (k *keeper) purge(ctx context.Context, ids []string) error {
 type relatives struct {
 	store   store
 	others  others
-	since   int64           // when the others' replicas were caught up with, Unix nanoseconds
-	parents map[string]bool // that do not wait, or are in this group and not in that of the child, while children of theirs run
-	looked  map[string]bool // parents whose open operations are in awaited
+	since   clustertime.Time // when the others' replicas were caught up with
+	parents map[string]bool  // that do not wait, or are in this group and not in that of the child, while children of theirs run
+	looked  map[string]bool  // parents whose open operations are in awaited
 	awaited map[operationKey]bool
 }
 
@@ -189,9 +190,9 @@ type operationKey struct {
 
 // newRelatives looks at the instances of a store and of the other groups, at a time
 // by the store's clock.
-func newRelatives(ctx context.Context, s store, o others, now time.Time) (*relatives, error) {
+func newRelatives(ctx context.Context, s store, o others, now clustertime.Time) (*relatives, error) {
 	r := &relatives{
-		store: s, others: o, since: now.UnixNano(),
+		store: s, others: o, since: now,
 		parents: make(map[string]bool), looked: make(map[string]bool), awaited: make(map[operationKey]bool),
 	}
 	for _, g := range o {
@@ -238,7 +239,7 @@ func (r *relatives) elsewhere(known *journalpb.Instance) bool {
 	if len(r.others) == 0 {
 		return false
 	}
-	if known.CreatedAt >= r.since {
+	if known.CreatedAt >= r.since.UnixNano() {
 		return true
 	}
 	for _, g := range r.others {

@@ -39,7 +39,8 @@ func StartVersion(version string) StartOption {
 
 // StartAt lets the code begin at a time, of the years 1678 to 2262 (one before or
 // after counts as the first or the last moment of these); the instance exists
-// from now on.
+// from now on. The time is compared with the cluster time: see "Time" in the package
+// documentation.
 func StartAt(at time.Time) StartOption {
 	return func(r *clusterpb.StartRequest) { r.StartAt = nanos(at) }
 }

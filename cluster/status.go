@@ -39,7 +39,7 @@ type Status struct {
 	Version        string
 	State          State
 	LastEventID    uint64
-	CreatedAt      time.Time
+	CreatedAt      time.Time // by the cluster time, as all times that are shown
 	UpdatedAt      time.Time
 	// Of a child: the instance that started it.
 	ParentID string

@@ -16,7 +16,7 @@ func demandToken(config *Config) { config.RequireJoinToken = true }
 func issued(t *testing.T, node *Node, lifetime time.Duration) string {
 	t.Helper()
 	token, expires, err := node.IssueJoinToken(testContext(t), lifetime)
-	if err != nil || !expires.After(node.groups[0].journal.Now()) {
+	if err != nil || !expires.After(node.groups[0].journal.Now().Shown()) {
 		t.Fatalf("expires at %v, %v", expires, err)
 	}
 	return token
@@ -29,7 +29,7 @@ func expired(t *testing.T, node *Node) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it has expired", func() bool { return node.groups[0].journal.Now().After(expires) })
+	eventually(t, "it has expired", func() bool { return node.groups[0].journal.Now().Shown().After(expires) })
 	return token
 }
 

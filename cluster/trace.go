@@ -35,6 +35,9 @@ const (
 //
 //	sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(cluster.SpanIDs{}), …)
 //
+// The span of an execution begins and ends at the cluster time of its events, the span
+// of an attempt at the time of the machine that makes it.
+//
 // With another generator the spans of attempts stand beside the one of their
 // execution, as children of the span that started the instance.
 type SpanIDs struct{}

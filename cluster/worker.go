@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -315,8 +316,8 @@ func toWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
 	case *clusterpb.ToWorker_Task:
 		t := said.Task
 		m.Task = &actors.Task{
-			Name: t.Name, Input: t.Input, Scheduled: time.Unix(0, t.Scheduled),
-			LastError: t.LastError, Details: t.Details, Left: time.Duration(t.Left), Carried: t.Trace,
+			Name: t.Name, Input: t.Input, Scheduled: clustertime.FromUnix(t.Scheduled),
+			LastError: t.LastError, Details: t.Details, Left: time.Duration(t.Left), Waited: time.Duration(t.Waited), Carried: t.Trace,
 		}
 		m.Task.AttemptID, err = readAttempt(t.Attempt)
 	case *clusterpb.ToWorker_GiveUp:
@@ -335,7 +336,7 @@ func wireToWorker(m actors.ToWorker) *clusterpb.ToWorker {
 		t := m.Task
 		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_Task{Task: &clusterpb.Task{
 			Attempt: wireAttempt(t.AttemptID), Name: t.Name, Input: t.Input, Scheduled: t.Scheduled.UnixNano(),
-			LastError: t.LastError, Details: t.Details, Left: int64(t.Left), Trace: t.Carried,
+			LastError: t.LastError, Details: t.Details, Left: int64(t.Left), Waited: int64(t.Waited), Trace: t.Carried,
 		}}}
 	case m.GiveUp != nil:
 		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_GiveUp{GiveUp: &clusterpb.GiveUp{

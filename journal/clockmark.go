@@ -9,13 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
 // A clockMark is the cluster time at a moment, and what the wall clock of this node
-// showed then. Both are Unix nanoseconds. The zero value is none.
+// showed then, in Unix nanoseconds. The zero value is none.
 type clockMark struct {
 	epoch uint64 // of the leader whose time it is
-	time  int64
+	time  clustertime.Time
 	wall  int64
 }
 
@@ -28,10 +30,10 @@ const lagMax = 48 * time.Hour
 // as much has passed as that has gone forward. Whether it was right does not matter,
 // only whether it was set meanwhile. Without a mark the wall clock is believed.
 func (m clockMark) at(wall int64) clockReading {
-	if m == (clockMark{}) || m.wall-m.time > int64(lagMax) {
-		return clockReading{Time: wall}
+	if m == (clockMark{}) || m.wall-m.time.UnixNano() > int64(lagMax) {
+		return clockReading{Time: clustertime.FromUnix(wall)}
 	}
-	return clockReading{Time: m.time + max(0, wall-m.wall), Epoch: m.epoch}
+	return clockReading{Time: m.time.Add(time.Duration(max(0, wall-m.wall))), Epoch: m.epoch}
 }
 
 // The file of the mark is written in place, in one sector:
@@ -49,7 +51,7 @@ const (
 func (m clockMark) encode() []byte {
 	b := append(make([]byte, 0, clockFileSize), clockFileMagic...)
 	b = binary.LittleEndian.AppendUint64(b, m.epoch)
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.time))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.time.UnixNano()))
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.wall))
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -63,7 +65,7 @@ func decodeClockMark(b []byte) clockMark {
 	b = b[len(clockFileMagic):]
 	return clockMark{
 		epoch: binary.LittleEndian.Uint64(b),
-		time:  int64(binary.LittleEndian.Uint64(b[8:])),
+		time:  clustertime.FromUnix(int64(binary.LittleEndian.Uint64(b[8:]))),
 		wall:  int64(binary.LittleEndian.Uint64(b[16:])),
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
 // clockWorld is three nodes and the cluster time, without Raft: what is recorded is
@@ -37,7 +39,7 @@ type clockNode struct {
 }
 
 type clockRecord struct {
-	time        int64
+	time        clustertime.Time
 	epoch, term uint64
 	at          time.Time
 }
@@ -45,7 +47,7 @@ type clockRecord struct {
 // A clockSpan begins when a timer may have been set.
 type clockSpan struct {
 	at   time.Time
-	time int64
+	time clustertime.Time
 }
 
 func newClockWorld(t *testing.T, choose func(n int) int) *clockWorld {
@@ -62,7 +64,7 @@ func newClockWorld(t *testing.T, choose func(n int) int) *clockWorld {
 
 func (w *clockWorld) start(i int) {
 	n := w.nodes[i]
-	recorded, epoch := int64(0), uint64(0)
+	recorded, epoch := clustertime.Time{}, uint64(0)
 	if n.applied > 0 {
 		last := w.records[n.applied-1]
 		recorded, epoch = last.time, last.epoch
@@ -97,7 +99,7 @@ func (w *clockWorld) spread() {
 	}
 }
 
-func (w *clockWorld) record(clock int64) {
+func (w *clockWorld) record(clock clustertime.Time) {
 	w.records = append(w.records, clockRecord{clock, w.epoch, w.term, time.Now()})
 }
 
@@ -119,13 +121,13 @@ func (w *clockWorld) judge() {
 	now, at := w.nodes[w.leader].clock.now(), time.Now()
 	for _, span := range w.spans {
 		passed := at.Sub(span.at)
-		if early := time.Duration(now-span.time) - passed - passed/catchUp; early > time.Microsecond {
+		if early := now.Sub(span.time) - passed - passed/catchUp; early > time.Microsecond {
 			w.t.Fatalf("a timer that was set %v ago fires %v early", passed, early)
 		}
 	}
 	if len(w.spans) > 0 {
 		first := w.spans[0]
-		if late := at.Sub(first.at) - time.Duration(now-first.time); late > w.late {
+		if late := at.Sub(first.at) - now.Sub(first.time); late > w.late {
 			w.t.Fatalf("the time is %v behind, and may be %v", late, w.late)
 		}
 	}

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
 // A clockReading is what a node knows of the cluster time.
 type clockReading struct {
-	// Unix nanoseconds: what the node has kept, or what its mark and its wall clock
-	// come to.
-	Time int64 `json:"time"`
+	// What the node has kept, or what its mark and its wall clock come to.
+	Time clustertime.Time `json:"time"`
 	// Epoch is that of the leader whose time it is, 0 if it is the wall clock's alone.
 	Epoch uint64 `json:"epoch,omitempty"`
 	// Kept says that a leader was heard of since the node was started.
@@ -30,7 +31,7 @@ type clockReading struct {
 // go ahead, whatever it shows, and with three no clock alone holds it up. And it is
 // not later than the middle of those that have heard of the latest leader: the others
 // do not know that it was behind the one before.
-func agreed(known []clockReading) int64 {
+func agreed(known []clockReading) clustertime.Time {
 	isKept := func(r clockReading) bool { return r.Kept }
 	if slices.ContainsFunc(known, isKept) {
 		known = slices.DeleteFunc(slices.Clone(known), func(r clockReading) bool { return !r.Kept })
@@ -39,19 +40,19 @@ func agreed(known []clockReading) int64 {
 	for _, r := range known {
 		latest = max(latest, r.Epoch)
 	}
-	var all, informed []int64
+	var all, informed []clustertime.Time
 	for _, r := range known {
 		all = append(all, r.Time)
 		if r.Epoch == latest {
 			informed = append(informed, r.Time)
 		}
 	}
-	return min(middle(all), middle(informed))
+	return slices.MinFunc([]clustertime.Time{middle(all), middle(informed)}, clustertime.Time.Compare)
 }
 
 // middle returns the median, the lower one of an even number.
-func middle(times []int64) int64 {
-	slices.Sort(times)
+func middle(times []clustertime.Time) clustertime.Time {
+	slices.SortFunc(times, clustertime.Time.Compare)
 	return times[(len(times)-1)/2]
 }
 

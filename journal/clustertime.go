@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -37,18 +38,18 @@ type clusterClock struct {
 	fresh chan struct{}
 
 	mu       sync.Mutex
-	base     int64     // the time, Unix nanoseconds, ...
-	at       time.Time // ... at this moment
-	behind   int64     // what was to be caught up with then; 0 unless this node leads
-	epoch    uint64    // of the leader whose time this is
-	recorded int64     // the latest that is known to be recorded, ...
-	inForce  uint64    // ... and the epoch in force then
-	mark     clockMark // of before the start
-	kept     bool      // base is not of the past
-	leading  bool      // what is heard is of this node's own making
+	base     clustertime.Time // the time ...
+	at       time.Time        // ... at this moment
+	behind   time.Duration    // what was to be caught up with then; 0 unless this node leads
+	epoch    uint64           // of the leader whose time this is
+	recorded clustertime.Time // the latest that is known to be recorded, ...
+	inForce  uint64           // ... and the epoch in force then
+	mark     clockMark        // of before the start
+	kept     bool             // base is not of the past
+	leading  bool             // what is heard is of this node's own making
 }
 
-func newClusterClock(wall func() time.Time, term func() uint64, recorded int64, epoch uint64, mark clockMark) *clusterClock {
+func newClusterClock(wall func() time.Time, term func() uint64, recorded clustertime.Time, epoch uint64, mark clockMark) *clusterClock {
 	return &clusterClock{
 		wall: wall, term: term, fresh: make(chan struct{}, 1),
 		base: recorded, at: time.Now(), epoch: epoch, recorded: recorded, inForce: epoch, mark: mark,
@@ -66,7 +67,7 @@ func openClusterClock(c *Config, machine *state.Machine, stable raft.StableStore
 // hear takes note of the latest time that is recorded, of the epoch in force, and of
 // the term of the entry that was applied. What is recorded in the term of now is of
 // a leader that was there when the node heard of that term: of now, not of the past.
-func (c *clusterClock) hear(recorded int64, epoch, term uint64) {
+func (c *clusterClock) hear(recorded clustertime.Time, epoch, term uint64) {
 	if !c.isNews(recorded, epoch) {
 		return
 	}
@@ -81,16 +82,16 @@ func (c *clusterClock) hear(recorded int64, epoch, term uint64) {
 	// Of one leader the record that took the least time to arrive is the best. Another
 	// may be behind the one before.
 	now := time.Now()
-	if epoch != c.epoch || recorded > c.readAt(now) {
+	if epoch != c.epoch || recorded.After(c.readAt(now)) {
 		c.base, c.at, c.behind = recorded, now, 0
 	}
 	c.goBy(epoch)
 }
 
-func (c *clusterClock) isNews(recorded int64, epoch uint64) bool {
+func (c *clusterClock) isNews(recorded clustertime.Time, epoch uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return recorded > c.recorded || epoch != c.inForce
+	return recorded.After(c.recorded) || epoch != c.inForce
 }
 
 // goBy notes whose time it is; mu is held.
@@ -107,7 +108,7 @@ func (c *clusterClock) goBy(epoch uint64) {
 
 // begin returns the time at which a reign begins. ask returns what the other nodes
 // know of the time; it is called when this one knows too little.
-func (c *clusterClock) begin(ask func() []clockReading) int64 {
+func (c *clusterClock) begin(ask func() []clockReading) clustertime.Time {
 	var known []clockReading
 	if !c.isKept() {
 		known = append(ask(), c.reading())
@@ -118,7 +119,10 @@ func (c *clusterClock) begin(ask func() []clockReading) int64 {
 	if !c.kept {
 		c.kept = true
 		now := time.Now()
-		c.base, c.at = max(c.readAt(now), agreed(known)), now
+		c.base, c.at = c.readAt(now), now
+		if asked := agreed(known); asked.After(c.base) {
+			c.base = asked
+		}
 	}
 	return c.readAt(time.Now())
 }
@@ -145,20 +149,21 @@ func (c *clusterClock) end() {
 	c.leading = false
 }
 
-func (c *clusterClock) now() int64 {
+func (c *clusterClock) now() clustertime.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.readAt(time.Now())
 }
 
 // readAt returns the time at a moment; mu is held.
-func (c *clusterClock) readAt(now time.Time) int64 {
-	passed := int64(now.Sub(c.at))
-	return c.base + passed + min(passed/catchUp, c.behind)
+func (c *clusterClock) readAt(now time.Time) clustertime.Time {
+	passed := now.Sub(c.at)
+	return c.base.Add(passed + min(passed/catchUp, c.behind))
 }
 
 // note looks at the wall clock: a leader catches up with it from now on, and every
-// node learns how the cluster time stands to it. kept is whether that is known.
+// node learns how the cluster time stands to it. This, and what a mark makes of a wall
+// clock, is all that the cluster time learns from one. kept is whether that is known.
 func (c *clusterClock) note() (mark clockMark, kept bool) {
 	wall := c.wall().UnixNano()
 	c.mu.Lock()
@@ -166,7 +171,7 @@ func (c *clusterClock) note() (mark clockMark, kept bool) {
 	now := time.Now()
 	c.base, c.at, c.behind = c.readAt(now), now, 0
 	if c.leading {
-		c.behind = max(0, wall-c.base)
+		c.behind = time.Duration(max(0, wall-c.base.UnixNano()))
 	}
 	return clockMark{epoch: c.epoch, time: c.base, wall: wall}, c.kept
 }
@@ -200,7 +205,7 @@ func (f *clockedFSM) Apply(log *raft.Log) any {
 // and steps of wall clocks do not move it: it goes as time does, or faster by one part
 // in 2,000 while it is behind the leader's wall clock. On a node that does not lead it
 // may be behind, and before a leader was heard of it is of the past.
-func (j *Journal) Now() time.Time { return time.Unix(0, j.clock.now()) }
+func (j *Journal) Now() clustertime.Time { return j.clock.now() }
 
 // ClockKept tells whether the cluster time is that of now: a leader was heard of since
 // the start, or this node has begun to lead.
@@ -222,7 +227,7 @@ func (j *Journal) recordClock() <-chan struct{} {
 
 // proposeGroup proposes a change of the group at the cluster time.
 func (j *Journal) proposeGroup(r *reign, c *journalpb.GroupChange, done func(error)) {
-	c.Epoch, c.Clock = r.epoch, j.clock.now()
+	c.Epoch, c.Clock = r.epoch, j.clock.now().UnixNano()
 	record, err := encodeGroupChange(c)
 	if err != nil {
 		done(err)

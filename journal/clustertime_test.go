@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
 // steppedClock is a wall clock that somebody sets.
@@ -22,8 +24,11 @@ func (c *clusterClock) told() bool {
 	return c.kept
 }
 
+// ofMachine returns what a machine shows as the cluster time of one that is right.
+func ofMachine(t time.Time) clustertime.Time { return clustertime.FromUnix(t.UnixNano()) }
+
 // near is within what a loaded machine may take for anything in a test.
-func near(a, b time.Time) bool { return a.Sub(b).Abs() < 2*patience }
+func near(a, b clustertime.Time) bool { return a.Sub(b).Abs() < 2*patience }
 
 func steps() []time.Duration {
 	return []time.Duration{time.Hour, 26 * time.Hour, -time.Hour, -26 * time.Hour}
@@ -36,7 +41,7 @@ func TestNoStepOfAWallClockMovesTheClusterTime(t *testing.T) {
 	for _, step := range steps() {
 		before := j.Now()
 		wall.set(step)
-		if now := j.Now(); now.Before(before) || !near(now, time.Now()) {
+		if now := j.Now(); now.Before(before) || !near(now, ofMachine(time.Now())) {
 			t.Errorf("after a step of %v: %v, and it was %v", step, now, before)
 		}
 	}
@@ -55,13 +60,13 @@ func TestALeaderWhoseWallClockIsWrongGoesOnWithTheTimeThatItHasHeardOf(t *testin
 				before := g.nodes[first].Now()
 				next := (first + 1) % 3
 				transferTo(t, g, next)
-				if now := g.nodes[next].Now(); now.Before(before.Add(-clockEvery)) || !near(now, time.Now()) {
+				if now := g.nodes[next].Now(); now.Before(before.Add(-clockEvery)) || !near(now, ofMachine(time.Now())) {
 					t.Errorf("handed over at %v, taken over at %v", before, now)
 				}
 				before = g.nodes[next].Now()
 				g.stop(t, next) // not handed over with a record of the time
 				last := awaitOther(t, g, next)
-				if now := last.Now(); now.Before(before.Add(-clockEvery)) || !near(now, time.Now()) {
+				if now := last.Now(); now.Before(before.Add(-clockEvery)) || !near(now, ofMachine(time.Now())) {
 					t.Errorf("lost at %v, taken over at %v", before, now)
 				}
 			})
@@ -81,7 +86,7 @@ func TestANodeThatComesBackWithAWrongWallClockLearnsTheTime(t *testing.T) {
 		g.start(t, back, nil, nil)
 		eventually(t, "it hears of the time", func() bool { return g.nodes[back].clock.told() })
 		transferTo(t, g, back)
-		if now := g.nodes[back].Now(); !near(now, time.Now()) {
+		if now := g.nodes[back].Now(); !near(now, ofMachine(time.Now())) {
 			t.Errorf("it leads at %v", now)
 		}
 	})
@@ -97,7 +102,7 @@ func TestTheClusterTimeDoesNotGoBackOverARestart(t *testing.T) {
 		return j
 	}
 	j := reopened()
-	before := time.Unix(0, j.machine.Clock()) // recorded with the epoch at least
+	before := j.machine.Clock() // recorded with the epoch at least
 	closed(t, j)
 	wall.set(-time.Hour)
 	j = reopened()
@@ -115,15 +120,17 @@ func TestTheClusterTimeDoesNotGoBackOverARestart(t *testing.T) {
 }
 
 func TestAClusterClock(t *testing.T) {
-	at := func(hour int) int64 { return time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC).UnixNano() }
-	noon := func() time.Time { return time.Unix(0, at(12)) }
+	date := func(hour int) time.Time { return time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC) }
+	at := func(hour int) clustertime.Time { return ofMachine(date(hour)) }
+	wall := func(hour int) int64 { return date(hour).UnixNano() }
+	noon := func() time.Time { return date(12) }
 	nobody := func() []clockReading { return nil }
 	const term, past = 7, 6
 	for name, test := range map[string]struct {
 		hear func(c *clusterClock)
 		ask  func() []clockReading
 		mark clockMark
-		want int64
+		want clustertime.Time
 	}{
 		"has heard nothing":       {want: at(12)},
 		"has heard of the past":   {hear: func(c *clusterClock) { c.hear(at(9), 2, past) }, want: at(12)},
@@ -140,15 +147,15 @@ func TestAClusterClock(t *testing.T) {
 		}, want: at(11)},
 		"recorded is later": {hear: func(c *clusterClock) { c.hear(at(15), 2, past) }, want: at(15)},
 		"led before": {hear: func(c *clusterClock) {
-			c.wall = func() time.Time { return time.Unix(0, at(7)) }
+			c.wall = func() time.Time { return date(7) }
 			c.begin(nobody)
 			c.end()
 			c.wall = noon
 		}, want: at(8)},
-		"has a mark":                         {mark: clockMark{1, at(8), at(10)}, want: at(10)},
-		"has a mark of a wall clock behind":  {mark: clockMark{1, at(9), at(8)}, want: at(13)},
-		"has a mark and was set back":        {mark: clockMark{1, at(9), at(20)}, want: at(9)},
-		"was founded by one without a date":  {mark: clockMark{1, at(9) - 3*int64(24*time.Hour), at(11)}, want: at(12)},
+		"has a mark":                         {mark: clockMark{1, at(8), wall(10)}, want: at(10)},
+		"has a mark of a wall clock behind":  {mark: clockMark{1, at(9), wall(8)}, want: at(13)},
+		"has a mark and was set back":        {mark: clockMark{1, at(9), wall(20)}, want: at(9)},
+		"was founded by one without a date":  {mark: clockMark{1, at(9).Add(-3 * 24 * time.Hour), wall(11)}, want: at(12)},
 		"is told of a time that was kept":    {ask: func() []clockReading { return []clockReading{{at(9), 1, true}} }, want: at(9)},
 		"is told of less by one without any": {ask: func() []clockReading { return []clockReading{{Time: at(11)}} }, want: at(11)},
 		"is told of more by one without any": {ask: func() []clockReading { return []clockReading{{Time: at(13)}} }, want: at(12)},
@@ -161,7 +168,7 @@ func TestAClusterClock(t *testing.T) {
 		if ask == nil {
 			ask = nobody
 		}
-		if got := time.Duration(c.begin(ask) - test.want); got < 0 || got > patience {
+		if got := c.begin(ask).Sub(test.want); got < 0 || got > patience {
 			t.Errorf("one that %s begins %v off", name, got)
 		}
 	}
@@ -169,26 +176,27 @@ func TestAClusterClock(t *testing.T) {
 
 func TestWhatSeveralNodesKnowOfTheTime(t *testing.T) {
 	const kept = true
+	at := clustertime.FromUnix
 	for name, test := range map[string]struct {
 		known []clockReading
 		want  int64
 	}{
-		"one":                                    {[]clockReading{{5, 1, !kept}}, 5},
-		"two: the earlier":                       {[]clockReading{{5, 1, !kept}, {9, 1, !kept}}, 5},
-		"three: the middle":                      {[]clockReading{{5, 1, !kept}, {9, 1, !kept}, {7, 1, !kept}}, 7},
-		"four: the earlier one of the middle":    {[]clockReading{{5, 1, !kept}, {9, 1, !kept}, {7, 1, !kept}, {8, 1, !kept}}, 7},
-		"what was kept counts alone":             {[]clockReading{{5, 1, !kept}, {9, 1, kept}, {7, 1, !kept}}, 9},
-		"not later than who knows the leader":    {[]clockReading{{5, 2, !kept}, {9, 1, !kept}, {7, 1, !kept}}, 5},
-		"who knows the leader may be wrong, too": {[]clockReading{{50, 2, !kept}, {9, 1, !kept}, {7, 1, !kept}}, 9},
+		"one":                                    {[]clockReading{{at(5), 1, !kept}}, 5},
+		"two: the earlier":                       {[]clockReading{{at(5), 1, !kept}, {at(9), 1, !kept}}, 5},
+		"three: the middle":                      {[]clockReading{{at(5), 1, !kept}, {at(9), 1, !kept}, {at(7), 1, !kept}}, 7},
+		"four: the earlier one of the middle":    {[]clockReading{{at(5), 1, !kept}, {at(9), 1, !kept}, {at(7), 1, !kept}, {at(8), 1, !kept}}, 7},
+		"what was kept counts alone":             {[]clockReading{{at(5), 1, !kept}, {at(9), 1, kept}, {at(7), 1, !kept}}, 9},
+		"not later than who knows the leader":    {[]clockReading{{at(5), 2, !kept}, {at(9), 1, !kept}, {at(7), 1, !kept}}, 5},
+		"who knows the leader may be wrong, too": {[]clockReading{{at(50), 2, !kept}, {at(9), 1, !kept}, {at(7), 1, !kept}}, 9},
 	} {
-		if got := agreed(test.known); got != test.want {
-			t.Errorf("%s: %d, want %d", name, got, test.want)
+		if got := agreed(test.known); got != at(test.want) {
+			t.Errorf("%s: %d, want %d", name, got.UnixNano(), test.want)
 		}
 	}
 }
 
 func TestAMarkIsBelievedOnlyAsItWasWritten(t *testing.T) {
-	dir, want := t.TempDir(), clockMark{epoch: 7, time: -1, wall: 1 << 60}
+	dir, want := t.TempDir(), clockMark{epoch: 7, time: clustertime.FromUnix(-1), wall: 1 << 60}
 	if got := readClockMark(dir); got != (clockMark{}) {
 		t.Errorf("in an empty directory: %+v", got)
 	}
@@ -229,8 +237,8 @@ func TestNoClockAloneMovesTheTimeOverALossOfAllNodes(t *testing.T) {
 					time.Sleep(3 * clockEvery)
 					for i, dir := range g.dirs {
 						eventually(t, "the time is noted", func() bool { return readClockMark(dir).epoch == epoch })
-						if mark := readClockMark(dir); mark.wall-mark.time < int64(ahead-time.Second) {
-							t.Fatalf("node %d is %v ahead", i, time.Duration(mark.wall-mark.time))
+						if mark := readClockMark(dir); mark.wall-mark.time.UnixNano() < int64(ahead-time.Second) {
+							t.Fatalf("node %d is %v ahead", i, time.Duration(mark.wall-mark.time.UnixNano()))
 						}
 					}
 					set, at := g.nodes[leader].Now(), time.Now()
@@ -268,7 +276,7 @@ func TestALeaderCatchesUpSlowlyWithItsWallClock(t *testing.T) {
 				t.Fatalf("in %v, %v were gone", passed, gone)
 			}
 		}
-		if behind := wall.now().Sub(j.Now()); behind.Abs() > time.Millisecond {
+		if behind := ofMachine(wall.now()).Sub(j.Now()); behind.Abs() > time.Millisecond {
 			t.Errorf("after 50 minutes it is %v behind", behind)
 		}
 	})
@@ -280,7 +288,7 @@ func TestNoLeaderIsAheadOfTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clocks [3]*clusterClock
 		for i := range clocks {
-			clocks[i] = newClusterClock(time.Now, func() uint64 { return 1 }, 0, 0, clockMark{})
+			clocks[i] = newClusterClock(time.Now, func() uint64 { return 1 }, clustertime.Time{}, 0, clockMark{})
 		}
 		first, soon, late := clocks[0], clocks[1], clocks[2]
 		nobody := func() []clockReading { return nil }
@@ -297,18 +305,18 @@ func TestNoLeaderIsAheadOfTheOneBefore(t *testing.T) {
 		time.Sleep(time.Second)
 		before := late.now()
 		late.end()
-		if begun := soon.begin(nobody); begun > before {
-			t.Errorf("a leader begins %v ahead of the one before", time.Duration(begun-before))
+		if begun := soon.begin(nobody); begun.After(before) {
+			t.Errorf("a leader begins %v ahead of the one before", begun.Sub(before))
 		}
-		if now := soon.now(); now < recorded+int64(time.Second) {
-			t.Errorf("a second has passed, and the time is %v after it was recorded", time.Duration(now-recorded))
+		if now := soon.now(); now.Before(recorded.Add(time.Second)) {
+			t.Errorf("a second has passed, and the time is %v after it was recorded", now.Sub(recorded))
 		}
 		// It leads: what is told of its own past does not take it back.
 		now := soon.now()
 		time.Sleep(time.Second)
 		soon.hear(now, 3, 1)
-		if got := soon.now(); got != now+int64(time.Second) {
-			t.Errorf("its own record has set it back by %v", time.Duration(now+int64(time.Second)-got))
+		if got := soon.now(); got != now.Add(time.Second) {
+			t.Errorf("its own record has set it back by %v", now.Add(time.Second).Sub(got))
 		}
 	})
 }

@@ -69,7 +69,7 @@ func (j *Journal) crown(ctx context.Context) error {
 		return fmt.Errorf("wait for earlier entries: %w", outcome(err))
 	}
 	begun := j.clock.begin(func() []clockReading { return j.askTime(ctx) })
-	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, begun)), enqueueTimeout)
+	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, begun.UnixNano())), enqueueTimeout)
 	if err := future.Error(); err != nil {
 		j.clock.end()
 		return fmt.Errorf("commit epoch: %w", outcome(err))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -23,12 +24,12 @@ var (
 //
 // Errors: ErrTokens, ErrNotLeader, ErrUnknownOutcome, ErrBusy, ErrClosed, or ctx's,
 // after which it may be recorded or not.
-func (j *Journal) IssueToken(ctx context.Context, key []byte, good time.Duration) (expires time.Time, err error) {
+func (j *Journal) IssueToken(ctx context.Context, key []byte, good time.Duration) (expires clustertime.Time, err error) {
 	token := &journalpb.JoinToken{Key: key, ExpiresAt: j.Now().Add(good).UnixNano()}
 	if err := j.changeGroup(ctx, &journalpb.GroupChange{Issued: token}); err != nil {
-		return time.Time{}, fmt.Errorf("issue token: %w", err)
+		return clustertime.Time{}, fmt.Errorf("issue token: %w", err)
 	}
-	return time.Unix(0, j.machine.TokenExpiry(key)), nil
+	return j.machine.TokenExpiry(key), nil
 }
 
 // UseToken records, on the leader, that a node uses a token. Repeating it for the

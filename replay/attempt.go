@@ -24,13 +24,14 @@ type Attempt struct {
 	// 1 for the first. One that a node has lost track of is begun again under
 	// its number.
 	Number int
-	// When the call was recorded.
+	// When the call was recorded, by the cluster time: see [Context.Now]. The clock of
+	// the machine may differ from it by any amount.
 	Scheduled time.Time
 	// What the attempt before failed with; nil for the first.
 	LastError error
 	// When the attempt will be given up, by [StartToClose] or [ScheduleToClose];
 	// zero if never. It is the deadline of its context, too, so that clients of
-	// other services know of it.
+	// other services know of it, and by the clock of the machine that makes the attempt.
 	Deadline time.Time
 
 	// For those who run attempts: the details that an earlier attempt has
@@ -126,8 +127,8 @@ func ActivityInfo(ctx context.Context) *Attempt {
 	return attempt
 }
 
-// attemptContext is a context that knows the attempt, and has its deadline. It is
-// ended by whoever runs the attempt, whose clock is the one that counts.
+// attemptContext is a context that knows the attempt, and has its deadline by the local
+// clock. The leader ends it, by the cluster time.
 type attemptContext struct {
 	context.Context
 	attempt *Attempt

@@ -33,8 +33,9 @@ func (c *Context) Version() string { return c.x.origin.version }
 func (c *Context) Tags() map[string]string { return c.x.origin.tags }
 
 // Now returns the time at which the event that is being consumed was recorded,
-// by the clock of the instance's owner. It is the same on every replay and
-// never goes back.
+// by the cluster time: that of the leaders, which no step of a machine's clock moves.
+// It is the same on every replay and never goes back. So it must not be compared with
+// the time.Now of an activity.
 func (c *Context) Now() time.Time { return c.x.now }
 
 // Replaying tells whether the code is repeating what it did before. It serves

@@ -17,10 +17,10 @@ var mayImport = map[string][]string{
 	"examples":      {"cluster", "replay"},
 	"cmd":           {"cluster", "replay", "replay/vet"},
 	"bench":         {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
-	"cluster":       {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/rig", "internal/slots"},
-	"actors":        {"replay", "proto/journalpb"},
-	"journal":       {"journal/state", "journal/state/pebblestore", "proto/journalpb"},
-	"journal/state": {"journal/state/store", "proto/journalpb"},
+	"cluster":       {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/rig", "internal/slots"},
+	"actors":        {"replay", "proto/journalpb", "internal/clustertime"},
+	"journal":       {"journal/state", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime"},
+	"journal/state": {"journal/state/store", "proto/journalpb", "internal/clustertime"},
 	// What the state asks of a database, and the one that there is.
 	"journal/state/store":       {},
 	"journal/state/pebblestore": {"journal/state/store"},
@@ -32,6 +32,8 @@ var mayImport = map[string][]string{
 	"proto/journalpb":   {},
 	"internal":          {},
 	"internal/chaos":    {"cluster", "replay", "proto/journalpb", "internal/rig", "internal/slots"},
+	// The type of what leaders record, and compare with what was recorded.
+	"internal/clustertime": {},
 	// What harnesses may ask of a node.
 	"internal/rig":   {},
 	"internal/slots": {},

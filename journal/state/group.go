@@ -7,22 +7,23 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // group is what is kept of the group of nodes itself, beside the instances. It
 // is replaced and never changed, so that a view of it is a copy.
 type group struct {
-	clock    int64       // the latest cluster time recorded, Unix nanoseconds
-	removed  []string    // the nodes that must not come back, sorted
-	tokens   []joinToken // with which nodes may join, or have joined, sorted by key
-	protocol uint32      // to which the cluster has come; 0 means 1
+	clock    clustertime.Time // the latest that is recorded
+	removed  []string         // the nodes that must not come back, sorted
+	tokens   []joinToken      // with which nodes may join, or have joined, sorted by key
+	protocol uint32           // to which the cluster has come; 0 means 1
 }
 
 // groupChange is a decoded GroupChange, or the clock of an Epoch.
 type groupChange struct {
 	epoch        uint64
-	clock        int64
+	clock        clustertime.Time
 	removed      string
 	issued, used *journalpb.JoinToken
 	protocol     uint32
@@ -34,7 +35,7 @@ func (c *groupChange) parse(b []byte) bool {
 	if proto.Unmarshal(b, &message) != nil {
 		return false
 	}
-	*c = groupChange{message.Epoch, message.Clock, message.Removed, message.Issued, message.Used, message.Protocol, message.Started}
+	*c = groupChange{message.Epoch, clustertime.FromUnix(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started}
 	return true
 }
 
@@ -44,7 +45,7 @@ func (c *groupChange) parseEpoch(b []byte) bool {
 	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		if number == 2 && wire == protowire.VarintType {
 			clock, _ := protowire.ConsumeVarint(value)
-			c.clock = int64(clock)
+			c.clock = clustertime.FromUnix(int64(clock))
 		}
 	})
 }
@@ -66,7 +67,9 @@ func (m *Machine) changeGroup(c *groupChange) error {
 
 // with returns the group after a change, or why that is refused.
 func (g group) with(c *groupChange) (group, error) {
-	g.clock = max(g.clock, c.clock)
+	if c.clock.After(g.clock) {
+		g.clock = c.clock
+	}
 	g.protocol = max(g.protocol, c.protocol)
 	if at, known := slices.BinarySearch(g.removed, c.removed); c.removed != "" && !known {
 		g.removed = slices.Insert(slices.Clone(g.removed), at, c.removed)
@@ -82,15 +85,15 @@ func (g group) with(c *groupChange) (group, error) {
 }
 
 func (g group) message() *journalpb.Group {
-	message := &journalpb.Group{Clock: g.clock, Removed: g.removed, Protocol: g.protocol}
+	message := &journalpb.Group{Clock: g.clock.UnixNano(), Removed: g.removed, Protocol: g.protocol}
 	for _, t := range g.tokens {
-		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires, Node: t.node})
+		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
 	}
 	return message
 }
 
 func groupOf(message *journalpb.Group) group {
-	g := group{clock: message.GetClock(), removed: message.GetRemoved(), protocol: message.GetProtocol()}
+	g := group{clock: clustertime.FromUnix(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol()}
 	for _, t := range message.GetTokens() {
 		g.tokens = append(g.tokens, tokenOf(t))
 	}
@@ -100,8 +103,8 @@ func groupOf(message *journalpb.Group) group {
 // encode returns the encoded message.
 func (g group) encode() []byte {
 	b := []byte(nil)
-	if g.clock != 0 {
-		b = appendUint(b, 1, uint64(g.clock))
+	if !g.clock.IsZero() {
+		b = appendUint(b, 1, uint64(g.clock.UnixNano()))
 	}
 	for _, node := range g.removed {
 		b = protowire.AppendTag(b, 2, protowire.BytesType)
@@ -125,9 +128,9 @@ func parseGroup(b []byte) (group, error) {
 	return groupOf(&message), nil
 }
 
-// Clock returns the latest cluster time that was recorded, Unix nanoseconds; 0
+// Clock returns the latest cluster time that was recorded, the zero time
 // before the first. It never decreases.
-func (m *Machine) Clock() int64 {
+func (m *Machine) Clock() clustertime.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.group.clock

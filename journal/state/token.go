@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -32,19 +33,19 @@ const (
 // joinToken is a token with which a node may join, or has joined.
 type joinToken struct {
 	key     string
-	expires int64  // cluster time, Unix nanoseconds
+	expires clustertime.Time
 	node    string // that has used it; empty if none has
 }
 
 func tokenOf(message *journalpb.JoinToken) joinToken {
-	return joinToken{string(message.GetKey()), message.GetExpiresAt(), message.GetNode()}
+	return joinToken{string(message.GetKey()), clustertime.FromUnix(message.GetExpiresAt()), message.GetNode()}
 }
 
 // encode returns the encoded message.
 func (t joinToken) encode() []byte {
 	b := protowire.AppendTag(nil, 1, protowire.BytesType)
 	b = protowire.AppendString(b, t.key)
-	b = appendUint(b, 2, uint64(t.expires))
+	b = appendUint(b, 2, uint64(t.expires.UnixNano()))
 	if t.node != "" {
 		b = protowire.AppendTag(b, 3, protowire.BytesType)
 		b = protowire.AppendString(b, t.node)
@@ -58,8 +59,8 @@ func findToken(tokens []joinToken, key string) (at int, known bool) {
 
 // issue returns the tokens with one more, and without those that have expired long
 // ago. One that is known is left as it is.
-func issue(tokens []joinToken, issued *journalpb.JoinToken, now int64) ([]joinToken, error) {
-	tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joinToken) bool { return t.expires < now-int64(tokenKept) })
+func issue(tokens []joinToken, issued *journalpb.JoinToken, now clustertime.Time) ([]joinToken, error) {
+	tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joinToken) bool { return t.expires.Before(now.Add(-tokenKept)) })
 	at, known := findToken(tokens, string(issued.GetKey()))
 	switch {
 	case known:
@@ -67,19 +68,19 @@ func issue(tokens []joinToken, issued *journalpb.JoinToken, now int64) ([]joinTo
 	case len(tokens) == tokensMax:
 		return nil, ErrTokens
 	}
-	return slices.Insert(tokens, at, joinToken{key: string(issued.GetKey()), expires: issued.GetExpiresAt()}), nil
+	return slices.Insert(tokens, at, joinToken{key: string(issued.GetKey()), expires: clustertime.FromUnix(issued.GetExpiresAt())}), nil
 }
 
 // use returns the tokens after a node has used one. A node may do so again: it may
 // not have learned that it has.
-func use(tokens []joinToken, used *journalpb.JoinToken, now int64) ([]joinToken, error) {
+func use(tokens []joinToken, used *journalpb.JoinToken, now clustertime.Time) ([]joinToken, error) {
 	at, known := findToken(tokens, string(used.GetKey()))
 	switch {
 	case !known:
 		return nil, ErrTokenUnknown
 	case tokens[at].node != "" && tokens[at].node != used.GetNode():
 		return nil, ErrTokenUsed
-	case tokens[at].expires <= now:
+	case !tokens[at].expires.After(now):
 		return nil, ErrTokenExpired
 	}
 	tokens = slices.Clone(tokens)
@@ -87,13 +88,13 @@ func use(tokens []joinToken, used *journalpb.JoinToken, now int64) ([]joinToken,
 	return tokens, nil
 }
 
-// TokenExpiry returns the cluster time at which a token is no good any more, Unix
-// nanoseconds; 0 if it is not known.
-func (m *Machine) TokenExpiry(key []byte) int64 {
+// TokenExpiry returns the cluster time at which a token is no good any more, the
+// zero time if it is not known.
+func (m *Machine) TokenExpiry(key []byte) clustertime.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if at, known := findToken(m.group.tokens, string(key)); known {
 		return m.group.tokens[at].expires
 	}
-	return 0
+	return clustertime.Time{}
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -92,7 +93,7 @@ func TestTheGroupIsKeptWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]group{"bytes": parsed, "message": groupOf(m.group.message())} {
-		if got.clock != 5 || got.protocol != 3 || !slices.Equal(got.removed, m.group.removed) || !slices.Equal(got.tokens, m.group.tokens) {
+		if got.clock != clustertime.FromUnix(5) || got.protocol != 3 || !slices.Equal(got.removed, m.group.removed) || !slices.Equal(got.tokens, m.group.tokens) {
 			t.Errorf("%s: %+v, want %+v", name, got, m.group)
 		}
 	}

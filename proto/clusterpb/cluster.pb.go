@@ -5006,7 +5006,9 @@ type Task struct {
 	// How much time it has, in nanoseconds; 0: no limit.
 	Left int64 `protobuf:"varint,7,opt,name=left,proto3" json:"left,omitempty"`
 	// The span of the orchestration, as a W3C traceparent; empty for none.
-	Trace         string `protobuf:"bytes,8,opt,name=trace,proto3" json:"trace,omitempty"`
+	Trace string `protobuf:"bytes,8,opt,name=trace,proto3" json:"trace,omitempty"`
+	// How long it has waited since it was recorded, in nanoseconds; 0: unknown.
+	Waited        int64 `protobuf:"varint,9,opt,name=waited,proto3" json:"waited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5095,6 +5097,13 @@ func (x *Task) GetTrace() string {
 		return x.Trace
 	}
 	return ""
+}
+
+func (x *Task) GetWaited() int64 {
+	if x != nil {
+		return x.Waited
+	}
+	return 0
 }
 
 type GiveUp struct {
@@ -5517,7 +5526,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\v2\x17.tenuto.cluster.v1.TaskH\x00R\x04task\x124\n" +
 	"\agive_up\x18\x02 \x01(\v2\x19.tenuto.cluster.v1.GiveUpH\x00R\x06giveUp\x120\n" +
 	"\x03ack\x18\x03 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDH\x00R\x03ackB\x06\n" +
-	"\x04said\"\xbb\x02\n" +
+	"\x04said\"\xd3\x02\n" +
 	"\x04Task\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -5527,7 +5536,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"last_error\x18\x05 \x01(\v2\x18.tenuto.journal.v1.ErrorR\tlastError\x124\n" +
 	"\adetails\x18\x06 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\x12\x12\n" +
 	"\x04left\x18\a \x01(\x03R\x04left\x12\x14\n" +
-	"\x05trace\x18\b \x01(\tR\x05trace\"Z\n" +
+	"\x05trace\x18\b \x01(\tR\x05trace\x12\x16\n" +
+	"\x06waited\x18\t \x01(\x03R\x06waited\"Z\n" +
 	"\x06GiveUp\x126\n" +
 	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x18\n" +
 	"\atimeout\x18\x02 \x01(\tR\atimeout*V\n" +

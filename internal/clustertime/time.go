@@ -1,0 +1,72 @@
+package clustertime
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"time"
+)
+
+// A Time is a moment in cluster time. The zero value means none. Times may be compared
+// with ==.
+type Time struct{ nanoseconds int64 }
+
+// FromUnix returns a Time as records hold it: in nanoseconds since 1970 by the cluster
+// time.
+func FromUnix(nanoseconds int64) Time { return Time{nanoseconds} }
+
+// UnixNano returns the time as records hold it.
+func (t Time) UnixNano() int64 { return t.nanoseconds }
+
+// IsZero reports whether the time is the zero value.
+func (t Time) IsZero() bool { return t == Time{} }
+
+// Before reports whether t is before u.
+func (t Time) Before(u Time) bool { return t.nanoseconds < u.nanoseconds }
+
+// After reports whether t is after u.
+func (t Time) After(u Time) bool { return u.Before(t) }
+
+// Compare returns -1, 0 or 1 if t is before u, equal to it or after it.
+func (t Time) Compare(u Time) int { return cmp.Compare(t.nanoseconds, u.nanoseconds) }
+
+// Add returns the time d later, or the last or first one there is if that is beyond it.
+func (t Time) Add(d time.Duration) Time {
+	sum := t.nanoseconds + int64(d)
+	switch {
+	case d > 0 && sum < t.nanoseconds:
+		sum = math.MaxInt64
+	case d < 0 && sum > t.nanoseconds:
+		sum = math.MinInt64
+	}
+	return Time{sum}
+}
+
+// Sub returns what passes from u to t, or the longest or shortest duration there is if
+// that is beyond it.
+func (t Time) Sub(u Time) time.Duration {
+	difference := t.nanoseconds - u.nanoseconds
+	switch {
+	case t.After(u) && difference < 0:
+		difference = math.MaxInt64
+	case t.Before(u) && difference > 0:
+		difference = math.MinInt64
+	}
+	return time.Duration(difference)
+}
+
+// Shown returns the time for authors and users, to whom it is the date of what was
+// recorded. Nothing may hold it against the clock of a machine.
+func (t Time) Shown() time.Time { return time.Unix(0, t.nanoseconds) }
+
+// String returns the time as a date.
+func (t Time) String() string { return t.Shown().UTC().Format(time.RFC3339Nano) }
+
+// MarshalJSON returns the number that [Time.UnixNano] returns.
+func (t Time) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, t.nanoseconds, 10), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (t *Time) UnmarshalJSON(text []byte) (err error) {
+	t.nanoseconds, err = strconv.ParseInt(string(text), 10, 64)
+	return err
+}
