@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/hashicorp/raft"
@@ -34,6 +35,11 @@ type checkedLogs struct {
 	// writing is held by whoever changes the log, also while the disk hangs; mu
 	// only while the fields below are looked at.
 	writing sync.Mutex
+	doubt   logDoubt // under writing
+	// diverged is set, and stale holds a token, when Raft believes in entries that were
+	// deleted. The log takes no writes then, until reread.
+	diverged atomic.Bool
+	stale    chan struct{}
 
 	mu         sync.Mutex
 	tail       logMark  // the last entry; index 0 if the log is empty
@@ -49,9 +55,42 @@ const sumsSize = 8
 // openCheckedLogs reads the whole log and checks it, and that nothing is missing
 // up to the mark. Errors are a *DamagedError or those of the store.
 func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
+	if err := l.reread(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// reread reads the whole log, checks it, and goes on from what is there. Nobody may write
+// meanwhile.
+func (l *checkedLogs) reread() error {
+	found, err := l.scan()
+	if err != nil {
+		return err
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.doubt = logDoubt{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tail, l.sizes, l.configurations = found.tail, found.sizes, found.configurations
+	l.recount()
+	l.diverged.Store(false)
+	return nil
+}
+
+// logContent is what is to be known of a log.
+type logContent struct {
+	tail           logMark
+	sizes          []uint32
+	configurations []uint64
+}
+
+// scan reads the whole log.
+func (l *checkedLogs) scan() (found logContent, err error) {
 	first, last, err := l.bounds()
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	mark := logMark{}
 	if l.stable != nil {
@@ -61,25 +100,24 @@ func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
 		var log raft.Log
 		before, sum, err := l.read(index, &log)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
-		if index > first && before != l.tail.sum {
-			return nil, l.damaged(index, "it does not follow the entry before it")
+		if index > first && before != found.tail.sum {
+			return found, l.damaged(index, "it does not follow the entry before it")
 		}
 		if index == mark.index && sum != mark.sum {
-			return nil, l.damaged(index, "it is not the entry that was written")
+			return found, l.damaged(index, "it is not the entry that was written")
 		}
-		l.tail = logMark{index, sum}
-		l.sizes = append(l.sizes, entrySize(&log))
+		found.tail = logMark{index, sum}
+		found.sizes = append(found.sizes, entrySize(&log))
 		if log.Type == raft.LogConfiguration {
-			l.configurations = append(l.configurations, index)
+			found.configurations = append(found.configurations, index)
 		}
 	}
-	if mark.index > l.tail.index {
-		return nil, l.damaged(mark.index, fmt.Sprintf("it was written and the log ends at %d", l.tail.index))
+	if mark.index > found.tail.index {
+		return found, l.damaged(mark.index, fmt.Sprintf("it was written and the log ends at %d", found.tail.index))
 	}
-	l.recount()
-	return l, nil
+	return found, nil
 }
 
 func (l *checkedLogs) bounds() (first, last uint64, err error) {
@@ -190,10 +228,11 @@ func (*checkedLogs) IsMonotonic() bool { return true }
 func (l *checkedLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
 // StoreLogs implements raft.LogStore. A disk that is full may have room again:
-// then a leader steps down, a follower does not acknowledge, and that is all.
-// After any other error nobody knows what is on disk, and the node is fenced.
+// then a leader steps down, a follower does not acknowledge, and Raft is reopened if it
+// believes in entries that are gone (see logdoubt.go). After any other error nobody knows
+// what is on disk, and the node fails.
 func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
-	if err := l.fence.err(); err != nil || len(logs) == 0 {
+	if err := l.refusal(); err != nil || len(logs) == 0 {
 		return err
 	}
 	if err := l.disk.write(func() error { return l.append(logs) }); err != nil {
@@ -202,22 +241,32 @@ func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// refusal says why the log takes no writes, if it takes none.
+func (l *checkedLogs) refusal() error {
+	if err := l.fence.err(); err != nil {
+		return err
+	}
+	if l.diverged.Load() {
+		return errReopening
+	}
+	return nil
+}
+
 // append stores entries, moves the mark, and counts them.
 func (l *checkedLogs) append(logs []*raft.Log) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
+	if err := l.removeSurplus(); err != nil {
+		return err
+	}
 	if err := l.makeRoom(logs[0].Index); err != nil {
 		return err
 	}
 	sealed, tail := sealEntries(l.tail.sum, logs)
-	if err := l.store.guarded(func() error { return l.store.StoreLogs(sealed) }); err != nil {
-		return err
+	if err := l.write(sealed, tail); err != nil {
+		return l.appendFailed(err)
 	}
-	if l.stable != nil {
-		if err := l.stable.setMark(tail, false); err != nil {
-			return err
-		}
-	}
+	l.doubt.truncated = false
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tail = tail
@@ -233,13 +282,26 @@ func (l *checkedLogs) append(logs []*raft.Log) error {
 	return nil
 }
 
+// write stores sealed entries, and moves the mark to the last of them.
+func (l *checkedLogs) write(sealed []*raft.Log, tail logMark) error {
+	if err := l.store.guarded(func() error { return l.store.StoreLogs(sealed) }); err != nil || l.stable == nil {
+		return err
+	}
+	return l.stable.setMark(tail, false)
+}
+
 // failed fences the node unless the error is one that may pass.
 func (l *checkedLogs) failed(what string, err error) error {
 	err = fmt.Errorf("%s %s: %w", what, l.path, err)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if mayPass(err) {
 		return err
 	}
 	return l.fence.draw(err)
+}
+
+// mayPass reports whether an error is that of a full disk, which may have room again.
+func mayPass(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // sealEntries returns copies of entries with their sums, and the last sum.
@@ -278,14 +340,20 @@ func (l *checkedLogs) makeRoom(index uint64) error {
 
 // DeleteRange implements raft.LogStore, for ranges that reach to either end.
 func (l *checkedLogs) DeleteRange(first, last uint64) error {
-	if err := l.fence.err(); err != nil {
+	if err := l.refusal(); err != nil {
 		return err
 	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	if err := l.delete(first, last); err != nil {
+	before := l.tail.index
+	err := l.removeSurplus()
+	if err == nil {
+		err = l.delete(first, last)
+	}
+	if err != nil {
 		return l.failed("truncate log", err)
 	}
+	l.noteTruncation(first, before)
 	return nil
 }
 
@@ -304,7 +372,7 @@ func (l *checkedLogs) delete(first, last uint64) error {
 		return fmt.Errorf("entries %d to %d are in the middle of the log", first, last)
 	}
 	if err := l.store.guarded(func() error { return l.store.DeleteRange(first, last) }); err != nil {
-		return err
+		return l.deleteFailed(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

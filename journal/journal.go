@@ -23,7 +23,7 @@ type Journal struct {
 	machine *state.Machine
 	fence   *fence
 	fsm     *fsm
-	raft    *raft.Raft
+	raft    *reopenable
 
 	disk      *disk
 	logs      *fencedLogs
@@ -161,6 +161,7 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 	j.callers.start(func() { j.follow(ctx) })
 	j.callers.start(func() { j.verify(ctx) })
 	j.callers.start(func() { j.lookOut(ctx) })
+	j.callers.start(func() { j.reopenRaft(ctx) })
 	j.callers.start(func() { j.markTime(ctx) })
 	j.callers.start(func() { j.guardState(ctx) })
 	if c.LeaderChanged != nil {
@@ -203,7 +204,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	if err == nil {
 		if stores.checkpoints != nil {
 			stores.checkpoints.damaged = func(err error) { j.fence.draw(err) }
-			stores.checkpoints.reach = j.reach
+			stores.checkpoints.reach, stores.checkpoints.conflicts = j.reach, j.conflicts
 		}
 		j.snapshots, err = newCountedSnapshots(stores.snapshots, logs.checked.snapshotTaken)
 	}
@@ -213,7 +214,9 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		j.clock = openClusterClock(&j.config, j.machine, stable)
-		err = j.newRaft(config, logs, stable, transport)
+		j.raft, err = startRaftOn(transport, func(transport raft.Transport, again bool) (*raft.Raft, error) {
+			return j.newRaft(config, stable, transport, again)
+		})
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), j.fence.err(), transport.Close())
@@ -222,26 +225,39 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	close(j.serving)
 	streams.serve()
 	if fenced := j.fence.err(); fenced != nil {
-		return errors.Join(fenced, j.raft.Shutdown().Error())
+		return errors.Join(fenced, j.raft.shutdown())
 	}
 	return nil
 }
 
-// newRaft starts the Raft library behind what the state has.
-func (j *Journal) newRaft(config *raft.Config, logs *fencedLogs, stable raft.StableStore, transport raft.Transport) error {
+// newRaft starts the Raft library behind what the state has; again says that it ran before
+// on this state.
+func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transport raft.Transport, again bool) (*raft.Raft, error) {
 	applied, term := j.machine.Applied()
-	snapshots, err := newHeadStart(j.snapshots, logs.checked, applied, term)
+	snapshots, err := newHeadStart(j.snapshots, j.logs.checked, applied, term)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	j.raft, err = raft.NewRaft(config, &clockedFSM{j.fsm, j.clock}, logs, stable, snapshots, transport)
-	return err
+	ours := *config
+	ours.NoSnapshotRestoreOnStart = ours.NoSnapshotRestoreOnStart || again
+	return raft.NewRaft(&ours, &clockedFSM{j.fsm, j.clock}, j.logs, stable, snapshots, transport)
 }
 
 // reach returns the index of the last entry in the log or in the state.
 func (j *Journal) reach() uint64 {
 	last, _ := j.logs.checked.LastIndex() // of what is in memory
 	return max(last, j.fsm.appliedIndex())
+}
+
+// conflicts reports whether the log has an entry at an index that is of another term and was
+// not applied here.
+func (j *Journal) conflicts(index, term uint64) bool {
+	if index <= j.fsm.appliedIndex() || !j.logs.checked.has(index) {
+		return false
+	}
+	var log raft.Log
+	err := j.logs.GetLog(index, &log)
+	return err == nil && log.Term != term
 }
 
 // has tells whether all that is in a snapshot of the present leader was applied here:
@@ -441,8 +457,12 @@ const closeStallMax = 10 * time.Second
 
 // silent tells whether nothing may leave this node: a leader whose disk hangs must not
 // keep others from electing another. Others harm nobody, and a leader that needs one of
-// them would lose its leadership for it.
+// them would lose its leadership for it. Nor may what Raft says that believes in entries
+// that are gone.
 func (j *Journal) silent() bool {
+	if j.isServing() && j.logs.checked.diverged.Load() {
+		return true
+	}
 	if !j.disk.hangs() {
 		return false
 	}
@@ -474,13 +494,13 @@ func (j *Journal) shutdown() error {
 	if j.machine != nil {
 		j.machine.Hasten() // Raft waits for a snapshot that is being made, and that for a flush
 	}
-	close(j.closing)                 // those who wait in Barrier leave
-	j.queue.refuse(ErrClosed)        // nothing new comes in, and what waits is failed
-	j.cancel()                       // Lead's context ends
-	j.callers.wait()                 // Raft must live to answer them: it forgets futures when it stops
-	j.queue.end()                    // pack ends when it has failed the last proposal
-	j.writers.wait()                 // every done has been called
-	err := j.raft.Shutdown().Error() // its goroutines, and the transport with the network
+	close(j.closing)          // those who wait in Barrier leave
+	j.queue.refuse(ErrClosed) // nothing new comes in, and what waits is failed
+	j.cancel()                // Lead's context ends
+	j.callers.wait()          // Raft must live to answer them: it forgets futures when it stops
+	j.queue.end()             // pack ends when it has failed the last proposal
+	j.writers.wait()          // every done has been called
+	err := j.raft.shutdown()  // its goroutines, and the transport with the network
 	if err != nil {
 		err = fmt.Errorf("stop raft: %w", err)
 	}

@@ -28,9 +28,11 @@ func (j *Journal) follow(ctx context.Context) {
 	defer clock.Stop()
 	for {
 		var leading bool
+		reopened := j.raft.reopened() // before LeaderCh is asked for
 		select {
 		case <-ctx.Done():
 			return
+		case <-reopened: // as a follower
 		case <-j.fence.drawn:
 			return // for good, even if Raft should elect this node once more
 		case leading = <-j.raft.LeaderCh():
@@ -135,9 +137,11 @@ func (j *Journal) tellLeader(ctx context.Context) {
 	j.raft.RegisterObserver(observer)
 	defer j.raft.DeregisterObserver(observer)
 	for {
+		reopened := j.raft.reopened()
 		j.config.LeaderChanged()
 		select {
 		case <-changes:
+		case <-reopened:
 		case <-ctx.Done():
 			return
 		}

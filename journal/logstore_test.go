@@ -23,10 +23,11 @@ type openedLogs struct {
 	close func() error
 }
 
-func openLogs(dir string) (*openedLogs, error) {
-	c := Config{
-		Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
-	}.withDefaults()
+func openLogs(dir string) (*openedLogs, error) { return openLogsWith(Config{Dir: dir}) }
+
+func openLogsWith(c Config) (*openedLogs, error) {
+	c.Node, c.Logger = "n1", slog.New(slog.DiscardHandler)
+	c = c.withDefaults()
 	stores, err := openStores(&c, raftLogger(c.Logger, true))
 	if err != nil {
 		return nil, err

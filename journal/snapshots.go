@@ -45,6 +45,9 @@ type checkpoints struct {
 	// reach returns the index of the last entry that this node has, in its log or
 	// in its state.
 	reach func() uint64
+	// conflicts reports whether the log has an entry at an index that is of another term and
+	// was not applied.
+	conflicts func(index, term uint64) bool
 
 	mu    sync.Mutex
 	known map[fileKey]uint32 // checksums of files that were read before
@@ -65,7 +68,7 @@ func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) 
 	c := &checkpoints{
 		fs: files, dir: files.PathJoin(dir, snapshotsDir), node: node, cluster: cluster, log: log,
 		damaged: func(error) {},
-		reach:   func() uint64 { return 0 },
+		reach:   func() uint64 { return 0 }, conflicts: func(uint64, uint64) bool { return false },
 	}
 	if err := errors.Join(files.MkdirAll(c.dir, 0o700), syncDir(files, dir)); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
@@ -399,9 +402,13 @@ func (s *checkpointSink) checkpoint(machine *state.Machine) error {
 // to another node that had this one's address, or took so long that another came
 // before it. Raft would install it: take the state back, remove the log with what was
 // acknowledged since, and panic when it looks for that.
+//
+// It is not late if the log has another entry where it ends: what the log has from there on
+// was never committed, and never will be.
 func (s *checkpointSink) Write(p []byte) (int, error) {
-	if reach := s.of.reach(); s.received == nil && s.manifest.Index <= reach {
-		return 0, fmt.Errorf("it ends with entry %d, and entry %d is here", s.manifest.Index, reach)
+	m := s.manifest
+	if reach := s.of.reach(); s.received == nil && m.Index <= reach && !s.of.conflicts(m.Index, m.Term) {
+		return 0, fmt.Errorf("it ends with entry %d, and entry %d is here", m.Index, reach)
 	}
 	if s.received == nil {
 		s.received = s.receive()

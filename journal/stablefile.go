@@ -53,6 +53,8 @@ type stableFile struct {
 	path string
 	file *os.File
 	sync func(*os.File) error // syncData, or what a test has put in its place
+	// write is the WriteAt of file, or what a test has put in its place.
+	write func(b []byte, at int64) (int, error)
 
 	mu               sync.Mutex
 	term, voteTerm   uint64
@@ -86,6 +88,7 @@ func openStableFile(dir string) (*stableFile, error) {
 	if s.file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("open term and vote: %w", err)
 	}
+	s.write = s.file.WriteAt
 	return s, nil
 }
 
@@ -185,7 +188,7 @@ func (s *stableFile) saveVotes() error {
 }
 
 func (s *stableFile) writeVotes() error {
-	_, err := s.file.WriteAt(s.votes(), 0)
+	_, err := s.write(s.votes(), 0)
 	return err
 }
 
@@ -218,7 +221,7 @@ func (s *stableFile) setMark(m logMark, synced bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mark = m
-	if _, err := s.file.WriteAt(s.marks(), sectorSize); err != nil {
+	if _, err := s.write(s.marks(), sectorSize); err != nil {
 		return err
 	}
 	if synced {

@@ -61,7 +61,7 @@ func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
 func (s *stores) checked(f *fence, d *disk, snapshotBytes uint64) (*fencedLogs, *fencedStable, error) {
 	l := &checkedLogs{
 		store: s.logs, path: s.logs.path, fence: f, disk: d,
-		grown: make(chan struct{}, 1), bytesMax: snapshotBytes,
+		grown: make(chan struct{}, 1), bytesMax: snapshotBytes, stale: make(chan struct{}, 1),
 	}
 	l.stable, _ = s.stable.(*stableFile)
 	checked, err := openCheckedLogs(l)
@@ -96,6 +96,10 @@ func (l *fencedLogs) GetLog(index uint64, log *raft.Log) error {
 		l.checked.writing.Lock()
 		err = l.LogCache.GetLog(index, log)
 		l.checked.writing.Unlock()
+	}
+	if errors.Is(err, raft.ErrLogNotFound) && l.checked.diverged.Load() {
+		*log = raft.Log{Index: index, Type: raft.LogNoop} // it would panic; nothing leaves the node
+		return nil
 	}
 	if errors.Is(err, raft.ErrLogNotFound) && !l.missing(index) {
 		return err // compacted away, or not there yet

@@ -1,0 +1,309 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// writeFault says how the writes of one node fail once the fault is armed.
+type writeFault struct {
+	errno syscall.Errno
+	at    int  // the first write that fails, counted from 1
+	stays bool // later writes fail too, until the disk has room
+	done  bool // what was written is in effect all the same
+}
+
+func (f writeFault) String() string {
+	return fmt.Sprintf("%s at write %d, stays %t, done %t", errName(f.errno), f.at, f.stays, f.done)
+}
+
+func errName(errno syscall.Errno) string {
+	if errno == syscall.ENOSPC {
+		return "ENOSPC"
+	}
+	return errno.Error()
+}
+
+// faultyWrites counts the writes of a node's log and stable file, and fails those that its
+// fault says.
+type faultyWrites struct {
+	mu     sync.Mutex
+	fault  *writeFault // nil: no write fails
+	writes int         // since the fault was armed
+	failed int
+}
+
+func (w *faultyWrites) arm(fault writeFault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault, w.writes, w.failed = &fault, 0, 0
+}
+
+// disarm lets all writes succeed again.
+func (w *faultyWrites) disarm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = nil
+}
+
+func (w *faultyWrites) failures() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
+}
+
+// do makes one write, or fails it.
+func (w *faultyWrites) do(write func() error) error {
+	w.mu.Lock()
+	fault := w.fault
+	fails := false
+	if fault != nil {
+		w.writes++
+		fails = w.writes == fault.at || fault.stays && w.writes > fault.at
+	}
+	if fails {
+		w.failed++
+	}
+	w.mu.Unlock()
+	if !fails {
+		return write()
+	}
+	if fault.done {
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	return &os.PathError{Op: "write", Path: "a test", Err: fault.errno}
+}
+
+// wrap puts the faults between a node and its stores.
+func (w *faultyWrites) wrap(s *stores) {
+	s.logs.LogStore = &faultyLogs{s.logs.LogStore, w}
+	stable, ok := s.stable.(*stableFile)
+	if !ok {
+		return
+	}
+	write, sync := stable.write, stable.sync
+	stable.write = func(b []byte, at int64) (n int, err error) {
+		err = w.do(func() error { n, err = write(b, at); return err })
+		return n, err
+	}
+	stable.sync = func(f *os.File) error { return w.do(func() error { return sync(f) }) }
+}
+
+// faultyLogs is a log store whose writes may fail.
+type faultyLogs struct {
+	raft.LogStore
+	writes *faultyWrites
+}
+
+func (l *faultyLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+
+func (l *faultyLogs) StoreLogs(logs []*raft.Log) error {
+	return l.writes.do(func() error { return l.LogStore.StoreLogs(logs) })
+}
+
+func (l *faultyLogs) DeleteRange(first, last uint64) error {
+	return l.writes.do(func() error { return l.LogStore.DeleteRange(first, last) })
+}
+
+// faultyGroup is three nodes whose writes can be made to fail, on a network that can be cut.
+type faultyGroup struct {
+	*group
+	network *flakyNetwork
+	writes  []*faultyWrites
+}
+
+func newFaultyGroup(t *testing.T) *faultyGroup {
+	t.Helper()
+	noLeaks(t)
+	network := newFlakyNetwork()
+	g := &faultyGroup{network: network, writes: []*faultyWrites{{}, {}, {}}}
+	g.group = &group{listen: network.listen, nodes: make([]*Journal, 3), tweak: func(node int, c *Config) {
+		c.tests.wrap = g.writes[node].wrap
+	}}
+	g.startAll(t, nil)
+	return g
+}
+
+// divide cuts the leader off when it has entries that nobody else has, and returns its place
+// and that of the next leader, which has others in theirs.
+func (g *faultyGroup) divide(t *testing.T, uncommitted int) (old, next int) {
+	t.Helper()
+	old = g.leader(t)
+	j := g.nodes[old]
+	mustAppend(t, j, begin(j.Epoch(), "before"))
+	g.agree(t)
+	g.network.cut(g.peers[old].Address)
+	tail := j.raft.LastIndex() + uint64(uncommitted)
+	var lost []raft.ApplyFuture
+	for i := range uncommitted {
+		lost = append(lost, j.raft.Apply(packEntry(encodeAppend(begin(j.Epoch(), fmt.Sprintf("lost-%d", i)))), 0))
+	}
+	eventually(t, "entries that nobody else has", func() bool { return j.logs.checked.tailIndex() >= tail })
+	eventually(t, "another leader", func() bool {
+		for i, other := range g.nodes {
+			if i != old && other.IsLeader() {
+				next = i
+				return true
+			}
+		}
+		return false
+	})
+	leader := g.nodes[next]
+	mustAppend(t, leader, begin(leader.Epoch(), "after"))
+	for _, future := range lost {
+		if err := future.Error(); err == nil {
+			t.Error("an entry was committed by a leader that was cut off")
+		}
+	}
+	return old, next
+}
+
+func (l *checkedLogs) tailIndex() uint64 {
+	last, _ := l.LastIndex()
+	return last
+}
+
+// A node whose uncommitted tail is truncated meets an error at each of the writes that this
+// takes, one after the other. It goes on without a restart when the disk has room again, or
+// it fails and says so.
+func TestFailedWritesAroundATruncation(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
+		for _, stays := range []bool{false, true} {
+			for _, done := range []bool{false, true} {
+				for at, met := 1, true; met; at++ {
+					fault := writeFault{errno: errno, at: at, stays: stays, done: done}
+					t.Run(fault.String(), func(t *testing.T) {
+						inBubble(t, func(t *testing.T) { met = truncateWith(t, fault) })
+					})
+					if at > 100 {
+						t.Fatal("the writes around a truncation do not end")
+					}
+				}
+			}
+		}
+	}
+}
+
+// truncateWith reports whether the fault was met.
+func truncateWith(t *testing.T, fault writeFault) bool {
+	g := newFaultyGroup(t)
+	old, next := g.divide(t, 5)
+	victim, leader := g.nodes[old], g.nodes[next]
+	writes := g.writes[old]
+	writes.arm(fault)
+	g.network.join(g.peers[old].Address)
+	enough := 1
+	if fault.stays {
+		enough = 3 // the leader has tried again, and has met the same
+	}
+	eventually(t, "the fault, or that the node has all", func() bool {
+		return writes.failures() >= enough || victim.Err() != nil || victim.AppliedIndex() >= leader.AppliedIndex()
+	})
+	met := writes.failures() > 0
+	writes.disarm()
+	if fault.errno != syscall.ENOSPC && met {
+		eventually(t, "the node fails", func() bool { return victim.Err() != nil })
+	}
+	if victim.Err() != nil {
+		wantFenced(t, victim)
+		if !errors.Is(victim.Err(), fault.errno) {
+			t.Errorf("the node has failed because of %v", victim.Err())
+		}
+		g.stop(t, old)
+		g.start(t, old, nil, nil)
+	}
+	g.wantQuorum(t, old, next)
+	return met
+}
+
+// wantQuorum checks that a node has all that is committed, and that it and the leader are
+// enough to commit more, also after both were started again.
+func (g *faultyGroup) wantQuorum(t *testing.T, node, leader int) {
+	t.Helper()
+	g.agree(t)
+	g.stop(t, 3-node-leader)
+	for i := range 5 {
+		g.mustBegin(t, fmt.Sprintf("with-two-%d", i))
+	}
+	for _, i := range []int{node, leader} {
+		g.stop(t, i)
+	}
+	for i := range g.nodes {
+		g.start(t, i, nil, nil)
+	}
+	g.mustBegin(t, "started-again")
+	g.agree(t)
+	for _, id := range []string{"before", "after", "with-two-0", "with-two-4", "started-again"} {
+		if last := lastEvent(t, g.nodes[node], id); last != 2 {
+			t.Errorf("%s has %d events", id, last)
+		}
+	}
+}
+
+// mustBegin begins an instance at whichever node leads.
+func (g *faultyGroup) mustBegin(t *testing.T, id string) {
+	t.Helper()
+	eventually(t, id+" is begun", func() bool {
+		j := g.nodes[g.leader(t)]
+		return begun(t, j, begin(j.Epoch(), id))
+	})
+}
+
+// A snapshot of the leader that ends before the uncommitted tail of a follower replaces the
+// whole log of that follower. The Raft library goes on with the last index of the tail.
+func TestSnapshotThatEndsBeforeAnUncommittedTail(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g := newFaultyGroup(t)
+		old, next := g.divide(t, 60)
+		leader := g.nodes[next]
+		snapshotOfAll(t, leader)
+		if last := leader.raft.LastIndex(); last >= g.nodes[old].raft.LastIndex() {
+			t.Fatalf("the leader has come to %d: the tail is too short", last)
+		}
+		g.network.join(g.peers[old].Address)
+		g.wantQuorum(t, old, next)
+	})
+}
+
+// An append that failed although it was in effect leaves entries that Raft does not know.
+// The next append may be shorter.
+func TestAppendThatFailedLeavesNothingBehindTheNextOne(t *testing.T) {
+	dir := t.TempDir()
+	writes := &faultyWrites{}
+	c := Config{Dir: dir, tests: testHooks{wrap: writes.wrap}}
+	l, err := openLogsWith(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mustStore(t, 1, 9)
+	for at := 1; ; at++ {
+		for _, done := range []bool{false, true} {
+			writes.arm(writeFault{errno: syscall.ENOSPC, at: at, done: done})
+			last := l.tailIndex()
+			if err := l.StoreLogs(entries(last+1, last+5)); err == nil {
+				writes.disarm()
+				l.wantEntries(t, 1, last+5)
+				if writes.failures() > 0 {
+					t.Error("a failed write was not reported")
+				}
+				l.mustClose(t)
+				return
+			}
+			writes.disarm()
+			l.mustStore(t, last+1, last+1)
+			l.mustClose(t)
+			if l, err = openLogsWith(c); err != nil {
+				t.Fatalf("write %d, done %t: %v", at, done, err)
+			}
+			l.wantEntries(t, 1, last+1)
+		}
+	}
+}
