@@ -232,8 +232,8 @@
 // [Node.Health] tells how the node is, [Health.Ready] and [Health.Live] what that
 // means; [Node.HealthHandler] answers probes with it at /healthz and /readyz.
 //
-// Figures go to Config.MeterProvider, and [Node.PrometheusHandler] shows them to
-// Prometheus; METRICS.md lists them. They carry names of definitions and of nodes,
+// Figures go to Config.MeterProvider, and package cluster/prometheus shows them
+// to Prometheus; METRICS.md lists them. They carry names of definitions and of nodes,
 // never an instance ID.
 //
 // Spans go to Config.TracerProvider: one for a call that starts an instance, one
@@ -249,7 +249,7 @@
 //
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithIDGenerator(cluster.SpanIDs{}))
 //	node, err := cluster.Start(ctx, cluster.Config{TracerProvider: provider, …})
-//	mux.Handle("/metrics", node.PrometheusHandler())
+//	mux.Handle("/metrics", prometheus.Handler(node))
 //	mux.Handle("/node/", http.StripPrefix("/node", node.HealthHandler()))
 //
 // Logs go to Config.Logger. Each line has "node", and "instance", "execution" and

@@ -3,18 +3,13 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/attribute"
-	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
-	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
@@ -49,9 +44,6 @@ type metrics struct {
 	mu     sync.Mutex // guards what is below, and is held while figures are read
 	closed bool
 	census []*census // by group
-
-	scraped http.Handler
-	scrape  sync.Once
 }
 
 func newMetrics(n *Node) *metrics {
@@ -174,27 +166,11 @@ var attemptOutcomes = [...]State{
 	actors.AttemptCompleted: Completed, actors.AttemptFailed: Failed, actors.AttemptPending: State(ActivityPending),
 }
 
-// PrometheusHandler returns a handler that shows the figures of this node in the
-// format of Prometheus; see METRICS.md for what they are. It has a registry of its
-// own, and needs no Config.MeterProvider: the figures are recorded for it from the
-// first call of PrometheusHandler on, and every call returns the same handler.
-// After [Node.Close] it shows none.
-func (n *Node) PrometheusHandler() http.Handler {
-	m := n.metrics
-	m.scrape.Do(func() {
-		registry := prometheus.NewRegistry()
-		reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
-		if err == nil {
-			err = m.attach(sdk.NewMeterProvider(sdk.WithReader(reader)))
-		}
-		m.scraped = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-		if err != nil {
-			m.scraped = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			})
-		}
-	})
-	return m.scraped
+// AddMeterProvider records the metrics of this node with one more provider, beside
+// Config.MeterProvider, until the node is closed; METRICS.md lists them. Package
+// cluster/prometheus uses it. After [Node.Close] it returns [ErrClosed].
+func (n *Node) AddMeterProvider(provider metric.MeterProvider) error {
+	return n.metrics.attach(provider)
 }
 
 // observer tells metrics and traces what the actors do.

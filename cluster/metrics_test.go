@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -157,39 +156,6 @@ func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
 	}
 	if got := stats().Activations; got != 1 {
 		t.Errorf("activations: got %d, want 1", got)
-	}
-}
-
-func TestPrometheusHandlerShowsFiguresAndNoneAfterClose(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Groups: 1, Definitions: definitions()})
-	scrape := func() string {
-		recorder := httptest.NewRecorder()
-		node.PrometheusHandler().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
-		return recorder.Body.String()
-	}
-	scrape()
-	if _, err := Call(testContext(t), node.Client(), fifth, "order-17", 1); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the end is counted", func() bool { return strings.Contains(scrape(), "tenuto_orchestrations_ended_total") })
-	text := scrape()
-	for _, want := range []string{
-		`tenuto_orchestrations_started_total{tenuto_node="node",tenuto_orchestration="fifth"} 1`,
-		`tenuto_activity_attempt_duration_seconds_count{tenuto_activity="double",tenuto_node="node",tenuto_outcome="completed"} 5`,
-		`tenuto_raft_standing{tenuto_node="node",tenuto_standing="leader"} 1`,
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("not in the text: %s\n%s", want, text)
-		}
-	}
-	if strings.Contains(text, "order-17") {
-		t.Error("an instance ID is among the figures")
-	}
-	if err := node.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if text := scrape(); strings.Contains(text, "tenuto_turns") {
-		t.Errorf("figures are read of a closed node:\n%s", text)
 	}
 }
 

@@ -14,13 +14,14 @@ import (
 // besides itself. A part is a top-level directory with all below it that is no
 // part of its own here, and under proto/ one schema. Imports point down only.
 var mayImport = map[string][]string{
-	"examples":      {"cluster", "replay"},
-	"cmd":           {"cluster", "replay", "replay/vet"},
-	"bench":         {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
-	"cluster":       {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/rig", "internal/slots"},
-	"actors":        {"replay", "proto/journalpb", "internal/clustertime"},
-	"journal":       {"journal/state", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime"},
-	"journal/state": {"journal/state/store", "proto/journalpb", "internal/clustertime"},
+	"examples":           {"cluster", "replay"},
+	"cmd":                {"cluster", "replay", "replay/vet"},
+	"bench":              {"cluster", "replay", "proto/clusterpb", "proto/journalpb"},
+	"cluster":            {"journal", "journal/state", "actors", "replay", "proto/clusterpb", "proto/journalpb", "internal/clustertime", "internal/rig", "internal/slots"},
+	"actors":             {"replay", "proto/journalpb", "internal/clustertime"},
+	"cluster/prometheus": {"cluster"},
+	"journal":            {"journal/state", "journal/state/pebblestore", "proto/journalpb", "internal/clustertime"},
+	"journal/state":      {"journal/state/store", "proto/journalpb", "internal/clustertime"},
 	// What the state asks of a database, and the one that there is.
 	"journal/state/store":       {},
 	"journal/state/pebblestore": {"journal/state/store"},
@@ -31,7 +32,7 @@ var mayImport = map[string][]string{
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
-	"internal/chaos":    {"cluster", "replay", "proto/journalpb", "internal/rig", "internal/slots"},
+	"internal/chaos":    {"cluster", "cluster/prometheus", "replay", "proto/journalpb", "internal/rig", "internal/slots"},
 	// The type of what leaders record, and compare with what was recorded.
 	"internal/clustertime": {},
 	// What harnesses may ask of a node.
@@ -54,6 +55,9 @@ var kept = []struct {
 	{"golang.org/x/tools", []string{"replay/vet", "cmd"}},
 	{"google.golang.org/grpc", []string{"cluster", "proto/clusterpb", "proto/journalpb"}},
 	{"github.com/anishathalye/porcupine", []string{"internal/chaos"}},
+	{"github.com/prometheus", []string{"cluster/prometheus"}},
+	{"go.opentelemetry.io/otel/sdk", []string{"cluster/prometheus"}},
+	{"go.opentelemetry.io/otel/exporters", []string{"cluster/prometheus"}},
 }
 
 // frugal names the parts that an author's package pulls in, and all that they
@@ -73,6 +77,8 @@ var testExceptions = []struct {
 }{
 	{"actors", modulePath + "/journal/state", "the tests' journal decides by the real rules"},
 	{"cluster", anything, "whole nodes are taken apart and compared"},
+	{"cluster/prometheus", modulePath + "/replay", "the node in the test runs an orchestration"},
+	{"internal", modulePath, "what importing all packages changes in a program is looked at"},
 	{"examples", anything, "what an example leaves on disk is checked from below"},
 	{"journal/state", modulePath + "/journal/state/pebblestore", "a machine shows the same with a store and without"},
 	{"journal/state", "github.com/cockroachdb/pebble", "the files below it are cut off and damaged"},

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/prometheus"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/rig"
 )
@@ -204,7 +205,7 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
 		}
 	})
-	mux.Handle("GET "+FiguresPath, node.PrometheusHandler())
+	mux.Handle("GET "+FiguresPath, prometheus.Handler(node))
 	mux.HandleFunc("POST "+NodePath, func(w http.ResponseWriter, _ *http.Request) { answerState(w, node) })
 	mux.HandleFunc("POST "+ClockPath, func(w http.ResponseWriter, r *http.Request) {
 		var by time.Duration
