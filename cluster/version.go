@@ -36,7 +36,9 @@ func (c Config) understands(protocol uint32) error {
 // mayEnter refuses a node that does not speak the protocol that the cluster has come
 // to.
 func (g *group) mayEnter(node string, newest uint32) error {
-	wanted := g.journal.Protocol()
+	// A cluster that was founded a moment ago has not come to a protocol yet: its leader speaks
+	// none before its own two.
+	wanted := max(g.journal.Protocol(), g.config.protocol-1)
 	if said := speaking(node, newest, wanted); wanted < said.Oldest || wanted > said.Newest {
 		return said
 	}

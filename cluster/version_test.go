@@ -36,6 +36,11 @@ func TestARollingUpgradeLosesNothing(t *testing.T) {
 	const older, newer = protocolVersion - 1, protocolVersion
 	f := newFleetWith(t, 3, func(config *Config) { config.protocol = older })
 	f.leader()
+	for _, node := range f.all() {
+		for _, g := range node.groups {
+			eventually(t, node.ID()+" has come to the earlier protocol", func() bool { return g.journal.Protocol() == older })
+		}
+	}
 	stop := f.load()
 	restart := func(id string, protocol uint32) {
 		t.Helper()
