@@ -161,6 +161,13 @@ func (b *logbook) Write(line []byte) (int, error) {
 	return b.text.Write(line)
 }
 
+// all returns all that was logged.
+func (b *logbook) all() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.text.Bytes())
+}
+
 func (b *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
 // lines returns how many lines hold a text.

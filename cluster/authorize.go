@@ -84,7 +84,8 @@ type gate struct{ node *Node }
 
 // serve implements caller.
 func (g *gate) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	if err := g.check(ctx, request); err != nil {
+	check := func() error { return g.check(ctx, request) }
+	if err := g.node.recovered(request, check); err != nil {
 		return &clusterpb.Response{Protocol: g.node.config.protocol, Failure: failure(err)}
 	}
 	return g.node.serve(ctx, request)

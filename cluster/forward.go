@@ -173,6 +173,10 @@ var startsStream = grpc.StreamDesc{
 
 // startAll implements caller.
 func (g *gate) startAll(stream grpc.ServerStream) error {
+	return g.node.recoveredStream("starts", func() error { return g.answerStarts(stream) })
+}
+
+func (g *gate) answerStarts(stream grpc.ServerStream) error {
 	ctx, request := stream.Context(), new(clusterpb.Request)
 	if err := stream.RecvMsg(request); err != nil {
 		return err
@@ -212,9 +216,13 @@ func (g *group) startEach(ctx context.Context, p *actors.Partition, starts []*cl
 	defer starting.Wait()
 	for i, one := range starts {
 		starting.Go(func() {
-			request := &clusterpb.Request{Instance: one.Instance, Again: one.Again}
-			response, err := g.start(ctx, p, request, one.Start)
-			if err = g.confirm(ctx, p, err); err != nil {
+			request := &clusterpb.Request{Instance: one.Instance, Again: one.Again, Call: &clusterpb.Request_Start{Start: one.Start}}
+			var response *clusterpb.Response
+			err := g.recovered(request, func() (err error) {
+				response, err = g.start(ctx, p, request, one.Start)
+				return g.confirm(ctx, p, err)
+			})
+			if err != nil {
 				response = &clusterpb.Response{Failure: failure(err)}
 			}
 			answers <- &clusterpb.StartAnswer{Index: uint32(i), Response: response}
@@ -236,8 +244,8 @@ func (g *group) startEach(ctx context.Context, p *actors.Partition, starts []*cl
 // checkStarts refuses what no node sends: the first bad one, as each was looked at before
 // it was forwarded.
 func (g *group) checkStarts(r *clusterpb.StartsRequest) error {
-	if len(r.Starts) > forwardedMax {
-		return &InputError{"starts", fmt.Sprintf("are %d: at most %d are allowed", len(r.Starts), forwardedMax)}
+	if len(r.GetStarts()) == 0 || len(r.Starts) > forwardedMax {
+		return &InputError{"starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), forwardedMax)}
 	}
 	for _, one := range r.Starts {
 		if one.GetStart() == nil {

@@ -32,7 +32,7 @@ func (n *Node) concernsAll(request *clusterpb.Request) bool {
 func (n *Node) gather(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_List:
-		return n.gatherList(call.List, func(g *group) (*clusterpb.Response, error) { return g.pass(ctx, request) })
+		return n.gatherList(request, func(g *group) (*clusterpb.Response, error) { return g.pass(ctx, request) })
 	case *clusterpb.Request_Purge:
 		return n.gatherPurge(ctx, request, call.Purge)
 	case *clusterpb.Request_RemoveMember:
@@ -47,7 +47,7 @@ func (n *Node) gather(ctx context.Context, request *clusterpb.Request) (*cluster
 		}
 		return response, nil
 	}
-	parts, err := n.fromEach(func(g *group) (*clusterpb.Response, error) { return g.pass(ctx, request) })
+	parts, err := n.fromEach(request, func(g *group) (*clusterpb.Response, error) { return g.pass(ctx, request) })
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (n *Node) gather(ctx context.Context, request *clusterpb.Request) (*cluster
 
 // gatherNear has a list answered by this node alone.
 func (n *Node) gatherNear(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	return n.gatherList(request.GetList(), func(g *group) (*clusterpb.Response, error) {
+	return n.gatherList(request, func(g *group) (*clusterpb.Response, error) {
 		return g.read(ctx, g.partition.Load(), request)
 	})
 }
@@ -69,11 +69,16 @@ func (g *group) pass(ctx context.Context, request *clusterpb.Request) (*clusterp
 }
 
 // fromEach asks for all groups at once, and returns the first error.
-func (n *Node) fromEach(ask func(g *group) (*clusterpb.Response, error)) ([]*clusterpb.Response, error) {
+func (n *Node) fromEach(request *clusterpb.Request, ask func(g *group) (*clusterpb.Response, error)) ([]*clusterpb.Response, error) {
 	parts, errs := make([]*clusterpb.Response, len(n.groups)), make([]error, len(n.groups))
 	var asking sync.WaitGroup
 	for i, g := range n.groups {
-		asking.Go(func() { parts[i], errs[i] = ask(g) })
+		asking.Go(func() {
+			errs[i] = n.recovered(request, func() (err error) {
+				parts[i], err = ask(g)
+				return err
+			})
+		})
 	}
 	asking.Wait()
 	return parts, firstError(errs...)
@@ -81,8 +86,8 @@ func (n *Node) fromEach(ask func(g *group) (*clusterpb.Response, error)) ([]*clu
 
 // gatherList merges the pages of all groups. Each has as many instances as the page
 // may have, so the first of all are among them.
-func (n *Node) gatherList(r *clusterpb.ListRequest, ask func(g *group) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
-	parts, err := n.fromEach(ask)
+func (n *Node) gatherList(request *clusterpb.Request, ask func(g *group) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
+	parts, err := n.fromEach(request, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +101,7 @@ func (n *Node) gatherList(r *clusterpb.ListRequest, ask func(g *group) (*cluster
 		response.AppliedIndexes = append(response.AppliedIndexes, part.AppliedIndex)
 	}
 	slices.SortFunc(merged.Instances, func(a, b *clusterpb.Status) int { return strings.Compare(a.Instance, b.Instance) })
-	if limit := int(min(r.Limit, listMax)); !r.Count && len(merged.Instances) > limit {
+	if limit := int(min(request.GetList().Limit, listMax)); !request.GetList().Count && len(merged.Instances) > limit {
 		merged.Instances, merged.More = merged.Instances[:limit], true
 	}
 	response.Result = &clusterpb.Response_List{List: merged}
@@ -109,7 +114,7 @@ func (n *Node) gatherPurge(ctx context.Context, request *clusterpb.Request, r *c
 	for _, id := range r.Instances {
 		ids[n.of(id)] = append(ids[n.of(id)], id)
 	}
-	parts, err := n.fromEach(func(g *group) (*clusterpb.Response, error) {
+	parts, err := n.fromEach(request, func(g *group) (*clusterpb.Response, error) {
 		if len(ids[g]) == 0 {
 			return nil, nil
 		}

@@ -42,13 +42,15 @@ func (g *group) query(ctx context.Context, p *actors.Partition, instance string,
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	answer, err := await(ctx, send(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
+	answer, err := awaitAnswer(ctx, send(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
 	result := &clusterpb.QueryResult{Output: answer.Output}
 	switch {
-	case ctx.Err() != nil || err != nil && isOurs(err):
-		return nil, err
 	case err != nil:
-		result.Error = replay.EncodeError(err)
+		return nil, err
+	case answer.Err != nil && isOurs(answer.Err):
+		return nil, answer.Err
+	case answer.Err != nil:
+		result.Error = replay.EncodeError(answer.Err)
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
 }

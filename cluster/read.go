@@ -38,17 +38,22 @@ func (c *Client) read(ctx context.Context, request *clusterpb.Request, options [
 	return c.access.call(ctx, request)
 }
 
-func (n *Node) near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (n *Node) near(ctx context.Context, request *clusterpb.Request) (response *clusterpb.Response, err error) {
 	select {
 	case <-n.closing:
 		return nil, ErrClosed
 	default:
 	}
-	if n.concernsAll(request) {
-		return n.gatherNear(ctx, request)
-	}
-	g := n.groupFor(request)
-	return g.read(ctx, g.partition.Load(), request)
+	err = n.recovered(request, func() (err error) {
+		if n.concernsAll(request) {
+			response, err = n.gatherNear(ctx, request)
+			return err
+		}
+		g := n.groupFor(request)
+		response, err = g.read(ctx, g.partition.Load(), request)
+		return err
+	})
+	return response, err
 }
 
 // read answers from this node's replica. p is nil where this node does not lead.

@@ -45,6 +45,16 @@ func (n *Node) call(ctx context.Context, request *clusterpb.Request) (*clusterpb
 	ctx, cancel := bounded(ctx, n.config.CallTimeout)
 	defer cancel()
 	request.Protocol, request.Node = n.config.protocol, n.config.NodeID
+	var response *clusterpb.Response
+	err := n.recovered(request, func() (err error) {
+		response, err = n.bring(ctx, request)
+		return err
+	})
+	return response, err
+}
+
+// bring is call, in a context that is bounded.
+func (n *Node) bring(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if n.concernsAll(request) {
 		return n.gather(ctx, request)
 	}

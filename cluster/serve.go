@@ -14,9 +14,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// serve answers a request on the node that leads, or says which one might.
+// serve answers a request on the node that leads, or says which one might. A panic is the
+// call's failure.
 func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	response, err := n.answer(ctx, request)
+	var response *clusterpb.Response
+	err := n.recovered(request, func() (err error) {
+		response, err = n.answer(ctx, request)
+		return err
+	})
 	if err != nil {
 		return n.refusal(request, err)
 	}
@@ -200,11 +205,19 @@ func send(p *actors.Partition, instance string, m actors.Message) <-chan actors.
 	return answers
 }
 
-// await waits for an answer. When ctx ends first the outcome is unknown.
+// await waits for an answer and returns its error. When ctx ends first the outcome is
+// unknown.
 func await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
+	answer, err := awaitAnswer(ctx, answers)
+	return answer, firstError(err, answer.Err)
+}
+
+// awaitAnswer waits for an answer, whose error may be that of the instance's code. The
+// other error is ctx's: there is no answer.
+func awaitAnswer(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
 	select {
 	case answer := <-answers:
-		return answer, answer.Err
+		return answer, nil
 	case <-ctx.Done():
 		return actors.Answer{}, ctx.Err()
 	}

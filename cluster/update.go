@@ -132,12 +132,12 @@ func (g *group) update(ctx context.Context, p *actors.Partition, request *cluste
 	}
 	name := replay.UpdatePrefix + r.Name
 	validated := send(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
-	if _, err := await(ctx, validated); err != nil {
-		response, err := g.updateEarlier(ctx, request, r, err)
-		if err == nil || ctx.Err() != nil || isOurs(err) || errors.Is(err, ErrRequestID) {
-			return response, err
-		}
-		return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Refusal: replay.EncodeError(err)}}}, nil
+	validation, err := awaitAnswer(ctx, validated)
+	switch {
+	case err != nil:
+		return nil, err
+	case validation.Err != nil:
+		return g.updateRefused(ctx, request, r, validation.Err)
 	}
 	answer, err := await(ctx, send(p, request.Instance, externalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})))
 	switch {
@@ -147,6 +147,21 @@ func (g *group) update(ctx context.Context, p *actors.Partition, request *cluste
 		return g.updateFound(ctx, request, r, Position{})
 	}
 	return g.updateFound(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
+}
+
+// updateRefused answers an update that the instance's validation has refused, or that never
+// came to it.
+func (g *group) updateRefused(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, refusal error) (*clusterpb.Response, error) {
+	if request.Again {
+		response, err := g.updateFound(ctx, request, r, Position{})
+		if !errors.Is(err, ErrNotFound) {
+			return response, err
+		}
+	}
+	if isOurs(refusal) {
+		return nil, refusal
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Update{Update: &clusterpb.UpdateResult{Refusal: replay.EncodeError(refusal)}}}, nil
 }
 
 // updateEarlier answers an update that was not recorded now, because of err. A

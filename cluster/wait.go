@@ -10,8 +10,13 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
-	return n.of(id).await(ctx, id, firstExecution)
+func (n *Node) await(ctx context.Context, id string, firstExecution uint64) (status *clusterpb.Status, err error) {
+	request := &clusterpb.Request{Instance: id, Call: new(clusterpb.Request_Wait)}
+	err = n.recovered(request, func() (err error) {
+		status, err = n.of(id).await(ctx, id, firstExecution)
+		return err
+	})
+	return status, err
 }
 
 // await waits on this node's own replica: what it shows as ended is committed.

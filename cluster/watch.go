@@ -78,8 +78,23 @@ type follower struct {
 	run   *journalpb.Instance // as it was when it was seen first
 }
 
-func (n *Node) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
-	return (&follower{group: n.of(id), id: id, at: from, pass: pass}).follow(ctx)
+// follow implements access. A panic in pass is the caller's own.
+func (n *Node) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) (err error) {
+	passing := false
+	defer func() {
+		if passing {
+			return
+		}
+		if value := recover(); value != nil {
+			err = n.panicked("watch", id, value)
+		}
+	}()
+	return (&follower{group: n.of(id), id: id, at: from, pass: func(r Recorded) bool {
+		passing = true
+		goOn := pass(r)
+		passing = false
+		return goOn
+	}}).follow(ctx)
 }
 
 // follow returns nil behind the last event of the run.

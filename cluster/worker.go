@@ -83,8 +83,8 @@ func (g *group) workFor(ctx context.Context, leader, address string) error {
 	if err != nil {
 		return err
 	}
-	in := receive(&using, stream, toWorker)
-	out := transmit(&using, stream, g.wireFromWorker, cancel)
+	in := receive(g.Node, &using, stream, toWorker)
+	out := transmit(g.Node, &using, stream, g.wireFromWorker, cancel)
 	return g.system.Work(ctx, actors.Hello{Node: g.config.NodeID, Group: g.number, Activities: g.config.activities()}, in, out)
 }
 
@@ -125,6 +125,10 @@ func (n *Node) otherMembers() int { return len(n.groups[0].journal.Members()) - 
 // employ implements caller: it has another node run activities while this one
 // leads.
 func (g *gate) employ(stream grpc.ServerStream) error {
+	return g.node.recoveredStream("work", func() error { return g.employWorker(stream) })
+}
+
+func (g *gate) employWorker(stream grpc.ServerStream) error {
 	n, worker := g.node, callerOf(stream.Context())
 	if worker.Role == RoleNode && !n.isMember(worker.Name) {
 		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
@@ -135,7 +139,7 @@ func (g *gate) employ(stream grpc.ServerStream) error {
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	in := receive(&n.working, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
+	in := receive(n, &n.working, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
 		if hello := wire.GetHello(); hello != nil {
 			if err := n.config.understands(hello.Protocol); err != nil {
 				return actors.FromWorker{}, err
@@ -143,7 +147,7 @@ func (g *gate) employ(stream grpc.ServerStream) error {
 		}
 		return fromWorker(wire, worker)
 	})
-	out := transmit(&n.working, stream, wireToWorker, cancel)
+	out := transmit(n, &n.working, stream, wireToWorker, cancel)
 	err := partition.Employ(ctx, in, out)
 	return status.Error(codes.Unavailable, err.Error())
 }
@@ -173,24 +177,27 @@ type stream interface {
 func receive[W any, M any, P interface {
 	*W
 	proto.Message
-}](running *sync.WaitGroup, s stream, read func(P) (M, error)) <-chan M {
+}](n *Node, running *sync.WaitGroup, s stream, read func(P) (M, error)) <-chan M {
 	in := make(chan M)
+	next := func() error {
+		wire := P(new(W))
+		if err := s.RecvMsg(wire); err != nil {
+			return err
+		}
+		m, err := read(wire)
+		if err != nil {
+			return err
+		}
+		select {
+		case in <- m:
+			return nil
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
 	running.Go(func() {
 		defer close(in)
-		for {
-			wire := P(new(W))
-			if s.RecvMsg(wire) != nil {
-				return
-			}
-			m, err := read(wire)
-			if err != nil {
-				return
-			}
-			select {
-			case in <- m:
-			case <-s.Context().Done():
-				return
-			}
+		for n.recoveredStream("work", next) == nil {
 		}
 	})
 	return in
@@ -198,13 +205,13 @@ func receive[W any, M any, P interface {
 
 // transmit sends what is put into the channel until the stream ends; then it
 // calls cancel.
-func transmit[M any, P proto.Message](running *sync.WaitGroup, s stream, write func(M) P, cancel func(error)) chan<- M {
+func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream, write func(M) P, cancel func(error)) chan<- M {
 	out := make(chan M)
 	running.Go(func() {
 		for {
 			select {
 			case m := <-out:
-				if err := s.SendMsg(write(m)); err != nil {
+				if err := n.recoveredStream("work", func() error { return s.SendMsg(write(m)) }); err != nil {
 					cancel(err)
 					return
 				}
