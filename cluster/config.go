@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/internal/rig"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -134,8 +133,13 @@ type Config struct {
 	journalLogger *slog.Logger  // Logger; the journal names the node itself
 }
 
-// A Rate bounds how often something happens.
-type Rate = actors.Rate
+// A Rate bounds how often attempts of an activity begin.
+type Rate struct {
+	// How many attempts begin in a second, on average: 1e-6 to 1e6.
+	PerSecond float64
+	// How many may begin at once after a pause. Defaults to 1.
+	Burst int
+}
 
 const (
 	nodeIDDefault      = "node"
@@ -149,7 +153,22 @@ const (
 )
 
 // Limits bound what one instance may come to.
-type Limits = actors.Limits
+type Limits struct {
+	// The most operations that are open at once: activities, timers, children and
+	// awaited events. An instance that asks for more is terminated, with the
+	// reason. Defaults to 10,000.
+	Open int
+	// The most external events that wait for code to take them, and the bytes of
+	// their payloads. Further ones are refused with a [BusyError]. Default to
+	// 10,000 and 16 MiB.
+	Buffered      int
+	BufferedBytes int
+	// The longest history of an execution, in events and in bytes of payloads. An
+	// instance that goes on beyond is terminated, with the reason: it should have
+	// continued as new. Default to 200,000 and 64 MiB.
+	HistoryEvents int
+	HistoryBytes  int
+}
 
 // Bounds of Rate.PerSecond: one in about a week, one in a microsecond.
 const (

@@ -41,7 +41,11 @@ var (
 // allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout. Not so
 // a start that has waited for 2 s while more came than the leader takes ([BoundLine]),
 // nor anything in a context of [WithoutBusyRepeats].
-// Nothing was done. errors.Is finds [ErrBusy].
+// Nothing was done. errors.Is finds [ErrBusy]. Its fields:
+//
+//	RetryAfter time.Duration // after how long it may be of use to try again: 50 ms to 2 s
+//	Bound      BusyBound     // which bound was met; "" if a node of an earlier version does not say
+//	Reason     string        // for people to read
 type BusyError = actors.BusyError
 
 // A BusyBound is one that a [BusyError] has met.
@@ -86,7 +90,11 @@ type InputError struct {
 func (e *InputError) Error() string { return fmt.Sprintf("tenuto: %s %s", e.Field, e.Reason) }
 
 // A GroupsError reports that Config.Dir is of a cluster with another number of groups
-// than Config.Groups says.
+// than Config.Groups says. Its fields:
+//
+//	Dir  string
+//	Want int // Config.Groups
+//	Have int // the number of groups with which the cluster was founded
 type GroupsError = journal.GroupsError
 
 // An InternalError reports that the leading node could not carry a call out

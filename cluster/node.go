@@ -166,9 +166,9 @@ func (n *Node) serveOthers() {
 // partition, the groups share.
 func (n *Node) actorsConfig() actors.Config {
 	groups := n.config.Groups
-	rates := make(map[string]Rate, len(n.config.ActivityRates))
+	rates := make(map[string]actors.Rate, len(n.config.ActivityRates))
 	for name, rate := range n.config.ActivityRates {
-		rates[name] = Rate{PerSecond: rate.PerSecond / float64(groups), Burst: (rate.Burst + groups - 1) / groups}
+		rates[name] = actors.Rate{PerSecond: rate.PerSecond / float64(groups), Burst: (rate.Burst + groups - 1) / groups}
 	}
 	return actors.Config{
 		Registry:       n.registry,
@@ -182,7 +182,7 @@ func (n *Node) actorsConfig() actors.Config {
 		ResidentMax:    shared(n.config.ResidentMax, residentMaxDefault, groups),
 		WindowMax:      shared(0, windowMax, groups),
 		WindowBytesMax: shared(0, windowBytesMax, groups),
-		Limits:         n.config.Limits,
+		Limits:         actors.Limits(n.config.Limits),
 		Grace:          n.config.StopGrace,
 		Observer:       &observer{n.metrics, n.tracing},
 		Tracer:         n.tracing.tracerOrNil(),

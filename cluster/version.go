@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/journal"
@@ -16,7 +17,11 @@ var ErrProtocol = journal.ErrProtocol
 
 // A VersionError reports that a node, or a client, does not speak the protocol that
 // the cluster has come to, or that the node speaks which was asked. Nothing was
-// done. errors.Is finds [ErrProtocol].
+// done. errors.Is finds [ErrProtocol]. Its fields:
+//
+//	Node           string // that cannot take part
+//	Oldest, Newest uint32 // the protocols that it speaks
+//	Wanted         uint32 // the protocol that it would have to speak
 type VersionError = journal.VersionError
 
 // speaking says which protocols a node speaks.
@@ -54,12 +59,25 @@ const raiseEvery = time.Second
 func (g *group) raise(ctx context.Context) {
 	for g.journal.Protocol() < g.config.protocol {
 		if common := g.commonProtocol(ctx); common > g.journal.Protocol() {
-			err := g.journal.RaiseProtocol(ctx, common)
-			g.config.Logger.Info("every member speaks a newer protocol", "protocol", common, "error", err)
+			g.raiseTo(ctx, common)
 		}
 		if g.rest(ctx, raiseEvery) != nil {
 			return
 		}
+	}
+}
+
+// raiseTo has the cluster come to a protocol. The caller repeats what fails.
+func (g *group) raiseTo(ctx context.Context, protocol uint32) {
+	switch err := g.journal.RaiseProtocol(ctx, protocol); {
+	case err == nil:
+		level := slog.LevelInfo
+		if len(g.journal.Members()) == 1 {
+			level = slog.LevelDebug // a node alone has nobody to agree with
+		}
+		g.config.Logger.Log(ctx, level, "cluster protocol raised: every member speaks it", "protocol", protocol)
+	case ctx.Err() == nil:
+		g.config.Logger.Warn("cluster protocol not raised, will try again", "protocol", protocol, "error", err)
 	}
 }
 
