@@ -173,9 +173,13 @@ groups: ## All tests of the cluster with four Raft groups, and -race
 chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS; as root in namespaces
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
 
+.PHONY: campaign
+campaign: ## Every fault EACH times, on clusters of three shapes; as root in namespaces
+	go run ./internal/chaos -each $(EACH) $(CHAOSFLAGS)
+
 .PHONY: failover
 failover: ## Take the leader away in five ways, EACH (40) times; needs root
-	go run ./internal/chaos -each $(EACH) -snapshots=false $(CHAOSFLAGS) \
+	go run ./internal/chaos -each $(EACH) -nodes 3 -groups 1 -quiet 0 -snapshots=false $(CHAOSFLAGS) \
 		-faults kill-leader,pause-leader,cut-leader,drain-leader,frozen-disk
 
 .PHONY: overload

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,8 +32,10 @@ type options struct {
 	small bool
 	// How many instances are to be open the whole time.
 	open int
-	// How many Raft groups the nodes have.
-	groups int
+	// How many nodes there are, and how many Raft groups they have.
+	nodes, groups int
+	// After how many faults there is a phase without; 0: there is none.
+	quietEvery int
 	// The least rate before each fault, in acknowledged calls a second.
 	rate float64
 }
@@ -43,18 +46,21 @@ const (
 	rateLimit     = 2 * time.Minute
 	recoveryLimit = 2 * time.Minute
 	faultLimit    = 6 * time.Minute
+	catchUpLimit  = 20 * time.Second
 	quietMax      = time.Second // between two faults
 )
 
 // A campaign is a run: a fleet under load, and one fault after the other.
 type campaign struct {
-	options options
-	log     *evidence.Log
-	fleet   *fleet
-	load    *load
-	burden  burden
-	balance balance
-	random  *rand.Rand
+	options     options
+	log         *evidence.Log
+	fleet       *fleet
+	load        *load
+	burden      burden
+	balance     balance
+	random      *rand.Rand
+	undisturbed bool // the last phase without faults had no new leader
+	stuck       bool // an instance does not go on, though no fault was made
 	// What the run did not live up to, so that its verdict says little.
 	shortcomings []string
 }
@@ -72,13 +78,13 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 	var own *disks
 	if o.disks {
 		var skipped *skipError
-		if own, err = newDisks(o.dir); errors.As(err, &skipped) {
+		if own, err = newDisks(o.dir, o.nodes); errors.As(err, &skipped) {
 			fmt.Fprintln(o.out, skipped)
 		} else if err != nil {
 			return nil, nil, err
 		}
 	}
-	if c.fleet, err = newFleet(o.dir, c.log, network, own, host.Config{Snapshots: o.snapshots, Groups: o.groups}); err != nil {
+	if c.fleet, err = newFleet(o.dir, c.log, network, own, o.nodes, host.Config{Snapshots: o.snapshots, Groups: o.groups}); err != nil {
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, c.fleet.close()) }()
@@ -86,6 +92,9 @@ func wage(ctx context.Context, o options) (record *evidence.Record, shortcomings
 		return nil, nil, err
 	}
 	if _, err := c.awaitLeaders(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := c.fleet.startRemote(ctx); err != nil {
 		return nil, nil, err
 	}
 	c.burden = burden{fleet: c.fleet, count: o.open}
@@ -109,6 +118,9 @@ func (c *campaign) trouble(ctx context.Context) error {
 	err := c.inject(ctx)
 	if err == nil && !c.balance.end(ctx) {
 		c.short("%v after the last fault the leaders are not spread", spreadLimit)
+	}
+	if err != nil {
+		c.load.abandon()
 	}
 	c.load.finish()
 	stop()
@@ -141,8 +153,17 @@ func (c *campaign) short(format string, arguments ...any) {
 // inject injects fault after fault, from a deck that is shuffled anew each time
 // that it is used up.
 func (c *campaign) inject(ctx context.Context) error {
+	if len(c.options.faults) == 0 {
+		return c.beQuietUndisturbed(ctx)
+	}
 	var deck []fault
-	for n := 0; (c.options.count == 0 || n < c.options.count) && (c.options.limit == 0 || c.log.Now() < c.options.limit); n++ {
+	n := 0
+	for ; (c.options.count == 0 || n < c.options.count) && (c.options.limit == 0 || c.log.Now() < c.options.limit); n++ {
+		if every := c.options.quietEvery; every > 0 && n%every == 0 {
+			if err := c.beQuiet(ctx); err != nil || c.stuck {
+				return err
+			}
+		}
 		if len(deck) == 0 {
 			deck = append(deck, c.options.faults...)
 			c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
@@ -158,6 +179,9 @@ func (c *campaign) inject(ctx context.Context) error {
 		}
 		deck = deck[1:]
 		rest(ctx, time.Duration(c.random.Int64N(int64(quietMax))))
+	}
+	if c.options.quietEvery > 0 {
+		return c.beQuiet(ctx)
 	}
 	return nil
 }
@@ -193,6 +217,7 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	healing, done := context.WithTimeout(context.WithoutCancel(ctx), faultLimit)
 	defer done()
 	healed := s.heal(healing)
+	outcome.Broken = s.broken
 	outcome.End = c.log.Now()
 	c.balance.healed()
 	var skipped *skipError
@@ -225,20 +250,44 @@ func (c *campaign) awaitRate(ctx context.Context) float64 {
 	}
 }
 
-// awaitRecovery waits until a write that began after the fault is acknowledged
-// on every node.
+// awaitRecovery waits until a write that began after the fault is acknowledged on every node, and
+// every node has applied what there is: a node that only forwards writes to the leader has not
+// recovered.
 func (c *campaign) awaitRecovery(ctx context.Context, outcome *evidence.Fault) {
 	for {
-		if took, ok := c.log.Recovered(outcome.End, len(c.fleet.nodes)); ok {
-			outcome.Recovery = took
+		took, acked := c.log.Recovered(outcome.End, len(c.fleet.nodes))
+		outcome.Recovery = took
+		if acked && c.caughtUp(ctx) {
 			return
 		}
 		if c.log.Now() > outcome.End+recoveryLimit || ctx.Err() != nil {
-			c.short("%v after %s was healed not every node takes writes", recoveryLimit, outcome.Name)
+			c.short("%v after %s was healed not every node takes writes, and has applied what the leaders have", recoveryLimit, outcome.Name)
 			return
 		}
 		rest(ctx, 20*time.Millisecond)
 	}
+}
+
+// caughtUp waits for a while until every node has applied what the leaders have now, and tells
+// whether they have.
+func (c *campaign) caughtUp(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, catchUpLimit)
+	defer cancel()
+	shown, err := c.reached(ctx)
+	behind := func(state host.Node) bool {
+		var applied []uint64
+		for _, group := range state.Groups {
+			applied = append(applied, group.Applied)
+		}
+		return isBehind(applied, shown)
+	}
+	for err == nil && ctx.Err() == nil {
+		if !slices.ContainsFunc(c.fleet.states(ctx), behind) {
+			return true
+		}
+		rest(ctx, 20*time.Millisecond)
+	}
+	return false
 }
 
 func describe(f evidence.Fault) string {

@@ -28,6 +28,16 @@ type client struct {
 	home  int // the node that it asks first
 	// It asks no other, and once only.
 	faithful bool
+	// It calls through the remote client.
+	remote bool
+}
+
+// target returns the process that a try asks.
+func (c *client) target(try int) *process {
+	if c.remote && c.fleet.remote != nil {
+		return c.fleet.remote
+	}
+	return c.fleet.nodes[(c.home+try)%len(c.fleet.nodes)]
 }
 
 // do carries a request out and logs what came of it. ctx bounds all tries.
@@ -35,10 +45,10 @@ func (c *client) do(ctx context.Context, request evidence.Request) evidence.Call
 	call := evidence.Call{Request: request, Client: c.id, Begin: c.fleet.log.Now()}
 	pause := pauseFirst
 	for ctx.Err() == nil {
-		node := c.fleet.nodes[(c.home+call.Tries)%len(c.fleet.nodes)]
+		node := c.target(call.Tries)
 		call.Tries++
 		call.Answer = c.try(ctx, node, request)
-		call.Node = node.id
+		call.Node, call.Remote = node.id, node == c.fleet.remote
 		_, call.Life = node.door()
 		if c.faithful || isFinal(call.Answer) {
 			break
@@ -80,7 +90,7 @@ func believable(call evidence.Call) bool {
 	case evidence.Acked:
 		return true
 	case evidence.Refused:
-		return call.RequestID != "" || call.Kind == evidence.Read || call.Kind == evidence.Wait
+		return call.RequestID != "" || call.Kind == evidence.Complete || call.Kind.Looks()
 	}
 	return false
 }

@@ -176,16 +176,19 @@ func failSync(_ context.Context, s *scene) error {
 
 // disks are file systems of their own for each node, in images of the run's
 // directory. They need root.
-type disks struct{ dir string }
+type disks struct {
+	dir  string
+	size int // how many
+}
 
 const imageBytes = 1 << 30 // sparse
 
-func newDisks(dir string) (*disks, error) {
+func newDisks(dir string, size int) (*disks, error) {
 	if os.Geteuid() != 0 {
 		return nil, &skipError{"only root can mount a disk for each node"}
 	}
-	d := &disks{dir: dir}
-	for i := range fleetSize {
+	d := &disks{dir: dir, size: size}
+	for i := range d.size {
 		if err := d.make(fmt.Sprintf("n%d", i+1)); err != nil {
 			return nil, errors.Join(&skipError{"a disk for each node: " + err.Error()}, d.unmount())
 		}
@@ -221,7 +224,7 @@ func (d *disks) attach(id string) error {
 // unmount unmounts the disks; what is on them stays in the images.
 func (d *disks) unmount() error {
 	var errs []error
-	for i := range fleetSize {
+	for i := range d.size {
 		mount := d.mount(fmt.Sprintf("n%d", i+1))
 		if isMounted(mount) {
 			errs = append(errs, run("umount", mount))

@@ -20,6 +20,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
+// fleetSize is how many nodes there are mostly.
 const fleetSize = 3
 
 // A fleet is the cluster under stress: nodes in processes of their own, a network
@@ -29,7 +30,9 @@ type fleet struct {
 	doors   string // and the sockets of nodes and ledger, which have short names
 	log     *evidence.Log
 	nodes   []*process
-	guests  int // how many nodes were added and removed
+	remote  *process // nil before it is started
+	size    int      // how many nodes it began with
+	guests  int      // how many nodes were added and removed
 	network network
 	pattern host.Config // what all nodes are told alike
 	// Where the nodes reach each other, whoever is there.
@@ -40,11 +43,11 @@ type fleet struct {
 	http      *http.Client
 }
 
-// newFleet prepares the nodes, with a disk for each if disks is not nil, and
+// newFleet prepares so many nodes, with a disk for each if disks is not nil, and
 // starts none. pattern says of groups and snapshots what they are to do. The network
 // is closed with the fleet.
-func newFleet(dir string, log *evidence.Log, network network, disks *disks, pattern host.Config) (*fleet, error) {
-	f := &fleet{dir: dir, log: log, network: network, disks: disks, pattern: pattern}
+func newFleet(dir string, log *evidence.Log, network network, disks *disks, size int, pattern host.Config) (*fleet, error) {
+	f := &fleet{dir: dir, log: log, network: network, disks: disks, size: size, pattern: pattern}
 	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: f.dialDoor}}
 	if err := f.furnish(); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -66,7 +69,7 @@ func (f *fleet) furnish() error {
 	}
 	var configs []host.Config
 	var peers []cluster.Peer
-	for i := range fleetSize {
+	for i := range f.size {
 		config, advertised, err := f.place(fmt.Sprintf("n%d", i+1))
 		if err != nil {
 			return err
@@ -126,8 +129,8 @@ func (f *fleet) start(ctx context.Context) error {
 // close ends everything, and unmounts the disks.
 func (f *fleet) close() error {
 	var errs []error
-	for _, node := range f.nodes {
-		errs = append(errs, node.kill(), node.stderr.Close())
+	for _, process := range f.processes() {
+		errs = append(errs, process.kill(), process.stderr.Close())
 	}
 	if f.disks != nil {
 		errs = append(errs, f.disks.unmount())
@@ -138,6 +141,14 @@ func (f *fleet) close() error {
 	}
 	errs = append(errs, f.network.Close(), os.RemoveAll(f.doors))
 	return errors.Join(errs...)
+}
+
+// processes returns those of the nodes and, once it was started, the remote client's.
+func (f *fleet) processes() []*process {
+	if f.remote == nil {
+		return f.nodes
+	}
+	return append(slices.Clone(f.nodes), f.remote)
 }
 
 // node returns a node by its ID.

@@ -22,11 +22,14 @@ import (
 type keys struct {
 	dir string
 
-	mu     sync.Mutex
-	serial int64
-	issuer *authority
-	nodes  []string // that have certificates
+	mu      sync.Mutex
+	serial  int64
+	issuer  *authority
+	holders []holder // of certificates
 }
+
+// A holder is a node or a client of the cluster, as its certificate says.
+type holder struct{ role, id string }
 
 // An authority issues certificates.
 type authority struct {
@@ -55,17 +58,22 @@ func (k *keys) files(id string) [3]string {
 }
 
 // issue makes a certificate for a node and returns the files.
-func (k *keys) issue(id string) ([3]string, error) {
+func (k *keys) issue(id string) ([3]string, error) { return k.issueTo(holder{"node", id}) }
+
+// issueClient makes a certificate for a client.
+func (k *keys) issueClient(id string) ([3]string, error) { return k.issueTo(holder{"client", id}) }
+
+func (k *keys) issueTo(h holder) ([3]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.nodes = append(k.nodes, id)
-	return k.files(id), k.issueAgain(id)
+	k.holders = append(k.holders, h)
+	return k.files(h.id), k.issueAgain(h)
 }
 
 // issueAgain makes a certificate; mu is held.
-func (k *keys) issueAgain(id string) error {
+func (k *keys) issueAgain(h holder) error {
 	template := &x509.Certificate{
-		URIs:        []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/node/" + id}},
+		URIs:        []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/" + h.role + "/" + h.id}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	issued, err := k.sign(template, k.issuer)
@@ -76,7 +84,7 @@ func (k *keys) issueAgain(id string) error {
 	if err != nil {
 		return err
 	}
-	files := k.files(id)
+	files := k.files(h.id)
 	return errors.Join(
 		replaceFile(files[1], encodePEM("PRIVATE KEY", key)),
 		replaceFile(files[0], encodePEM("CERTIFICATE", issued.certificate.Raw)),
@@ -136,8 +144,8 @@ func (k *keys) rotate(step func() error) error {
 		return err
 	}
 	k.issuer = next
-	for _, id := range k.nodes {
-		if err := k.issueAgain(id); err != nil {
+	for _, h := range k.holders {
+		if err := k.issueAgain(h); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
@@ -27,6 +28,8 @@ var crews = []struct {
 	{"register", 2, (*worker).driveRegister},
 	{"relay", 1, (*worker).driveRelay},
 	{"tally", 1, (*worker).driveTally},
+	{"entity", 2, (*worker).driveEntity},
+	{"approval", 1, (*worker).driveApproval},
 }
 
 const (
@@ -37,7 +40,9 @@ const (
 	// What becomes of chains and fans: one of so many is purged, or terminated.
 	purgeShare     = 6
 	terminateShare = 4
-	workMax        = 30 * time.Millisecond
+	// One drive of so many goes through the remote client.
+	remoteShare = 4
+	workMax     = 30 * time.Millisecond
 	// What timers are set for: those of cycles, and those of which some are always
 	// set, whatever is done to the clocks.
 	delayMax  = 120 * time.Millisecond
@@ -52,15 +57,22 @@ type load struct {
 	fleet   *fleet
 	ctx     context.Context // ends when nothing new is to be begun
 	stop    context.CancelFunc
+	calls   context.Context // ends when nobody waits for an answer any more
+	abandon context.CancelFunc
 	workers sync.WaitGroup
 	clients int
+	// Held for reading by whoever drives an instance, and for writing while nothing is to be
+	// begun.
+	driving sync.RWMutex
+	driven  atomic.Int64 // instances that have come to their end
 }
 
 // startLoad has clients begin to work, and a probe for each node and group; of a small load
 // one client for each workload.
 func startLoad(f *fleet, seed uint64, small bool) *load {
 	l := &load{fleet: f}
-	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.calls, l.abandon = context.WithCancel(context.Background())
+	l.ctx, l.stop = context.WithCancel(l.calls)
 	for _, crew := range crews {
 		size := crew.size
 		if small {
@@ -85,6 +97,7 @@ func startLoad(f *fleet, seed uint64, small bool) *load {
 func (l *load) finish() {
 	l.stop()
 	l.workers.Wait()
+	l.abandon()
 }
 
 // A worker is a client that drives one workload.
@@ -104,7 +117,11 @@ func (l *load) newWorker(seed uint64) *worker {
 
 func (w *worker) work(prefix string, drive func(w *worker, id string)) {
 	for n := 0; w.load.ctx.Err() == nil; n++ {
+		w.remote = w.random.IntN(remoteShare) == 0
+		w.load.driving.RLock()
 		drive(w, fmt.Sprintf("%s-%d", prefix, n))
+		w.load.driving.RUnlock()
+		w.load.driven.Add(1)
 		rest(w.load.ctx, w.between(0, restMax))
 	}
 }
@@ -126,7 +143,8 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 // request is one that is known by its client and number.
 func (w *worker) request(kind evidence.Kind, id, name string, input any) evidence.Request {
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
-	if kind == evidence.Start || kind == evidence.Send || kind == evidence.Update {
+	switch kind {
+	case evidence.Start, evidence.Send, evidence.SendOrStart, evidence.Update:
 		w.serial++
 		request.RequestID = fmt.Sprintf("%d/%d", w.id, w.serial)
 		request.Input = encode(input)
@@ -145,7 +163,7 @@ func encode(value any) json.RawMessage {
 
 // ask has a request answered, however long the fleet takes to recover.
 func (w *worker) ask(kind evidence.Kind, id, name string, input any) evidence.Call {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(w.load.calls, patience)
 	defer cancel()
 	return w.do(ctx, w.request(kind, id, name, input))
 }
@@ -178,7 +196,8 @@ func (w *worker) run(id, name string, input any) (ended bool) {
 	}
 	if w.random.IntN(terminateShare) == 0 {
 		rest(w.load.ctx, w.between(0, 4*workMax))
-		w.ask(evidence.Terminate, id, "", nil)
+		end := []evidence.Kind{evidence.Terminate, evidence.Cancel}
+		w.ask(end[w.random.IntN(len(end))], id, "", nil)
 	}
 	return w.ask(evidence.Wait, id, "", nil).Outcome == evidence.Acked
 }
@@ -230,8 +249,8 @@ func (w *worker) driveRelay(id string) {
 // until repeats a call for as long as it is refused for a reason that passes.
 func (w *worker) until(passes string, call func() evidence.Call) {
 	deadline := w.fleet.log.Now() + patience
-	for call().Code == passes && w.fleet.log.Now() < deadline {
-		rest(context.Background(), restMax)
+	for call().Code == passes && w.fleet.log.Now() < deadline && w.load.calls.Err() == nil {
+		rest(w.load.calls, restMax)
 	}
 }
 
@@ -265,10 +284,7 @@ func (w *worker) driveRegister(id string) {
 	const callers, calls = 3, 12
 	var calling sync.WaitGroup
 	for i := range callers {
-		caller := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), uint64(i)))}
-		caller.home += i
-		caller.serial = (i+1)*1_000_000_000 + w.serial
-		caller.id = w.id*10 + i + 1000
+		caller := w.companion(i)
 		calling.Go(func() { caller.callRegister(id, calls, i == 0) })
 	}
 	calling.Wait()
@@ -282,8 +298,12 @@ func (w *worker) callRegister(id string, calls int, owner bool) {
 	for range calls {
 		rest(w.load.ctx, w.between(0, restMax))
 		switch n := w.random.IntN(20); {
-		case n < 9:
+		case n < 6:
 			w.ask(evidence.Send, id, host.Number, "x")
+		case n < 8:
+			w.ask(evidence.SendOrStart, id, host.Register, "x")
+		case n == 8:
+			w.brief(evidence.Send, id, host.Number, "x")
 		case n < 18:
 			w.ask(evidence.Read, id, "", nil)
 		default:

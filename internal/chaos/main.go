@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -53,7 +54,9 @@ func campaigns() error {
 	snapshots := flag.Bool("snapshots", true, "have the nodes take a snapshot every few seconds")
 	overload := flag.Bool("overload", false, "make no faults: measure a cluster at its capacity and beyond; -minutes at 80% of it")
 	open := flag.Int("open", 0, "have so many instances open the whole time, each with a timer and an activity")
-	groups := flag.Int("groups", 1, "how many Raft groups keep the instances between them")
+	groups := flag.Int("groups", 0, "how many Raft groups keep the instances between them; 0: with -each a mix, else 1")
+	nodes := flag.Int("nodes", 0, "how many nodes there are; 0: with -each a mix, else 3")
+	quiet := flag.Int("quiet", 20, "judge a phase without faults after so many; 0 for none")
 	plain := flag.Bool("plain", false, "no disk for each node, even if that is possible")
 	network := flag.String("network", byEither, "between the nodes: proxies on loopback, namespaces (root, Linux), or auto: the latter if possible")
 	from := flag.String("judge", "", "judge the evidence in this directory, and run nothing")
@@ -68,6 +71,8 @@ func campaigns() error {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
+	mixed := *each > 0 && *groups == 0 && *nodes == 0
+	*groups, *nodes = cmp.Or(*groups, 1), cmp.Or(*nodes, fleetSize)
 	limit := time.Duration(*minutes * float64(time.Minute))
 	if *each > 0 {
 		*minutes, *count, limit = 0, *each*len(chosen), 0
@@ -83,20 +88,31 @@ func campaigns() error {
 	}
 	o := options{
 		dir: dir, seed: *seed, out: os.Stdout, disks: !*plain, network: *network, snapshots: *snapshots, faults: chosen,
-		rate: *rate, limit: limit, count: *count, open: *open, groups: *groups,
+		rate: *rate, limit: limit, count: *count, open: *open, nodes: *nodes, groups: *groups, quietEvery: *quiet,
 	}
-	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -network %s -open %d -groups %d -faults %s",
-		*minutes, *count, *seed, *rate, *snapshots, *network, *open, *groups, nameAll(chosen))
+	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -network %s -open %d -nodes %d -groups %d -quiet %d -faults %s",
+		*minutes, *count, *seed, *rate, *snapshots, *network, *open, *nodes, *groups, *quiet, nameAll(chosen))
+	if mixed {
+		again = fmt.Sprintf("go run ./internal/chaos -each %d -seed %d -rate %v -snapshots=%v -network %s -open %d -quiet %d -faults %s",
+			*each, *seed, *rate, *snapshots, *network, *open, *quiet, nameAll(chosen))
+		fmt.Println(again)
+		return concludeAll(ctx, o, mix(chosen, *each, *seed), again, *keep)
+	}
 	fmt.Println(again)
 	return conclude(ctx, o, again, *keep)
 }
 
 // choose returns the named faults.
 func choose(names string) ([]fault, error) {
-	if names == "" {
-		return faults, nil
-	}
 	var chosen []fault
+	if names == "" {
+		for _, f := range faults {
+			if f.pending == "" {
+				chosen = append(chosen, f)
+			}
+		}
+		return chosen, nil
+	}
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
 		if i < 0 {

@@ -77,6 +77,14 @@ func (f *fleet) replace(ctx context.Context, node *process, found host.Config) e
 	if err := f.remove(ctx, found.NodeID); err != nil {
 		return err
 	}
+	if err := f.takePlace(ctx, node); err != nil {
+		return err
+	}
+	return f.expectOutside(ctx, found)
+}
+
+// takePlace starts a new node at the place of one that was removed.
+func (f *fleet) takePlace(ctx context.Context, node *process) error {
 	next := node.settings()
 	f.guests++
 	next.NodeID, next.Peers = fmt.Sprintf("%s-%d", node.id, f.guests), nil
@@ -89,10 +97,7 @@ func (f *fleet) replace(ctx context.Context, node *process, found host.Config) e
 	if err := node.start(ctx); err != nil {
 		return err
 	}
-	if err := f.awaitVoter(ctx, next.NodeID); err != nil {
-		return err
-	}
-	return f.expectOutside(ctx, found)
+	return f.awaitVoter(ctx, next.NodeID)
 }
 
 // expectOutside starts a node that was removed, and waits until it says that it takes

@@ -63,7 +63,7 @@ func measureOverload(ctx context.Context, dir, kind string, groups int, steady t
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(dir, evidence.NewLog(groups), network, nil, host.Config{Groups: groups})
+	fleet, err := newFleet(dir, evidence.NewLog(groups), network, nil, fleetSize, host.Config{Groups: groups})
 	if err != nil {
 		return err
 	}

@@ -34,5 +34,7 @@ type Effect struct {
 	Done      Done // when finished
 	// At the beginning: the node on which it runs had not applied the schedule.
 	Unseen bool `json:",omitempty"`
-	At     time.Duration
+	// By which the attempt is completed from outside.
+	Token string `json:",omitempty"`
+	At    time.Duration
 }

@@ -35,6 +35,8 @@ type Fault struct {
 	Begin, End time.Duration // End: healed
 	// Why it was not injected; "" if it was.
 	Skipped string `json:",omitempty"`
+	// What those who made it have seen and must not be, e.g. that a node that was wiped leads.
+	Broken []string `json:",omitempty"`
 	// The rate before it, in acknowledged calls a second.
 	Rate float64
 	// Calls that had begun and not ended at Begin.
@@ -80,6 +82,7 @@ type Log struct {
 	replicas []Replica
 	reigns   []Reign
 	installs []Install
+	quiets   []Quiet
 }
 
 // NewLog begins a run with so many Raft groups: its clock stands at 0.
@@ -144,6 +147,7 @@ type Record struct {
 	Replicas []Replica
 	Reigns   []Reign
 	Installs []Install
+	Quiets   []Quiet
 }
 
 // Record returns what there is so far.
@@ -159,13 +163,18 @@ func (l *Log) Record() *Record {
 		Replicas: slices.Clone(l.replicas),
 		Reigns:   slices.Clone(l.reigns),
 		Installs: slices.Clone(l.installs),
+		Quiets:   slices.Clone(l.quiets),
 	}
 }
 
 // A setup is what a run was like from the beginning.
 type setup struct{ Groups int }
 
-const setupFile = "setup"
+// Files that the evidence of earlier builds lacks.
+const (
+	setupFile = "setup"
+	quietFile = "quiets"
+)
 
 // Save writes the record into a directory, a file for each kind of evidence, an
 // item a line.
@@ -182,6 +191,7 @@ func (r *Record) Save(dir string) error {
 		func() error { return saveLines(dir, "replicas", r.Replicas) },
 		func() error { return saveLines(dir, "reigns", r.Reigns) },
 		func() error { return saveLines(dir, "installs", r.Installs) },
+		func() error { return saveLines(dir, quietFile, r.Quiets) },
 	} {
 		if err := save(); err != nil {
 			return fmt.Errorf("save evidence: %w", err)
@@ -199,6 +209,9 @@ func Load(dir string) (*Record, error) {
 	}
 	for _, s := range setups {
 		r.Groups = s.Groups
+	}
+	if err := loadLines(dir, quietFile, &r.Quiets); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("load evidence: %w", err)
 	}
 	for _, load := range []func() error{
 		func() error { return loadLines(dir, "calls", &r.Calls) },
@@ -311,11 +324,13 @@ func (l *Log) Gap(f Fault) (gap, after time.Duration) {
 	defer l.mu.Unlock()
 	all := make(map[string]bool)
 	for _, call := range l.calls {
-		all[call.Node] = true
+		if !call.Remote {
+			all[call.Node] = true
+		}
 	}
 	acked := make([][]time.Duration, l.groups)
 	for _, call := range l.calls {
-		if call.Kind != Send || call.Outcome != Acked || call.End < f.Begin || call.End > f.End+f.Recovery {
+		if call.Kind != Send || call.Remote || call.Outcome != Acked || call.End < f.Begin || call.End > f.End+f.Recovery {
 			continue
 		}
 		if len(f.Nodes) >= len(all) || !slices.Contains(f.Nodes, call.Node) {
@@ -348,7 +363,7 @@ func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
 	}
 	first := make(map[place]time.Duration)
 	for _, call := range l.calls {
-		if call.Kind != Send || call.Outcome != Acked || call.Begin < since {
+		if call.Kind != Send || call.Remote || call.Outcome != Acked || call.Begin < since {
 			continue
 		}
 		at := place{call.Node, slots.Group(call.Instance, l.groups)}

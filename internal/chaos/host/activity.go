@@ -33,16 +33,21 @@ type Worker struct {
 
 // Definitions returns the code of all workloads.
 func (w *Worker) Definitions() []replay.Definition {
-	return append(Orchestrations(), work.Bind(w.work), idle.Bind(beIdle))
+	return append(Orchestrations(), work.Bind(w.work), approve.Bind(w.askForApproval), idle.Bind(beIdle))
+}
+
+// effectOf is what an attempt tells when it begins.
+func (w *Worker) effectOf(ctx context.Context, task evidence.Task) evidence.Effect {
+	attempt := replay.ActivityInfo(ctx)
+	return evidence.Effect{
+		Instance: attempt.Instance, Execution: attempt.Execution, EventID: attempt.EventID,
+		Attempt: attempt.Number, Node: w.Node, Life: w.Life, Task: task,
+		Unseen: w.unseen(ctx, attempt),
+	}
 }
 
 func (w *Worker) work(ctx context.Context, task evidence.Task) (evidence.Done, error) {
-	attempt := replay.ActivityInfo(ctx)
-	effect := evidence.Effect{
-		Instance: attempt.Instance, Execution: attempt.Execution, EventID: attempt.EventID,
-		Attempt: attempt.Number, Node: w.Node, Life: w.Life, Task: task,
-	}
-	effect.Unseen = w.unseen(ctx, attempt)
+	effect := w.effectOf(ctx, task)
 	if err := w.Tell(ctx, effect); err != nil {
 		return evidence.Done{}, err
 	}

@@ -4,15 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // Answer carries a request out through a node's client.
 func Answer(ctx context.Context, client *cluster.Client, request evidence.Request) evidence.Answer {
+	ctx, cancel := limited(ctx, request.Limit)
+	defer cancel()
 	answer := evidence.Answer{Outcome: evidence.Acked}
 	if err := ask(ctx, client, request, &answer); err != nil {
 		answer = evidence.Answer{Message: err.Error()}
@@ -43,47 +45,48 @@ func ask(ctx context.Context, client *cluster.Client, request evidence.Request, 
 		// was lost.
 		_, err := client.Purge(ctx, id)
 		return err
+	case evidence.SendOrStart:
+		orchestration := replay.Orchestration[json.RawMessage, json.RawMessage](request.Name)
+		event := replay.Event[json.RawMessage](Number)
+		_, err := cluster.SendOrStart(ctx, client, orchestration, id, request.Input, event, request.Input, cluster.RequestID(request.RequestID))
+		return err
+	case evidence.Cancel:
+		return client.Cancel(ctx, id, "chaos")
+	case evidence.Suspend:
+		return client.Suspend(ctx, id, "chaos")
+	case evidence.Resume:
+		return client.Resume(ctx, id, "chaos")
+	case evidence.Complete:
+		return cluster.CompleteActivity(ctx, client, request.Token, request.Input)
+	}
+	return look(ctx, client, request, answer)
+}
+
+// look carries out the requests that change nothing.
+func look(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+	switch request.Kind {
 	case evidence.Wait:
-		return wait(ctx, client, id, answer)
+		return wait(ctx, client, request.Instance, answer)
 	case evidence.Read:
 		return read(ctx, client, request, answer)
+	case evidence.Get:
+		return get(ctx, client, request, answer)
+	case evidence.List:
+		return list(ctx, client, request, answer)
+	case evidence.Watch:
+		return watch(ctx, client, request, answer)
+	case evidence.Query:
+		return query(ctx, client, request, answer)
 	}
 	return errors.New("no such kind of call: " + string(request.Kind))
 }
 
-func wait(ctx context.Context, client *cluster.Client, id string, answer *evidence.Answer) error {
-	status, err := client.Wait(ctx, id)
-	if err != nil {
-		return err
+// limited returns the context of a call: Request.Limit says how long it lasts.
+func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit == 0 {
+		return context.WithCancel(ctx)
 	}
-	answer.State = string(status.State)
-	if status.State != cluster.Completed {
-		return nil
-	}
-	return status.Output(&answer.Output)
-}
-
-// read tells of an instance that has one execution what its history says.
-func read(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
-	var options []cluster.ReadOption
-	if request.Stale {
-		options = append(options, cluster.Stale())
-	}
-	history, err := client.History(ctx, request.Instance, options...)
-	if err != nil {
-		return err
-	}
-	answer.AppliedIndex = history.AppliedIndex
-	answer.State = string(cluster.Running)
-	for _, event := range history.Events {
-		if external := event.GetExternalEvent(); external != nil {
-			answer.Accepted = append(answer.Accepted, external.RequestId)
-		}
-		if event.Arm() == journalpb.ArmOrchestrationTerminated {
-			answer.State = string(cluster.Terminated)
-		}
-	}
-	return nil
+	return context.WithTimeout(ctx, limit)
 }
 
 var refusals = map[string]error{
@@ -91,6 +94,7 @@ var refusals = map[string]error{
 	evidence.Exists:   cluster.ErrInstanceExists,
 	evidence.Ended:    cluster.ErrEnded,
 	evidence.Busy:     cluster.ErrBusy,
+	evidence.Closed:   cluster.ErrActivityClosed,
 }
 
 // outcomeOf says what an error means, as the API promises.
@@ -108,9 +112,10 @@ func outcomeOf(err error) (evidence.Outcome, string) {
 		}
 	}
 	var input *cluster.InputError
-	var early *replay.NoUpdateError
+	var noUpdate *replay.NoUpdateError
+	var noQuery *replay.NoQueryError
 	switch {
-	case errors.As(err, &early):
+	case errors.As(err, &noUpdate), errors.As(err, &noQuery):
 		return evidence.Refused, evidence.Early
 	case errors.As(err, &input), errors.Is(err, cluster.ErrNoCode):
 		return evidence.Refused, evidence.Other

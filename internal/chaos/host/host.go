@@ -19,7 +19,6 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/prometheus"
-	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/rig"
 )
 
@@ -35,6 +34,8 @@ type Config struct {
 	Peers     []cluster.Peer
 	Join      []string
 	Advertise string
+	// The addresses of nodes, for a process that has none and calls those: a remote client.
+	Dial []string
 	// Unix sockets: where it takes questions, and where effects are told.
 	Door, Ledger string
 	// Files: the certificate, its key, the authorities.
@@ -93,7 +94,8 @@ func (n Node) Leads() bool {
 // with an evidence.Answer, a ReportRequest with an evidence.Replica and many
 // evidence.Instance, anything with a Node or with the members, the name of a node
 // with the members without it, and a time.Duration, by which the wall clock is to be
-// wrong from then on, with a Node, a Pressure with a list of Pressed, and a Filling with nothing. FiguresPath
+// wrong from then on, with a Node, a Pressure with a list of Pressed, and a Filling with nothing, and a
+// Storm with a Stormed. A remote client takes CallPath and StormPath. FiguresPath
 // answers a GET as Prometheus asks it.
 const (
 	CallPath    = "/call"
@@ -104,6 +106,7 @@ const (
 	ClockPath   = "/clock"
 	PressPath   = "/press"
 	FillPath    = "/fill"
+	StormPath   = "/storm"
 	FiguresPath = "/metrics"
 )
 
@@ -128,8 +131,12 @@ func Run(encoded string) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(garbagePercent)
 	}
+	blocks.Store(true)
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
+	if len(config.Dial) > 0 {
+		return runRemote(config, terminated)
+	}
 	worker := &Worker{Node: config.NodeID, Life: config.Life, Groups: config.Groups, Tell: ledgerAt(config.Ledger)}
 	wrong := new(wallClock)
 	wrong.by.Store(int64(config.WallClockBy))
@@ -145,11 +152,21 @@ func Run(encoded string) error {
 		return err
 	}
 	worker.Self.Store(node)
-	listener, err := net.Listen("unix", config.Door)
+	return serve(config.Door, door(node, wrong), terminated, node.Close, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+		defer cancel()
+		return node.Stop(ctx)
+	})
+}
+
+// serve takes questions at a socket until the process is to end: by SIGTERM, then it calls
+// stop, or because the harness has ended, then it calls abandon.
+func serve(socket string, handler http.Handler, terminated <-chan os.Signal, abandon, stop func() error) error {
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return errors.Join(err, node.Close())
+		return errors.Join(err, abandon())
 	}
-	server := &http.Server{Handler: door(node, wrong)}
+	server := &http.Server{Handler: handler}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	fmt.Println(Ready)
@@ -161,11 +178,9 @@ func Run(encoded string) error {
 	}()
 	select {
 	case <-terminated:
-		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-		defer cancel()
-		err = node.Stop(ctx)
+		err = stop()
 	case <-orphaned:
-		err = node.Close()
+		err = abandon()
 	}
 	err = errors.Join(err, server.Close())
 	<-served
@@ -187,14 +202,7 @@ func (c Config) rig(clock *wallClock) rig.Rig {
 
 func door(node *cluster.Node, clock *wallClock) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+CallPath, func(w http.ResponseWriter, r *http.Request) {
-		var request evidence.Request
-		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(Answer(r.Context(), node.Client(), request))
-	})
+	takeCalls(mux, node.Client())
 	mux.HandleFunc("POST "+ReportPath, func(w http.ResponseWriter, r *http.Request) {
 		var request ReportRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

@@ -2,9 +2,6 @@ package host
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -99,7 +96,7 @@ func eachPage(ctx context.Context, client *cluster.Client, running bool, options
 		}
 		var ids []string
 		for _, status := range page.Instances {
-			if running && status.Name == Register || status.Name == Open {
+			if running && (status.Name == Register || status.Name == Blocked) || status.Name == Open {
 				continue // what stays open is a burden, and told of by nobody
 			}
 			ids = append(ids, status.InstanceID)
@@ -136,18 +133,17 @@ func instanceOf(ctx context.Context, client *cluster.Client, id string, digests 
 
 func executionOf(history *cluster.History, digests bool) (evidence.Execution, error) {
 	execution := evidence.Execution{Number: history.Execution, Length: len(history.Events)}
-	hash := sha256.New()
+	var all [][]byte
 	for _, event := range history.Events {
 		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(event)
 		if err != nil {
 			return execution, err
 		}
-		_, _ = hash.Write(binary.AppendUvarint(nil, uint64(len(encoded))))
-		_, _ = hash.Write(encoded)
-		if !digests {
-			execution.Events = append(execution.Events, encoded)
-		}
+		all = append(all, encoded)
 	}
-	execution.Digest = hex.EncodeToString(hash.Sum(nil))
+	if !digests {
+		execution.Events = all
+	}
+	execution.Digest = Digest(all...)
 	return execution, nil
 }

@@ -207,7 +207,7 @@ func runTally(ctx *replay.Context, sum int) (int, error) {
 func Orchestrations() []replay.Definition {
 	return []replay.Definition{
 		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),
-		relay.Bind(runRelay), tally.Bind(runTally),
+		relay.Bind(runRelay), tally.Bind(runTally), entity.Bind(runEntity), approval.Bind(runApproval), blocked.Bind(runBlocked),
 		brief.Bind(runBrief), open.Bind(runOpen),
 	}
 }

@@ -28,7 +28,7 @@ func (c *trial) acknowledged() {
 			if got := of.executions[0].events[0].GetOrchestrationStarted().GetRequestId(); got != call.RequestID {
 				c.violated("%s: start %s was acknowledged, and %s began it", of.id, call.RequestID, got)
 			}
-		case evidence.Send:
+		case evidence.Send, evidence.SendOrStart:
 			if recorded[of.id][call.RequestID] == 0 {
 				c.violated("%s: event %s was acknowledged at %v and is not there", of.id, call.RequestID, call.End)
 			}
@@ -74,6 +74,7 @@ func (c *trial) once() {
 // and without a gap.
 func (c *trial) senders() {
 	c.updates()
+	c.entities()
 	for _, of := range c.instances {
 		if !of.exists() || of.name() != host.Cycle {
 			continue
@@ -109,7 +110,7 @@ func (c *trial) sessions() {
 	}
 	shown := make(map[session]uint64)
 	for _, call := range c.record.Calls { // those of one client are in order
-		if call.Kind != evidence.Read || call.Outcome != evidence.Acked {
+		if call.Kind != evidence.Read && call.Kind != evidence.Get || call.Outcome != evidence.Acked {
 			continue
 		}
 		s := session{client: call.Client, group: c.groupOf(call.Instance)}
@@ -126,7 +127,7 @@ func (c *trial) sessions() {
 func (c *trial) payloads() {
 	sent := make(map[string]json.RawMessage)
 	for _, call := range c.record.Calls {
-		if call.Kind == evidence.Start || call.Kind == evidence.Send || call.Kind == evidence.Update {
+		if call.RequestID != "" {
 			sent[call.RequestID] = call.Input
 		}
 	}

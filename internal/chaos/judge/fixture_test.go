@@ -107,6 +107,7 @@ func (w *witness) runAll() {
 	w.call(evidence.Purge, "chain-1", "", nil)
 	w.call(evidence.Start, "chain-2", host.Chain, host.ChainInput{Pause: time.Minute})
 	w.call(evidence.Terminate, "chain-2", "", nil)
+	w.callAll()
 	for _, id := range []string{"chain-0", "fan-0", "tree-0", "cycle-0", "chain-2"} {
 		w.call(evidence.Wait, id, "", nil)
 	}
@@ -115,7 +116,8 @@ func (w *witness) runAll() {
 func (w *witness) call(kind evidence.Kind, id, name string, input any) {
 	w.t.Helper()
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
-	if kind == evidence.Start || kind == evidence.Send || kind == evidence.Update {
+	switch kind {
+	case evidence.Start, evidence.Send, evidence.SendOrStart, evidence.Update:
 		w.serial++
 		request.RequestID = fmt.Sprint(w.serial)
 		encoded, err := json.Marshal(input)
@@ -124,6 +126,11 @@ func (w *witness) call(kind evidence.Kind, id, name string, input any) {
 		}
 		request.Input = encoded
 	}
+	w.do(request)
+}
+
+func (w *witness) do(request evidence.Request) {
+	w.t.Helper()
 	call := evidence.Call{Request: request, Node: "node", Life: 1, Begin: w.log.Now()}
 	call.Answer = host.Answer(w.t.Context(), w.client, request)
 	call.End = w.log.Now()

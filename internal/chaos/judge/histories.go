@@ -52,6 +52,11 @@ func (c *trial) oneOwner() {
 }
 
 func (c *trial) terms() {
+	for _, f := range c.record.Faults {
+		for _, broken := range f.Broken {
+			c.violated("%s at %v: %s", f.Name, f.Begin, broken)
+		}
+	}
 	leader := make(map[ofGroup]string)
 	for _, r := range c.record.Reigns {
 		term := ofGroup{r.Group, r.Term}
@@ -167,7 +172,7 @@ func (c *trial) compare(whole, own *evidence.Replica) {
 
 // unfinished tells whether an instance should have ended and has not.
 func (c *trial) unfinished(of *instance) bool {
-	return of.exists() && of.name() != host.Register && !journalpb.Terminal(of.last().Arm())
+	return of.exists() && of.name() != host.Register && of.name() != host.Blocked && !journalpb.Terminal(of.last().Arm())
 }
 
 func (c *trial) ended() {

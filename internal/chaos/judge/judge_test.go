@@ -178,6 +178,8 @@ var forgeries = map[string]map[string]func(f *forger){
 		"an event is refused that is not too late": func(f *forger) {
 			f.call(evidence.Send, "register-0", 0).Answer = evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
 		},
+		"a query misses an update":                  entityForgeries["a query misses an update"],
+		"an update is answered as if it were alone": entityForgeries["an update is answered as if it were alone"],
 		"a second start is acknowledged": func(f *forger) {
 			f.call(evidence.Start, "register-0", 1).Answer = evidence.Answer{Outcome: evidence.Acked}
 		},
@@ -213,7 +215,9 @@ var forgeries = map[string]map[string]func(f *forger){
 		},
 		"a call on it is acknowledged": func(f *forger) { f.call(evidence.Wait, "chain-0", 0).Instance = "chain-1" },
 	},
-	"S25": {"two nodes lead in one term": func(f *forger) {
+	"S25": {"a wiped node leads": func(f *forger) {
+		f.Faults = append(f.Faults, evidence.Fault{Name: "wipe-node", Broken: []string{"n1 leads"}})
+	}, "two nodes lead in one term": func(f *forger) {
 		f.Reigns = append(f.Reigns, evidence.Reign{Node: "other", Epoch: 2, Term: f.Reigns[0].Term})
 	}},
 	"S26": {
@@ -223,6 +227,13 @@ var forgeries = map[string]map[string]func(f *forger){
 	"L2": {"it has not ended": func(f *forger) {
 		f.history("chain-0", 1, func(events []*journalpb.Event) []*journalpb.Event { return events[:len(events)-1] })
 	}},
+	"S27": nothingDoneForgeries,
+	"S28": looksForgeries,
+	"S29": watchForgeries,
+	"S30": commandForgeries,
+	"L9":  triedOnceForgeries,
+	"L10": stuckForgeries,
+	"L11": latencyForgeries,
 	Unreadable: {
 		"nobody has told all": func(f *forger) { f.Replicas = nil },
 		"an event is garbage": func(f *forger) {
@@ -264,7 +275,7 @@ func TestInvariantsAreThoseOfTheContract(t *testing.T) {
 			t.Errorf("%s is not judged", invariant.ID)
 		}
 	}
-	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 L2")
+	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 L2 L9 L10 L11")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -57,6 +58,9 @@ const (
 	countReigns     = "reigns of leaders"
 	countInstalls   = "snapshots sent to nodes"
 	countAgain      = "calls repeated after one"
+	countRemote     = "calls of remote clients acknowledged"
+	countBrief      = "calls whose context ended soon"
+	countQuiet      = "phases without faults"
 
 	countGroups          = "groups that were led, and have instances"
 	countChildrenCrossed = "children in another group than their parents"
@@ -64,7 +68,7 @@ const (
 )
 
 func (c *trial) counts() map[string]int {
-	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations()), countReigns: len(c.record.Reigns), countInstalls: len(c.record.Installs)}
+	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations(host.Register, nil)) + len(c.operations(host.Entity, ofEntity)), countReigns: len(c.record.Reigns), countInstalls: len(c.record.Installs), countQuiet: len(c.record.Quiets)}
 	c.crossings(n)
 	n[countGroups] = c.usedGroups()
 	for _, h := range c.histories {
@@ -81,9 +85,7 @@ func (c *trial) counts() map[string]int {
 		}
 	}
 	for _, call := range c.record.Calls {
-		if call.Repeated {
-			n[countAgain]++
-		}
+		c.countCall(call, n)
 		switch {
 		case call.Outcome == evidence.Acked && call.Kind == evidence.Purge:
 			n[countPurged]++
@@ -121,6 +123,37 @@ func (c *trial) counts() map[string]int {
 	return n
 }
 
+// countKinds gives what acknowledged calls of some kinds are counted as.
+var countKinds = map[evidence.Kind]string{
+	evidence.SendOrStart: "events sent that may start an instance",
+	evidence.Cancel:      "cancellations acknowledged",
+	evidence.Suspend:     "suspensions acknowledged",
+	evidence.Resume:      "resumptions acknowledged",
+	evidence.Complete:    "activities completed from outside",
+	evidence.Query:       "queries answered",
+	evidence.Get:         "gets answered",
+	evidence.List:        "lists answered",
+	evidence.Watch:       "watches that showed something",
+}
+
+func (c *trial) countCall(call evidence.Call, n map[string]int) {
+	if call.Repeated {
+		n[countAgain]++
+	}
+	if call.Limit != 0 && call.Kind != evidence.Watch {
+		n[countBrief]++
+	}
+	if call.Outcome != evidence.Acked {
+		return
+	}
+	if call.Remote {
+		n[countRemote]++
+	}
+	if name, ok := countKinds[call.Kind]; ok {
+		n[name]++
+	}
+}
+
 // usedGroups counts the groups that somebody has led and that instances belong to.
 func (c *trial) usedGroups() int {
 	led, used := make(map[int]bool), make(map[int]bool)
@@ -144,7 +177,7 @@ var needed = []string{
 // What must have been judged as well: of builds that tell how many groups
 // there were, and where there were several.
 var (
-	neededNow    = []string{countChained, countUpdates}
+	neededNow    = append([]string{countChained, countUpdates}, slices.Sorted(maps.Values(countKinds))...)
 	neededAcross = []string{countChildrenCrossed, countChainedCrossed}
 )
 

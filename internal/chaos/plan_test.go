@@ -1,0 +1,22 @@
+package main
+
+import "testing"
+
+func TestAMixedCampaignMakesEveryFaultAsOftenAsItSays(t *testing.T) {
+	for _, each := range []int{1, 3} {
+		made := make(map[string]int)
+		for _, leg := range mix(faults, each, 7) {
+			if len(leg.faults) == 0 {
+				t.Errorf("no faults for %d nodes with %d groups", leg.nodes, leg.groups)
+			}
+			for _, f := range leg.faults {
+				made[f.name]++
+			}
+		}
+		for _, f := range faults {
+			if made[f.name] != each {
+				t.Errorf("%s is made %d times of %d", f.name, made[f.name], each)
+			}
+		}
+	}
+}
