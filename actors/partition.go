@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -275,25 +274,16 @@ func (p *Partition) refused(instance string, execution uint64, err error) {
 	p.logger.Log(p.context, level, "append refused", "instance", instance, "execution", execution, "error", err)
 }
 
-// stalled logs that an instance cannot go on. What a mismatch says of events holds
-// payloads, so only their types are logged.
+// stalled logs that an instance cannot go on, without payloads.
 func (p *Partition) stalled(in *instance, mismatch *replay.Mismatch, reason error) {
 	logger := p.logger.With("instance", in.id, "execution", in.number)
 	if mismatch == nil {
 		logger.Warn("instance stalled", "reason", reason)
 		return
 	}
-	logger.Warn("instance stalled", "reason", mismatch.Kind, "event_id", mismatch.EventID,
-		"expected", withoutFields(mismatch.Expected), "found", withoutFields(mismatch.Found), "source", mismatch.Source)
-}
-
-// withoutFields returns the description of an event up to its first field.
-func withoutFields(description string) string {
-	head, _, fields := strings.Cut(description, "=")
-	if fields {
-		head = head[:max(strings.LastIndexByte(head, ' '), 0)]
-	}
-	return head
+	shown := mismatch.WithoutPayloads()
+	logger.Warn("instance stalled", "reason", shown.Kind, "event_id", shown.EventID,
+		"expected", shown.Expected, "found", shown.Found, "source", shown.Source)
 }
 
 // Stalled returns why an instance cannot go on: a [*replay.Mismatch] or a

@@ -109,10 +109,15 @@ func awaitRecord(ctx context.Context, p *actors.Partition, ref *journalpb.Operat
 // withheld tells whether the end of an activity is not recorded because its
 // instance does not go on.
 func withheld(p *actors.Partition, ref *journalpb.OperationRef) error {
-	if reason := p.Stalled(ref.Instance); reason != nil && p.Activity(ref) == ActivityEnding {
-		return fmt.Errorf("%w: %w", ErrStalled, reason)
+	reason := p.Stalled(ref.Instance)
+	if reason == nil || p.Activity(ref) != ActivityEnding {
+		return nil
 	}
-	return nil
+	// Whoever completes an activity may read nothing of its instance.
+	if mismatch, ok := reason.(*replay.Mismatch); ok {
+		reason = mismatch.WithoutPayloads()
+	}
+	return fmt.Errorf("%w: %w", ErrStalled, reason)
 }
 
 // An ActivityState says what an open activity is doing or waiting for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -234,7 +235,7 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 	}
 	node := startNode(t, Config{Dir: dir, Definitions: good})
 	for i, id := range []string{"a", "b"} {
-		if _, err := StartRun(ctx, node.Client(), asked, id, ""); err != nil {
+		if _, err := StartRun(ctx, node.Client(), asked, id, coalCanary); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "that it is pending is recorded", func() bool {
@@ -246,8 +247,9 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 	}
 	refused := func(client *Client, token, value string) {
 		t.Helper()
-		if err := CompleteActivity(ctx, client, token, value); !errors.Is(err, ErrStalled) {
-			t.Errorf("%q for a stalled instance: %v; want ErrStalled", value, err)
+		err := CompleteActivity(ctx, client, token, value)
+		if !errors.Is(err, ErrStalled) || strings.Contains(err.Error(), coalCanary) {
+			t.Errorf("%q for a stalled instance: %v; want ErrStalled, and no payload", value, err)
 		}
 	}
 	ends := func(client *Client, id string) {

@@ -101,7 +101,8 @@ func TestNoPayloadIsShownInLogsMetricsSpansAndErrors(t *testing.T) {
 			t.Errorf("a payload is shown: …%s…", text[max(at-300, 0):at+len(coalCanary)])
 		}
 	}
-	for _, said := range []string{"activity attempt failed", "instance stalled", "instance=stalled execution=1"} {
+	for _, said := range []string{"activity attempt failed", "instance stalled", "instance=stalled execution=1",
+		`expected="ActivityScheduled name=\"repeated\" input=`, `found="ActivityScheduled name=\"repeated\" input=`} {
 		if logs.lines(said) == 0 {
 			t.Errorf("the log does not say %q", said)
 		}

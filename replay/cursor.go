@@ -55,7 +55,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	// A turn records what the code asks for before the next message. Only an
 	// end that is forced from outside may come in between.
 	if asked != nil && input(event.Arm()) && !x.ended {
-		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(asked.event), asked.callers)
+		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(asked.event), asked.callers).and(asked.event)
 	}
 	if !x.ended && !x.suspended {
 		x.step()

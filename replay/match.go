@@ -36,11 +36,11 @@ func (x *Execution) match(recorded *journalpb.Event, head *action) error {
 	case head.event == recorded || x.same(recorded, head.event):
 		return nil
 	case journalpb.Terminal(head.event.Arm()) && !journalpb.Terminal(recorded.Arm()):
-		m := x.mismatch(EndedEarly, recorded, x.describe(recorded), x.describe(head.event), nil)
+		m := x.mismatch(EndedEarly, recorded, x.describe(recorded), x.describe(head.event), nil).and(head.event)
 		m.Source = x.code.source
 		return m
 	}
-	m := x.mismatch(ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers)
+	m := x.mismatch(ScheduledDifferently, recorded, x.describe(recorded), x.describe(head.event), head.callers).and(head.event)
 	if m.Source == "" {
 		m.Source = x.code.source
 	}

@@ -39,6 +39,30 @@ type Mismatch struct {
 	Expected  string // what the history has there
 	Found     string // what the code did instead
 	Source    string // file:line of the call that differs, "" if there is none
+
+	about []*journalpb.Event // that Expected and Found describe, if they describe any
+}
+
+// WithoutPayloads returns the mismatch as it may be shown to those who must not see what
+// the instance holds: inputs, results and messages of errors are given by their size.
+func (m *Mismatch) WithoutPayloads() *Mismatch {
+	shown := *m
+	shown.Expected, shown.Found, shown.about = m.hidden(m.Expected), m.hidden(m.Found), nil
+	if shown.Expected == shown.Found && shown.Found != "" {
+		shown.Found += ", which is not the same"
+	}
+	return &shown
+}
+
+// hidden returns a description of an event again, without payloads. Words that describe
+// no event have none.
+func (m *Mismatch) hidden(description string) string {
+	for _, event := range m.about {
+		if description == describe(event, false) || description == describe(event, true) {
+			return describe(event, true)
+		}
+	}
+	return description
 }
 
 func (m *Mismatch) Error() string {
@@ -65,7 +89,14 @@ func (x *Execution) mismatch(kind MismatchKind, event *journalpb.Event, expected
 		Expected:  expected,
 		Found:     found,
 		Source:    sourceLine(callers),
+		about:     []*journalpb.Event{event},
 	}
+}
+
+// and names another event that is described.
+func (m *Mismatch) and(event *journalpb.Event) *Mismatch {
+	m.about = append(m.about, event)
+	return m
 }
 
 // describe shows no payload if there is a codec to hide it.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"path"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -34,7 +36,7 @@ func expectMismatch(t *testing.T, registry *replay.Registry, history []*journalp
 		t.Fatalf("no mismatch but: %v", err)
 	}
 	want.Instance, want.Execution = "order-17", 3
-	if diff := cmp.Diff(want, *got); diff != "" {
+	if diff := cmp.Diff(want, *got, cmpopts.IgnoreUnexported(replay.Mismatch{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -418,6 +420,42 @@ func TestMismatchReadsAsOneSentence(t *testing.T) {
 	want := "scheduled differently at event 4 of order-17/1: expected A, found B (shop/checkout.go:12)"
 	if m.Error() != want {
 		t.Errorf("%q, want %q", m.Error(), want)
+	}
+}
+
+// What differs is named, and no value is.
+func TestAMismatchWithoutPayloadsNamesWhatDiffers(t *testing.T) {
+	const secret = "4111-1111-1111"
+	registry := bound(t, func(ctx *replay.Context, _ any) (string, error) {
+		return replay.Activity[string, string]("charge").Call(ctx, secret+"-asked", replay.Tag("cards"))
+	})
+	for name, test := range map[string]struct {
+		recorded        *journalpb.Event
+		expected, found string
+	}{
+		"another name": {
+			activityScheduled("refund", secret), `ActivityScheduled name="refund" input=(16 bytes)`,
+			`ActivityScheduled name="charge" input=(22 bytes)`,
+		},
+		"another kind": {
+			timerCreated(begin), "TimerCreated fire_at=" + begin.UTC().Format(time.RFC3339Nano),
+			`ActivityScheduled name="charge" input=(22 bytes)`,
+		},
+	} {
+		x := replay.NewExecution("order-17", 3, registry, nil)
+		var got *replay.Mismatch
+		if err := x.Replay(all(numbered(started("script", nil), test.recorded))); !errors.As(err, &got) {
+			t.Fatalf("%s: no mismatch but: %v", name, err)
+		}
+		x.Drop()
+		shown := got.WithoutPayloads()
+		if !strings.HasPrefix(shown.Expected, test.expected) || !strings.HasPrefix(shown.Found, test.found) ||
+			shown.EventID != 2 || shown.Kind != replay.ScheduledDifferently || shown.Source != got.Source {
+			t.Errorf("%s: %v", name, shown)
+		}
+		if strings.Contains(shown.Error(), secret) || !strings.Contains(got.Error(), secret) {
+			t.Errorf("%s: the value is shown by %v, and by %v", name, shown, got)
+		}
 	}
 }
 
