@@ -42,6 +42,9 @@ func (t *task) newAttempt(begun clustertime.Time) *attempt {
 		Instance:  t.ref.Instance,
 		Execution: t.ref.Execution,
 		EventID:   t.ref.EventId,
+
+		Incarnation: t.ref.Incarnation,
+
 		Number:    t.failed + 1,
 		Scheduled: t.since.Shown(),
 		LastError: replay.DecodeError(t.lastError),

@@ -47,7 +47,7 @@ func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb
 				Name:      chained.Name,
 				Version:   p.version(chained.Name, chained.Version),
 				Input:     chained.Input,
-				RequestId: fmt.Sprintf("tenuto.chain/%s/%d/%d", ref.Instance, ref.Execution, ref.EventId),
+				RequestId: "tenuto.chain/" + ref.Key(),
 				Trace:     p.system.carried(ref.Instance, ref.Execution),
 			},
 		}}},
@@ -171,13 +171,13 @@ func (p *Partition) cancelChild(parent *journalpb.OperationRef, child *journalpb
 	if !proto.Equal(known.Parent, parent) {
 		return // a stranger under the child's ID
 	}
-	p.closeChild(child.Instance, child.ClosePolicy)
+	p.closeChild(known, child.ClosePolicy)
 }
 
-// closeChild applies a close policy.
-func (p *Partition) closeChild(instance string, policy journalpb.ClosePolicy) {
+// closeChild applies a close policy to this run of a child.
+func (p *Partition) closeChild(child *journalpb.Instance, policy journalpb.ClosePolicy) {
 	if event := closing(policy); event != nil {
-		p.insist(instance, Message{Message: replay.Message{Event: event}, Internal: true})
+		p.insist(child.Instance, Message{Message: replay.Message{Incarnation: child.Incarnation, Event: event}, Internal: true})
 	}
 }
 
@@ -206,9 +206,9 @@ func (p *Partition) closeOrphan(child *journalpb.Instance) {
 	if p.elsewhere(child.Parent.Instance) && !givenUp(parents, child.Parent) {
 		return
 	}
-	event, err := parents.Event(child.Parent.Instance, child.Parent.Execution, child.Parent.EventId)
+	event, err := eventOf(parents, child.Parent)
 	if err != nil {
 		return
 	}
-	p.closeChild(child.Instance, event.GetSubOrchestrationScheduled().GetClosePolicy())
+	p.closeChild(child, event.GetSubOrchestrationScheduled().GetClosePolicy())
 }

@@ -25,10 +25,12 @@ type alarm struct {
 }
 
 type alarmKey struct {
-	instance  string
-	execution uint64
-	eventID   uint64
-	kind      alarmKind // of an activity, which has several; 0 of a timer
+	instance string
+	// Of the run that the execution belongs to.
+	incarnation uint64
+	execution   uint64
+	eventID     uint64
+	kind        alarmKind // of an activity, which has several; 0 of a timer
 }
 
 // What the clock's actor is told.

@@ -98,6 +98,9 @@ func (p *Partition) ended(c *Completion) error {
 
 // outcome returns the event that ended an operation, nil if there is none.
 func (p *Partition) outcome(ref *journalpb.OperationRef) *journalpb.Event {
+	if !hasRun(p.journal, ref) {
+		return nil
+	}
 	for event, err := range p.journal.Events(ref.Instance, ref.Execution, ref.EventId+1) {
 		if err != nil {
 			return nil

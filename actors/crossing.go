@@ -18,6 +18,9 @@ type Place struct {
 	Group int
 	// Now is the cluster time of the partition. Defaults to Config.Now.
 	Now func() clustertime.Time
+	// Incarnations reports whether a run that begins gets an incarnation: every
+	// replica has to keep it. nil: none does.
+	Incarnations func() bool
 	// Elsewhere are the other partitions; nil: there are none.
 	Elsewhere Elsewhere
 }
@@ -53,8 +56,10 @@ type Replica interface {
 type Crossing struct {
 	Instance  string
 	Execution uint64 // that it is meant for; 0: the latest
-	Event     *journalpb.Event
-	Attach    bool
+	// Of the run that it is meant for; with Execution 0, 0 is any run.
+	Incarnation uint64
+	Event       *journalpb.Event
+	Attach      bool
 	// It is meant for the child of that operation and for nobody else under its ID;
 	// nil: for whoever has the ID.
 	ChildOf *journalpb.OperationRef
@@ -62,7 +67,7 @@ type Crossing struct {
 
 // key tells crossings apart that are on their way into one instance.
 func (c *Crossing) key() crossingKey {
-	key := crossingKey{instance: c.Instance, execution: c.Execution, source: c.Event.SourceEventId, arm: c.Event.Arm()}
+	key := crossingKey{instance: c.Instance, incarnation: c.Incarnation, execution: c.Execution, source: c.Event.SourceEventId, arm: c.Event.Arm()}
 	if started := c.Event.GetOrchestrationStarted(); started != nil {
 		key.request = started.RequestId
 		if started.Parent != nil {
@@ -76,12 +81,13 @@ func (c *Crossing) key() crossingKey {
 }
 
 type crossingKey struct {
-	instance  string
-	execution uint64
-	source    uint64
-	arm       int
-	request   string
-	parent    alarmKey
+	instance    string
+	incarnation uint64
+	execution   uint64
+	source      uint64
+	arm         int
+	request     string
+	parent      alarmKey
 }
 
 // Receive takes a message from another partition. It does not block. done is
@@ -99,6 +105,7 @@ func (p *Partition) Receive(c *Crossing, done func(Answer)) {
 	if waits {
 		return
 	}
+	incarnation := c.Incarnation
 	if c.ChildOf != nil {
 		known, ok := p.journal.Instance(c.Instance)
 		switch {
@@ -109,10 +116,11 @@ func (p *Partition) Receive(c *Crossing, done func(Answer)) {
 			p.answerCrossing(key, done, Answer{Dropped: true}) // a stranger
 			return
 		}
+		incarnation = known.Incarnation
 	}
 	p.Deliver(c.Instance, Message{
 		// Of its own: it is numbered here, and the sender may send it again.
-		Message: replay.Message{Execution: c.Execution, Event: &journalpb.Event{
+		Message: replay.Message{Execution: c.Execution, Incarnation: incarnation, Event: &journalpb.Event{
 			SourceEventId: c.Event.SourceEventId, Body: c.Event.Body,
 		}},
 		Attach:   c.Attach,
@@ -171,10 +179,12 @@ func (p *Partition) replica(instance string) Replica {
 func givenUp(r Replica, parent *journalpb.OperationRef) bool {
 	known, ok := r.Instance(parent.Instance)
 	switch {
-	case !ok, known.Execution < parent.Execution:
+	case !ok, known.Incarnation < parent.Incarnation:
 		return false
-	case known.Execution > parent.Execution:
-		return true
+	case known.Incarnation > parent.Incarnation:
+		return true // later runs have larger ones
+	case known.Execution != parent.Execution:
+		return known.Execution > parent.Execution
 	}
 	for open := range r.OpenOf(parent.Instance) {
 		if proto.Equal(open.Ref, parent) {

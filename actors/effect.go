@@ -21,14 +21,14 @@ func growing(pause time.Duration) time.Duration { return min(2*pause, repeatLong
 
 // release lets the effects of the events of a turn out, which are committed.
 func (in *instance) release(events []*journalpb.Event) {
-	p, instance, execution := in.partition, in.id, in.number
+	p, instance := in.partition, in.id
 	for _, event := range events {
-		ref := func() *journalpb.OperationRef { return operation(instance, execution, event.EventId) }
+		ref := func() *journalpb.OperationRef { return in.operation(event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
 			p.reviewChild(instance, body.OrchestrationStarted.Parent)
 		case *journalpb.Event_ActivityScheduled:
-			p.system.activities.submit(p.newTask(instance, execution, event), nil)
+			p.system.activities.submit(p.newTask(instance, in.incarnation, in.number, event), nil)
 		case *journalpb.Event_TimerCreated:
 			p.armTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
@@ -36,9 +36,9 @@ func (in *instance) release(events []*journalpb.Event) {
 		case *journalpb.Event_OrchestrationChained:
 			p.startChained(ref(), body.OrchestrationChained)
 		case *journalpb.Event_CancelRequested:
-			p.giveUp(operation(instance, execution, event.SourceEventId))
+			p.giveUp(in.operation(event.SourceEventId))
 		case *journalpb.Event_OrchestrationTerminated:
-			p.giveUpAll(instance, execution)
+			in.giveUpAll()
 			p.reportEnd(in.parent(), event)
 		default:
 			if journalpb.Terminal(event.Arm()) {
@@ -64,16 +64,17 @@ func (p *Partition) nudge(instance string) {
 }
 
 func keyOf(ref *journalpb.OperationRef) alarmKey {
-	return alarmKey{instance: ref.Instance, execution: ref.Execution, eventID: ref.EventId}
+	return alarmKey{instance: ref.Instance, incarnation: ref.Incarnation, execution: ref.Execution, eventID: ref.EventId}
 }
 
 // newTask returns the activity that an event of an execution has scheduled.
-func (p *Partition) newTask(instance string, execution uint64, event *journalpb.Event) *task {
+func (p *Partition) newTask(instance string, incarnation, execution uint64, event *journalpb.Event) *task {
 	made := &struct {
 		task task
 		ref  journalpb.OperationRef
 	}{}
-	made.ref.Instance, made.ref.Execution, made.ref.EventId = instance, execution, event.EventId
+	made.ref.Instance, made.ref.Incarnation = instance, incarnation
+	made.ref.Execution, made.ref.EventId = execution, event.EventId
 	t := &made.task
 	t.partition, t.ref = p, &made.ref
 	t.scheduled = event.GetActivityScheduled()
@@ -110,11 +111,11 @@ func (p *Partition) giveUp(ref *journalpb.OperationRef) {
 
 // giveUpAll ends what is open in an execution that was terminated: no code ran
 // that could have recorded each decision.
-func (p *Partition) giveUpAll(instance string, execution uint64) {
-	open := make(map[uint64]bool)
-	for event, err := range p.journal.Events(instance, execution, 1) {
+func (in *instance) giveUpAll() {
+	p, open := in.partition, make(map[uint64]bool)
+	for event, err := range p.journal.Events(in.id, in.number, 1) {
 		if err != nil {
-			p.logger.Error("give up operations", "instance", instance, "execution", execution, "error", err)
+			p.logger.Error("give up operations", "instance", in.id, "execution", in.number, "error", err)
 			return
 		}
 		switch event.Arm() {
@@ -125,7 +126,7 @@ func (p *Partition) giveUpAll(instance string, execution uint64) {
 		}
 	}
 	for _, eventID := range slices.Sorted(maps.Keys(open)) {
-		p.giveUp(operation(instance, execution, eventID))
+		p.giveUp(in.operation(eventID))
 	}
 }
 
@@ -136,7 +137,7 @@ func (p *Partition) insist(instance string, m Message) { p.insistAfter(instance,
 // insistAfter is insist with the pause before the first repetition.
 func (p *Partition) insistAfter(instance string, m Message, pause time.Duration) {
 	if p.elsewhere(instance) {
-		p.cross(&Crossing{Instance: instance, Execution: m.Execution, Event: m.Event, Attach: m.Attach}, m.Done, pause)
+		p.cross(&Crossing{Instance: instance, Execution: m.Execution, Incarnation: m.Incarnation, Event: m.Event, Attach: m.Attach}, m.Done, pause)
 		return
 	}
 	sent := m

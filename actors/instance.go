@@ -50,11 +50,13 @@ type instance struct {
 	// The actor's own.
 	execution *replay.Execution
 	number    uint64 // of the execution
-	batchMax  int    // how many the next turn takes at most
-	forming   *turn  // has messages from the inbox, and may still be taken back
-	pending   *turn  // what is being appended
-	leaving   bool
-	gone      bool
+	// Of the run that the execution belongs to; see incarnate.
+	incarnation uint64
+	batchMax    int   // how many the next turn takes at most
+	forming     *turn // has messages from the inbox, and may still be taken back
+	pending     *turn // what is being appended
+	leaving     bool
+	gone        bool
 }
 
 // newInstance starts the actor of an instance.
@@ -188,7 +190,7 @@ func (in *instance) terminate(t *turn) error {
 	if !ok {
 		return ErrNotFound
 	}
-	in.number = known.Execution
+	in.number, in.incarnation = known.Execution, known.Incarnation
 	t.events = []*journalpb.Event{{
 		EventId:   known.LastEventId + 1,
 		Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
@@ -236,15 +238,18 @@ func (in *instance) load() (known *journalpb.Instance, err error) {
 	if known.Status != journalpb.Status_STATUS_RUNNING {
 		return known, nil
 	}
-	in.begin(known.Execution)
+	in.begin(known.Execution, known.Incarnation)
 	in.partition.system.counters.activations.Add(1)
 	return known, in.execution.Replay(in.partition.journal.Events(in.id, known.Execution, 1))
 }
 
-func (in *instance) begin(number uint64) {
+func (in *instance) begin(number, incarnation uint64) {
 	config := in.partition.system.config
-	in.number = number
+	in.number, in.incarnation = number, incarnation
 	in.execution = replay.NewExecution(in.id, number, config.Registry, config.Logger)
+	if in.partition.incarnations() {
+		in.execution.CountAllNext()
+	}
 }
 
 // fail takes a turn back. Code that does not fit stalls the instance until a

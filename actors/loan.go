@@ -140,6 +140,9 @@ func (p *pool) lend(group int, t *Task) {
 		Instance:  t.Ref.Instance,
 		Execution: t.Ref.Execution,
 		EventID:   t.Ref.EventId,
+
+		Incarnation: t.Ref.Incarnation,
+
 		Number:    t.Number,
 		Scheduled: t.Scheduled.Shown(),
 		Deadline:  localDeadline(t.Left),

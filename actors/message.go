@@ -63,9 +63,10 @@ type Answer struct {
 	// The message had been recorded before, or came too late to matter.
 	Dropped bool
 	// The answer to a start: the execution with which the run began, and whether it
-	// existed already.
+	// existed already; and the run's incarnation.
 	FirstExecution uint64
 	Attached       bool
+	Incarnation    uint64
 	// Of a message from outside: such messages take long, and new starts will be
 	// refused if there are more of them.
 	Crowded bool

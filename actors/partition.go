@@ -5,6 +5,9 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -25,6 +28,8 @@ type Partition struct {
 	unwatch func() bool // does not watch the context given to Lead any more
 
 	clock *clock
+
+	starts atomic.Uint64 // runs that were begun in this epoch; see incarnate
 
 	taking sync.WaitGroup // of takeUp and takeUpRest
 
@@ -323,9 +328,27 @@ func (p *Partition) Close() {
 	p.clock.close()
 }
 
-// operation names the operation of an instance that an event schedules.
-func operation(instance string, execution, eventID uint64) *journalpb.OperationRef {
-	return &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: eventID}
+// operation names the operation of the instance that an event schedules.
+func (in *instance) operation(eventID uint64) *journalpb.OperationRef {
+	return &journalpb.OperationRef{Instance: in.id, Incarnation: in.incarnation, Execution: in.number, EventId: eventID}
+}
+
+// incarnations reports whether runs that begin get an incarnation.
+func (p *Partition) incarnations() bool { return p.place.Incarnations != nil && p.place.Incarnations() }
+
+// incarnate gives a start that is about to begin a run the run's incarnation, in a
+// message of its own: the sender may still repeat the one it has.
+func (p *Partition) incarnate(m *Message) {
+	if !p.incarnations() {
+		return
+	}
+	started := new(journalpb.OrchestrationStarted)
+	m.started().ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		started.ProtoReflect().Set(field, value)
+		return true
+	})
+	started.Incarnation = journalpb.NewIncarnation(p.epoch, p.starts.Add(1))
+	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 
 // completion returns the message that completes an operation. done is called
@@ -333,7 +356,7 @@ func operation(instance string, execution, eventID uint64) *journalpb.OperationR
 func completion(ref *journalpb.OperationRef, event *journalpb.Event, done func(Answer)) Message {
 	event.SourceEventId = ref.EventId
 	return Message{
-		Message:  replay.Message{Execution: ref.Execution, Event: event},
+		Message:  replay.Message{Execution: ref.Execution, Incarnation: ref.Incarnation, Event: event},
 		Internal: true,
 		Done:     done,
 	}

@@ -71,7 +71,7 @@ func (s *sorter) query(m *Message) {
 func (s *sorter) start(m *Message) {
 	if len(s.accepted) > 0 && s.accepted[0].started() != nil {
 		// The first start of this batch is about to be recorded.
-		s.meet(m, s.accepted[0].started(), s.in.number)
+		s.meet(m, s.accepted[0].started(), s.in.number, s.in.incarnation)
 		return
 	}
 	if s.known == nil && s.in.execution != nil {
@@ -81,25 +81,32 @@ func (s *sorter) start(m *Message) {
 	existing := &journalpb.OrchestrationStarted{RequestId: known.GetRequestId(), Parent: known.GetParent()}
 	switch {
 	case known == nil:
-		s.in.begin(1)
-		s.accept(m)
+		s.begin(m, 1)
 	case m.Reuse.allows(known.Status) && !sameStart(m.started(), existing):
-		s.in.begin(known.Execution + 1)
-		s.accept(m)
+		s.begin(m, known.Execution+1)
 	default:
-		s.meet(m, existing, known.FirstExecution)
+		s.meet(m, existing, known.FirstExecution, known.Incarnation)
 	}
+}
+
+// begin begins a run with that execution.
+func (s *sorter) begin(m *Message, execution uint64) {
+	s.in.partition.incarnate(m)
+	s.in.begin(execution, m.started().Incarnation)
+	s.accept(m)
 }
 
 // meet answers a start of an instance that exists: a repeated start is the same
 // start.
-func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted, first uint64) {
+func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
 	same := sameStart(m.started(), existing)
 	if !same && !m.Attach {
 		s.reply(m, Answer{Err: ErrInstanceExists})
 		return
 	}
-	s.replies = append(s.replies, reply{message: m, answer: Answer{Attached: !same, Dropped: true, FirstExecution: first}})
+	s.replies = append(s.replies, reply{message: m, answer: Answer{
+		Attached: !same, Dropped: true, FirstExecution: first, Incarnation: incarnation,
+	}})
 }
 
 // sameStart tells whether a start is the one by which a run was begun.

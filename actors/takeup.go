@@ -172,7 +172,7 @@ func (p *Partition) takeUpOperation(open *journalpb.Operation) {
 			return
 		}
 		if event.GetActivityScheduled() != nil {
-			t := p.newTask(open.Ref.Instance, open.Ref.Execution, event)
+			t := p.newTask(open.Ref.Instance, open.Ref.Incarnation, open.Ref.Execution, event)
 			t.earlier = true
 			p.system.activities.submit(t, open.Attempt)
 		} else {

@@ -143,7 +143,7 @@ func (t *turn) outcome(m *Message, disposition replay.Disposition) {
 		a.Err = ErrEnded
 	}
 	if m.started() != nil {
-		a.FirstExecution = t.in.number
+		a.FirstExecution, a.Incarnation = t.in.number, t.in.incarnation
 	}
 	t.replies = append(t.replies, reply{message: m, answer: a})
 }

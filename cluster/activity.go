@@ -58,6 +58,7 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 		return fmt.Errorf("complete activity: %w", err)
 	}
 	request.Execution, request.EventId, request.Attempt = attempt.Execution, attempt.EventID, uint64(attempt.Number)
+	request.Incarnation = attempt.Incarnation
 	_, err = c.access.call(ctx, &clusterpb.Request{Instance: attempt.Instance, Call: &clusterpb.Request_Complete{Complete: request}})
 	if err != nil {
 		return fmt.Errorf("complete activity %s: %w", attempt.IdempotencyKey(), err)
@@ -69,7 +70,7 @@ func (g *group) complete(ctx context.Context, p *actors.Partition, instance stri
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	ref := &journalpb.OperationRef{Instance: instance, Execution: r.Execution, EventId: r.EventId}
+	ref := &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}
 	stalls, cancel := p.WatchStalls(instance)
 	defer cancel()
 	if err := withheld(p, ref); err != nil {

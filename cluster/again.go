@@ -15,31 +15,31 @@ import (
 // startsMax bounds how many executions are searched for an earlier start.
 const startsMax = 1000
 
-// begunBy returns the execution with which the run began that a start which may
-// be a repetition has begun before, 0 if there is none. One that carries an
-// event as well goes on to the latest run, where that is looked for.
-func (g *group) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest) uint64 {
+// begunBy returns the run that a start which may be a repetition has begun before;
+// one of execution 0 if there is none. A start that carries an event as well goes on
+// to the latest run, where that is looked for.
+func (g *group) begunBy(request *clusterpb.Request, start *clusterpb.StartRequest) runRef {
 	if !request.Again {
-		return 0
+		return runRef{}
 	}
 	known, ok := g.journal.Instance(request.Instance)
 	if !ok {
-		return 0
+		return runRef{}
 	}
 	if known.RequestId == start.RequestId {
 		if start.Send != nil {
-			return 0
+			return runRef{}
 		}
-		return known.FirstExecution
+		return runOf(known)
 	}
 	oldest := max(known.FirstExecution, startsMax+1) - startsMax
 	for execution := oldest; execution < known.FirstExecution; execution++ {
 		event, err := g.journal.Event(request.Instance, execution, 1)
-		if err == nil && event.GetOrchestrationStarted().GetRequestId() == start.RequestId {
-			return execution
+		if started := event.GetOrchestrationStarted(); err == nil && started.GetRequestId() == start.RequestId {
+			return runRef{execution, started.GetIncarnation()}
 		}
 	}
-	return 0
+	return runRef{}
 }
 
 // unlessRecorded passes an error on, unless it says that the instance has ended,

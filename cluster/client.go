@@ -36,9 +36,8 @@ type access interface {
 	call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
 	// near has one node answer a read, as of what it has applied.
 	near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
-	// await returns the status of the run that began with that execution when it
-	// has ended.
-	await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error)
+	// await returns the status of a run when it has ended.
+	await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error)
 	// follow passes the events of a run on, from a position, until pass returns
 	// false or the run has ended.
 	follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error
@@ -58,14 +57,14 @@ func checkID(id string) error {
 	return nil
 }
 
-// start starts an instance and returns the execution with which its run begins.
-func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (uint64, error) {
+// start starts an instance and returns which run it has begun or met.
+func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (runRef, error) {
 	start := &clusterpb.StartRequest{Name: name, Input: input}
 	for _, option := range options {
 		option(start)
 	}
 	if err := firstError(checkID(id), checkStart(start)); err != nil {
-		return 0, err
+		return runRef{}, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
 	start.RequestId, request.Again = requestIDOr(start.RequestId)
@@ -76,9 +75,9 @@ func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Pa
 	response, err := c.access.call(ctx, request)
 	traced(err)
 	if err != nil {
-		return 0, fmt.Errorf("start %s: %w", id, err)
+		return runRef{}, fmt.Errorf("start %s: %w", id, err)
 	}
-	return response.GetStart().GetFirstExecution(), nil
+	return runRef{response.GetStart().GetFirstExecution(), response.GetStart().GetIncarnation()}, nil
 }
 
 // requestIDOr returns the request ID and true if it was chosen by the user, or
@@ -163,12 +162,12 @@ func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.wait(ctx, id, status.FirstExecution)
+	return c.wait(ctx, id, status.run)
 }
 
-// wait waits for the end of the run that began with that execution.
-func (c *Client) wait(ctx context.Context, id string, firstExecution uint64) (*Status, error) {
-	status, err := c.access.await(ctx, id, firstExecution)
+// wait waits for the end of a run.
+func (c *Client) wait(ctx context.Context, id string, run runRef) (*Status, error) {
+	status, err := c.access.await(ctx, id, run)
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}

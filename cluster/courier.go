@@ -67,7 +67,7 @@ func (c *courier) bring(ctx context.Context, batch []parcel) {
 	for _, p := range batch {
 		cross.Crossings = append(cross.Crossings, &clusterpb.Crossing{
 			Instance: p.crossing.Instance, Execution: p.crossing.Execution, Event: p.crossing.Event,
-			Attach: p.crossing.Attach, ChildOf: p.crossing.ChildOf,
+			Attach: p.crossing.Attach, ChildOf: p.crossing.ChildOf, Incarnation: p.crossing.Incarnation,
 		})
 	}
 	response := c.to.ask(ctx, c.to.request(&clusterpb.Request{Call: &clusterpb.Request_Cross{Cross: cross}}))
@@ -107,6 +107,7 @@ func (g *group) cross(ctx context.Context, p *actors.Partition, r *clusterpb.Cro
 	for i, c := range r.Crossings {
 		p.Receive(&actors.Crossing{
 			Instance: c.Instance, Execution: c.Execution, Event: c.Event, Attach: c.Attach, ChildOf: c.ChildOf,
+			Incarnation: c.Incarnation,
 		}, func(a actors.Answer) { answers <- answered{i, a} })
 	}
 	ctx, cancel := context.WithTimeout(ctx, crossWait)

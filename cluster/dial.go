@@ -428,10 +428,10 @@ func (r *remote) lookAround(address string) {
 }
 
 // await implements access.
-func (r *remote) await(ctx context.Context, id string, firstExecution uint64) (*clusterpb.Status, error) {
+func (r *remote) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
 	for {
 		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Wait{
-			Wait: &clusterpb.WaitRequest{FirstExecution: firstExecution},
+			Wait: &clusterpb.WaitRequest{FirstExecution: run.first, Incarnation: run.incarnation},
 		}})
 		if status := response.GetWait().GetStatus(); err != nil || status != nil {
 			return status, err

@@ -298,7 +298,7 @@ func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := hangingRemote(t, func(address string) bool { return address != "c" })
 		begin := time.Now()
-		status, err := r.await(t.Context(), "i", 1)
+		status, err := r.await(t.Context(), "i", runRef{first: 1})
 		if err != nil || status.Instance != "c" {
 			t.Fatalf("%v, %v", status, err)
 		}
@@ -308,7 +308,7 @@ func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
 		}
 		r.turn(&r.nearest, "c", "b")
 		begin = time.Now()
-		if _, err := r.await(t.Context(), "i", 1); err != nil || time.Since(begin) > 3*time.Second {
+		if _, err := r.await(t.Context(), "i", runRef{first: 1}); err != nil || time.Since(begin) > 3*time.Second {
 			t.Errorf("again: %v after %v", err, time.Since(begin))
 		}
 	})
@@ -318,7 +318,7 @@ func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
 func TestAWaitComesToItsEndWhereAllNodesAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, asked := hangingRemote(t, func(string) bool { time.Sleep(3 * time.Second); return false })
-		if status, err := r.await(t.Context(), "i", 1); err != nil || status.Instance == "" {
+		if status, err := r.await(t.Context(), "i", runRef{first: 1}); err != nil || status.Instance == "" {
 			t.Fatalf("%v, %v", status, err)
 		}
 		if n := asked("a") + asked("b") + asked("c"); n > 30 {

@@ -81,7 +81,10 @@
 // Of nodes:
 //
 //  14. Retention and Purge remove nothing that runs, and nothing that a relative
-//     still needs. Nothing is removed before its time.
+//     still needs. Nothing is removed before its time. Nothing of a purged run
+//     reaches the run that has its ID later: no child, no result, no token and no
+//     idempotency key. Runs that began before the cluster spoke protocol 3 are
+//     excepted.
 //  15. [Node.Close] ends every goroutine of the node, except activities that do
 //     not heed the end of their context.
 //

@@ -132,7 +132,7 @@ func TestAChildAwaitedInEachIterationOfAnEternalLoop(t *testing.T) {
 		if err != nil || len(history.Events) != 4 || history.Events[2].GetSubOrchestrationCompleted() == nil {
 			t.Errorf("execution %d: %v, %v", execution.Number, history, err)
 		}
-		child, err := client.Get(ctx, fmt.Sprintf("e::%d.2", execution.Number))
+		child, err := client.Get(ctx, derivedID(t, client, "e", execution.Number, 2))
 		if err != nil || child.State != Completed || child.ParentID != "e" || child.Execution != 1 {
 			t.Errorf("the child of execution %d: %+v, %v", execution.Number, child, err)
 		}

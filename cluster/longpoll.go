@@ -77,7 +77,8 @@ func (n *Node) pollWait(ctx context.Context, request *clusterpb.Request) (*clust
 	soon, cancel := context.WithTimeout(ctx, pollTime)
 	defer cancel()
 	g := n.of(request.Instance)
-	status, err := g.await(soon, request.Instance, request.GetWait().GetFirstExecution())
+	run := runRef{request.GetWait().GetFirstExecution(), request.GetWait().GetIncarnation()}
+	status, err := g.await(soon, request.Instance, run)
 	if err != nil && !timedOut(ctx, soon) {
 		return nil, err
 	}

@@ -112,7 +112,8 @@ func TestFamiliesAreListedByTheirParents(t *testing.T) {
 	if n, err := Call(ctx, client, root, "r", 1); err != nil || n != 2 {
 		t.Fatal(n, err)
 	}
-	for parent, want := range map[string]string{"r": "m1 m2", "m1": "m1::1.2", "m1::1.2": "", "nobody": ""} {
+	leafID := derivedID(t, client, "m1", 1, 2)
+	for parent, want := range map[string]string{"r": "m1 m2", "m1": leafID, leafID: "", "nobody": ""} {
 		page, err := client.List(ctx, Filter{ParentID: parent}, "", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -389,7 +390,8 @@ func TestCodeKnowsWhereItRuns(t *testing.T) {
 		}, replay.Version("7")),
 	}})
 	got, err := Call(testContext(t), node.Client(), where, "w", "", Tags(map[string]string{"k": "v"}))
-	if err != nil || got != "w/2 7 v; who w/2/2 1" {
-		t.Errorf("%q, %v", got, err)
+	key := (&journalpb.OperationRef{Instance: "w", Incarnation: incarnationOf(t, node.Client(), "w"), Execution: 2, EventId: 2}).Key()
+	if want := "w/2 7 v; who " + key + " 1"; err != nil || got != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 }

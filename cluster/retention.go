@@ -184,8 +184,12 @@ type relatives struct {
 }
 
 type operationKey struct {
-	instance           string
-	execution, eventID uint64
+	instance                        string
+	incarnation, execution, eventID uint64
+}
+
+func keyOf(ref *journalpb.OperationRef) operationKey {
+	return operationKey{ref.GetInstance(), ref.GetIncarnation(), ref.GetExecution(), ref.GetEventId()}
 }
 
 // newRelatives looks at the instances of a store and of the other groups, at a time
@@ -277,10 +281,10 @@ func (r *relatives) need(known *journalpb.Instance) bool {
 	if !r.looked[parent.Instance] {
 		r.looked[parent.Instance] = true
 		for operation := range r.store.OpenOf(parent.Instance) {
-			r.awaited[operationKey{operation.Ref.Instance, operation.Ref.Execution, operation.Ref.EventId}] = true
+			r.awaited[keyOf(operation.Ref)] = true
 		}
 	}
-	if r.awaited[operationKey{parent.Instance, parent.Execution, parent.EventId}] {
+	if r.awaited[keyOf(parent)] {
 		return true
 	}
 	for operation := range r.store.OpenOf(parent.Instance) {

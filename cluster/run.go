@@ -13,7 +13,7 @@ import (
 type Run[O any] struct {
 	ID     string
 	client *Client
-	first  uint64 // the execution with which it began
+	run    runRef
 }
 
 // StartRun starts an instance of an orchestration under an ID and returns when
@@ -26,11 +26,11 @@ func StartRun[I, O any](ctx context.Context, client *Client, orchestration repla
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
-	first, err := client.start(ctx, id, orchestration.Name(), payload, options)
+	run, err := client.start(ctx, id, orchestration.Name(), payload, options)
 	if err != nil {
 		return nil, err
 	}
-	return &Run[O]{ID: id, client: client, first: first}, nil
+	return &Run[O]{ID: id, client: client, run: run}, nil
 }
 
 // Call starts an instance of an orchestration and waits for its result. Errors
@@ -48,7 +48,7 @@ func Call[I, O any](ctx context.Context, client *Client, orchestration replay.Or
 // [*RunError] when it did not complete, or one of [Client.Wait].
 func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	var output O
-	status, err := r.client.wait(ctx, r.ID, r.first)
+	status, err := r.client.wait(ctx, r.ID, r.run)
 	if err != nil {
 		return output, err
 	}

@@ -116,8 +116,8 @@ func (g *group) confirm(ctx context.Context, p *actors.Partition, refusal error)
 
 func (g *group) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
 	instance := request.Instance
-	if first := g.begunBy(request, r); first > 0 {
-		return g.startResult(actors.Answer{FirstExecution: first}), nil
+	if begun := g.begunBy(request, r); begun.first > 0 {
+		return g.startResult(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
 	}
 	version := r.Version
 	if version == "" {
@@ -166,6 +166,7 @@ func (g *group) start(ctx context.Context, p *actors.Partition, request *cluster
 func (g *group) startResult(a actors.Answer) *clusterpb.Response {
 	return &clusterpb.Response{AppliedIndex: g.journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
 		FirstExecution: a.FirstExecution, Attached: a.Attached, Crowded: a.Crowded,
+		Incarnation: a.Incarnation,
 	}}}
 }
 
@@ -262,6 +263,7 @@ func indexed(known *journalpb.Instance) *clusterpb.Status {
 		UpdatedAt:      known.UpdatedAt,
 		Parent:         known.Parent,
 		Tags:           known.Tags,
+		Incarnation:    known.Incarnation,
 	}
 }
 

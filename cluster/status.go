@@ -51,6 +51,7 @@ type Status struct {
 	// Of what Get returns: the index of the journal that it shows at least.
 	AppliedIndex uint64
 
+	run       runRef
 	output    *journalpb.Payload
 	published *journalpb.Payload
 	payloads  replay.Payloads
@@ -90,6 +91,7 @@ func newStatus(wire *clusterpb.Status, payloads replay.Payloads) *Status {
 		UpdatedAt:      time.Unix(0, wire.GetUpdatedAt()),
 		ParentID:       wire.GetParent().GetInstance(),
 		Tags:           wire.GetTags(),
+		run:            runRef{wire.GetFirstExecution(), wire.GetIncarnation()},
 		output:         wire.GetOutput(),
 		published:      wire.GetPublished(),
 		payloads:       payloads,

@@ -405,8 +405,8 @@ func TestACallWhoseAnswerIsLostHasOneEffectAndItsAnswer(t *testing.T) {
 				return err
 			}
 			again, err := StartRun(ctx, client, failing, id, "", RequestID("1"), ReuseWhenEnded())
-			if err == nil && again.first != 1 {
-				err = fmt.Errorf("the repetition of the first has begun run %d", again.first)
+			if err == nil && again.run.first != 1 {
+				err = fmt.Errorf("the repetition of the first has begun run %d", again.run.first)
 			}
 			return err
 		}, started},
@@ -463,7 +463,7 @@ func TestACallThatItsUserRepeatsHasOneEffect(t *testing.T) {
 	call := func() {
 		t.Helper()
 		run, err := SendOrStart(ctx, node.Client(), ledger, "l", 1, word, "", RequestID("r"))
-		if err != nil || run.first != 1 {
+		if err != nil || run.run.first != 1 {
 			t.Errorf("%+v, %v", run, err)
 		}
 		if n := countEvents(t, node.Client(), "l", 1, withRequestID("r")); n != 1 {

@@ -100,6 +100,12 @@ func (g *group) commonProtocol(ctx context.Context) uint32 {
 	return common
 }
 
+// incarnationsProtocol is the protocol since which every run has an incarnation.
+const incarnationsProtocol = 3
+
+// incarnations reports whether a run that begins gets an incarnation.
+func (g *group) incarnations() bool { return g.journal.Protocol() >= incarnationsProtocol }
+
 // mismatch is a VersionError on the wire.
 func mismatch(e *VersionError) *clusterpb.VersionMismatch {
 	return &clusterpb.VersionMismatch{Node: e.Node, Oldest: e.Oldest, Newest: e.Newest, Wanted: e.Wanted}

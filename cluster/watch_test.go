@@ -294,7 +294,7 @@ func TestWaitTellsWhatTheInstanceHasPublishedLast(t *testing.T) {
 		t.Errorf("%+v, %v", published, err)
 	}
 	run(ReuseWhenEnded())
-	status, err = client.wait(ctx, "c", 1)
+	status, err = client.wait(ctx, "c", runRef{first: 1})
 	published = count{}
 	if err != nil || status.Published(&published) != nil || published != (count{Round: 4, Total: 7}) || status.Execution != 1 {
 		t.Errorf("the first run, after the second: %+v, %+v, %v", published, status, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -130,16 +131,18 @@ func TestTokensNameTheirAttempts(t *testing.T) {
 		{Instance: "a", Execution: 1, EventID: 2, Number: 1},
 		{Instance: "a/b/7::1.2", Execution: 1 << 40, EventID: 1 << 50, Number: 1 << 20},
 		{Instance: strings.Repeat("x", 128), Execution: 1, EventID: 1, Number: 1},
+		{Instance: "a", Incarnation: journalpb.NewIncarnation(3, 17), Execution: 1, EventID: 2, Number: 1},
+		{Instance: strings.Repeat("x", 128), Incarnation: 1<<64 - 1, Execution: 1 << 40, EventID: 1 << 50, Number: 1 << 20},
 	} {
 		got, err := replay.ParseToken(a.Token())
-		if err != nil || got.IdempotencyKey() != a.IdempotencyKey() || got.Number != a.Number {
+		if err != nil || got.IdempotencyKey() != a.IdempotencyKey() || got.Incarnation != a.Incarnation || got.Number != a.Number {
 			t.Errorf("%s: %+v, %v", a.Token(), got, err)
 		}
 		if len(a.Token()) > 300 {
 			t.Errorf("%d bytes", len(a.Token()))
 		}
 	}
-	for _, text := range []string{"", "t1.", "t2.MS8yLzEvYQ", "MS8yLzEvYQ", "t1.MS8yLzEvYQ=", "t1.MS8yLzEv", "t1.MC8yLzEvYQ", "t1.LTEvMi8xL2E", "t1.eHh4", "t1.MS8yLzEv_w"} {
+	for _, text := range []string{"", "t1.", "t2.MS8yLzEvYQ", "MS8yLzEvYQ", "t1.MS8yLzEvYQ=", "t1.MS8yLzEv", "t1.MC8yLzEvYQ", "t1.LTEvMi8xL2E", "t1.eHh4", "t2.MC8xLzIvMS9h", "t2.MS8xLzIvMS8", "t1.MS8yLzEv_w"} {
 		var wrong *replay.TokenError
 		if got, err := replay.ParseToken(text); !errors.As(err, &wrong) {
 			t.Errorf("%q: %+v, %v", text, got, err)

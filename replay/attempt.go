@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -21,6 +22,9 @@ type Attempt struct {
 	Instance  string
 	Execution uint64
 	EventID   uint64
+	// Tells the run from every other run under the same instance ID, before or after a
+	// purge; 0 for a run that began before the cluster spoke protocol 3.
+	Incarnation uint64
 	// 1 for the first. One that a node has lost track of is begun again under
 	// its number.
 	Number int
@@ -44,21 +48,33 @@ type Attempt struct {
 	last     *lastDetails // set while the body runs, if there is a codec
 }
 
-// IdempotencyKey returns "instance/execution/event_id": the same for every
-// attempt of one call, and for no other call ever.
-func (a *Attempt) IdempotencyKey() string {
-	return fmt.Sprintf("%s/%d/%d", a.Instance, a.Execution, a.EventID)
+// IdempotencyKey returns "instance/incarnation/execution/event_id": the same for
+// every attempt of one call, and for no other call ever, also when the instance is
+// purged and its ID is used again. The incarnation is left out if it is 0.
+func (a *Attempt) IdempotencyKey() string { return a.Ref().Key() }
+
+// Ref names the call that the attempt belongs to.
+func (a *Attempt) Ref() *journalpb.OperationRef {
+	return &journalpb.OperationRef{
+		Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventId: a.EventID,
+	}
 }
 
-// tokenVersion begins every token.
-const tokenVersion = "t1."
+// Every token begins with its version. One of version 1 has no incarnation.
+const (
+	tokenVersion1 = "t1."
+	tokenVersion2 = "t2."
+)
 
 // Token returns the name under which this attempt can be completed from outside;
 // see [ErrPending]. It is opaque, 1 to 300 bytes of A-Z a-z 0-9 . _ -, and no
 // secret: whoever may call the cluster and knows the instance can make one.
 func (a *Attempt) Token() string {
-	text := fmt.Sprintf("%d/%d/%d/%s", a.Execution, a.EventID, a.Number, a.Instance)
-	return tokenVersion + base64.RawURLEncoding.EncodeToString([]byte(text))
+	version, text := tokenVersion1, fmt.Sprintf("%d/%d/%d/%s", a.Execution, a.EventID, a.Number, a.Instance)
+	if a.Incarnation != 0 {
+		version, text = tokenVersion2, fmt.Sprintf("%d/%s", a.Incarnation, text)
+	}
+	return version + base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
 // A TokenError reports text that is no token of [Attempt.Token].
@@ -68,29 +84,45 @@ func (e *TokenError) Error() string {
 	return fmt.Sprintf("tenuto: %q is no token of an attempt", e.Token)
 }
 
-// ParseToken returns the attempt that a token names: its Instance, Execution,
-// EventID and Number. The error is a [*TokenError].
+// ParseToken returns the attempt that a token names: its Instance, Incarnation,
+// Execution, EventID and Number. The error is a [*TokenError].
 func ParseToken(token string) (*Attempt, error) {
-	failed := &TokenError{Token: cut(token)}
-	encoded, ok := strings.CutPrefix(token, tokenVersion)
-	if !ok {
-		return nil, failed
-	}
-	text, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil {
-		return nil, failed
-	}
-	parts := strings.SplitN(string(text), "/", 4)
-	if len(parts) != 4 || parts[3] == "" || !utf8.ValidString(parts[3]) {
-		return nil, failed
-	}
-	var numbers [3]uint64
-	for i := range numbers {
-		if numbers[i], err = strconv.ParseUint(parts[i], 10, 63); err != nil || numbers[i] == 0 {
-			return nil, failed
+	for _, version := range []string{tokenVersion1, tokenVersion2} {
+		if encoded, ok := strings.CutPrefix(token, version); ok {
+			if attempt := parseToken(encoded, version == tokenVersion2); attempt != nil {
+				return attempt, nil
+			}
 		}
 	}
-	return &Attempt{Execution: numbers[0], EventID: numbers[1], Number: int(numbers[2]), Instance: parts[3]}, nil
+	return nil, &TokenError{Token: cut(token)}
+}
+
+// parseToken returns the attempt that a token names behind its version, nil if it
+// names none.
+func parseToken(encoded string, hasIncarnation bool) *Attempt {
+	text, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil
+	}
+	attempt := new(Attempt)
+	var number uint64
+	fields := []*uint64{&attempt.Execution, &attempt.EventID, &number}
+	if hasIncarnation {
+		fields = append([]*uint64{&attempt.Incarnation}, fields...)
+	}
+	rest := string(text)
+	for _, field := range fields {
+		digits, behind, _ := strings.Cut(rest, "/")
+		if *field, err = strconv.ParseUint(digits, 10, 64); err != nil || *field == 0 {
+			return nil
+		}
+		rest = behind
+	}
+	if rest == "" || !utf8.ValidString(rest) || number > math.MaxInt32 {
+		return nil
+	}
+	attempt.Number, attempt.Instance = int(number), rest
+	return attempt
 }
 
 // The causes (see [context.Cause]) with which the context of an activity's body

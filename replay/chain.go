@@ -7,7 +7,7 @@ import (
 // Chain starts an instance that stands on its own: there is no result, it is no
 // child, and neither cancelling this instance nor its end touches it. Without
 // [ChildID] its ID is derived from this instance's,
-// "<id>::<execution>.<event_id>". If an instance of that ID exists, nothing is
+// "<id>::<incarnation>.<execution>.<event_id>". If an instance of that ID exists, nothing is
 // started.
 func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...ChildOption) error {
 	asked, err := h.child(ctx, input, options)

@@ -18,7 +18,7 @@ const (
 // ShouldContinueAsNew tells whether the history has become so long, 10,000
 // events or 8 MiB of payloads, that it is time to continue as new.
 func (c *Context) ShouldContinueAsNew() bool {
-	return c.x.last >= continueAfterEvents || c.x.bytes >= continueAfterBytes
+	return c.x.last >= continueAfterEvents || c.x.decisionBytes() >= continueAfterBytes
 }
 
 // A continuation is the error by which an orchestration asks to continue as new.
@@ -97,6 +97,9 @@ func (x *Execution) Successor() *journalpb.Event {
 		Status:     x.status,
 		RequestIds: x.requests.latest(),
 		Trace:      x.origin.trace,
+
+		Incarnation:       x.origin.incarnation,
+		CountsAllPayloads: x.origin.countsAll || x.countsAllNext,
 	}
 	if x.cancelled && !x.cancelSeen {
 		// Code that has met the cancellation may go on all the same; one that

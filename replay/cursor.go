@@ -47,7 +47,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	}
 	x.last = event.EventId
 	x.now = instant(event.Timestamp)
-	x.bytes += payloadBytes(event)
+	x.count(event)
 	asked := x.head()
 	if err := x.apply(event); err != nil {
 		return err

@@ -148,7 +148,7 @@ func (f *fields) orchestration(event *journalpb.Event) {
 		f.payload("input", body.OrchestrationStarted.Input)
 		f.inbox(body.OrchestrationStarted.Inbox)
 		if parent := body.OrchestrationStarted.Parent; parent != nil {
-			f.add("parent", fmt.Sprintf("%s/%d/%d", parent.Instance, parent.Execution, parent.EventId))
+			f.add("parent", parent.Key())
 		}
 	case *journalpb.Event_OrchestrationCompleted:
 		f.payload("output", body.OrchestrationCompleted.Output)

@@ -40,7 +40,7 @@ type Execution struct {
 	requests    requests // of recorded inputs
 	settlements uint64
 
-	bytes     int                // of the payloads behind the cursor
+	bytes     int                // of the payloads and errors behind the cursor
 	startedAt int64              // the timestamp of OrchestrationStarted
 	status    *journalpb.Payload // what SetStatus published last, as it is recorded
 	patches   map[string]bool    // what Patched has decided
@@ -54,6 +54,9 @@ type Execution struct {
 	closers       []func(*Context, error) error
 	failure       error // what the body and the clean-up have come to
 	cleanUpFailed bool
+
+	bytesBefore   int  // the same by the rule before protocol 3
+	countsAllNext bool // the next execution decides by all bytes
 
 	replaying  bool
 	explaining bool // this replay is to find the line of a call
@@ -142,6 +145,9 @@ func (x *Execution) LastEventID() uint64 { return x.last }
 // there is none.
 func (x *Execution) Parent() *journalpb.OperationRef { return x.origin.parent }
 
+// Incarnation returns that of the run; see journalpb.OrchestrationStarted.
+func (x *Execution) Incarnation() uint64 { return x.origin.incarnation }
+
 // Ended tells whether the cursor has passed a terminal event.
 func (x *Execution) Ended() bool { return x.ended }
 
@@ -221,6 +227,8 @@ type origin struct {
 	name, version    string
 	requestID, trace string
 	parent           *journalpb.OperationRef
+	incarnation      uint64
+	countsAll        bool // see decisionBytes
 	tags             map[string]string
 }
 
@@ -228,6 +236,7 @@ func originOf(started *journalpb.OrchestrationStarted) origin {
 	return origin{
 		name: started.Name, version: started.Version,
 		requestID: started.RequestId, trace: started.Trace,
-		parent: started.Parent, tags: started.Tags,
+		parent: started.Parent, incarnation: started.Incarnation, tags: started.Tags,
+		countsAll: started.Incarnation != 0 || started.CountsAllPayloads,
 	}
 }

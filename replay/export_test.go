@@ -12,3 +12,6 @@ func (p Payloads) SealEvent(event *journalpb.Event) (*journalpb.Event, error) {
 
 // SealedEvent tells whether an event needs the codec.
 func SealedEvent(event *journalpb.Event) bool { return sealedEvent(event) }
+
+// ValueBytes returns the bytes of user data in an event.
+func ValueBytes(event *journalpb.Event) int { return valueBytes(event) }

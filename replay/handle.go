@@ -104,7 +104,7 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildO
 }
 
 // Start starts a child instance and returns the future of its result. Its ID is
-// derived from the parent's, "<parent>::<execution>.<event_id>", unless
+// derived from the parent's, "<parent>::<incarnation>.<execution>.<event_id>", unless
 // [ChildID] gives one.
 func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
 	child, err := h.child(ctx, input, options)

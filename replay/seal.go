@@ -85,49 +85,11 @@ func eachValue(m protoreflect.Message, fn func(proto.Message) error) (err error)
 	return err
 }
 
-// sealedEvent tells whether something in an event needs the codec to be read.
-// It is asked of every event of every replay, so it does not go by reflection,
-// and one of which it is not true is not copied.
-func sealedEvent(event *journalpb.Event) bool {
-	switch body := event.Body.(type) {
-	case *journalpb.Event_OrchestrationStarted:
-		started := body.OrchestrationStarted
-		return isSealed(started.Input) || isSealed(started.Status) || sealedInbox(started.Inbox)
-	case *journalpb.Event_OrchestrationCompleted:
-		return isSealed(body.OrchestrationCompleted.Output)
-	case *journalpb.Event_OrchestrationFailed:
-		return needsCodec(body.OrchestrationFailed.Error)
-	case *journalpb.Event_OrchestrationContinuedAsNew:
-		return isSealed(body.OrchestrationContinuedAsNew.Input) || sealedInbox(body.OrchestrationContinuedAsNew.Inbox)
-	case *journalpb.Event_ActivityScheduled:
-		return isSealed(body.ActivityScheduled.Input)
-	case *journalpb.Event_ActivityCompleted:
-		return isSealed(body.ActivityCompleted.Result)
-	case *journalpb.Event_ActivityFailed:
-		return needsCodec(body.ActivityFailed.Error)
-	case *journalpb.Event_ExternalEvent:
-		return isSealed(body.ExternalEvent.Data)
-	case *journalpb.Event_SubOrchestrationScheduled:
-		return isSealed(body.SubOrchestrationScheduled.Input)
-	case *journalpb.Event_SubOrchestrationCompleted:
-		return isSealed(body.SubOrchestrationCompleted.Result)
-	case *journalpb.Event_SubOrchestrationFailed:
-		return needsCodec(body.SubOrchestrationFailed.Error)
-	case *journalpb.Event_OrchestrationChained:
-		return isSealed(body.OrchestrationChained.Input)
-	case *journalpb.Event_SideEffectRecorded:
-		return isSealed(body.SideEffectRecorded.Value) || needsCodec(body.SideEffectRecorded.Error)
-	case *journalpb.Event_StatusSet:
-		return isSealed(body.StatusSet.Value)
-	}
-	return false
-}
-
-func sealedInbox(inbox []*journalpb.ExternalEvent) bool {
-	for _, event := range inbox {
-		if isSealed(event.Data) {
-			return true
-		}
-	}
-	return false
+// sealedEvent tells whether something in an event needs the codec to be read. One of
+// which it is not true is not copied.
+func sealedEvent(event *journalpb.Event) (sealed bool) {
+	visitValues(event, func(payload *journalpb.Payload, failure *journalpb.Error) {
+		sealed = sealed || isSealed(payload) || needsCodec(failure)
+	})
+	return sealed
 }

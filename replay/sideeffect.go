@@ -61,7 +61,8 @@ func (x *Execution) sideEffect(ctx *Context, record *journalpb.SideEffectRecorde
 	if recorded == record {
 		x.fill(record, fill)
 	}
-	x.bytes += len(recorded.Value.GetData())
+	x.bytesBefore += len(recorded.Value.GetData())
+	x.bytes += len(recorded.Value.GetData()) + errorBytes(recorded.Error)
 	if recorded.Error.GetCode() == panicCode {
 		if recorded.Error.Message == (&crash{}).error().Error() {
 			runtime.Goexit()
@@ -91,7 +92,7 @@ func (x *Execution) fill(record *journalpb.SideEffectRecorded, fill func()) {
 }
 
 // Random returns a source of random numbers that yields the same ones on every
-// replay. It is seeded from instance, execution and the time of its start, and
+// replay. It is seeded from instance, run, execution and the time of its start, and
 // good for spreading and sampling, not for secrets.
 func (c *Context) Random() *rand.Rand {
 	x := c.x
@@ -101,6 +102,9 @@ func (c *Context) Random() *rand.Rand {
 	if x.random == nil {
 		hash := sha256.New()
 		fmt.Fprintf(hash, "%s\x00%d\x00%d", x.instance, x.number, x.startedAt)
+		if x.origin.incarnation != 0 {
+			fmt.Fprintf(hash, "\x00%d", x.origin.incarnation)
+		}
 		seed := hash.Sum(nil)
 		x.random = rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed), binary.LittleEndian.Uint64(seed[8:])))
 	}

@@ -1,11 +1,15 @@
 package replay
 
-import "github.com/tenuto-dev/tenuto/proto/journalpb"
+import (
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
 
 // Size is how much there is of an execution.
 type Size struct {
 	Events int // of the history
-	Bytes  int // of the payloads in it
+	Bytes  int // of the payloads and errors in it
 	Open   int // operations that are scheduled and not completed
 
 	Buffered      int // external events that no code has taken
@@ -24,9 +28,53 @@ func (x *Execution) Size() Size {
 // it, so that it would not be buffered.
 func (x *Execution) Awaits(name string) bool { return x.inbox.awaits(name) }
 
-// payloadBytes returns the bytes of user data in an event. Those of a side
-// effect are not known yet when it is recorded live: sideEffect counts them.
-func payloadBytes(event *journalpb.Event) int {
+// valueBytes returns the bytes of user data in an event: of all payloads, and of what the
+// records of errors say.
+func valueBytes(event *journalpb.Event) (bytes int) {
+	visitValues(event, func(payload *journalpb.Payload, failure *journalpb.Error) {
+		bytes += len(payload.GetData()) + errorBytes(failure)
+	})
+	return bytes
+}
+
+func errorBytes(failure *journalpb.Error) int {
+	if failure == nil {
+		return 0
+	}
+	bytes := len(failure.Message) + len(failure.Stack) + len(failure.Details.GetData()) + errorBytes(failure.Cause)
+	for _, cause := range failure.OtherCauses {
+		bytes += errorBytes(cause)
+	}
+	return bytes
+}
+
+// count adds an event that is consumed to the size. A side effect that runs now gets its
+// value in the step after this, so that sideEffect counts it, live and on replay alike.
+func (x *Execution) count(event *journalpb.Event) {
+	x.bytesBefore += bytesBefore(event)
+	if record := event.GetSideEffectRecorded(); record == nil || strings.HasPrefix(record.Label, UpdatePrefix) {
+		x.bytes += valueBytes(event)
+	}
+}
+
+// decisionBytes returns the size by which [Context.ShouldContinueAsNew] decides. Code has
+// decided by it in recorded histories, so an execution that began under the rule before
+// protocol 3 keeps that.
+func (x *Execution) decisionBytes() int {
+	if x.origin.countsAll {
+		return x.bytes
+	}
+	return x.bytesBefore
+}
+
+// CountAllNext has the next execution of the run decide by all payloads: every node that
+// may replay it counts them.
+func (x *Execution) CountAllNext() { x.countsAllNext = true }
+
+// bytesBefore returns what the rule before protocol 3 counts of an event. It misses chained
+// starts, what is carried over by continue-as-new, and errors. Values of side effects and of
+// updates are counted where they are made.
+func bytesBefore(event *journalpb.Event) int {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		return len(body.OrchestrationStarted.Input.GetData())

@@ -12,6 +12,9 @@ import (
 type Message struct {
 	// The execution that it is meant for; 0 for whichever is the latest.
 	Execution uint64
+	// The run that it is meant for, if it is meant for an execution; see
+	// journalpb.OrchestrationStarted. With Execution 0, 0 is any run.
+	Incarnation uint64
 	// Body and source_event_id; event_id and timestamp are given by the turn.
 	Event *journalpb.Event
 }
@@ -122,7 +125,10 @@ func (x *Execution) idOr(id string, eventID uint64) string {
 	if id != "" {
 		return id
 	}
-	return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
+	if x.origin.incarnation == 0 {
+		return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
+	}
+	return fmt.Sprintf("%s::%s.%d.%d", x.instance, journalpb.IncarnationText(x.origin.incarnation), x.number, eventID)
 }
 
 // recordMessage makes what has arrived the next event of the history and moves
@@ -165,7 +171,7 @@ func (x *Execution) judge(message Message) Disposition {
 	arm := event.Arm()
 	completes := journalpb.Completes(arm)
 	switch {
-	case message.Execution != 0 && message.Execution != x.number, !x.accepts(arm):
+	case !x.meant(message), !x.accepts(arm):
 		return Dropped
 	case completes != 0:
 		op, open := x.open.get(event.SourceEventId)
@@ -186,6 +192,15 @@ func (x *Execution) judge(message Message) Disposition {
 		return droppedIf(!x.suspended)
 	}
 	return Recorded
+}
+
+// meant reports whether a message is for this execution: a run that was purged, and an
+// earlier execution, may still get messages.
+func (x *Execution) meant(message Message) bool {
+	if message.Execution == 0 {
+		return message.Incarnation == 0 || message.Incarnation == x.origin.incarnation
+	}
+	return message.Execution == x.number && message.Incarnation == x.origin.incarnation
 }
 
 func droppedIf(useless bool) Disposition {

@@ -163,7 +163,7 @@ func (x *Execution) carryOut(event *journalpb.ExternalEvent) {
 			err = fmt.Errorf("tenuto: update %q asks to continue as new, which is for the body of the orchestration",
 				strings.TrimPrefix(event.Name, UpdatePrefix))
 		}
-		x.bytes += len(output.GetData())
+		x.bytesBefore += len(output.GetData())
 		x.enqueue(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{SideEffectRecorded: &journalpb.SideEffectRecorded{
 			Label: UpdatePrefix + event.RequestId,
 			Value: output,

@@ -24,7 +24,7 @@ func (m *Machine) attempt(a *attemptCommand) error {
 	}
 	closed := &ClosedError{Instance: ref.GetInstance(), Execution: ref.GetExecution(), EventID: ref.GetEventId()}
 	in, ok := m.busy[closed.Instance]
-	if !ok || in.execution != closed.Execution {
+	if !ok || in.execution != closed.Execution || in.incarnation != ref.GetIncarnation() {
 		return closed
 	}
 	at, ok := in.open.find(closed.EventID)
@@ -99,7 +99,7 @@ func (in *instance) restoreAttempt(encoded []byte, previous uint64) (event uint6
 	}
 	event = a.GetRef().GetEventId()
 	at, ok := in.open.find(event)
-	if !ok || event <= previous || a.Ref.Instance != in.id || a.Ref.Execution != in.execution || in.admitAttempt(&in.open[at], a) != "" {
+	if !ok || event <= previous || a.Ref.Instance != in.id || a.Ref.Execution != in.execution || a.Ref.Incarnation != in.incarnation || in.admitAttempt(&in.open[at], a) != "" {
 		return 0, fmt.Errorf("instance %q: an attempt of operation %d, which has none: %w", in.id, event, ErrCorrupt)
 	}
 	in.keepAttempt(event, a.Failed, encoded)

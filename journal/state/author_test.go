@@ -22,8 +22,10 @@ type author struct {
 	suspended bool
 	statusSet uint64
 	parent    *operationRef
-	open      map[uint64]int
-	failed    map[uint64]uint32 // attempts, of open activities only
+	// Of the latest run; 0 for runs before protocol 3.
+	incarnation uint64
+	open        map[uint64]int
+	failed      map[uint64]uint32 // attempts, of open activities only
 	// Names are subscribed to and sent in such a way that the model needs no
 	// rule: a name belongs to one subscription.
 	subscribed map[uint64]string
@@ -37,6 +39,14 @@ type world struct {
 	m       *Machine
 	authors []*author
 	waiting map[string]operationRef // chained starts, by instance
+	started uint64                  // runs; the first few have no incarnation
+}
+
+// incarnation returns that of the next run.
+func (w *world) incarnation() uint64 {
+	const without = 10
+	w.started++
+	return max(w.started, without) - without
 }
 
 func newWorld(t testing.TB, seed uint64, newMachine maker) *world {
@@ -137,16 +147,18 @@ func (a *author) next() []*journalpb.Segment {
 func (a *author) begin() *journalpb.Segment {
 	start := started(a.instance)
 	if !a.running {
-		a.parent = nil
+		a.parent, a.incarnation = nil, a.w.incarnation()
 		for _, other := range a.w.authors {
 			for _, id := range other.openIDs() {
 				if other.running && other.open[id] == journalpb.ArmSubOrchestrationScheduled && a.w.r.IntN(2) == 0 {
-					a.parent = &operationRef{other.instance, other.execution, id}
+					a.parent = &operationRef{other.instance, other.execution, id, other.incarnation}
 					start = startedBy(other.instance, other.execution, id)
+					start.GetOrchestrationStarted().Parent.Incarnation = other.incarnation
 				}
 			}
 		}
 	}
+	start.GetOrchestrationStarted().Incarnation = a.incarnation
 	a.execution++
 	a.last, a.running, a.suspended, a.statusSet = 1, true, false, 0
 	a.open, a.failed, a.subscribed = map[uint64]int{}, map[uint64]uint32{}, map[uint64]string{}
@@ -169,7 +181,7 @@ func (a *author) event() *journalpb.Event {
 		return child(a.instance + "-child")
 	case 4:
 		target := fmt.Sprintf("i-%d", a.w.r.IntN(2*len(a.w.authors)))
-		a.chains = append(a.chains, chainedStart{ref: operationRef{a.instance, a.execution, a.last}, target: target})
+		a.chains = append(a.chains, chainedStart{ref: operationRef{a.instance, a.execution, a.last, a.incarnation}, target: target})
 		return chained(target)
 	case 5:
 		return a.lifecycle()
@@ -230,7 +242,7 @@ func (a *author) orphaned() bool {
 		return false
 	}
 	for _, p := range a.w.authors {
-		if p.instance == a.parent.instance && p.running && p.execution == a.parent.execution {
+		if p.instance == a.parent.instance && p.running && p.execution == a.parent.execution && p.incarnation == a.parent.incarnation {
 			return p.open[a.parent.event] != journalpb.ArmSubOrchestrationScheduled
 		}
 	}
@@ -244,7 +256,7 @@ func (w *world) want() []string {
 		if a.execution == 0 {
 			continue
 		}
-		all = append(all, fmt.Sprintf("%s %d.%d running %v suspended %v status %d", a.instance, a.execution, a.last, a.running, a.suspended, a.statusSet))
+		all = append(all, fmt.Sprintf("%s/%d %d.%d running %v suspended %v status %d", a.instance, a.incarnation, a.execution, a.last, a.running, a.suspended, a.statusSet))
 		if a.running && a.last == 1 {
 			all = append(all, "unbegun "+a.instance)
 		}
@@ -253,7 +265,7 @@ func (w *world) want() []string {
 		}
 		for id, kind := range a.open {
 			if a.running {
-				all = append(all, fmt.Sprintf("open %s/%d kind %d failed %d", a.instance, id, kind, a.failed[id]))
+				all = append(all, fmt.Sprintf("open %s/%d/%d kind %d failed %d", a.instance, a.incarnation, id, kind, a.failed[id]))
 			}
 		}
 	}
@@ -268,7 +280,7 @@ func (w *world) want() []string {
 func (w *world) got() []string {
 	var all []string
 	for in := range w.m.Instances() {
-		all = append(all, fmt.Sprintf("%s %d.%d running %v suspended %v status %d", in.Instance, in.Execution, in.LastEventId,
+		all = append(all, fmt.Sprintf("%s/%d %d.%d running %v suspended %v status %d", in.Instance, in.Incarnation, in.Execution, in.LastEventId,
 			in.Status == journalpb.Status_STATUS_RUNNING, in.Suspended, in.StatusEventId))
 	}
 	for in := range w.m.Unbegun() {
@@ -278,10 +290,10 @@ func (w *world) got() []string {
 		all = append(all, "orphan "+in.Instance)
 	}
 	for op := range w.m.Open() {
-		all = append(all, fmt.Sprintf("open %s/%d kind %d failed %d", op.Ref.Instance, op.Ref.EventId, op.Kind, op.Attempt.GetFailed()))
+		all = append(all, fmt.Sprintf("open %s/%d/%d kind %d failed %d", op.Ref.Instance, op.Ref.Incarnation, op.Ref.EventId, op.Kind, op.Attempt.GetFailed()))
 	}
 	for c := range w.m.Chained() {
-		ref := operationRef{c.Ref.Instance, c.Ref.Execution, c.Ref.EventId}
+		ref := refOf(c.Ref)
 		all = append(all, fmt.Sprintf("chained %s by %v", c.Chained.Instance, ref))
 	}
 	slices.Sort(all)

@@ -46,7 +46,7 @@ func (c *chainedStart) ask(arm int, body []byte) bool {
 
 // keepChained takes up the chained starts in segments that were just appended,
 // each unless its instance exists or another is waiting to start it.
-func (m *Machine) keepChained(instance string, segments []segment) {
+func (m *Machine) keepChained(in *instance, segments []segment) {
 	for i := range segments {
 		for _, encoded := range segments[i].events {
 			e, _ := skim(encoded) // it was folded before
@@ -56,7 +56,7 @@ func (m *Machine) keepChained(instance string, segments []segment) {
 			target, _ := text(e.body, fieldChildInstance)
 			_, exists := m.instances[target]
 			if _, waits := m.chained[target]; !exists && !waits {
-				ref := operationRef{instance, segments[i].execution, e.id}
+				ref := operationRef{in.id, segments[i].execution, e.id, in.incarnation}
 				m.keepChainedStart(&chainedStart{ref, target, e.arm, e.body})
 			}
 		}
@@ -135,8 +135,8 @@ func (c *chainedStart) message() *journalpb.ChainedStart {
 }
 
 // The encoding of ChainedStart{ref = 1, chained = 2, child = 3}, with
-// OperationRef{instance = 1, execution = 2, event_id = 3}: by hand, since an ID
-// may be any bytes.
+// OperationRef{instance = 1, execution = 2, event_id = 3, incarnation = 4}: by hand,
+// since an ID may be any bytes.
 
 const (
 	fieldChainedRef     = 1
@@ -166,11 +166,16 @@ func (r *operationRef) encode(b []byte) []byte {
 	b = protowire.AppendTag(b, 2, protowire.VarintType)
 	b = protowire.AppendVarint(b, r.execution)
 	b = protowire.AppendTag(b, 3, protowire.VarintType)
-	return protowire.AppendVarint(b, r.event)
+	b = protowire.AppendVarint(b, r.event)
+	return appendUint(b, 4, r.incarnation)
 }
 
 func (r *operationRef) size() int {
-	return 1 + protowire.SizeBytes(len(r.instance)) + 1 + protowire.SizeVarint(r.execution) + 1 + protowire.SizeVarint(r.event)
+	n := 1 + protowire.SizeBytes(len(r.instance)) + 1 + protowire.SizeVarint(r.execution) + 1 + protowire.SizeVarint(r.event)
+	if r.incarnation != 0 {
+		n += 1 + protowire.SizeVarint(r.incarnation)
+	}
+	return n
 }
 
 // parse decodes what encode has written.
@@ -206,6 +211,8 @@ func (r *operationRef) parse(b []byte) bool {
 			r.execution, _ = protowire.ConsumeVarint(value)
 		case number == 3 && wire == protowire.VarintType:
 			r.event, _ = protowire.ConsumeVarint(value)
+		case number == 4 && wire == protowire.VarintType:
+			r.incarnation, _ = protowire.ConsumeVarint(value)
 		}
 	})
 }

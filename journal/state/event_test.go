@@ -119,8 +119,9 @@ func applyAttempt(m *Machine, instance string, execution, event uint64, failed u
 }
 
 func applyAttemptAt(m *Machine, epoch uint64, instance string, execution, event uint64, failed uint32) error {
+	known, _ := m.Instance(instance)
 	_, err := applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: &journalpb.Attempt{
-		Ref:   &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: event},
+		Ref:   &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: event, Incarnation: known.GetIncarnation()},
 		Epoch: epoch, Failed: failed, LastError: &journalpb.Error{Message: "no answer"}, NextAt: int64(failed) * 100,
 	}}})))
 	return err

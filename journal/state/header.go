@@ -31,6 +31,7 @@ const (
 	fieldHeaderOperation   = 17
 	fieldHeaderBuffered    = 18
 	fieldHeaderAttempt     = 19
+	fieldHeaderIncarnation = 20
 )
 
 // The fields of an open operation in a header; of a tag and of a name that is
@@ -86,7 +87,8 @@ func (h *head) appendTo(b []byte) []byte {
 	}
 	b = appendText(b, fieldHeaderRequest, h.requestID)
 	b = appendUint(b, fieldHeaderCreated, uint64(h.created))
-	return appendUint(b, fieldHeaderUpdated, uint64(h.updated))
+	b = appendUint(b, fieldHeaderUpdated, uint64(h.updated))
+	return appendUint(b, fieldHeaderIncarnation, h.incarnation)
 }
 
 func (op *operation) appendTo(b []byte) []byte {
@@ -181,6 +183,8 @@ func (in *instance) setHeaderNumber(field protowire.Number, v uint64) {
 		in.created = int64(v)
 	case fieldHeaderUpdated:
 		in.updated = int64(v)
+	case fieldHeaderIncarnation:
+		in.incarnation = v
 	}
 }
 

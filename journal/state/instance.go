@@ -64,6 +64,8 @@ type head struct {
 	parent    *operationRef
 	requestID string
 	created   int64
+	// Of the latest run; see journalpb.OrchestrationStarted.
+	incarnation uint64
 
 	updated int64
 
@@ -73,13 +75,18 @@ type head struct {
 }
 
 type operationRef struct {
-	instance  string
-	execution uint64
-	event     uint64
+	instance    string
+	execution   uint64
+	event       uint64
+	incarnation uint64
+}
+
+func refOf(m *journalpb.OperationRef) operationRef {
+	return operationRef{m.GetInstance(), m.GetExecution(), m.GetEventId(), m.GetIncarnation()}
 }
 
 func (r *operationRef) message() *journalpb.OperationRef {
-	return &journalpb.OperationRef{Instance: r.instance, Execution: r.execution, EventId: r.event}
+	return &journalpb.OperationRef{Instance: r.instance, Execution: r.execution, EventId: r.event, Incarnation: r.incarnation}
 }
 
 // take adds segments that were admitted to the histories, whole or not at all.
@@ -229,6 +236,7 @@ func (in *instance) message() *journalpb.Instance {
 		Suspended:      in.suspended,
 		StatusEventId:  in.statusEvent,
 		Tags:           maps.Clone(in.tags),
+		Incarnation:    in.incarnation,
 	}
 	if in.parent != nil {
 		m.Parent = in.parent.message()
@@ -242,17 +250,35 @@ func (h *head) begin(number uint64, e skimmed) (reason string) {
 	if err := proto.Unmarshal(e.body, &started); err != nil {
 		return "OrchestrationStarted does not decode"
 	}
+	if reason := h.admitIncarnation(started.Incarnation); reason != "" {
+		return reason
+	}
 	if h.status != journalpb.Status_STATUS_CONTINUED_AS_NEW {
 		h.first, h.created, h.requestID, h.parent = number, e.timestamp, started.RequestId, nil
 	}
 	if p := started.Parent; p != nil {
-		h.parent = &operationRef{p.Instance, p.Execution, p.EventId}
+		ref := refOf(p)
+		h.parent = &ref
 	}
+	h.incarnation = started.Incarnation
 	h.execution, h.status = number, journalpb.Status_STATUS_RUNNING
 	h.name, h.version, h.tags = started.Name, started.Version, started.Tags
 	h.suspended, h.statusEvent = false, 0
 	for _, arrival := range started.Inbox {
 		h.arrive(arrival.Name)
+	}
+	return ""
+}
+
+// admitIncarnation checks the incarnation with which an execution begins: the next
+// execution of a run keeps it, and the next run under the same ID has a larger one.
+func (h *head) admitIncarnation(next uint64) (reason string) {
+	continued := h.status == journalpb.Status_STATUS_CONTINUED_AS_NEW
+	switch {
+	case continued && next != h.incarnation:
+		return fmt.Sprintf("the run has incarnation %d and goes on with %d", h.incarnation, next)
+	case !continued && h.incarnation != 0 && next <= h.incarnation:
+		return fmt.Sprintf("a run of incarnation %d after one of %d", next, h.incarnation)
 	}
 	return ""
 }

@@ -176,7 +176,8 @@ func (m *Machine) orphaned(parent *operationRef) (bool, error) {
 	waits := false
 	_, err := m.lookup(parent.instance, func(in *instance) {
 		at, open := in.open.find(parent.event)
-		waits = open && in.execution == parent.execution && in.open[at].arm == journalpb.ArmSubOrchestrationScheduled
+		waits = open && in.execution == parent.execution && in.incarnation == parent.incarnation &&
+			in.open[at].arm == journalpb.ArmSubOrchestrationScheduled
 	})
 	return !waits, err
 }

@@ -106,7 +106,7 @@ func (m *Machine) append(a *appendCommand) error {
 	}
 	m.move(in, was, in.memberships())
 	if in.chains {
-		m.keepChained(in.id, a.segments)
+		m.keepChained(in, a.segments)
 	}
 	m.watchers.notify(in.id, in.running())
 	return nil

@@ -48,9 +48,9 @@ func (o operations) oldestSubscription(name string) (at int, ok bool) {
 
 // message returns the protobuf form. What the attempts have come to is added by
 // whoever has it.
-func (op *operation) message(instance string, execution uint64) *journalpb.Operation {
+func (op *operation) message(instance string, execution, incarnation uint64) *journalpb.Operation {
 	m := &journalpb.Operation{
-		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id},
+		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id, Incarnation: incarnation},
 		Kind:   uint32(op.arm),
 		FireAt: op.fireAt,
 	}

@@ -52,8 +52,8 @@ func (m *Machine) Unbegun() iter.Seq[*journalpb.Instance] {
 func (m *Machine) Orphans() iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
 		for in := range m.messages(childInstances, func(in *instance) bool { return in.memberships().child }) {
-			p := in.Parent
-			orphaned, err := m.orphaned(&operationRef{p.Instance, p.Execution, p.EventId})
+			parent := refOf(in.Parent)
+			orphaned, err := m.orphaned(&parent)
 			if err != nil || orphaned && !yield(in) {
 				return
 			}
@@ -106,18 +106,20 @@ func (m *Machine) OpenOf(instance string) iter.Seq[*journalpb.Operation] {
 
 // openInstance is a copy of what is open in an instance.
 type openInstance struct {
-	open      operations
-	attempts  map[uint64]attempt
-	execution uint64
+	open        operations
+	attempts    map[uint64]attempt
+	execution   uint64
+	incarnation uint64
 }
 
 func (o *openInstance) copy(in *instance) {
-	o.open, o.attempts, o.execution = slices.Clone(in.open), maps.Clone(in.attempts), in.execution
+	o.open, o.attempts = slices.Clone(in.open), maps.Clone(in.attempts)
+	o.execution, o.incarnation = in.execution, in.incarnation
 }
 
 func (o *openInstance) yield(instance string, yield func(*journalpb.Operation) bool) (more bool) {
 	for i := range o.open {
-		op := o.open[i].message(instance, o.execution)
+		op := o.open[i].message(instance, o.execution, o.incarnation)
 		op.Attempt = o.attempts[o.open[i].id].message()
 		if !yield(op) {
 			return false

@@ -19,7 +19,7 @@ func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 			var due *journalpb.Operation
 			_, err := m.lookup(a.instance, func(in *instance) {
 				if at, open := in.open.find(a.event); open && in.execution == a.execution && in.open[at].timer() && in.open[at].fireAt == a.fireAt {
-					due = in.open[at].message(in.id, in.execution)
+					due = in.open[at].message(in.id, in.execution, in.incarnation)
 				}
 			})
 			if err != nil || due != nil && !yield(due) {

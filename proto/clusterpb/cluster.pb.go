@@ -2459,7 +2459,9 @@ type StartResult struct {
 	// The run existed already.
 	Attached bool `protobuf:"varint,2,opt,name=attached,proto3" json:"attached,omitempty"`
 	// Starts take long, and more of them would be refused soon.
-	Crowded       bool `protobuf:"varint,3,opt,name=crowded,proto3" json:"crowded,omitempty"`
+	Crowded bool `protobuf:"varint,3,opt,name=crowded,proto3" json:"crowded,omitempty"`
+	// Of the run; 0 from a node that does not know it.
+	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2513,6 +2515,13 @@ func (x *StartResult) GetCrowded() bool {
 		return x.Crowded
 	}
 	return false
+}
+
+func (x *StartResult) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 type SendResult struct {
@@ -2668,7 +2677,9 @@ type Status struct {
 	FirstExecution uint64                  `protobuf:"varint,14,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
 	Tags           map[string]string       `protobuf:"bytes,15,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the instance has published.
-	Published     *journalpb.Payload `protobuf:"bytes,16,opt,name=published,proto3" json:"published,omitempty"`
+	Published *journalpb.Payload `protobuf:"bytes,16,opt,name=published,proto3" json:"published,omitempty"`
+	// Of the run; see OrchestrationStarted.
+	Incarnation   uint64 `protobuf:"varint,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2815,6 +2826,13 @@ func (x *Status) GetPublished() *journalpb.Payload {
 	return nil
 }
 
+func (x *Status) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 type Mismatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -2899,7 +2917,9 @@ type CompleteRequest struct {
 	Attempt   uint64                 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Result    *journalpb.Payload     `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
 	// What it failed with, instead of a result.
-	Error         *journalpb.Error `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Error *journalpb.Error `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// Of the run that the activity belongs to.
+	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2967,6 +2987,13 @@ func (x *CompleteRequest) GetError() *journalpb.Error {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *CompleteRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 type CompleteResult struct {
@@ -3161,8 +3188,10 @@ type WaitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// With which the run began.
 	FirstExecution uint64 `protobuf:"varint,1,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of the run; 0: whichever began with that execution.
+	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WaitRequest) Reset() {
@@ -3198,6 +3227,13 @@ func (*WaitRequest) Descriptor() ([]byte, []int) {
 func (x *WaitRequest) GetFirstExecution() uint64 {
 	if x != nil {
 		return x.FirstExecution
+	}
+	return 0
+}
+
+func (x *WaitRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
 	}
 	return 0
 }
@@ -4071,12 +4107,14 @@ func (x *CrossRequest) GetCrossings() []*Crossing {
 
 // Crossing is a message to an instance; see actors.Crossing.
 type Crossing struct {
-	state         protoimpl.MessageState  `protogen:"open.v1"`
-	Instance      string                  `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	Execution     uint64                  `protobuf:"varint,2,opt,name=execution,proto3" json:"execution,omitempty"`
-	Event         *journalpb.Event        `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
-	Attach        bool                    `protobuf:"varint,4,opt,name=attach,proto3" json:"attach,omitempty"`
-	ChildOf       *journalpb.OperationRef `protobuf:"bytes,5,opt,name=child_of,json=childOf,proto3" json:"child_of,omitempty"`
+	state     protoimpl.MessageState  `protogen:"open.v1"`
+	Instance  string                  `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Execution uint64                  `protobuf:"varint,2,opt,name=execution,proto3" json:"execution,omitempty"`
+	Event     *journalpb.Event        `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	Attach    bool                    `protobuf:"varint,4,opt,name=attach,proto3" json:"attach,omitempty"`
+	ChildOf   *journalpb.OperationRef `protobuf:"bytes,5,opt,name=child_of,json=childOf,proto3" json:"child_of,omitempty"`
+	// Of the run that it is meant for; see Crossing in package actors.
+	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4144,6 +4182,13 @@ func (x *Crossing) GetChildOf() *journalpb.OperationRef {
 		return x.ChildOf
 	}
 	return nil
+}
+
+func (x *Crossing) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 // CrossResult has an answer for each crossing, in their order.
@@ -5350,18 +5395,19 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x16\n" +
 	"\x06newest\x18\x03 \x01(\rR\x06newest\x12\x16\n" +
-	"\x06wanted\x18\x04 \x01(\rR\x06wanted\"l\n" +
+	"\x06wanted\x18\x04 \x01(\rR\x06wanted\"\x8e\x01\n" +
 	"\vStartResult\x12'\n" +
 	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12\x1a\n" +
 	"\battached\x18\x02 \x01(\bR\battached\x12\x18\n" +
-	"\acrowded\x18\x03 \x01(\bR\acrowded\"\f\n" +
+	"\acrowded\x18\x03 \x01(\bR\acrowded\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\f\n" +
 	"\n" +
 	"SendResult\">\n" +
 	"\tGetResult\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.tenuto.cluster.v1.StatusR\x06status\"E\n" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
-	"\x06events\x18\x02 \x03(\fR\x06events\"\xab\x05\n" +
+	"\x06events\x18\x02 \x03(\fR\x06events\"\xcd\x05\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -5381,7 +5427,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06parent\x18\r \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x06parent\x12'\n" +
 	"\x0ffirst_execution\x18\x0e \x01(\x04R\x0efirstExecution\x127\n" +
 	"\x04tags\x18\x0f \x03(\v2#.tenuto.cluster.v1.Status.TagsEntryR\x04tags\x128\n" +
-	"\tpublished\x18\x10 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\tpublished\x1a7\n" +
+	"\tpublished\x18\x10 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\tpublished\x12 \n" +
+	"\vincarnation\x18\x11 \x01(\x04R\vincarnation\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
@@ -5390,13 +5437,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x1a\n" +
 	"\bexpected\x18\x03 \x01(\tR\bexpected\x12\x14\n" +
 	"\x05found\x18\x04 \x01(\tR\x05found\x12\x16\n" +
-	"\x06source\x18\x05 \x01(\tR\x06source\"\xc8\x01\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\"\xea\x01\n" +
 	"\x0fCompleteRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\x04R\aeventId\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x04R\aattempt\x122\n" +
 	"\x06result\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06result\x12.\n" +
-	"\x05error\x18\x05 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\"\x10\n" +
+	"\x05error\x18\x05 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05error\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\x10\n" +
 	"\x0eCompleteResult\"\x10\n" +
 	"\x0ePendingRequest\"Q\n" +
 	"\rPendingResult\x12@\n" +
@@ -5407,9 +5455,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\toperation\x18\x01 \x01(\v2\x1c.tenuto.journal.v1.OperationR\toperation\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\tR\x05state\"6\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\"X\n" +
 	"\vWaitRequest\x12'\n" +
-	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\"?\n" +
+	"\x0ffirst_execution\x18\x01 \x01(\x04R\x0efirstExecution\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"?\n" +
 	"\n" +
 	"WaitResult\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.tenuto.cluster.v1.StatusR\x06status\"x\n" +
@@ -5467,13 +5516,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
 	"\x12RemoveMemberResult\"I\n" +
 	"\fCrossRequest\x129\n" +
-	"\tcrossings\x18\x01 \x03(\v2\x1b.tenuto.cluster.v1.CrossingR\tcrossings\"\xc8\x01\n" +
+	"\tcrossings\x18\x01 \x03(\v2\x1b.tenuto.cluster.v1.CrossingR\tcrossings\"\xea\x01\n" +
 	"\bCrossing\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12.\n" +
 	"\x05event\x18\x03 \x01(\v2\x18.tenuto.journal.v1.EventR\x05event\x12\x16\n" +
 	"\x06attach\x18\x04 \x01(\bR\x06attach\x12:\n" +
-	"\bchild_of\x18\x05 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\achildOf\"C\n" +
+	"\bchild_of\x18\x05 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\achildOf\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"C\n" +
 	"\vCrossResult\x124\n" +
 	"\acrossed\x18\x01 \x03(\v2\x1a.tenuto.cluster.v1.CrossedR\acrossed\"\xa2\x01\n" +
 	"\aCrossed\x12\x18\n" +

@@ -291,10 +291,12 @@ func (x *Error) GetOtherCauses() []*Error {
 
 // OperationRef names one operation of one execution.
 type OperationRef struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Instance      string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	Execution     uint64                 `protobuf:"varint,2,opt,name=execution,proto3" json:"execution,omitempty"`
-	EventId       uint64                 `protobuf:"varint,3,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Instance  string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Execution uint64                 `protobuf:"varint,2,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64                 `protobuf:"varint,3,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// Of the run that the execution belongs to; see OrchestrationStarted.
+	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +348,13 @@ func (x *OperationRef) GetExecution() uint64 {
 func (x *OperationRef) GetEventId() uint64 {
 	if x != nil {
 		return x.EventId
+	}
+	return 0
+}
+
+func (x *OperationRef) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
 	}
 	return 0
 }
@@ -1004,9 +1013,18 @@ type OrchestrationStarted struct {
 	// Request IDs of the latest inputs of the executions before, oldest first.
 	RequestIds []string `protobuf:"bytes,11,rep,name=request_ids,json=requestIds,proto3" json:"request_ids,omitempty"`
 	// The span that the start was part of, as a W3C traceparent; empty for none.
-	Trace         string `protobuf:"bytes,12,opt,name=trace,proto3" json:"trace,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Trace string `protobuf:"bytes,12,opt,name=trace,proto3" json:"trace,omitempty"`
+	// Tells the run from every other run under the same ID, before or after a purge.
+	// Later runs have larger ones. The next execution keeps it. 0: the run began
+	// before protocol 3.
+	Incarnation uint64 `protobuf:"varint,13,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// The parent asked the run to cancel in an execution before; it asks once.
+	CanceledByParent bool `protobuf:"varint,14,opt,name=canceled_by_parent,json=canceledByParent,proto3" json:"canceled_by_parent,omitempty"`
+	// ShouldContinueAsNew counts all payloads. A run with an incarnation does so always, one
+	// without since its first execution that began after the cluster came to protocol 3.
+	CountsAllPayloads bool `protobuf:"varint,15,opt,name=counts_all_payloads,json=countsAllPayloads,proto3" json:"counts_all_payloads,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *OrchestrationStarted) Reset() {
@@ -1121,6 +1139,27 @@ func (x *OrchestrationStarted) GetTrace() string {
 		return x.Trace
 	}
 	return ""
+}
+
+func (x *OrchestrationStarted) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *OrchestrationStarted) GetCanceledByParent() bool {
+	if x != nil {
+		return x.CanceledByParent
+	}
+	return false
+}
+
+func (x *OrchestrationStarted) GetCountsAllPayloads() bool {
+	if x != nil {
+		return x.CountsAllPayloads
+	}
+	return false
 }
 
 type OrchestrationCompleted struct {
@@ -1360,9 +1399,11 @@ func (x *OrchestrationContinuedAsNew) GetInbox() []*ExternalEvent {
 }
 
 type OrchestrationCancelRequested struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Reason    string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestId string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The parent asks, because it does not wait for its child any more.
+	ByParent      bool `protobuf:"varint,3,opt,name=by_parent,json=byParent,proto3" json:"by_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1409,6 +1450,13 @@ func (x *OrchestrationCancelRequested) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *OrchestrationCancelRequested) GetByParent() bool {
+	if x != nil {
+		return x.ByParent
+	}
+	return false
 }
 
 type OrchestrationSuspended struct {
@@ -3101,6 +3149,8 @@ type Instance struct {
 	// status is that of OrchestrationStarted.
 	StatusEventId uint64            `protobuf:"varint,13,opt,name=status_event_id,json=statusEventId,proto3" json:"status_event_id,omitempty"`
 	Tags          map[string]string `protobuf:"bytes,14,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of the latest run; see OrchestrationStarted.
+	Incarnation   uint64 `protobuf:"varint,15,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3231,6 +3281,13 @@ func (x *Instance) GetTags() map[string]string {
 		return x.Tags
 	}
 	return nil
+}
+
+func (x *Instance) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
 }
 
 // Operation is an open operation: a scheduling event without a completion.
@@ -3524,11 +3581,12 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05cause\x18\x04 \x01(\v2\x18.tenuto.journal.v1.ErrorR\x05cause\x124\n" +
 	"\adetails\x18\x05 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\adetails\x12\x14\n" +
 	"\x05stack\x18\x06 \x01(\tR\x05stack\x12;\n" +
-	"\fother_causes\x18\a \x03(\v2\x18.tenuto.journal.v1.ErrorR\votherCauses\"c\n" +
+	"\fother_causes\x18\a \x03(\v2\x18.tenuto.journal.v1.ErrorR\votherCauses\"\x85\x01\n" +
 	"\fOperationRef\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x19\n" +
-	"\bevent_id\x18\x03 \x01(\x04R\aeventId\"\x8a\x02\n" +
+	"\bevent_id\x18\x03 \x01(\x04R\aeventId\x12 \n" +
+	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\"\x8a\x02\n" +
 	"\vRetryPolicy\x12)\n" +
 	"\x10initial_interval\x18\x01 \x01(\x03R\x0finitialInterval\x12\x18\n" +
 	"\abackoff\x18\x02 \x01(\x01R\abackoff\x12!\n" +
@@ -3574,7 +3632,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
-	"\x04body\"\xe8\x04\n" +
+	"\x04body\"\xe8\x05\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -3590,7 +3648,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	" \x01(\v2/.tenuto.journal.v1.OrchestrationCancelRequestedR\x0fcancelRequested\x12\x1f\n" +
 	"\vrequest_ids\x18\v \x03(\tR\n" +
 	"requestIds\x12\x14\n" +
-	"\x05trace\x18\f \x01(\tR\x05trace\x1a7\n" +
+	"\x05trace\x18\f \x01(\tR\x05trace\x12 \n" +
+	"\vincarnation\x18\r \x01(\x04R\vincarnation\x12,\n" +
+	"\x12canceled_by_parent\x18\x0e \x01(\bR\x10canceledByParent\x12.\n" +
+	"\x13counts_all_payloads\x18\x0f \x01(\bR\x11countsAllPayloads\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
@@ -3605,11 +3666,12 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x1bOrchestrationContinuedAsNew\x120\n" +
 	"\x05input\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x126\n" +
-	"\x05inbox\x18\x03 \x03(\v2 .tenuto.journal.v1.ExternalEventR\x05inbox\"U\n" +
+	"\x05inbox\x18\x03 \x03(\v2 .tenuto.journal.v1.ExternalEventR\x05inbox\"r\n" +
 	"\x1cOrchestrationCancelRequested\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"O\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1b\n" +
+	"\tby_parent\x18\x03 \x01(\bR\bbyParent\"O\n" +
 	"\x16OrchestrationSuspended\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
@@ -3717,7 +3779,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
 	"\x06tokens\x18\x03 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\x12\x1a\n" +
-	"\bprotocol\x18\x04 \x01(\rR\bprotocol\"\xc2\x04\n" +
+	"\bprotocol\x18\x04 \x01(\rR\bprotocol\"\xe4\x04\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -3736,7 +3798,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"updated_at\x18\v \x01(\x03R\tupdatedAt\x12\x1c\n" +
 	"\tsuspended\x18\f \x01(\bR\tsuspended\x12&\n" +
 	"\x0fstatus_event_id\x18\r \x01(\x04R\rstatusEventId\x129\n" +
-	"\x04tags\x18\x0e \x03(\v2%.tenuto.journal.v1.Instance.TagsEntryR\x04tags\x1a7\n" +
+	"\x04tags\x18\x0e \x03(\v2%.tenuto.journal.v1.Instance.TagsEntryR\x04tags\x12 \n" +
+	"\vincarnation\x18\x0f \x01(\x04R\vincarnation\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -38,7 +37,7 @@ func (c *trial) chained() {
 				continue
 			}
 			started := of.executions[0].events[0].GetOrchestrationStarted()
-			by := fmt.Sprintf("%s%s/%d/%d", chainPrefix, h.of.id, h.number, event.EventId)
+			by := chainPrefix + h.operation(event.EventId).Key()
 			if started.GetRequestId() != by || !proto.Equal(started.GetInput(), chained.Input) {
 				c.violated("%v: event %d starts %s, which was begun by %q with %.100q", h, event.EventId, of.id, started.GetRequestId(), started.GetInput().GetData())
 			}

@@ -263,6 +263,12 @@ func (c *trial) timers() {
 	}
 }
 
+// operation names the operation that an event of the history schedules.
+func (h *history) operation(eventID uint64) *journalpb.OperationRef {
+	incarnation := h.events[0].GetOrchestrationStarted().GetIncarnation()
+	return &journalpb.OperationRef{Instance: h.of.id, Incarnation: incarnation, Execution: h.number, EventId: eventID}
+}
+
 func (c *trial) children() {
 	c.chained()
 	for _, h := range c.histories {
@@ -289,7 +295,8 @@ func (c *trial) children() {
 			continue
 		}
 		scheduled := c.history(parent.Instance, parent.Execution)
-		if scheduled == nil || scheduled.at(parent.EventId).GetSubOrchestrationScheduled().GetInstance() != of.id {
+		if scheduled == nil || !proto.Equal(parent, scheduled.operation(parent.EventId)) ||
+			scheduled.at(parent.EventId).GetSubOrchestrationScheduled().GetInstance() != of.id {
 			c.violated("%s says that it was started by event %d of %s/%d, which did not", of.id, parent.EventId, parent.Instance, parent.Execution)
 		}
 	}
@@ -298,7 +305,7 @@ func (c *trial) children() {
 // checkChild checks what a parent has recorded of its child's end.
 func (c *trial) checkChild(h *history, event *journalpb.Event, child *instance) {
 	started := child.executions[0].events[0].GetOrchestrationStarted().GetParent()
-	if started.GetInstance() != h.of.id || started.GetExecution() != h.number || started.GetEventId() != event.SourceEventId {
+	if !proto.Equal(started, h.operation(event.SourceEventId)) {
 		c.violated("%v: event %d is the end of %s, which is a child of %v", h, event.EventId, child.id, started)
 	}
 	completed := child.last().GetOrchestrationCompleted()
@@ -325,6 +332,9 @@ func (c *trial) continued() {
 			}
 			next := of.executions[i+1].events[0].GetOrchestrationStarted()
 			same := func(a, b *journalpb.ExternalEvent) bool { return proto.Equal(a, b) }
+			if now := h.events[0].GetOrchestrationStarted().GetIncarnation(); now != next.GetIncarnation() {
+				c.violated("%v: the run has incarnation %d, and goes on with %d", h, now, next.GetIncarnation())
+			}
 			if !slices.EqualFunc(ended.Inbox, next.GetInbox(), same) || !proto.Equal(ended.Input, next.GetInput()) {
 				c.violated("%v: the next execution begins with something else than was handed on", h)
 			}
