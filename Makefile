@@ -19,6 +19,7 @@ FUZZTIME ?= 10s
 BENCHFLAGS ?=
 MINUTES ?= 10
 EACH ?= 40
+TIMES ?= 10
 CHAOSFLAGS ?=
 
 STATICCHECK := .bin/staticcheck
@@ -174,8 +175,8 @@ chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS; as root i
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
 
 .PHONY: campaign
-campaign: ## Every fault EACH times, on clusters of three shapes; as root in namespaces
-	go run ./internal/chaos -each $(EACH) $(CHAOSFLAGS)
+campaign: ## Every fault TIMES (10) times, on clusters of three shapes; as root in namespaces
+	go run ./internal/chaos -each $(TIMES) $(CHAOSFLAGS)
 
 .PHONY: failover
 failover: ## Take the leader away in five ways, EACH (40) times; needs root

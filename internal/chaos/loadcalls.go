@@ -108,7 +108,7 @@ func (w *worker) watchAll(id string) {
 	w.faithful = true
 	var from evidence.Position
 	for n := 0; ctx.Err() == nil; n++ {
-		w.home, w.remote = n, n%4 == 3
+		w.home, w.remote = n, n%2 == 1
 		limit := w.between(watchLeast, watchMost)
 		call := w.do(ctx, evidence.Request{Kind: evidence.Watch, Instance: id, From: from, Limit: limit})
 		if len(call.Watched) > 0 {
