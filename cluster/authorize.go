@@ -34,7 +34,8 @@ const (
 	ActionList         Action = "list"        // and count
 	ActionSeeMembers   Action = "see members" // of the cluster
 	ActionRemoveMember Action = "remove member"
-	ActionIssueToken   Action = "issue token" // with which a node may join
+	ActionAdoptMember  Action = "adopt member" // the new directory of one
+	ActionIssueToken   Action = "issue token"  // with which a node may join
 )
 
 var signalActions = map[clusterpb.SignalRequest_Kind]Action{
@@ -68,6 +69,8 @@ func actionOf(request *clusterpb.Request) Action {
 		return ActionSeeMembers
 	case *clusterpb.Request_RemoveMember:
 		return ActionRemoveMember
+	case *clusterpb.Request_AdoptMember:
+		return ActionAdoptMember
 	case *clusterpb.Request_IssueToken:
 		return ActionIssueToken
 	case *clusterpb.Request_Query:

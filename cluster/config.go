@@ -30,11 +30,12 @@ type Config struct {
 	// Where the journal lives; made if it is not there. One node at a time may
 	// use it. Required, unless InMemory is set.
 	Dir string
-	// Keep everything in memory, for tests: it is gone when the node stops.
+	// Keep everything in memory, for tests: it is gone when the node stops, and to a cluster
+	// the node has lost its Dir then.
 	InMemory bool
 
-	// The name of the node, for ever: it is stamped into Dir, and a node that
-	// has lost its Dir must come back under another name. Defaults to "node"
+	// The name of the node, for ever: it is stamped into Dir. For a node that has lost its Dir
+	// see the section on members. Defaults to "node"
 	// when there are no Peers; required otherwise.
 	NodeID string
 	// The name of the cluster, for ever: it is stamped into Dir too, and nodes
@@ -57,7 +58,8 @@ type Config struct {
 	// the cluster.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// The nodes that found the cluster, this one among them; the same list on
-	// every node. It is used when Dir is empty and ignored later. A list of this
+	// every node. It is used when Dir is empty and ignored later. The cluster is founded when
+	// all of them have run at the same time, each with an empty Dir. A list of this
 	// node alone founds a cluster that others can join. Defaults to none: a
 	// cluster of one, for good.
 	Peers []Peer

@@ -149,12 +149,13 @@
 //
 // # Members
 //
-// Config.Peers found a cluster; later nodes are added through any member
+// Config.Peers found a cluster, together: each waits until all of them have answered that
+// their Dir is empty too, and they agree on who they are before anything is recorded. So all
+// of them have to run once, at the same time. Later nodes are added through any member
 // (Config.Join), without a vote until they have caught up. [Client.Members] lists
 // them, [Client.RemoveNode] removes one for ever. Three things decide who is added:
 //
-//   - The node ID says who it is, for ever. An ID that was removed, or has lost its
-//     Dir, never comes back.
+//   - The node ID says who it is, for ever. An ID that was removed never comes back.
 //   - The certificate, with TLS, proves the ID: nobody joins under an ID that its
 //     certificate does not have, whatever token it shows.
 //   - The token, where Config.RequireJoinToken asks for one, is the consent of the
@@ -163,6 +164,26 @@
 //     the first node that uses it. That is recorded, so it holds through any change of
 //     leaders. The node signs its request with it: what is overheard is of no use to
 //     others. A member needs it no more.
+//
+// Every Dir has a random identity, which the cluster records with the node ID. A node whose Dir
+// was lost, or is another one, gets no vote, acknowledges nothing and founds nothing: it does
+// not know what it has acknowledged and for whom it has voted. It says so
+// ([ErrOtherDirectory], [Health]) and waits until its own Dir is back, or until it is replaced:
+// [Client.RemoveNode], and a node of another name that joins; or, to keep the name,
+// [Client.AdoptNode] ("tenuto adopt"), after which it has no vote until it has caught up. Both
+// need a majority of the nodes with a vote, of which that one is none, with their own Dirs:
+// what a majority has lost, no command brings back. A cluster of two cannot do without either
+// Dir. A node with InMemory has a new identity at each start.
+//
+// A copy of a Dir that is started while the node runs is refused, and steps aside with
+// [ErrCopied]; the node goes on, logs it and counts it in [Health]. What cannot be told from the
+// node itself is a copy, or an old backup, that is started in its place while the node is
+// down: it may lack what the node has acknowledged since. Never start one: add an empty node
+// instead. A cluster of one that lost its Dir while it ran alone, or whose Peers named it
+// alone, founds another cluster; nodes that have joined it refuse it.
+//
+// Nodes whose Dir was made by a release before protocol 3 get an identity when they start, and
+// the cluster records the one that each shows first, once all members speak that protocol.
 //
 // Without a token whoever has a node's certificate of a new name is added; without
 // TLS, which is on loopback only, whoever asks. Refusals are [ErrTokenRequired],

@@ -134,6 +134,8 @@ var sentinels = map[string]error{
 	"removed":         ErrRemoved,
 	"member":          ErrMember,
 	"not_member":      ErrNotMember,
+	"other_directory": ErrOtherDirectory,
+	"copied":          ErrCopied,
 	"address_taken":   ErrAddressTaken,
 	"changing":        ErrChanging,
 	"alone":           ErrAlone,

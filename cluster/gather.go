@@ -20,7 +20,7 @@ func (n *Node) concernsAll(request *clusterpb.Request) bool {
 		return false
 	}
 	switch request.Call.(type) {
-	case *clusterpb.Request_List, *clusterpb.Request_Purge, *clusterpb.Request_RemoveMember:
+	case *clusterpb.Request_List, *clusterpb.Request_Purge, *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
 		return true
 	case *clusterpb.Request_Members:
 		return !request.Stale
@@ -35,8 +35,8 @@ func (n *Node) gather(ctx context.Context, request *clusterpb.Request) (*cluster
 		return n.gatherList(request, func(g *group) (*clusterpb.Response, error) { return g.pass(ctx, request) })
 	case *clusterpb.Request_Purge:
 		return n.gatherPurge(ctx, request, call.Purge)
-	case *clusterpb.Request_RemoveMember:
-		// The first group decides; what it has removed the others remove, sooner or
+	case *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
+		// The first group decides; what it has removed or adopted the others do, sooner or
 		// later. So it is asked first, and what refuses it has changed nothing.
 		var response *clusterpb.Response
 		for _, g := range n.groups {

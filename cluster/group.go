@@ -132,6 +132,7 @@ func (c Config) markComplete() error {
 func (n *Node) journalConfig(g *group) journal.Config {
 	config := journal.Config{
 		Node:              n.config.NodeID,
+		Identity:          n.identity(),
 		Cluster:           n.config.ClusterID,
 		Groups:            n.config.Groups,
 		Group:             g.number,
@@ -164,6 +165,15 @@ func (n *Node) journalConfig(g *group) journal.Config {
 		config.Logger = config.Logger.With("partition", g.number)
 	}
 	return config
+}
+
+// identity returns that of the first group's directory, "" before that is open: the
+// directories of all groups have the same.
+func (n *Node) identity() string {
+	if len(n.groups) == 0 {
+		return ""
+	}
+	return n.groups[0].journal.Identity()
 }
 
 // firstClock returns the cluster time of the first group, when that is known: the

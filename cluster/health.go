@@ -56,6 +56,9 @@ type GroupHealth struct {
 	// DiskHangs is for how long a write of the log has been on its way that takes
 	// too long; 0 if none does.
 	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
+	// OtherDirectory says that other nodes refuse this one, because the cluster has recorded
+	// another Dir for it; see [ErrOtherDirectory].
+	OtherDirectory bool `json:"other_directory,omitempty"`
 }
 
 // A Health says how a node is. It names nodes, but holds no instance IDs and
@@ -72,8 +75,16 @@ type Health struct {
 	Behind    uint64        `json:"behind"`
 	Silence   time.Duration `json:"silence_ns"`
 	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
+	// As in GroupHealth.
+	OtherDirectory bool `json:"other_directory,omitempty"`
 	// How it is in each group, if there are several.
 	Groups []GroupHealth `json:"groups,omitempty"`
+	// Identity is that of the node's Dir, to be named when the cluster is to adopt it; see
+	// [Client.AdoptNode].
+	Identity string `json:"identity"`
+	// Copies counts how often other nodes have told this one of a process that has a copy of its
+	// Dir, and was refused; see [ErrCopied].
+	Copies int `json:"copies,omitempty"`
 	// SteppedDown tells whether the node takes no further part: it has met damage,
 	// an error of its disk, or was removed. Err says which; it may hold paths, and
 	// is not shown by [Node.HealthHandler].
@@ -86,11 +97,13 @@ type Health struct {
 // Health tells how the node is. It asks no other node, waits for nothing and costs
 // microseconds for each group.
 func (n *Node) Health() Health {
-	h := Health{NodeID: n.config.NodeID, Err: n.Err(), Draining: n.stopping.Load()}
+	h := Health{NodeID: n.config.NodeID, Identity: n.identity(), Err: n.Err(), Draining: n.stopping.Load()}
 	h.SteppedDown = h.Err != nil
 	var all []GroupHealth
 	for _, g := range n.groups {
 		all = append(all, g.health())
+		copies, _ := g.journal.Rivals()
+		h.Copies += copies
 	}
 	worst := max(slices.IndexFunc(all, func(of GroupHealth) bool { return of.ready(h.NodeID) != nil }), 0)
 	h.show(all[worst])
@@ -104,11 +117,12 @@ func (n *Node) Health() Health {
 func (h *Health) show(of GroupHealth) {
 	h.Standing, h.Leader, h.Term, h.Protocol = of.Standing, of.Leader, of.Term, of.Protocol
 	h.Applied, h.Behind, h.Silence, h.DiskHangs = of.Applied, of.Behind, of.Silence, of.DiskHangs
+	h.OtherDirectory = of.OtherDirectory
 }
 
 // shown is the group of which the health tells.
 func (h Health) shown() GroupHealth {
-	return GroupHealth{h.Standing, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Silence, h.DiskHangs}
+	return GroupHealth{h.Standing, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Silence, h.DiskHangs, h.OtherDirectory}
 }
 
 func (g *group) health() GroupHealth {
@@ -117,6 +131,7 @@ func (g *group) health() GroupHealth {
 		Standing: Following, Leader: s.Leader, Term: s.Term, Protocol: g.journal.Protocol(),
 		Applied: s.Applied, Behind: s.Behind, Silence: s.Silence, DiskHangs: g.journal.Stats().LogStalled,
 	}
+	h.OtherDirectory = g.journal.Disowned() != nil && (s.Leader == "" || !s.Member)
 	switch {
 	case !s.Member:
 		h.Standing = Outside
@@ -133,8 +148,8 @@ func (g *group) health() GroupHealth {
 // Ready returns nil if a node in that health serves calls: in every group it is a
 // member, it leads or has heard of the leader within 2 s, it is no more than 10,000
 // entries behind, its disk answers, and it is not stopping. Otherwise the error is
-// [ErrSteppedDown], [ErrDraining], [ErrOutside], [ErrDiskHangs], [ErrNoLeader] or
-// [ErrBehind]. A node without a vote can be ready.
+// [ErrSteppedDown], [ErrDraining], [ErrOtherDirectory], [ErrOutside], [ErrDiskHangs],
+// [ErrNoLeader] or [ErrBehind]. A node without a vote can be ready.
 func (h Health) Ready() error {
 	switch {
 	case h.SteppedDown:
@@ -152,6 +167,8 @@ func (h Health) Ready() error {
 // ready tells whether the node serves calls for the group.
 func (h GroupHealth) ready(node string) error {
 	switch {
+	case h.OtherDirectory:
+		return ErrOtherDirectory
 	case h.Standing == Outside:
 		return ErrOutside
 	case h.DiskHangs > 0:

@@ -108,6 +108,8 @@ func checkRequest(request *clusterpb.Request) error {
 		return checkPurge(call.Purge.GetInstances())
 	case *clusterpb.Request_RemoveMember:
 		return checkText("node ID", call.RemoveMember.GetNode(), 1, nodeIDMax)
+	case *clusterpb.Request_AdoptMember:
+		return checkText("node ID", call.AdoptMember.GetNode(), 1, nodeIDMax)
 	case *clusterpb.Request_IssueToken:
 		return checkIssue(call.IssueToken)
 	}
@@ -134,7 +136,7 @@ func checkRequest(request *clusterpb.Request) error {
 // namesInstance tells whether a request is about one instance.
 func namesInstance(request *clusterpb.Request) bool {
 	switch actionOf(request) {
-	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionIssueToken:
+	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionAdoptMember, ActionIssueToken:
 		return false
 	}
 	return true

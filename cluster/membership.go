@@ -17,9 +17,14 @@ var (
 	// ErrRemoved: the node was removed from the cluster, for ever. A node that
 	// learns that of itself takes no further part; see [Node.Failed].
 	ErrRemoved = journal.ErrRemoved
-	// ErrMember: a node of that name is a member already. One that has lost its
-	// Dir comes back under another name, after the old one was removed.
+	// ErrMember: a node of that name is a member already.
 	ErrMember = journal.ErrMember
+	// ErrOtherDirectory: a node of that name is a member, with another Dir than this one. See
+	// [Client.AdoptNode] and [Client.RemoveNode].
+	ErrOtherDirectory = journal.ErrOtherDirectory
+	// ErrCopied: another process runs with a copy of the node's Dir. The one that was there
+	// first goes on, the other takes no part.
+	ErrCopied = journal.ErrCopied
 	// ErrNotMember: the cluster has no node of that name.
 	ErrNotMember = journal.ErrNotMember
 	// ErrAddressTaken: another member is known by that address.
@@ -47,6 +52,8 @@ type Member struct {
 	BehindKnown bool
 	// The groups that it leads, from 0 on, if there are several.
 	Leads []int
+	// The identity of its Dir, as the cluster has recorded it; "" if it has not yet.
+	Identity string
 }
 
 // Members returns the nodes of the cluster in order of their names, as the leader
@@ -58,7 +65,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	}
 	var members []Member
 	for _, m := range response.GetMembers().GetMembers() {
-		member := Member{m.Node, m.Address, m.Leader, m.Voter, m.Behind, m.BehindKnown, nil}
+		member := Member{m.Node, m.Address, m.Leader, m.Voter, m.Behind, m.BehindKnown, nil, m.Identity}
 		for _, group := range m.Leads {
 			member.Leads = append(member.Leads, int(group))
 		}
@@ -85,6 +92,25 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 	return nil
 }
 
+// AdoptNode records that a node has lost its Dir for good and has another one, and returns when
+// that is committed. identity is that of the new Dir, which the node that is refused says in
+// its error and its log; see [ErrOtherDirectory]. The node keeps its name, loses its vote, and
+// gets it again when it has caught up. A majority of the nodes with a vote, without that one,
+// has to run with their own Dirs. A Dir that comes back after another was adopted is refused.
+//
+// Errors: [ErrNotMember], [ErrRemoved], [ErrAlone], [ErrChanging], [ErrNotAuthorized],
+// [*InputError], [*UnavailableError]. Repeating it is no error.
+func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
+	request := &clusterpb.Request{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: nodeID, Identity: identity}}}
+	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
+		return err
+	}
+	if _, err := c.access.call(ctx, request); err != nil {
+		return fmt.Errorf("adopt the directory of node %q: %w", nodeID, err)
+	}
+	return nil
+}
+
 // nodeIDMax bounds the names of nodes that are added or removed.
 const nodeIDMax = 64
 
@@ -96,6 +122,14 @@ func (n *Node) RemoveNode(ctx context.Context, nodeID string) error {
 	return n.Client().RemoveNode(ctx, nodeID)
 }
 
+// AdoptNode records that a node has another Dir; see [Client.AdoptNode].
+func (n *Node) AdoptNode(ctx context.Context, nodeID, identity string) error {
+	return n.Client().AdoptNode(ctx, nodeID, identity)
+}
+
+// Identity returns the identity of the node's Dir: random, and recorded by the cluster.
+func (n *Node) Identity() string { return n.identity() }
+
 // membersKnown returns the members of the group as this node knows them.
 func (g *group) membersKnown() *clusterpb.Response {
 	leader, _ := g.journal.Leader()
@@ -103,7 +137,7 @@ func (g *group) membersKnown() *clusterpb.Response {
 	for _, m := range g.journal.Members() {
 		result.Members = append(result.Members, &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
-			Behind: m.Behind, BehindKnown: m.BehindKnown,
+			Behind: m.Behind, BehindKnown: m.BehindKnown, Identity: m.Identity,
 		})
 	}
 	result.LastIndex = g.journal.LastIndex() // after them: it is not before their entry
@@ -116,6 +150,21 @@ func (g *group) removeOther(ctx context.Context, r *clusterpb.RemoveMemberReques
 	}
 	g.config.Logger.Info("node removed", "member", r.Node, "partition", g.number)
 	return &clusterpb.Response{Result: &clusterpb.Response_RemoveMember{RemoveMember: new(clusterpb.RemoveMemberResult)}}, nil
+}
+
+func (g *group) adoptOther(ctx context.Context, r *clusterpb.AdoptMemberRequest) (*clusterpb.Response, error) {
+	if err := journal.CheckIdentity(r.Identity); err != nil {
+		return nil, &InputError{"identity", err.Error()}
+	}
+	err := g.journal.AdoptMember(ctx, r.Node, r.Identity)
+	if errors.Is(err, journal.ErrSelf) {
+		err = &InputError{"node ID", "is that of the leader, which runs with the directory that is recorded"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.config.Logger.Info("directory of a node adopted", "member", r.Node, "identity", r.Identity, "partition", g.number)
+	return &clusterpb.Response{Result: &clusterpb.Response_AdoptMember{AdoptMember: new(clusterpb.AdoptMemberResult)}}, nil
 }
 
 // checkEnrol refuses a node that reports in the name of another.
@@ -152,7 +201,7 @@ func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.En
 	}
 	err := ErrNotMember
 	if !r.Fresh {
-		err = g.journal.MoveMember(ctx, journal.Peer{Node: r.Node, Address: r.Address})
+		err = g.journal.MoveMember(ctx, peerOf(r))
 	}
 	if errors.Is(err, ErrNotMember) {
 		err = g.admit(ctx, r)
@@ -164,13 +213,18 @@ func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.En
 	return enrolled(), nil
 }
 
+// peerOf returns what a node says of itself.
+func peerOf(r *clusterpb.EnrolRequest) journal.Peer {
+	return journal.Peer{Node: r.Node, Address: r.Address, Identity: r.Identity, Starts: r.Starts, Session: r.Session}
+}
+
 func enrolled() *clusterpb.Response {
 	return &clusterpb.Response{Result: &clusterpb.Response_Enrol{Enrol: new(clusterpb.EnrolResult)}}
 }
 
 // admit adds a node, if nothing speaks against it. A token is used up last.
 func (g *group) admit(ctx context.Context, r *clusterpb.EnrolRequest) error {
-	peer := journal.Peer{Node: r.Node, Address: r.Address}
+	peer := peerOf(r)
 	if err := g.journal.MayAdd(peer); err != nil {
 		return err
 	}
@@ -328,7 +382,7 @@ func (n *Node) join(ctx context.Context) error {
 func refusesForGood(err error) bool {
 	for _, refusal := range []error{
 		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrGroups,
-		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed,
+		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrCopied,
 	} {
 		if errors.Is(err, refusal) {
 			return true
@@ -357,8 +411,13 @@ func (n *Node) isSettledIn(g *group) bool { return len(n.groups) > 1 && g.settle
 
 // report tells the leader of the group of this node, once, through whoever answers.
 func (g *group) report(ctx context.Context) error {
+	if g.config.Join == nil && len(g.journal.Members()) == 0 {
+		return nil // it founds the group with others, and is not to be added
+	}
+	starts, session := g.journal.Starts()
 	enrol := &clusterpb.EnrolRequest{
 		Node: g.config.NodeID, Address: g.config.address(), Fresh: g.self() == nil, Groups: uint32(g.config.Groups),
+		Identity: g.journal.Identity(), Starts: starts, Session: session,
 	}
 	if g.config.JoinToken != "" && g.number == 0 {
 		g.config.signEnrol(enrol)
@@ -380,9 +439,7 @@ func (g *group) report(ctx context.Context) error {
 			return nil
 		case !repeatable(failure):
 			err = failed(failure)
-			if errors.Is(err, ErrRemoved) {
-				g.journal.Retire(ErrRemoved)
-			}
+			g.heedRefusal(err)
 			return err
 		case failure.Leader != "":
 			addresses = slices.Insert(addresses, 1, failure.Leader)
@@ -390,6 +447,15 @@ func (g *group) report(ctx context.Context) error {
 		err = errors.New(failure.Message)
 	}
 	return err
+}
+
+// heedRefusal has the node step aside when the cluster does not want it any more.
+func (g *group) heedRefusal(err error) {
+	for _, final := range []error{ErrRemoved, ErrCopied} {
+		if errors.Is(err, final) {
+			g.journal.Retire(final)
+		}
+	}
 }
 
 func (n *Node) askOnce(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {

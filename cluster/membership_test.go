@@ -256,7 +256,7 @@ func TestALostNodeIsReplacedByOneOfAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := f.joining(lost.ID())
-	if _, err := Start(testContext(t), again); !errors.Is(err, ErrMember) {
+	if _, err := Start(testContext(t), again); !errors.Is(err, ErrOtherDirectory) {
 		t.Fatalf("back under its name with an empty disk: %v", err)
 	}
 	f.remove(lost.ID())

@@ -98,6 +98,37 @@ func (r *reign) review() {
 func (r *reign) tend(ctx context.Context) {
 	for rest(ctx, r.group.closing, r.group.config.tendEvery) == nil {
 		r.removeMembers(ctx)
+		r.adoptMembers(ctx)
+	}
+}
+
+// adoptMembers records in this group the directories that the first group has recorded for
+// members: there it is decided, and whoever has asked for it may be gone.
+func (r *reign) adoptMembers(ctx context.Context) {
+	g, first := r.group, r.group.groups[0]
+	differing := func() map[string]string {
+		decided := make(map[string]string)
+		for _, m := range first.journal.Members() {
+			decided[m.Node] = m.Identity
+		}
+		for _, m := range g.journal.Members() {
+			if m.Identity == "" || decided[m.Node] == m.Identity {
+				delete(decided, m.Node)
+			}
+		}
+		return decided
+	}
+	if g.number == 0 || len(differing()) == 0 || first.catchUp(ctx) != nil {
+		return
+	}
+	for node, identity := range differing() { // this node's replica of the first group may have been behind
+		if identity == "" || !g.journal.IsMember(node) || node == g.config.NodeID {
+			continue
+		}
+		err := g.journal.AdoptMember(ctx, node, identity)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrChanging) && !errors.Is(err, journal.ErrNotLeader) {
+			g.config.Logger.Warn("adopt the directory of a node in a partition", "member", node, "partition", g.number, "error", err)
+		}
 	}
 }
 

@@ -140,6 +140,7 @@ func requestsOfEachKind() map[string][]*clusterpb.Request {
 		"members":       {members(), stale(members())},
 		"enrol":         {{Call: &clusterpb.Request_Enrol{Enrol: &clusterpb.EnrolRequest{Node: "n9", Address: "127.0.0.1:1", Fresh: true}}}},
 		"remove_member": {{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: "n9"}}}},
+		"adopt_member":  {{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: "n9", Identity: "x"}}}},
 		"issue_token":   {{Call: &clusterpb.Request_IssueToken{IssueToken: &clusterpb.IssueTokenRequest{Key: make([]byte, 32), Lifetime: int64(time.Hour)}}}},
 		"cross":         {{Group: 1, Call: &clusterpb.Request_Cross{Cross: &clusterpb.CrossRequest{Crossings: []*clusterpb.Crossing{crossing}}}}},
 		"offer":         {{Group: 1, Call: &clusterpb.Request_Offer{Offer: new(clusterpb.OfferRequest)}}},

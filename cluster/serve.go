@@ -84,6 +84,8 @@ func (g *group) answer(ctx context.Context, request *clusterpb.Request) (*cluste
 		return g.purge(ctx, partition, call.Purge)
 	case *clusterpb.Request_RemoveMember:
 		return g.removeOther(ctx, call.RemoveMember)
+	case *clusterpb.Request_AdoptMember:
+		return g.adoptOther(ctx, call.AdoptMember)
 	case *clusterpb.Request_IssueToken:
 		return g.issueToken(ctx, call.IssueToken)
 	case *clusterpb.Request_Cross:

@@ -17,19 +17,21 @@ const vouchedFor = time.Minute
 // A vouching is what another node has said of the members.
 type vouching struct {
 	nodes map[string]string // IDs by address
-	index uint64            // of the last entry that it may rest on; 0 if that is not known
-	until time.Time
+	// The identities of their directories, by ID; "" if none is recorded.
+	identities map[string]string
+	index      uint64 // of the last entry that it may rest on; 0 if that is not known
+	until      time.Time
 }
 
 // hearOfMembers asks the node at an address for the members. It believes one that
 // knows of a leader: others may know no more than this one.
 func (n *Node) hearOfMembers(ctx context.Context, address string) {
-	heard := &vouching{nodes: make(map[string]string), until: time.Now().Add(vouchedFor)}
+	heard := &vouching{nodes: make(map[string]string), identities: make(map[string]string), until: time.Now().Add(vouchedFor)}
 	told := n.askOnce(ctx, address, membersRequest()).GetMembers()
 	heard.index = told.GetLastIndex()
 	led := false
 	for _, m := range told.GetMembers() {
-		heard.nodes[m.Address] = m.Node
+		heard.nodes[m.Address], heard.identities[m.Node] = m.Node, m.Identity
 		led = led || m.Leader
 	}
 	if led {
@@ -51,34 +53,40 @@ func (n *Node) isMember(nodeID string) bool {
 			return true
 		}
 	}
-	return n.isVouched(nodeID)
+	return n.isVouched(nodeID, "")
 }
 
-// isInFirst tells whether the first group takes a node for a member. It may know more
-// than the others.
-func (n *Node) isInFirst(nodeID string) bool {
+// isInFirst reports whether the first group takes a node for a member, with a directory of
+// that identity; "" stands for any. It may know more than the others.
+func (n *Node) isInFirst(nodeID, identity string) bool {
 	select {
 	case <-n.opened:
 	default:
 		return false
 	}
-	return n.groups[0].journal.IsMember(nodeID) || n.isVouched(nodeID)
-}
-
-// isVouched tells whether a member has named a node as one, lately.
-func (n *Node) isVouched(nodeID string) bool {
-	for _, node := range n.vouchedNodes() {
-		if node == nodeID {
+	for _, m := range n.groups[0].journal.Members() {
+		if m.Node == nodeID && (identity == "" || m.Identity == identity) {
 			return true
 		}
 	}
-	return false
+	return n.isVouched(nodeID, identity)
+}
+
+// isVouched reports whether a member has named a node as one, lately, with a directory of
+// that identity; "" stands for any.
+func (n *Node) isVouched(nodeID, identity string) bool {
+	heard := n.vouching()
+	if heard == nil {
+		return false
+	}
+	recorded, named := heard.identities[nodeID]
+	return named && (identity == "" || recorded == identity)
 }
 
 // nodeAt returns the ID of the node at an address, "" if that is not known.
 func (n *Node) nodeAt(address string) string {
-	if node, told := n.vouchedNodes()[address]; told {
-		return node // of a place that another has taken, too
+	if heard := n.vouching(); heard != nil && heard.nodes[address] != "" {
+		return heard.nodes[address] // of a place that another has taken, too
 	}
 	select {
 	case <-n.opened:
@@ -93,10 +101,11 @@ func (n *Node) nodeAt(address string) string {
 	return ""
 }
 
-func (n *Node) vouchedNodes() map[string]string {
+// vouching returns what another node has said of the members, nil if that holds no longer.
+func (n *Node) vouching() *vouching {
 	heard := n.vouched.Load()
 	if heard == nil || time.Now().After(heard.until) || heard.index != 0 && n.groups[0].journal.CommitIndex() >= heard.index {
 		return nil
 	}
-	return heard.nodes
+	return heard
 }

@@ -51,6 +51,13 @@ func (a *acks) note(node raft.ServerID, got ack) {
 	}
 }
 
+// forget drops what is known of a node: another one is to take its place.
+func (a *acks) forget(node raft.ServerID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.latest, node)
+}
+
 // of returns the latest RPC that a node has acknowledged, the zero value if it has none.
 func (a *acks) of(node raft.ServerID) ack {
 	a.mu.Lock()

@@ -26,7 +26,7 @@ import (
 const (
 	askMagic = "tenuto-ask-1"
 	// askBytesMax bounds the first frame of either side.
-	askBytesMax = 4 << 10
+	askBytesMax = 64 << 10
 	// askTimeout bounds each read and write of either side. Whoever is asked may
 	// have to take the snapshot first, or to help another.
 	askTimeout = 30 * time.Second
@@ -171,7 +171,7 @@ func othersOf(c *Config, snapshots *checkpoints, logs raft.LogStore) []string {
 	}
 	for _, members := range append(membersInLog(logs), snapshots.members()...) {
 		for _, server := range members.Servers {
-			note(string(server.ID), string(server.Address))
+			note(string(server.ID), addressOf(&server))
 		}
 	}
 	for _, p := range c.Peers {

@@ -143,7 +143,7 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	}
 	config := raftConfig(&c, logger)
 	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(refusals), logger)
-	if err := bootstrap(config, &c, stores.logs, stores.stable, stores.snapshots, transport); err != nil {
+	if err := bootstrap(config, &c, newIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}
 	r, err = raft.NewRaft(config, idle{}, stores.logs, stores.stable, stores.snapshots, transport)

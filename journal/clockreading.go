@@ -90,7 +90,7 @@ func (j *Journal) askTime(ctx context.Context) (known []clockReading) {
 			continue
 		}
 		asking.Go(func() {
-			r, err := j.askTimeOf(ctx, string(server.Address))
+			r, err := j.askTimeOf(ctx, addressOf(&server))
 			if err != nil {
 				j.config.Logger.Warn("a node was asked for the time and has not told", "node", server.ID, "error", err)
 				return

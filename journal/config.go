@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -24,10 +25,14 @@ type Config struct {
 	// directory. Default to 1 and 0.
 	Groups int
 	Group  int
+	// Identity is the identity that a new directory gets, and that an existing one has to have.
+	// Defaults to a random one; see [Journal.Identity].
+	Identity string
 	// Address is where the other nodes reach this one. Required with Network.
 	Address string
 	// Peers are all the nodes of the group, this one among them, the same list
-	// on each. Read only when the directory is new. Defaults to this node alone.
+	// on each. Read only when the directory is new: they found the group when each of them has
+	// said that its directory is new as well. Defaults to this node alone.
 	Peers []Peer
 	// Join says that a new directory founds no group: the node waits until the
 	// leader of one adds it (AddMember). Read only when the directory is new.
@@ -51,10 +56,11 @@ type Config struct {
 	// Network connects the nodes. The journal owns it from Open on and closes
 	// it. Defaults to none, which only a group of one can have.
 	Network Network
-	// Vouched tells of a node that is no member as far as this node's log goes
-	// whether it is one all the same: the log may be behind. Asked for messages
-	// of a [Sender] only. Defaults to no.
-	Vouched func(node string) bool
+	// Vouched reports whether a node is a member, with a directory of that identity, although
+	// this node's log says otherwise: the log may be behind. An empty identity stands for any.
+	// Asked for messages of a [Sender], and for those of a node that has said its identity.
+	// Defaults to no.
+	Vouched func(node, identity string) bool
 	// Lead is called in a goroutine of its own when this node has become the
 	// leader and its epoch is committed. Appends of this reign must carry the
 	// epoch. ctx ends when leadership is lost or the journal is closed; the
@@ -149,6 +155,12 @@ type testHooks struct {
 type Peer struct {
 	Node    string
 	Address string
+	// Identity is that of its directory, and Starts and Session tell the process that has opened
+	// it, as they come from the node; see [Journal.Identity] and [Journal.Starts]. Not of
+	// Config.Peers. Empty when the node is of a build before protocol 3.
+	Identity string
+	Starts   uint64
+	Session  string
 }
 
 // Network is a listener and the way to others' listeners. Authentication is the
@@ -215,6 +227,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("config: Group is %d of %d", c.Group, c.Groups)
 	case c.Address == "":
 		return errors.New("config: Address is empty")
+	case strings.Contains(c.Address, identityMark):
+		return fmt.Errorf("config: Address %q contains %q", c.Address, identityMark)
+	case c.Identity != "" && !validIdentity(c.Identity):
+		return fmt.Errorf("config: Identity %q is not %d hexadecimal digits", c.Identity, 2*identityBytes)
 	case c.Join && len(c.Peers) > 0:
 		return errors.New("config: Join is set, and so are Peers")
 	case (c.Join || len(c.Peers) > 1) && c.Network == nil:

@@ -25,6 +25,7 @@ const (
 type directory struct {
 	path string
 	lock *os.File
+	self self
 }
 
 // stamp is whose a directory is.
@@ -58,10 +59,11 @@ func groupsIn(text string) int {
 }
 
 // openDirectory creates the directory if need be, locks it against other
-// processes and checks that it belongs to a group on a node of a cluster.
-func openDirectory(path string, want stamp) (*directory, error) {
+// processes and checks that it belongs to a group on a node of a cluster. It gets an
+// identity if it has none: the given one, or a random one.
+func openDirectory(path string, want stamp, identity string) (*directory, error) {
 	if path == "" {
-		return &directory{}, nil
+		return &directory{self: newSelf(identity)}, nil
 	}
 	if err := errors.Join(os.MkdirAll(path, 0o700), syncDir(vfs.Default, filepath.Dir(path))); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
@@ -77,7 +79,11 @@ func openDirectory(path string, want stamp) (*directory, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
 	}
-	if err := d.identify(want); err != nil {
+	err = d.identify(want)
+	if err == nil {
+		d.self, err = openSelf(path, identity)
+	}
+	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil

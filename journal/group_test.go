@@ -200,6 +200,7 @@ func (g *group) sendSnapshot(t *testing.T, from, to int) error {
 	door := newStreams(g.listen("at-nobody"), "at-nobody", func() bool { return false })
 	transport := newSenderTransport(door, func(string) bool { return true }, new(refusals), hclog.NewNullLogger())
 	defer transport.Close()
+	door.greet, door.greets = g.nodes[from].greet, func() bool { return true }
 	request := &raft.InstallSnapshotRequest{
 		RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(g.peers[from].Node), Addr: []byte(g.peers[from].Address)},
 		SnapshotVersion: meta.Version, Term: g.nodes[from].raft.CurrentTerm(),

@@ -76,7 +76,9 @@ func TestMembersAreThoseOfTheLogAfterAHeadStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := membersChanged(t, func(ctx context.Context) error { return leader.AddMember(ctx, Peer{"n9", "127.0.0.1:1"}) }); err != nil {
+	if err := membersChanged(t, func(ctx context.Context) error {
+		return leader.AddMember(ctx, Peer{Node: "n9", Address: "127.0.0.1:1"})
+	}); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, leader, step(leader.Epoch(), "i", 3))

@@ -30,17 +30,25 @@ type Journal struct {
 	snapshots *countedSnapshots
 	stats     stats
 
-	queue    *queue
-	slots    chan struct{} // one token for each entry in flight
-	flights  chan *flight  // from pack to settle, in order
-	answers  chan *flight  // from pack to complete, in order
-	reign    atomic.Pointer[reign]
-	barriers *barriers
-	acks     *acks
-	refusals *refusals
-	clock    *clusterClock
-	changing chan struct{} // holds a token during a change of the members
-	tending  chan struct{} // holds a token when tend has something to do
+	queue        *queue
+	slots        chan struct{} // one token for each entry in flight
+	flights      chan *flight  // from pack to settle, in order
+	answers      chan *flight  // from pack to complete, in order
+	reign        atomic.Pointer[reign]
+	barriers     *barriers
+	acks         *acks
+	refusals     *refusals
+	clock        *clusterClock
+	streams      *streams
+	self         self
+	selfRecorded atomic.Bool // this node's own identity; it stays so
+	sessions     *sessions
+	learned      learned
+	rivals       rivals
+	disowned     atomic.Pointer[DirectoryError]
+	founding     *founding
+	changing     chan struct{} // holds a token during a change of the members
+	tending      chan struct{} // holds a token when tend has something to do
 
 	reloading sync.Mutex   // held while Raft's configuration is changed
 	transfers atomic.Int32 // of leadership that are under way
@@ -112,7 +120,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(c.Dir, stamp{c.Node, c.Cluster, c.Groups, c.Group})
+	dir, err := openDirectory(c.Dir, stamp{c.Node, c.Cluster, c.Groups, c.Group}, c.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +130,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 		return nil, errors.Join(err, dir.close())
 	}
 	release := func() error { return errors.Join(stores.close(), dir.close()) }
-	j, err := start(ctx, c, stores, logger)
+	j, err := start(ctx, c, dir.self, stores, logger)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -132,9 +140,11 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 
 // start runs a journal on open stores, which it leaves open after an error. ctx
 // bounds the start alone.
-func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (*Journal, error) {
+func start(ctx context.Context, c Config, as self, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
 		config:   c,
+		self:     as,
+		sessions: newSessions(),
 		queue:    newQueue(c.QueueEntriesMax, c.QueueBytesMax),
 		slots:    make(chan struct{}, c.InFlightMax),
 		flights:  make(chan *flight, c.InFlightMax),
@@ -167,6 +177,9 @@ func start(ctx context.Context, c Config, stores *stores, logger hclog.Logger) (
 	if c.LeaderChanged != nil {
 		j.callers.start(func() { j.tellLeader(ctx) })
 	}
+	if c.awaitsFounding() {
+		j.callers.start(func() { j.found(ctx) })
+	}
 	j.callers.start(func() { j.snapshotByBytes(ctx) })
 	return j, nil
 }
@@ -177,8 +190,10 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
 	j.refusals = &refusals{logger: j.config.Logger}
 	network, streams := newTransport(&j.config, j.silent, j.admitsMember, j.refusals, logger)
+	j.streams = streams
 	if sender, ok := network.(*senderTransport); ok {
-		sender.holdBack, sender.has = j.holdBack, j.has
+		sender.holdBack, sender.has, sender.journal = j.holdBack, j.has, j
+		streams.greet, streams.greets = j.greet, j.recordsIdentities
 	}
 	handouts := &handouts{journal: j, busy: make(chan struct{}, 1)}
 	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
@@ -208,9 +223,12 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		}
 		j.snapshots, err = newCountedSnapshots(stores.snapshots, logs.checked.snapshotTaken)
 	}
+	if err == nil {
+		err = j.openFounding()
+	}
 	config := raftConfig(&j.config, logger)
 	if err == nil {
-		err = bootstrap(config, &j.config, logs, stable, j.snapshots, transport)
+		err = bootstrap(config, &j.config, j.self.Identity, logs, stable, j.snapshots, transport)
 	}
 	if err == nil {
 		j.clock = openClusterClock(&j.config, j.machine, stable)
@@ -312,19 +330,23 @@ func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
 // maxAppendEntries is how many entries Raft sends at once. See DESIGN.md.
 const maxAppendEntries = 64
 
-// bootstrap makes a new group of the configured nodes, unless the directory
-// belongs to one already. Each node does so with the same list.
-func bootstrap(config *raft.Config, c *Config, logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport) error {
+// bootstrap makes a new group of this node alone, unless the directory belongs to a group
+// already. Several nodes agree first; see founding.go. With a protocol from before
+// that, which only tests ask for, each node does so with the same list.
+func bootstrap(config *raft.Config, c *Config, identity string, logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport) error {
 	if err := forgetHalfBootstrap(logs, stable); err != nil {
 		return err
 	}
 	exists, err := raft.HasExistingState(logs, stable, snapshots)
-	if err != nil || exists || c.Join {
+	if err != nil || exists || c.Join || c.awaitsFounding() {
 		return err
+	}
+	if c.Protocol < identityProtocol {
+		identity = ""
 	}
 	var group raft.Configuration
 	for _, p := range c.Peers {
-		group.Servers = append(group.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: raft.ServerAddress(p.Address)})
+		group.Servers = append(group.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: withIdentity(p.Address, identity)})
 	}
 	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, group)
 }

@@ -286,8 +286,8 @@ func TestDirectoryIsLockedAndStamped(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	for name, c := range map[string]Config{
 		"no node":               {},
-		"peers without network": {Node: "a", Peers: []Peer{{"a", "x"}, {"b", "y"}}},
-		"not among the peers":   {Node: "a", Peers: []Peer{{"b", "y"}}},
+		"peers without network": {Node: "a", Peers: []Peer{{Node: "a", Address: "x"}, {Node: "b", Address: "y"}}},
+		"not among the peers":   {Node: "a", Peers: []Peer{{Node: "b", Address: "y"}}},
 		"lease over heartbeat":  {Node: "a", HeartbeatTimeout: 10, LeaderLease: 20},
 		"election too short":    {Node: "a", HeartbeatTimeout: 20, ElectionTimeout: 10},
 		"negative limit":        {Node: "a", InFlightMax: -1},

@@ -124,7 +124,8 @@ func (j *Journal) IsLeader() bool { return j.reign.Load() != nil }
 // knows; empty if it does not know.
 func (j *Journal) Leader() (node, address string) {
 	a, id := j.raft.LeaderWithID()
-	return string(id), string(a)
+	address, _ = splitAddress(a)
+	return string(id), address
 }
 
 // tellLeader calls Config.LeaderChanged until ctx ends.

@@ -20,8 +20,8 @@ var (
 	// pause.
 	ErrChanging = errors.New("another change of the members is under way")
 
-	// ErrMember: the node has a vote already. One that has lost its directory
-	// comes back under another name.
+	// ErrMember: the node has a vote already. For one that has lost its directory see
+	// ErrOtherDirectory.
 	ErrMember = errors.New("the node is a member already")
 
 	// ErrNotMember: the node is none of the members.
@@ -29,6 +29,9 @@ var (
 
 	// ErrRemoved: the node was removed from the group, for ever.
 	ErrRemoved = errors.New("the node was removed from the group")
+
+	// ErrSelf: a node cannot do that to itself. Retry at another leader.
+	ErrSelf = errors.New("the node leads and runs with its directory")
 
 	// ErrAddressTaken: another member has the address. It has to be removed, or
 	// to move, first.
@@ -40,6 +43,8 @@ type Member struct {
 	Node    string
 	Address string
 	Voter   bool // or else it is catching up
+	// Of its directory; "" if none is recorded yet.
+	Identity string
 	// How many committed entries it has not acknowledged yet. Known to the leader
 	// alone, once the member has answered.
 	Behind      uint64
@@ -53,7 +58,8 @@ func (j *Journal) Members() []Member {
 	committed := j.raft.CommitIndex()
 	var members []Member
 	for _, server := range j.raft.GetConfiguration().Configuration().Servers {
-		m := Member{Node: string(server.ID), Address: string(server.Address), Voter: server.Suffrage == raft.Voter}
+		m := Member{Node: string(server.ID), Voter: server.Suffrage == raft.Voter}
+		m.Address, m.Identity = splitAddress(server.Address)
 		if r != nil {
 			last, known := j.acks.progress(server.ID, r.term)
 			m.BehindKnown = known || m.Node == j.config.Node
@@ -76,7 +82,7 @@ func (j *Journal) Members() []Member {
 // as it has caught up. It returns when the node has been added; repeating it for
 // one without a vote is no error.
 //
-// Errors: ErrMember, ErrRemoved, ErrAddressTaken, ErrChanging, ErrNotLeader,
+// Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrChanging, ErrNotLeader,
 // ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
 func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 	err := j.changeMembers(ctx, func(g *roster) (change, error) {
@@ -84,7 +90,7 @@ func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 			return nil, err
 		}
 		return func() raft.IndexFuture {
-			return j.raft.AddNonvoter(raft.ServerID(p.Node), raft.ServerAddress(p.Address), g.index, enqueueTimeout)
+			return j.raft.AddNonvoter(raft.ServerID(p.Node), j.addressFor(p), g.index, enqueueTimeout)
 		}, nil
 	})
 	if err != nil {
@@ -93,8 +99,17 @@ func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 	return nil
 }
 
+// addressFor returns the address of a new member as Raft's configuration has it. Its
+// identity is recorded unless members may be of a build that does not know identities.
+func (j *Journal) addressFor(p Peer) raft.ServerAddress {
+	if j.Protocol() < identityProtocol && !j.recordsIdentities() {
+		return raft.ServerAddress(p.Address)
+	}
+	return withIdentity(p.Address, p.Identity)
+}
+
 // MayAdd tells why AddMember would refuse a node, as far as this node knows:
-// ErrMember, ErrRemoved or ErrAddressTaken.
+// *DirectoryError, ErrMember, ErrRemoved or ErrAddressTaken.
 func (j *Journal) MayAdd(p Peer) error { return j.roster().mayAdd(p) }
 
 func (g *roster) mayAdd(p Peer) error {
@@ -102,6 +117,8 @@ func (g *roster) mayAdd(p Peer) error {
 	switch {
 	case g.removed(p.Node):
 		return ErrRemoved
+	case server != nil && differs(server, p):
+		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: identityOf(server)}
 	case server != nil && server.Suffrage == raft.Voter:
 		return ErrMember
 	case g.taken(p):
@@ -110,16 +127,29 @@ func (g *roster) mayAdd(p Peer) error {
 	return nil
 }
 
+// differs reports whether a node has another directory than is recorded for it. A node that
+// says nothing of its directory differs from one whose directory is recorded.
+func differs(server *raft.Server, p Peer) bool {
+	recorded := identityOf(server)
+	return recorded != "" && recorded != p.Identity
+}
+
 // has tells whether a node is a member at its address.
 func (g *roster) has(p Peer) bool {
 	server := g.find(p.Node)
-	return server != nil && string(server.Address) == p.Address
+	return server != nil && addressOf(server) == p.Address
 }
 
 // MoveMember records, on the leader, that a member is reached at another address.
 //
-// Errors: ErrNotMember, ErrRemoved, and those of AddMember but ErrMember.
+// Errors: ErrNotMember, ErrRemoved, *CopiedError if another process with the same directory
+// answers at the address that is recorded, and those of AddMember but ErrMember.
 func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
+	if server := j.roster().find(p.Node); server != nil && !differs(server, p) {
+		if err := j.CheckCopy(p); err != nil {
+			return fmt.Errorf("move member %q: %w", p.Node, err)
+		}
+	}
 	err := j.changeMembers(ctx, func(g *roster) (change, error) {
 		server := g.find(p.Node)
 		switch {
@@ -127,7 +157,9 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 			return nil, ErrRemoved
 		case server == nil:
 			return nil, ErrNotMember
-		case string(server.Address) == p.Address:
+		case differs(server, p):
+			return nil, &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: identityOf(server)}
+		case addressOf(server) == p.Address:
 			return nil, nil
 		case g.taken(p):
 			return nil, ErrAddressTaken
@@ -137,7 +169,7 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 			set = j.raft.AddVoter
 		}
 		return func() raft.IndexFuture {
-			return set(server.ID, raft.ServerAddress(p.Address), g.index, enqueueTimeout)
+			return set(server.ID, withIdentity(p.Address, identityOf(server)), g.index, enqueueTimeout)
 		}, nil
 	})
 	if err != nil {
@@ -257,7 +289,7 @@ func (g *roster) removed(node string) bool {
 
 func (g *roster) taken(p Peer) bool {
 	return slices.ContainsFunc(g.servers, func(s raft.Server) bool {
-		return string(s.Address) == p.Address && string(s.ID) != p.Node
+		return addressOf(&s) == p.Address && string(s.ID) != p.Node
 	})
 }
 
@@ -349,6 +381,8 @@ func (j *Journal) tendOnce(ctx context.Context, goals map[string]uint64) (more b
 		switch last, known := j.acks.progress(server.ID, r.term); {
 		case g.removed(node):
 			err = j.finishRemoval(ctx, node)
+		case j.lacksIdentity(&server):
+			err = j.recordIdentity(ctx, node)
 		case server.Suffrage == raft.Voter:
 			continue
 		case known && goals[node] > 0 && last >= goals[node]:

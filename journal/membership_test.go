@@ -77,7 +77,7 @@ func TestANewMemberGetsAVoteWhenItHasCaughtUp(t *testing.T) {
 		if err := membersChanged(t, func(ctx context.Context) error { return leader.AddMember(ctx, p) }); !errors.Is(err, ErrMember) {
 			t.Errorf("added again: %v", err)
 		}
-		if err := membersChanged(t, func(ctx context.Context) error { return leader.AddMember(ctx, Peer{"n5", p.Address}) }); !errors.Is(err, ErrAddressTaken) {
+		if err := membersChanged(t, func(ctx context.Context) error { return leader.AddMember(ctx, Peer{Node: "n5", Address: p.Address}) }); !errors.Is(err, ErrAddressTaken) {
 			t.Errorf("another of the same address: %v", err)
 		}
 	})
@@ -152,7 +152,7 @@ func TestALeaderThatIsRemovedHandsOverFirst(t *testing.T) {
 		if slices.Contains(votersOf(next), name) {
 			t.Error("it has a vote still")
 		}
-		if err := g.nodes[first].AddMember(t.Context(), Peer{"n9", "127.0.0.1:1"}); !errors.Is(err, ErrNotLeader) {
+		if err := g.nodes[first].AddMember(t.Context(), Peer{Node: "n9", Address: "127.0.0.1:1"}); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("a change on a node that does not lead: %v", err)
 		}
 	})
@@ -186,7 +186,7 @@ func TestMembersChangeOneAtATime(t *testing.T) {
 		g := newGroup(t, nil)
 		leader := g.nodes[g.leader(t)]
 		leader.changing <- struct{}{}
-		if err := leader.AddMember(t.Context(), Peer{"n9", "127.0.0.1:1"}); !errors.Is(err, ErrChanging) {
+		if err := leader.AddMember(t.Context(), Peer{Node: "n9", Address: "127.0.0.1:1"}); !errors.Is(err, ErrChanging) {
 			t.Errorf("added during another change: %v", err)
 		}
 		<-leader.changing

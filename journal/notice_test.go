@@ -14,8 +14,10 @@ func TestFollowersLearnOfTheLastCommitWithinAMillisecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := newTweakedGroup(t, nil, func(_ int, c *Config) { c.CommitTimeout = time.Minute })
 		leader := g.nodes[g.leader(t)]
-		mustAppend(t, leader, begin(leader.Epoch(), "first"))
-		g.agree(t) // and so entries go to both in a row
+		for i := range 2 {
+			mustAppend(t, leader, begin(leader.Epoch(), fmt.Sprint("first-", i)))
+			g.agree(t) // and so entries go to both in a row
+		}
 		for i := range 10 {
 			mustAppend(t, leader, begin(leader.Epoch(), fmt.Sprint("i-", i)))
 			acknowledged := time.Now()

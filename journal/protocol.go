@@ -26,5 +26,6 @@ func (j *Journal) RaiseProtocol(ctx context.Context, to uint32) error {
 	if err := j.changeGroup(ctx, &journalpb.GroupChange{Protocol: to}); err != nil {
 		return fmt.Errorf("raise the protocol to %d: %w", to, err)
 	}
+	notify(j.tending) // there may be identities to record
 	return nil
 }

@@ -216,6 +216,16 @@ func (r *reopenable) AddNonvoter(id raft.ServerID, address raft.ServerAddress, p
 	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddNonvoter(id, address, previous, limit) })
 }
 
+// DemoteVoter is raft.Raft.DemoteVoter.
+func (r *reopenable) DemoteVoter(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
+	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.DemoteVoter(id, previous, limit) })
+}
+
+// BootstrapCluster is raft.Raft.BootstrapCluster.
+func (r *reopenable) BootstrapCluster(members raft.Configuration) raft.Future {
+	return r.ask(func(current *raft.Raft) raft.Future { return current.BootstrapCluster(members) })
+}
+
 // RemoveServer is raft.Raft.RemoveServer.
 func (r *reopenable) RemoveServer(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
 	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.RemoveServer(id, previous, limit) })

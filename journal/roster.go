@@ -12,14 +12,14 @@ func (j *Journal) IsMember(node string) bool {
 // admitsMember tells whether messages of a node are taken: of one that is a member,
 // or was vouched for.
 func (j *Journal) admitsMember(node string) bool {
-	return j.IsMember(node) || j.config.Vouched != nil && j.config.Vouched(node)
+	return j.IsMember(node) || j.config.Vouched != nil && j.config.Vouched(node, "")
 }
 
 // NodeAt returns the ID of the member at an address, by the same configuration; ""
 // if there is none.
 func (j *Journal) NodeAt(address string) string {
 	for _, server := range j.roster().servers {
-		if string(server.Address) == address {
+		if addressOf(&server) == address {
 			return string(server.ID)
 		}
 	}

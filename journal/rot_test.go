@@ -160,13 +160,22 @@ func newRotten(t *testing.T) *rotten {
 	return r
 }
 
-// rewrite puts the victim's files there as they were.
+// rewrite puts the victim's files there as they were, but for the count of its starts: with
+// fewer starts than the others have seen it would be an older copy.
 func (r *rotten) rewrite(t *testing.T) {
 	t.Helper()
-	if err := os.RemoveAll(r.dirs[r.victim]); err != nil {
+	path := filepath.Join(r.dirs[r.victim], selfFileName)
+	counted, err := os.ReadFile(path)
+	if err == nil {
+		err = os.RemoveAll(r.dirs[r.victim])
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	r.tree.write(t, r.dirs[r.victim])
+	if err := os.WriteFile(path, counted, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // grow begins one instance.
@@ -198,14 +207,17 @@ func (r *rotten) comeBack(t *testing.T, what any, mayBeRefused bool) (how cameBa
 				t.Errorf("%v: refused: %v", what, err)
 			}
 			how.refused++
-			// Under its own name only because the others know all of its votes
-			// to be over; and they are two.
 			if err := os.RemoveAll(r.dirs[r.victim]); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
 		j := r.nodes[r.victim]
+		if how.refused > 0 {
+			eventually(t, "its new directory is adopted", func() bool {
+				return r.nodes[r.leader(t)].AdoptMember(t.Context(), j.config.Node, j.Identity()) == nil
+			})
+		}
 		how.fetched = how.fetched || j.Stats().StateFetches > 0
 		if r.whole(t, what) {
 			return how

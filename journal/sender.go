@@ -36,6 +36,9 @@ type senderTransport struct {
 	holdBack func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
 	// has, if there is one, tells whether this node has come as far as a snapshot goes.
 	has func(request *raft.InstallSnapshotRequest) bool
+	// journal, if there is one, answers hellos and decides whose messages are taken, instead
+	// of isMember.
+	journal *Journal
 
 	messages  chan raft.RPC                  // to Raft
 	heartbeat atomic.Pointer[func(raft.RPC)] // set before anybody is let in
@@ -88,12 +91,16 @@ func (t *senderTransport) accept() {
 
 // receive passes on what comes over a connection until it ends.
 func (t *senderTransport) receive(conn net.Conn) {
+	sender, ok := t.sort(conn)
+	if !ok {
+		_ = conn.Close()
+		return
+	}
 	ends := &ending{Conn: conn, ended: make(chan struct{})}
 	in := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: &accepted{conn: ends, left: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: ioTimeout, Logger: t.logger,
 	})
 	defer in.Close() // and of the connection
-	sender := senderOf(conn)
 	in.SetHeartbeatHandler(func(message raft.RPC) {
 		if t.admits(sender, message) {
 			(*t.heartbeat.Load())(message)
@@ -130,6 +137,37 @@ func (t *senderTransport) receive(conn net.Conn) {
 	}
 }
 
+// sort finds out what a connection is for and who is at its other end. It reports
+// whether messages of Raft follow.
+func (t *senderTransport) sort(conn net.Conn) (sender, bool) {
+	from := sender{node: senderOf(conn)}
+	from.proven = from.node != ""
+	in, ok := conn.(*incoming)
+	if !ok {
+		return from, true
+	}
+	switch opening, forRaft := in.sort(); {
+	case !forRaft:
+		return from, false
+	case opening != helloOpening:
+		return from, true
+	case t.journal == nil:
+		return from, false
+	}
+	_ = in.SetDeadline(time.Now().Add(ioTimeout))
+	h, err := readHello(in)
+	if err != nil {
+		return from, false
+	}
+	r := t.journal.answerHello(h, from.node)
+	_ = in.SetDeadline(time.Now().Add(ioTimeout)) // to find the answer may have taken a while
+	if err := writeAsk(in, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
+		return from, false
+	}
+	_ = in.SetDeadline(time.Time{})
+	return sender{h.Node, from.proven, h.self}, true
+}
+
 // skips answers for Raft when a leader sends a snapshot of what is here already: again,
 // because it has not heard that it was installed, or after another. Raft would take back
 // what has come since, and so would have to refuse it as often as it is sent, and entries would never
@@ -164,10 +202,10 @@ func (r *snapshotReader) Read(b []byte) (int, error) {
 }
 
 // admits tells whether Raft is to see a message; otherwise it is answered.
-func (t *senderTransport) admits(sender string, message raft.RPC) bool {
-	err := t.check(sender, message.Command)
+func (t *senderTransport) admits(from sender, message raft.RPC) bool {
+	err := t.check(from, message.Command)
 	if err != nil {
-		t.refusals.add(sender, err)
+		t.refusals.add(from.node, err)
 		message.Respond(nil, err)
 	}
 	return err == nil
@@ -180,22 +218,44 @@ var (
 	errMalformed = errors.New("a message that no leader sends")
 )
 
-func (t *senderTransport) check(sender string, command any) error {
+func (t *senderTransport) check(from sender, command any) error {
 	message, ok := command.(raft.WithRPCHeader)
 	if !ok {
 		return fmt.Errorf("%w: a %T", errMalformed, command)
 	}
-	switch claimed := string(message.GetRPCHeader().ID); {
-	case sender == "":
-	case claimed != sender:
-		return fmt.Errorf("%w: %s claims to be %.100q", errForged, sender, claimed)
-	case !t.isMember(sender):
-		return fmt.Errorf("%w: %s", errStranger, sender)
+	claimed := string(message.GetRPCHeader().ID)
+	if from.node != "" && claimed != from.node {
+		return fmt.Errorf("%w: %s claims to be %.100q", errForged, from.node, claimed)
+	}
+	if err := t.checkSender(sender{claimed, from.proven, from.self}); err != nil {
+		return err
 	}
 	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !follow(entries) {
 		return fmt.Errorf("%w: entries with gaps", errMalformed)
 	}
 	return nil
+}
+
+// checkSender returns why nothing is taken of a node.
+func (t *senderTransport) checkSender(from sender) error {
+	switch {
+	case t.journal == nil:
+		if from.proven && !t.isMember(from.node) {
+			return fmt.Errorf("%w: %s", errStranger, from.node)
+		}
+		return nil
+	case from.Identity != "" && !t.journal.sessions.isLatest(from.node, from.self):
+		return fmt.Errorf("%w: a later process of %s has been heard of", errStranger, from.node)
+	}
+	return t.journal.admitSender(from)
+}
+
+// EncodePeer implements raft.Transport.
+func (t *senderTransport) EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
+	if t.journal == nil {
+		return t.NetworkTransport.EncodePeer(id, address)
+	}
+	return t.journal.encodePeer(id, address)
 }
 
 // follow tells whether entries follow each other and what they are to follow. Raft

@@ -414,10 +414,11 @@ func TestAFollowerThatHasMovedGetsEntries(t *testing.T) {
 		g, _ := newFlakyGroup(t)
 		leader := g.leader(t)
 		j, moved := g.nodes[leader], (leader+1)%3
+		member := Peer{Node: g.peers[moved].Node, Address: "elsewhere", Identity: g.nodes[moved].Identity()}
 		g.stop(t, moved)
 		g.appendFor(t, leader, 20)
-		g.peers[moved].Address = "elsewhere"
-		if err := j.MoveMember(t.Context(), g.peers[moved]); err != nil {
+		g.peers[moved].Address = member.Address
+		if err := j.MoveMember(t.Context(), member); err != nil {
 			t.Fatal(err)
 		}
 		g.start(t, moved, nil, nil)

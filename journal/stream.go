@@ -23,7 +23,12 @@ type streams struct {
 	silent func() bool
 	// asked is given the connections on which another node asks for a snapshot.
 	asked func(net.Conn)
-	begun time.Time
+	// greet, if there is one, says who this node is on a connection for Raft, and makes sure
+	// that the other has an identity. greets reports whether it is called although none is
+	// recorded for the other.
+	greet  func(conn net.Conn, to string, timeout time.Duration) error
+	greets func() bool
+	begun  time.Time
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
@@ -81,19 +86,30 @@ func (s *streams) Addr() net.Addr { return s.address }
 
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	conn, err := s.dial(string(address), timeout)
+	plain, identity := splitAddress(address)
+	conn, err := s.dialPlain(plain, timeout)
 	if err != nil {
 		return nil, &dialError{err}
+	}
+	if s.greet != nil && (identity != "" || s.greets()) {
+		if err := s.greet(conn, identity, timeout); err != nil {
+			_ = conn.Close()
+			return nil, &dialError{err}
+		}
 	}
 	return conn, nil
 }
 
-func (s *streams) dial(address string, timeout time.Duration) (*stream, error) {
+// dialPlain opens a connection on which nothing was said yet.
+func (s *streams) dialPlain(address string, timeout time.Duration) (*stream, error) {
 	if s.isCut() {
 		return nil, net.ErrClosed
 	}
 	if s.silent() {
 		return nil, errSilent
+	}
+	if s.network == nil {
+		return nil, errors.New("the journal has no network")
 	}
 	conn, err := s.network.Dial(address, timeout)
 	if err != nil {
@@ -191,29 +207,40 @@ func (c *stream) idle() time.Duration {
 }
 
 // incoming is a connection that somebody else has opened, in the hands of Raft
-// unless it turns out that a snapshot is asked for. One goroutine reads.
+// unless it turns out that something is asked. One goroutine reads.
 type incoming struct {
 	*stream
-	sorted bool
-	given  atomic.Bool // to whoever answers, and closes it
+	first []byte // what was read to find out what the connection is for
+	given atomic.Bool
+}
+
+// sort reads the first byte, and reports whether the connection is for Raft: a
+// question is answered, and the connection closed, by somebody else.
+func (c *incoming) sort() (opening byte, forRaft bool) {
+	var first [1]byte
+	if _, err := io.ReadFull(c.stream, first[:]); err != nil {
+		return 0, false
+	}
+	switch first[0] {
+	case askMagic[0]:
+		c.given.Store(true)
+		c.of.asked(c.stream)
+		return first[0], false
+	case helloOpening:
+	default:
+		c.first = first[:]
+	}
+	return first[0], true
 }
 
 // Read implements net.Conn.
 func (c *incoming) Read(b []byte) (int, error) {
-	if c.sorted || len(b) == 0 {
+	if len(c.first) == 0 || len(b) == 0 {
 		return c.stream.Read(b)
 	}
-	n, err := c.stream.Read(b[:1])
-	if n == 0 {
-		return 0, err
-	}
-	c.sorted = true
-	if b[0] != askMagic[0] {
-		return n, err
-	}
-	c.given.Store(true)
-	c.of.asked(c.stream)
-	return 0, io.EOF
+	n := copy(b, c.first)
+	c.first = c.first[n:]
+	return n, nil
 }
 
 // Close implements net.Conn.

@@ -5,6 +5,7 @@
 //
 //	tenuto list -state failed              which instances have failed
 //	tenuto get order-17                    what one is doing, or how it ended
+//	tenuto adopt n2 6f1e…                  a node has lost its directory and has a new one
 //	tenuto members                         which nodes there are, and which one leads
 //	tenuto cancel -reason refund order-17  also terminate, suspend, resume, retry
 //	tenuto history export order-17         its history as JSON, one event a line

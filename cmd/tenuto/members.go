@@ -20,6 +20,8 @@ type member struct {
 	Voter   bool    `json:"voter"`
 	Behind  *uint64 `json:"behind,omitempty"` // entries of the journal, if known
 	Leads   []int   `json:"leads,omitempty"`  // groups, if there are several
+	// Of its directory, as the cluster has recorded it.
+	Identity string `json:"identity,omitempty"`
 }
 
 func members(flags *flag.FlagSet) action {
@@ -59,9 +61,20 @@ func token(flags *flag.FlagSet) action {
 	})
 }
 
+// adopt has the cluster record the directory that a node has now.
+func adopt(flags *flag.FlagSet) action {
+	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		if err := client.AdoptNode(ctx, args[0], args[1]); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(s.out, "%s has the directory %s now: it gets its vote back when it has caught up\n", args[0], args[1])
+		return err
+	})
+}
+
 func writeMembers(encoder *json.Encoder, members []cluster.Member) error {
 	for _, m := range members {
-		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Leads: m.Leads}
+		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Leads: m.Leads, Identity: m.Identity}
 		if m.BehindKnown {
 			shown.Behind = &m.Behind
 		}

@@ -181,6 +181,7 @@ type Request struct {
 	//	*Request_Offer
 	//	*Request_Index
 	//	*Request_Starts
+	//	*Request_AdoptMember
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -477,6 +478,15 @@ func (x *Request) GetStarts() *StartsRequest {
 	return nil
 }
 
+func (x *Request) GetAdoptMember() *AdoptMemberRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_AdoptMember); ok {
+			return x.AdoptMember
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -569,6 +579,10 @@ type Request_Starts struct {
 	Starts *StartsRequest `protobuf:"bytes,39,opt,name=starts,proto3,oneof"`
 }
 
+type Request_AdoptMember struct {
+	AdoptMember *AdoptMemberRequest `protobuf:"bytes,45,opt,name=adopt_member,json=adoptMember,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -612,6 +626,8 @@ func (*Request_Offer) isRequest_Call() {}
 func (*Request_Index) isRequest_Call() {}
 
 func (*Request_Starts) isRequest_Call() {}
+
+func (*Request_AdoptMember) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1738,6 +1754,7 @@ type Response struct {
 	//	*Response_Offer
 	//	*Response_Index
 	//	*Response_Starts
+	//	*Response_AdoptMember
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2006,6 +2023,15 @@ func (x *Response) GetStarts() *StartsResult {
 	return nil
 }
 
+func (x *Response) GetAdoptMember() *AdoptMemberResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_AdoptMember); ok {
+			return x.AdoptMember
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -2098,6 +2124,10 @@ type Response_Starts struct {
 	Starts *StartsResult `protobuf:"bytes,39,opt,name=starts,proto3,oneof"`
 }
 
+type Response_AdoptMember struct {
+	AdoptMember *AdoptMemberResult `protobuf:"bytes,45,opt,name=adopt_member,json=adoptMember,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -2141,6 +2171,8 @@ func (*Response_Offer) isResponse_Result() {}
 func (*Response_Index) isResponse_Result() {}
 
 func (*Response_Starts) isResponse_Result() {}
+
+func (*Response_AdoptMember) isResponse_Result() {}
 
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3651,7 +3683,9 @@ type Member struct {
 	Behind      uint64 `protobuf:"varint,5,opt,name=behind,proto3" json:"behind,omitempty"`
 	BehindKnown bool   `protobuf:"varint,6,opt,name=behind_known,json=behindKnown,proto3" json:"behind_known,omitempty"`
 	// The groups that it leads, from 0 on.
-	Leads         []uint32 `protobuf:"varint,7,rep,packed,name=leads,proto3" json:"leads,omitempty"`
+	Leads []uint32 `protobuf:"varint,7,rep,packed,name=leads,proto3" json:"leads,omitempty"`
+	// The identity that is recorded of its directory; empty if none is yet. Protocol 3.
+	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3733,6 +3767,13 @@ func (x *Member) GetLeads() []uint32 {
 		return x.Leads
 	}
 	return nil
+}
+
+func (x *Member) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // IssueTokenRequest has a token made known with which one node may join. Who asks
@@ -3858,7 +3899,12 @@ type EnrolRequest struct {
 	// How many groups it is configured for; 0 means 1.
 	Groups uint32 `protobuf:"varint,6,opt,name=groups,proto3" json:"groups,omitempty"`
 	// Whoever is asked is only to say whether that is its number too.
-	GroupsOnly    bool `protobuf:"varint,7,opt,name=groups_only,json=groupsOnly,proto3" json:"groups_only,omitempty"`
+	GroupsOnly bool `protobuf:"varint,7,opt,name=groups_only,json=groupsOnly,proto3" json:"groups_only,omitempty"`
+	// The identity of its directory, how often that was opened, and a random text that differs
+	// between two processes that have opened two copies of it. Protocol 3.
+	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	Starts        uint64 `protobuf:"varint,9,opt,name=starts,proto3" json:"starts,omitempty"`
+	Session       string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3940,6 +3986,27 @@ func (x *EnrolRequest) GetGroupsOnly() bool {
 		return x.GroupsOnly
 	}
 	return false
+}
+
+func (x *EnrolRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *EnrolRequest) GetStarts() uint64 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *EnrolRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
 }
 
 type EnrolResult struct {
@@ -4059,6 +4126,96 @@ func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
+// AdoptMemberRequest records that a node has lost its directory and has another one.
+// Protocol 3.
+type AdoptMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Identity      string                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptMemberRequest) Reset() {
+	*x = AdoptMemberRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptMemberRequest) ProtoMessage() {}
+
+func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
+func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AdoptMemberRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *AdoptMemberRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+type AdoptMemberResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptMemberResult) Reset() {
+	*x = AdoptMemberResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptMemberResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptMemberResult) ProtoMessage() {}
+
+func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
+func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+}
+
 // CrossRequest brings messages from one partition to another, all for instances of
 // the group that the request is for.
 type CrossRequest struct {
@@ -4070,7 +4227,7 @@ type CrossRequest struct {
 
 func (x *CrossRequest) Reset() {
 	*x = CrossRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4082,7 +4239,7 @@ func (x *CrossRequest) String() string {
 func (*CrossRequest) ProtoMessage() {}
 
 func (x *CrossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4095,7 +4252,7 @@ func (x *CrossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossRequest.ProtoReflect.Descriptor instead.
 func (*CrossRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CrossRequest) GetCrossings() []*Crossing {
@@ -4121,7 +4278,7 @@ type Crossing struct {
 
 func (x *Crossing) Reset() {
 	*x = Crossing{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4290,7 @@ func (x *Crossing) String() string {
 func (*Crossing) ProtoMessage() {}
 
 func (x *Crossing) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4303,7 @@ func (x *Crossing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crossing.ProtoReflect.Descriptor instead.
 func (*Crossing) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Crossing) GetInstance() string {
@@ -4201,7 +4358,7 @@ type CrossResult struct {
 
 func (x *CrossResult) Reset() {
 	*x = CrossResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4370,7 @@ func (x *CrossResult) String() string {
 func (*CrossResult) ProtoMessage() {}
 
 func (x *CrossResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4383,7 @@ func (x *CrossResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossResult.ProtoReflect.Descriptor instead.
 func (*CrossResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CrossResult) GetCrossed() []*Crossed {
@@ -4250,7 +4407,7 @@ type Crossed struct {
 
 func (x *Crossed) Reset() {
 	*x = Crossed{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4419,7 @@ func (x *Crossed) String() string {
 func (*Crossed) ProtoMessage() {}
 
 func (x *Crossed) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4432,7 @@ func (x *Crossed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crossed.ProtoReflect.Descriptor instead.
 func (*Crossed) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Crossed) GetFailure() string {
@@ -4315,7 +4472,7 @@ type OfferRequest struct {
 
 func (x *OfferRequest) Reset() {
 	*x = OfferRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4327,7 +4484,7 @@ func (x *OfferRequest) String() string {
 func (*OfferRequest) ProtoMessage() {}
 
 func (x *OfferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4340,7 +4497,7 @@ func (x *OfferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferRequest.ProtoReflect.Descriptor instead.
 func (*OfferRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 type OfferResult struct {
@@ -4352,7 +4509,7 @@ type OfferResult struct {
 
 func (x *OfferResult) Reset() {
 	*x = OfferResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4364,7 +4521,7 @@ func (x *OfferResult) String() string {
 func (*OfferResult) ProtoMessage() {}
 
 func (x *OfferResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4377,7 +4534,7 @@ func (x *OfferResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferResult.ProtoReflect.Descriptor instead.
 func (*OfferResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *OfferResult) GetTaken() bool {
@@ -4397,7 +4554,7 @@ type IndexRequest struct {
 
 func (x *IndexRequest) Reset() {
 	*x = IndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4566,7 @@ func (x *IndexRequest) String() string {
 func (*IndexRequest) ProtoMessage() {}
 
 func (x *IndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4579,7 @@ func (x *IndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexRequest.ProtoReflect.Descriptor instead.
 func (*IndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 type IndexResult struct {
@@ -4433,7 +4590,7 @@ type IndexResult struct {
 
 func (x *IndexResult) Reset() {
 	*x = IndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4445,7 +4602,7 @@ func (x *IndexResult) String() string {
 func (*IndexResult) ProtoMessage() {}
 
 func (x *IndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4458,7 +4615,7 @@ func (x *IndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexResult.ProtoReflect.Descriptor instead.
 func (*IndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 // FromWorker is what a node that runs activities says to the one that leads. With
@@ -4480,7 +4637,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4649,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4662,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FromWorker) GetSaid() isFromWorker_Said {
@@ -4629,7 +4786,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4641,7 +4798,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4654,7 +4811,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -4702,7 +4859,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4871,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4884,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -4756,7 +4913,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +4925,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +4938,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -4815,7 +4972,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4827,7 +4984,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4840,7 +4997,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -4873,7 +5030,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4885,7 +5042,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4898,7 +5055,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -4952,7 +5109,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4964,7 +5121,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4977,7 +5134,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ToWorker) GetSaid() isToWorker_Said {
@@ -5060,7 +5217,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5072,7 +5229,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5085,7 +5242,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Task) GetAttempt() *AttemptID {
@@ -5162,7 +5319,7 @@ type GiveUp struct {
 
 func (x *GiveUp) Reset() {
 	*x = GiveUp{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5174,7 +5331,7 @@ func (x *GiveUp) String() string {
 func (*GiveUp) ProtoMessage() {}
 
 func (x *GiveUp) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5187,7 +5344,7 @@ func (x *GiveUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveUp.ProtoReflect.Descriptor instead.
 func (*GiveUp) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GiveUp) GetAttempt() *AttemptID {
@@ -5208,7 +5365,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x91\f\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xdd\f\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -5244,7 +5401,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05cross\x18$ \x01(\v2\x1f.tenuto.cluster.v1.CrossRequestH\x00R\x05cross\x127\n" +
 	"\x05offer\x18% \x01(\v2\x1f.tenuto.cluster.v1.OfferRequestH\x00R\x05offer\x127\n" +
 	"\x05index\x18& \x01(\v2\x1f.tenuto.cluster.v1.IndexRequestH\x00R\x05index\x12:\n" +
-	"\x06starts\x18' \x01(\v2 .tenuto.cluster.v1.StartsRequestH\x00R\x06startsB\x06\n" +
+	"\x06starts\x18' \x01(\v2 .tenuto.cluster.v1.StartsRequestH\x00R\x06starts\x12J\n" +
+	"\fadopt_member\x18- \x01(\v2%.tenuto.cluster.v1.AdoptMemberRequestH\x00R\vadoptMemberB\x06\n" +
 	"\x04call\"\xb8\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -5341,7 +5499,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xce\v\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\x99\f\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -5372,7 +5530,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05cross\x18$ \x01(\v2\x1e.tenuto.cluster.v1.CrossResultH\x00R\x05cross\x126\n" +
 	"\x05offer\x18% \x01(\v2\x1e.tenuto.cluster.v1.OfferResultH\x00R\x05offer\x126\n" +
 	"\x05index\x18& \x01(\v2\x1e.tenuto.cluster.v1.IndexResultH\x00R\x05index\x129\n" +
-	"\x06starts\x18' \x01(\v2\x1f.tenuto.cluster.v1.StartsResultH\x00R\x06startsB\b\n" +
+	"\x06starts\x18' \x01(\v2\x1f.tenuto.cluster.v1.StartsResultH\x00R\x06starts\x12I\n" +
+	"\fadopt_member\x18- \x01(\v2$.tenuto.cluster.v1.AdoptMemberResultH\x00R\vadoptMemberB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -5486,7 +5645,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x03 \x01(\x04R\tlastIndex\x12\x16\n" +
-	"\x06groups\x18\x04 \x01(\rR\x06groups\"\xb5\x01\n" +
+	"\x06groups\x18\x04 \x01(\rR\x06groups\"\xd1\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -5494,14 +5653,15 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
 	"\x06behind\x18\x05 \x01(\x04R\x06behind\x12!\n" +
 	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\x12\x14\n" +
-	"\x05leads\x18\a \x03(\rR\x05leads\"A\n" +
+	"\x05leads\x18\a \x03(\rR\x05leads\x12\x1a\n" +
+	"\bidentity\x18\b \x01(\tR\bidentity\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
 	"\x10IssueTokenResult\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x01 \x01(\x03R\texpiresAt\x12\x18\n" +
-	"\acluster\x18\x02 \x01(\tR\acluster\"\xd1\x01\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\"\x9f\x02\n" +
 	"\fEnrolRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -5510,11 +5670,19 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0ftoken_signature\x18\x05 \x01(\fR\x0etokenSignature\x12\x16\n" +
 	"\x06groups\x18\x06 \x01(\rR\x06groups\x12\x1f\n" +
 	"\vgroups_only\x18\a \x01(\bR\n" +
-	"groupsOnly\"\r\n" +
+	"groupsOnly\x12\x1a\n" +
+	"\bidentity\x18\b \x01(\tR\bidentity\x12\x16\n" +
+	"\x06starts\x18\t \x01(\x04R\x06starts\x12\x18\n" +
+	"\asession\x18\n" +
+	" \x01(\tR\asession\"\r\n" +
 	"\vEnrolResult\")\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
-	"\x12RemoveMemberResult\"I\n" +
+	"\x12RemoveMemberResult\"D\n" +
+	"\x12AdoptMemberRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1a\n" +
+	"\bidentity\x18\x02 \x01(\tR\bidentity\"\x13\n" +
+	"\x11AdoptMemberResult\"I\n" +
 	"\fCrossRequest\x129\n" +
 	"\tcrossings\x18\x01 \x03(\v2\x1b.tenuto.cluster.v1.CrossingR\tcrossings\"\xea\x01\n" +
 	"\bCrossing\x12\x1a\n" +
@@ -5609,7 +5777,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -5664,33 +5832,35 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*EnrolResult)(nil),            // 50: tenuto.cluster.v1.EnrolResult
 	(*RemoveMemberRequest)(nil),    // 51: tenuto.cluster.v1.RemoveMemberRequest
 	(*RemoveMemberResult)(nil),     // 52: tenuto.cluster.v1.RemoveMemberResult
-	(*CrossRequest)(nil),           // 53: tenuto.cluster.v1.CrossRequest
-	(*Crossing)(nil),               // 54: tenuto.cluster.v1.Crossing
-	(*CrossResult)(nil),            // 55: tenuto.cluster.v1.CrossResult
-	(*Crossed)(nil),                // 56: tenuto.cluster.v1.Crossed
-	(*OfferRequest)(nil),           // 57: tenuto.cluster.v1.OfferRequest
-	(*OfferResult)(nil),            // 58: tenuto.cluster.v1.OfferResult
-	(*IndexRequest)(nil),           // 59: tenuto.cluster.v1.IndexRequest
-	(*IndexResult)(nil),            // 60: tenuto.cluster.v1.IndexResult
-	(*FromWorker)(nil),             // 61: tenuto.cluster.v1.FromWorker
-	(*Hello)(nil),                  // 62: tenuto.cluster.v1.Hello
-	(*AttemptID)(nil),              // 63: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 64: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 65: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 66: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 67: tenuto.cluster.v1.ToWorker
-	(*Task)(nil),                   // 68: tenuto.cluster.v1.Task
-	(*GiveUp)(nil),                 // 69: tenuto.cluster.v1.GiveUp
-	nil,                            // 70: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 71: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 72: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 73: tenuto.cluster.v1.Hello.LimitsEntry
-	(*journalpb.Payload)(nil),      // 74: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 75: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 76: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 77: tenuto.journal.v1.Operation
-	(*journalpb.Event)(nil),        // 78: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 79: tenuto.journal.v1.Instance
+	(*AdoptMemberRequest)(nil),     // 53: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),      // 54: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossRequest)(nil),           // 55: tenuto.cluster.v1.CrossRequest
+	(*Crossing)(nil),               // 56: tenuto.cluster.v1.Crossing
+	(*CrossResult)(nil),            // 57: tenuto.cluster.v1.CrossResult
+	(*Crossed)(nil),                // 58: tenuto.cluster.v1.Crossed
+	(*OfferRequest)(nil),           // 59: tenuto.cluster.v1.OfferRequest
+	(*OfferResult)(nil),            // 60: tenuto.cluster.v1.OfferResult
+	(*IndexRequest)(nil),           // 61: tenuto.cluster.v1.IndexRequest
+	(*IndexResult)(nil),            // 62: tenuto.cluster.v1.IndexResult
+	(*FromWorker)(nil),             // 63: tenuto.cluster.v1.FromWorker
+	(*Hello)(nil),                  // 64: tenuto.cluster.v1.Hello
+	(*AttemptID)(nil),              // 65: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 66: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 67: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 68: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 69: tenuto.cluster.v1.ToWorker
+	(*Task)(nil),                   // 70: tenuto.cluster.v1.Task
+	(*GiveUp)(nil),                 // 71: tenuto.cluster.v1.GiveUp
+	nil,                            // 72: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 73: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 74: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 75: tenuto.cluster.v1.Hello.LimitsEntry
+	(*journalpb.Payload)(nil),      // 76: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 77: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 78: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 79: tenuto.journal.v1.Operation
+	(*journalpb.Event)(nil),        // 80: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 81: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	3,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -5711,100 +5881,102 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	49,  // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
 	51,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	47,  // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	53,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
-	57,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
-	59,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
+	55,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
+	59,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
+	61,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
 	4,   // 21: tenuto.cluster.v1.Request.starts:type_name -> tenuto.cluster.v1.StartsRequest
-	74,  // 22: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	70,  // 23: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 24: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	18,  // 25: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	5,   // 26: tenuto.cluster.v1.StartsRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	3,   // 27: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	7,   // 28: tenuto.cluster.v1.StartsResult.answers:type_name -> tenuto.cluster.v1.StartAnswer
-	21,  // 29: tenuto.cluster.v1.StartAnswer.response:type_name -> tenuto.cluster.v1.Response
-	1,   // 30: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	71,  // 31: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	74,  // 32: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	74,  // 33: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	75,  // 34: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	74,  // 35: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	75,  // 36: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
-	16,  // 37: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	74,  // 38: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	25,  // 39: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	27,  // 40: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	28,  // 41: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	29,  // 42: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	30,  // 43: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	22,  // 44: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	23,  // 45: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	24,  // 46: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	11,  // 47: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	13,  // 48: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	15,  // 49: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	34,  // 50: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	36,  // 51: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	39,  // 52: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	42,  // 53: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	45,  // 54: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	50,  // 55: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
-	52,  // 56: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	48,  // 57: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	55,  // 58: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
-	58,  // 59: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
-	60,  // 60: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
-	6,   // 61: tenuto.cluster.v1.Response.starts:type_name -> tenuto.cluster.v1.StartsResult
-	31,  // 62: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	26,  // 63: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	31,  // 64: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	74,  // 65: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	75,  // 66: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	32,  // 67: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	76,  // 68: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	72,  // 69: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	74,  // 70: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	74,  // 71: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	75,  // 72: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	37,  // 73: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	77,  // 74: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	31,  // 75: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	41,  // 76: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	43,  // 77: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	41,  // 78: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	46,  // 79: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	54,  // 80: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
-	78,  // 81: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
-	76,  // 82: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
-	56,  // 83: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
-	79,  // 84: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
-	78,  // 85: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
-	62,  // 86: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
-	64,  // 87: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
-	65,  // 88: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
-	66,  // 89: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	73,  // 90: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
-	76,  // 91: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	63,  // 92: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	63,  // 93: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	74,  // 94: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	63,  // 95: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	74,  // 96: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	75,  // 97: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	74,  // 98: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	68,  // 99: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
-	69,  // 100: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
-	63,  // 101: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	63,  // 102: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	74,  // 103: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
-	75,  // 104: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
-	74,  // 105: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
-	63,  // 106: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	53,  // 22: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	76,  // 23: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	72,  // 24: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 25: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	18,  // 26: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	5,   // 27: tenuto.cluster.v1.StartsRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	3,   // 28: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	7,   // 29: tenuto.cluster.v1.StartsResult.answers:type_name -> tenuto.cluster.v1.StartAnswer
+	21,  // 30: tenuto.cluster.v1.StartAnswer.response:type_name -> tenuto.cluster.v1.Response
+	1,   // 31: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	73,  // 32: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	76,  // 33: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	76,  // 34: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	77,  // 35: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	76,  // 36: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	77,  // 37: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	16,  // 38: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	76,  // 39: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	25,  // 40: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	27,  // 41: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	28,  // 42: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	29,  // 43: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	30,  // 44: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	22,  // 45: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	23,  // 46: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	24,  // 47: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	11,  // 48: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	13,  // 49: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	15,  // 50: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	34,  // 51: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	36,  // 52: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	39,  // 53: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	42,  // 54: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	45,  // 55: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	50,  // 56: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
+	52,  // 57: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	48,  // 58: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	57,  // 59: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
+	60,  // 60: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
+	62,  // 61: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
+	6,   // 62: tenuto.cluster.v1.Response.starts:type_name -> tenuto.cluster.v1.StartsResult
+	54,  // 63: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	31,  // 64: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	26,  // 65: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	31,  // 66: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	76,  // 67: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	77,  // 68: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	32,  // 69: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	78,  // 70: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	74,  // 71: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	76,  // 72: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	76,  // 73: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	77,  // 74: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	37,  // 75: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	79,  // 76: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	31,  // 77: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	41,  // 78: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	43,  // 79: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	41,  // 80: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	46,  // 81: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	56,  // 82: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
+	80,  // 83: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
+	78,  // 84: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
+	58,  // 85: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
+	81,  // 86: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
+	80,  // 87: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
+	64,  // 88: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
+	66,  // 89: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
+	67,  // 90: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
+	68,  // 91: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	75,  // 92: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
+	78,  // 93: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	65,  // 94: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	65,  // 95: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	76,  // 96: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	65,  // 97: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	76,  // 98: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	77,  // 99: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	76,  // 100: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	70,  // 101: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
+	71,  // 102: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
+	65,  // 103: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	65,  // 104: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	76,  // 105: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
+	77,  // 106: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
+	76,  // 107: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
+	65,  // 108: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	109, // [109:109] is the sub-list for method output_type
+	109, // [109:109] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -5835,6 +6007,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Offer)(nil),
 		(*Request_Index)(nil),
 		(*Request_Starts)(nil),
+		(*Request_AdoptMember)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[19].OneofWrappers = []any{
 		(*Response_Start)(nil),
@@ -5859,8 +6032,9 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Offer)(nil),
 		(*Response_Index)(nil),
 		(*Response_Starts)(nil),
+		(*Response_AdoptMember)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[59].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[61].OneofWrappers = []any{
 		(*FromWorker_Hello)(nil),
 		(*FromWorker_Run)(nil),
 		(*FromWorker_Freed)(nil),
@@ -5868,7 +6042,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Goodbye)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[65].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[67].OneofWrappers = []any{
 		(*ToWorker_Task)(nil),
 		(*ToWorker_GiveUp)(nil),
 		(*ToWorker_Ack)(nil),
@@ -5879,7 +6053,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   72,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// started starts a node of a cluster that is stopped and started by hand.
+func started(t *testing.T, config Config) *Node {
+	t.Helper()
+	config.Logger = quiet()
+	node, err := Start(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	return node
+}
+
+func stopped(t *testing.T, node *Node) {
+	t.Helper()
+	if err := node.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A follower is stopped, leader and other follower acknowledge 20 starts and are stopped, the
+// other follower loses its Dir, and the two followers are started before the leader.
+func TestAWipedDirectoryDestroysNothing(t *testing.T) {
+	for _, groups := range []int{1, 3} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d groups, TLS %v", groups, secure), func(t *testing.T) {
+				t.Parallel()
+				wipeOne(t, groups, secure)
+			})
+		}
+	}
+}
+
+func wipeOne(t *testing.T, groups int, secure bool) {
+	ctx, peers := testContext(t), loopbackPeers(t, 3)
+	var configs []Config
+	authority := newAuthority(t)
+	for i := range peers {
+		config := peerConfig(t, peers, i, definitions()...)
+		config.Groups = groups
+		if secure {
+			config.TLS, config.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
+		}
+		configs = append(configs, config)
+	}
+	nodes := make([]*Node, 3)
+	for i := range configs {
+		nodes[i] = started(t, configs[i])
+	}
+	leader := slices.Index(nodes, leaderOf(t, nodes))
+	a, b := (leader+1)%3, (leader+2)%3
+	if _, err := Call(ctx, nodes[a].Client(), doubled, "first", 1); err != nil {
+		t.Fatal(err)
+	}
+	stopped(t, nodes[a])
+	for i := range 20 {
+		if _, err := StartRun(ctx, nodes[leader].Client(), waiter, fmt.Sprint("w-", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped(t, nodes[leader])
+	stopped(t, nodes[b])
+	if err := os.RemoveAll(configs[b].Dir); err != nil {
+		t.Fatal(err)
+	}
+
+	nodes[a], nodes[b] = started(t, configs[a]), started(t, configs[b])
+	eventually(t, "the wiped node says that it is not wanted", func() bool {
+		return errors.Is(nodes[b].Health().Ready(), ErrOtherDirectory)
+	})
+	impatient, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var unavailable *UnavailableError
+	if _, err := StartRun(impatient, nodes[a].Client(), waiter, "w-unheard", ""); !errors.As(err, &unavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a majority of the directories a start came to %v", err)
+	}
+
+	nodes[leader] = started(t, configs[leader])
+	for i := range 20 {
+		if status, err := nodes[leader].Client().Get(ctx, fmt.Sprint("w-", i)); err != nil || status.State != Running {
+			t.Errorf("w-%d: %+v, %v", i, status, err)
+		}
+	}
+	eventually(t, "the new directory is adopted", func() bool {
+		return nodes[leader].AdoptNode(ctx, nodes[b].ID(), nodes[b].Identity()) == nil
+	})
+	for _, g := range nodes[b].groups {
+		eventually(t, "the adopted node has a vote again", func() bool { return g.journal.Standing().Voter })
+	}
+	eventually(t, "the adopted node is ready", func() bool { return nodes[b].Health().Ready() == nil })
+	sameHistories(t, nodes)
+}
+
+// A node that was added, not founded, and has lost its Dir, is not taken back under its name,
+// until it is adopted.
+func TestAWipedNodeThatHadJoinedIsRefused(t *testing.T) {
+	f := newFleet(t, 3)
+	f.leader()
+	config := f.joining("n4")
+	node := f.start(config)
+	f.votes("n1", "n2", "n3", "n4")
+	f.close(node)
+	if err := os.RemoveAll(config.Dir); err != nil {
+		t.Fatal(err)
+	}
+	config.Logger = quiet()
+	_, err := Start(testContext(t), config)
+	if !errors.Is(err, ErrOtherDirectory) || !strings.Contains(err.Error(), "tenuto adopt n4 ") {
+		t.Fatalf("a node that has lost its Dir: %v", err)
+	}
+	text := err.Error()
+	identity := text[strings.LastIndex(text, " ")+1:]
+	eventually(t, "it is adopted", func() bool { return f.leader().AdoptNode(testContext(t), "n4", identity) == nil })
+	f.start(config)
+	f.votes("n1", "n2", "n3", "n4")
+}
+
+// A copy of a Dir at another address takes over nothing: it steps aside, and the node whose Dir
+// was copied is told.
+func TestACopiedDirStepsAside(t *testing.T) {
+	ctx, peers := testContext(t), loopbackPeers(t, 3)
+	var configs []Config
+	var nodes []*Node
+	for i := range peers {
+		configs = append(configs, peerConfig(t, peers, i, definitions()...))
+		nodes = append(nodes, started(t, configs[i]))
+	}
+	leader := leaderOf(t, nodes)
+	if _, err := Call(ctx, leader.Client(), doubled, "first", 1); err != nil {
+		t.Fatal(err)
+	}
+	original := (slices.Index(nodes, leader) + 1) % 3
+	stopped(t, nodes[original])
+	copied := configs[original]
+	copied.Dir = t.TempDir()
+	if err := os.CopyFS(copied.Dir, os.DirFS(configs[original].Dir)); err != nil {
+		t.Fatal(err)
+	}
+	nodes[original] = started(t, configs[original])
+	eventually(t, "it is ready", func() bool { return nodes[original].Health().Ready() == nil })
+	copied.Listen = loopbackPeers(t, 1)[0].Address
+	copied.Advertise = copied.Listen
+	clone := started(t, copied)
+	select {
+	case <-clone.Failed():
+	case <-ctx.Done():
+		t.Fatal("the copy goes on")
+	}
+	if err := clone.Err(); !errors.Is(err, ErrCopied) {
+		t.Errorf("the copy: %v", err)
+	}
+	if err := nodes[original].Health().Ready(); err != nil {
+		t.Errorf("the node itself: %v", err)
+	}
+	eventually(t, "the node knows of its copy", func() bool { return nodes[original].Health().Copies > 0 })
+	members, err := leader.Members(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		if m.NodeID == nodes[original].ID() && m.Address != configs[original].Listen {
+			t.Errorf("its address is %s now", m.Address)
+		}
+	}
+}
