@@ -187,7 +187,7 @@ func closing(policy journalpb.ClosePolicy) *journalpb.Event {
 	switch policy {
 	case journalpb.ClosePolicy_CLOSE_POLICY_CANCEL:
 		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
-			OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: reason},
+			OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: reason, ByParent: true},
 		}}
 	case journalpb.ClosePolicy_CLOSE_POLICY_TERMINATE:
 		return &journalpb.Event{Body: &journalpb.Event_OrchestrationTerminated{

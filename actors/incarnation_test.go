@@ -2,8 +2,10 @@ package actors_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -38,6 +40,52 @@ func (n *node) purge(id string) {
 	}})
 	if err != nil || purged != 1 {
 		n.t.Fatalf("purge %s: %d, %v", id, purged, err)
+	}
+}
+
+// A parent gives its child up, and the child goes on as new. Later leaders find a child
+// that nobody waits for, and do not ask it again.
+func TestAParentAsksItsChildOnceToCancel(t *testing.T) {
+	for name, earlier := range map[string]bool{"the parent first": false, "a client before the parent": true} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				goesOn := program("kid", func(ctx *replay.Context, _ string) (string, error) {
+					_, err := word.Wait(ctx)
+					if errors.Is(err, replay.ErrCanceled) && ctx.Execution() == 1 {
+						_ = replay.WithoutCancel(ctx).Sleep(time.Minute)
+						return "", kid.ContinueAsNew(ctx, "")
+					}
+					return "", err
+				})
+				j := newTestJournal()
+				n := lead(t, j, actors.Config{}, goesOn, program("parent", func(ctx *replay.Context, _ string) (string, error) {
+					child := kid.Start(ctx, "", replay.ChildID("c"))
+					_, err := word.Wait(ctx)
+					child.Cancel(ctx)
+					return "gave it up", err
+				}))
+				n.start("p", "parent", "").want(nil)
+				idle()
+				if earlier {
+					n.deliver("c", actors.Message{Message: replay.Message{Event: &journalpb.Event{
+						Body: &journalpb.Event_OrchestrationCancelRequested{OrchestrationCancelRequested: new(journalpb.OrchestrationCancelRequested)},
+					}}}).want(nil)
+				}
+				n.send("p", "word", "").want(nil)
+				n.wantOutput("p", "gave it up")
+				time.Sleep(2 * time.Minute)
+				if known, _ := j.Instance("c"); known.Execution != 2 {
+					t.Fatalf("the child: %v", known)
+				}
+				for range 3 {
+					n.partition.Close()
+					n = n.again()
+					time.Sleep(time.Minute)
+				}
+				n.awaitStatus("c", journalpb.Status_STATUS_RUNNING)
+				n.wantHistory("c", "OrchestrationStarted", "ExternalSubscribed")
+			})
+		})
 	}
 }
 

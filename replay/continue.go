@@ -99,6 +99,7 @@ func (x *Execution) Successor() *journalpb.Event {
 		Trace:      x.origin.trace,
 
 		Incarnation:       x.origin.incarnation,
+		CanceledByParent:  x.byParent,
 		CountsAllPayloads: x.origin.countsAll || x.countsAllNext,
 	}
 	if x.cancelled && !x.cancelSeen {

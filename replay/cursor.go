@@ -94,6 +94,7 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		return nil
 	case *journalpb.Event_OrchestrationCancelRequested:
 		x.requests.add(body.OrchestrationCancelRequested.RequestId)
+		x.byParent = x.byParent || body.OrchestrationCancelRequested.ByParent
 		x.cancel(body.OrchestrationCancelRequested.Reason)
 		return nil
 	case *journalpb.Event_OrchestrationSuspended:

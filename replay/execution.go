@@ -66,6 +66,7 @@ type Execution struct {
 	returned   bool // the clean-up is done: a terminal action is the last in the queue
 	ended      bool // the cursor has passed a terminal event
 	cancelled  bool // cancellation was requested
+	byParent   bool // the parent has asked the run to cancel, now or in an execution before
 	cancelSeen bool // the code has met that
 	dropping   bool
 	sideways   bool // a function given to Once is running
@@ -198,6 +199,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	for _, id := range started.RequestIds {
 		x.requests.add(id)
 	}
+	x.byParent = started.CanceledByParent
 	if carried := started.CancelRequested; carried != nil {
 		x.cancel(carried.Reason)
 	}

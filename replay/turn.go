@@ -184,6 +184,9 @@ func (x *Execution) judge(message Message) Disposition {
 		return Postponed
 	case x.over():
 		return Ended
+	case event.GetOrchestrationCancelRequested().GetByParent():
+		// Recorded also if others have asked before: the next leader is to know of it.
+		return droppedIf(x.byParent)
 	case arm == journalpb.ArmOrchestrationCancelRequested:
 		return droppedIf(x.cancelled)
 	case arm == journalpb.ArmOrchestrationSuspended:
