@@ -44,7 +44,7 @@ type Config struct {
 	ClusterID string
 	// The address to listen at for other nodes and remote clients, host:port.
 	// Without TLS it must be a loopback address. Defaults to none, which only a
-	// node without Peers can have.
+	// node without Peers can have: nobody reaches it, and nobody can join it.
 	Listen string
 	// What the node shows to others and whom it believes; see [KeyFiles] and the
 	// section on security. NodeID is of the same alphabet as ClusterID then.
@@ -59,9 +59,8 @@ type Config struct {
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// The nodes that found the cluster, this one among them; the same list on
 	// every node. It is used when Dir is empty and ignored later. The cluster is founded when
-	// all of them have run at the same time, each with an empty Dir. A list of this
-	// node alone founds a cluster that others can join. Defaults to none: a
-	// cluster of one, for good.
+	// all of them have run at the same time, each with an empty Dir. Defaults to
+	// this node alone: a cluster of one, which others can join while it has a Listen.
 	Peers []Peer
 	// Addresses of a cluster that a node with an empty Dir is to be added to, of
 	// any of its nodes. It gets a vote when it has caught up. Ignored later, but
@@ -364,14 +363,14 @@ func (c Config) address() string {
 	return c.Listen
 }
 
-// aloneTimeout is after how long a node without peers elects itself: there is
+// aloneTimeout is after how long a node that nobody reaches elects itself: there is
 // nobody whose heartbeat could be late.
 const aloneTimeout = 10 * time.Millisecond
 
 // heartbeatTimeout returns the journal's, 0 for its default.
 func (c Config) heartbeatTimeout() time.Duration {
-	if len(c.Peers) > 0 || c.Join != nil {
-		return 0
+	if c.Listen != "" {
+		return 0 // whatever Peers says: others may have joined
 	}
 	return aloneTimeout
 }

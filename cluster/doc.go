@@ -179,8 +179,8 @@
 // [ErrCopied]; the node goes on, logs it and counts it in [Health]. What cannot be told from the
 // node itself is a copy, or an old backup, that is started in its place while the node is
 // down: it may lack what the node has acknowledged since. Never start one: add an empty node
-// instead. A cluster of one that lost its Dir while it ran alone, or whose Peers named it
-// alone, founds another cluster; nodes that have joined it refuse it.
+// instead. A node that was founded alone and has lost its Dir founds another
+// cluster; nodes that have joined it refuse it.
 //
 // Nodes whose Dir was made by a release before protocol 3 get an identity when they start, and
 // the cluster records the one that each shows first, once all members speak that protocol.

@@ -193,8 +193,8 @@ func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.En
 	if _, _, err := net.SplitHostPort(r.Address); err != nil {
 		return nil, &InputError{"address", "is not host:port: " + err.Error()}
 	}
-	if len(g.config.Peers) == 0 && g.config.Join == nil {
-		return nil, &InputError{"Config.Peers", "of the leading node is empty: a cluster that others are to join names its first node there"}
+	if g.config.Listen == "" {
+		return nil, &InputError{"Config.Listen", "of the leading node is empty: nobody can join a node that cannot be reached"}
 	}
 	if err := g.mayEnter(r.Node, protocol); err != nil {
 		return nil, err
@@ -411,6 +411,9 @@ func (n *Node) isSettledIn(g *group) bool { return len(n.groups) > 1 && g.settle
 
 // report tells the leader of the group of this node, once, through whoever answers.
 func (g *group) report(ctx context.Context) error {
+	if g.leads() {
+		return g.journal.MoveMember(ctx, journal.Peer{Node: g.config.NodeID, Address: g.config.address(), Identity: g.journal.Identity()})
+	}
 	if g.config.Join == nil && len(g.journal.Members()) == 0 {
 		return nil // it founds the group with others, and is not to be added
 	}

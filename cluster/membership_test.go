@@ -350,9 +350,34 @@ func TestMembersThatCannotBeAreRefused(t *testing.T) {
 	if _, err := Start(ctx, taken); !errors.Is(err, ErrAddressTaken) {
 		t.Errorf("joining under the address of another: %v", err)
 	}
-	alone := startNode(t, Config{NodeID: "alone", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions()})
-	guest := Config{NodeID: "guest", Listen: freeAddress(t), Dir: t.TempDir(), Join: []string{alone.config.Listen}, Logger: quiet(), Groups: testGroups}
-	if _, err := Start(ctx, guest); !errors.As(err, &input) {
-		t.Errorf("joining a node that is alone for good: %v", err)
+}
+
+// A cluster of one grows, whether its first node has named itself in Peers or not, and whether
+// it could be reached when it was founded or not; later Peers are ignored.
+func TestAClusterOfOneGrows(t *testing.T) {
+	alone := Config{NodeID: "alone", Dir: t.TempDir(), Definitions: definitions()}
+	ctx, first := testContext(t), startNode(t, alone)
+	if _, err := Call(ctx, first.Client(), doubled, "before", 1); err != nil {
+		t.Fatal(err)
 	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	alone.Listen = freeAddress(t)
+	first = startNode(t, alone)
+	join := Config{NodeID: "guest", Listen: freeAddress(t), Dir: t.TempDir(), Join: []string{alone.Listen}, Definitions: definitions()}
+	guest := startNode(t, join)
+	for _, g := range guest.groups {
+		eventually(t, "it has a vote", func() bool { return g.journal.Standing().Voter })
+	}
+	sameHistories(t, []*Node{first, guest})
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	alone.Peers = []Peer{{NodeID: "alone", Address: alone.Listen}}
+	first = startNode(t, alone)
+	if got, err := Call(ctx, first.Client(), doubled, "after", 1); err != nil || got != 2 {
+		t.Errorf("after a start with Peers: %d, %v", got, err)
+	}
+	sameHistories(t, []*Node{first, guest})
 }
