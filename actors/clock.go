@@ -74,7 +74,7 @@ type clock struct {
 func newClock(p *Partition) *clock {
 	c := &clock{partition: p, byKey: make(map[alarmKey]*alarm)}
 	c.done.Add(1)
-	c.pid = p.system.spawn(c.receive)
+	c.pid, _ = p.system.spawn(c.receive)
 	return c
 }
 

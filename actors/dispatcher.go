@@ -10,8 +10,9 @@ import (
 // for the actors that one entry of the log wakes, and for an activity of each.
 const parkedMax = 512
 
-// A runnable is what a goroutine of a dispatcher does.
-type runnable interface{ run() }
+// A runnable is what a goroutine of a dispatcher does. run reports whether the
+// goroutine was forsaken meanwhile.
+type runnable interface{ run() (forsaken bool) }
 
 // A dispatcher runs the mailboxes of actors, and activities, on goroutines that it
 // keeps: most of the cost of a hand-over is the growth of a fresh goroutine's
@@ -115,6 +116,29 @@ func (d *dispatcher) watch() {
 	})
 }
 
+// pause gives the place of an actor whose code is blocked to a mailbox that waits.
+func (d *dispatcher) pause() {
+	d.mu.Lock()
+	m := d.pop()
+	if m == nil {
+		d.acting--
+		d.mu.Unlock()
+		return
+	}
+	d.begin(m)
+}
+
+// resume takes back that place when the code goes on, even if there is none.
+func (d *dispatcher) resume() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.acting++
+}
+
+// forsake gives up the goroutine of an actor that is paused: it is not waited for, and
+// ends when the code returns.
+func (d *dispatcher) forsake() { d.running.Done() }
+
 // start has something run soon, on a goroutine of its own.
 func (d *dispatcher) start(r runnable) {
 	d.mu.Lock()
@@ -142,18 +166,25 @@ func (d *dispatcher) Schedule(fn func()) { d.start(function(fn)) }
 // A function is a runnable of one call.
 type function func()
 
-func (f function) run() { f() }
+func (f function) run() bool {
+	f()
+	return false
+}
 
 // Throughput implements actor.Dispatcher.
 func (d *dispatcher) Throughput() int { return throughput }
 
 func (d *dispatcher) serve(r runnable) {
+	forsaken := false
 	// Deferred, because user code may end this goroutine with Goexit.
-	defer d.running.Done()
+	defer func() {
+		if !forsaken {
+			d.running.Done()
+		}
+	}()
 	next := make(chan runnable, 1)
 	for more := true; more; {
-		r.run()
-		if !d.park(next) {
+		if forsaken = r.run(); forsaken || !d.park(next) {
 			return
 		}
 		r, more = <-next

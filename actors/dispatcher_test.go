@@ -89,7 +89,7 @@ type crowd struct {
 
 // wake wakes one actor more.
 func (c *crowd) wake(i int) {
-	m := c.dispatcher.newMailbox().(*mailbox)
+	m := c.dispatcher.newMailbox()
 	m.RegisterHandlers(&member{crowd: c, number: i}, c.dispatcher)
 	m.PostUserMessage("act")
 }

@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -277,4 +278,12 @@ func idle() { synctest.Wait() }
 // program binds a body that takes and returns a string.
 func program(name string, body func(*replay.Context, string) (string, error)) replay.Definition {
 	return replay.Orchestration[string, string](name).Bind(body)
+}
+
+// wantAs waits for the answer, whose error must be of the type of target.
+func (r *reply) wantAs(target any) {
+	r.t.Helper()
+	if a := r.get(); !errors.As(a.Err, target) {
+		r.t.Fatalf("answered %v, want a %T", a.Err, target)
+	}
 }

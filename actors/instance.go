@@ -1,9 +1,11 @@
 package actors
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -35,12 +37,15 @@ type instance struct {
 	id        string
 	partition *Partition
 	pid       *actor.PID
+	mailbox   *mailbox
+	code      codeState
 
 	// Guarded by the partition's lock.
 	inbox   []Message
 	room    [1]Message // for as many messages as mostly wait
 	stalled error
-	held    load // from outside, on their way
+	held    *load // from outside, on their way; counted, unless an actor before had one
+	counted load
 	awake   bool // the actor has something to do, or is stalled
 	passage passage
 	idle    bool // then its neighbours among those that are:
@@ -62,14 +67,17 @@ type instance struct {
 // newInstance starts the actor of an instance.
 func newInstance(p *Partition, id string) *instance {
 	in := &instance{id: id, partition: p, batchMax: turnMax}
-	in.inbox = in.room[:0]
+	in.inbox, in.held = in.room[:0], &in.counted
 	p.live.Add(1)
-	in.pid = p.system.spawn(in.receive)
+	in.pid, in.mailbox = p.system.spawn(in.receive)
 	return in
 }
 
 func (in *instance) receive(ctx actor.Context) {
 	defer in.contain(ctx)
+	if in.gone {
+		return
+	}
 	switch message := ctx.Message().(type) {
 	case wakeUp:
 		in.run()
@@ -92,6 +100,13 @@ func (in *instance) contain(ctx actor.Context) {
 	if value == nil {
 		return
 	}
+	// The engine may have panicked where code runs.
+	pprof.SetGoroutineLabels(context.Background())
+	if _, left := in.partition.leaveCode(in); left {
+		in.returned()
+		ctx.Stop(ctx.Self())
+		return
+	}
 	in.partition.system.counters.faults.Add(1)
 	fault := &FaultError{Instance: in.id, Value: value, Stack: string(debug.Stack())}
 	in.partition.logger.Error("fault in instance", "instance", in.id, "execution", in.number, "fault", value, "stack", fault.Stack)
@@ -106,6 +121,7 @@ func (in *instance) contain(ctx actor.Context) {
 	if in.pending != nil {
 		in.pending.answer(fault)
 	}
+	in.forming, in.pending = nil, nil
 	if !in.gone {
 		in.stop(ctx, fault)
 	}
@@ -123,12 +139,20 @@ func (in *instance) stop(ctx actor.Context, err error) {
 }
 
 // drop ends the coroutines. The history is all that is needed to bring them
-// back.
+// back. Their deferred functions may block: whatever has to be done all the same
+// comes first.
 func (in *instance) drop() {
-	if in.execution != nil {
-		in.execution.Drop()
-		in.execution = nil
+	x := in.execution
+	if x == nil {
+		return
 	}
+	in.execution = nil
+	in.partition.mu.Lock()
+	in.partition.enterCode(in, true)
+	in.partition.mu.Unlock()
+	in.runsCode()
+	x.Drop()
+	in.codeDone()
 }
 
 // run takes turns until one has to wait for the journal, or nothing is left to
@@ -148,11 +172,23 @@ func (in *instance) run() {
 	}
 }
 
-// turn delivers the batch of a turn. On error nothing of it was answered.
+// turn takes the batch of a turn to the journal. On error nothing of it was answered.
 func (in *instance) turn(t *turn) error {
 	if t.terminates {
 		return in.terminate(t)
 	}
+	in.runsCode()
+	err := in.deliver(t)
+	in.codeDone()
+	if err != nil {
+		return in.startWithoutCode(t, err)
+	}
+	in.propose(t)
+	return nil
+}
+
+// deliver has the code take the batch of a turn.
+func (in *instance) deliver(t *turn) error {
 	known, err := in.load()
 	if err != nil {
 		return err
@@ -165,7 +201,7 @@ func (in *instance) turn(t *turn) error {
 	if len(t.messages) > 0 {
 		outcome, err := in.execution.Turn(in.partition.now().Shown(), t.messages)
 		if err != nil {
-			return in.startWithoutCode(t, err)
+			return err
 		}
 		t.events, t.successor = outcome.Events, in.execution.Successor()
 		if !in.execution.Ended() {
@@ -179,7 +215,6 @@ func (in *instance) turn(t *turn) error {
 			t.outcome(t.accepted[i], disposition)
 		}
 	}
-	in.propose(t)
 	return nil
 }
 
@@ -207,7 +242,7 @@ func (in *instance) terminate(t *turn) error {
 // batch waits with it.
 func (in *instance) startWithoutCode(t *turn, err error) error {
 	var noCode *replay.NoCodeError
-	if !errors.As(err, &noCode) || t.accepted[0].started() == nil {
+	if !errors.As(err, &noCode) || len(t.accepted) == 0 || t.accepted[0].started() == nil {
 		return err
 	}
 	in.drop()
@@ -250,12 +285,13 @@ func (in *instance) begin(number, incarnation uint64) {
 	if in.partition.incarnations() {
 		in.execution.CountAllNext()
 	}
+	in.execution.SetWatch(&in.code.watch)
 }
 
 // fail takes a turn back. Code that does not fit stalls the instance until a
 // node with other code takes it up; any other error is the batch's answer.
 func (in *instance) fail(t *turn, err error) {
-	in.drop()
+	defer in.drop()
 	in.forming = nil
 	var mismatch *replay.Mismatch
 	var noCode *replay.NoCodeError
@@ -310,16 +346,15 @@ func (in *instance) appendPending() {
 // holds, because there were too many messages to answer to. Half as many are
 // tried next.
 func (in *instance) halve(batch []Message) {
-	in.drop()
 	in.pending = nil
 	in.batchMax = len(batch) / 2
 	in.partition.putBack(in, batch, nil)
+	in.drop()
 }
 
 // overflow ends an instance whose code asks for more than there may be: it can
 // go neither forward nor back.
 func (in *instance) overflow(reason string) {
-	in.drop()
 	first := in.pending.events[0]
 	terminated := &journalpb.Event{EventId: first.EventId, Timestamp: first.Timestamp, Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
@@ -338,34 +373,39 @@ func (in *instance) overflow(reason string) {
 // commit ends the pending turn: its events are facts, or never were and are
 // thrown away with everything that followed from them.
 func (in *instance) commit(err error) {
+	ended := err != nil
 	if err != nil {
-		in.drop()
 		in.partition.refused(in.id, in.number, err)
 	} else {
 		in.batchMax = min(2*in.batchMax, turnMax)
 		in.partition.system.committed(in.id, in.number, in.pending.events)
 		in.release(in.pending.events)
-		in.settled()
+		ended = in.settled()
 	}
 	t := in.pending
 	t.answer(err)
 	in.pending = nil
 	t.release()
+	if ended {
+		in.drop()
+	}
 }
 
-// settled looks at what the committed turn has made of the instance.
-func (in *instance) settled() {
+// settled looks at what the committed turn has made of the instance, and reports
+// whether the execution has ended.
+func (in *instance) settled() (ended bool) {
 	if later := in.pending.postponed; len(later) > 0 {
 		in.pending.postponed = nil
 		in.partition.putBack(in, later, nil)
 	}
 	last := in.pending.events
 	if len(last) > 0 && journalpb.Terminal(last[len(last)-1].Arm()) {
-		in.drop()
+		ended = true
 		in.partition.unstall(in)
 	}
 	if in.pending.successor != nil {
 		// The next execution takes its first turn when it is loaded.
 		in.partition.nudge(in.id)
 	}
+	return ended
 }

@@ -30,11 +30,12 @@ type mailbox struct {
 	next      int    // of user, the first that was not taken
 	running   bool   // a goroutine has the mailbox, or will
 	suspended bool   // only system messages are taken
+	left      bool   // the dispatcher does not count the goroutine that runs it any more; that one's
 
 	behind *mailbox // waits after this one for a goroutine; the dispatcher's
 }
 
-func (d *dispatcher) newMailbox() actor.Mailbox {
+func (d *dispatcher) newMailbox() *mailbox {
 	m := &mailbox{dispatcher: d}
 	m.user = m.first[:0]
 	return m
@@ -88,14 +89,18 @@ func (m *mailbox) UserMessageCount() int {
 // run has the actor take its messages until there are none, and then those of the
 // mailboxes that wait for a goroutine. After a panic the supervisor decides how an actor
 // goes on, by a system message.
-func (m *mailbox) run() {
+func (m *mailbox) run() (left bool) {
 	for dispatcher, ran := m.dispatcher, 1; m != nil; m, ran = dispatcher.next(), ran+1 {
 		for !m.deliver() {
+		}
+		if m.left {
+			return true
 		}
 		if ran%mailboxesInARow == 0 {
 			runtime.Gosched()
 		}
 	}
+	return false
 }
 
 // deliver is run up to a panic.

@@ -36,7 +36,7 @@ func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
 		d.close()
 		d.wait()
 	}()
-	m := d.newMailbox().(*mailbox)
+	m := d.newMailbox()
 	told := &invoked{mailbox: m}
 	m.RegisterHandlers(told, d)
 	for _, step := range []struct {
@@ -69,7 +69,7 @@ func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
 
 // An actor that always has something to take does not make its mailbox grow.
 func TestMailboxTakesNoMoreRoomThanWhatWaits(t *testing.T) {
-	m := newDispatcher().newMailbox().(*mailbox)
+	m := newDispatcher().newMailbox()
 	m.running = true
 	posted, taken := 0, 0
 	for taken < 10_000 {

@@ -48,7 +48,8 @@ type Partition struct {
 	instances map[string]*instance // those that have an actor
 	stalls    int                  // how many of them are stalled
 	idle      idlers
-	live      sync.WaitGroup // actors of instances
+	live      sync.WaitGroup // actors of instances, but those whose code was left behind
+	code      codeList
 	// Messages from other partitions that are not answered, with whom to tell.
 	received map[crossingKey]func(Answer)
 }
@@ -119,7 +120,11 @@ func (p *Partition) admit(id string, m Message) error {
 		p.hold(in, &m, bytes)
 	}
 	in.inbox = append(in.inbox, m)
-	if in.stalled != nil && terminates(m) {
+	switch {
+	case in.code.blocked && terminates(m):
+		p.replace(in)
+		return nil
+	case in.stalled != nil && terminates(m):
 		p.tell(in, wakeUp{})
 	}
 	if !in.awake {
@@ -134,11 +139,11 @@ func (p *Partition) admit(id string, m Message) error {
 	return nil
 }
 
-// endsStalled tells whether a message ends a stalled instance. It is taken however
-// many wait, because they wait for that, or for a node with other code; one such
-// message is enough. The partition's lock is held.
+// endsStalled tells whether a message ends an instance that is stalled, or whose code is
+// blocked. It is taken however many wait, because they wait for that, or for a node with
+// other code; one such message is enough. The partition's lock is held.
 func endsStalled(in *instance, m *Message) bool {
-	return in != nil && in.stalled != nil && terminates(*m) && !slices.ContainsFunc(in.inbox, terminates)
+	return in != nil && (in.stalled != nil || in.code.blocked) && terminates(*m) && !slices.ContainsFunc(in.inbox, terminates)
 }
 
 // tell sends a message to the actor of an instance.
@@ -169,6 +174,7 @@ func (p *Partition) take(in *instance, t *turn) bool {
 		if in.inbox = in.inbox[n:]; len(in.inbox) == 0 {
 			in.inbox = in.room[:0]
 		}
+		p.enterCode(in, false)
 		return true
 	}
 	if p.closed {
@@ -202,6 +208,15 @@ func (p *Partition) evict(in *instance) {
 func (p *Partition) detach(in *instance) []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forget(in)
+	waiting := in.inbox
+	in.inbox = nil
+	return waiting
+}
+
+// forget takes an instance off everything that the partition knows of it. p.mu is
+// held.
+func (p *Partition) forget(in *instance) {
 	if p.instances[in.id] == in {
 		delete(p.instances, in.id)
 	}
@@ -209,9 +224,6 @@ func (p *Partition) detach(in *instance) []Message {
 	p.exit(in)
 	p.setStalled(in, nil)
 	p.calm()
-	waiting := in.inbox
-	in.inbox = nil
-	return waiting
 }
 
 // putBack returns messages to the front of the inbox. With a reason the instance
@@ -304,11 +316,13 @@ func (p *Partition) Stalled(id string) error {
 
 // Close ends every actor of the partition: instances are dropped from memory,
 // activities are told to stop, messages that wait are answered with ErrStopped.
-// It returns when all are gone but the activities. It may be called twice.
+// It returns when all are gone but the activities, and the code that is blocked outside
+// of durable calls for more than a second: that is left behind. It may be called twice.
 func (p *Partition) Close() {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
+	blocked, waiting := p.leaveBlocked()
 	var live []*instance
 	if first {
 		for _, in := range p.instances {
@@ -316,6 +330,10 @@ func (p *Partition) Close() {
 		}
 	}
 	p.mu.Unlock()
+	for _, m := range waiting {
+		m.answer(Answer{Err: ErrStopped})
+	}
+	p.logBlocked(blocked)
 	p.unwatch()
 	p.cancel(replay.ErrNodeStopping)
 	p.taking.Wait()
@@ -324,6 +342,7 @@ func (p *Partition) Close() {
 		p.tell(in, leave{})
 	}
 	p.live.Wait()
+	p.closeCode()
 	p.rejoining.Wait()
 	p.clock.close()
 }

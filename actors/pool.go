@@ -393,9 +393,15 @@ func (p *pool) close(grace time.Duration) bool {
 	}
 }
 
-func (t *task) run() { t.pool().work(t) }
+func (t *task) run() bool {
+	t.pool().work(t)
+	return false
+}
 
-func (l *loan) run() { l.pool.work(l) }
+func (l *loan) run() bool {
+	l.pool.work(l)
+	return false
+}
 
 // work makes the attempt of a job that has got a place, and then others in the same
 // place, as long as there are any.

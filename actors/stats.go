@@ -31,6 +31,11 @@ type Stats struct {
 	Stalls uint64
 	Faults uint64
 
+	// Blocked is how many instances wait for code that has been blocked outside of
+	// durable calls for a second, and LeftBehind how many such calls of code were left
+	// behind and have not returned yet.
+	Blocked    int
+	LeftBehind int
 	// Live is how many instances have an actor now, of the partitions that are led,
 	// and Idle how many of those have nothing to do.
 	Live int
@@ -57,6 +62,7 @@ type counters struct {
 	activations, dehydrations atomic.Uint64
 	rejections                rejections
 	refusals, stalls, faults  atomic.Uint64
+	leftBehind                atomic.Int64
 }
 
 // Rejections are how many messages were refused, by the bound that they met.
@@ -84,6 +90,7 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		Rejections: Rejections{c.rejections.instance.Load(), c.rejections.window.Load(), c.rejections.delay.Load()},
 		Refusals:   c.refusals.Load(),
 		Stalls:     c.stalls.Load(), Faults: c.faults.Load(),
+		LeftBehind: int(c.leftBehind.Load()),
 	}
 	for _, partition := range partitions {
 		if partition == nil {
@@ -92,6 +99,7 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		partition.mu.Lock()
 		stats.Live += len(partition.instances)
 		stats.Idle += partition.idle.count
+		stats.Blocked += partition.code.blocked
 		stats.MessagesHeld += partition.window.held.messages
 		stats.TurnsOnTheirWay += partition.turnstile.turns
 		stats.TurnsWaiting += len(partition.turnstile.waiting)

@@ -133,6 +133,7 @@ type System struct {
 	spawning sync.Mutex
 	props    *actor.Props
 	next     actor.ReceiveFunc
+	made     *mailbox // of that actor
 }
 
 // NewSystem starts the actors of a node; they have nothing to do until the node
@@ -145,7 +146,10 @@ func NewSystem(config Config) *System {
 	}))
 	s.props = actor.PropsFromProducer(func() actor.Actor { return s.next },
 		actor.WithDispatcher(s.dispatcher),
-		actor.WithMailbox(s.dispatcher.newMailbox),
+		actor.WithMailbox(func() actor.Mailbox {
+			s.made = s.dispatcher.newMailbox()
+			return s.made
+		}),
 		actor.WithGuardian(stopAlways),
 	)
 	s.activities = newPool(s)
@@ -168,11 +172,12 @@ func (s *System) Close() {
 
 // spawn starts an actor. A panic that reaches protoactor stops it: an actor
 // that has lost its state must not be restarted without it.
-func (s *System) spawn(receive actor.ReceiveFunc) *actor.PID {
+func (s *System) spawn(receive actor.ReceiveFunc) (*actor.PID, *mailbox) {
 	s.spawning.Lock()
 	defer s.spawning.Unlock()
 	s.next = receive
-	return s.actors.Root.Spawn(s.props)
+	pid := s.actors.Root.Spawn(s.props)
+	return pid, s.made
 }
 
 var stopAlways = actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })

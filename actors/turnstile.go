@@ -72,7 +72,9 @@ const crowded = 2
 
 // busyInstances returns how many instances have something to do and can do it.
 // p.mu is held.
-func (p *Partition) busyInstances() int { return len(p.instances) - p.idle.count - p.stalls }
+func (p *Partition) busyInstances() int {
+	return len(p.instances) - p.idle.count - p.stalls - p.code.blocked
+}
 
 // keepsTimers tells whether timers that are due are to be kept back; then the
 // clock ticks when they need not be any more.

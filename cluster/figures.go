@@ -163,6 +163,8 @@ var figures = []figure{
 	{"tenuto.instances.dehydrations", "{instance}", counted, "Instances dropped from memory to make room.", one(func(s *sample) uint64 { return s.actors.Dehydrations })},
 	{"tenuto.instances.stalls", "{instance}", counted, "How often an instance could not go on because its code did not fit or was missing.", one(func(s *sample) uint64 { return s.actors.Stalls })},
 	{"tenuto.instances.faults", "{instance}", counted, "Panics of the engine, each contained in one instance.", one(func(s *sample) uint64 { return s.actors.Faults })},
+	{"tenuto.instances.blocked", "{instance}", level, "Instances whose code has been blocked outside of durable calls for a second.", one(func(s *sample) int { return s.actors.Blocked })},
+	{"tenuto.instances.left_behind", "{call}", level, "Calls of blocked code that were left behind on this node and have not returned.", one(func(s *sample) int { return s.actors.LeftBehind })},
 	{"tenuto.turns", "{turn}", counted, "Turns that were committed.", one(func(s *sample) uint64 { return s.actors.Turns })},
 	{"tenuto.turn.events", "{event}", counted, "Events of those turns.", one(func(s *sample) uint64 { return s.actors.Events })},
 	{"tenuto.turn.messages", "{message}", counted, "Messages that turns took.", one(func(s *sample) uint64 { return s.actors.Messages })},

@@ -361,3 +361,41 @@ func TestBarrierIsSharedAndShowsWhatWasAcknowledged(t *testing.T) {
 		}
 	})
 }
+
+// A node that is elected again before it has ended what it did as the leader before
+// serves nobody. It must not keep the others from leading.
+func TestALeaderThatCannotServeResigns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var stuck atomic.Int32 // the node whose Lead does not return
+		stuck.Store(-1)
+		g := newGroup(t, func(node int) func(context.Context, uint64) {
+			return func(ctx context.Context, _ uint64) {
+				<-ctx.Done()
+				if stuck.CompareAndSwap(-1, int32(node)) {
+					<-release
+				}
+			}
+		})
+		t.Cleanup(func() { close(release) })
+		// A transfer may fail, or another node may be elected instead.
+		for stuck.Load() < 0 {
+			_ = g.nodes[g.leader(t)].TransferLeadership(t.Context())
+		}
+		first := int(stuck.Load())
+		eventually(t, "the stuck node is elected", func() bool {
+			for i, j := range g.nodes {
+				if i != first && j.IsLeader() {
+					_ = j.TransferLeadershipTo(t.Context(), g.peers[first].Node)
+				}
+			}
+			return g.nodes[first].raft.State() == raft.Leader
+		})
+		if g.nodes[first].IsLeader() {
+			t.Fatal("it serves while its Lead has not returned")
+		}
+		eventually(t, "another serves", func() bool {
+			return g.nodes[(first+1)%3].IsLeader() || g.nodes[(first+2)%3].IsLeader()
+		})
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -23,6 +24,8 @@ type reign struct {
 // was lost in between.
 func (j *Journal) follow(ctx context.Context) {
 	defer j.abdicate()
+	opening := newOpening(j)
+	defer opening.end()
 	var again <-chan time.Time
 	clock := time.NewTicker(clockEvery)
 	defer clock.Stop()
@@ -45,8 +48,10 @@ func (j *Journal) follow(ctx context.Context) {
 			leading = j.raft.State() == raft.Leader
 		}
 		again = nil
+		opening.begin()
 		j.abdicate()
 		if !leading {
+			opening.end()
 			continue
 		}
 		if err := j.crown(ctx); err != nil && ctx.Err() == nil {
@@ -54,8 +59,66 @@ func (j *Journal) follow(ctx context.Context) {
 			// else would take it up.
 			j.config.Logger.Warn("leadership not taken up", "error", err)
 			again = time.After(crownAgain)
+			continue
 		}
+		opening.end()
 	}
+}
+
+// An opening watches how long a node takes to serve after a change of leadership. While
+// it is still ending what it did as the leader before, Raft may elect it once more, and
+// nobody would serve. So a leader that does not serve within resignAfter hands leadership
+// over, and again for as long as both last.
+type opening struct {
+	journal *Journal
+	pending atomic.Bool
+	timer   *time.Timer
+}
+
+// resignAfter is longer than a leader takes that is only slow.
+const resignAfter = 5 * time.Second
+
+func newOpening(j *Journal) *opening {
+	o := &opening{journal: j}
+	o.timer = time.AfterFunc(resignAfter, o.late)
+	o.timer.Stop()
+	return o
+}
+
+// begin is called when leadership has changed, or is tried again.
+func (o *opening) begin() {
+	if !o.pending.Swap(true) {
+		o.timer.Reset(resignAfter)
+	}
+}
+
+// end is called when the node serves, or does not lead and has ended what it did before.
+func (o *opening) end() {
+	o.pending.Store(false)
+	o.timer.Stop()
+}
+
+func (o *opening) late() {
+	if o.pending.Load() {
+		o.journal.resign()
+		o.timer.Reset(resignAfter)
+	}
+}
+
+// resign hands leadership to another node if this one leads without serving.
+func (j *Journal) resign() {
+	if j.IsLeader() || j.raft.State() != raft.Leader || len(j.raft.GetConfiguration().Configuration().Servers) == 1 {
+		return
+	}
+	j.callers.start(func() {
+		j.transfers.Add(1)
+		defer j.transfers.Add(-1)
+		j.config.Logger.Warn("this node was elected and cannot open its partition; handing leadership over", "after", resignAfter)
+		if err := j.raft.LeadershipTransfer().Error(); err != nil {
+			j.config.Logger.Warn("leadership not handed over, trying again", "error", err)
+			j.awaitTransferOver()
+		}
+	})
 }
 
 // crownAgain is the pause before a leader tries once more to begin its reign.

@@ -57,7 +57,7 @@ type quietHandler struct {
 }
 
 func (h *quietHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return !h.x.replaying && !h.x.dropping && h.Handler.Enabled(ctx, level)
+	return !h.x.replaying && !h.x.dropping && !h.x.watch.abandoned.Load() && h.Handler.Enabled(ctx, level)
 }
 
 func (h *quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -46,6 +46,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 		return err
 	}
 	x.last = event.EventId
+	x.watch.eventID.Store(event.EventId)
 	x.now = instant(event.Timestamp)
 	x.count(event)
 	asked := x.head()
@@ -59,6 +60,9 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	}
 	if !x.ended && !x.suspended {
 		x.step()
+	}
+	if x.watch.abandoned.Load() {
+		return errAbandoned
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ type Execution struct {
 	number   uint64
 	registry *Registry
 	logger   *slog.Logger
+	watch    *Watch
+	own      Watch      // what watch is until SetWatch
+	again    *Execution // the second replay, if a mismatch had to be explained
 
 	// The cursor: the event_id of the last event consumed, and its timestamp.
 	last uint64
@@ -78,13 +81,15 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 	if logger == nil {
 		logger = slog.Default()
 	}
-	return &Execution{
+	x := &Execution{
 		instance: instance,
 		number:   number,
 		registry: registry,
 		logger:   logger,
 		root:     new(scope),
 	}
+	x.SetWatch(&x.own)
+	return x
 }
 
 // Replay walks the cursor over recorded history, which must be all there is:
@@ -132,7 +137,8 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 func (x *Execution) explain(m *Mismatch, history iter.Seq2[*journalpb.Event, error]) {
 	again := NewExecution(x.instance, x.number, x.registry, x.logger)
 	again.explaining = true
-	defer again.Drop()
+	again.SetWatch(x.watch)
+	x.again = again
 	if same, ok := again.Replay(history).(*Mismatch); ok && same.EventID == m.EventID && same.Found == m.Found {
 		m.Source = same.Source
 	}
@@ -157,6 +163,9 @@ func (x *Execution) Ended() bool { return x.ended }
 func (x *Execution) Drop() {
 	x.dropping = true
 	x.coroutines.drop()
+	if x.again != nil {
+		x.again.Drop()
+	}
 }
 
 // running returns the coroutine that is running now. Durable calls from

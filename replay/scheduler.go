@@ -1,5 +1,7 @@
 package replay
 
+import "sync/atomic"
+
 // A scheduler runs the coroutines of one execution, one at a time, in the
 // order in which they became ready.
 type scheduler struct {
@@ -8,6 +10,8 @@ type scheduler struct {
 	all     []*coroutine // in order of creation; ended ones leave at the next sweep
 	ended   int          // how many of all have ended
 	halted  bool         // one coroutine waits for an answer, the others for it
+
+	abandoned *atomic.Bool // nothing is resumed any more
 }
 
 // spawn adds a coroutine that begins in the next stretch of this step.
@@ -20,7 +24,7 @@ func (s *scheduler) spawn(body func()) *coroutine {
 
 // run resumes ready coroutines until none is left and returns the first crash.
 func (s *scheduler) run() *crash {
-	for len(s.ready) > 0 && !s.halted {
+	for len(s.ready) > 0 && !s.halted && !s.abandoned.Load() {
 		c := s.ready[0]
 		s.ready = behind(s.ready)
 		s.resume(c)

@@ -1,0 +1,62 @@
+package actors
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+)
+
+// codeStacks returns the stacks of code that is running or blocked, by instance. It reads
+// the goroutine profile, because that does not stop the process for long.
+func codeStacks() map[string]string {
+	var profile bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+		return nil
+	}
+	stacks, engine := make(map[string]string), make(map[string]string)
+	for _, record := range strings.Split(profile.String(), "\n\n") {
+		id, stack := labeledStack(record)
+		switch {
+		case id == "" || parked(stack):
+		case strings.Contains(stack, "actors.(*instance).receive\n"):
+			engine[id] += stack // the actor itself: waits for the code, or runs a codec
+		default:
+			stacks[id] += stack
+		}
+	}
+	for id, stack := range engine {
+		if stacks[id] == "" {
+			stacks[id] = stack
+		}
+	}
+	return stacks
+}
+
+// parked reports whether a coroutine waits in a durable call. One that runs deferred
+// functions because it is ended does not.
+func parked(stack string) bool {
+	return strings.Contains(stack, "replay.(*coroutine).park\n") && !strings.Contains(stack, "runtime.Goexit\n")
+}
+
+// labeledStack reads one record of the goroutine profile: the instance that its label
+// names, "" without one, and the stack as panics print it.
+func labeledStack(record string) (id, stack string) {
+	var b strings.Builder
+	for _, line := range strings.Split(record, "\n") {
+		if labels, ok := strings.CutPrefix(line, "# labels: "); ok {
+			_, value, _ := strings.Cut(labels, strconv.Quote(codeLabel)+":")
+			if quoted, err := strconv.QuotedPrefix(value); err == nil {
+				id, _ = strconv.Unquote(quoted)
+			}
+			continue
+		}
+		fields := strings.Split(strings.TrimPrefix(line, "#"), "\t")
+		if strings.HasPrefix(line, "#\t") && len(fields) >= 4 {
+			function, _, _ := strings.Cut(fields[2], "+0x")
+			fmt.Fprintf(&b, "%s\n\t%s\n", function, fields[len(fields)-1])
+		}
+	}
+	return id, b.String()
+}

@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A blockage is orchestration code that blocks outside of durable calls.
+type blockage struct {
+	release chan struct{}
+	mu      sync.Mutex
+	reached int // how often the code has come there
+}
+
+var (
+	blocked  = replay.Orchestration[string, string]("blocked")
+	progress = replay.Query[string, string]("progress")
+	rename   = replay.Update[string, string]("rename")
+)
+
+func newBlockage(t *testing.T) *blockage {
+	b := &blockage{release: make(chan struct{})}
+	t.Cleanup(func() { close(b.release) })
+	return b
+}
+
+// body waits for a word, and then for the test. What it does after that must have no
+// effect.
+func (b *blockage) body(ctx *replay.Context, _ string) (string, error) {
+	err := errors.Join(
+		progress.Answer(ctx, func(string) (string, error) { return "waits", nil }),
+		rename.Handle(ctx, nil, func(_ *replay.Context, name string) (string, error) { return name, nil }),
+	)
+	if err != nil {
+		return "", err
+	}
+	if _, err := word.Wait(ctx); err != nil {
+		return "", err
+	}
+	b.mu.Lock()
+	b.reached++
+	b.mu.Unlock()
+	<-b.release
+	_, err = double.Call(ctx, 1)
+	return "released", err
+}
+
+func (b *blockage) times() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reached
+}
+
+// block starts an instance whose code blocks, and returns when it does.
+func (b *blockage) block(t *testing.T, client *Client, id string) {
+	t.Helper()
+	ctx := testContext(t)
+	if _, err := StartRun(ctx, client, blocked, id, ""); err != nil {
+		t.Fatal(err)
+	}
+	before := b.times()
+	go func() { _ = Send(ctx, client, id, word, "go") }() // is answered when the code goes on
+	eventually(t, "the code blocks", func() bool { return b.times() > before })
+}
+
+// servesOthers calls orchestrations in all groups.
+func servesOthers(t *testing.T, client *Client, name string) {
+	t.Helper()
+	for i := range 2 * testGroups {
+		if got, err := Call(testContext(t), client, doubled, fmt.Sprintf("%s-%d", name, i), 21); err != nil || got != 42 {
+			t.Fatalf("another instance returned %d, %v", got, err)
+		}
+	}
+}
+
+// Each node leads in turn, and each meets the instance: the message is repeated.
+func TestAClusterGoesOnWhoseInstanceBlocks(t *testing.T) {
+	b := newBlockage(t)
+	nodes := startPeersWith(t, 3, append(definitions(), blocked.Bind(b.body))...)
+	client := dialNodes(t, DialConfig{}, nodes...)
+	b.block(t, client, "b")
+	for i := range 6 {
+		leader := leaderOfInstance(t, nodes, "b")
+		if err := leader.of("b").journal.TransferLeadership(testContext(t)); err != nil {
+			t.Logf("transfer %d: %v", i, err) // it has lost the lead by itself
+		}
+		servesOthers(t, client, fmt.Sprint("after-", i))
+		before := b.times()
+		go func() { _ = Send(testContext(t), client, "b", word, "once more") }()
+		eventually(t, "the next leader meets it", func() bool { return b.times() > before })
+	}
+	if err := client.Terminate(testContext(t), "b", "it blocks"); err != nil {
+		t.Fatal(err)
+	}
+	status, err := client.Get(testContext(t), "b")
+	if err != nil || status.State != Terminated {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	for _, node := range nodes {
+		if err := node.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func leaderOfInstance(t *testing.T, nodes []*Node, id string) *Node {
+	t.Helper()
+	var leader *Node
+	eventually(t, "a node leads", func() bool {
+		for _, node := range nodes {
+			if node.of(id).leads() {
+				leader = node
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+func TestANodeWhoseInstanceBlocksStops(t *testing.T) {
+	for name, stop := range map[string]func(*Node) error{
+		"close": (*Node).Close,
+		"stop":  func(n *Node) error { return n.Stop(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBlockage(t)
+			node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), blocked.Bind(b.body))})
+			b.block(t, node.Client(), "b")
+			if err := stop(node); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whoever asks a blocked instance waits until the context ends, and no one else does.
+func TestCallsToAnInstanceThatBlocks(t *testing.T) {
+	b := newBlockage(t)
+	nodes := startPeersWith(t, 3, append(definitions(), blocked.Bind(b.body))...)
+	client := dialNodes(t, DialConfig{}, nodes...)
+	b.block(t, client, "b")
+	count := func(of func(actors.Stats) int) (sum int) {
+		for _, node := range nodes {
+			var led []*actors.Partition
+			for _, g := range node.led() {
+				led = append(led, g.partition.Load())
+			}
+			sum += of(node.system.Stats(led...))
+		}
+		return sum
+	}
+	var asking sync.WaitGroup
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	for _, through := range []*Client{client, nodes[0].Client(), nodes[1].Client(), nodes[2].Client()} {
+		for range 50 {
+			asking.Go(func() {
+				_, _ = Query(ctx, through, "b", progress, "") // answered only if another node leads meanwhile
+			})
+			asking.Go(func() {
+				_, _ = CallUpdate(ctx, through, "b", rename, "x")
+			})
+		}
+	}
+	eventually(t, "it is counted as blocked", func() bool {
+		return count(func(s actors.Stats) int { return s.Blocked }) == 1
+	})
+	servesOthers(t, client, "meanwhile")
+	if status, err := client.Get(testContext(t), "b"); err != nil || status.State != Running {
+		t.Errorf("%+v, %v", status, err)
+	}
+	cancel()
+	asking.Wait()
+	if err := client.Terminate(testContext(t), "b", "it blocks"); err != nil {
+		t.Fatal(err)
+	}
+	status, err := client.Wait(testContext(t), "b")
+	if err != nil || status.State != Terminated {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if count(func(s actors.Stats) int { return s.LeftBehind }) == 0 {
+		t.Error("no code was left behind")
+	}
+}
+
+// The history ends where the code was left behind, whatever that does later.
+func TestCodeThatWasLeftBehindHasNoEffect(t *testing.T) {
+	b := &blockage{release: make(chan struct{})}
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), blocked.Bind(b.body))})
+	b.block(t, node.Client(), "b")
+	if err := node.Client().Terminate(testContext(t), "b", "it blocks"); err != nil {
+		t.Fatal(err)
+	}
+	before := node.of("b").journal.Digest()
+	close(b.release)
+	eventually(t, "the code has returned", func() bool { return node.system.Stats().LeftBehind == 0 })
+	if node.of("b").journal.Digest() != before {
+		t.Error("it has appended something")
+	}
+	if err := node.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,34 @@
+package replay
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// errAbandoned ends a turn or a replay of an execution that nobody waits for any
+// more.
+var errAbandoned = errors.New("tenuto: the execution was abandoned while its code ran")
+
+// A Watch lets other goroutines see how far an execution is while its code runs,
+// and abandon it. Its methods may be called concurrently; one Watch may serve the
+// executions of an instance one after the other. The zero value is ready.
+type Watch struct {
+	eventID   atomic.Uint64
+	abandoned atomic.Bool
+}
+
+// EventID returns the event_id that the execution has consumed last: the code is
+// running the step that follows from it.
+func (w *Watch) EventID() uint64 { return w.eventID.Load() }
+
+// Abandon stops the execution for good. Code that is running now goes on until its
+// next durable call blocks. No coroutine is resumed after that, except to be ended
+// by [Execution.Drop]; [Execution.Turn] and [Execution.Replay] return an error, and
+// nothing more is logged.
+func (w *Watch) Abandon() { w.abandoned.Store(true) }
+
+// SetWatch has the execution watched by w. It must be called before the first event.
+func (x *Execution) SetWatch(w *Watch) {
+	x.watch = w
+	x.coroutines.abandoned = &w.abandoned
+}
