@@ -257,6 +257,14 @@ func (p *Partition) replace(in *instance) {
 	p.tell(next, wakeUp{})
 }
 
+// strayed is called on a goroutine that the instance's code has started itself and that has
+// made a durable call. The message makes the instance take a turn, which stalls it.
+func (in *instance) strayed(m *replay.Mismatch) {
+	in.partition.logger.Warn("durable call on a goroutine that the orchestration started itself: the goroutine ends, the instance stalls",
+		"instance", in.id, "execution", m.Execution, "event_id", m.EventID, "source", m.Source)
+	in.partition.nudge(in.id)
+}
+
 // returned ends an actor whose code was left behind and has returned. What it has done
 // since is forgotten with it.
 func (in *instance) returned() {

@@ -69,6 +69,7 @@ func newInstance(p *Partition, id string) *instance {
 	in := &instance{id: id, partition: p, batchMax: turnMax}
 	in.inbox, in.held = in.room[:0], &in.counted
 	p.live.Add(1)
+	in.code.watch.OnStray(in.strayed)
 	in.pid, in.mailbox = p.system.spawn(in.receive)
 	return in
 }

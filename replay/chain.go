@@ -15,10 +15,10 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Child
 		return err
 	}
 	x := ctx.x
+	x.running("Chain")
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.running("Chain")
 	if err := ctx.scopeErr(); err != nil {
 		return err
 	}

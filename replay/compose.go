@@ -28,6 +28,7 @@ func Settle[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error) {
 // ctx.Err() is not nil.
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
 	return func(yield func(int, *Future[T]) bool) {
+		ctx.x.running("AsCompleted")
 		arrived := make([]*promise, 0, len(futures))
 		index := make(map[*promise][]int, len(futures))
 		gate := new(promise)
@@ -139,6 +140,7 @@ func NewSemaphore(places int) *Semaphore { return &Semaphore{free: max(places, 1
 // Acquire waits for a place, first come, first served. The error is that of the
 // scope of ctx; then no place is taken.
 func (s *Semaphore) Acquire(ctx *Context) error {
+	ctx.x.running("Acquire")
 	if s.free > 0 {
 		s.free--
 		return nil
@@ -165,6 +167,7 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 
 // Release gives a place back.
 func (s *Semaphore) Release(ctx *Context) {
+	ctx.x.running("Release")
 	if len(s.waiting) == 0 {
 		s.free++
 		return

@@ -12,7 +12,11 @@ import (
 // A Context is what orchestration code makes its durable calls with. It is not
 // a [context.Context], on purpose: handing it to an HTTP call must not compile.
 //
-// It is valid in the coroutine that it was given to, and not after that ends.
+// It is valid in the coroutine that it was given to, and not after that ends. A
+// durable call on a goroutine that the code has started with the go statement has no
+// effect but these: the goroutine ends as if by [runtime.Goexit], and the instance
+// stalls with the line of the call ([CalledOutside]). With the Context of another
+// instance a durable call panics.
 type Context struct {
 	x     *Execution
 	scope *scope
@@ -72,6 +76,7 @@ func (h *quietHandler) WithGroup(name string) slog.Handler {
 // once if d is not positive. It is durable: it survives the node that set it.
 // The future's value is the time for which it was set.
 func (c *Context) Timer(d time.Duration) *Future[time.Time] {
+	c.x.running("a durable call")
 	fireAt := c.x.now.UnixNano()
 	fireAt += min(int64(max(d, 0)), math.MaxInt64-fireAt) // a far one is not to wrap around
 	event := &journalpb.Event{Body: &journalpb.Event_TimerCreated{

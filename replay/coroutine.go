@@ -3,6 +3,9 @@ package replay
 import (
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/tenuto-dev/tenuto/internal/goroutine"
 )
 
 // wake is what the owner tells a parked coroutine, and its answer.
@@ -29,6 +32,9 @@ type coroutine struct {
 	// turns, so one channel does for both.
 	hand chan wake
 
+	id      uintptr         // of its goroutine
+	running *atomic.Uintptr // the id of the one that may make durable calls
+
 	started bool
 	done    bool
 	dropped bool
@@ -48,6 +54,7 @@ type crash struct {
 // resume lets the coroutine run until it parks or ends.
 func (c *coroutine) resume() {
 	if c.started {
+		c.running.Store(c.id)
 		c.tell(wakeGoOn)
 		return
 	}
@@ -59,7 +66,10 @@ func (c *coroutine) resume() {
 
 // unwind ends a parked coroutine: its deferred functions run, then its
 // goroutine is gone.
-func (c *coroutine) unwind() { c.tell(wakeUnwind) }
+func (c *coroutine) unwind() {
+	c.running.Store(c.id)
+	c.tell(wakeUnwind)
+}
 
 // report makes a parked coroutine store its call stack.
 func (c *coroutine) report() { c.tell(wakeReport) }
@@ -91,9 +101,12 @@ func (c *coroutine) park() {
 }
 
 func (c *coroutine) main() {
+	c.id = goroutine.ID()
+	c.running.Store(c.id)
 	returned := false
 	defer func() {
 		value := recover()
+		c.running.Store(0) // the goroutine's successor may get the same id
 		if !returned && !c.dropped {
 			c.crash = &crash{value: value, stack: string(debug.Stack())}
 		}

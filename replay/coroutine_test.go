@@ -325,38 +325,6 @@ func TestTurnsFromSeveralGoroutines(t *testing.T) {
 	}
 }
 
-func TestDurableCallOutsideTheCoroutinesPanics(t *testing.T) {
-	var kept *replay.Context
-	var open *replay.Future[any]
-	registry := script(t, func(ctx *replay.Context) (string, error) {
-		kept, open = ctx, goOn.Subscribe(ctx)
-		_, err := open.Await(ctx)
-		return "", err
-	})
-	x, _ := live(t, registry)
-	defer x.Drop()
-	calls := map[string]func(){
-		"a durable call": func() { act.Start(kept, "x") },
-		"Await":          func() { open.Await(kept) },
-		"Go":             func() { replay.Go(kept, func(*replay.Context) (int, error) { return 1, nil }) },
-		"Cancel":         func() { open.Cancel(kept) },
-	}
-	for what, call := range calls {
-		message := make(chan any)
-		go func() {
-			defer func() { message <- recover() }()
-			call()
-		}()
-		want := fmt.Sprintf("tenuto: %s outside the coroutines of instance %q: use replay.Go instead of the go statement", what, "i")
-		if got := <-message; got != want {
-			t.Errorf("%s: %v, want %s", what, got, want)
-		}
-	}
-	if x.Asked() != 0 || open.Done() {
-		t.Error("the calls had an effect")
-	}
-}
-
 func TestPanicIsRecordedWithTheStackOfTheCoroutine(t *testing.T) {
 	ends := map[string]struct {
 		body    func()

@@ -61,10 +61,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	if !x.ended && !x.suspended {
 		x.step()
 	}
-	if x.watch.abandoned.Load() {
-		return errAbandoned
-	}
-	return nil
+	return x.interrupted()
 }
 
 // accept checks that the event may stand where it stands.

@@ -38,12 +38,13 @@
 // What may not be assumed: that orchestration code runs once (it runs again
 // whenever the instance is brought back to memory, so it must be
 // deterministic: no clock but [Context.Now], no randomness, no goroutine of its
-// own, no I/O outside activities); that it may block anywhere but in a durable
-// call (its instance does nothing meanwhile, and when it has to end it is ended
-// without the code: the goroutine stays behind until the code returns); that an activity runs once (it runs at least
-// once); that deferred functions run only at the end (they run, too, while an
-// instance is dropped from memory, where every durable call returns
-// [ErrDehydrating]).
+// own, no I/O outside activities); that it may start goroutines (a durable call on
+// one ends that goroutine and stalls the instance, see [CalledOutside]); that it
+// may block anywhere but in a durable call (its instance does nothing meanwhile,
+// and when it has to end it is ended without the code: the goroutine stays behind
+// until the code returns); that an activity runs once (it runs at least once);
+// that deferred functions run only at the end (they run, too, while an instance is
+// dropped from memory, where every durable call returns [ErrDehydrating]).
 //
 // The package imports neither Raft nor an actor library nor gRPC.
 package replay

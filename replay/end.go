@@ -16,10 +16,10 @@ import (
 // runs once, whatever happens to the node meanwhile. An error that fn returns
 // joins that of the body, or becomes it.
 func (c *Context) OnClose(fn func(ctx *Context, err error) error) {
+	c.x.running("OnClose")
 	if c.x.dropping || c.x.returned {
 		return
 	}
-	c.x.running("OnClose")
 	c.x.closers = append(c.x.closers, fn)
 }
 

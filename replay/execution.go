@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -23,8 +24,9 @@ type Execution struct {
 	registry *Registry
 	logger   *slog.Logger
 	watch    *Watch
-	own      Watch      // what watch is until SetWatch
-	again    *Execution // the second replay, if a mismatch had to be explained
+	own      Watch                    // what watch is until SetWatch
+	stray    atomic.Pointer[Mismatch] // a durable call from a goroutine of the author's own
+	again    *Execution               // the second replay, if a mismatch had to be explained
 
 	// The cursor: the event_id of the last event consumed, and its timestamp.
 	last uint64
@@ -129,7 +131,7 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 			return err
 		}
 	}
-	return nil
+	return x.interrupted()
 }
 
 // explain finds the line of the call that differs by replaying the history
@@ -166,19 +168,6 @@ func (x *Execution) Drop() {
 	if x.again != nil {
 		x.again.Drop()
 	}
-}
-
-// running returns the coroutine that is running now. Durable calls from
-// anywhere else are the author's mistake, which would make the instance depend
-// on the Go scheduler.
-func (x *Execution) running(what string) *coroutine {
-	if x.sideways {
-		panic(fmt.Sprintf("tenuto: %s inside a function that was given to Once, in instance %q", what, x.instance))
-	}
-	if x.coroutines.current == nil {
-		panic(fmt.Sprintf("tenuto: %s outside the coroutines of instance %q: use replay.Go instead of the go statement", what, x.instance))
-	}
-	return x.coroutines.current
 }
 
 // step runs the code until each of its coroutines is blocked.

@@ -57,6 +57,7 @@ func (f *Future[T]) Await(ctx *Context) (T, error) {
 // given up as if by [Future.Cancel] and the error is [ErrTimeout]. To go on
 // without giving it up, use [Next] with a timer.
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
+	ctx.x.running("AwaitFor")
 	var zero T
 	if !f.p.pending() {
 		return f.Await(ctx)
@@ -83,8 +84,8 @@ func (f *Future[T]) Done() bool { return !f.p.pending() }
 // arrives all the same is dropped. An operation that is given up in the step
 // that scheduled it leaves no trace.
 func (f *Future[T]) Cancel(ctx *Context) {
+	ctx.x.running("Cancel")
 	if f.p.op != nil && !ctx.x.dropping {
-		ctx.x.running("Cancel")
 		ctx.x.giveUp(f.p.op, ErrCanceled)
 	}
 }
@@ -111,10 +112,10 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 // is not recorded, because fn itself runs again on replay.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 	x := ctx.x
+	x.running("Go")
 	if x.dropping {
 		return settledFuture[T](x, ErrDehydrating)
 	}
-	x.running("Go")
 	p := new(promise)
 	inner := &Context{x: x, scope: ctx.scope}
 	x.coroutines.spawn(func() {
@@ -132,6 +133,7 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 // arguments, or the first error, by the order of events, as soon as there is
 // one. The others stay as they are.
 func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
+	ctx.x.running("All")
 	if ctx.x.dropping {
 		return nil, ErrDehydrating
 	}

@@ -25,6 +25,8 @@ const (
 	AlreadyClosed MismatchKind = "already closed"
 	// WrongKind: an activity's completion for a timer, and so on.
 	WrongKind MismatchKind = "wrong kind"
+	// CalledOutside: a durable call came from a goroutine that the code started itself.
+	CalledOutside MismatchKind = "called outside"
 	// Corrupt: the history is none, whatever the code does.
 	Corrupt MismatchKind = "corrupt"
 )
@@ -122,12 +124,19 @@ func sourceLine(callers []uintptr) string {
 		switch {
 		case !more && frame.Function == "", strings.HasPrefix(frame.Function, "runtime."):
 			return "" // the bottom of the coroutine: no author's call
-		case !strings.HasPrefix(frame.Function, ours):
+		case !strings.HasPrefix(frame.Function, ours) && !isOwnFile(frame.File):
 			return shortPath(frame.File, frame.Line)
 		case !more:
 			return ""
 		}
 	}
+}
+
+// isOwnFile reports whether a file is this package's own. A closure of it that was inlined
+// has the name of the author's function.
+func isOwnFile(file string) bool {
+	_, own, _, _ := runtime.Caller(0)
+	return path.Dir(file) == path.Dir(own) && !strings.HasSuffix(file, "_test.go")
 }
 
 func shortPath(file string, line int) string {

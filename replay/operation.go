@@ -43,12 +43,12 @@ func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation
 	op.op = op
 	op.arm = event.Arm()
 	op.scope = ctx.scope
+	x.running("a durable call")
 	if x.dropping {
 		op.err = ErrDehydrating
 		x.settle(&op.promise)
 		return op
 	}
-	x.running("a durable call")
 	if err := ctx.scopeErr(); err != nil {
 		op.err = err
 		x.settle(&op.promise)

@@ -34,10 +34,10 @@ func Retired(ctx *Context, id string) { ctx.x.patch(id, false) }
 // makes no difference, so that code from before the question and code with it
 // agree on all else.
 func (x *Execution) patch(id string, marks bool) bool {
+	x.running("Patched")
 	if decided, ok := x.patches[id]; ok || x.dropping {
 		return decided
 	}
-	x.running("Patched")
 	if err := checkName("patch", id); err != nil {
 		panic(err)
 	}

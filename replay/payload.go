@@ -160,6 +160,7 @@ func (x *Execution) encode(of PayloadOf, value any) (*journalpb.Payload, error) 
 
 // encodeInput encodes the input of something that is called by name.
 func (x *Execution) encodeInput(kind, name string, input any) (*journalpb.Payload, error) {
+	x.running("a durable call")
 	if err := checkName(kind, name); err != nil {
 		return nil, err
 	}

@@ -73,10 +73,10 @@ func (p *promise) forget(c *coroutine) {
 // returns an error instead when the scope of ctx has ended, or when the
 // instance is being dropped from memory.
 func (x *Execution) await(ctx *Context, promises ...*promise) error {
+	c := x.running("Await")
 	if x.dropping {
 		return ErrDehydrating
 	}
-	c := x.running("Await")
 	for _, p := range promises {
 		if !p.pending() {
 			return nil

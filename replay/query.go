@@ -27,10 +27,10 @@ func (h QueryHandle[I, O]) Answer(ctx *Context, fn func(input I) (O, error)) err
 		return err
 	}
 	x := ctx.x
+	x.running("Answer")
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.running("Answer")
 	if x.queries == nil {
 		x.queries = make(map[string]func(*journalpb.Payload) (*journalpb.Payload, error))
 	}

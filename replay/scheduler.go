@@ -11,12 +11,13 @@ type scheduler struct {
 	ended   int          // how many of all have ended
 	halted  bool         // one coroutine waits for an answer, the others for it
 
-	abandoned *atomic.Bool // nothing is resumed any more
+	abandoned *atomic.Bool   // nothing is resumed any more
+	running   atomic.Uintptr // the id of the goroutine that was resumed last; 0 if it has ended
 }
 
 // spawn adds a coroutine that begins in the next stretch of this step.
 func (s *scheduler) spawn(body func()) *coroutine {
-	c := &coroutine{body: body}
+	c := &coroutine{body: body, running: &s.running}
 	s.all = append(s.all, c)
 	s.ready = append(s.ready, c)
 	return c

@@ -64,9 +64,7 @@ func (x *Execution) cancelScope(s *scope, cause error) {
 func WithCancel(ctx *Context) (inner *Context, cancel func()) {
 	inner = &Context{x: ctx.x, scope: &scope{parent: ctx.scope}}
 	return inner, func() {
-		if !ctx.x.dropping {
-			ctx.x.running("cancel")
-		}
+		ctx.x.running("cancel")
 		ctx.x.cancelScope(inner.scope, ErrCanceled)
 	}
 }

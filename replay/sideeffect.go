@@ -96,9 +96,7 @@ func (x *Execution) fill(record *journalpb.SideEffectRecorded, fill func()) {
 // good for spreading and sampling, not for secrets.
 func (c *Context) Random() *rand.Rand {
 	x := c.x
-	if !x.dropping {
-		x.running("Random")
-	}
+	x.running("Random")
 	if x.random == nil {
 		hash := sha256.New()
 		fmt.Fprintf(hash, "%s\x00%d\x00%d", x.instance, x.number, x.startedAt)
@@ -127,6 +125,7 @@ func (c *Context) UUID() string {
 // error is a [*PayloadError] if the value cannot be encoded.
 func SetStatus[T any](ctx *Context, value T) error {
 	x := ctx.x
+	x.running("SetStatus")
 	payload, err := x.encode(PayloadOf{"orchestration", x.origin.name, "status"}, value)
 	if err != nil {
 		return err
@@ -134,7 +133,6 @@ func SetStatus[T any](ctx *Context, value T) error {
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.running("SetStatus")
 	x.enqueue(&journalpb.Event{Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: payload}}}, nil)
 	return nil
 }

@@ -71,6 +71,9 @@ func newTurn(messages int) *Turn {
 // OrchestrationStarted. Their payloads are recorded as they come; those of the
 // code are encoded by the codec. The error is as for [Execution.Replay].
 func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
+	if err := x.interrupted(); err != nil {
+		return nil, err
+	}
 	turn := newTurn(len(messages))
 	if now.Before(x.now) {
 		now = x.now

@@ -48,10 +48,10 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 		return fmt.Errorf("tenuto: update %q is handled by nil", h.name)
 	}
 	x := ctx.x
+	x.running("Handle")
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.running("Handle")
 	of := PayloadOf{"update", h.name, "input"}
 	x.updates.handle(UpdatePrefix+h.name, &updateHandler{
 		validate: func(in *journalpb.Payload) error {
@@ -92,10 +92,10 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 // themselves, which would wait for their own end.
 func AwaitUpdates(ctx *Context) error {
 	x := ctx.x
+	x.running("AwaitUpdates")
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.running("AwaitUpdates")
 	for x.updates.running > 0 && !x.closing {
 		if x.updates.idle == nil {
 			x.updates.idle = new(promise)

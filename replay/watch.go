@@ -15,6 +15,7 @@ var errAbandoned = errors.New("tenuto: the execution was abandoned while its cod
 type Watch struct {
 	eventID   atomic.Uint64
 	abandoned atomic.Bool
+	stray     func(*Mismatch)
 }
 
 // EventID returns the event_id that the execution has consumed last: the code is
@@ -26,6 +27,12 @@ func (w *Watch) EventID() uint64 { return w.eventID.Load() }
 // by [Execution.Drop]; [Execution.Turn] and [Execution.Replay] return an error, and
 // nothing more is logged.
 func (w *Watch) Abandon() { w.abandoned.Store(true) }
+
+// OnStray has f called when a durable call of an execution has come from a goroutine
+// that the author's code started itself: once for each execution, on that goroutine. It
+// must be called before the first execution is watched. The next turn, if there is one,
+// returns the same [Mismatch].
+func (w *Watch) OnStray(f func(*Mismatch)) { w.stray = f }
 
 // SetWatch has the execution watched by w. It must be called before the first event.
 func (x *Execution) SetWatch(w *Watch) {

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	// What the state asks of a database, and the one that there is.
 	"journal/state/store":       {},
 	"journal/state/pebblestore": {"journal/state/store"},
-	"replay":                    {"proto/journalpb"},
+	"replay":                    {"proto/journalpb", "internal/goroutine"},
 	"replay/vet":                {},
 	// The real engine under an author's tests: all but Raft, network and disk.
 	"replay/replaytest": {"actors", "journal/state", "replay", "proto/journalpb"},
@@ -35,6 +35,8 @@ var mayImport = map[string][]string{
 	"internal/chaos":    {"cluster", "cluster/prometheus", "replay", "proto/journalpb", "internal/rig", "internal/slots"},
 	// The type of what leaders record, and compare with what was recorded.
 	"internal/clustertime": {},
+	// Whether a durable call comes from the goroutine that may make it.
+	"internal/goroutine": {},
 	// What harnesses may ask of a node.
 	"internal/rig":   {},
 	"internal/slots": {},

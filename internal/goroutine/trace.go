@@ -1,0 +1,20 @@
+package goroutine
+
+import (
+	"bytes"
+	"runtime"
+)
+
+// traceID reads the number from "goroutine 7 [running]:".
+func traceID() uintptr {
+	var header [64]byte
+	digits := bytes.TrimPrefix(header[:runtime.Stack(header[:], false)], []byte("goroutine "))
+	var id uintptr
+	for _, digit := range digits {
+		if digit < '0' || digit > '9' {
+			break
+		}
+		id = 10*id + uintptr(digit-'0')
+	}
+	return id
+}
