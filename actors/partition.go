@@ -203,6 +203,15 @@ func (p *Partition) evict(in *instance) {
 	p.tell(in, leave{})
 }
 
+// EvictIdle evicts an instance if it is idle. Tests of orchestrations do that.
+func (p *Partition) EvictIdle(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.instances[id]; in != nil && in.idle {
+		p.evict(in)
+	}
+}
+
 // detach takes an instance off the partition and returns what waits for it. No
 // message reaches it from here on.
 func (p *Partition) detach(in *instance) []Message {

@@ -24,7 +24,7 @@ type arrival struct {
 	// It is the result of something that runs beside others: only chance, or an
 	// order, says which of them comes first.
 	concurrent bool
-	name       string
+	name       func() string
 }
 
 // next returns who is to be let in, nil if nobody waits. Appends come first: they
@@ -47,25 +47,36 @@ func (n *node) next() (*arrival, error) {
 		return first, nil
 	}
 	for _, a := range n.gate.attempts() {
-		concurrent = append(concurrent, &arrival{
+		concurrent = append(concurrent, a.arrival())
+	}
+	if len(concurrent) == 0 {
+		return nil, nil
+	}
+	index := n.order.choose(len(concurrent))
+	if index == 0 { // as mostly: there is nothing to sort
+		first = slices.MinFunc(concurrent, compareArrivals)
+	} else {
+		slices.SortFunc(concurrent, compareArrivals)
+		first = concurrent[index]
+	}
+	n.order.chosen(first.name)
+	return first, nil
+}
+
+// arrival returns the attempt as one who waits.
+func (a *attempt) arrival() *arrival {
+	if a.waits == nil {
+		a.waits = &arrival{
 			instance:   a.Instance,
 			execution:  a.Execution,
 			eventID:    a.EventID,
 			number:     a.Number,
 			attempt:    a,
 			concurrent: true,
-			name:       fmt.Sprintf("%s of %s (event %d)", a.Name, a.Instance, a.EventID),
-		})
+			name:       func() string { return fmt.Sprintf("%s of %s (event %d)", a.Name, a.Instance, a.EventID) },
+		}
 	}
-	if len(concurrent) == 0 {
-		return nil, nil
-	}
-	slices.SortFunc(concurrent, compareArrivals)
-	names := make([]string, len(concurrent))
-	for i, a := range concurrent {
-		names[i] = a.name
-	}
-	return concurrent[n.order.choose(names)], nil
+	return a.waits
 }
 
 func compareArrivals(a, b *arrival) int {
@@ -78,19 +89,23 @@ func compareArrivals(a, b *arrival) int {
 }
 
 func (n *node) arrivalOf(p *proposal) (*arrival, error) {
+	if p.arrival != nil {
+		return p.arrival, nil
+	}
 	c, err := newCommit(p.append)
 	if err != nil {
 		return nil, err
 	}
 	events := c.events()
 	last := events[len(events)-1]
-	return &arrival{
+	p.arrival = &arrival{
 		instance:   c.instance,
 		proposal:   p,
 		commit:     c,
 		concurrent: journalpb.Terminal(last.Arm()) && n.hasParent(c),
-		name:       fmt.Sprintf("the end of child %s", c.instance),
-	}, nil
+		name:       func() string { return "the end of child " + c.instance },
+	}
+	return p.arrival, nil
 }
 
 // hasParent tells whether an append is that of a child.

@@ -13,18 +13,16 @@ import (
 
 // A run of an orchestration is replayed once after each append, and more often
 // when it ends, because the order of a map often happens to be the same: until
-// so many events have been replayed, but no more often than that.
+// so many events have been replayed, but no more often and no longer than that.
 const (
 	endReplayEvents = 20_000
 	endReplaysMax   = 64
+	endReplaysTime  = time.Second // real; the replay that is under way is finished
 )
 
 // committed looks at what was appended.
 func (e *Env) committed(c *commit) {
 	e.t.Helper()
-	if c.instance == bystanderID {
-		return
-	}
 	for _, s := range c.segments {
 		for _, event := range s.events {
 			e.recorded(c.instance, event)
@@ -37,7 +35,7 @@ func (e *Env) committed(c *commit) {
 		case every == 0:
 		case journalpb.Terminal(last.Arm()):
 			e.replays(c.instance, s.execution, max(1, min(endReplaysMax, endReplayEvents/int(last.EventId))))
-		case e.node.commits%every == 0:
+		case c.replay:
 			e.replays(c.instance, s.execution, 1)
 		}
 	}
@@ -73,16 +71,26 @@ func (e *Env) replays(id string, execution uint64, times int) {
 	if err != nil {
 		e.t.Fatalf("replaytest: history of %s: %v", id, err)
 	}
+	begun := time.Now()
+	for range times {
+		e.replay(id, execution, history)
+		if time.Since(begun) > endReplaysTime {
+			return
+		}
+	}
+}
+
+// replay replays a history once.
+func (e *Env) replay(id string, execution uint64, history []*journalpb.Event) {
+	e.t.Helper()
+	e.replayed += len(history)
+	var err error
 	goroutine := make(chan string, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		goroutine <- ownID()
-		for range times {
-			if err = replayAll(id, execution, e.registry, history); err != nil {
-				return
-			}
-		}
+		err = replayAll(id, execution, e.registry, history)
 	}()
 	replaying := <-goroutine
 	stacks, ok := e.bubble.watch(done, func() []stack {
@@ -184,6 +192,13 @@ func stuckMessage(stacks []stack) string {
 		return fmt.Sprintf("replaytest: orchestration code is blocked outside of its durable calls, at %s [%s]:\n%s\n"+
 			"It may wait for futures, timers, events and children alone: ctx.Sleep instead of time.Sleep, replay.Go and futures\n"+
 			"instead of goroutines and channels, no locks, and I/O in activities.", s.source(), s.state, s.trimmed())
+	}
+	for _, s := range stacks {
+		if s.inCode() && s.working() {
+			return fmt.Sprintf("replaytest: orchestration code has been computing for too long, at %s:\n%s\n"+
+				"It runs again whenever its instance is brought back to memory: long computations belong in activities.\n"+
+				"If it really takes that long, see RealTimeMax.", s.source(), s.trimmed())
+		}
 	}
 	text := "replaytest: the test does not go on: something in it is blocked by what is outside of virtual time. The body of an\n" +
 		"activity must not wait for a channel that was made outside of one; let it sleep, or return replay.ErrPending and use\n" +

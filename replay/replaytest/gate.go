@@ -26,6 +26,7 @@ type gate struct {
 type attempt struct {
 	*replay.Attempt
 	through chan struct{}
+	waits   *arrival // once it was looked at
 }
 
 // guard binds an activity to a body that runs the real one and then waits. What
@@ -45,7 +46,7 @@ func (g *gate) guard(activity string) replay.Definition {
 // pass waits until the attempt is let through. One whose result is not wanted
 // any more goes on at once.
 func (g *gate) pass(ctx context.Context, current *replay.Attempt) {
-	a := &attempt{current, make(chan struct{})}
+	a := &attempt{Attempt: current, through: make(chan struct{})}
 	g.mu.Lock()
 	open := g.open || ctx.Err() != nil
 	if !open {

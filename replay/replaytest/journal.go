@@ -26,8 +26,9 @@ type journal struct {
 
 // A proposal is an append that is not decided.
 type proposal struct {
-	append *journalpb.Append
-	done   func(error)
+	append  *journalpb.Append
+	done    func(error)
+	arrival *arrival // once it was looked at
 }
 
 // errClosed is what appends are refused with while everything ends.
@@ -63,7 +64,7 @@ func (j *journal) Append(a *journalpb.Append, done func(error)) {
 	j.mu.Lock()
 	closed := j.closed
 	if !closed {
-		j.held = append(j.held, &proposal{proto.CloneOf(a), done})
+		j.held = append(j.held, &proposal{append: proto.CloneOf(a), done: done})
 	}
 	j.mu.Unlock()
 	if closed {

@@ -36,38 +36,15 @@ type node struct {
 
 	replayEvery int // 0: never
 	commits     int
-	due         bool // to dehydrate is the next thing to do
+	due         string            // the instance to be evicted next; "" for none
+	replayed    map[string]uint64 // up to which event, by instance
 }
-
-// The bystander is an instance of our own. Bringing it to memory drives out the
-// instance that was there.
-const bystanderID = "tenuto.replaytest"
-
-var (
-	bystander = replay.Orchestration[struct{}, struct{}](bystanderID)
-	never     = replay.Event[struct{}](bystanderID)
-)
-
-func bystanderBody(ctx *replay.Context, _ struct{}) (struct{}, error) { return never.Wait(ctx) }
 
 // begin starts the actors. An error is a bug in this package.
 func (n *node) begin(registry *replay.Registry, logger *slog.Logger) error {
-	config := actors.Config{Registry: registry, Logger: logger, Grace: closeGrace}
-	if n.replayEvery > 0 {
-		config.ResidentMax = 1
-	}
-	n.system = actors.NewSystem(config)
+	n.system = actors.NewSystem(actors.Config{Registry: registry, Logger: logger, Grace: closeGrace})
 	if err := n.lead(); err != nil {
 		return err
-	}
-	n.partition.Load().Deliver(bystanderID, actors.Message{Message: replay.Message{Event: &journalpb.Event{
-		Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: &journalpb.OrchestrationStarted{Name: bystanderID}},
-	}}})
-	synctest.Wait()
-	for _, p := range n.journal.waiting() {
-		if err := n.journal.commit(p); err != nil {
-			return err
-		}
 	}
 	synctest.Wait()
 	return nil
@@ -98,9 +75,9 @@ func (n *node) deliver(id string, m actors.Message, answers chan<- actors.Answer
 // leave memory only then: their deferred functions are the author's, and what they
 // change must not be changed by two at a time.
 func (n *node) step() (c *commit, more bool, err error) {
-	if n.due {
-		n.due = false
-		n.dehydrate()
+	if n.due != "" {
+		n.partition.Load().EvictIdle(n.due)
+		n.due = ""
 		synctest.Wait()
 	}
 	a, err := n.next()
@@ -116,13 +93,35 @@ func (n *node) step() (c *commit, more bool, err error) {
 	}
 	synctest.Wait()
 	n.commits++
-	n.due = n.replayEvery > 0 && n.commits%n.replayEvery == 0
+	if a.commit.replay = n.isDue(a.commit); a.commit.replay {
+		n.due = a.commit.instance
+	}
 	return a.commit, true, nil
 }
 
-// dehydrate drops from memory whatever instance is there and has nothing to do.
-func (n *node) dehydrate() {
-	n.partition.Load().Deliver(bystanderID, actors.Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
+// A history of fewer events than eachAppendMax is replayed after each append, a longer one
+// when it has grown by one part in growthParts: else the cost of a test would be the square
+// of the length.
+const (
+	eachAppendMax = 500
+	growthParts   = 50
+)
+
+// isDue tells whether the instance of a commit is to be replayed and evicted now.
+func (n *node) isDue(c *commit) bool {
+	if n.replayEvery == 0 || n.commits%n.replayEvery != 0 {
+		return false
+	}
+	events := c.segments[len(c.segments)-1].events
+	last, before := events[len(events)-1].EventId, n.replayed[c.instance]
+	if last > before && last > eachAppendMax && last-before < last/growthParts {
+		return false
+	}
+	if n.replayed == nil {
+		n.replayed = make(map[string]uint64)
+	}
+	n.replayed[c.instance] = last
+	return true
 }
 
 // pass lets time pass until something has happened, or until that time.
@@ -230,6 +229,7 @@ func (n *node) close() {
 type commit struct {
 	instance string
 	segments []segment
+	replay   bool // the history so far is to be replayed
 }
 
 // A segment is the part of an append that belongs to one execution.

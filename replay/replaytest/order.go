@@ -13,6 +13,8 @@ import (
 type order struct {
 	given  []int
 	random *rand.Rand // nil: the first
+	index  int        // of the choice that is being made
+	of     int
 	taken  []choice
 }
 
@@ -22,19 +24,24 @@ type choice struct {
 	name      string // of what came first
 }
 
-func (o *order) choose(names []string) int {
-	if len(names) == 1 {
-		return 0
-	}
-	index := 0
+// choose returns which of so many arrivals comes first; chosen is to be called with that.
+func (o *order) choose(many int) (index int) {
 	switch at := len(o.taken); {
+	case many == 1:
 	case at < len(o.given):
-		index = min(o.given[at], len(names)-1)
+		index = min(o.given[at], many-1)
 	case o.random != nil:
-		index = o.random.IntN(len(names))
+		index = o.random.IntN(many)
 	}
-	o.taken = append(o.taken, choice{index, len(names), names[index]})
+	o.index, o.of = index, many
 	return index
+}
+
+// chosen remembers the choice, if there was one.
+func (o *order) chosen(name func() string) {
+	if o.of > 1 {
+		o.taken = append(o.taken, choice{o.index, o.of, name()})
+	}
 }
 
 // String is the order as the flag takes it: "0-2-1".

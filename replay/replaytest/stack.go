@@ -99,11 +99,18 @@ func (s stack) working() bool {
 func blockedCode(stacks []stack) []stack {
 	var blocked []stack
 	for _, s := range stacks {
-		if (s.in(coroutineMain) || s.in(queryCall)) && !s.in(coroutinePark) && !s.working() {
+		if s.inCode() && !s.working() {
 			blocked = append(blocked, s)
 		}
 	}
 	return blocked
+}
+
+// inCode tells whether the goroutine runs orchestration code. A coroutine that is ended
+// runs its deferred functions from where it was parked.
+func (s stack) inCode() bool {
+	parked := s.in(coroutinePark) && !s.in("runtime.Goexit(")
+	return (s.in(coroutineMain) || s.in(queryCall)) && !parked
 }
 
 // ours tells whether the goroutine belongs to the bubble itself: it runs the

@@ -87,9 +87,7 @@ func (e *Env) HistoryOf(id string, execution uint64) *history.History {
 func (e *Env) Instances() []string {
 	var ids []string
 	for known := range e.node.journal.Instances() {
-		if known.Instance != bystanderID {
-			ids = append(ids, known.Instance)
-		}
+		ids = append(ids, known.Instance)
 	}
 	return ids
 }

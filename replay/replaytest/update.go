@@ -49,7 +49,7 @@ func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Pa
 		return nil, refusal(name, err)
 	}
 	e.requests++
-	u := &update{id: id, requestID: fmt.Sprintf("%s-%d", bystanderID, e.requests)}
+	u := &update{id: id, requestID: fmt.Sprintf("replaytest-%d", e.requests)}
 	e.updates[u.requestID] = u
 	defer delete(e.updates, u.requestID)
 	if err := e.ask(id, externalEvent(event, payload, u.requestID)).Err; err != nil {

@@ -1,0 +1,91 @@
+package replaytest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// compute takes about a tenth of a second of a processor.
+func compute() string {
+	sum := sha256.Sum256(make([]byte, 50<<20))
+	return fmt.Sprintf("%x", sum[:2])
+}
+
+// What all replays of a run take together is no limit for one of them.
+func TestCodeThatComputesIsNoFault(t *testing.T) {
+	text := failures(t, func(tb testing.TB, env *Env) {
+		env.RealTimeMax(5 * time.Second)
+		if _, err := Call(env, program, "i", ""); err != nil {
+			tb.Errorf("call: %v", err)
+		}
+	}, program.Bind(func(*replay.Context, string) (string, error) { return compute(), nil }))
+	if text != "" {
+		t.Errorf("failed with %s", text)
+	}
+}
+
+func TestCodeThatComputesTooLongIsNamed(t *testing.T) {
+	stop := make(chan struct{})
+	defer close(stop)
+	wantFailure(t, callFails(t, func(*replay.Context, string) (string, error) {
+		for {
+			select {
+			case <-stop:
+				return "", nil
+			default:
+			}
+		}
+	}), "orchestration code has been computing for too long", "cost_test.go:", "activities")
+}
+
+func TestTimersThatGoRoundAreTold(t *testing.T) {
+	wantFailure(t, callFails(t, func(ctx *replay.Context, _ string) (string, error) {
+		for {
+			if err := ctx.Sleep(0); err != nil {
+				return "", err
+			}
+		}
+	}), "something goes round without time passing")
+}
+
+// Four times as many children are not sixteen times as many replayed events.
+func TestTheCostOfManyChildrenIsNoSquare(t *testing.T) {
+	replayed := func(many int) (events int) {
+		text := failures(t, func(tb testing.TB, env *Env) {
+			env.RealTimeMax(time.Minute)
+			if _, err := Call(env, program, "i", ""); err != nil {
+				tb.Errorf("call: %v", err)
+			}
+			events = env.replayed
+		}, helper.Bind(func(ctx *replay.Context, _ string) (string, error) { return "", ctx.Sleep(time.Hour) }),
+			program.Bind(func(ctx *replay.Context, _ string) (string, error) {
+				children := make([]*replay.Future[string], many)
+				for i := range children {
+					children[i] = helper.Start(ctx, "")
+				}
+				_, err := replay.All(ctx, children...)
+				return "", err
+			}))
+		if text != "" {
+			t.Fatalf("%d children: %s", many, text)
+		}
+		return events
+	}
+	if few, more := replayed(400), replayed(1600); more > 7*few {
+		t.Errorf("%d events were replayed for 400 children, %d for 1,600", few, more)
+	}
+}
+
+// Deferred functions run when an instance leaves memory, too.
+func TestCodeThatIsBlockedInADeferredFunctionIsNamed(t *testing.T) {
+	blocked := make(chan struct{})
+	defer close(blocked)
+	wantFailure(t, callFails(t, func(ctx *replay.Context, _ string) (string, error) {
+		defer func() { <-blocked }()
+		return callWork(ctx, "in")
+	}), "orchestration code is blocked outside of its durable calls", "cost_test.go:")
+}
