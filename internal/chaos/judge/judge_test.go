@@ -109,7 +109,9 @@ var forgeries = map[string]map[string]func(f *forger){
 			f.event("tree-0", 1, journalpb.ArmSubOrchestrationCompleted, func(e *journalpb.Event) { e.GetSubOrchestrationCompleted().Result.Data = []byte("99") })
 		},
 		"the child has another parent": func(f *forger) {
-			f.event("tree-0::1.2", 1, journalpb.ArmOrchestrationStarted, func(e *journalpb.Event) { e.GetOrchestrationStarted().Parent.EventId = 3 })
+			child := ""
+			f.event("tree-0", 1, journalpb.ArmSubOrchestrationScheduled, func(e *journalpb.Event) { child = e.GetSubOrchestrationScheduled().Instance })
+			f.event(child, 1, journalpb.ArmOrchestrationStarted, func(e *journalpb.Event) { e.GetOrchestrationStarted().Parent.EventId = 3 })
 		},
 		"the child is not there": func(f *forger) {
 			f.event("tree-0", 1, journalpb.ArmSubOrchestrationScheduled, func(e *journalpb.Event) { e.GetSubOrchestrationScheduled().Instance = "nobody" })
