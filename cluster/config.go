@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/internal/rig"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -118,7 +119,8 @@ type Config struct {
 	// How long instances are kept after their end. Defaults to for ever. To be
 	// the same on every node: that of the leading one counts.
 	Retention Retention
-	// Defaults to slog.Default().
+	// Its handler may be slow, or block: then the node does not wait for it, and drops
+	// records when more than 1,024 wait. Defaults to slog.Default().
 	Logger *slog.Logger
 	// Where the node's figures go; METRICS.md lists them. Defaults to the global
 	// one of OpenTelemetry, which keeps none until the application has set another.
@@ -221,6 +223,7 @@ func (c Config) withDefaults() Config {
 	if c.protocol == 0 {
 		c.protocol = protocolVersion
 	}
+	c.Logger = logqueue.New(c.Logger)
 	c.journalLogger = c.Logger
 	c.Logger = c.Logger.With("node", c.NodeID)
 	return c

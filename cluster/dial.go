@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -51,6 +52,7 @@ func (c DialConfig) withDefaults() DialConfig {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	c.Logger = logqueue.New(c.Logger)
 	return c
 }
 

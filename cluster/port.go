@@ -240,6 +240,13 @@ func (r *refusals) log(conn net.Conn, reason error) {
 	if errors.Is(reason, io.EOF) || errors.Is(reason, errUnopened) {
 		return
 	}
+	if omitted, due := r.due(); due {
+		r.logger.Warn("connection refused", "remote", conn.RemoteAddr().String(), "error", reason, "omitted", omitted)
+	}
+}
+
+// due reports whether a refusal is to be logged, and how many were not since the last one.
+func (r *refusals) due() (omitted int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.since) >= time.Second {
@@ -247,11 +254,11 @@ func (r *refusals) log(conn net.Conn, reason error) {
 	}
 	if r.logged == refusalsPerSecond {
 		r.omitted++
-		return
+		return 0, false
 	}
 	r.logged++
-	r.logger.Warn("connection refused", "remote", conn.RemoteAddr().String(), "error", reason, "omitted", r.omitted)
-	r.omitted = 0
+	omitted, r.omitted = r.omitted, 0
+	return omitted, true
 }
 
 // A door is the listener of one part of the node, and its way to the same door

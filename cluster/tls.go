@@ -116,24 +116,32 @@ func newKeyring(source KeySource, cluster string, owner func(Principal) error, l
 
 // current returns the keys of the source, or the last good ones.
 func (r *keyring) current() (*Keys, error) {
-	keys, err := r.source.Keys()
+	keys, refused, err := r.adopt(r.source.Keys())
+	if refused != nil {
+		r.logger.Error("keys cannot be used, those of before are", "error", refused)
+	}
+	return keys, err
+}
+
+// adopt takes what the source has said, and returns the keys to be used. refused is why
+// those of the source are not, if that is news.
+func (r *keyring) adopt(said *Keys, unread error) (keys *Keys, refused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil && keys != r.keys {
-		err = r.verify(keys)
+	if unread == nil && said != r.keys {
+		unread = r.verify(said)
 	}
 	switch {
-	case err == nil:
-		r.keys, r.refused = keys, ""
-		return keys, nil
+	case unread == nil:
+		r.keys, r.refused = said, ""
+		return said, nil, nil
 	case r.keys == nil:
-		return nil, err
+		return nil, nil, unread
 	}
-	if reason := err.Error(); reason != r.refused {
-		r.refused = reason
-		r.logger.Error("keys cannot be used, those of before are", "error", err)
+	if reason := unread.Error(); reason != r.refused {
+		r.refused, refused = reason, unread
 	}
-	return r.keys, nil
+	return r.keys, refused, nil
 }
 
 // verify refuses keys with which nobody would talk to their owner.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
 // Config is copied by Open. Zero values mean the defaults.
@@ -70,8 +72,8 @@ type Config struct {
 	// learned that another node leads, or none; Leader tells which. Calls may be
 	// fewer than changes. It must not block. Defaults to nothing.
 	LeaderChanged func()
-	// Logger gets changes of state and what the Raft library warns of. Defaults
-	// to slog.Default().
+	// Logger gets changes of state and what the Raft library warns of. The journal does
+	// not wait for a handler that blocks. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// HeartbeatTimeout is how long a follower waits for the leader before it
@@ -175,7 +177,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	c.Logger = c.Logger.With("node", c.Node)
+	c.Logger = logqueue.New(c.Logger).With("node", c.Node)
 	if c.Address == "" && c.Network == nil {
 		c.Address = c.Node
 	}

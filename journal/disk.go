@@ -20,7 +20,8 @@ import (
 type disk struct {
 	limit    time.Duration
 	patience time.Duration // no less
-	// onStall and onRecover are called when a stall begins and ends, one at a time.
+	// onStall and onRecover are called after a stall has begun or ended, under no lock: they
+	// log, and a handler may block on the same disk.
 	onStall   func(age time.Duration)
 	onRecover func(took time.Duration)
 	latency   histogram // of the writes, in nanoseconds
@@ -76,10 +77,17 @@ func (d *disk) begin() {
 }
 
 func (d *disk) end() {
+	if took, recovered := d.endWrite(); recovered {
+		d.onRecover(took)
+	}
+}
+
+// endWrite returns how long the write took, and reports whether it was a stall.
+func (d *disk) endWrite() (took time.Duration, recovered bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer.Stop()
-	took := time.Since(d.since)
+	took = time.Since(d.since)
 	d.since = time.Time{}
 	d.latency.observe(uint64(took))
 	if d.limit < took && took < d.patience {
@@ -87,22 +95,30 @@ func (d *disk) end() {
 	}
 	if d.hanging.Swap(false) {
 		d.stalled = make(chan struct{})
-		d.onRecover(took)
 		notify(d.changed)
+		recovered = true
 	}
+	return took, recovered
 }
 
 // stall runs when the timer has fired, which may be just after the write for
 // which it was set.
 func (d *disk) stall() {
+	if age, stalls := d.beginStall(); stalls {
+		d.onStall(age)
+	}
+}
+
+// beginStall reports whether the write on its way has become a stall.
+func (d *disk) beginStall() (age time.Duration, stalls bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.since.IsZero() || time.Since(d.since) < d.allowed || d.hanging.Swap(true) {
-		return
+		return 0, false
 	}
 	close(d.stalled)
-	d.onStall(time.Since(d.since))
 	notify(d.changed)
+	return time.Since(d.since), true
 }
 
 // hangs reports whether there is a stall. It costs nothing.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,11 +141,11 @@ func TestLeaderWhoseDiskHangsIsReplacedSoon(t *testing.T) {
 // A disk that is slow and answers must not cost leadership again and again.
 func TestABusyDiskIsGivenMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stalls := 0
-		d := newDisk(400*time.Millisecond, func(time.Duration) { stalls++ }, func(time.Duration) {})
+		var stalls atomic.Int32
+		d := newDisk(400*time.Millisecond, func(time.Duration) { stalls.Add(1) }, func(time.Duration) {})
 		for i, step := range []struct {
 			rest, write time.Duration
-			stalls      int // so far
+			stalls      int32 // so far
 		}{
 			{0, 300 * time.Millisecond, 0},
 			{0, 3 * time.Second, 1}, // it did hang
@@ -159,8 +160,8 @@ func TestABusyDiskIsGivenMoreTime(t *testing.T) {
 			if err := d.write(func() error { time.Sleep(step.write); return nil }); err != nil {
 				t.Error(err)
 			}
-			if stalls != step.stalls {
-				t.Errorf("write %d: %d stalls, want %d", i, stalls, step.stalls)
+			if got := stalls.Load(); got != step.stalls {
+				t.Errorf("write %d: %d stalls, want %d", i, got, step.stalls)
 			}
 		}
 	})

@@ -11,24 +11,29 @@ import "sync"
 type fence struct {
 	// drawn is closed when the fence is.
 	drawn chan struct{}
-	// cut is called before drawn is closed.
-	cut func(*FencedError)
+	// cut is called before drawn is closed, and told afterwards.
+	cut, told func(*FencedError)
 
 	once  sync.Once
 	cause *FencedError
 }
 
-func newFence(cut func(*FencedError)) *fence {
-	return &fence{drawn: make(chan struct{}), cut: cut}
+func newFence(cut, told func(*FencedError)) *fence {
+	return &fence{drawn: make(chan struct{}), cut: cut, told: told}
 }
 
 // draw fences the node for the first cause that it is given.
 func (f *fence) draw(cause error) *FencedError {
+	first := false
 	f.once.Do(func() {
 		f.cause = &FencedError{Cause: cause}
 		f.cut(f.cause)
 		close(f.drawn)
+		first = true
 	})
+	if first {
+		f.told(f.cause) // not in Do, where others would wait for it: it logs
+	}
 	return f.cause
 }
 

@@ -230,7 +230,7 @@ func TestEntryThatIsJustBeingRemovedIsNotMissing(t *testing.T) {
 	l.mustStore(t, 1, 10)
 	slow := &slowToForget{l.store.LogStore, make(chan struct{}), make(chan struct{})}
 	l.store.LogStore = slow
-	l.fence = newFence(func(*FencedError) {})
+	l.fence = newFence(func(*FencedError) {}, func(*FencedError) {})
 	cache, err := raft.NewLogCache(1, l.checkedLogs)
 	if err != nil {
 		t.Fatal(err)

@@ -115,7 +115,9 @@ func quiet(c Config) Config {
 	if c.StallLimit == 0 {
 		c.StallLimit = never
 	}
-	c.Logger = slog.New(slog.DiscardHandler)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	if os.Getenv("TENUTO_TEST_LOG") != "" {
 		c.Logger = slog.Default()
 	}

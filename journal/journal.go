@@ -203,6 +203,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.fence = newFence(func(fenced *FencedError) {
 		_ = streams.cut() // a fenced node has no use for the error
 		j.queue.refuse(fenced)
+	}, func(fenced *FencedError) {
 		j.config.Logger.Error("fenced", "error", fenced.Cause)
 	})
 	logs, stable, err := stores.checked(j.fence, j.disk, j.config.SnapshotBytes)

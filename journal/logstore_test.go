@@ -33,7 +33,7 @@ func openLogsWith(c Config) (*openedLogs, error) {
 		return nil, err
 	}
 	d := newDisk(time.Hour, func(time.Duration) {}, func(time.Duration) {})
-	logs, _, err := stores.checked(newFence(func(*FencedError) {}), d, 1<<30)
+	logs, _, err := stores.checked(newFence(func(*FencedError) {}, func(*FencedError) {}), d, 1<<30)
 	if err != nil {
 		return nil, errors.Join(err, stores.close())
 	}

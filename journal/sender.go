@@ -361,13 +361,21 @@ type refusals struct {
 
 func (r *refusals) add(sender string, reason error) {
 	r.count.Add(1)
+	if omitted, due := r.due(); due {
+		r.logger.Warn("message refused", "sender", sender, "error", reason, "omitted", omitted)
+	}
+}
+
+// due reports whether a refusal is to be told of, and how many were not since the last one.
+func (r *refusals) due() (omitted int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if now.Sub(r.told) < time.Second {
 		r.omitted++
-		return
+		return 0, false
 	}
-	r.logger.Warn("message refused", "sender", sender, "error", reason, "omitted", r.omitted)
+	omitted = r.omitted
 	r.told, r.omitted = now, 0
+	return omitted, true
 }

@@ -70,7 +70,7 @@ func (n *snapshotNode) grow(count int) error {
 
 // snapshot takes a snapshot as Raft does.
 func (n *snapshotNode) snapshot() error {
-	f := newFSM(n.machine, n.snapshots, newFence(func(*FencedError) {}))
+	f := newFSM(n.machine, n.snapshots, newFence(func(*FencedError) {}, func(*FencedError) {}))
 	view, err := f.Snapshot()
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (n *snapshotNode) send(to *snapshotNode, through func([]byte) []byte) error
 	if err != nil {
 		return err
 	}
-	f := newFSM(to.machine, to.snapshots, newFence(func(*FencedError) {}))
+	f := newFSM(to.machine, to.snapshots, newFence(func(*FencedError) {}, func(*FencedError) {}))
 	err = f.Restore(source)
 	to.index, _ = to.machine.Applied()
 	return err

@@ -28,18 +28,20 @@ func (s *Store) Fail(op string, err error) error {
 	if errors.As(err, &before) && !errors.Is(err, store.ErrCorrupt) {
 		return err // closed, or noted already
 	}
+	var unmarked error
 	s.failure.once.Do(func() {
 		if pebble.IsCorruptionError(err) {
 			err = errors.Join(store.ErrCorrupt, err)
 		}
 		s.failure.err = &store.Error{Dir: s.options.Dir, Op: op, Err: err}
 		if errors.Is(err, store.ErrCorrupt) && !s.trial {
-			if marked := writeSynced(s.options.FS, s.options.Dir, damagedFile, []byte(err.Error()+"\n")); marked != nil {
-				s.options.Logger.Error("the damaged state could not be marked", "error", marked)
-			}
+			unmarked = writeSynced(s.options.FS, s.options.Dir, damagedFile, []byte(err.Error()+"\n"))
 		}
 		close(s.failure.failed)
 	})
+	if unmarked != nil { // not in Do, where others would wait for the log
+		s.options.Logger.Error("the damaged state could not be marked", "error", unmarked)
+	}
 	return s.failure.err
 }
 

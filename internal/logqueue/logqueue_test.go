@@ -1,0 +1,109 @@
+package logqueue
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// blocking is a handler that waits until it is released.
+type blocking struct {
+	slog.Handler
+	release chan struct{}
+}
+
+func (h *blocking) Handle(ctx context.Context, record slog.Record) error {
+	<-h.release
+	return h.Handler.Handle(ctx, record)
+}
+
+// text returns a handler that writes lines without their time.
+func text(to *bytes.Buffer) slog.Handler {
+	return slog.NewTextHandler(to, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+}
+
+func TestRecordsAreWrittenBeforeTheCallerGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written bytes.Buffer
+		logger := New(slog.New(text(&written)))
+		logger.With("node", "n1").WithGroup("g").Info("one", "a", 1)
+		if got, want := written.String(), "level=INFO msg=one node=n1 g.a=1\n"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if again := New(logger.With("node", "n1")); again.Handler().(*handler).queue != logger.Handler().(*handler).queue {
+			t.Error("a logger was queued twice")
+		}
+	})
+}
+
+func TestBlockedHandlerHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written bytes.Buffer
+		release := make(chan struct{})
+		logger := New(slog.New(&blocking{text(&written), release}))
+		began := time.Now()
+		const records = waitingMax + 100
+		for i := range records {
+			logger.Info(fmt.Sprint(i))
+		}
+		if took := time.Since(began); took != patience {
+			t.Errorf("the callers waited %v, want %v once", took, patience)
+		}
+		close(release)
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSpace(written.String()), "\n")
+		// One is with the handler, so that one more than waitingMax is written.
+		if want := waitingMax + 1; len(lines) != want+1 || lines[0] != "level=INFO msg=0" || lines[want-1] != fmt.Sprintf("level=INFO msg=%d", want-1) {
+			t.Fatalf("%d lines, from %q to %q", len(lines), lines[0], lines[len(lines)-2])
+		}
+		if last, want := lines[len(lines)-1], fmt.Sprintf("dropped=%d", records-waitingMax-1); !strings.HasSuffix(last, want) {
+			t.Errorf("%q, want %s", last, want)
+		}
+		logger.Info("later")
+		if !strings.HasSuffix(written.String(), "level=INFO msg=later\n") {
+			t.Error("the handler goes on, and a record was not written at once")
+		}
+	})
+}
+
+func TestPanicOfAHandlerIsNotTheCallers(t *testing.T) {
+	logger := New(slog.New(panicking{slog.DiscardHandler}))
+	logger.Info("one")
+	logger.Info("two")
+}
+
+type panicking struct{ slog.Handler }
+
+func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
+func (panicking) Handle(context.Context, slog.Record) error { panic("a test says so") }
+func (p panicking) WithAttrs([]slog.Attr) slog.Handler      { return p }
+func (p panicking) WithGroup(string) slog.Handler           { return p }
+
+func TestManyGoroutinesLog(t *testing.T) {
+	var written bytes.Buffer
+	logger := New(slog.New(text(&written)))
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 50 {
+				logger.Info("line")
+			}
+		})
+	}
+	callers.Wait()
+	logger.Info("last") // the buffer has no lock: one goroutine writes at a time
+	if lines := strings.Count(written.String(), "\n"); lines != 401 {
+		t.Errorf("%d lines", lines)
+	}
+}
