@@ -186,7 +186,7 @@ var figures = []figure{
 	{"tenuto.raft.standing", "{node}", level, "1 for what the node is in the cluster.", readStanding},
 	{"tenuto.raft.term", "{term}", level, "The term that the node is in.", each(func(g *groupSample) uint64 { return g.health.Term })},
 	{"tenuto.raft.applied", "{entry}", level, "Index of the last entry applied.", each(func(g *groupSample) uint64 { return g.health.Applied })},
-	{"tenuto.raft.lag", "{entry}", level, "Entries known to be committed and not applied here.", each(func(g *groupSample) uint64 { return g.health.Behind })},
+	{"tenuto.raft.lag", "{entry}", level, "Entries that are committed, by what this node or its leader knows, and not applied here.", each(func(g *groupSample) uint64 { return g.health.Behind })},
 	{"tenuto.raft.silence", "s", level, "How long the leader has not been heard of.", each(func(g *groupSample) float64 { return max(g.health.Silence, 0).Seconds() })},
 	{"tenuto.raft.member.lag", "{entry}", level, "Committed entries that another member has not acknowledged, on the node that leads.", readMembers},
 	{"tenuto.raft.messages.refused", "{message}", counted, "Messages of Raft's that were not taken, because of who has sent them or what they say.", each(func(g *groupSample) uint64 { return g.journal.MessagesRefused })},

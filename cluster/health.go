@@ -24,6 +24,7 @@ const (
 const (
 	readySilenceMax = 2 * time.Second
 	readyBehindMax  = 10_000 // entries
+	readyLagMax     = 3 * time.Second
 )
 
 // Why a node is not ready, or not alive; see [Health.Ready].
@@ -32,6 +33,7 @@ var (
 	ErrSteppedDown = errors.New("tenuto: the node has stepped aside") // see [Node.Err]
 	ErrOutside     = errors.New("tenuto: the node is not a member")
 	ErrDiskHangs   = errors.New("tenuto: the disk hangs")
+	ErrDiskFull    = errors.New("tenuto: the disk is full")
 	ErrNoLeader    = errors.New("tenuto: no leader is known")
 	ErrBehind      = errors.New("tenuto: the node is catching up")
 )
@@ -47,9 +49,15 @@ type GroupHealth struct {
 	// applied: every member speaks it.
 	Protocol uint32 `json:"protocol"`
 	// Applied is the index up to which stale reads here reach. Behind is how many
-	// entries this node knows to be committed and has not applied yet.
+	// entries are committed, by this node's own log or by what the leader has told, and
+	// not applied here.
 	Applied uint64 `json:"applied"`
 	Behind  uint64 `json:"behind"`
+	// Lag is how long ago the leader had committed no more than what is applied here; 0
+	// on the leader, and negative if that was never so since the start. On a follower
+	// that stores and applies it is below 2 s; it grows while a node stores nothing, or
+	// hears nothing of the leader.
+	Lag time.Duration `json:"lag_ns"`
 	// Silence is how long the leader has not been heard of; 0 on the leader, and
 	// negative if none was heard of since the start.
 	Silence time.Duration `json:"silence_ns"`
@@ -59,13 +67,15 @@ type GroupHealth struct {
 	// OtherDirectory says that other nodes refuse this one, because the cluster has recorded
 	// another Dir for it; see [ErrOtherDirectory].
 	OtherDirectory bool `json:"other_directory,omitempty"`
+	// DiskFull tells that the last write of the log failed because the disk is full.
+	DiskFull bool `json:"disk_full,omitempty"`
 }
 
 // A Health says how a node is. It names nodes, but holds no instance IDs and
 // nothing of payloads.
 type Health struct {
 	NodeID string `json:"node"`
-	// From here to DiskHangs as in [GroupHealth]: of several groups it is the one that
+	// From here to DiskFull as in [GroupHealth]: of several groups it is the one that
 	// keeps the node from being ready, or the first.
 	Standing  Standing      `json:"standing"`
 	Leader    string        `json:"leader,omitempty"`
@@ -73,10 +83,12 @@ type Health struct {
 	Protocol  uint32        `json:"protocol"`
 	Applied   uint64        `json:"applied"`
 	Behind    uint64        `json:"behind"`
+	Lag       time.Duration `json:"lag_ns"`
 	Silence   time.Duration `json:"silence_ns"`
 	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
 	// As in GroupHealth.
 	OtherDirectory bool `json:"other_directory,omitempty"`
+	DiskFull       bool `json:"disk_full,omitempty"`
 	// How it is in each group, if there are several.
 	Groups []GroupHealth `json:"groups,omitempty"`
 	// Identity is that of the node's Dir, to be named when the cluster is to adopt it; see
@@ -116,20 +128,25 @@ func (n *Node) Health() Health {
 // show has the health tell of a group.
 func (h *Health) show(of GroupHealth) {
 	h.Standing, h.Leader, h.Term, h.Protocol = of.Standing, of.Leader, of.Term, of.Protocol
-	h.Applied, h.Behind, h.Silence, h.DiskHangs = of.Applied, of.Behind, of.Silence, of.DiskHangs
+	h.Applied, h.Behind, h.Lag = of.Applied, of.Behind, of.Lag
+	h.Silence, h.DiskHangs, h.DiskFull = of.Silence, of.DiskHangs, of.DiskFull
 	h.OtherDirectory = of.OtherDirectory
 }
 
 // shown is the group of which the health tells.
 func (h Health) shown() GroupHealth {
-	return GroupHealth{h.Standing, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Silence, h.DiskHangs, h.OtherDirectory}
+	return GroupHealth{
+		h.Standing, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Lag, h.Silence, h.DiskHangs,
+		h.OtherDirectory, h.DiskFull,
+	}
 }
 
 func (g *group) health() GroupHealth {
 	s := g.journal.Standing()
 	h := GroupHealth{
 		Standing: Following, Leader: s.Leader, Term: s.Term, Protocol: g.journal.Protocol(),
-		Applied: s.Applied, Behind: s.Behind, Silence: s.Silence, DiskHangs: g.journal.Stats().LogStalled,
+		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, Silence: s.Silence,
+		DiskHangs: g.journal.Stats().LogStalled, DiskFull: s.DiskFull,
 	}
 	h.OtherDirectory = g.journal.Disowned() != nil && (s.Leader == "" || !s.Member)
 	switch {
@@ -145,11 +162,16 @@ func (g *group) health() GroupHealth {
 	return h
 }
 
-// Ready returns nil if a node in that health serves calls: in every group it is a
-// member, it leads or has heard of the leader within 2 s, it is no more than 10,000
-// entries behind, its disk answers, and it is not stopping. Otherwise the error is
-// [ErrSteppedDown], [ErrDraining], [ErrOtherDirectory], [ErrOutside], [ErrDiskHangs],
-// [ErrNoLeader] or [ErrBehind]. A node without a vote can be ready.
+// Ready returns nil if a node in that health serves calls, stores and applies: in every
+// group it is a member, and it leads, or has heard of the leader within 2 s and has
+// applied all that the leader had committed at some moment of the last 3 s. Nor is it more
+// than 10,000 entries behind what the leader has told; its disk answers and has room, and
+// it is not stopping. Otherwise the error is [ErrSteppedDown], [ErrDraining],
+// [ErrOtherDirectory], [ErrOutside], [ErrDiskHangs], [ErrDiskFull], [ErrNoLeader] or [ErrBehind]. A node
+// without a vote can be ready.
+//
+// A rolling restart that waits after each node until it is ready again, before it stops
+// the next one, always leaves a majority that stores.
 func (h Health) Ready() error {
 	switch {
 	case h.SteppedDown:
@@ -173,12 +195,14 @@ func (h GroupHealth) ready(node string) error {
 		return ErrOutside
 	case h.DiskHangs > 0:
 		return ErrDiskHangs
+	case h.DiskFull:
+		return ErrDiskFull
 	case h.Standing == Leading:
 		return nil
 	case h.Leader == "" || h.Leader == node || h.Silence < 0 || h.Silence > readySilenceMax:
 		// Elected itself, it does not lead before its epoch is committed.
 		return ErrNoLeader
-	case h.Behind > readyBehindMax:
+	case h.Behind > readyBehindMax || h.Lag < 0 || h.Lag > readyLagMax:
 		return ErrBehind
 	}
 	return nil

@@ -90,12 +90,19 @@ func TestReadinessNamesWhatIsMissing(t *testing.T) {
 		ErrOutside:     func(h *Health) { h.Standing = Outside },
 		ErrDiskHangs:   func(h *Health) { h.DiskHangs = 1 },
 		ErrNoLeader:    func(h *Health) { h.Silence = readySilenceMax + time.Nanosecond },
+		ErrDiskFull:    func(h *Health) { h.DiskFull = true },
 		ErrBehind:      func(h *Health) { h.Behind = readyBehindMax + 1 },
 	} {
 		h := good
 		change(&h)
 		if got := h.Ready(); !errors.Is(got, want) {
 			t.Errorf("%+v: got %v, want %v", h, got, want)
+		}
+	}
+	for _, lag := range []time.Duration{-1, readyLagMax + 1} {
+		h := good
+		if h.Lag = lag; !errors.Is(h.Ready(), ErrBehind) {
+			t.Errorf("a lag of %v: got %v", lag, h.Ready())
 		}
 	}
 }

@@ -40,6 +40,7 @@ type checkedLogs struct {
 	// deleted. The log takes no writes then, until reread.
 	diverged atomic.Bool
 	stale    chan struct{}
+	full     atomic.Bool // the last write failed because the disk is full
 
 	mu         sync.Mutex
 	tail       logMark  // the last entry; index 0 if the log is empty
@@ -238,6 +239,7 @@ func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
 	if err := l.disk.write(func() error { return l.append(logs) }); err != nil {
 		return l.failed("write log", err)
 	}
+	l.full.Store(false)
 	return nil
 }
 
@@ -294,6 +296,7 @@ func (l *checkedLogs) write(sealed []*raft.Log, tail logMark) error {
 func (l *checkedLogs) failed(what string, err error) error {
 	err = fmt.Errorf("%s %s: %w", what, l.path, err)
 	if mayPass(err) {
+		l.full.Store(true)
 		return err
 	}
 	return l.fence.draw(err)

@@ -38,6 +38,7 @@ type Journal struct {
 	barriers     *barriers
 	acks         *acks
 	refusals     *refusals
+	told         *leaderCommit
 	clock        *clusterClock
 	streams      *streams
 	self         self
@@ -189,10 +190,11 @@ func start(ctx context.Context, c Config, as self, stores *stores, logger hclog.
 func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
 	j.disk = newDisk(j.config.StallLimit, j.stalled, j.recovered)
 	j.refusals = &refusals{logger: j.config.Logger}
+	j.told = &leaderCommit{has: j.hasApplied}
 	network, streams := newTransport(&j.config, j.silent, j.admitsMember, j.refusals, logger)
 	j.streams = streams
 	if sender, ok := network.(*senderTransport); ok {
-		sender.holdBack, sender.has, sender.journal = j.holdBack, j.has, j
+		sender.holdBack, sender.has, sender.told, sender.journal = j.holdBack, j.has, j.told.tell, j
 		streams.greet, streams.greets = j.greet, j.recordsIdentities
 	}
 	handouts := &handouts{journal: j, busy: make(chan struct{}, 1)}

@@ -39,6 +39,8 @@ type senderTransport struct {
 	// journal, if there is one, answers hellos and decides whose messages are taken, instead
 	// of isMember.
 	journal *Journal
+	// told, if there is one, gets the commit index of each message about entries.
+	told func(term, commit uint64)
 
 	messages  chan raft.RPC                  // to Raft
 	heartbeat atomic.Pointer[func(raft.RPC)] // set before anybody is let in
@@ -120,6 +122,9 @@ func (t *senderTransport) receive(conn net.Conn) {
 			}
 			if t.skips(message) {
 				continue
+			}
+			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && t.told != nil {
+				t.told(entries.Term, entries.LeaderCommitIndex)
 			}
 			if asks, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.holdBack != nil {
 				t.holdBack(asks, t.closing) // nothing else comes over this connection before it is answered

@@ -17,6 +17,7 @@ type writeFault struct {
 	at    int  // the first write that fails, counted from 1
 	stays bool // later writes fail too, until the disk has room
 	done  bool // what was written is in effect all the same
+	log   bool // only writes of the log fail: the stable file is written in place
 }
 
 func (f writeFault) String() string {
@@ -59,9 +60,12 @@ func (w *faultyWrites) failures() int {
 }
 
 // do makes one write, or fails it.
-func (w *faultyWrites) do(write func() error) error {
+func (w *faultyWrites) do(ofLog bool, write func() error) error {
 	w.mu.Lock()
 	fault := w.fault
+	if fault != nil && fault.log && !ofLog {
+		fault = nil
+	}
 	fails := false
 	if fault != nil {
 		w.writes++
@@ -91,10 +95,10 @@ func (w *faultyWrites) wrap(s *stores) {
 	}
 	write, sync := stable.write, stable.sync
 	stable.write = func(b []byte, at int64) (n int, err error) {
-		err = w.do(func() error { n, err = write(b, at); return err })
+		err = w.do(false, func() error { n, err = write(b, at); return err })
 		return n, err
 	}
-	stable.sync = func(f *os.File) error { return w.do(func() error { return sync(f) }) }
+	stable.sync = func(f *os.File) error { return w.do(false, func() error { return sync(f) }) }
 }
 
 // faultyLogs is a log store whose writes may fail.
@@ -106,11 +110,11 @@ type faultyLogs struct {
 func (l *faultyLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
 func (l *faultyLogs) StoreLogs(logs []*raft.Log) error {
-	return l.writes.do(func() error { return l.LogStore.StoreLogs(logs) })
+	return l.writes.do(true, func() error { return l.LogStore.StoreLogs(logs) })
 }
 
 func (l *faultyLogs) DeleteRange(first, last uint64) error {
-	return l.writes.do(func() error { return l.LogStore.DeleteRange(first, last) })
+	return l.writes.do(true, func() error { return l.LogStore.DeleteRange(first, last) })
 }
 
 // faultyGroup is three nodes whose writes can be made to fail, on a network that can be cut.
@@ -307,3 +311,5 @@ func TestAppendThatFailedLeavesNothingBehindTheNextOne(t *testing.T) {
 		}
 	}
 }
+
+const enospc = syscall.ENOSPC

@@ -251,17 +251,17 @@ func (c *campaign) awaitRate(ctx context.Context) float64 {
 }
 
 // awaitRecovery waits until a write that began after the fault is acknowledged on every node, and
-// every node has applied what there is: a node that only forwards writes to the leader has not
-// recovered.
+// every node has applied what there is and says that it is ready: a node that only forwards writes
+// to the leader has not recovered.
 func (c *campaign) awaitRecovery(ctx context.Context, outcome *evidence.Fault) {
 	for {
 		took, acked := c.log.Recovered(outcome.End, len(c.fleet.nodes))
 		outcome.Recovery = took
-		if acked && c.caughtUp(ctx) {
+		if acked && c.caughtUp(ctx) && c.fleet.notReady(ctx) == "" {
 			return
 		}
 		if c.log.Now() > outcome.End+recoveryLimit || ctx.Err() != nil {
-			c.short("%v after %s was healed not every node takes writes, and has applied what the leaders have", recoveryLimit, outcome.Name)
+			c.short("%v after %s was healed not every node takes writes, has applied what the leaders have and is ready: %s", recoveryLimit, outcome.Name, c.fleet.notReady(ctx))
 			return
 		}
 		rest(ctx, 20*time.Millisecond)

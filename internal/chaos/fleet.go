@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -184,6 +185,20 @@ func (f *fleet) states(ctx context.Context) []host.Node {
 	}
 	asking.Wait()
 	return states
+}
+
+// notReady says which nodes are not ready, and why; "" if all are.
+func (f *fleet) notReady(ctx context.Context) string {
+	var reasons []string
+	for i, state := range f.states(ctx) {
+		switch {
+		case state.ID == "":
+			reasons = append(reasons, f.nodes[i].id+" does not answer")
+		case state.NotReady != "":
+			reasons = append(reasons, state.ID+": "+state.NotReady)
+		}
+	}
+	return strings.Join(reasons, "; ")
 }
 
 // leaders returns the node that leads each group: that says so itself, and that a

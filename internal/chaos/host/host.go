@@ -68,6 +68,8 @@ type Node struct {
 	ID     string
 	Groups []Group
 	Err    string // why it has stepped aside
+	// NotReady is why the node is not ready; "" if it is.
+	NotReady string
 }
 
 // A Group is how a node is in one Raft group.
@@ -269,6 +271,9 @@ func answerState(w http.ResponseWriter, node *cluster.Node) {
 	state := Node{ID: node.ID(), Groups: groupsOf(node)}
 	if err := node.Err(); err != nil {
 		state.Err = err.Error()
+	}
+	if err := node.Health().Ready(); err != nil {
+		state.NotReady = err.Error()
 	}
 	_ = json.NewEncoder(w).Encode(state)
 }
