@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
+
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
 // raftLogger returns a logger for the Raft library that passes what it warns of
@@ -16,6 +18,9 @@ func raftLogger(to *slog.Logger, alone bool) hclog.Logger {
 	logger.RegisterSink(slogSink{to, alone})
 	return logger
 }
+
+// notWaiting is for the library's logger, which holds a lock while it calls its sinks.
+var notWaiting = logqueue.NoWait(context.Background())
 
 type slogSink struct {
 	to    *slog.Logger
@@ -35,5 +40,5 @@ func (s slogSink) Accept(name string, level hclog.Level, message string, args ..
 	default:
 		return // the library's news are not ours
 	}
-	s.to.Log(context.Background(), as, name+": "+message, args...)
+	s.to.Log(notWaiting, as, name+": "+message, args...)
 }

@@ -29,6 +29,12 @@ func New(to *slog.Logger) *slog.Logger {
 	return slog.New(&handler{to.Handler(), &queue{root: to.Handler()}})
 }
 
+type noWait struct{}
+
+// NoWait returns a context for callers that hold a lock which others need in order to log:
+// they do not wait for the handler at all.
+func NoWait(ctx context.Context) context.Context { return context.WithValue(ctx, noWait{}, true) }
+
 // handler is a slog.Handler that puts records into a queue.
 type handler struct {
 	to    slog.Handler
@@ -52,7 +58,10 @@ func (h *handler) WithGroup(name string) slog.Handler {
 
 // Handle implements slog.Handler.
 func (h *handler) Handle(ctx context.Context, record slog.Record) error {
-	h.queue.put(&entry{context.WithoutCancel(ctx), h.to, record.Clone(), make(chan struct{})})
+	e := &entry{context.WithoutCancel(ctx), h.to, record.Clone(), make(chan struct{})}
+	if slow := h.queue.add(e); !slow && ctx.Value(noWait{}) == nil {
+		h.queue.await(e)
+	}
 	return nil
 }
 
@@ -82,10 +91,8 @@ type queue struct {
 	dropped int
 }
 
-func (q *queue) put(e *entry) {
-	if q.add(e) {
-		return
-	}
+// await waits until a record is written, or the handler turns out to be slow.
+func (q *queue) await(e *entry) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {

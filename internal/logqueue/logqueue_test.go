@@ -107,3 +107,21 @@ func TestManyGoroutinesLog(t *testing.T) {
 		t.Errorf("%d lines", lines)
 	}
 }
+
+func TestWhoeverHoldsALockDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written bytes.Buffer
+		release := make(chan struct{})
+		logger := New(slog.New(&blocking{text(&written), release}))
+		began := time.Now()
+		logger.InfoContext(NoWait(t.Context()), "one")
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it waited %v", took)
+		}
+		close(release)
+		synctest.Wait()
+		if got, want := written.String(), "level=INFO msg=one\n"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
