@@ -96,6 +96,9 @@ func TestNodeThatStartsIsReadyWhenItHasWhatWasCommittedBefore(t *testing.T) {
 func TestRollingRestartKeepsAMajorityThatStores(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := newFaultyGroup(t)
+		for _, j := range g.nodes {
+			eventually(t, "every node is ready", func() bool { return ready(j.Standing()) })
+		}
 		for node := range g.nodes {
 			g.stop(t, node)
 			g.wantCommits(t, fmt.Sprintf("without-%d", node))
