@@ -29,7 +29,7 @@ var ErrActivityClosed = actors.ErrActivityClosed
 //
 // Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
-	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "activity", Part: "result"}, value)
+	payload, err := client.encode(replay.PayloadOf{Kind: "activity", Part: "result"}, value)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
@@ -45,6 +45,9 @@ func FailActivity(ctx context.Context, client *Client, token string, failure err
 	if failure == nil {
 		return &InputError{"failure", "is nil: say what the activity failed with"}
 	}
+	if err := client.check(ctx); err != nil {
+		return fmt.Errorf("fail activity: %w", err)
+	}
 	record, err := client.payloads.EncodeError(failure)
 	if err != nil {
 		return fmt.Errorf("fail activity: %w", err)
@@ -59,7 +62,7 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 	}
 	request.Execution, request.EventId, request.Attempt = attempt.Execution, attempt.EventID, uint64(attempt.Number)
 	request.Incarnation = attempt.Incarnation
-	_, err = c.access.call(ctx, &clusterpb.Request{Instance: attempt.Instance, Call: &clusterpb.Request_Complete{Complete: request}})
+	_, err = c.call(ctx, &clusterpb.Request{Instance: attempt.Instance, Call: &clusterpb.Request_Complete{Complete: request}})
 	if err != nil {
 		return fmt.Errorf("complete activity %s: %w", attempt.IdempotencyKey(), err)
 	}
@@ -188,7 +191,7 @@ func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, erro
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.access.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
+	response, err := c.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Pending{Pending: new(clusterpb.PendingRequest)}})
 	if err != nil {
 		return nil, fmt.Errorf("pending of %s: %w", id, err)
 	}

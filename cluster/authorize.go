@@ -46,6 +46,14 @@ var signalActions = map[clusterpb.SignalRequest_Kind]Action{
 	clusterpb.SignalRequest_KIND_RETRY:     ActionRetry,
 }
 
+// actionsOf returns all that a request asks for; see actionOf.
+func actionsOf(request *clusterpb.Request) []Action {
+	if request.GetStart().GetSend() != nil {
+		return []Action{ActionStart, ActionSend}
+	}
+	return []Action{actionOf(request)}
+}
+
 // actionOf returns what a request asks for, "" for what is between nodes alone.
 func actionOf(request *clusterpb.Request) Action {
 	switch call := request.Call.(type) {
@@ -99,7 +107,7 @@ func (g *gate) check(ctx context.Context, request *clusterpb.Request) error {
 	if request.Call == nil {
 		return fmt.Errorf("%w: a call that this node does not know", ErrProtocol)
 	}
-	if err := checkRequest(request); err != nil {
+	if err := firstError(checkRequest(request), g.node.checkPayloads(request)); err != nil {
 		return err
 	}
 	if int(request.Group) > len(g.node.groups) {
@@ -123,14 +131,16 @@ func (g *gate) authorize(ctx context.Context, caller Principal, request *cluster
 	if g.node.config.Authorize == nil {
 		return nil
 	}
-	action, instances := actionOf(request), []string{request.Instance}
-	if purge := request.GetPurge(); purge != nil {
+	instances := []string{request.Instance}
+	if purge := request.GetPurge(); len(purge.GetInstances()) > 0 {
 		instances = purge.Instances
 	}
-	for _, instance := range instances {
-		if err := g.node.config.Authorize(ctx, caller, action, instance); err != nil {
-			g.node.config.Logger.Warn("call refused", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
-			return ErrNotAuthorized
+	for _, action := range actionsOf(request) {
+		for _, instance := range instances {
+			if err := g.node.config.Authorize(ctx, caller, action, instance); err != nil {
+				g.node.config.Logger.Warn("call refused", "caller", caller.String(), "action", string(action), "instance", instance, "error", err)
+				return ErrNotAuthorized
+			}
 		}
 	}
 	return nil

@@ -31,8 +31,12 @@ const (
 	callsAgeMax   = 8 * time.Minute
 	callsAgeGrace = time.Minute
 	// A connection without calls is closed after this.
-	callsIdleMax   = 5 * time.Minute
-	dialTimeout    = 2 * time.Second
+	callsIdleMax = 5 * time.Minute
+	dialTimeout  = 2 * time.Second
+	// A node that is not called for so long, and to which there is no connection, is not
+	// dialed any more, until it is called again.
+	forgetAfter    = time.Minute
+	forgetEvery    = 10 * time.Second
 	keepAliveEvery = 10 * time.Second
 	keepAliveWait  = 2 * time.Second
 )
@@ -156,6 +160,7 @@ type callPool struct {
 // A calledNode is a node that is called, by its address.
 type calledNode struct {
 	*grpc.ClientConn
+	called time.Time // last; guarded by the pool's lock
 	// Why it could not be reached the last time.
 	failure atomic.Pointer[unreachedError]
 }
@@ -177,9 +182,10 @@ func (p *callPool) to(address string) (*calledNode, error) {
 		return nil, ErrClosed
 	}
 	if node := p.nodes[address]; node != nil {
+		node.called = time.Now()
 		return node, nil
 	}
-	node := new(calledNode)
+	node := &calledNode{called: time.Now()}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := p.dialer.dial(ctx, address, forCalls)
 		if err != nil {
@@ -291,6 +297,34 @@ func (n *calledNode) connect(ctx context.Context) error {
 		}
 		if !n.WaitForStateChange(ctx, state) {
 			return &unreachedError{ctx.Err()}
+		}
+	}
+}
+
+// forget closes what leads to nodes that are not called any more and cannot be reached:
+// gRPC would dial them for ever. Nothing is on its way to them, except who waits for a
+// connection and finds that there is none.
+func (p *callPool) forget(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for address, node := range p.nodes {
+		if now.Sub(node.called) > forgetAfter && node.GetState() != connectivity.Ready {
+			_ = node.Close()
+			delete(p.nodes, address)
+		}
+	}
+}
+
+// forgetUntil forgets nodes until done is closed.
+func (p *callPool) forgetUntil(done <-chan struct{}) {
+	ticker := time.NewTicker(forgetEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			p.forget(now)
+		case <-done:
+			return
 		}
 	}
 }

@@ -28,7 +28,12 @@ type Client struct {
 // Close ends what [Dial] has opened, and the calls that wait with [ErrClosed]. It
 // does nothing to the client of a node, which ends with its node. It may be called
 // twice.
-func (c *Client) Close() error { return c.access.release() }
+func (c *Client) Close() error {
+	if err := c.check(context.Background()); err != nil {
+		return err
+	}
+	return c.access.release()
+}
 
 // An access is how a client reaches the cluster.
 type access interface {
@@ -60,10 +65,7 @@ func checkID(id string) error {
 // start starts an instance and returns which run it has begun or met.
 func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (runRef, error) {
 	start := &clusterpb.StartRequest{Name: name, Input: input}
-	for _, option := range options {
-		option(start)
-	}
-	if err := firstError(checkID(id), checkStart(start)); err != nil {
+	if err := firstError(c.check(ctx), apply(start, options), checkID(id), checkStart(start)); err != nil {
 		return runRef{}, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
@@ -72,7 +74,7 @@ func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Pa
 		start.Send.RequestId = start.RequestId
 	}
 	ctx, traced := c.traceStart(ctx, id, start)
-	response, err := c.access.call(ctx, request)
+	response, err := c.call(ctx, request)
 	traced(err)
 	if err != nil {
 		return runRef{}, fmt.Errorf("start %s: %w", id, err)
@@ -96,7 +98,7 @@ func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendReques
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: send}}
 	send.RequestId, request.Again = requestIDOr(send.RequestId)
-	if _, err := c.access.call(ctx, request); err != nil {
+	if _, err := c.call(ctx, request); err != nil {
 		return fmt.Errorf("send %q to %s: %w", send.Name, id, err)
 	}
 	return nil
@@ -167,6 +169,9 @@ func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 
 // wait waits for the end of a run.
 func (c *Client) wait(ctx context.Context, id string, run runRef) (*Status, error) {
+	if err := c.check(ctx); err != nil {
+		return nil, fmt.Errorf("wait for %s: %w", id, err)
+	}
 	status, err := c.access.await(ctx, id, run)
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", id, err)

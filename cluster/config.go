@@ -53,7 +53,9 @@ type Config struct {
 	TLS KeySource
 	// Asked about each call of a remote client, reads included; an error refuses
 	// it with [ErrNotAuthorized], and its text goes to the log and not to the
-	// caller. instanceID is "" for what concerns no single one. It needs TLS, may
+	// caller. instanceID is "" for what concerns no single one. A call that does two
+	// things needs the right to both: [SendOrStart] is asked about as [ActionStart] and
+	// as [ActionSend]. It needs TLS, may
 	// be called concurrently, and is not asked about calls of other nodes, which
 	// have asked. Defaults to allowing everything to whoever has a certificate of
 	// the cluster.

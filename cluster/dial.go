@@ -39,6 +39,8 @@ type DialConfig struct {
 	Payloads replay.Payloads
 	// Defaults to slog.Default().
 	Logger *slog.Logger
+
+	refreshEvery time.Duration // of tests; 0: the constant
 }
 
 func (c DialConfig) withDefaults() DialConfig {
@@ -48,6 +50,9 @@ func (c DialConfig) withDefaults() DialConfig {
 	}
 	if c.CallTimeout <= 0 {
 		c.CallTimeout = callTimeoutDefault
+	}
+	if c.refreshEvery == 0 {
+		c.refreshEvery = refreshEvery
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -81,6 +86,9 @@ func (c DialConfig) validate() error {
 // [*InputError] for a field that cannot be used; [*UnavailableError] when no node
 // answers, with the reason why the last one did not; [ErrNotAuthorized]; ctx's.
 func Dial(ctx context.Context, config DialConfig) (*Client, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("dial: %w", &InputError{"context", "is nil"})
+	}
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
@@ -100,6 +108,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	r.pool = newCallPool(dialer)
 	r.reach = r.pool.ask
 	r.running.Go(func() { dialer.links.sweepUntil(r.closing) })
+	r.running.Go(func() { r.pool.forgetUntil(r.closing) })
 	r.running.Go(r.scout)
 	if err := r.meet(ctx); err != nil {
 		_ = r.release()
@@ -125,6 +134,7 @@ type remote struct {
 	nodes     map[string]string // IDs by address, as a node has told last
 	addresses []string          // of the members and of the configuration
 	groups    []*aimedGroup     // one until a node has told how many there are
+	learned   uint64            // how long the log was of the node that has told the members
 	nearest   string            // whom to ask for what any node can answer
 	turned    bool              // away from a node, so that the members may be others
 	patience  time.Duration     // with a node that was probed; 0: scoutTimeout
@@ -282,6 +292,7 @@ func (r *remote) turn(aim *string, from, to string) (better bool) {
 	better = to != ""
 	if !better {
 		to = r.after(from)
+		delete(r.nodes, from) // another node may have taken its place
 	}
 	*aim, r.turned = to, true
 	return better
@@ -319,10 +330,11 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 		r.groups = append(slices.Clone(r.groups), newAimedGroup(members[0].Address))
 	}
 	leaders = make([]string, len(r.groups))
-	r.nodes, r.addresses, r.turned = make(map[string]string), nil, false
+	nodes := make(map[string]string)
+	var addresses []string
 	for _, member := range members {
-		r.nodes[member.Address] = member.Node
-		r.addresses = append(r.addresses, member.Address)
+		nodes[member.Address] = member.Node
+		addresses = append(addresses, member.Address)
 		if member.Leader {
 			leaders[0] = member.Address
 		}
@@ -332,18 +344,38 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 			}
 		}
 	}
+	r.takeOver(nodes, addresses, leaders[0] != "" && result.LastIndex >= r.learned)
+	r.learned, r.turned = max(r.learned, result.LastIndex), false
 	for i, leader := range leaders {
 		if g := r.groups[i]; leader != "" && g.leading != leader {
 			g.leading = leader
 			g.moved.ring()
 		}
 	}
-	for _, address := range r.config.Addresses {
-		if !slices.Contains(r.addresses, address) {
-			r.addresses = append(r.addresses, address)
+	return leaders
+}
+
+// addressesMax bounds how many addresses a remote client knows.
+const addressesMax = 256
+
+// takeOver takes over what a node has told of the members, with mu held. If the node may be
+// behind, or knows of no leader, then other addresses stay known: the members may be there.
+func (r *remote) takeOver(nodes map[string]string, addresses []string, current bool) {
+	known := r.config.Addresses
+	if !current {
+		known = slices.Concat(r.addresses, known)
+		for address, node := range r.nodes {
+			if nodes[address] == "" {
+				nodes[address] = node
+			}
 		}
 	}
-	return leaders
+	for _, address := range known {
+		if !slices.Contains(addresses, address) && len(addresses) < addressesMax {
+			addresses = append(addresses, address)
+		}
+	}
+	r.nodes, r.addresses = nodes, addresses
 }
 
 // nodeAt returns who is to answer at an address, "" if that is not known.
@@ -356,6 +388,8 @@ func (r *remote) nodeAt(address string) string {
 // Of the scout.
 const (
 	scoutEvery = 250 * time.Millisecond
+	// How often the members are asked for in good times.
+	refreshEvery = 5 * time.Second
 	// How long a node may take before the scout becomes suspicious.
 	suspectAfter = 500 * time.Millisecond
 	scoutTimeout = 500 * time.Millisecond
@@ -364,18 +398,21 @@ const (
 
 // scout asks for the members when the client has turned away from a node, and
 // whether another leads when a call takes long: a node that hangs does not tell.
-// While a node holds a wait it is asked whether it is still there.
+// While a node holds a wait it is asked whether it is still there. In good times the members
+// are asked for now and then: they may all be replaced without a failed call.
 func (r *remote) scout() {
 	ticker := time.NewTicker(scoutEvery)
 	defer ticker.Stop()
 	var probed time.Time
+	asked := time.Now()
 	for {
 		select {
 		case <-r.closing:
 			return
 		case now := <-ticker.C:
-			if address, suspect := r.suspect(now); suspect {
+			if address, suspect := r.suspect(now); suspect || r.config.refreshEvery > 0 && now.Sub(asked) >= r.config.refreshEvery {
 				r.lookAround(address)
+				asked = now
 			}
 			if address := r.polls.slow(now.Add(-suspectAfter)); address != "" && now.Sub(probed) >= probeEvery {
 				r.probe(address)
@@ -421,6 +458,9 @@ func (r *remote) lookAround(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), scoutTimeout)
 	defer cancel()
 	response := r.reach(ctx, address, membersRequest())
+	if response.GetMembers() == nil {
+		r.turn(&r.nearest, address, "")
+	}
 	groups := r.known()
 	for i, leader := range r.learn(response) {
 		if leader != "" && i < len(groups) {

@@ -145,7 +145,8 @@
 // machine may do everything.
 //
 // Connections have 5 s to say who they are, 128 at a time; of clients 1,024 may be
-// open, of nodes 256 for each purpose. A request has at most 8 MiB.
+// open, 256 of them of one client, of nodes 256 for each purpose. A request has at most
+// 8 MiB, and a payload in it what Config.Payloads allows, a third more with a codec.
 //
 // # Members
 //

@@ -120,35 +120,54 @@ const (
 // full.
 const journalBusyPause = 100 * time.Millisecond
 
-var sentinels = map[string]error{
-	codeNotFound:      ErrNotFound,
-	"instance_exists": ErrInstanceExists,
-	"ended":           ErrEnded,
-	codeBusy:          ErrBusy,
-	"no_code":         ErrNoCode,
-	"request_id":      ErrRequestID,
-	codeProtocol:      ErrProtocol,
-	"activity_closed": ErrActivityClosed,
-	"stalled":         ErrStalled,
-	"not_authorized":  ErrNotAuthorized,
-	"removed":         ErrRemoved,
-	"member":          ErrMember,
-	"not_member":      ErrNotMember,
-	"other_directory": ErrOtherDirectory,
-	"copied":          ErrCopied,
-	"address_taken":   ErrAddressTaken,
-	"changing":        ErrChanging,
-	"alone":           ErrAlone,
-	"token_required":  ErrTokenRequired,
-	"token_invalid":   ErrTokenInvalid,
-	"token_expired":   ErrTokenExpired,
-	"token_used":      ErrTokenUsed,
-	"tokens":          ErrTokens,
-	"groups":          ErrGroups,
+// sentinels are the errors that callers tell apart, with the codes under which they travel.
+// An error that is several of them is the first.
+var sentinels = []struct {
+	code string
+	err  error
+}{
+	{codeNotFound, ErrNotFound},
+	{"instance_exists", ErrInstanceExists},
+	{"ended", ErrEnded},
+	{codeBusy, ErrBusy},
+	{"no_code", ErrNoCode},
+	{"request_id", ErrRequestID},
+	{codeProtocol, ErrProtocol},
+	{"activity_closed", ErrActivityClosed},
+	{"stalled", ErrStalled},
+	{"not_authorized", ErrNotAuthorized},
+	{"removed", ErrRemoved},
+	{"member", ErrMember},
+	{"not_member", ErrNotMember},
+	{"other_directory", ErrOtherDirectory},
+	{"copied", ErrCopied},
+	{"address_taken", ErrAddressTaken},
+	{"changing", ErrChanging},
+	{"alone", ErrAlone},
+	{"token_required", ErrTokenRequired},
+	{"token_invalid", ErrTokenInvalid},
+	{"token_expired", ErrTokenExpired},
+	{"token_used", ErrTokenUsed},
+	{"tokens", ErrTokens},
+	{"groups", ErrGroups},
 }
 
-// failure turns an error of the leader's into what goes over the wire.
+// sentinelOf returns the error that a code stands for, nil for a code that is not known.
+func sentinelOf(code string) error {
+	for _, known := range sentinels {
+		if known.code == code {
+			return known.err
+		}
+	}
+	return nil
+}
+
+// failure turns an error of the leader's into what goes over the wire. An error of which
+// any part says that the outcome is unknown never says that nothing was done.
 func failure(err error) *clusterpb.Failure {
+	if uncertain := outcomeUnknown(err); uncertain != nil {
+		return uncertain
+	}
 	var busy *BusyError
 	if errors.Is(err, journal.ErrBusy) {
 		busy = &BusyError{RetryAfter: journalBusyPause, Bound: actors.BoundJournal, Reason: err.Error()}
@@ -160,36 +179,42 @@ func failure(err error) *clusterpb.Failure {
 	if errors.As(err, &versions) {
 		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: mismatch(versions)}
 	}
-	for code, known := range sentinels {
-		if errors.Is(err, known) {
-			return &clusterpb.Failure{Code: code, Message: err.Error(), NotExecuted: true}
+	for _, known := range sentinels {
+		if errors.Is(err, known.err) {
+			return &clusterpb.Failure{Code: known.code, Message: err.Error(), NotExecuted: true}
 		}
 	}
 	switch {
 	case isNotFound(err): // purged meanwhile
 		return &clusterpb.Failure{Code: codeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
-	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
-	case errors.Is(err, journal.ErrNotLeader), errors.Is(err, actors.ErrStopped), errors.Is(err, journal.ErrClosed):
+	case meansAnotherLeads(err):
 		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
-	}
-	var stale *state.StaleEpochError
-	if errors.As(err, &stale) { // another leader was there first
-		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
-	}
-	var unavailable *UnavailableError
-	if errors.As(err, &unavailable) { // of a call for which this node has needed the leader
-		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
-	}
-	var input *InputError
-	if errors.As(err, &input) {
+	case errors.As(err, new(*InputError)):
 		return &clusterpb.Failure{Code: codeInput, Message: err.Error(), NotExecuted: true}
 	}
-	var fenced *journal.FencedError
-	if errors.As(err, &fenced) {
-		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
-	}
 	return &clusterpb.Failure{Code: codeInternal, Message: err.Error()}
+}
+
+// outcomeUnknown returns the failure for an error after which a call may have been carried
+// out, nil for any other.
+func outcomeUnknown(err error) *clusterpb.Failure {
+	var unavailable *UnavailableError // of a call for which this node has needed a leader
+	switch {
+	case errors.As(err, &unavailable):
+		if unavailable.NotExecuted {
+			return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
+		}
+		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
+	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
+	}
+	return nil
+}
+
+// meansAnotherLeads reports whether this node cannot answer, and the leader may.
+func meansAnotherLeads(err error) bool {
+	return errors.Is(err, journal.ErrNotLeader) || errors.Is(err, actors.ErrStopped) || errors.Is(err, journal.ErrClosed) ||
+		errors.As(err, new(*state.StaleEpochError)) || errors.As(err, new(*journal.FencedError))
 }
 
 // A remoteError is an error of the leader's: known by its sentinel, with the
@@ -209,7 +234,7 @@ func repeatable(f *clusterpb.Failure) bool {
 
 // failed turns a failure that is not repeatable into an error.
 func failed(f *clusterpb.Failure) error {
-	known, ok := sentinels[f.Code]
+	known := sentinelOf(f.Code)
 	switch {
 	case f.Code == codeInput:
 		return &InputError{"request", f.Message}
@@ -217,7 +242,7 @@ func failed(f *clusterpb.Failure) error {
 		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
 	case f.Code == codeProtocol && f.Versions != nil:
 		return readMismatch(f.Versions)
-	case !ok:
+	case known == nil:
 		return &InternalError{f.Message}
 	case f.Message == known.Error():
 		return known

@@ -21,6 +21,9 @@ import (
 // Errors: [ErrNotFound] when there is none, [*InputError], [*UnavailableError],
 // [ErrNotAuthorized]; ctx's; w's.
 func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.Writer, options ...ReadOption) error {
+	if w == nil {
+		return &InputError{"writer", "is nil"}
+	}
 	if err := checkID(id); err != nil {
 		return err
 	}

@@ -1,13 +1,17 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -131,6 +135,50 @@ func checkRequest(request *clusterpb.Request) error {
 		return checkUpdate(call.Update)
 	}
 	return nil
+}
+
+// contentTypeMax bounds the content type that a codec gives its payloads, in bytes.
+const contentTypeMax = 128
+
+// payloadMax returns how many bytes a payload from outside may have. What a codec makes of
+// a value may be longer than the value; a third is the most that is reasonable.
+func (n *Node) payloadMax() int {
+	payloads := n.registry.Payloads()
+	most := cmp.Or(max(payloads.Max, 0), replay.PayloadMax)
+	if payloads.Codec != nil {
+		most += most/3 + codecRoom
+	}
+	return most
+}
+
+// codecRoom is what a codec may add to each payload, such as the name of a key.
+const codecRoom = 4 << 10
+
+// checkPayloads refuses payloads that are larger than those that clients of ours make.
+func (n *Node) checkPayloads(request *clusterpb.Request) error {
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_Start:
+		return firstError(n.checkPayload("input", call.Start.GetInput()), n.checkPayload("data", call.Start.GetSend().GetData()))
+	case *clusterpb.Request_Send:
+		return n.checkPayload("data", call.Send.GetData())
+	case *clusterpb.Request_Query:
+		return n.checkPayload("input", call.Query.GetInput())
+	case *clusterpb.Request_Update:
+		return n.checkPayload("input", call.Update.GetInput())
+	case *clusterpb.Request_Complete:
+		if size, most := proto.Size(call.Complete.GetError()), n.payloadMax(); size > most {
+			return &InputError{"failure", fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
+		}
+		return n.checkPayload("result", call.Complete.GetResult())
+	}
+	return nil
+}
+
+func (n *Node) checkPayload(field string, payload *journalpb.Payload) error {
+	if size, most := len(payload.GetData()), n.payloadMax(); size > most {
+		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", size, most)}
+	}
+	return checkText("content type of "+field, payload.GetContentType(), 0, contentTypeMax)
 }
 
 // namesInstance tells whether a request is about one instance.

@@ -31,6 +31,8 @@ const (
 	// each group, of nodes for calls, and of all others.
 	nodeLinksMax   = 256
 	clientLinksMax = 1024
+	// Of these, how many one client may have, by the name in its certificate.
+	clientLinksShare = 256
 	// How old a connection with a certificate gets. One that is not believed any
 	// more, because its authority was taken out, is of no use after that.
 	linkAgeMax = 10 * time.Minute
@@ -89,12 +91,13 @@ type links struct {
 	mu       sync.Mutex
 	open     map[*link]struct{}
 	accepted map[linkClass]int
+	clients  map[string]int // of accepted, by the name of the client
 }
 
 func newLinks(isMember func(nodeID string) bool) *links {
 	return &links{
 		ageMax: linkAgeMax, isMember: isMember, groups: 1,
-		open: make(map[*link]struct{}), accepted: make(map[linkClass]int),
+		open: make(map[*link]struct{}), accepted: make(map[linkClass]int), clients: make(map[string]int),
 	}
 }
 
@@ -110,6 +113,12 @@ func (s *links) add(l *link) error {
 		if s.accepted[class] >= most {
 			return fmt.Errorf("%d connections of this kind are open", most)
 		}
+		if l.peer.Role == RoleClient {
+			if s.clients[l.peer.Name] >= clientLinksShare {
+				return fmt.Errorf("%s has %d connections open, the most that one client may have", l.peer, clientLinksShare)
+			}
+			s.clients[l.peer.Name]++
+		}
 		s.accepted[class]++
 	}
 	l.of, l.opened = s, time.Now()
@@ -124,8 +133,14 @@ func (s *links) forget(l *link) {
 		return
 	}
 	delete(s.open, l)
-	if l.accepted {
-		s.accepted[l.class()]--
+	if !l.accepted {
+		return
+	}
+	s.accepted[l.class()]--
+	if l.peer.Role == RoleClient {
+		if s.clients[l.peer.Name]--; s.clients[l.peer.Name] == 0 {
+			delete(s.clients, l.peer.Name)
+		}
 	}
 }
 
@@ -181,7 +196,8 @@ type dialer struct {
 	links *links
 	// nodeAt returns the ID of the node at an address, "" if that is not known.
 	nodeAt func(address string) string
-	route  detour.Route // of tests
+	route  detour.Route    // of tests
+	life   context.Context // when it ends, so do attempts to connect; nil: never
 }
 
 // dial returns a connection that the other side has let in. ctx bounds it, and so
@@ -189,6 +205,9 @@ type dialer struct {
 func (d *dialer) dial(ctx context.Context, address string, wanted purpose) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
+	if d.life != nil {
+		defer context.AfterFunc(d.life, cancel)()
+	}
 	tcp := net.Dialer{Timeout: connectTimeout, Control: boundUnacked}
 	raw, err := tcp.DialContext(ctx, "tcp", d.route.To(address))
 	if err != nil {
@@ -196,7 +215,7 @@ func (d *dialer) dial(ctx context.Context, address string, wanted purpose) (net.
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	l, err := d.introduce(ctx, raw, address, wanted)
-	if !stop() && err == nil {
+	if !stop() { // what the connection says then is only that it was ended
 		err = context.Cause(ctx)
 	}
 	if err != nil {

@@ -99,7 +99,7 @@ func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if err := checkPurge(ids); err != nil {
 		return 0, err
 	}
-	response, err := c.access.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
+	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids}}})
 	if err != nil {
 		return 0, fmt.Errorf("purge: %w", err)
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -134,7 +135,12 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 
 // knownMembers tells who the members are as far as this node knows; of one group, if
 // that is asked for.
+// A node that is still being added, or reads its log, knows members of long ago: it says
+// nothing before it is a member itself, and then only if it knows its leader as one.
 func (n *Node) knownMembers(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if !n.knowsMembers() {
+		return nil, fmt.Errorf("%w: this node does not know yet who the members are", journal.ErrNotLeader)
+	}
 	if len(n.groups) == 1 || request.Group > 0 {
 		return n.groupFor(request).membersKnown(), nil
 	}
@@ -143,4 +149,12 @@ func (n *Node) knownMembers(_ context.Context, request *clusterpb.Request) (*clu
 		parts = append(parts, g.membersKnown())
 	}
 	return n.mergeMembers(parts), nil
+}
+
+// knowsMembers reports whether what this node knows of the members is of now, or at least
+// of a time when it was one itself.
+func (n *Node) knowsMembers() bool {
+	first := n.groups[0]
+	leader := first.leader()
+	return first.self() != nil && (leader == "" || first.journal.IsMember(leader))
 }

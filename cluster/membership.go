@@ -59,7 +59,7 @@ type Member struct {
 // Members returns the nodes of the cluster in order of their names, as the leader
 // knows them. The error is an [*UnavailableError] or [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
-	response, err := c.access.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
+	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
 	if err != nil {
 		return nil, fmt.Errorf("members: %w", err)
 	}
@@ -86,7 +86,7 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
 		return err
 	}
-	if _, err := c.access.call(ctx, request); err != nil {
+	if _, err := c.call(ctx, request); err != nil {
 		return fmt.Errorf("remove node %q: %w", nodeID, err)
 	}
 	return nil
@@ -265,12 +265,12 @@ const (
 // that was removed nobody takes notice, so it has to ask.
 func (n *Node) attend() {
 	settled := time.Now()
-	for rest(context.Background(), n.closing, settledEvery) == nil && !n.hasFailed() {
+	for rest(n.life, n.closing, settledEvery) == nil && !n.hasFailed() {
 		switch {
 		case n.settled():
 			settled = time.Now()
 		case time.Since(settled) >= strayAfter:
-			if err := n.report(context.Background()); err != nil {
+			if err := n.report(n.life); err != nil && n.life.Err() == nil {
 				n.config.Logger.Warn("this node is not where it belongs", "error", err)
 			}
 		}

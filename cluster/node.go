@@ -43,7 +43,10 @@ type Node struct {
 	opened   chan struct{} // closed when all groups are open
 	unopened chan struct{} // closed when one cannot be opened
 	closing  chan struct{} // closed when the node begins to close
-	watched  chan struct{} // closed when the context given to Start is not watched any more
+	// Ends with closing: for what must not keep the node from closing.
+	life    context.Context
+	endLife context.CancelFunc
+	watched chan struct{} // closed when the context given to Start is not watched any more
 
 	stopping  atomic.Bool // set when the node begins to stop
 	stopOnce  sync.Once
@@ -63,6 +66,9 @@ type Node struct {
 // [ErrRemoved], [ErrAddressTaken], [ErrTokenRequired] and its kin, [*VersionError],
 // [*UnavailableError]); then nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
+	if ctx == nil {
+		return nil, &InputError{"context", "is nil"}
+	}
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -83,14 +89,17 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		closed:   make(chan struct{}),
 	}
 	n.ask = n.attempt
+	n.life, n.endLife = context.WithCancel(context.Background())
 	n.metrics, n.tracing = newMetrics(n), newTracing(n, n.config.TracerProvider)
-	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx)}
+	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx), life: n.life}
 	n.dialer.links.groups = n.config.Groups
 	n.peers = newCallPool(n.dialer)
 	if err := n.takeKeys(); err != nil {
+		n.endLife()
 		return nil, err
 	}
 	if err := firstOf(ctx, n.checkGroups, n.open); err != nil {
+		n.endLife()
 		n.peers.close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
@@ -151,6 +160,7 @@ func (n *Node) open(ctx context.Context) error {
 // serveOthers begins what only a node with others around it does.
 func (n *Node) serveOthers() {
 	n.running.Go(n.abandonLate)
+	n.running.Go(func() { n.peers.forgetUntil(n.closing) })
 	n.running.Go(n.attend)
 	n.calls = serveCalls(&gate{n}, n.port.calls)
 	for _, g := range n.groups {
@@ -319,6 +329,7 @@ func (n *Node) shut() {
 	n.stopping.Store(true)
 	n.metrics.close() // no figure is read of what is being closed
 	close(n.closing)
+	n.endLife() // nobody waits for a peer that says nothing
 	if n.calls != nil {
 		n.calls.close()
 	}

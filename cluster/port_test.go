@@ -142,20 +142,28 @@ func TestOversizedAndMalformedRequestsAreRefused(t *testing.T) {
 
 func TestConnectionsOfAKindAreCapped(t *testing.T) {
 	all := newLinks(nil)
+	name := "x"
 	open := func(purpose purpose, role Role) (*link, error) {
 		here, there := net.Pipe()
 		t.Cleanup(func() { _ = there.Close() })
-		l := &link{Conn: here, raw: here, accepted: true, meeting: meeting{purpose: purpose, peer: Principal{role, "x"}}}
+		l := &link{Conn: here, raw: here, accepted: true, meeting: meeting{purpose: purpose, peer: Principal{role, name}}}
 		return l, all.add(l)
 	}
 	var last *link
-	for range clientLinksMax {
+	for i := range clientLinksMax {
+		if i > 0 && i%clientLinksShare == 0 {
+			if _, err := open(forCalls, RoleClient); err == nil {
+				t.Errorf("client %s has more than its share", name)
+			}
+			name += "x"
+		}
 		l, err := open(forCalls, RoleClient)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last = l
 	}
+	name = "another"
 	if _, err := open(forCalls, RoleClient); err == nil {
 		t.Error("one more client was let in")
 	}

@@ -19,11 +19,11 @@ import (
 // or as far as it has come.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
-	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "query", Name: query.Name(), Part: "input"}, input)
+	payload, err := client.encode(replay.PayloadOf{Kind: "query", Name: query.Name(), Part: "input"}, input)
 	if err = firstError(err, checkID(id), checkName("query name", query.Name())); err != nil {
 		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
 	}
-	response, err := client.access.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Query{
+	response, err := client.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Query{
 		Query: &clusterpb.QueryRequest{Name: query.Name(), Input: payload},
 	}})
 	if err == nil && response.GetQuery().GetError() != nil {

@@ -29,13 +29,13 @@ func Stale() ReadOption { return func(r *reading) { r.stale = true } }
 // read has a request for reading answered, by the leader or by this node.
 func (c *Client) read(ctx context.Context, request *clusterpb.Request, options []ReadOption) (*clusterpb.Response, error) {
 	var r reading
-	for _, option := range options {
-		option(&r)
+	if err := firstError(c.check(ctx), apply(&r, options)); err != nil {
+		return nil, err
 	}
 	if r.stale {
 		return c.access.near(ctx, request)
 	}
-	return c.access.call(ctx, request)
+	return c.call(ctx, request)
 }
 
 func (n *Node) near(ctx context.Context, request *clusterpb.Request) (response *clusterpb.Response, err error) {

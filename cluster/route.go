@@ -88,6 +88,9 @@ func (r route) persist(ctx context.Context, request *clusterpb.Request, ask aske
 	notExecuted := true
 	pause, patience := pauseFirst, time.Duration(0)
 	for {
+		if err := ctx.Err(); err != nil {
+			return nil, &UnavailableError{NotExecuted: notExecuted, Err: err}
+		}
 		changed := r.moved.next()
 		response := ask(ctx, request)
 		failure := response.GetFailure()

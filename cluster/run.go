@@ -22,7 +22,7 @@ type Run[O any] struct {
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode];
 // [*InputError]; [*UnavailableError].
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (*Run[O], error) {
-	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
+	payload, err := client.encode(replay.PayloadOf{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
@@ -48,6 +48,9 @@ func Call[I, O any](ctx context.Context, client *Client, orchestration replay.Or
 // [*RunError] when it did not complete, or one of [Client.Wait].
 func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	var output O
+	if r == nil {
+		return output, &InputError{"run", "is nil"}
+	}
 	status, err := r.client.wait(ctx, r.ID, r.run)
 	if err != nil {
 		return output, err
@@ -67,13 +70,13 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 // Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [*InputError],
 // [*UnavailableError].
 func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...SendOption) error {
-	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
+	payload, err := client.encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
-	for _, option := range options {
-		option(send)
+	if err := apply(send, options); err != nil {
+		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	return client.send(ctx, id, send)
 }
@@ -106,7 +109,7 @@ func (e *RunError) Unwrap() error { return e.Err }
 // event are committed together, and [RequestID] names both. Errors are those of
 // [StartRun] and [Send].
 func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
-	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
+	payload, err := client.encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}

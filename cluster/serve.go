@@ -52,8 +52,17 @@ func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*cluster
 	return n.groupFor(request).answer(ctx, request)
 }
 
-// answer answers a request that concerns the group, if this node leads it.
+// answer answers a request that concerns the group, if this node leads it. The answer says
+// up to which index a replica must have come to show what the call has done.
 func (g *group) answer(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	response, err := g.carryOut(ctx, request)
+	if err == nil && response.AppliedIndex == 0 {
+		response.AppliedIndex = g.journal.AppliedIndex()
+	}
+	return response, err
+}
+
+func (g *group) carryOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if enrol := request.GetEnrol(); enrol != nil {
 		return g.enrolOther(ctx, request.Protocol, enrol)
 	}

@@ -54,7 +54,7 @@ func (c *Client) signal(ctx context.Context, id, verb string, kind clusterpb.Sig
 	if err := checkText("reason", reason, 0, reasonMax); err != nil {
 		return err
 	}
-	_, err := c.access.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{
+	_, err := c.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{
 		Kind: kind, Reason: reason, RequestId: rand.Text(),
 	}}})
 	if err != nil {

@@ -60,7 +60,7 @@ func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (to
 	if err := checkIssue(issue); err != nil {
 		return "", time.Time{}, err
 	}
-	response, err := c.access.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_IssueToken{IssueToken: issue}})
+	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_IssueToken{IssueToken: issue}})
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("issue join token: %w", err)
 	}

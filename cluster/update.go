@@ -45,7 +45,7 @@ func UpdateID(id string) UpdateOption {
 // [ErrEnded]; [ErrBusy]; [*InputError]; [*UnavailableError].
 func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...UpdateOption) (O, error) {
 	var output O
-	payload, err := client.payloads.Encode(replay.PayloadOf{Kind: "update", Name: update.Name(), Part: "input"}, input)
+	payload, err := client.encode(replay.PayloadOf{Kind: "update", Name: update.Name(), Part: "input"}, input)
 	if err == nil {
 		payload, err = client.update(ctx, id, &clusterpb.UpdateRequest{Name: update.Name(), Input: payload}, options)
 	}
@@ -61,15 +61,12 @@ func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update
 // update has an update accepted, then waits for what is recorded of its end on
 // this node's replica, which needs no leader.
 func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []UpdateOption) (*journalpb.Payload, error) {
-	for _, option := range options {
-		option(r)
-	}
-	if err := firstError(checkID(id), checkUpdate(r)); err != nil {
+	if err := firstError(apply(r, options), checkID(id), checkUpdate(r)); err != nil {
 		return nil, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Update{Update: r}}
 	r.RequestId, request.Again = requestIDOr(r.RequestId)
-	response, err := c.access.call(ctx, request)
+	response, err := c.call(ctx, request)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (r Recorded) Next() Position {
 func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[Recorded, error] {
 	return func(yield func(Recorded, error) bool) {
 		var unopened error
-		err := checkID(id)
+		err := firstError(c.check(ctx), checkID(id))
 		if err == nil {
 			err = c.access.follow(ctx, id, from, func(r Recorded) bool {
 				r.Event, unopened = c.payloads.OpenEvent(r.Event)

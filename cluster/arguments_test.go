@@ -1,0 +1,200 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// outcomeInCaller returns the error of a call, and makes a panic a failure of the test.
+func outcomeInCaller(t *testing.T, name string, call func() error) (err error) {
+	t.Helper()
+	defer func() {
+		if value := recover(); value != nil {
+			t.Errorf("%s panicked in the caller: %v", name, value)
+		}
+	}()
+	return call()
+}
+
+func TestNilArgumentsAreRefused(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), account.Bind(accountBody))})
+	ctx, client := testContext(t), node.Client()
+	var none context.Context
+	var nobody *Client
+	var run *Run[int]
+	for name, call := range map[string]func() error{
+		"start without a context":       func() error { return second(StartRun(none, client, doubled, "d", 1)) },
+		"start without a client":        func() error { return second(StartRun(ctx, nobody, doubled, "d", 1)) },
+		"start by an empty client":      func() error { return second(StartRun(ctx, new(Client), doubled, "d", 1)) },
+		"start with a nil option":       func() error { return second(StartRun(ctx, client, doubled, "d", 1, nil)) },
+		"send without a context":        func() error { return Send(none, client, "a", word, "") },
+		"send without a client":         func() error { return Send(ctx, nobody, "a", word, "") },
+		"send with a nil option":        func() error { return Send(ctx, client, "a", word, "", nil) },
+		"send or start, no client":      func() error { return second(SendOrStart(ctx, nobody, waiter, "a", "", word, "")) },
+		"query without a client":        func() error { return second(Query(ctx, nobody, "a", balance, "")) },
+		"query without a context":       func() error { return second(Query(none, client, "a", balance, "")) },
+		"update with a nil option":      func() error { return second(CallUpdate(ctx, client, "a", raise, 1, nil)) },
+		"update without a client":       func() error { return second(CallUpdate(ctx, nobody, "a", raise, 1)) },
+		"complete without a client":     func() error { return CompleteActivity(ctx, nobody, "x", 1) },
+		"fail without a client":         func() error { return FailActivity(ctx, nobody, "x", errWanted) },
+		"fail without a failure":        func() error { return FailActivity(ctx, client, "x", nil) },
+		"get without a context":         func() error { return second(client.Get(none, "a")) },
+		"get with a nil option":         func() error { return second(client.Get(ctx, "a", nil)) },
+		"wait without a client":         func() error { return second(nobody.Wait(ctx, "a")) },
+		"watch without a context":       func() error { return second(watched(none, client, "a", Position{})) },
+		"export without a writer":       func() error { return client.Export(ctx, "a", 0, nil) },
+		"a nil run":                     func() error { return second(run.Wait(ctx)) },
+		"members without a context":     func() error { return second(client.Members(none)) },
+		"purge without a client":        func() error { return second(nobody.Purge(ctx)) },
+		"dial without a context":        func() error { return second(Dial(none, DialConfig{Addresses: []string{"127.0.0.1:1"}})) },
+		"a node without a context":      func() error { return second(Start(none, Config{InMemory: true})) },
+		"close without a client":        func() error { return nobody.Close() },
+		"cancel by an empty client":     func() error { return new(Client).Cancel(ctx, "a", "") },
+		"list without a context":        func() error { return second(client.List(none, Filter{}, "", 0)) },
+		"executions without a context":  func() error { return second(client.Executions(none, "a")) },
+		"token without a context":       func() error { _, _, err := client.IssueJoinToken(none, 0); return err },
+		"remove node without a context": func() error { return client.RemoveNode(none, "n") },
+	} {
+		if err := outcomeInCaller(t, name, call); !errors.As(err, new(*InputError)) {
+			t.Errorf("%s: %v; want an InputError", name, err)
+		}
+	}
+}
+
+func TestTextThatIsNotUTF8IsRefusedWithTheNameOfItsField(t *testing.T) {
+	type address struct{ Street string }
+	type order struct {
+		Home  *address
+		Notes map[string][]any
+		Raw   []byte
+		skip  string
+	}
+	const bad = "a\xff"
+	orders, told := replay.Orchestration[order, int]("orders"), replay.Event[any]("told")
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), orders.Bind(
+		func(*replay.Context, order) (int, error) { return 1, nil }))})
+	ctx, client := testContext(t), node.Client()
+	for field, err := range map[string]error{
+		"input":             second(StartRun(ctx, client, waiter, "w", bad)),
+		"input.Home.Street": second(StartRun(ctx, client, orders, "o", order{Home: &address{bad}})),
+		"input.Notes[x][1]": second(StartRun(ctx, client, orders, "o", order{Notes: map[string][]any{"x": {1, bad}}})),
+		"data":              Send(ctx, client, "w", told, any(bad)),
+		"a key of data":     Send(ctx, client, "w", told, any(map[string]int{bad: 1})),
+		"reason":            client.Cancel(ctx, "w", bad),
+		"tag key":           second(StartRun(ctx, client, doubled, "d", 1, Tags(map[string]string{bad: ""}))),
+		"request ID":        second(StartRun(ctx, client, doubled, "d", 1, RequestID(bad))),
+	} {
+		var wrong *InputError
+		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(wrong.Reason, "UTF-8") {
+			t.Errorf("%s: %v; want an InputError of that field", field, err)
+		}
+	}
+	// Bytes may be anything, and so may what is not encoded; the replacement character is
+	// text like any other.
+	if _, err := Call(ctx, client, orders, "fine", order{Raw: []byte{0xff}, skip: bad, Home: &address{"\ufffd \\ufffd"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEndedContextSaysThatNothingWasDone(t *testing.T) {
+	noGoroutinesLeft(t)
+	nodes := startPeersWith(t, 3, append(definitions(), account.Bind(accountBody))...)
+	leader := leaderOf(t, nodes)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, client := range map[string]*Client{"of the leader": leader.Client(), "elsewhere": dialNodes(t, DialConfig{}, nodes...)} {
+		for call, err := range map[string]error{
+			"start": second(StartRun(ended, client, doubled, "d", 1)),
+			"send":  Send(ended, client, "d", word, ""),
+			"query": second(Query(ended, client, "d", balance, "")),
+			"get":   second(client.Get(ended, "d")),
+		} {
+			var unavailable *UnavailableError
+			if !errors.As(err, &unavailable) || !unavailable.NotExecuted || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s, %s: %v; want that nothing was done, and why", name, call, err)
+			}
+		}
+	}
+}
+
+// What a client of ours would refuse by itself, the node refuses too.
+func TestTheBoundsOfPayloadsHoldForRawClients(t *testing.T) {
+	plain := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	coded := startNode(t, Config{InMemory: true, NodeID: "coded", Definitions: definitions(), Payloads: replay.Payloads{Codec: flipped{}, Max: 100}})
+	sized := func(n int) *journalpb.Payload { return &journalpb.Payload{Data: bytes.Repeat([]byte("1"), n)} }
+	named := func(n int) *journalpb.Payload { return &journalpb.Payload{ContentType: strings.Repeat("x", n)} }
+	inEach := func(payload *journalpb.Payload) map[string]*clusterpb.Request {
+		return map[string]*clusterpb.Request{
+			"input of a start":   {Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{Name: "doubled", Input: payload}}},
+			"data with a start":  {Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{Name: "doubled", Send: &clusterpb.SendRequest{Name: "e", Data: payload}}}},
+			"data":               {Call: &clusterpb.Request_Send{Send: &clusterpb.SendRequest{Name: "e", Data: payload}}},
+			"input of a query":   {Call: &clusterpb.Request_Query{Query: &clusterpb.QueryRequest{Name: "q", Input: payload}}},
+			"input of an update": {Call: &clusterpb.Request_Update{Update: &clusterpb.UpdateRequest{Name: "u", Input: payload}}},
+			"result":             {Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{Result: payload}}},
+		}
+	}
+	check := func(node *Node, payload *journalpb.Payload, allowed bool) {
+		t.Helper()
+		for where, request := range inEach(payload) {
+			request = proto.CloneOf(request)
+			request.Instance = "i"
+			err := (&gate{node}).check(asLocal(testContext(t)), request)
+			if allowed != (err == nil) || err != nil && !errors.As(err, new(*InputError)) {
+				t.Errorf("%s, %d bytes, content type of %d: %v; want allowed %t", where, len(payload.Data), len(payload.ContentType), err, allowed)
+			}
+		}
+	}
+	check(plain, sized(replay.PayloadMax), true)
+	check(plain, sized(replay.PayloadMax+1), false)
+	check(coded, sized(133+codecRoom), true)
+	check(coded, sized(134+codecRoom), false)
+	check(plain, named(contentTypeMax), true)
+	check(plain, named(contentTypeMax+1), false)
+	long := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
+		Error: &journalpb.Error{Message: strings.Repeat("x", 2<<20)},
+	}}}
+	if err := (&gate{plain}).check(asLocal(testContext(t)), long); !errors.As(err, new(*InputError)) {
+		t.Errorf("a long failure: %v; want an InputError", err)
+	}
+}
+
+func TestAuthorizeIsAskedForEverythingThatACallDoes(t *testing.T) {
+	var asked []string
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	node.config.Authorize = func(_ context.Context, _ Principal, action Action, instance string) error {
+		asked = append(asked, string(action)+" "+instance)
+		if action == ActionSend || action == ActionPurge {
+			return errWanted
+		}
+		return nil
+	}
+	for what, c := range map[string]struct {
+		request *clusterpb.Request
+		asked   string
+		refused bool
+	}{
+		"start": {&clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Start{Start: new(clusterpb.StartRequest)}}, "start i", false},
+		"send or start": {&clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Start{Start: &clusterpb.StartRequest{
+			Send: new(clusterpb.SendRequest),
+		}}}, "start i,send i", true},
+		"a purge of nothing": {&clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: new(clusterpb.PurgeRequest)}}, "purge ", true},
+		"a purge": {&clusterpb.Request{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{
+			Instances: []string{"a", "b"},
+		}}}, "purge a", true},
+	} {
+		asked = nil
+		err := (&gate{node}).authorize(testContext(t), Principal{RoleClient, "c"}, c.request)
+		if strings.Join(asked, ",") != c.asked || errors.Is(err, ErrNotAuthorized) != c.refused {
+			t.Errorf("%s: asked about %q, %v; want %q, refused %t", what, asked, err, c.asked, c.refused)
+		}
+	}
+}
