@@ -36,6 +36,8 @@ const (
 	ActionRemoveMember Action = "remove member"
 	ActionAdoptMember  Action = "adopt member" // the new directory of one
 	ActionIssueToken   Action = "issue token"  // with which a node may join
+	ActionSeeTokens    Action = "see tokens"
+	ActionRevokeToken  Action = "revoke token"
 )
 
 var signalActions = map[clusterpb.SignalRequest_Kind]Action{
@@ -81,6 +83,10 @@ func actionOf(request *clusterpb.Request) Action {
 		return ActionAdoptMember
 	case *clusterpb.Request_IssueToken:
 		return ActionIssueToken
+	case *clusterpb.Request_ListTokens:
+		return ActionSeeTokens
+	case *clusterpb.Request_RevokeToken:
+		return ActionRevokeToken
 	case *clusterpb.Request_Query:
 		return ActionQuery
 	case *clusterpb.Request_List:

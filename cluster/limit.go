@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"fmt"
 	"math"
 	"strings"
@@ -116,6 +117,11 @@ func checkRequest(request *clusterpb.Request) error {
 		return checkText("node ID", call.AdoptMember.GetNode(), 1, nodeIDMax)
 	case *clusterpb.Request_IssueToken:
 		return checkIssue(call.IssueToken)
+	case *clusterpb.Request_RevokeToken:
+		if len(call.RevokeToken.GetKey()) != ed25519.PublicKeySize {
+			return &InputError{"token key", fmt.Sprintf("has %d bytes, not %d", len(call.RevokeToken.GetKey()), ed25519.PublicKeySize)}
+		}
+		return nil
 	}
 	if namesInstance(request) {
 		if err := checkID(request.Instance); err != nil {
@@ -184,7 +190,7 @@ func (n *Node) checkPayload(field string, payload *journalpb.Payload) error {
 // namesInstance tells whether a request is about one instance.
 func namesInstance(request *clusterpb.Request) bool {
 	switch actionOf(request) {
-	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionAdoptMember, ActionIssueToken:
+	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionAdoptMember, ActionIssueToken, ActionSeeTokens, ActionRevokeToken:
 		return false
 	}
 	return true

@@ -80,6 +80,8 @@ func (g *group) lookUp(ctx context.Context, p *actors.Partition, request *cluste
 		return g.list(ctx, p, call.List)
 	case *clusterpb.Request_Executions:
 		return g.executions(p, request.Instance)
+	case *clusterpb.Request_ListTokens:
+		return &clusterpb.Response{Result: &clusterpb.Response_ListTokens{ListTokens: &clusterpb.ListTokensResult{Tokens: g.journal.Tokens()}}}, nil
 	case *clusterpb.Request_Index:
 		return &clusterpb.Response{Result: &clusterpb.Response_Index{Index: new(clusterpb.IndexResult)}}, nil
 	}

@@ -142,6 +142,8 @@ func requestsOfEachKind() map[string][]*clusterpb.Request {
 		"remove_member": {{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: "n9"}}}},
 		"adopt_member":  {{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: "n9", Identity: "x"}}}},
 		"issue_token":   {{Call: &clusterpb.Request_IssueToken{IssueToken: &clusterpb.IssueTokenRequest{Key: make([]byte, 32), Lifetime: int64(time.Hour)}}}},
+		"list_tokens":   {{Call: &clusterpb.Request_ListTokens{ListTokens: new(clusterpb.ListTokensRequest)}}},
+		"revoke_token":  {{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: make([]byte, 32)}}}},
 		"cross":         {{Group: 1, Call: &clusterpb.Request_Cross{Cross: &clusterpb.CrossRequest{Crossings: []*clusterpb.Crossing{crossing}}}}},
 		"offer":         {{Group: 1, Call: &clusterpb.Request_Offer{Offer: new(clusterpb.OfferRequest)}}},
 		"index":         {{Group: 1, Call: &clusterpb.Request_Index{Index: new(clusterpb.IndexRequest)}}},

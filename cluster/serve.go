@@ -97,6 +97,8 @@ func (g *group) carryOut(ctx context.Context, request *clusterpb.Request) (*clus
 		return g.adoptOther(ctx, call.AdoptMember)
 	case *clusterpb.Request_IssueToken:
 		return g.issueToken(ctx, call.IssueToken)
+	case *clusterpb.Request_RevokeToken:
+		return g.revokeToken(ctx, call.RevokeToken)
 	case *clusterpb.Request_Cross:
 		return g.cross(ctx, partition, call.Cross)
 	}

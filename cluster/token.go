@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +28,8 @@ var (
 	ErrTokenExpired = errors.New("tenuto: the token has expired")
 	// ErrTokenUsed: another node has used the token.
 	ErrTokenUsed = errors.New("tenuto: the token was used by another node")
-	// ErrTokens: 256 tokens are known, each until a day after it has expired.
+	// ErrTokens: 256 tokens are known, each until it is revoked, or a day after it has
+	// expired; see [Client.RevokeJoinToken].
 	ErrTokens = errors.New("tenuto: too many tokens are known")
 )
 
@@ -66,6 +69,76 @@ func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (to
 	}
 	result := response.GetIssueToken()
 	return formatToken(private, result.GetCluster()), time.Unix(0, result.GetExpiresAt()), nil
+}
+
+// A JoinToken is what the cluster knows of a token with which a node may join. The token
+// itself is known only to who has issued it.
+type JoinToken struct {
+	// Names the token, and is no secret: its public key, in base64.
+	ID      string
+	Expires time.Time // by the cluster's time
+	// The node that has joined with it; "" if none has.
+	UsedBy string
+}
+
+// JoinTokens returns the tokens that the cluster knows, each until it is revoked, or a day
+// after it has expired, in the order in which they expire.
+//
+// Errors: [ErrNotAuthorized], [*UnavailableError].
+func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
+	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_ListTokens{ListTokens: new(clusterpb.ListTokensRequest)}})
+	if err != nil {
+		return nil, fmt.Errorf("list join tokens: %w", err)
+	}
+	var tokens []JoinToken
+	for _, t := range response.GetListTokens().GetTokens() {
+		tokens = append(tokens, JoinToken{base64.RawURLEncoding.EncodeToString(t.Key), time.Unix(0, t.ExpiresAt), t.Node})
+	}
+	slices.SortFunc(tokens, func(a, b JoinToken) int {
+		return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.ID, b.ID))
+	})
+	return tokens, nil
+}
+
+// RevokeJoinToken makes a token useless, by its ID or by the token itself. A node that has
+// joined with it stays.
+//
+// Errors: [ErrTokenInvalid] when no such token is known, [ErrProtocol] while a member does
+// not speak protocol 3, [ErrNotAuthorized], [*InputError], [*UnavailableError].
+func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
+	key, err := tokenKey(id)
+	if err != nil {
+		return err
+	}
+	request := &clusterpb.Request{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: key}}}
+	if _, err := c.call(ctx, request); err != nil {
+		return fmt.Errorf("revoke join token: %w", err)
+	}
+	return nil
+}
+
+// tokenKey returns the public key of a token that is named by its ID or is shown itself.
+func tokenKey(id string) (ed25519.PublicKey, error) {
+	if key, _, err := parseToken(id); err == nil {
+		return key.Public().(ed25519.PublicKey), nil
+	}
+	key, err := base64.RawURLEncoding.DecodeString(id)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return nil, &InputError{"token ID", "is neither the ID of a token, as they are listed, nor a token"}
+	}
+	return key, nil
+}
+
+func (g *group) revokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
+	err := g.journal.RevokeToken(ctx, r.Key)
+	switch {
+	case errors.Is(err, journal.ErrRevokeProtocol):
+		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	case err != nil:
+		return nil, refusalOfToken(err)
+	}
+	g.config.Logger.Info("join token revoked", "token", base64.RawURLEncoding.EncodeToString(r.Key))
+	return &clusterpb.Response{Result: &clusterpb.Response_RevokeToken{RevokeToken: new(clusterpb.RevokeTokenResult)}}, nil
 }
 
 // IssueJoinToken makes a token with which one node may join; see

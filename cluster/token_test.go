@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -243,5 +246,83 @@ func TestOtherGroupsAddNobodyWhomTheFirstHasNot(t *testing.T) {
 		if members := g.journal.Members(); len(members) != 1 {
 			t.Errorf("group %d has the members %v", g.number, members)
 		}
+	}
+}
+
+// An operator sees the tokens that are known, and takes back those that nobody is to use.
+func TestTokensAreListedAndRevoked(t *testing.T) {
+	noGoroutinesLeft(t)
+	f := newFleetWith(t, 1, demandToken)
+	leader, ctx := f.leader(), testContext(t)
+	eventually(t, "the cluster speaks the protocol", func() bool { return leader.groups[0].journal.Protocol() == protocolVersion })
+	client := dialNodes(t, DialConfig{}, leader)
+	first, second := issued(t, leader, time.Hour), issued(t, leader, 2*time.Hour)
+	config := f.joining("n2")
+	demandToken(&config)
+	config.JoinToken = second
+	f.start(config)
+	tokens, err := client.JoinTokens(ctx)
+	if err != nil || len(tokens) != 2 || tokens[0].UsedBy != "" || tokens[1].UsedBy != "n2" || !tokens[0].Expires.Before(tokens[1].Expires) {
+		t.Fatalf("tokens: %+v, %v", tokens, err)
+	}
+	if err := client.RevokeJoinToken(ctx, tokens[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	refused := f.joining("n3")
+	demandToken(&refused)
+	refused.JoinToken = first
+	if _, err := Start(ctx, refused); !errors.Is(err, ErrTokenInvalid) {
+		t.Errorf("with a token that was revoked: %v; want ErrTokenInvalid", err)
+	}
+	if err := client.RevokeJoinToken(ctx, second); err != nil { // by the token itself
+		t.Error(err)
+	}
+	if err := client.RevokeJoinToken(ctx, second); !errors.Is(err, ErrTokenInvalid) {
+		t.Errorf("revoked twice: %v; want ErrTokenInvalid", err)
+	}
+	if err := client.RevokeJoinToken(ctx, "x"); !errors.As(err, new(*InputError)) {
+		t.Errorf("no token: %v; want an InputError", err)
+	}
+	if tokens, err := client.JoinTokens(ctx); err != nil || len(tokens) != 0 {
+		t.Errorf("after all were revoked: %+v, %v", tokens, err)
+	}
+}
+
+// A node of the build before would not understand that a token was revoked.
+func TestTokensAreNotRevokedWhileAMemberDoesNotKnowHow(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Groups: 1, protocol: 2, Definitions: definitions()})
+	token := issued(t, node, 0)
+	if err := node.Client().RevokeJoinToken(testContext(t), token); !errors.Is(err, ErrProtocol) {
+		t.Errorf("%v; want ErrProtocol", err)
+	}
+	if tokens, err := node.Client().JoinTokens(testContext(t)); err != nil || len(tokens) != 1 {
+		t.Errorf("%+v, %v; want the token", tokens, err)
+	}
+}
+
+// Histories, keys and tokens are nobody's but the owner's of the process.
+func TestFilesOfANodeAreTheOwnersAlone(t *testing.T) {
+	dir := t.TempDir()
+	node := startNode(t, Config{Dir: dir, Groups: 1, Definitions: definitions()})
+	for i := range 20 {
+		tell(testContext(t), t, node, fmt.Sprint("d", i))
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v", path, info.Mode())
+		}
+		files++
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Error(files, err)
 	}
 }

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
 
 const (
@@ -48,7 +49,7 @@ func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
 	closeLogs := func() error {
 		return errors.Join(logs.close(), stable.close())
 	}
-	snapshots, err := openCheckpoints(vfs.Default, c.Dir, c.Node, c.Cluster, c.Logger)
+	snapshots, err := openCheckpoints(pebblestore.OwnerOnly, c.Dir, c.Node, c.Cluster, c.Logger)
 	if err != nil {
 		return nil, errors.Join(err, closeLogs())
 	}

@@ -30,7 +30,7 @@ var commands = []command{
 	{"list", "", "list instances", 0, 0, list},
 	{"get", "ID", "show what an instance is doing, or how it ended", 1, 1, get},
 	{"members", "", "list the nodes of the cluster", 0, 0, members},
-	{"token", "", "issue a token with which one node may join", 0, 0, token},
+	{"token", "", "issue a token with which one node may join, list tokens, or revoke one", 0, 0, token},
 	{"adopt", "NODE IDENTITY", "record the new directory of a node that has lost its own", 2, 2, adopt},
 	{"cancel", "ID", "ask an instance to cancel: it may clean up", 1, 1, signaled((*cluster.Client).Cancel)},
 	{"terminate", "ID", "end an instance at once, without running its code", 1, 1, signaled((*cluster.Client).Terminate)},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -47,10 +48,21 @@ func members(flags *flag.FlagSet) action {
 	})
 }
 
-// token writes the token alone to the output, so that it can be put into a file.
+// token issues, lists or revokes tokens. It writes a new token alone to the output, so that
+// it can be put into a file.
 func token(flags *flag.FlagSet) action {
 	lifetime := flags.Duration("lifetime", time.Hour, "how long it is good")
+	list := flags.Bool("list", false, "list the tokens that the cluster knows, instead")
+	revoke := flags.String("revoke", "", "make the token of this `ID` useless, instead; a token itself will do")
 	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+		switch {
+		case *list && *revoke != "":
+			return &usageError{"-list and -revoke cannot be given together: choose one"}
+		case *list:
+			return listTokens(ctx, client, s)
+		case *revoke != "":
+			return client.RevokeJoinToken(ctx, *revoke)
+		}
 		token, expires, err := client.IssueJoinToken(ctx, *lifetime)
 		if err != nil {
 			return err
@@ -70,6 +82,19 @@ func adopt(flags *flag.FlagSet) action {
 		_, err := fmt.Fprintf(s.out, "%s has the directory %s now: it gets its vote back when it has caught up\n", args[0], args[1])
 		return err
 	})
+}
+
+func listTokens(ctx context.Context, client *cluster.Client, s streams) error {
+	tokens, err := client.JoinTokens(ctx)
+	if err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tEXPIRES\tUSED BY")
+	for _, t := range tokens {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", t.ID, t.Expires.UTC().Format(time.RFC3339), cmp.Or(t.UsedBy, "-"))
+	}
+	return table.Flush()
 }
 
 func writeMembers(encoder *json.Encoder, members []cluster.Member) error {

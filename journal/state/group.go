@@ -28,6 +28,7 @@ type groupChange struct {
 	issued, used *journalpb.JoinToken
 	protocol     uint32
 	started      string // the instance of a chained start that was made elsewhere
+	revoked      []byte // the public key of a token
 }
 
 func (c *groupChange) parse(b []byte) bool {
@@ -35,7 +36,7 @@ func (c *groupChange) parse(b []byte) bool {
 	if proto.Unmarshal(b, &message) != nil {
 		return false
 	}
-	*c = groupChange{message.Epoch, clustertime.FromUnix(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started}
+	*c = groupChange{message.Epoch, clustertime.FromUnix(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started, message.Revoked}
 	return true
 }
 
@@ -80,6 +81,9 @@ func (g group) with(c *groupChange) (group, error) {
 	}
 	if c.used != nil && err == nil {
 		g.tokens, err = use(g.tokens, c.used, g.clock)
+	}
+	if len(c.revoked) > 0 && err == nil {
+		g.tokens, err = revoke(g.tokens, c.revoked)
 	}
 	return g, err
 }

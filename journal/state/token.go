@@ -21,7 +21,7 @@ var (
 	// ErrTokenUsed: another node has used the token.
 	ErrTokenUsed = errors.New("the token was used by another node")
 	// ErrTokens: too many tokens are known.
-	ErrTokens = errors.New("too many tokens are known: 256 are kept, each until a day after it has expired")
+	ErrTokens = errors.New("too many tokens are known: 256 are kept, each until it is revoked, or a day after it has expired")
 )
 
 const (
@@ -86,6 +86,22 @@ func use(tokens []joinToken, used *journalpb.JoinToken, now clustertime.Time) ([
 	tokens = slices.Clone(tokens)
 	tokens[at].node = used.GetNode()
 	return tokens, nil
+}
+
+// revoke returns the tokens without one.
+func revoke(tokens []joinToken, key []byte) ([]joinToken, error) {
+	at, known := findToken(tokens, string(key))
+	if !known {
+		return nil, ErrTokenUnknown
+	}
+	return slices.Delete(slices.Clone(tokens), at, at+1), nil
+}
+
+// Tokens returns the tokens that are known, in the order of their keys.
+func (m *Machine) Tokens() []*journalpb.JoinToken {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.group.message().Tokens
 }
 
 // TokenExpiry returns the cluster time at which a token is no good any more, the

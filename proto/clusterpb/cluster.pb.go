@@ -182,6 +182,8 @@ type Request struct {
 	//	*Request_Index
 	//	*Request_Starts
 	//	*Request_AdoptMember
+	//	*Request_ListTokens
+	//	*Request_RevokeToken
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -487,6 +489,24 @@ func (x *Request) GetAdoptMember() *AdoptMemberRequest {
 	return nil
 }
 
+func (x *Request) GetListTokens() *ListTokensRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_ListTokens); ok {
+			return x.ListTokens
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRevokeToken() *RevokeTokenRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_RevokeToken); ok {
+			return x.RevokeToken
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -583,6 +603,14 @@ type Request_AdoptMember struct {
 	AdoptMember *AdoptMemberRequest `protobuf:"bytes,45,opt,name=adopt_member,json=adoptMember,proto3,oneof"`
 }
 
+type Request_ListTokens struct {
+	ListTokens *ListTokensRequest `protobuf:"bytes,50,opt,name=list_tokens,json=listTokens,proto3,oneof"`
+}
+
+type Request_RevokeToken struct {
+	RevokeToken *RevokeTokenRequest `protobuf:"bytes,51,opt,name=revoke_token,json=revokeToken,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -628,6 +656,10 @@ func (*Request_Index) isRequest_Call() {}
 func (*Request_Starts) isRequest_Call() {}
 
 func (*Request_AdoptMember) isRequest_Call() {}
+
+func (*Request_ListTokens) isRequest_Call() {}
+
+func (*Request_RevokeToken) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1755,6 +1787,8 @@ type Response struct {
 	//	*Response_Index
 	//	*Response_Starts
 	//	*Response_AdoptMember
+	//	*Response_ListTokens
+	//	*Response_RevokeToken
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2032,6 +2066,24 @@ func (x *Response) GetAdoptMember() *AdoptMemberResult {
 	return nil
 }
 
+func (x *Response) GetListTokens() *ListTokensResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_ListTokens); ok {
+			return x.ListTokens
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetRevokeToken() *RevokeTokenResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_RevokeToken); ok {
+			return x.RevokeToken
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -2128,6 +2180,14 @@ type Response_AdoptMember struct {
 	AdoptMember *AdoptMemberResult `protobuf:"bytes,45,opt,name=adopt_member,json=adoptMember,proto3,oneof"`
 }
 
+type Response_ListTokens struct {
+	ListTokens *ListTokensResult `protobuf:"bytes,50,opt,name=list_tokens,json=listTokens,proto3,oneof"`
+}
+
+type Response_RevokeToken struct {
+	RevokeToken *RevokeTokenResult `protobuf:"bytes,51,opt,name=revoke_token,json=revokeToken,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -2173,6 +2233,10 @@ func (*Response_Index) isResponse_Result() {}
 func (*Response_Starts) isResponse_Result() {}
 
 func (*Response_AdoptMember) isResponse_Result() {}
+
+func (*Response_ListTokens) isResponse_Result() {}
+
+func (*Response_RevokeToken) isResponse_Result() {}
 
 type SignalResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3885,6 +3949,168 @@ func (x *IssueTokenResult) GetCluster() string {
 	return ""
 }
 
+// ListTokensRequest asks for the tokens that the cluster knows.
+type ListTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensRequest) Reset() {
+	*x = ListTokensRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensRequest) ProtoMessage() {}
+
+func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListTokensRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+type ListTokensResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*journalpb.JoinToken `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensResult) Reset() {
+	*x = ListTokensResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensResult) ProtoMessage() {}
+
+func (x *ListTokensResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensResult.ProtoReflect.Descriptor instead.
+func (*ListTokensResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ListTokensResult) GetTokens() []*journalpb.JoinToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// RevokeTokenRequest has a token forgotten, by its public key. Protocol 3.
+type RevokeTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenRequest) Reset() {
+	*x = RevokeTokenRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenRequest) ProtoMessage() {}
+
+func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RevokeTokenRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type RevokeTokenResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenResult) Reset() {
+	*x = RevokeTokenResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenResult) ProtoMessage() {}
+
+func (x *RevokeTokenResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenResult.ProtoReflect.Descriptor instead.
+func (*RevokeTokenResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+}
+
 // EnrolRequest is how a node reports to the leader, through any node: that it
 // wants to be added, or that it is there and where.
 type EnrolRequest struct {
@@ -3911,7 +4137,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4149,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4162,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *EnrolRequest) GetNode() string {
@@ -4017,7 +4243,7 @@ type EnrolResult struct {
 
 func (x *EnrolResult) Reset() {
 	*x = EnrolResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4029,7 +4255,7 @@ func (x *EnrolResult) String() string {
 func (*EnrolResult) ProtoMessage() {}
 
 func (x *EnrolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4042,7 +4268,7 @@ func (x *EnrolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolResult.ProtoReflect.Descriptor instead.
 func (*EnrolResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 // RemoveMemberRequest removes a node from the cluster, for ever.
@@ -4055,7 +4281,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4293,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4306,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RemoveMemberRequest) GetNode() string {
@@ -4098,7 +4324,7 @@ type RemoveMemberResult struct {
 
 func (x *RemoveMemberResult) Reset() {
 	*x = RemoveMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4336,7 @@ func (x *RemoveMemberResult) String() string {
 func (*RemoveMemberResult) ProtoMessage() {}
 
 func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4349,7 @@ func (x *RemoveMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResult.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 // AdoptMemberRequest records that a node has lost its directory and has another one.
@@ -4138,7 +4364,7 @@ type AdoptMemberRequest struct {
 
 func (x *AdoptMemberRequest) Reset() {
 	*x = AdoptMemberRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4376,7 @@ func (x *AdoptMemberRequest) String() string {
 func (*AdoptMemberRequest) ProtoMessage() {}
 
 func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4389,7 @@ func (x *AdoptMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberRequest.ProtoReflect.Descriptor instead.
 func (*AdoptMemberRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AdoptMemberRequest) GetNode() string {
@@ -4188,7 +4414,7 @@ type AdoptMemberResult struct {
 
 func (x *AdoptMemberResult) Reset() {
 	*x = AdoptMemberResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4200,7 +4426,7 @@ func (x *AdoptMemberResult) String() string {
 func (*AdoptMemberResult) ProtoMessage() {}
 
 func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4213,7 +4439,7 @@ func (x *AdoptMemberResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptMemberResult.ProtoReflect.Descriptor instead.
 func (*AdoptMemberResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 // CrossRequest brings messages from one partition to another, all for instances of
@@ -4227,7 +4453,7 @@ type CrossRequest struct {
 
 func (x *CrossRequest) Reset() {
 	*x = CrossRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4239,7 +4465,7 @@ func (x *CrossRequest) String() string {
 func (*CrossRequest) ProtoMessage() {}
 
 func (x *CrossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4252,7 +4478,7 @@ func (x *CrossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossRequest.ProtoReflect.Descriptor instead.
 func (*CrossRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CrossRequest) GetCrossings() []*Crossing {
@@ -4278,7 +4504,7 @@ type Crossing struct {
 
 func (x *Crossing) Reset() {
 	*x = Crossing{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4516,7 @@ func (x *Crossing) String() string {
 func (*Crossing) ProtoMessage() {}
 
 func (x *Crossing) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4529,7 @@ func (x *Crossing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crossing.ProtoReflect.Descriptor instead.
 func (*Crossing) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Crossing) GetInstance() string {
@@ -4358,7 +4584,7 @@ type CrossResult struct {
 
 func (x *CrossResult) Reset() {
 	*x = CrossResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4370,7 +4596,7 @@ func (x *CrossResult) String() string {
 func (*CrossResult) ProtoMessage() {}
 
 func (x *CrossResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4383,7 +4609,7 @@ func (x *CrossResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CrossResult.ProtoReflect.Descriptor instead.
 func (*CrossResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CrossResult) GetCrossed() []*Crossed {
@@ -4407,7 +4633,7 @@ type Crossed struct {
 
 func (x *Crossed) Reset() {
 	*x = Crossed{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4419,7 +4645,7 @@ func (x *Crossed) String() string {
 func (*Crossed) ProtoMessage() {}
 
 func (x *Crossed) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4432,7 +4658,7 @@ func (x *Crossed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crossed.ProtoReflect.Descriptor instead.
 func (*Crossed) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Crossed) GetFailure() string {
@@ -4472,7 +4698,7 @@ type OfferRequest struct {
 
 func (x *OfferRequest) Reset() {
 	*x = OfferRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4484,7 +4710,7 @@ func (x *OfferRequest) String() string {
 func (*OfferRequest) ProtoMessage() {}
 
 func (x *OfferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4497,7 +4723,7 @@ func (x *OfferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferRequest.ProtoReflect.Descriptor instead.
 func (*OfferRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 type OfferResult struct {
@@ -4509,7 +4735,7 @@ type OfferResult struct {
 
 func (x *OfferResult) Reset() {
 	*x = OfferResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4747,7 @@ func (x *OfferResult) String() string {
 func (*OfferResult) ProtoMessage() {}
 
 func (x *OfferResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4760,7 @@ func (x *OfferResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OfferResult.ProtoReflect.Descriptor instead.
 func (*OfferResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *OfferResult) GetTaken() bool {
@@ -4554,7 +4780,7 @@ type IndexRequest struct {
 
 func (x *IndexRequest) Reset() {
 	*x = IndexRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4792,7 @@ func (x *IndexRequest) String() string {
 func (*IndexRequest) ProtoMessage() {}
 
 func (x *IndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4805,7 @@ func (x *IndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexRequest.ProtoReflect.Descriptor instead.
 func (*IndexRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 type IndexResult struct {
@@ -4590,7 +4816,7 @@ type IndexResult struct {
 
 func (x *IndexResult) Reset() {
 	*x = IndexResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4602,7 +4828,7 @@ func (x *IndexResult) String() string {
 func (*IndexResult) ProtoMessage() {}
 
 func (x *IndexResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4615,7 +4841,7 @@ func (x *IndexResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexResult.ProtoReflect.Descriptor instead.
 func (*IndexResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 // FromWorker is what a node that runs activities says to the one that leads. With
@@ -4637,7 +4863,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4875,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4888,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *FromWorker) GetSaid() isFromWorker_Said {
@@ -4786,7 +5012,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4798,7 +5024,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4811,7 +5037,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Hello) GetProtocol() uint32 {
@@ -4859,7 +5085,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4871,7 +5097,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4884,7 +5110,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -4913,7 +5139,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4925,7 +5151,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4938,7 +5164,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -4972,7 +5198,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4984,7 +5210,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4997,7 +5223,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -5030,7 +5256,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5042,7 +5268,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5055,7 +5281,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -5109,7 +5335,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5121,7 +5347,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5134,7 +5360,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ToWorker) GetSaid() isToWorker_Said {
@@ -5217,7 +5443,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5229,7 +5455,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5242,7 +5468,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Task) GetAttempt() *AttemptID {
@@ -5319,7 +5545,7 @@ type GiveUp struct {
 
 func (x *GiveUp) Reset() {
 	*x = GiveUp{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5331,7 +5557,7 @@ func (x *GiveUp) String() string {
 func (*GiveUp) ProtoMessage() {}
 
 func (x *GiveUp) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5344,7 +5570,7 @@ func (x *GiveUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveUp.ProtoReflect.Descriptor instead.
 func (*GiveUp) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GiveUp) GetAttempt() *AttemptID {
@@ -5365,7 +5591,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xdd\f\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf2\r\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -5402,7 +5628,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05offer\x18% \x01(\v2\x1f.tenuto.cluster.v1.OfferRequestH\x00R\x05offer\x127\n" +
 	"\x05index\x18& \x01(\v2\x1f.tenuto.cluster.v1.IndexRequestH\x00R\x05index\x12:\n" +
 	"\x06starts\x18' \x01(\v2 .tenuto.cluster.v1.StartsRequestH\x00R\x06starts\x12J\n" +
-	"\fadopt_member\x18- \x01(\v2%.tenuto.cluster.v1.AdoptMemberRequestH\x00R\vadoptMemberB\x06\n" +
+	"\fadopt_member\x18- \x01(\v2%.tenuto.cluster.v1.AdoptMemberRequestH\x00R\vadoptMember\x12G\n" +
+	"\vlist_tokens\x182 \x01(\v2$.tenuto.cluster.v1.ListTokensRequestH\x00R\n" +
+	"listTokens\x12J\n" +
+	"\frevoke_token\x183 \x01(\v2%.tenuto.cluster.v1.RevokeTokenRequestH\x00R\vrevokeTokenB\x06\n" +
 	"\x04call\"\xb8\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -5499,7 +5728,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\".\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\x99\f\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xac\r\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -5531,7 +5760,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05offer\x18% \x01(\v2\x1e.tenuto.cluster.v1.OfferResultH\x00R\x05offer\x126\n" +
 	"\x05index\x18& \x01(\v2\x1e.tenuto.cluster.v1.IndexResultH\x00R\x05index\x129\n" +
 	"\x06starts\x18' \x01(\v2\x1f.tenuto.cluster.v1.StartsResultH\x00R\x06starts\x12I\n" +
-	"\fadopt_member\x18- \x01(\v2$.tenuto.cluster.v1.AdoptMemberResultH\x00R\vadoptMemberB\b\n" +
+	"\fadopt_member\x18- \x01(\v2$.tenuto.cluster.v1.AdoptMemberResultH\x00R\vadoptMember\x12F\n" +
+	"\vlist_tokens\x182 \x01(\v2#.tenuto.cluster.v1.ListTokensResultH\x00R\n" +
+	"listTokens\x12I\n" +
+	"\frevoke_token\x183 \x01(\v2$.tenuto.cluster.v1.RevokeTokenResultH\x00R\vrevokeTokenB\b\n" +
 	"\x06result\"\x0e\n" +
 	"\fSignalResult\"o\n" +
 	"\n" +
@@ -5661,7 +5893,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10IssueTokenResult\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x01 \x01(\x03R\texpiresAt\x12\x18\n" +
-	"\acluster\x18\x02 \x01(\tR\acluster\"\x9f\x02\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\"\x13\n" +
+	"\x11ListTokensRequest\"H\n" +
+	"\x10ListTokensResult\x124\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\"&\n" +
+	"\x12RevokeTokenRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\"\x13\n" +
+	"\x11RevokeTokenResult\"\x9f\x02\n" +
 	"\fEnrolRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -5777,7 +6015,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
 	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
@@ -5828,39 +6066,44 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*Member)(nil),                 // 46: tenuto.cluster.v1.Member
 	(*IssueTokenRequest)(nil),      // 47: tenuto.cluster.v1.IssueTokenRequest
 	(*IssueTokenResult)(nil),       // 48: tenuto.cluster.v1.IssueTokenResult
-	(*EnrolRequest)(nil),           // 49: tenuto.cluster.v1.EnrolRequest
-	(*EnrolResult)(nil),            // 50: tenuto.cluster.v1.EnrolResult
-	(*RemoveMemberRequest)(nil),    // 51: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),     // 52: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),     // 53: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),      // 54: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossRequest)(nil),           // 55: tenuto.cluster.v1.CrossRequest
-	(*Crossing)(nil),               // 56: tenuto.cluster.v1.Crossing
-	(*CrossResult)(nil),            // 57: tenuto.cluster.v1.CrossResult
-	(*Crossed)(nil),                // 58: tenuto.cluster.v1.Crossed
-	(*OfferRequest)(nil),           // 59: tenuto.cluster.v1.OfferRequest
-	(*OfferResult)(nil),            // 60: tenuto.cluster.v1.OfferResult
-	(*IndexRequest)(nil),           // 61: tenuto.cluster.v1.IndexRequest
-	(*IndexResult)(nil),            // 62: tenuto.cluster.v1.IndexResult
-	(*FromWorker)(nil),             // 63: tenuto.cluster.v1.FromWorker
-	(*Hello)(nil),                  // 64: tenuto.cluster.v1.Hello
-	(*AttemptID)(nil),              // 65: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 66: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 67: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 68: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 69: tenuto.cluster.v1.ToWorker
-	(*Task)(nil),                   // 70: tenuto.cluster.v1.Task
-	(*GiveUp)(nil),                 // 71: tenuto.cluster.v1.GiveUp
-	nil,                            // 72: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 73: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 74: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 75: tenuto.cluster.v1.Hello.LimitsEntry
-	(*journalpb.Payload)(nil),      // 76: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 77: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 78: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 79: tenuto.journal.v1.Operation
-	(*journalpb.Event)(nil),        // 80: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 81: tenuto.journal.v1.Instance
+	(*ListTokensRequest)(nil),      // 49: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),       // 50: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),     // 51: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),      // 52: tenuto.cluster.v1.RevokeTokenResult
+	(*EnrolRequest)(nil),           // 53: tenuto.cluster.v1.EnrolRequest
+	(*EnrolResult)(nil),            // 54: tenuto.cluster.v1.EnrolResult
+	(*RemoveMemberRequest)(nil),    // 55: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),     // 56: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),     // 57: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),      // 58: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossRequest)(nil),           // 59: tenuto.cluster.v1.CrossRequest
+	(*Crossing)(nil),               // 60: tenuto.cluster.v1.Crossing
+	(*CrossResult)(nil),            // 61: tenuto.cluster.v1.CrossResult
+	(*Crossed)(nil),                // 62: tenuto.cluster.v1.Crossed
+	(*OfferRequest)(nil),           // 63: tenuto.cluster.v1.OfferRequest
+	(*OfferResult)(nil),            // 64: tenuto.cluster.v1.OfferResult
+	(*IndexRequest)(nil),           // 65: tenuto.cluster.v1.IndexRequest
+	(*IndexResult)(nil),            // 66: tenuto.cluster.v1.IndexResult
+	(*FromWorker)(nil),             // 67: tenuto.cluster.v1.FromWorker
+	(*Hello)(nil),                  // 68: tenuto.cluster.v1.Hello
+	(*AttemptID)(nil),              // 69: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 70: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 71: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 72: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 73: tenuto.cluster.v1.ToWorker
+	(*Task)(nil),                   // 74: tenuto.cluster.v1.Task
+	(*GiveUp)(nil),                 // 75: tenuto.cluster.v1.GiveUp
+	nil,                            // 76: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 77: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 78: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 79: tenuto.cluster.v1.Hello.LimitsEntry
+	(*journalpb.Payload)(nil),      // 80: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 81: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 82: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 83: tenuto.journal.v1.Operation
+	(*journalpb.JoinToken)(nil),    // 84: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),        // 85: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 86: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	3,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -5878,105 +6121,110 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	38,  // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
 	40,  // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
 	44,  // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	49,  // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
-	51,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	53,  // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
+	55,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
 	47,  // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	55,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
-	59,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
-	61,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
+	59,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
+	63,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
+	65,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
 	4,   // 21: tenuto.cluster.v1.Request.starts:type_name -> tenuto.cluster.v1.StartsRequest
-	53,  // 22: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	76,  // 23: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	72,  // 24: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 25: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	18,  // 26: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	5,   // 27: tenuto.cluster.v1.StartsRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	3,   // 28: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	7,   // 29: tenuto.cluster.v1.StartsResult.answers:type_name -> tenuto.cluster.v1.StartAnswer
-	21,  // 30: tenuto.cluster.v1.StartAnswer.response:type_name -> tenuto.cluster.v1.Response
-	1,   // 31: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	73,  // 32: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	76,  // 33: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	76,  // 34: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	77,  // 35: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	76,  // 36: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	77,  // 37: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
-	16,  // 38: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	76,  // 39: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	25,  // 40: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	27,  // 41: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	28,  // 42: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	29,  // 43: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	30,  // 44: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	22,  // 45: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	23,  // 46: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	24,  // 47: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	11,  // 48: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	13,  // 49: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	15,  // 50: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	34,  // 51: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	36,  // 52: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	39,  // 53: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	42,  // 54: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	45,  // 55: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	50,  // 56: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
-	52,  // 57: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	48,  // 58: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	57,  // 59: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
-	60,  // 60: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
-	62,  // 61: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
-	6,   // 62: tenuto.cluster.v1.Response.starts:type_name -> tenuto.cluster.v1.StartsResult
-	54,  // 63: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	31,  // 64: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	26,  // 65: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	31,  // 66: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	76,  // 67: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	77,  // 68: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	32,  // 69: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	78,  // 70: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	74,  // 71: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	76,  // 72: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	76,  // 73: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	77,  // 74: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	37,  // 75: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	79,  // 76: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	31,  // 77: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	41,  // 78: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	43,  // 79: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	41,  // 80: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	46,  // 81: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	56,  // 82: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
-	80,  // 83: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
-	78,  // 84: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
-	58,  // 85: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
-	81,  // 86: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
-	80,  // 87: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
-	64,  // 88: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
-	66,  // 89: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
-	67,  // 90: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
-	68,  // 91: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	75,  // 92: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
-	78,  // 93: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	65,  // 94: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	65,  // 95: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	76,  // 96: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	65,  // 97: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	76,  // 98: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	77,  // 99: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	76,  // 100: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	70,  // 101: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
-	71,  // 102: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
-	65,  // 103: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	65,  // 104: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	76,  // 105: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
-	77,  // 106: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
-	76,  // 107: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
-	65,  // 108: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	109, // [109:109] is the sub-list for method output_type
-	109, // [109:109] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	57,  // 22: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	49,  // 23: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	51,  // 24: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	80,  // 25: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	76,  // 26: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 27: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	18,  // 28: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	5,   // 29: tenuto.cluster.v1.StartsRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	3,   // 30: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	7,   // 31: tenuto.cluster.v1.StartsResult.answers:type_name -> tenuto.cluster.v1.StartAnswer
+	21,  // 32: tenuto.cluster.v1.StartAnswer.response:type_name -> tenuto.cluster.v1.Response
+	1,   // 33: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	77,  // 34: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	80,  // 35: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	80,  // 36: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	81,  // 37: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	80,  // 38: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	81,  // 39: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	16,  // 40: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	80,  // 41: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	25,  // 42: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	27,  // 43: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	28,  // 44: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	29,  // 45: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	30,  // 46: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	22,  // 47: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	23,  // 48: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	24,  // 49: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	11,  // 50: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	13,  // 51: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	15,  // 52: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	34,  // 53: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	36,  // 54: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	39,  // 55: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	42,  // 56: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	45,  // 57: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	54,  // 58: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
+	56,  // 59: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	48,  // 60: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	61,  // 61: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
+	64,  // 62: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
+	66,  // 63: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
+	6,   // 64: tenuto.cluster.v1.Response.starts:type_name -> tenuto.cluster.v1.StartsResult
+	58,  // 65: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	50,  // 66: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	52,  // 67: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	31,  // 68: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	26,  // 69: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	31,  // 70: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	80,  // 71: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	81,  // 72: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	32,  // 73: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	82,  // 74: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	78,  // 75: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	80,  // 76: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	80,  // 77: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	81,  // 78: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	37,  // 79: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	83,  // 80: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	31,  // 81: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	41,  // 82: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	43,  // 83: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	41,  // 84: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	46,  // 85: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	84,  // 86: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	60,  // 87: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
+	85,  // 88: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
+	82,  // 89: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
+	62,  // 90: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
+	86,  // 91: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
+	85,  // 92: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
+	68,  // 93: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
+	70,  // 94: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
+	71,  // 95: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
+	72,  // 96: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	79,  // 97: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
+	82,  // 98: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	69,  // 99: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	69,  // 100: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	80,  // 101: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	69,  // 102: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	80,  // 103: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	81,  // 104: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	80,  // 105: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	74,  // 106: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
+	75,  // 107: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
+	69,  // 108: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	69,  // 109: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	80,  // 110: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
+	81,  // 111: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
+	80,  // 112: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
+	69,  // 113: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	114, // [114:114] is the sub-list for method output_type
+	114, // [114:114] is the sub-list for method input_type
+	114, // [114:114] is the sub-list for extension type_name
+	114, // [114:114] is the sub-list for extension extendee
+	0,   // [0:114] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -6008,6 +6256,8 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_Index)(nil),
 		(*Request_Starts)(nil),
 		(*Request_AdoptMember)(nil),
+		(*Request_ListTokens)(nil),
+		(*Request_RevokeToken)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[19].OneofWrappers = []any{
 		(*Response_Start)(nil),
@@ -6033,8 +6283,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_Index)(nil),
 		(*Response_Starts)(nil),
 		(*Response_AdoptMember)(nil),
+		(*Response_ListTokens)(nil),
+		(*Response_RevokeToken)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[61].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[65].OneofWrappers = []any{
 		(*FromWorker_Hello)(nil),
 		(*FromWorker_Run)(nil),
 		(*FromWorker_Freed)(nil),
@@ -6042,7 +6294,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Goodbye)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[67].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[71].OneofWrappers = []any{
 		(*ToWorker_Task)(nil),
 		(*ToWorker_GiveUp)(nil),
 		(*ToWorker_Ack)(nil),
@@ -6053,7 +6305,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   74,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

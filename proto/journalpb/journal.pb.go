@@ -2900,7 +2900,10 @@ type GroupChange struct {
 	Protocol uint32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// The instance of a chained start, or of that of a child to be abandoned, which
 	// was made in another group.
-	Started       string `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
+	Started string `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
+	// The public key of a token that is to be forgotten. It is refused if the token is not
+	// known. Protocol 3.
+	Revoked       []byte `protobuf:"bytes,20,opt,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2982,6 +2985,13 @@ func (x *GroupChange) GetStarted() string {
 		return x.Started
 	}
 	return ""
+}
+
+func (x *GroupChange) GetRevoked() []byte {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
 }
 
 // JoinToken is what is known of a token with which a node may join.
@@ -3761,7 +3771,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tinstances\x18\x02 \x03(\tR\tinstances\"1\n" +
 	"\x05Epoch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\xf1\x01\n" +
+	"\x05clock\x18\x02 \x01(\x03R\x05clock\"\x8b\x02\n" +
 	"\vGroupChange\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05clock\x18\x02 \x01(\x03R\x05clock\x12\x18\n" +
@@ -3769,7 +3779,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x06issued\x18\x04 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06issued\x120\n" +
 	"\x04used\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x04used\x12\x1a\n" +
 	"\bprotocol\x18\x06 \x01(\rR\bprotocol\x12\x18\n" +
-	"\astarted\x18\a \x01(\tR\astarted\"P\n" +
+	"\astarted\x18\a \x01(\tR\astarted\x12\x18\n" +
+	"\arevoked\x18\x14 \x01(\fR\arevoked\"P\n" +
 	"\tJoinToken\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +

@@ -30,7 +30,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.FS == nil {
-		o.FS = vfs.Default
+		o.FS = OwnerOnly
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
