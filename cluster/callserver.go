@@ -83,6 +83,7 @@ func serveCalls(to caller, door *door) *callServer {
 			Time: keepAliveEvery, Timeout: keepAliveWait,
 		}),
 		grpc.WaitForHandlers(true), // when it is stopped
+		grpc.StatsHandler(answerStats{}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAliveEvery / 2, PermitWithoutStream: true}),
 	)}
 	s.server.RegisterService(&callService, to)

@@ -132,26 +132,48 @@ func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, opt
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{
-		History: &clusterpb.HistoryRequest{Execution: execution},
-	}}, options)
+	history := &History{InstanceID: id}
+	index, err := c.readHistory(ctx, id, execution, options, func(execution uint64, event *journalpb.Event) error {
+		history.Execution = execution
+		opened, err := c.payloads.OpenEvent(event)
+		if err != nil {
+			return fmt.Errorf("event %d: %w", event.EventId, err)
+		}
+		history.Events = append(history.Events, opened)
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("history of %s: %w", id, err)
 	}
-	result := response.GetHistory()
-	history := &History{InstanceID: id, Execution: result.GetExecution(), AppliedIndex: response.GetAppliedIndex()}
-	for _, encoded := range result.GetEvents() {
-		event := new(journalpb.Event)
-		if err := proto.Unmarshal(encoded, event); err != nil {
-			return nil, fmt.Errorf("history of %s: decode event: %w", id, err)
-		}
-		opened, err := c.payloads.OpenEvent(event)
-		if err != nil {
-			return nil, fmt.Errorf("history of %s: event %d: %w", id, event.EventId, err)
-		}
-		history.Events = append(history.Events, opened)
-	}
+	history.AppliedIndex = index
 	return history, nil
+}
+
+// readHistory reads the history of an execution page by page, so that no node holds a long
+// one in memory for a caller. It returns the index of the journal that was read last.
+func (c *Client) readHistory(ctx context.Context, id string, execution uint64, options []ReadOption, pass func(execution uint64, event *journalpb.Event) error) (index uint64, err error) {
+	asked := &clusterpb.HistoryRequest{Execution: execution, Paged: true}
+	for {
+		response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{History: asked}}, options)
+		if err != nil {
+			return 0, err
+		}
+		page, last := response.GetHistory(), uint64(0)
+		for _, encoded := range page.GetEvents() {
+			event := new(journalpb.Event)
+			if err := proto.Unmarshal(encoded, event); err != nil {
+				return 0, fmt.Errorf("decode event: %w", err)
+			}
+			last = event.EventId
+			if err := pass(page.Execution, event); err != nil {
+				return 0, err
+			}
+		}
+		if !page.GetMore() {
+			return response.GetAppliedIndex(), nil
+		}
+		asked = &clusterpb.HistoryRequest{Execution: page.Execution, FromEventId: last + 1, Paged: true}
+	}
 }
 
 // Wait returns when the latest run of an instance has ended: its status then.

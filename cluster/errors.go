@@ -53,7 +53,8 @@ type BusyBound = actors.Bound
 
 // The bounds of what a leader takes, of the calls that a node, or a remote client, has on
 // their way to it, and of the starts that wait in line on a node until the leader takes
-// more: while more come than are taken, all but 128 wait for 2 s at most.
+// more: while more come than are taken, all but 128 wait for 2 s at most; and of the long
+// answers that a node sends at once over the network.
 const (
 	BoundInstance = actors.BoundInstance
 	BoundWindow   = actors.BoundWindow
@@ -61,6 +62,7 @@ const (
 	BoundJournal  = actors.BoundJournal
 	BoundCalls    = BusyBound("calls")
 	BoundLine     = BusyBound("line")
+	BoundAnswers  = BusyBound("answers")
 )
 
 // An UnavailableError reports that no leader gave an answer in time.

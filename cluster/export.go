@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -27,19 +24,14 @@ func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.W
 	if err := checkID(id); err != nil {
 		return err
 	}
-	response, err := c.read(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_History{
-		History: &clusterpb.HistoryRequest{Execution: execution},
-	}}, options)
+	recorded := &history.History{Instance: id}
+	_, err := c.readHistory(ctx, id, execution, options, func(execution uint64, event *journalpb.Event) error {
+		recorded.Execution = execution
+		recorded.Events = append(recorded.Events, event)
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("export %s: %w", id, err)
-	}
-	recorded := &history.History{Instance: id, Execution: response.GetHistory().GetExecution()}
-	for _, encoded := range response.GetHistory().GetEvents() {
-		event := new(journalpb.Event)
-		if err := proto.Unmarshal(encoded, event); err != nil {
-			return fmt.Errorf("export %s: decode event: %w", id, err)
-		}
-		recorded.Events = append(recorded.Events, event)
 	}
 	if err := history.Write(w, recorded); err != nil {
 		return fmt.Errorf("export %s: %w", id, err)

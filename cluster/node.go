@@ -27,7 +27,8 @@ type Node struct {
 	peers    *callPool
 	running  sync.WaitGroup // goroutines of the node itself
 
-	budget budget
+	budget  budget
+	answers answerBound
 	// How a call is tried once; tests put themselves in between.
 	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 
@@ -89,6 +90,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		closed:   make(chan struct{}),
 	}
 	n.ask = n.attempt
+	n.answers = newAnswerBound(answersBytesMax)
 	n.life, n.endLife = context.WithCancel(context.Background())
 	n.metrics, n.tracing = newMetrics(n), newTracing(n, n.config.TracerProvider)
 	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx), life: n.life}

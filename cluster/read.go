@@ -75,7 +75,7 @@ func (g *group) lookUp(ctx context.Context, p *actors.Partition, request *cluste
 	case *clusterpb.Request_Get:
 		return g.get(p, request.Instance)
 	case *clusterpb.Request_History:
-		return g.history(request.Instance, call.History)
+		return g.history(ctx, request.Instance, call.History)
 	case *clusterpb.Request_List:
 		return g.list(ctx, p, call.List)
 	case *clusterpb.Request_Executions:

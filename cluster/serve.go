@@ -372,7 +372,10 @@ func fillEnd(last *journalpb.Event, status *clusterpb.Status) {
 	}
 }
 
-func (g *group) history(instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
+func (g *group) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
+	if err := g.answers.reserve(ctx, r.Paged); err != nil {
+		return nil, err
+	}
 	known, ok := g.journal.Instance(instance)
 	if !ok || r.Execution > known.Execution { // an older one may be gone, which Events says
 		return nil, ErrNotFound
@@ -381,15 +384,21 @@ func (g *group) history(instance string, r *clusterpb.HistoryRequest) (*clusterp
 	if result.Execution == 0 {
 		result.Execution = known.Execution
 	}
-	for event, err := range g.journal.Events(instance, result.Execution, 1) {
+	size := 0
+	for event, err := range g.journal.Events(instance, result.Execution, max(r.FromEventId, 1)) {
 		if err != nil {
 			return nil, err
+		}
+		if r.Paged && size >= historyPageBytes {
+			result.More = true
+			break
 		}
 		encoded, err := proto.Marshal(event)
 		if err != nil {
 			return nil, err
 		}
 		result.Events = append(result.Events, encoded)
+		size += len(encoded)
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_History{History: result}}, nil
 }

@@ -1712,7 +1712,11 @@ func (*GetRequest) Descriptor() ([]byte, []int) {
 type HistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: the latest.
-	Execution     uint64 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	Execution uint64 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
+	// The first event that is asked for; 0 means 1.
+	FromEventId uint64 `protobuf:"varint,2,opt,name=from_event_id,json=fromEventId,proto3" json:"from_event_id,omitempty"`
+	// The caller asks again for what does not fit into one answer.
+	Paged         bool `protobuf:"varint,3,opt,name=paged,proto3" json:"paged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1752,6 +1756,20 @@ func (x *HistoryRequest) GetExecution() uint64 {
 		return x.Execution
 	}
 	return 0
+}
+
+func (x *HistoryRequest) GetFromEventId() uint64 {
+	if x != nil {
+		return x.FromEventId
+	}
+	return 0
+}
+
+func (x *HistoryRequest) GetPaged() bool {
+	if x != nil {
+		return x.Paged
+	}
+	return false
 }
 
 type Response struct {
@@ -2704,7 +2722,9 @@ type HistoryResult struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Execution uint64                 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	// Encoded Events, in order.
-	Events        [][]byte `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	Events [][]byte `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	// There are more, to be asked for from the next event on.
+	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2751,6 +2771,13 @@ func (x *HistoryResult) GetEvents() [][]byte {
 		return x.Events
 	}
 	return nil
+}
+
+func (x *HistoryResult) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Status is the state of an instance's latest run, as a leader sees it.
@@ -5726,9 +5753,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\"\f\n" +
 	"\n" +
-	"GetRequest\".\n" +
+	"GetRequest\"h\n" +
 	"\x0eHistoryRequest\x12\x1c\n" +
-	"\texecution\x18\x01 \x01(\x04R\texecution\"\xac\r\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
+	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xac\r\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -5795,10 +5824,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"SendResult\">\n" +
 	"\tGetResult\x121\n" +
-	"\x06status\x18\x01 \x01(\v2\x19.tenuto.cluster.v1.StatusR\x06status\"E\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.tenuto.cluster.v1.StatusR\x06status\"Y\n" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
-	"\x06events\x18\x02 \x03(\fR\x06events\"\xcd\x05\n" +
+	"\x06events\x18\x02 \x03(\fR\x06events\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xcd\x05\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
