@@ -164,7 +164,7 @@
 //     "tenuto token", makes it, it is good for an hour or as long as is said, and for
 //     the first node that uses it. That is recorded, so it holds through any change of
 //     leaders. The node signs its request with it: what is overheard is of no use to
-//     others. A member needs it no more.
+//     others. [Client.JoinTokens] lists tokens, [Client.RevokeJoinToken] takes one back. A member needs it no more.
 //
 // Every Dir has a random identity, which the cluster records with the node ID. A node whose Dir
 // was lost, or is another one, gets no vote, acknowledges nothing and founds nothing: it does
