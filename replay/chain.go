@@ -19,8 +19,8 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Child
 	if x.dropping {
 		return ErrDehydrating
 	}
-	if err := ctx.scopeErr(); err != nil {
-		return err
+	if err := ctx.scope.err(); err != nil {
+		return x.told(err)
 	}
 	x.enqueue(&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
 		Name:     h.name,

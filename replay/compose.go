@@ -10,7 +10,7 @@ type Result[T any] struct {
 
 // Settle waits until every operation is complete and returns all results, in
 // the order of the arguments, failed ones among them. The error is only that of
-// the scope of ctx.
+// the scope of ctx, if that ends before all are complete.
 func Settle[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error) {
 	results := make([]Result[T], len(futures))
 	for i, f := range futures {
@@ -41,9 +41,12 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 		for next := 0; next < len(index); next++ {
 			if next == len(arrived) {
 				gate = new(promise)
-				if err := ctx.x.await(ctx, gate); err != nil {
+				if err := ctx.x.park(ctx, []*promise{gate}); err != nil {
 					return
 				}
+			}
+			if !ctx.scope.includes(arrived[next]) {
+				return
 			}
 			for _, i := range index[arrived[next]] {
 				if !yield(i, futures[i]) {
@@ -82,13 +85,13 @@ func (c *Context) Err() error {
 	if c.x.dropping {
 		return ErrDehydrating
 	}
-	return c.scopeErr()
+	return c.x.told(c.scope.err())
 }
 
 // Map calls fn for each input in a coroutine of its own, at most limit at a
 // time, and returns the results in the order of the inputs. At the first error
-// the others' scope ends, and Map returns that error when all have returned. A
-// limit below 1 is no limit.
+// the others' scope ends, and Map returns that error when all have returned; it is
+// that of the scope of ctx if that ends first. A limit below 1 is no limit.
 func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, input I) (O, error)) ([]O, error) {
 	if limit < 1 || limit > len(inputs) {
 		limit = len(inputs)
@@ -98,10 +101,13 @@ func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, in
 	next := 0
 	var first error
 	work := func(*Context) (struct{}, error) {
-		for next < len(inputs) && scope.Err() == nil {
+		for next < len(inputs) && scope.scope.err() == nil {
 			i := next
 			next++
 			output, err := fn(scope, inputs[i])
+			if ended := ctx.scope.err(); ended != nil {
+				err = ended
+			}
 			if err != nil && first == nil {
 				first = err
 				cancel()
@@ -117,11 +123,11 @@ func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, in
 	if _, err := Settle(WithoutCancel(ctx), workers...); err != nil {
 		return nil, err
 	}
-	if first == nil {
-		first = scope.Err()
+	if first == nil && next < len(inputs) {
+		first = ctx.scope.err() // before any worker began
 	}
 	if first != nil {
-		return nil, first
+		return nil, ctx.x.told(first)
 	}
 	return results, nil
 }
@@ -141,6 +147,9 @@ func NewSemaphore(places int) *Semaphore { return &Semaphore{free: max(places, 1
 // scope of ctx; then no place is taken.
 func (s *Semaphore) Acquire(ctx *Context) error {
 	ctx.x.running("Acquire")
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if s.free > 0 {
 		s.free--
 		return nil

@@ -75,7 +75,7 @@ func (x *Execution) continued(c *continuation) *journalpb.Event {
 		OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{
 			Input:   c.input,
 			Version: c.version,
-			Inbox:   x.inbox.unconsumed(),
+			Inbox:   x.unconsumed(),
 		},
 	}}
 }
@@ -102,10 +102,10 @@ func (x *Execution) Successor() *journalpb.Event {
 		CanceledByParent:  x.byParent,
 		CountsAllPayloads: x.origin.countsAll || x.countsAllNext,
 	}
-	if x.cancelled && !x.cancelSeen {
-		// Code that has met the cancellation may go on all the same; one that
-		// has not must not lose it.
-		started.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: x.cancelReason()}
+	if x.cancelRequest != nil && !x.cancelSeen {
+		// Code that was told of it may go on all the same; one that was not must
+		// not lose it.
+		started.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: x.cancelRequest.Reason}
 	}
 	return &journalpb.Event{
 		EventId:   1,
@@ -114,12 +114,16 @@ func (x *Execution) Successor() *journalpb.Event {
 	}
 }
 
-// cancelReason returns the reason with which the instance was asked to cancel.
-func (x *Execution) cancelReason() string {
-	if canceled, ok := x.root.cause.(*CanceledError); ok {
-		return canceled.Reason
+// unconsumed returns the external events that no code has taken, in the order in
+// which they arrived.
+func (x *Execution) unconsumed() []*journalpb.ExternalEvent {
+	events := x.inbox.unconsumed()
+	for _, event := range x.held {
+		if arrived := event.GetExternalEvent(); arrived != nil {
+			events = append(events, arrived)
+		}
 	}
-	return ""
+	return events
 }
 
 // sameContinuation takes the version as recorded: which one is the newest may

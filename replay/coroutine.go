@@ -40,6 +40,9 @@ type coroutine struct {
 	dropped bool
 	crash   *crash // how it ended, if not by returning
 
+	scope   *scope    // what it runs in
+	future  *promise  // of what it returns; nil if nobody can ask for it
+	refused int       // how many awaits found that the code of its phase is over
 	waiting *wait     // what it is parked for
 	wait    wait      // its memory
 	stack   []uintptr // answer to wakeReport
@@ -94,10 +97,16 @@ func (c *coroutine) park() {
 		case wakeUnwind:
 			// Goexit and not a panic: user code that recovers must not be
 			// able to mistake a dehydration for an error of its own.
-			c.dropped = true
-			runtime.Goexit()
+			c.leave()
 		}
 	}
+}
+
+// leave ends the running coroutine: its deferred functions run, and it has not
+// crashed.
+func (c *coroutine) leave() {
+	c.dropped = true
+	runtime.Goexit()
 }
 
 func (c *coroutine) main() {

@@ -39,8 +39,7 @@ func (x *Execution) keep(recorded *journalpb.Event) {
 
 // consume moves the cursor onto the next event, live or recorded: it takes
 // effect, and the code runs as far as that lets it. While the instance is
-// suspended the code does not run; what it waits for is resolved in order all
-// the same, so that nothing is lost or taken twice.
+// suspended an input is held, and takes effect when the instance is resumed.
 func (x *Execution) consume(event *journalpb.Event) error {
 	if err := x.accept(event); err != nil {
 		return err
@@ -50,6 +49,9 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	x.now = instant(event.Timestamp)
 	x.count(event)
 	asked := x.head()
+	if err := x.admit(event); err != nil {
+		return err
+	}
 	if err := x.apply(event); err != nil {
 		return err
 	}
@@ -61,7 +63,19 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	if !x.ended && !x.suspended {
 		x.step()
 	}
+	x.applyHeld()
 	return x.interrupted()
+}
+
+// applyHeld lets the events take effect that were recorded while the instance was
+// suspended: in their order, one step each, before the cursor moves on.
+func (x *Execution) applyHeld() {
+	for len(x.held) > 0 && !x.suspended && !x.over() && !x.coroutines.halted {
+		event := x.held[0]
+		x.held = behind(x.held)
+		x.take(event)
+		x.step()
+	}
 }
 
 // accept checks that the event may stand where it stands.
@@ -82,28 +96,40 @@ func (x *Execution) accept(event *journalpb.Event) error {
 	return nil
 }
 
+// admit checks a completion, and notes what the turn needs to know of an input
+// before it takes effect.
+func (x *Execution) admit(event *journalpb.Event) error {
+	x.requests.add(requestID(event))
+	if journalpb.Completes(event.Arm()) != 0 {
+		return x.admitCompletion(event)
+	}
+	if request := event.GetOrchestrationCancelRequested(); request != nil {
+		x.byParent = x.byParent || request.ByParent
+		if x.cancelRequest == nil {
+			x.cancelRequest = request
+		}
+	}
+	return nil
+}
+
 func (x *Execution) apply(event *journalpb.Event) error {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		return x.begin(body.OrchestrationStarted)
 	case *journalpb.Event_ActivityCompleted, *journalpb.Event_ActivityFailed,
 		*journalpb.Event_TimerFired,
-		*journalpb.Event_SubOrchestrationCompleted, *journalpb.Event_SubOrchestrationFailed:
-		return x.complete(event)
-	case *journalpb.Event_ExternalEvent:
-		x.receive(body.ExternalEvent)
-		return nil
-	case *journalpb.Event_OrchestrationCancelRequested:
-		x.requests.add(body.OrchestrationCancelRequested.RequestId)
-		x.byParent = x.byParent || body.OrchestrationCancelRequested.ByParent
-		x.cancel(body.OrchestrationCancelRequested.Reason)
+		*journalpb.Event_SubOrchestrationCompleted, *journalpb.Event_SubOrchestrationFailed,
+		*journalpb.Event_ExternalEvent, *journalpb.Event_OrchestrationCancelRequested:
+		if x.suspended {
+			x.held = append(x.held, event)
+		} else {
+			x.take(event)
+		}
 		return nil
 	case *journalpb.Event_OrchestrationSuspended:
-		x.requests.add(body.OrchestrationSuspended.RequestId)
 		x.suspended = true
 		return nil
 	case *journalpb.Event_OrchestrationResumed:
-		x.requests.add(body.OrchestrationResumed.RequestId)
 		x.suspended = false
 		return nil
 	case *journalpb.Event_OrchestrationTerminated:
@@ -113,6 +139,18 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		return x.mismatch(Corrupt, event, "", "an event of a type that this build does not know", nil)
 	}
 	return x.bind(event)
+}
+
+// take lets a completion, an external event or a request to cancel take effect.
+func (x *Execution) take(event *journalpb.Event) {
+	switch body := event.Body.(type) {
+	case *journalpb.Event_ExternalEvent:
+		x.receive(body.ExternalEvent)
+	case *journalpb.Event_OrchestrationCancelRequested:
+		x.cancelScope(x.root, &CanceledError{Reason: body.OrchestrationCancelRequested.Reason})
+	default:
+		x.complete(event)
+	}
 }
 
 // bind matches a scheduling or terminal event with the head of the queue and
@@ -168,22 +206,33 @@ func (x *Execution) opened(op *operation, event *journalpb.Event) {
 	x.open.set(op.eventID, op)
 }
 
-// complete resolves the operation that a completion names.
-func (x *Execution) complete(event *journalpb.Event) error {
+// admitCompletion checks that a completion names an operation that is open, and of
+// its kind.
+func (x *Execution) admitCompletion(event *journalpb.Event) error {
 	source := event.SourceEventId
 	op, ok := x.open.get(source)
 	switch {
 	case !ok && !x.schedules.has(source):
 		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), x.describe(event), nil)
-	case !ok:
+	case !ok || op.completed:
 		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is closed already", source), x.describe(event), nil)
 	case journalpb.Completes(event.Arm()) != op.arm:
 		return x.mismatch(WrongKind, event, fmt.Sprintf("operation %d is of %s", source, journalpb.ArmName(op.arm)), x.describe(event), nil)
 	}
+	op.completed = true
+	return nil
+}
+
+// complete resolves the operation that a completion names. It finds none if the
+// completion was held, and the code has canceled the operation in a step before.
+func (x *Execution) complete(event *journalpb.Event) {
+	op, ok := x.open.get(event.SourceEventId)
+	if !ok {
+		return
+	}
 	x.close(op)
 	op.resolve(event)
 	x.settle(&op.promise)
-	return nil
 }
 
 // resolve takes the result from a completion.
@@ -218,7 +267,6 @@ func instant(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC
 
 // receive hands an external event to the subscription that it belongs to.
 func (x *Execution) receive(event *journalpb.ExternalEvent) {
-	x.requests.add(event.RequestId)
 	if x.update(event) {
 		return
 	}
@@ -229,14 +277,4 @@ func (x *Execution) receive(event *journalpb.ExternalEvent) {
 	x.open.delete(op.eventID)
 	op.payload = event.Data
 	x.settle(&op.promise)
-}
-
-// cancel ends the root scope; the first reason stays.
-func (x *Execution) cancel(reason string) {
-	if x.cancelled {
-		return
-	}
-	x.cancelled = true
-	x.cancelScope(x.root, &CanceledError{Reason: reason})
-	x.cancelSeen = len(x.coroutines.ready) > 0
 }

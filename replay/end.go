@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -10,9 +11,10 @@ import (
 // failed, panicked or was cancelled, but not when it is terminated, dehydrated or
 // continues as new. err is what the body ended with, nil if it completed.
 //
-// What is registered last is called first, one after the other, after
-// everything that is open was given up, and with a Context that cancellation
-// does not reach. Its durable calls are recorded like all others, so that it
+// First what is open is canceled, and coroutines that still run are ended, in the
+// order in which they were started: their awaits return [ErrCanceled], their
+// deferred functions run. Then what is registered last is called first, one after
+// the other, with a Context that cancellation does not reach. Its durable calls are recorded like all others, so that it
 // runs once, whatever happens to the node meanwhile. An error that fn returns
 // joins that of the body, or becomes it.
 func (c *Context) OnClose(fn func(ctx *Context, err error) error) {
@@ -41,38 +43,66 @@ func (s *Saga) Compensate(ctx *Context, fn func(ctx *Context) error) {
 	})
 }
 
-// end is called when the body is done, one way or another, and again when the
-// clean-up crashes: what was registered by OnClose runs in a coroutine of its
-// own, then the terminal event is queued.
+// end is called when the body is done: it has returned, or a coroutine has crashed.
+// Coroutines that still run are ended first, then what was registered by OnClose
+// runs, then the terminal event is queued.
 func (x *Execution) end(output *journalpb.Payload, err error) {
-	var next *continuation
-	if errors.As(err, &next) && !x.closing {
-		x.finish(x.continued(next))
-		return
-	}
-	if x.closing {
-		x.cleanUpFailed = true
-		err = joined(x.failure, err)
-	}
 	x.closing = true
-	x.giveUpAll()
-	x.coroutines.freeze()
-	x.failure = err
-	if len(x.closers) == 0 {
-		x.finish(x.outcome(output))
+	if !errors.As(err, &x.next) {
+		x.output, x.failure = output, err
+	}
+	x.nextPhase()
+	if x.coroutines.idle() && (len(x.closers) == 0 || x.next != nil) {
+		x.finish()
 		return
 	}
-	x.coroutines.spawn(func() { x.cleanUp(output) })
+	x.coroutines.spawn(x.phase, x.cleanUp)
+}
+
+// nextPhase ends all that runs: what is open is canceled, and each coroutine runs to
+// its end, in the order in which they were started, because it can wait for nothing.
+// One that has not begun does not begin. What is spawned afterwards runs after them.
+func (x *Execution) nextPhase() {
+	over := x.phase
+	x.phase = new(scope)
+	x.cancelScope(over, ErrCanceled)
+	for _, c := range x.coroutines.rearrange() {
+		if c.future != nil {
+			x.resolve(c.future, ErrCanceled)
+		}
+	}
+}
+
+// crashed is called when a coroutine has ended by a panic or by runtime.Goexit. That
+// fails the instance, and interrupts the body, or the function of the clean-up, that
+// is running; the clean-up goes on with the next function. A coroutine that crashes
+// on its way to its end interrupts nothing.
+func (x *Execution) crashed(c *coroutine) {
+	err := c.crash.error()
+	if c.future != nil {
+		x.resolve(c.future, err)
+	}
+	switch {
+	case !x.closing:
+		x.end(nil, err)
+		return
+	case c.scope.outermost() == x.phase:
+		x.nextPhase()
+		x.coroutines.spawn(x.phase, x.cleanUp)
+	}
+	x.cleanUpFailed = true
+	x.failure = joined(x.failure, err)
 }
 
 // cleanUp calls what is left of the closers, the latest first.
-func (x *Execution) cleanUp(output *journalpb.Payload) {
-	for len(x.closers) > 0 {
+func (x *Execution) cleanUp() {
+	phase := x.phase
+	for len(x.closers) > 0 && (x.next == nil || x.failure != nil) {
 		last := len(x.closers) - 1
 		closer := x.closers[last]
 		x.closers = x.closers[:last]
-		failure := closer(&Context{x: x, scope: new(scope)}, x.failure)
-		if x.dropping {
+		failure := closer(&Context{x: x, scope: &scope{parent: phase}}, x.failure)
+		if x.dropping || x.phase != phase {
 			return
 		}
 		if failure != nil {
@@ -80,7 +110,12 @@ func (x *Execution) cleanUp(output *journalpb.Payload) {
 			x.failure = joined(x.failure, failure)
 		}
 	}
-	x.finish(x.outcome(output))
+	x.nextPhase()
+	if x.coroutines.idle() {
+		x.finish()
+	} else {
+		x.coroutines.spawn(x.phase, x.finish)
+	}
 }
 
 // joined keeps the error of the body in front.
@@ -95,15 +130,17 @@ func joined(err, failure error) error {
 }
 
 // outcome returns the terminal event for what the code and the clean-up came to.
-func (x *Execution) outcome(output *journalpb.Payload) *journalpb.Event {
+func (x *Execution) outcome() *journalpb.Event {
 	switch {
+	case x.failure == nil && x.next != nil:
+		return x.continued(x.next)
 	case x.failure == nil:
 		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCompleted{
-			OrchestrationCompleted: &journalpb.OrchestrationCompleted{Output: output},
+			OrchestrationCompleted: &journalpb.OrchestrationCompleted{Output: x.output},
 		}}
-	case x.cancelled && !x.cleanUpFailed && isCanceled(x.failure):
+	case x.cancelRequest != nil && !x.cleanUpFailed && isCanceled(x.failure):
 		return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelled{
-			OrchestrationCancelled: &journalpb.OrchestrationCancelled{Reason: x.root.cause.Error()},
+			OrchestrationCancelled: &journalpb.OrchestrationCancelled{Reason: cmp.Or(x.cancelRequest.Reason, ErrCanceled.Error())},
 		}}
 	}
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationFailed{
@@ -111,17 +148,8 @@ func (x *Execution) outcome(output *journalpb.Payload) *journalpb.Event {
 	}}
 }
 
-// finish gives up whatever is open and queues the terminal event.
-func (x *Execution) finish(terminal *journalpb.Event) {
-	x.giveUpAll()
-	x.enqueue(terminal, nil)
+// finish queues the terminal event. Nothing is open any more.
+func (x *Execution) finish() {
+	x.enqueue(x.outcome(), nil)
 	x.returned = true
-	// What other coroutines do from here on must not be recorded.
-	x.coroutines.ready = nil
-}
-
-func (x *Execution) giveUpAll() {
-	for _, op := range x.unfinished() {
-		x.giveUp(op, ErrCanceled)
-	}
 }

@@ -36,14 +36,19 @@ type Execution struct {
 	input  *journalpb.Payload // until the code has it
 	code   *orchestration
 	root   *scope
+	phase  *scope // around all scopes of the body, and later of the clean-up
 
-	coroutines  scheduler
-	queue       []*action                 // asked for, not yet bound to an event
-	open        table[uint64, *operation] // by event_id
-	schedules   bitmap                    // which events scheduled an operation
-	inbox       inbox
-	requests    requests // of recorded inputs
-	settlements uint64
+	coroutines scheduler
+	queue      []*action                 // asked for, not yet bound to an event
+	open       table[uint64, *operation] // by event_id
+	schedules  bitmap                    // which events scheduled an operation
+	inbox      inbox
+	held       []*journalpb.Event // recorded while suspended, without effect so far
+
+	// The request to cancel the instance; nil if there is none.
+	cancelRequest *journalpb.OrchestrationCancelRequested
+	requests      requests // of recorded inputs
+	settlements   uint64
 
 	bytes     int                // of the payloads and errors behind the cursor
 	startedAt int64              // the timestamp of OrchestrationStarted
@@ -57,7 +62,9 @@ type Execution struct {
 	updates   updates
 
 	closers       []func(*Context, error) error
-	failure       error // what the body and the clean-up have come to
+	output        *journalpb.Payload // what the body has come to: output, error or continuation
+	failure       error              // joined by what the clean-up has come to
+	next          *continuation
 	cleanUpFailed bool
 
 	bytesBefore   int  // the same by the rule before protocol 3
@@ -66,13 +73,12 @@ type Execution struct {
 	replaying  bool
 	explaining bool // this replay is to find the line of a call
 	foreseen   bool // the rest of the history that is being replayed is known
-	suspended  bool // events take effect, but the code does not run
+	suspended  bool // the code does not run, and inputs are held
 	closing    bool // the body is done
 	returned   bool // the clean-up is done: a terminal action is the last in the queue
 	ended      bool // the cursor has passed a terminal event
-	cancelled  bool // cancellation was requested
 	byParent   bool // the parent has asked the run to cancel, now or in an execution before
-	cancelSeen bool // the code has met that
+	cancelSeen bool // an await or Context.Err has returned the cancellation to the code
 	dropping   bool
 	sideways   bool // a function given to Once is running
 }
@@ -83,12 +89,14 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 	if logger == nil {
 		logger = slog.Default()
 	}
+	phase := new(scope)
 	x := &Execution{
 		instance: instance,
 		number:   number,
 		registry: registry,
 		logger:   logger,
-		root:     new(scope),
+		root:     &scope{parent: phase},
+		phase:    phase,
 	}
 	x.SetWatch(&x.own)
 	return x
@@ -125,6 +133,7 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	}
 	if x.coroutines.halted {
 		x.foresee(rest)
+		x.applyHeld()
 	}
 	for _, event := range rest {
 		if err := x.walk(event); err != nil {
@@ -173,12 +182,12 @@ func (x *Execution) Drop() {
 // step runs the code until each of its coroutines is blocked.
 func (x *Execution) step() {
 	for {
-		crash := x.coroutines.run()
-		if crash == nil || x.returned {
+		crashed := x.coroutines.run()
+		if crashed == nil || x.returned {
 			return
 		}
 		x.sideways = false
-		x.end(nil, crash.error())
+		x.crashed(crashed)
 	}
 }
 
@@ -199,24 +208,25 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	}
 	x.byParent = started.CanceledByParent
 	if carried := started.CancelRequested; carried != nil {
-		x.cancel(carried.Reason)
+		x.cancelRequest = carried
+		x.cancelScope(x.root, &CanceledError{Reason: carried.Reason})
 	}
 	startAt := started.StartAt
-	x.coroutines.spawn(func() { x.run(startAt) })
+	x.coroutines.spawn(x.root, func() { x.run(startAt) })
 	return nil
 }
 
 // run is the first coroutine.
 func (x *Execution) run(startAt int64) {
 	ctx := &Context{x: x, scope: x.root}
-	if err := ctx.sleepUntil(startAt); err != nil {
-		x.end(nil, err)
-		return
+	err := ctx.sleepUntil(startAt)
+	var output *journalpb.Payload
+	if err == nil {
+		input := x.input
+		x.input = nil // it may be large, and nobody asks for it again
+		output, err = x.code.run(ctx, input)
 	}
-	input := x.input
-	x.input = nil // it may be large, and nobody asks for it again
-	output, err := x.code.run(ctx, input)
-	if !x.dropping {
+	if !x.dropping && !x.closing {
 		x.end(output, err)
 	}
 }

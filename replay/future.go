@@ -46,11 +46,16 @@ func (f *Future[T]) core() *promise { return f.p }
 // or a [*PayloadError] when the result is there but is no T. Which of two operations was completed first makes no difference to
 // awaiting one and then the other.
 func (f *Future[T]) Await(ctx *Context) (T, error) {
-	if err := ctx.x.await(ctx, f.p); err != nil {
+	x := ctx.x
+	if !f.p.pending() && !x.dropping {
+		x.running("Await")
+		return f.result(x)
+	}
+	if err := x.await(ctx, f.p); err != nil {
 		var zero T
 		return zero, err
 	}
-	return f.result(ctx.x)
+	return f.result(x)
 }
 
 // AwaitFor is Await with a limit of time: when d passes first, the operation is
@@ -59,18 +64,15 @@ func (f *Future[T]) Await(ctx *Context) (T, error) {
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
 	ctx.x.running("AwaitFor")
 	var zero T
-	if !f.p.pending() {
+	if ctx.scope.includes(f.p) {
 		return f.Await(ctx)
 	}
-	limit := ctx.Timer(d)
-	winner, err := Race(ctx, f, limit)
+	winner, err := Race(ctx, f, ctx.Timer(d))
 	switch {
 	case err != nil:
 		return zero, err
 	case winner == 0:
 		return f.result(ctx.x)
-	case limit.p.err != nil:
-		return zero, limit.p.err
 	}
 	return zero, ErrTimeout
 }
@@ -82,23 +84,25 @@ func (f *Future[T]) Done() bool { return !f.p.pending() }
 // context is cancelled, a timer stopped, a subscription withdrawn, a child
 // asked to cancel. Whoever awaits the future gets [ErrCanceled]; a result that
 // arrives all the same is dropped. An operation that is given up in the step
-// that scheduled it leaves no trace.
+// that scheduled it leaves no trace. Of a coroutine the scope ends: its awaits
+// return ErrCanceled, and the future is resolved with what the function returns.
 func (f *Future[T]) Cancel(ctx *Context) {
 	ctx.x.running("Cancel")
-	if f.p.op != nil && !ctx.x.dropping {
-		ctx.x.giveUp(f.p.op, ErrCanceled)
+	if !ctx.x.dropping {
+		ctx.x.cancel(f.p)
 	}
 }
 
 func (f *Future[T]) result(x *Execution) (T, error) {
 	var value T
+	if f.p.value != nil {
+		value = f.p.value.(T)
+	}
 	switch {
 	case f.p.err != nil:
-		return value, f.p.err
-	case f.p.value != nil:
-		return f.p.value.(T), nil
-	case f.p.op == nil:
-		return value, nil // a coroutine's nil
+		return value, x.told(f.p.err)
+	case f.p.value != nil || f.p.op == nil: // a coroutine's may be nil
+		return value, nil
 	}
 	if err := deserialize(f.p.op.result(), f.p.payload, &value); err != nil {
 		var zero T
@@ -109,23 +113,29 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 
 // Go starts a coroutine of the same instance. It first runs when the calling
 // one blocks. The future's value is what fn returns; unlike an operation's it
-// is not recorded, because fn itself runs again on replay.
+// is not recorded, because fn itself runs again on replay. The Context of fn has a
+// scope of its own within that of ctx. It ends when the future is canceled, when
+// the coroutine loses a [Race], and when the body of the orchestration returns: then
+// awaits in it return [ErrCanceled], and what it has open is canceled.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 	x := ctx.x
 	x.running("Go")
 	if x.dropping {
 		return settledFuture[T](x, ErrDehydrating)
 	}
-	p := new(promise)
-	inner := &Context{x: x, scope: ctx.scope}
-	x.coroutines.spawn(func() {
-		value, err := fn(inner)
-		if x.dropping {
-			return
+	if ctx.scope.outermost() != x.phase {
+		return settledFuture[T](x, ErrCanceled)
+	}
+	inner := &scope{parent: ctx.scope}
+	p := &promise{inside: inner}
+	c := x.coroutines.spawn(inner, func() {
+		value, err := fn(&Context{x: x, scope: inner})
+		if !x.dropping {
+			p.value = any(value)
+			x.resolve(p, err)
 		}
-		p.value, p.err = any(value), err
-		x.settle(p)
 	})
+	c.future = p
 	return &Future[T]{p}
 }
 
@@ -134,22 +144,11 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 // one. The others stay as they are.
 func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
 	ctx.x.running("All")
-	if ctx.x.dropping {
-		return nil, ErrDehydrating
+	promises := make([]*promise, len(futures))
+	for i, f := range futures {
+		promises[i] = f.p
 	}
-	pending := make([]*promise, 0, len(futures))
-	var settled []*promise
-	for _, f := range futures {
-		if f.p.pending() {
-			pending = append(pending, f.p)
-		} else if f.p.err != nil {
-			settled = append(settled, f.p)
-		}
-	}
-	if first := earliest(settled); first >= 0 {
-		return nil, settled[first].err
-	}
-	if err := ctx.x.awaitAll(ctx, pending); err != nil {
+	if err := ctx.x.awaitAll(ctx, promises); err != nil {
 		return nil, err
 	}
 	results := make([]T, len(futures))
@@ -163,14 +162,32 @@ func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
 	return results, nil
 }
 
-// awaitAll returns when every promise is settled, or one has failed: its error.
+// awaitAll returns when every promise is resolved, or one has failed: its error.
 func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
-	left := len(promises)
+	if x.dropping {
+		return ErrDehydrating
+	}
+	var pending, failed []*promise
+	for _, p := range promises {
+		switch {
+		case !ctx.scope.includes(p):
+			pending = append(pending, p)
+		case p.err != nil:
+			failed = append(failed, p)
+		}
+	}
+	if first := earliest(failed); first >= 0 {
+		return x.told(failed[first].err)
+	}
+	left := len(pending)
 	if left == 0 {
 		return nil
 	}
+	if err := ctx.scope.err(); err != nil {
+		return x.told(err)
+	}
 	gate := new(promise)
-	for _, p := range promises {
+	for _, p := range pending {
 		p.onSettled = append(p.onSettled, func() {
 			left--
 			if gate.pending() && (p.err != nil || left == 0) {
@@ -182,7 +199,7 @@ func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
 	if err := x.await(ctx, gate); err != nil {
 		return err
 	}
-	return gate.err
+	return x.told(gate.err)
 }
 
 // Race waits until the first of the operations is complete, gives up the
@@ -195,9 +212,10 @@ func Race(ctx *Context, operations ...Awaitable) (int, error) {
 	if err != nil {
 		return winner, err
 	}
-	for i, a := range operations {
-		if p := a.core(); i != winner && p.op != nil {
-			ctx.x.giveUp(p.op, ErrCanceled)
+	winning := operations[winner].core()
+	for _, a := range operations {
+		if p := a.core(); p != winning {
+			ctx.x.cancel(p)
 		}
 	}
 	return winner, nil

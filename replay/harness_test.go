@@ -32,6 +32,7 @@ type instance struct {
 	boundaries []int // lengths of the history after each turn
 	ended      bool
 	declines   bool             // an old history: patches decide by all of it
+	told       bool             // the code was told that it is to cancel, as it has noted itself
 	successor  *journalpb.Event // the first event of the next execution
 	earlier    []*instance      // the executions before this one
 

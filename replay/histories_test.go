@@ -24,8 +24,17 @@ var record = flag.Bool("record", false, "add the histories that testdata/histori
 
 const historiesDir = "testdata/histories"
 
+// superseded are the histories that this build refuses, because what the code is told in
+// these cases was wrong before: see CHANGELOG.md.
+var superseded = map[string]string{
+	"composition_settles.1":    "Settle returned results although its scope had ended",
+	"suspension_suspendable.1": "a scope ended while the instance was suspended",
+	"suspension_waits.1":       "the instance was canceled while it was suspended",
+}
+
 // TestRecordedHistories replays every history that was ever recorded, to its
-// very end: what an earlier build has left, this one must go on with.
+// very end: what an earlier build has left, this one must go on with. The few that are
+// superseded must be refused.
 func TestRecordedHistories(t *testing.T) {
 	if *record {
 		recordHistories(t)
@@ -37,8 +46,18 @@ func TestRecordedHistories(t *testing.T) {
 	registry := programRegistry(t)
 	recorded := make(map[int]bool)
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
+		t.Run(name, func(t *testing.T) {
 			history := readHistory(t, file)
+			if why := superseded[name]; why != "" {
+				x := replay.NewExecution("i", executionOf(t, file), registry, nil)
+				defer x.Drop()
+				var mismatch *replay.Mismatch
+				if err := x.Replay(all(history)); !errors.As(err, &mismatch) {
+					t.Errorf("%s, and yet it is replayed: %v", why, err)
+				}
+				return
+			}
 			for _, event := range history {
 				recorded[event.Arm()] = true
 			}

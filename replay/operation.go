@@ -16,6 +16,8 @@ type operation struct {
 	child   string // the instance of a child
 	scope   *scope
 	asked   action // its place in the queue while eventID is 0
+
+	completed bool // its completion is recorded, but may have had no effect yet
 }
 
 // An action is what a step of the code asked for, in the queue until the
@@ -43,13 +45,14 @@ func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation
 	op.op = op
 	op.arm = event.Arm()
 	op.scope = ctx.scope
-	x.running("a durable call")
+	c := x.running("a durable call")
 	if x.dropping {
 		op.err = ErrDehydrating
 		x.settle(&op.promise)
 		return op
 	}
-	if err := ctx.scopeErr(); err != nil {
+	if err := ctx.scope.err(); err != nil {
+		x.refuse(c)
 		op.err = err
 		x.settle(&op.promise)
 		return op
@@ -59,23 +62,49 @@ func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation
 }
 
 // giveUp ends an operation by a decision of the code. One that is still in the
-// queue leaves no trace; of one that is open, the decision is recorded. What
-// arrives for it later is recorded nowhere.
+// queue leaves no trace, nor does one whose completion is recorded already, which
+// was held; of one that is open, the decision is recorded. What arrives for it
+// later is recorded nowhere.
 func (x *Execution) giveUp(op *operation, cause error) {
 	if !op.pending() || x.dropping {
 		return
 	}
-	if op.eventID == 0 {
+	switch {
+	case op.eventID == 0:
 		op.asked.elided = true
-	} else {
+	case op.completed:
+		x.close(op)
+	default:
 		x.close(op)
 		x.enqueue(&journalpb.Event{
 			SourceEventId: op.eventID,
-			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{}},
+			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{EventName: x.heldName(op)}},
 		}, nil)
 	}
 	op.err = cause
 	x.settle(&op.promise)
+}
+
+// heldName returns the name of a subscription for which an event is held, "" otherwise.
+// The journal matched the event with the oldest subscription when it was recorded.
+func (x *Execution) heldName(op *operation) string {
+	for _, event := range x.held {
+		if op.arm == journalpb.ArmExternalSubscribed && event.GetExternalEvent().GetName() == op.name {
+			return op.name
+		}
+	}
+	return ""
+}
+
+// cancel ends what the promise is of, if that is pending: an operation, or the scope
+// of a coroutine.
+func (x *Execution) cancel(p *promise) {
+	switch {
+	case p.op != nil:
+		x.giveUp(p.op, ErrCanceled)
+	case p.inside != nil && p.pending():
+		x.cancelScope(p.inside, ErrCanceled)
+	}
 }
 
 // close takes an operation off the open ones.

@@ -14,6 +14,7 @@ type promise struct {
 	err     error
 
 	op      *operation    // what it is the promise of; nil for a coroutine's
+	inside  *scope        // of a coroutine's: the scope that the coroutine runs in
 	waiters []*coroutine  // in the order in which they began to wait
 	first   [1]*coroutine // room for the only one that most have
 	// Called when it is settled, before waiters are woken.
@@ -41,8 +42,16 @@ func (x *Execution) settle(p *promise) {
 	waiters := p.waiters
 	p.waiters = nil
 	for _, c := range waiters {
-		x.wakeUp(c, nil)
+		if c.waiting != nil {
+			x.wakeUp(c, c.waiting.scope.err())
+		}
 	}
+}
+
+// resolve settles a promise with an error, or with nil.
+func (x *Execution) resolve(p *promise, err error) {
+	p.err = err
+	x.settle(p)
 }
 
 // wakeUp makes a waiting coroutine ready and withdraws it from everything else
@@ -60,6 +69,26 @@ func (x *Execution) wakeUp(c *coroutine, err error) {
 	x.coroutines.ready = append(x.coroutines.ready, c)
 }
 
+// refusalsMax is how many durable calls and awaits of a coroutine may fail after the
+// end of its phase before the coroutine is ended by force.
+const refusalsMax = 1000
+
+// refuse counts a durable call or an await that fails because a scope has ended. A
+// coroutine whose phase is over may ignore these errors in an endless loop, which
+// nothing else would end.
+func (x *Execution) refuse(c *coroutine) {
+	if c.scope.outermost() == x.phase {
+		return
+	}
+	if c.refused++; c.refused <= refusalsMax {
+		return
+	}
+	if c.future != nil && c.future.pending() {
+		x.resolve(c.future, ErrCanceled)
+	}
+	c.leave()
+}
+
 func (p *promise) forget(c *coroutine) {
 	for i, waiter := range p.waiters {
 		if waiter == c {
@@ -69,20 +98,26 @@ func (p *promise) forget(c *coroutine) {
 	}
 }
 
-// await parks the running coroutine until one of the promises is settled. It
-// returns an error instead when the scope of ctx has ended, or when the
-// instance is being dropped from memory.
+// await parks the running coroutine until one of the promises is resolved. It
+// returns the error of the scope of ctx instead if that ends before, and
+// ErrDehydrating when the instance is being dropped from memory.
 func (x *Execution) await(ctx *Context, promises ...*promise) error {
+	return x.told(x.park(ctx, promises))
+}
+
+// park is await without telling the code of a cancellation.
+func (x *Execution) park(ctx *Context, promises []*promise) error {
 	c := x.running("Await")
 	if x.dropping {
 		return ErrDehydrating
 	}
 	for _, p := range promises {
-		if !p.pending() {
+		if ctx.scope.includes(p) {
 			return nil
 		}
 	}
-	if err := ctx.scopeErr(); err != nil {
+	if err := ctx.scope.err(); err != nil {
+		x.refuse(c)
 		return err
 	}
 	w := &c.wait

@@ -18,6 +18,8 @@ type world struct {
 	calls    int  // of functions given to Once
 	patches  bool // the code knows of patches
 	declines bool // no history has one
+
+	told map[int]bool // by execution: the code was told that it is to cancel
 }
 
 var scriptHandle = replay.Orchestration[int, string]("script")
@@ -25,6 +27,7 @@ var scriptHandle = replay.Orchestration[int, string]("script")
 func (w *world) registry(t *testing.T) *replay.Registry {
 	return registryOf(t, scriptHandle.Bind(func(ctx *replay.Context, generation int) (string, error) {
 		in := &interpreter{world: w, seed: w.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(w.seed%2))}
+		w.told[generation+1] = false
 		return in.run(ctx)
 	}))
 }
@@ -41,10 +44,22 @@ type interpreter struct {
 	lock       *replay.Semaphore
 }
 
+// saw notes whether an error tells that the instance is to cancel.
+func (in *interpreter) saw(err error) error {
+	var canceled *replay.CanceledError
+	if errors.As(err, &canceled) {
+		in.world.told[in.generation+1] = true
+	}
+	return err
+}
+
 func (in *interpreter) run(ctx *replay.Context) (string, error) {
 	b := &block{in: in, ctx: ctx, name: "m", random: rand.New(rand.NewPCG(in.seed, 1))}
 	if b.random.IntN(2) == 0 {
-		defer func() { _, _ = act.Call(ctx, "deferred") }()
+		defer func() {
+			_, err := act.Call(ctx, "deferred")
+			_ = in.saw(err)
+		}()
 	}
 	b.statements(5+b.random.IntN(20), 2)
 	notes := strings.Join(in.notes, ";")
@@ -52,20 +67,22 @@ func (in *interpreter) run(ctx *replay.Context) (string, error) {
 	case n == 0:
 		panic(notes)
 	case n == 1:
-		return "", errors.Join(errors.New(notes), ctx.Err())
+		return "", errors.Join(errors.New(notes), in.saw(ctx.Err()))
 	case n < 5 && in.generation < 2:
 		return "", scriptHandle.ContinueAsNew(ctx, in.generation+1)
 	}
-	return notes, ctx.Err()
+	return notes, in.saw(ctx.Err())
 }
 
 // A block is a stretch of statements in one coroutine.
 type block struct {
 	in     *interpreter
 	ctx    *replay.Context
+	own    *replay.Context // of its coroutine; ctx may be another's in between
 	name   string
 	random *rand.Rand
 	open   []*replay.Future[string]
+	inner  map[*replay.Future[string]]*block // the coroutines among them
 	depth  int
 }
 
@@ -75,7 +92,7 @@ func (b *block) note(format string, args ...any) {
 
 func (b *block) noteResult(value any, err error) {
 	if err != nil {
-		value = err
+		value = b.in.saw(err)
 	}
 	b.note("%v", value)
 	// Results steer what comes next.
@@ -118,6 +135,7 @@ func (b *block) statement() {
 	case 8:
 		if f := b.any(); f != nil {
 			f.Cancel(b.ctx)
+			b.lost(f)
 		}
 	case 9:
 		b.start().Cancel(b.ctx)
@@ -132,13 +150,27 @@ func (b *block) statement() {
 	}
 }
 
+// lost: what was canceled, or has lost a race, is done, or it is a coroutine whose scope
+// has ended.
+func (b *block) lost(f *replay.Future[string]) {
+	inner := b.inner[f]
+	b.must(f.Done() || inner != nil && (inner.own == nil || b.in.saw(inner.own.Err()) != nil), "canceled, and goes on")
+}
+
 // compose waits for several operations at once.
 func (b *block) compose() {
 	switch b.random.IntN(6) {
 	case 0:
-		winner, err := replay.Race(b.ctx, b.several()...)
+		operations := b.several()
+		winner, err := replay.Race(b.ctx, operations...)
 		b.noteResult(winner, err)
 		b.must(err != nil || winner >= 0, "a race without a winner")
+		for i, operation := range operations {
+			if f, ok := operation.(*replay.Future[string]); ok && err == nil && operation != operations[winner] {
+				b.must(i != winner, "a loser that wins")
+				b.lost(f)
+			}
+		}
 	case 1:
 		winner, err := replay.Next(b.ctx, b.several()...)
 		b.noteResult(winner, err)
@@ -160,7 +192,8 @@ func (b *block) compose() {
 	case 5:
 		inputs := make([]int, b.random.IntN(4))
 		results, err := replay.Map(b.ctx, b.random.IntN(3), inputs, func(ctx *replay.Context, _ int) (string, error) {
-			return act.Call(ctx, "mapped")
+			result, err := act.Call(ctx, "mapped")
+			return result, b.in.saw(err)
 		})
 		b.noteResult(strings.Join(results, ","), err)
 	}
@@ -189,18 +222,18 @@ func (b *block) scope() {
 	if b.random.IntN(3) > 0 {
 		cancel()
 	}
-	b.note("scope %v in %v", b.ctx.Err(), outer.Err())
+	b.note("scope %v in %v", b.in.saw(b.ctx.Err()), b.in.saw(outer.Err()))
 	b.ctx = outer
 }
 
 // locked goes through a stretch in which few may be at once.
 func (b *block) locked() {
 	if err := b.in.lock.Acquire(b.ctx); err != nil {
-		b.note("no place: %v", err)
+		b.note("no place: %v", b.in.saw(err))
 		return
 	}
+	defer b.in.lock.Release(b.ctx)
 	b.noteResult(nil, b.ctx.Sleep(b.seconds()))
-	b.in.lock.Release(b.ctx)
 }
 
 // record does what is complete in itself.
@@ -243,7 +276,7 @@ func (b *block) patched(id string) {
 func (b *block) onClose() {
 	in := b.in
 	in.closers++
-	name, how, work := in.closers, b.random.IntN(8), b.random.IntN(2) == 0
+	name, how, work, waits := in.closers, b.random.IntN(8), b.random.IntN(2) == 0, b.random.IntN(3)
 	if err := replay.SetStatus(b.ctx, fmt.Sprint("registers ", name)); err != nil {
 		return
 	}
@@ -251,6 +284,15 @@ func (b *block) onClose() {
 		_ = replay.SetStatus(ctx, fmt.Sprint("closes ", name))
 		if work {
 			_, err = act.Call(ctx, fmt.Sprint("clean up ", err != nil))
+		}
+		switch {
+		case waits == 0 && in.lock.Acquire(ctx) == nil:
+			defer in.lock.Release(ctx)
+		case waits == 1:
+			for f := range b.inner { // all have ended: the order makes no difference
+				b.must(f.Done(), "a coroutine goes on after the end of the body")
+				_, _ = f.Await(ctx)
+			}
 		}
 		switch how {
 		case 0:
@@ -287,11 +329,16 @@ func (b *block) start() *replay.Future[string] {
 	b.in.seed++ // each coroutine has random numbers of its own
 	inner := &block{in: b.in, name: fmt.Sprint(b.name, len(b.open)), random: rand.New(rand.NewPCG(b.in.seed, 3))}
 	depth := b.depth
-	return replay.Go(b.ctx, func(ctx *replay.Context) (string, error) {
-		inner.ctx = ctx
+	f := replay.Go(b.ctx, func(ctx *replay.Context) (string, error) {
+		inner.ctx, inner.own = ctx, ctx
 		inner.statements(1+inner.random.IntN(4), depth-1)
 		return "end of " + inner.name, nil
 	})
+	if b.inner == nil {
+		b.inner = make(map[*replay.Future[string]]*block)
+	}
+	b.inner[f] = inner
+	return f
 }
 
 func (b *block) event() replay.EventHandle[string] {

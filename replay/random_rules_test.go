@@ -42,10 +42,13 @@ type judge struct {
 	in *instance
 
 	at        int64
-	open      map[uint64]int             // the type of each open operation
+	open      map[uint64]int             // the type of each open operation but subscriptions
 	seen      map[uint64]bool            // what was ever scheduled
-	waiting   map[string][]uint64        // subscriptions, by name
-	arrived   []*journalpb.ExternalEvent // and not taken, in order
+	names     map[uint64]string          // of subscriptions that were not canceled
+	inOrder   map[string][]uint64        // the same, by name
+	arrived   []*journalpb.ExternalEvent // in order
+	arrivals  map[string]int             // how many, by name
+	effective map[string]int             // of these, how many the code may have had
 	requests  map[string]bool
 	order     []string // of the requests
 	markers   map[string]bool
@@ -54,12 +57,14 @@ type judge struct {
 	closing   bool
 	suspended bool
 	cancels   int
+	reason    string // of the request to cancel
 }
 
 // checkRules judges one execution. next is the first event of the one after.
 func checkRules(t *testing.T, in *instance, next *journalpb.Event) {
 	t.Helper()
-	j := &judge{t: t, in: in, open: make(map[uint64]int), seen: make(map[uint64]bool), waiting: make(map[string][]uint64),
+	j := &judge{t: t, in: in, open: make(map[uint64]int), seen: make(map[uint64]bool), names: make(map[uint64]string), inOrder: make(map[string][]uint64),
+		arrivals: make(map[string]int), effective: make(map[string]int),
 		requests: make(map[string]bool), markers: make(map[string]bool)}
 	for i, event := range in.history {
 		switch {
@@ -73,10 +78,35 @@ func checkRules(t *testing.T, in *instance, next *journalpb.Event) {
 			j.blame(event, "before the end")
 		}
 		j.at = event.Timestamp
+		takesEffect := i == 0 || !j.suspended && (journalpb.Completes(event.Arm()) != 0 || isInput(event))
+		if takesEffect {
+			j.effective = j.soFar()
+		}
 		j.pause(event)
 		j.event(event)
+		if takesEffect {
+			j.effective = j.soFar()
+		}
 	}
 	j.end(in.history[len(in.history)-1], next)
+}
+
+// soFar returns how many events of each name have arrived.
+func (j *judge) soFar() map[string]int {
+	counts := make(map[string]int)
+	for name, n := range j.arrivals {
+		counts[name] = n
+	}
+	return counts
+}
+
+func isInput(event *journalpb.Event) bool {
+	switch event.Arm() {
+	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated,
+		journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
+		return true
+	}
+	return false
 }
 
 func (j *judge) blame(event *journalpb.Event, format string, args ...any) {
@@ -84,8 +114,7 @@ func (j *judge) blame(event *journalpb.Event, format string, args ...any) {
 	j.t.Errorf("execution %d, event %d, %s: %s", j.in.execution(), event.EventId, replay.Describe(event), fmt.Sprintf(format, args...))
 }
 
-// pause: while suspended an instance takes messages, and gives up what a
-// cancellation or a limit of time reaches.
+// pause: while suspended an instance takes messages, and does nothing.
 func (j *judge) pause(event *journalpb.Event) {
 	switch arm := event.Arm(); {
 	case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
@@ -95,7 +124,7 @@ func (j *judge) pause(event *journalpb.Event) {
 		j.suspended = !j.suspended
 	case j.suspended && journalpb.Completes(arm) == 0:
 		switch arm {
-		case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated, journalpb.ArmCancelRequested:
+		case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated:
 		default:
 			j.blame(event, "while suspended")
 		}
@@ -108,15 +137,16 @@ func (j *judge) event(event *journalpb.Event) {
 		j.status = body.OrchestrationStarted.Status
 		for _, e := range body.OrchestrationStarted.Inbox {
 			j.request(event, e.RequestId)
-			j.arrived = append(j.arrived, e)
+			j.arrive(e)
 		}
 		for _, id := range body.OrchestrationStarted.RequestIds {
 			if !j.requests[id] {
 				j.request(event, id)
 			}
 		}
-		if body.OrchestrationStarted.CancelRequested != nil {
+		if carried := body.OrchestrationStarted.CancelRequested; carried != nil {
 			j.cancels++
+			j.reason = carried.Reason
 		}
 	case *journalpb.Event_ActivityScheduled, *journalpb.Event_TimerCreated:
 		j.schedule(event)
@@ -126,15 +156,18 @@ func (j *judge) event(event *journalpb.Event) {
 	case *journalpb.Event_OrchestrationChained:
 		j.instanceID(event, body.OrchestrationChained.Instance)
 	case *journalpb.Event_ExternalSubscribed:
-		j.schedule(event)
-		j.subscribe(event.EventId, body.ExternalSubscribed.Name)
+		name := body.ExternalSubscribed.Name
+		j.seen[event.EventId] = true
+		j.names[event.EventId] = name
+		j.inOrder[name] = append(j.inOrder[name], event.EventId)
 	case *journalpb.Event_ExternalEvent:
 		j.request(event, body.ExternalEvent.RequestId)
 		j.arrive(body.ExternalEvent)
 	case *journalpb.Event_CancelRequested:
-		j.close(event, j.open[event.SourceEventId])
+		j.cancel(event)
 	case *journalpb.Event_OrchestrationCancelRequested:
 		j.request(event, body.OrchestrationCancelRequested.RequestId)
+		j.reason = body.OrchestrationCancelRequested.Reason
 		if j.cancels++; j.cancels > 1 {
 			j.blame(event, "once more")
 		}
@@ -171,9 +204,22 @@ func (j *judge) close(event *journalpb.Event, arm int) {
 		j.blame(event, "was scheduled %t, is open as %q", j.seen[source], journalpb.ArmName(open))
 	}
 	delete(j.open, source)
-	for name, waiting := range j.waiting {
-		j.waiting[name] = slices.DeleteFunc(waiting, func(id uint64) bool { return id == source })
+}
+
+// cancel: what is canceled was open; the event of a subscription may have come while
+// the instance was suspended, and goes to the next one then.
+func (j *judge) cancel(event *journalpb.Event) {
+	name, subscribed := j.names[event.SourceEventId]
+	if !subscribed {
+		j.close(event, j.open[event.SourceEventId])
+		return
 	}
+	at := slices.Index(j.inOrder[name], event.SourceEventId)
+	if at < j.effective[name] {
+		j.blame(event, "the subscription has had its event")
+	}
+	delete(j.names, event.SourceEventId)
+	j.inOrder[name] = slices.Delete(j.inOrder[name], at, at+1)
 }
 
 // instanceID: derived from the event, or one that the program chooses.
@@ -183,26 +229,31 @@ func (j *judge) instanceID(event *journalpb.Event, id string) {
 	}
 }
 
-// subscribe: the oldest event of that name that nobody has taken.
-func (j *judge) subscribe(id uint64, name string) {
-	for i, e := range j.arrived {
-		if e.Name == name {
-			j.arrived = slices.Delete(slices.Clone(j.arrived), i, i+1)
-			delete(j.open, id)
-			return
-		}
-	}
-	j.waiting[name] = append(j.waiting[name], id)
+// arrive: the k-th subscription that was not canceled gets the k-th event.
+func (j *judge) arrive(e *journalpb.ExternalEvent) {
+	j.arrived = append(j.arrived, e)
+	j.arrivals[e.Name]++
 }
 
-// arrive: the oldest subscription of that name that was not withdrawn.
-func (j *judge) arrive(e *journalpb.ExternalEvent) {
-	if waiting := j.waiting[e.Name]; len(waiting) > 0 {
-		delete(j.open, waiting[0])
-		j.waiting[e.Name] = waiting[1:]
-		return
+// unconsumed returns the events that no subscription has had, in order.
+func (j *judge) unconsumed() []*journalpb.ExternalEvent {
+	had := make(map[string]int)
+	var rest []*journalpb.ExternalEvent
+	for _, e := range j.arrived {
+		if had[e.Name]++; had[e.Name] > len(j.inOrder[e.Name]) {
+			rest = append(rest, e)
+		}
 	}
-	j.arrived = append(j.arrived, e)
+	return rest
+}
+
+// waiting returns how many subscriptions have had no event.
+func (j *judge) waiting() int {
+	n := 0
+	for name, subscriptions := range j.inOrder {
+		n += max(len(subscriptions)-j.arrivals[name], 0)
+	}
+	return n
 }
 
 func (j *judge) sideEffect(event *journalpb.Event) {
@@ -239,14 +290,17 @@ func (j *judge) end(last, next *journalpb.Event) {
 	continued := last.GetOrchestrationContinuedAsNew()
 	switch {
 	case !j.in.ended:
-		if journalpb.Terminal(last.Arm()) || next != nil {
+		switch {
+		case journalpb.Terminal(last.Arm()) || next != nil:
 			j.blame(last, "goes on")
+		case !j.suspended && len(j.open)+j.waiting() == 0:
+			j.blame(last, "the code waits for nothing")
 		}
 		return
 	case last.GetOrchestrationTerminated() != nil:
 		return
-	case len(j.open) > 0:
-		j.blame(last, "open after the end: %v", j.open)
+	case len(j.open)+j.waiting() > 0:
+		j.blame(last, "open after the end: %v, %d subscriptions", j.open, j.waiting())
 	case continued == nil && len(j.closers) > 0:
 		j.blame(last, "clean-up was not called: %q", j.closers)
 	case continued != nil && j.closing:
@@ -261,7 +315,7 @@ func (j *judge) end(last, next *journalpb.Event) {
 
 // handOver: what nobody has taken, in order; the status; the same name.
 func (j *judge) handOver(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
-	if diff := cmp.Diff(j.arrived, continued.Inbox, protocmp.Transform()); diff != "" && len(j.arrived)+len(continued.Inbox) > 0 {
+	if diff := cmp.Diff(j.unconsumed(), continued.Inbox, protocmp.Transform()); diff != "" {
 		j.blame(last, "inbox (-want +got):\n%s", diff)
 	}
 	if next == nil {
@@ -269,8 +323,8 @@ func (j *judge) handOver(last *journalpb.Event, continued *journalpb.Orchestrati
 	}
 	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: j.status,
 		RequestIds: j.order[max(len(j.order)-256, 0):]}
-	if carried := next.GetOrchestrationStarted().GetCancelRequested(); carried != nil && j.cancels > 0 {
-		want.CancelRequested = carried // unless the code has met it, which a history does not tell
+	if j.cancels > 0 && !j.in.told {
+		want.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: j.reason}
 	}
 	if !proto.Equal(want, next.GetOrchestrationStarted()) || next.EventId != 1 || next.Timestamp < last.Timestamp {
 		j.blame(last, "is followed by %v", next)

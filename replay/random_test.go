@@ -93,7 +93,7 @@ type trial struct {
 
 // newTrial makes a trial of the program that the seed stands for.
 func newTrial(t *testing.T, seed uint64, cold bool) *trial {
-	w := &world{t: t, seed: seed, patches: seed%3 != 0}
+	w := &world{t: t, seed: seed, patches: seed%3 != 0, told: make(map[int]bool)}
 	return &trial{t: t, world: w, in: &instance{registry: w.registry(t), cold: cold, logger: slog.New(slog.DiscardHandler)}}
 }
 
@@ -234,6 +234,7 @@ func (r *trial) check() {
 		if i+1 < len(executions) {
 			next = executions[i+1].history[0]
 		}
+		in.told = r.world.told[int(in.execution())]
 		checkRules(r.t, in, next)
 		in.boundaries = []int{len(in.history)}
 		checkReplays(r.t, in)
@@ -308,9 +309,9 @@ func (s *sender) event(in *instance) *journalpb.Event {
 		return s.completion(in)
 	case n < 85:
 		return external(eventNames[s.random.IntN(len(eventNames))], s.text(), s.requestID())
-	case n < 87:
+	case n < 88:
 		return suspended("wait", "")
-	case n < 93:
+	case n < 95:
 		return resumed("go on", "")
 	case n < 98:
 		return s.garbage(in)

@@ -16,15 +16,16 @@ type scheduler struct {
 }
 
 // spawn adds a coroutine that begins in the next stretch of this step.
-func (s *scheduler) spawn(body func()) *coroutine {
-	c := &coroutine{body: body, running: &s.running}
+func (s *scheduler) spawn(in *scope, body func()) *coroutine {
+	c := &coroutine{body: body, scope: in, running: &s.running}
 	s.all = append(s.all, c)
 	s.ready = append(s.ready, c)
 	return c
 }
 
-// run resumes ready coroutines until none is left and returns the first crash.
-func (s *scheduler) run() *crash {
+// run resumes ready coroutines until none is left, or until one crashes, and returns
+// that one.
+func (s *scheduler) run() (crashed *coroutine) {
 	for len(s.ready) > 0 && !s.halted && !s.abandoned.Load() {
 		c := s.ready[0]
 		s.ready = behind(s.ready)
@@ -34,7 +35,7 @@ func (s *scheduler) run() *crash {
 			s.sweep()
 		}
 		if c.crash != nil {
-			return c.crash
+			return c
 		}
 	}
 	return nil
@@ -99,14 +100,28 @@ func (s *scheduler) drop() {
 	s.all, s.ended = nil, 0
 }
 
-// freeze keeps every coroutine from being resumed again, but those that are
-// spawned later. They end when they are dropped.
-func (s *scheduler) freeze() {
+// rearrange makes every coroutine that has begun ready, but the running one, in the
+// order in which they were started; none may wait. It takes off those that have not
+// begun, and returns them.
+func (s *scheduler) rearrange() (unstarted []*coroutine) {
 	s.ready = nil
 	for _, c := range s.all {
-		c.waiting = nil
+		switch {
+		case c.done || c == s.current:
+		case c.started:
+			s.ready = append(s.ready, c)
+		default:
+			c.done = true
+			s.ended++
+			unstarted = append(unstarted, c)
+		}
 	}
+	s.sweep()
+	return unstarted
 }
+
+// idle reports whether no coroutine is ready.
+func (s *scheduler) idle() bool { return len(s.ready) == 0 }
 
 // where returns the call stack at which the oldest parked coroutine waits.
 func (s *scheduler) where() []uintptr {

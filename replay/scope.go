@@ -3,30 +3,50 @@ package replay
 import "time"
 
 // A scope is the stretch of code that one cancellation reaches. The root scope
-// is that of the instance.
+// is that of the instance. The outermost scope is that of a phase, the body or the
+// clean-up: it ends with that, and nothing outlives it.
 type scope struct {
-	parent *scope
-	cause  error // why it ended; nil while it has not
+	parent  *scope
+	cause   error  // why it ended; nil while it has not
+	endedAt uint64 // how many promises were resolved before it ended
 }
 
-// scopeErr returns why the scope of c, or one around it, has ended. Asking is how
-// code learns of a cancellation.
-func (c *Context) scopeErr() error {
-	err := c.scope.err()
-	if err != nil && err == c.x.root.cause {
-		c.x.cancelSeen = true
+// told notes that an error is returned to the code. Only so does the code learn of
+// a request to cancel the instance: from an await or from [Context.Err].
+func (x *Execution) told(err error) error {
+	if err != nil && err == x.root.cause {
+		x.cancelSeen = true
 	}
 	return err
 }
 
-// err returns why the scope, or one around it, ended.
-func (s *scope) err() error {
+// ended returns the scope that has ended first, of s and those around it, nil if
+// none has. An inner scope ends with the outer one, so it is the innermost.
+func (s *scope) ended() *scope {
 	for ; s != nil; s = s.parent {
 		if s.cause != nil {
-			return s.cause
+			return s
 		}
 	}
 	return nil
+}
+
+// err returns why the scope, or one around it, ended.
+func (s *scope) err() error {
+	if ended := s.ended(); ended != nil {
+		return ended.cause
+	}
+	return nil
+}
+
+// includes reports whether the promise was resolved before the scope ended, if it
+// has.
+func (s *scope) includes(p *promise) bool {
+	if p.pending() {
+		return false
+	}
+	ended := s.ended()
+	return ended == nil || p.settled <= ended.endedAt
 }
 
 // within tells whether s is outer or lies in it.
@@ -39,13 +59,14 @@ func (s *scope) within(outer *scope) bool {
 	return false
 }
 
-// cancelScope ends a scope: its open operations are given up in the order in
-// which they were scheduled, and whoever waits in it gets cause.
+// cancelScope ends a scope: its open operations are canceled in the order in
+// which they were scheduled, and every coroutine that waits in it gets cause,
+// whichever of these operations it waits for.
 func (x *Execution) cancelScope(s *scope, cause error) {
 	if s.err() != nil || x.dropping {
 		return
 	}
-	s.cause = cause
+	s.cause, s.endedAt = cause, x.settlements
 	for _, op := range x.unfinished() {
 		if op.scope.within(s) {
 			x.giveUp(op, cause)
@@ -56,6 +77,14 @@ func (x *Execution) cancelScope(s *scope, cause error) {
 			x.wakeUp(c, cause)
 		}
 	}
+}
+
+// outermost returns the scope around s that nothing but the end of its phase ends.
+func (s *scope) outermost() *scope {
+	for s.parent != nil {
+		s = s.parent
+	}
+	return s
 }
 
 // WithCancel returns a Context whose scope ends when cancel is called, or when
@@ -89,5 +118,8 @@ func WithTimeout(ctx *Context, d time.Duration) (inner *Context, cancel func()) 
 }
 
 // WithoutCancel returns a Context that no cancellation of ctx reaches, for
-// clean-up where [Context.OnClose] does not fit.
-func WithoutCancel(ctx *Context) *Context { return &Context{x: ctx.x, scope: new(scope)} }
+// clean-up where [Context.OnClose] does not fit. It ends with the body of the
+// orchestration.
+func WithoutCancel(ctx *Context) *Context {
+	return &Context{x: ctx.x, scope: &scope{parent: ctx.scope.outermost()}}
+}

@@ -18,15 +18,22 @@ type Size struct {
 
 // Size returns how much there is up to the event that was recorded last.
 func (x *Execution) Size() Size {
-	return Size{
+	size := Size{
 		Events: int(x.last), Bytes: x.bytes, Open: x.open.len(),
 		Buffered: x.inbox.events, BufferedBytes: x.inbox.bytes,
 	}
+	for _, event := range x.held {
+		if arrived := event.GetExternalEvent(); arrived != nil {
+			size.Buffered++
+			size.BufferedBytes += len(arrived.Data.GetData())
+		}
+	}
+	return size
 }
 
-// Awaits tells whether an external event of that name has somebody who waits for
-// it, so that it would not be buffered.
-func (x *Execution) Awaits(name string) bool { return x.inbox.awaits(name) }
+// Awaits reports whether a subscription waits for an external event of that name,
+// so that it would not be buffered. A suspended instance keeps every event.
+func (x *Execution) Awaits(name string) bool { return !x.suspended && x.inbox.awaits(name) }
 
 // valueBytes returns the bytes of user data in an event: of all payloads, and of what the
 // records of errors say.

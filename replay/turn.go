@@ -178,7 +178,7 @@ func (x *Execution) judge(message Message) Disposition {
 		return Dropped
 	case completes != 0:
 		op, open := x.open.get(event.SourceEventId)
-		if !open || op.arm != completes || x.over() {
+		if !open || op.completed || op.arm != completes || x.over() {
 			return Dropped
 		}
 	case x.known(event):
@@ -191,7 +191,7 @@ func (x *Execution) judge(message Message) Disposition {
 		// Recorded also if others have asked before: the next leader is to know of it.
 		return droppedIf(x.byParent)
 	case arm == journalpb.ArmOrchestrationCancelRequested:
-		return droppedIf(x.cancelled)
+		return droppedIf(x.cancelRequest != nil)
 	case arm == journalpb.ArmOrchestrationSuspended:
 		return droppedIf(x.suspended)
 	case arm == journalpb.ArmOrchestrationResumed:

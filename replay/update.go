@@ -54,6 +54,7 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 	}
 	of := PayloadOf{"update", h.name, "input"}
 	x.updates.handle(UpdatePrefix+h.name, &updateHandler{
+		scope: ctx.scope,
 		validate: func(in *journalpb.Payload) error {
 			var input I
 			if err := deserialize(of, in, &input); err != nil {
@@ -115,6 +116,7 @@ type updates struct {
 }
 
 type updateHandler struct {
+	scope    *scope
 	validate func(*journalpb.Payload) error
 	run      func(*journalpb.Payload) (*journalpb.Payload, error)
 }
@@ -153,9 +155,9 @@ func (x *Execution) update(event *journalpb.ExternalEvent) bool {
 func (x *Execution) carryOut(event *journalpb.ExternalEvent) {
 	handler := x.updates.handlers[event.Name]
 	x.updates.running++
-	x.coroutines.spawn(func() {
+	x.coroutines.spawn(handler.scope, func() {
 		output, err := handler.run(event.Data)
-		if x.dropping {
+		if x.dropping || x.closing {
 			return
 		}
 		var next *continuation

@@ -13,6 +13,7 @@ const (
 	fieldExternalName  = 1 // ExternalSubscribed.name, ExternalEvent.name
 	fieldChildInstance = 3 // SubOrchestrationScheduled.instance, OrchestrationChained.instance
 	fieldClosePolicy   = 5 // SubOrchestrationScheduled.close_policy
+	fieldCanceledName  = 1 // CancelRequested.event_name
 )
 
 // fold takes the event with the given id of an execution into the index, or
@@ -51,7 +52,7 @@ func (h *head) takeIn(number uint64, e skimmed) (reason string) {
 	case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
 		return h.schedule(e)
 	case journalpb.ArmCancelRequested:
-		return h.complete(e.source, 0)
+		return h.cancel(e)
 	case journalpb.ArmExternalSubscribed, journalpb.ArmExternalEvent:
 		return h.external(e)
 	case journalpb.ArmOrchestrationChained:
@@ -96,6 +97,35 @@ func (h *head) complete(source uint64, arm int) (reason string) {
 	}
 	h.open = slices.Delete(h.open, at, at+1)
 	return ""
+}
+
+// heldProtocol is the protocol from which on a subscription may be canceled whose event
+// was recorded while the instance was suspended. Builds before refuse such an append, so
+// that all do until the cluster speaks it.
+const heldProtocol = 3
+
+// cancel closes an operation by a decision of the code. The code may cancel a
+// subscription whose event was recorded while the instance was suspended, and which is
+// closed here for that reason: the event then belongs to the next one of the name.
+func (h *head) cancel(e skimmed) (reason string) {
+	if name := h.canceledLate(e); name != "" {
+		h.arrive(name)
+		return ""
+	}
+	return h.complete(e.source, 0)
+}
+
+// canceledLate returns the name of a subscription that is canceled although it is closed
+// here, "" for every other event.
+func (h *head) canceledLate(e skimmed) (name string) {
+	if e.arm != journalpb.ArmCancelRequested || len(e.body) == 0 {
+		return ""
+	}
+	if _, open := h.open.find(e.source); open {
+		return ""
+	}
+	name, _ = text(e.body, fieldCanceledName)
+	return name
 }
 
 func (h *head) external(e skimmed) (reason string) {

@@ -92,8 +92,8 @@ func (r *operationRef) message() *journalpb.OperationRef {
 // take adds segments that were admitted to the histories, whole or not at all.
 // known is what is known of the instance without its events in memory, nil if
 // that is nothing.
-func (in *instance) take(segments []segment, known func() (*instance, error)) error {
-	if err := in.foldAll(segments); err != nil {
+func (in *instance) take(segments []segment, protocol uint32, known func() (*instance, error)) error {
+	if err := in.foldAll(segments, protocol); err != nil {
 		if lost := in.rederive(known); lost != nil {
 			return lost
 		}
@@ -175,10 +175,14 @@ func (in *instance) history(number uint64) *execution {
 func (in *instance) running() bool { return in.status == journalpb.Status_STATUS_RUNNING }
 
 // foldAll takes segments into the index. After an error the index is halfway.
-func (in *instance) foldAll(segments []segment) error {
+func (in *instance) foldAll(segments []segment, protocol uint32) error {
 	for i := range segments {
 		s := &segments[i]
 		for n, encoded := range s.events {
+			if protocol < heldProtocol && in.needsHeldProtocol(encoded) {
+				return in.invalid(s, s.first+uint64(n), fmt.Sprintf("a subscription that is closed is canceled, "+
+					"which needs protocol %d; the cluster has come to %d", heldProtocol, protocol))
+			}
 			if reason := in.fold(s.execution, s.first+uint64(n), encoded); reason != "" {
 				return in.invalid(s, s.first+uint64(n), reason)
 			}
@@ -189,6 +193,11 @@ func (in *instance) foldAll(segments []segment) error {
 		}
 	}
 	return nil
+}
+
+func (in *instance) needsHeldProtocol(encoded []byte) bool {
+	e, ok := skim(encoded)
+	return ok && in.canceledLate(e) != ""
 }
 
 // rederive builds the index entry anew: from what is known without the events in

@@ -97,7 +97,7 @@ func (m *Machine) append(a *appendCommand) error {
 	m.touch(in)
 	was := in.memberships()
 	in.chains = false
-	if err := in.take(a.segments, func() (*instance, error) { return m.loadStored(in) }); err != nil {
+	if err := in.take(a.segments, max(m.group.protocol, 1), func() (*instance, error) { return m.loadStored(in) }); err != nil {
 		return err
 	}
 	if !known {

@@ -2155,7 +2155,11 @@ func (x *OrchestrationChained) GetInput() *Payload {
 }
 
 type CancelRequested struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a subscription that the journal may have taken for closed, because an event of its
+	// name was recorded while the instance was suspended: the name. The event is the next
+	// subscription's then.
+	EventName     string `protobuf:"bytes,1,opt,name=event_name,json=eventName,proto3" json:"event_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2188,6 +2192,13 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
 	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CancelRequested) GetEventName() string {
+	if x != nil {
+		return x.EventName
+	}
+	return ""
 }
 
 type SideEffectRecorded struct {
@@ -3726,8 +3737,10 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x120\n" +
-	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"\x11\n" +
-	"\x0fCancelRequested\"\x8c\x01\n" +
+	"\x05input\x18\x04 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05input\"0\n" +
+	"\x0fCancelRequested\x12\x1d\n" +
+	"\n" +
+	"event_name\x18\x01 \x01(\tR\teventName\"\x8c\x01\n" +
 	"\x12SideEffectRecorded\x12\x14\n" +
 	"\x05label\x18\x01 \x01(\tR\x05label\x120\n" +
 	"\x05value\x18\x02 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x05value\x12.\n" +
