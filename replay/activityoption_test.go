@@ -190,3 +190,43 @@ func TestTheCodesOfAPolicyAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Two inputs that differ behind what is shown of them do not read the same.
+func TestAMismatchDoesNotShowTwoEqualSides(t *testing.T) {
+	long := strings.Repeat("x", 500)
+	calling := func(input string) *replay.Registry {
+		return script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, input) })
+	}
+	in := &instance{registry: calling(long + "a")}
+	mustTurn(t, in, started("script", nil))
+	in.drop()
+	x := replay.NewExecution("i", 1, calling(long+"b"), nil)
+	defer x.Drop()
+	if err := x.Replay(all(in.history)); err == nil || !strings.Contains(err.Error(), "which is not the same") {
+		t.Errorf("%v", err)
+	}
+}
+
+// An option that only spells out a default is no change of the code.
+func TestAnOptionThatSpellsOutADefaultIsTheSame(t *testing.T) {
+	written := replay.RetryPolicy{InitialInterval: time.Second, Backoff: 2, MaxInterval: 100 * time.Second}
+	spellings := [][]replay.ActivityOption{
+		nil, {replay.StartToClose(0)}, {replay.Tag("")}, {replay.Retry(replay.RetryPolicy{})}, {replay.Retry(written)},
+		{replay.Retry(replay.RetryPolicy{Backoff: 2}), replay.HeartbeatTimeout(0)},
+	}
+	calling := func(options []replay.ActivityOption) *replay.Registry {
+		return script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, "x", options...) })
+	}
+	for i, before := range spellings {
+		for j, after := range append(spellings, []replay.ActivityOption{replay.Tag("gpu")}) {
+			in := &instance{registry: calling(before)}
+			mustTurn(t, in, started("script", nil))
+			in.drop()
+			x := replay.NewExecution("i", 1, calling(after), nil)
+			if err := x.Replay(all(in.history)); (err == nil) != (j < len(spellings)) {
+				t.Errorf("spelling %d replayed as %d: %v", i, j, err)
+			}
+			x.Drop()
+		}
+	}
+}

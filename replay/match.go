@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"runtime"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -114,9 +115,25 @@ func samePayload(a, b *journalpb.Payload) bool {
 	return bytes.Equal(a.GetData(), b.GetData()) && a.GetContentType() == b.GetContentType()
 }
 
+// sameOptions compares what the options mean: a default that is spelled out is the same
+// as none.
 func sameOptions(a, b *journalpb.ActivityOptions) bool {
-	if a == nil && b == nil {
-		return true
+	return a == nil && b == nil || proto.Equal(normalized(a), normalized(b))
+}
+
+// normalized returns options with every default written out.
+func normalized(o *journalpb.ActivityOptions) *journalpb.ActivityOptions {
+	p := o.GetRetry()
+	return &journalpb.ActivityOptions{
+		ScheduleToStart: o.GetScheduleToStart(), StartToClose: o.GetStartToClose(),
+		ScheduleToClose: o.GetScheduleToClose(), Heartbeat: o.GetHeartbeat(), Tag: o.GetTag(),
+		Retry: &journalpb.RetryPolicy{
+			InitialInterval:   int64(defaulted(time.Duration(p.GetInitialInterval()), initialIntervalDefault)),
+			Backoff:           max(defaulted(p.GetBackoff(), backoffDefault), 1),
+			MaxInterval:       int64(defaulted(time.Duration(p.GetMaxInterval()), maxIntervalDefault)),
+			MaxAttempts:       p.GetMaxAttempts(),
+			NonRetryableCodes: p.GetNonRetryableCodes(),
+			PanicsAreFinal:    p.GetPanicsAreFinal(),
+		},
 	}
-	return proto.Equal(a, b)
 }

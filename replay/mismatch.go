@@ -75,6 +75,9 @@ func (m *Mismatch) Error() string {
 	}
 	if m.Found != "" {
 		fmt.Fprintf(&b, ", found %s", m.Found)
+		if m.Found == m.Expected { // they differ in what is cut, or not shown
+			b.WriteString(", which is not the same")
+		}
 	}
 	if m.Source != "" {
 		fmt.Fprintf(&b, " (%s)", m.Source)
