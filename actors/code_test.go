@@ -220,14 +220,13 @@ func TestCodeThatBlocksDuringEvictionIsLeftBehind(t *testing.T) {
 		if !n.log.contains("blockHere") {
 			t.Errorf("no stack in the log:\n%s", &n.log.text)
 		}
-		n.send("d", "late", "a").want(nil) // ends it: its coroutine blocks once more
-		n.wantOutput("d", "a")
-		n.send("d", "late", "b").want(actors.ErrEnded)
-		n.wantLeftBehind(2)
-		n.closes()
 		close(release)
 		time.Sleep(time.Second)
 		n.wantLeftBehind(0)
+		n.send("d", "late", "a").want(nil)
+		n.wantOutput("d", "a")
+		n.send("d", "late", "b").want(actors.ErrEnded)
+		n.closes()
 	})
 }
 

@@ -67,18 +67,18 @@ func TestAQueryThatGoesWrongHurtsNobody(t *testing.T) {
 			runtime.Goexit()
 			return 0, nil
 		},
-		"panic: tenuto: a durable call outside":  func(ctx *replay.Context) (int, error) { return 0, ctx.Sleep(time.Second) },
-		"panic: tenuto: SetStatus outside":       func(ctx *replay.Context) (int, error) { return 0, replay.SetStatus(ctx, 1) },
-		"panic: tenuto: Patched outside":         func(ctx *replay.Context) (int, error) { replay.Patched(ctx, "p"); return 0, nil },
-		"panic: tenuto: Random outside":          func(ctx *replay.Context) (int, error) { return ctx.Random().IntN(2), nil },
-		"panic: tenuto: Go outside":              func(ctx *replay.Context) (int, error) { replay.Go(ctx, counts); return 0, nil },
-		"panic: tenuto: cancel outside":          func(ctx *replay.Context) (int, error) { _, cancel := replay.WithCancel(ctx); cancel(); return 0, nil },
-		"panic: tenuto: Answer outside":          func(ctx *replay.Context) (int, error) { return 0, progress.Answer(ctx, nil) },
-		"panic: tenuto: OnClose outside":         func(ctx *replay.Context) (int, error) { ctx.OnClose(nil); return 0, nil },
-		"panic: tenuto: Chain outside":           func(ctx *replay.Context) (int, error) { return 0, child.Chain(ctx, "") },
-		"refused":                                func(*replay.Context) (int, error) { return 0, errors.New("refused") },
-		"decode input: json: cannot unmarshal":   nil,
-		`the instance does not answer query "n"`: nil,
+		"panic: tenuto: a durable call":             func(ctx *replay.Context) (int, error) { return 0, ctx.Sleep(time.Second) },
+		"panic: tenuto: SetStatus with the Context": func(ctx *replay.Context) (int, error) { return 0, replay.SetStatus(ctx, 1) },
+		"panic: tenuto: Patched with the Context":   func(ctx *replay.Context) (int, error) { replay.Patched(ctx, "p"); return 0, nil },
+		"panic: tenuto: Random with the Context":    func(ctx *replay.Context) (int, error) { return ctx.Random().IntN(2), nil },
+		"panic: tenuto: Go with the Context":        func(ctx *replay.Context) (int, error) { replay.Go(ctx, counts); return 0, nil },
+		"panic: tenuto: cancel with the Context":    func(ctx *replay.Context) (int, error) { _, cancel := replay.WithCancel(ctx); cancel(); return 0, nil },
+		"panic: tenuto: Answer with the Context":    func(ctx *replay.Context) (int, error) { return 0, progress.Answer(ctx, nil) },
+		"panic: tenuto: OnClose with the Context":   func(ctx *replay.Context) (int, error) { ctx.OnClose(nil); return 0, nil },
+		"panic: tenuto: a durable call with":        func(ctx *replay.Context) (int, error) { return 0, child.Chain(ctx, "") },
+		"refused":                                   func(*replay.Context) (int, error) { return 0, errors.New("refused") },
+		"decode input: json: cannot unmarshal":      nil,
+		`the instance does not answer query "n"`:    nil,
 	}
 	for want, answer := range answers {
 		x, _ := live(t, script(t, func(ctx *replay.Context) (string, error) {
