@@ -354,3 +354,62 @@ func TestCodeThatDoesNotFitStallsTheInstance(t *testing.T) {
 		third.wantOutput("o", "x[A B]")
 	})
 }
+
+// What is stalled is known to every leader, tried again by each, and forgotten when it
+// goes on, or when nothing holds it up any more.
+func TestThatAnInstanceIsStalledOutlivesItsLeader(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		const many = 5
+		id := func(i int) string { return fmt.Sprint("o-", i) }
+		j := newTestJournal()
+		held := func() (n int) {
+			for known := range j.Held() {
+				if known.Condition.Kind == journalpb.ConditionKind_CONDITION_KIND_STALLED && known.Condition.EventId == 2 &&
+					strings.Contains(known.Condition.Source, "fault_test.go:") {
+					n++
+				}
+			}
+			return n
+		}
+		wantHeld := func(when string, want int) {
+			t.Helper()
+			if got := held(); got != want {
+				t.Errorf("%s: %d are stalled, want %d", when, got, want)
+			}
+		}
+		first := lead(t, j, actors.Config{}, bindUpper(), inOrder(false))
+		for i := range many {
+			first.start(id(i), "ordered", "").want(nil)
+		}
+		idle()
+		first.close()
+		wantHeld("with code that fits", 0)
+
+		second := lead(t, j, actors.Config{}, bindUpper(), inOrder(true))
+		for i := range many {
+			second.send(id(i), "word", "lost")
+		}
+		time.Sleep(time.Minute)
+		wantHeld("with other code", many)
+		second.close()
+
+		third := lead(t, j, actors.Config{}, bindUpper(), inOrder(true))
+		time.Sleep(time.Minute)
+		wantHeld("with the same other code again", many)
+		if stats := third.system.Stats(third.partition); stats.Stalls != many || stats.Live != 0 {
+			t.Errorf("%d were tried again, %d are in memory", stats.Stalls, stats.Live)
+		}
+		third.partition.Retry(id(0))
+		time.Sleep(time.Minute)
+		if stats := third.system.Stats(third.partition); stats.Stalls != many+1 {
+			t.Errorf("%d were tried again after one was to be", stats.Stalls)
+		}
+		third.close()
+
+		fourth := lead(t, j, actors.Config{}, bindUpper(), inOrder(false))
+		time.Sleep(time.Minute)
+		wantHeld("with code that fits, and nothing to do", 0)
+		fourth.send(id(1), "word", "x").want(nil)
+		fourth.wantOutput(id(1), "x[A B]")
+	})
+}

@@ -184,6 +184,9 @@ func (in *instance) turn(t *turn) error {
 	if err != nil {
 		return in.startWithoutCode(t, err)
 	}
+	if t.known.GetCondition() != nil && len(t.events) == 0 {
+		in.partition.recordCondition(t.known, nil)
+	}
 	in.propose(t)
 	return nil
 }
@@ -299,12 +302,27 @@ func (in *instance) fail(t *turn, err error) {
 	if errors.As(err, &mismatch) || errors.As(err, &noCode) {
 		in.partition.system.counters.stalls.Add(1)
 		in.partition.stalled(in, mismatch, err)
-		in.partition.putBack(in, t.batch, err)
+		in.stall(t.batch, err)
 		return
 	}
 	in.partition.logger.Error("turn", "instance", in.id, "execution", in.number, "error", err)
 	for i := range t.batch {
 		t.batch[i].answer(Answer{Err: fmt.Errorf("turn: %w", err)})
+	}
+}
+
+// stall has the instance wait for code that fits, with the messages of its batch, and
+// that recorded. One that has only tried again, and has nothing to wait with, leaves
+// memory: what is recorded of it says enough.
+func (in *instance) stall(batch []Message, reason error) {
+	others := answerRetries(batch, reason)
+	known, ok := in.partition.journal.Instance(in.id)
+	if len(others) == 0 && known.GetCondition() != nil {
+		return
+	}
+	in.partition.putBack(in, others, reason)
+	if condition := conditionOf(reason); ok && condition != nil {
+		in.partition.recordCondition(known, condition)
 	}
 }
 

@@ -23,6 +23,11 @@ type Journal interface {
 	// Attempt proposes to keep, with an open activity, what its attempts have
 	// come to. It is like Append.
 	Attempt(a *journalpb.Attempt, done func(error))
+	// SetCondition proposes to keep with an instance why it does not go on, or that
+	// nothing holds it up. It is refused if the history has gone on. It is like Append.
+	SetCondition(c *journalpb.SetCondition, done func(error))
+	// Held yields the running instances that have a condition.
+	Held() iter.Seq[*journalpb.Instance]
 	// Open yields the open operations of every instance, in the order of
 	// instance ID and event_id.
 	Open() iter.Seq[*journalpb.Operation]

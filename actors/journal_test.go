@@ -113,6 +113,13 @@ func (j *testJournal) decide(a *journalpb.Append) error {
 	return nil
 }
 
+func (j *testJournal) SetCondition(c *journalpb.SetCondition, done func(error)) {
+	j.mu.Lock()
+	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_SetCondition{SetCondition: c}})
+	j.mu.Unlock()
+	done(err)
+}
+
 func (j *testJournal) Attempt(a *journalpb.Attempt, done func(error)) {
 	done(j.keep(a))
 }

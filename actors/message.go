@@ -21,6 +21,9 @@ type Message struct {
 	// Internal messages are never refused with ErrBusy: how many there can be
 	// is bounded by the operations that the journal has open.
 	Internal bool
+	// Says nothing: the instance is to try whether it can go on. If it cannot, the
+	// message does not wait.
+	Retry bool
 	// Called once with the answer, from any goroutine; must not block. May be
 	// nil.
 	Done func(Answer)

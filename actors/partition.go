@@ -82,7 +82,10 @@ func (s *System) LeadAt(ctx context.Context, place Place, journal Journal, epoch
 	p.unwatch = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
 	p.clock = newClock(p)
 	p.taking.Go(p.takeUpRest)
-	p.taking.Go(p.takeUp)
+	p.taking.Go(func() {
+		p.takeUp()
+		p.retryHeld()
+	})
 	p.employSelf()
 	return p
 }
@@ -277,16 +280,6 @@ func (p *Partition) unstall(in *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setStalled(in, nil)
-}
-
-// Retry has a stalled instance try again; it does nothing to any other.
-func (p *Partition) Retry(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if in := p.instances[id]; in != nil && in.stalled != nil {
-		p.setStalled(in, nil)
-		p.tell(in, wakeUp{})
-	}
 }
 
 // refused logs an append that was refused, unless that is because the partition

@@ -296,8 +296,7 @@
 // its pages, or that one with a filter costs less than one without: each looks at
 // every instance of the index. That a watch is told of each change at once, or
 // that a slow one holds anything up. That two stale reads on two nodes agree, or
-// that one tells what only the leader knows: that an instance is stalled or waits
-// for code. That retention purges on the second: it looks once a minute, or as
+// that one tells what only the leader knows: that an instance waits for code. That retention purges on the second: it looks once a minute, or as
 // often as its shortest time says if that is less. That an ID which was purged is
 // still taken: a start that is repeated after that begins anew.
 package cluster

@@ -19,8 +19,8 @@ type reading struct{ stale bool }
 // reaches, without the leader, also while there is none: as of what the node has
 // applied of the journal so far, which may be old. The AppliedIndex of what is
 // returned tells how far that is; for one client it never goes back while the
-// node runs, or over the network at all. Unless that node leads, an instance that is stalled or waits for code shows as
-// running or suspended.
+// node runs, or over the network at all. Unless that node leads, an instance that waits for
+// code shows as running or suspended.
 //
 // Without it, reads are linearizable: they show all that was acknowledged
 // anywhere before the call.

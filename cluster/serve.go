@@ -316,6 +316,9 @@ func (g *group) fillState(p *actors.Partition, known *journalpb.Instance, status
 			Found:    mismatch.Found,
 			Source:   mismatch.Source,
 		}
+	} else if status.State == string(Stalled) {
+		c := known.Condition
+		status.Mismatch = &clusterpb.Mismatch{Kind: c.Mismatch, EventId: c.EventId, Expected: c.Expected, Found: c.Found, Source: c.Source}
 	}
 	return nil
 }
@@ -340,6 +343,8 @@ func (g *group) stateOf(p *actors.Partition, known *journalpb.Instance) State {
 		return Stalled
 	case p != nil && !g.registry.HasOrchestration(known.Name, known.Version):
 		return WaitingForCode
+	case known.Condition.GetKind() == journalpb.ConditionKind_CONDITION_KIND_STALLED:
+		return Stalled
 	case known.Suspended:
 		return Suspended
 	}

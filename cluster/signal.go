@@ -42,7 +42,7 @@ func (c *Client) Resume(ctx context.Context, id, reason string) error {
 
 // Retry has a stalled instance try again, after its code was mended on a running
 // node or its history turned out to be right after all. It does nothing to one
-// that is not stalled. Errors are those of [Client.Cancel] without [ErrEnded].
+// that is not stalled. A node that begins to lead does the same by itself. Errors are those of [Client.Cancel] without [ErrEnded].
 func (c *Client) Retry(ctx context.Context, id string) error {
 	return c.signal(ctx, id, "retry", clusterpb.SignalRequest_KIND_RETRY, "")
 }

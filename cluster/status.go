@@ -16,7 +16,8 @@ type State string
 // The states. An instance in one of the first four can still go on.
 const (
 	Running State = "running"
-	// Stalled: code and history disagree; see Status.Mismatch.
+	// Stalled: code and history disagree; see Status.Mismatch. Every node knows it, from
+	// protocol 3 on. A new leader has all that are stalled try again, one after the other.
 	Stalled State = "stalled"
 	// Suspended: it takes input, but its code does not run.
 	Suspended State = "suspended"

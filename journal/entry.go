@@ -26,6 +26,8 @@ const (
 	commandAttempt = 3
 	commandPurge   = 4
 	commandGroup   = 5
+
+	commandCondition = 6
 )
 
 // A record is encoded once, in the goroutine of whoever appends, as the whole
@@ -68,6 +70,16 @@ func encodeAttempt(a *journalpb.Attempt) ([]byte, error) {
 		return nil, fmt.Errorf("encode attempt: %w", err)
 	}
 	return encodeRecord(commandAttempt, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+}
+
+// encodeSetCondition returns the field Entry.records of a SetCondition. The error is that
+// a text in it is not UTF-8.
+func encodeSetCondition(c *journalpb.SetCondition) ([]byte, error) {
+	body, err := proto.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode condition: %w", err)
+	}
+	return encodeRecord(commandCondition, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
 // encodePurge returns the field Entry.records of a Purge.

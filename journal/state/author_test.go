@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -26,6 +27,7 @@ type author struct {
 	incarnation uint64
 	open        map[uint64]int
 	failed      map[uint64]uint32 // attempts, of open activities only
+	stalled     string            // at what; empty if it goes on
 	// Names are subscribed to and sent in such a way that the model needs no
 	// rule: a name belongs to one subscription.
 	subscribed map[uint64]string
@@ -69,6 +71,8 @@ func (w *world) step(t testing.TB) {
 		err = w.purge()
 	case 3, 4, 5, 6:
 		err = a.attempt()
+	case 7, 8:
+		err = a.condition()
 	default:
 		err = w.append(a)
 	}
@@ -78,6 +82,7 @@ func (w *world) step(t testing.TB) {
 }
 
 func (w *world) append(a *author) error {
+	a.stalled = ""
 	err := apply(w.m, a.instance, a.next()...)
 	delete(w.waiting, a.instance)
 	for _, c := range a.chains {
@@ -116,6 +121,23 @@ func (a *author) attempt() error {
 		}
 	}
 	return nil
+}
+
+// condition has the instance stall, or go on; one that has gone on otherwise is left as it
+// is.
+func (a *author) condition() error {
+	stalled := []string{"", "here", "there"}[a.w.r.IntN(3)]
+	late := uint64(a.w.r.IntN(4) / 3)
+	err := applyCondition(a.w.m, a.w.m.Epoch(), a.instance, a.incarnation, a.execution, a.last-late, stalled)
+	if !a.running || late > 0 {
+		var conflict *ConflictError
+		if !errors.As(err, &conflict) {
+			return fmt.Errorf("a condition of what has gone on: %w", err)
+		}
+		return nil
+	}
+	a.stalled = stalled
+	return err
 }
 
 // next returns the segments of a next valid append.
@@ -257,6 +279,9 @@ func (w *world) want() []string {
 			continue
 		}
 		all = append(all, fmt.Sprintf("%s/%d %d.%d running %v suspended %v status %d", a.instance, a.incarnation, a.execution, a.last, a.running, a.suspended, a.statusSet))
+		if a.stalled != "" {
+			all = append(all, "held "+a.instance+" "+a.stalled)
+		}
 		if a.running && a.last == 1 {
 			all = append(all, "unbegun "+a.instance)
 		}
@@ -286,6 +311,9 @@ func (w *world) got() []string {
 	for in := range w.m.Unbegun() {
 		all = append(all, "unbegun "+in.Instance)
 	}
+	for in := range w.m.Held() {
+		all = append(all, "held "+in.Instance+" "+in.Condition.GetSource())
+	}
 	for in := range w.m.Orphans() {
 		all = append(all, "orphan "+in.Instance)
 	}
@@ -311,14 +339,15 @@ func (w *world) check(t testing.TB) {
 	defer w.m.mu.RUnlock()
 	for id, in := range w.m.instances {
 		is := in.memberships()
-		if (w.m.busy[id] != nil) != is.busy || (w.m.unbegun[id] != nil) != is.unbegun || (w.m.children[id] != nil) != is.child {
+		if (w.m.busy[id] != nil) != is.busy || (w.m.unbegun[id] != nil) != is.unbegun || (w.m.children[id] != nil) != is.child ||
+			(w.m.held[id] != nil) != is.held {
 			t.Fatalf("%s is not in the sets where it belongs", id)
 		}
 		if want := in.sortedAttempts(); len(want) != len(in.attempts) {
 			t.Fatalf("%s keeps attempts of what is closed", id)
 		}
 	}
-	for _, set := range []map[string]*instance{w.m.busy, w.m.unbegun, w.m.children} {
+	for _, set := range []map[string]*instance{w.m.busy, w.m.unbegun, w.m.children, w.m.held} {
 		for id := range set {
 			if w.m.instances[id] != set[id] {
 				t.Fatalf("%s is in a set and nowhere else", id)

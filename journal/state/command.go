@@ -16,6 +16,8 @@ const (
 	commandAttempt = 3
 	commandPurge   = 4
 	commandGroup   = 5
+
+	commandCondition = 6
 )
 
 // command is a decoded Record. Its byte slices are parts of the record.
@@ -25,6 +27,8 @@ type command struct {
 	attempt attemptCommand
 	purge   purgeCommand
 	group   groupChange
+
+	condition conditionCommand
 }
 
 type appendCommand struct {
@@ -74,6 +78,8 @@ func (c *command) parse(record []byte) error {
 		ok = c.purge.parse(body)
 	case commandGroup:
 		ok = c.group.parse(body)
+	case commandCondition:
+		ok = c.condition.parse(body)
 	default:
 		return fmt.Errorf("unknown command %d: %w", number, ErrCorrupt)
 	}

@@ -55,6 +55,10 @@
 // Attempts: what the attempts of an open activity have come to, as the last
 // record says it. They are no events, and are gone when the activity is closed.
 //
+// Conditions: why a running instance does not go on, as the last record says it. A record
+// is refused unless the history is as it was when that was found. Every append to the
+// instance removes its condition.
+//
 // Chained starts: an OrchestrationChained whose instance does not exist when it
 // is appended waits until one of that ID is started, by whomever. The first that
 // asks for an ID counts. Neither the end of the instance that asked nor its purge
@@ -95,7 +99,7 @@
 //	'i' ID                            header of an instance, see below
 //	'h' number execution event_id     chunk of a history, from that event on: fields
 //	                                  1 link before it (fixed64), 2 link of its last event (fixed64), 3 event, repeated
-//	'b' ID, 'u' ID, 'c' ID            empty: the instance is busy, unbegun, a running child
+//	'b' ID, 'u' ID, 'c' ID, 'd' ID    empty: the instance is busy, unbegun, a running child, has a condition
 //	't' fire_at execution event_id ID empty: a timer is open; fire_at with its highest bit inverted
 //	'x' ID                            an encoded ChainedStart of that instance
 //
@@ -109,6 +113,7 @@
 //	13 parent: an encoded OperationRef  14 request ID (text)  15 created  16 updated
 //	17 open operation, repeated: {1 event_id, 2 arm, 3 fire_at, 4 child's ID or name (text)}
 //	18 arrivals that wait, repeated: {1 name, 2 count}  19 an encoded Attempt, repeated
+//	21 an encoded Condition
 //
 // The number of an instance is given when it is first written, counted from 1, so
 // that histories are written in order of their keys whatever the IDs; it is this

@@ -138,6 +138,19 @@ func purgeAt(m *Machine, epoch uint64, instances ...string) (purged uint64, err 
 	}})))
 }
 
+// applyCondition has an instance stall at a place; empty: it goes on.
+func applyCondition(m *Machine, epoch uint64, instance string, incarnation, execution, last uint64, stalled string) error {
+	c := &journalpb.SetCondition{Instance: instance, Epoch: epoch, Incarnation: incarnation, Execution: execution, LastEventId: last}
+	if stalled != "" {
+		c.Condition = &journalpb.Condition{Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Source: stalled}
+	}
+	record, err := proto.Marshal(&journalpb.Record{Command: &journalpb.Record_SetCondition{SetCondition: c}})
+	if err == nil {
+		_, err = applyRecord(m, record)
+	}
+	return err
+}
+
 func applyEpoch(t testing.TB, m *Machine) {
 	t.Helper()
 	_, err := applyRecord(m, must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: "a"}}})))

@@ -467,6 +467,7 @@ func (w *batchWriter) instance(z *frozen) {
 	w.member(keyBusy, z.in.id, z.was.busy, z.is.busy)
 	w.member(keyUnbegun, z.in.id, z.was.unbegun, z.is.unbegun)
 	w.member(keyChild, z.in.id, z.was.child, z.is.child)
+	w.member(keyHeld, z.in.id, z.was.held, z.is.held)
 	for i := range z.silenced {
 		w.key = z.silenced[i].key(w.key[:0])
 		w.keep(w.batch.Delete(w.key))

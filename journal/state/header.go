@@ -32,6 +32,7 @@ const (
 	fieldHeaderBuffered    = 18
 	fieldHeaderAttempt     = 19
 	fieldHeaderIncarnation = 20
+	fieldHeaderCondition   = 21
 )
 
 // The fields of an open operation in a header; of a tag and of a name that is
@@ -62,6 +63,10 @@ func (in *instance) appendHeader(b []byte) []byte {
 			b = protowire.AppendTag(b, fieldHeaderAttempt, protowire.BytesType)
 			b = protowire.AppendBytes(b, a.encoded)
 		}
+	}
+	if in.condition != nil {
+		b = protowire.AppendTag(b, fieldHeaderCondition, protowire.BytesType)
+		b = protowire.AppendBytes(b, in.condition)
 	}
 	return b
 }
@@ -207,6 +212,8 @@ func (in *instance) setHeaderBytes(field protowire.Number, v []byte) (ok bool) {
 		return in.addBuffered(v)
 	case fieldHeaderAttempt:
 		return in.addAttempt(v)
+	case fieldHeaderCondition:
+		return in.keepCondition(v) == nil
 	}
 	return true
 }

@@ -22,6 +22,9 @@ type instance struct {
 	// What the attempts of its open activities have come to, by event_id; nil if
 	// there are none. They are in no history, hence not part of the head.
 	attempts map[uint64]attempt
+	// Why it does not go on, an encoded Condition; nil if nothing is known to hold it
+	// up. No part of the head either. Never changed.
+	condition []byte
 	head
 	stored
 }
@@ -113,6 +116,7 @@ func (in *instance) take(segments []segment, protocol uint32, known func() (*ins
 		x.events = append(x.events, s.events...)
 	}
 	in.dropAttempts(segments)
+	in.condition = nil // it goes on, or has ended
 	return nil
 }
 
@@ -246,6 +250,7 @@ func (in *instance) message() *journalpb.Instance {
 		StatusEventId:  in.statusEvent,
 		Tags:           maps.Clone(in.tags),
 		Incarnation:    in.incarnation,
+		Condition:      in.conditionMessage(),
 	}
 	if in.parent != nil {
 		m.Parent = in.parent.message()

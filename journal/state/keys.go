@@ -16,6 +16,7 @@ const (
 	keyBusy     = 'b'
 	keyUnbegun  = 'u'
 	keyChild    = 'c'
+	keyHeld     = 'd'
 	keyTimer    = 't'
 	keyChained  = 'x'
 )

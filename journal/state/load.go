@@ -56,6 +56,8 @@ func (m *Machine) missing(c *command) (ids []string) {
 		}
 	case commandAttempt:
 		look([]byte(c.attempt.message.GetRef().GetInstance()))
+	case commandCondition:
+		look([]byte(c.condition.message.GetInstance()))
 	case commandPurge:
 		for _, id := range c.purge.instances {
 			look(id)

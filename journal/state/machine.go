@@ -79,6 +79,8 @@ func (m *Machine) Apply(record []byte) (outcome uint64, err error) {
 		return m.purge(&c.purge)
 	case commandGroup:
 		err = m.changeGroup(&c.group)
+	case commandCondition:
+		err = m.setCondition(&c.condition)
 	}
 	return m.epoch, err
 }

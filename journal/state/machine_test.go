@@ -421,7 +421,7 @@ func picture(m *Machine) string {
 	for _, set := range []struct {
 		name      string
 		instances iter.Seq[*journalpb.Instance]
-	}{{"unbegun", m.Unbegun()}, {"orphans", m.Orphans()}} {
+	}{{"unbegun", m.Unbegun()}, {"orphans", m.Orphans()}, {"held", m.Held()}} {
 		for in := range set.instances {
 			s += fmt.Sprintf("%s %s\n", set.name, in.Instance)
 		}

@@ -83,7 +83,7 @@ func (r *snapshotReader) instance() (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, attempts, wellFormed := &instance{}, [][]byte(nil), true
+	in, attempts, condition, wellFormed := &instance{}, [][]byte(nil), []byte(nil), true
 	ok := each(record, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {
 		case number == 1 && wire == protowire.BytesType:
@@ -97,6 +97,8 @@ func (r *snapshotReader) instance() (*instance, error) {
 		case number == 3 && wire == protowire.BytesType:
 			encoded, _ := protowire.ConsumeBytes(value)
 			attempts = append(attempts, encoded)
+		case number == 4 && wire == protowire.BytesType:
+			condition, _ = protowire.ConsumeBytes(value)
 		}
 	})
 	if !ok || !wellFormed || len(in.executions) == 0 {
@@ -110,6 +112,9 @@ func (r *snapshotReader) instance() (*instance, error) {
 		if event, err = in.restoreAttempt(encoded, event); err != nil {
 			return nil, err
 		}
+	}
+	if condition != nil {
+		return in, in.keepCondition(condition)
 	}
 	return in, nil
 }

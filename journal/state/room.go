@@ -35,7 +35,7 @@ func (f *flush) room() int {
 // room returns how many bytes an instance takes in a batch, at most.
 func (z *frozen) room() int {
 	records := 1 + len(z.silenced) + len(z.alarms)
-	for _, changed := range []bool{z.was.busy != z.is.busy, z.was.unbegun != z.is.unbegun, z.was.child != z.is.child} {
+	for _, changed := range []bool{z.was.busy != z.is.busy, z.was.unbegun != z.is.unbegun, z.was.child != z.is.child, z.was.held != z.is.held} {
 		if changed {
 			records++
 		}

@@ -15,14 +15,15 @@ type sets struct {
 	busy     map[string]*instance // with open operations
 	unbegun  map[string]*instance // running, of which no code has run yet
 	children map[string]*instance // running, and started by a parent
+	held     map[string]*instance // running, with a condition
 }
 
 func newSets() sets {
-	return sets{map[string]*instance{}, map[string]*instance{}, map[string]*instance{}}
+	return sets{map[string]*instance{}, map[string]*instance{}, map[string]*instance{}, map[string]*instance{}}
 }
 
 // memberships says to which sets an instance belongs.
-type memberships struct{ busy, unbegun, child bool }
+type memberships struct{ busy, unbegun, child, held bool }
 
 func (in *instance) memberships() memberships {
 	running := in.running()
@@ -30,6 +31,7 @@ func (in *instance) memberships() memberships {
 		busy:    len(in.open) > 0,
 		unbegun: running && in.last == 1,
 		child:   running && in.parent != nil,
+		held:    running && in.condition != nil,
 	}
 }
 
@@ -42,6 +44,7 @@ func (s *sets) move(in *instance, was, is memberships) {
 	change(s.busy, in, was.busy, is.busy)
 	change(s.unbegun, in, was.unbegun, is.unbegun)
 	change(s.children, in, was.child, is.child)
+	change(s.held, in, was.held, is.held)
 }
 
 func change(set map[string]*instance, in *instance, was, is bool) {
@@ -64,6 +67,7 @@ var (
 	busyInstances    = set{keyBusy, func(c *contents) map[string]*instance { return c.busy }}
 	unbegunInstances = set{keyUnbegun, func(c *contents) map[string]*instance { return c.unbegun }}
 	childInstances   = set{keyChild, func(c *contents) map[string]*instance { return c.children }}
+	heldInstances    = set{keyHeld, func(c *contents) map[string]*instance { return c.held }}
 )
 
 // member is an instance that is or was in a set.

@@ -32,6 +32,7 @@ type Snapshot struct {
 	group     group
 	instances []captured
 	attempts  map[string][]attempt // by instance, of those that have any
+	condition map[string][]byte    // likewise
 	chained   []chainedStart
 }
 
@@ -44,6 +45,8 @@ type captured struct {
 type whole struct {
 	*captured
 	attempts []attempt
+
+	condition []byte // nil if it has none
 }
 
 // Snapshot takes a view of a machine that keeps everything in memory; one with a
@@ -57,7 +60,7 @@ func (m *Machine) Snapshot() *Snapshot {
 	for _, in := range m.instances {
 		total += len(in.executions)
 	}
-	s := &Snapshot{epoch: m.epoch, group: m.group, instances: make([]captured, 0, len(m.instances)), attempts: map[string][]attempt{}}
+	s := &Snapshot{epoch: m.epoch, group: m.group, instances: make([]captured, 0, len(m.instances)), attempts: map[string][]attempt{}, condition: map[string][]byte{}}
 	all := make([]execution, 0, total)
 	for _, in := range m.instances { // in any order: WriteTo sorts
 		start := len(all)
@@ -65,6 +68,9 @@ func (m *Machine) Snapshot() *Snapshot {
 		s.instances = append(s.instances, captured{in.id, all[start:len(all):len(all)]})
 		if in.attempts != nil {
 			s.attempts[in.id] = in.sortedAttempts()
+		}
+		if in.condition != nil {
+			s.condition[in.id] = in.condition
 		}
 	}
 	for _, c := range m.chained { // in any order, too
@@ -87,7 +93,7 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	}
 	out.record(len(header), func(b []byte) []byte { return append(b, header...) })
 	for i := range sorted {
-		in := whole{&sorted[i], s.attempts[sorted[i].id]}
+		in := whole{&sorted[i], s.attempts[sorted[i].id], s.condition[sorted[i].id]}
 		out.record(in.size(), in.encode)
 	}
 	for i := range chained {
@@ -138,7 +144,7 @@ func (w *snapshotWriter) write(b []byte) {
 	}
 }
 
-// The encoding of InstanceSnapshot{instance = 1, executions = 2, attempts = 3},
+// The encoding of InstanceSnapshot{instance = 1, executions = 2, attempts = 3, condition = 4},
 // with Segment{execution = 1, first_event_id = 2, events = 3}: by hand, since the
 // events and the attempts are encoded already.
 
@@ -149,6 +155,9 @@ func (w whole) size() int {
 	}
 	for i := range w.attempts {
 		n += 1 + protowire.SizeBytes(len(w.attempts[i].encoded))
+	}
+	if w.condition != nil {
+		n += 1 + protowire.SizeBytes(len(w.condition))
 	}
 	return n
 }
@@ -164,6 +173,10 @@ func (w whole) encode(b []byte) []byte {
 	for i := range w.attempts {
 		b = protowire.AppendTag(b, 3, protowire.BytesType)
 		b = protowire.AppendBytes(b, w.attempts[i].encoded)
+	}
+	if w.condition != nil {
+		b = protowire.AppendTag(b, 4, protowire.BytesType)
+		b = protowire.AppendBytes(b, w.condition)
 	}
 	return b
 }

@@ -74,6 +74,61 @@ func (ClosePolicy) EnumDescriptor() ([]byte, []int) {
 	return file_journalpb_journal_proto_rawDescGZIP(), []int{0}
 }
 
+type ConditionKind int32
+
+const (
+	ConditionKind_CONDITION_KIND_UNSPECIFIED ConditionKind = 0
+	// Code and history disagree.
+	ConditionKind_CONDITION_KIND_STALLED ConditionKind = 1
+	// The leader has no code for it.
+	ConditionKind_CONDITION_KIND_WAITING_FOR_CODE ConditionKind = 2
+	// Its code does not come back.
+	ConditionKind_CONDITION_KIND_HUNG ConditionKind = 3
+)
+
+// Enum value maps for ConditionKind.
+var (
+	ConditionKind_name = map[int32]string{
+		0: "CONDITION_KIND_UNSPECIFIED",
+		1: "CONDITION_KIND_STALLED",
+		2: "CONDITION_KIND_WAITING_FOR_CODE",
+		3: "CONDITION_KIND_HUNG",
+	}
+	ConditionKind_value = map[string]int32{
+		"CONDITION_KIND_UNSPECIFIED":      0,
+		"CONDITION_KIND_STALLED":          1,
+		"CONDITION_KIND_WAITING_FOR_CODE": 2,
+		"CONDITION_KIND_HUNG":             3,
+	}
+)
+
+func (x ConditionKind) Enum() *ConditionKind {
+	p := new(ConditionKind)
+	*p = x
+	return p
+}
+
+func (x ConditionKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConditionKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_journalpb_journal_proto_enumTypes[1].Descriptor()
+}
+
+func (ConditionKind) Type() protoreflect.EnumType {
+	return &file_journalpb_journal_proto_enumTypes[1]
+}
+
+func (x ConditionKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConditionKind.Descriptor instead.
+func (ConditionKind) EnumDescriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{1}
+}
+
 type Status int32
 
 const (
@@ -120,11 +175,11 @@ func (x Status) String() string {
 }
 
 func (Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_journalpb_journal_proto_enumTypes[1].Descriptor()
+	return file_journalpb_journal_proto_enumTypes[2].Descriptor()
 }
 
 func (Status) Type() protoreflect.EnumType {
-	return &file_journalpb_journal_proto_enumTypes[1]
+	return &file_journalpb_journal_proto_enumTypes[2]
 }
 
 func (x Status) Number() protoreflect.EnumNumber {
@@ -133,7 +188,7 @@ func (x Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Status.Descriptor instead.
 func (Status) EnumDescriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{1}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{2}
 }
 
 // Payload is a user's value on its way through the journal: bytes and the name
@@ -2425,6 +2480,7 @@ type Record struct {
 	//	*Record_Attempt
 	//	*Record_Purge
 	//	*Record_GroupChange
+	//	*Record_SetCondition
 	Command       isRecord_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2512,6 +2568,15 @@ func (x *Record) GetGroupChange() *GroupChange {
 	return nil
 }
 
+func (x *Record) GetSetCondition() *SetCondition {
+	if x != nil {
+		if x, ok := x.Command.(*Record_SetCondition); ok {
+			return x.SetCondition
+		}
+	}
+	return nil
+}
+
 type isRecord_Command interface {
 	isRecord_Command()
 }
@@ -2536,6 +2601,11 @@ type Record_GroupChange struct {
 	GroupChange *GroupChange `protobuf:"bytes,5,opt,name=group_change,json=groupChange,proto3,oneof"`
 }
 
+type Record_SetCondition struct {
+	// Since protocol 3.
+	SetCondition *SetCondition `protobuf:"bytes,6,opt,name=set_condition,json=setCondition,proto3,oneof"`
+}
+
 func (*Record_Append) isRecord_Command() {}
 
 func (*Record_Epoch) isRecord_Command() {}
@@ -2545,6 +2615,8 @@ func (*Record_Attempt) isRecord_Command() {}
 func (*Record_Purge) isRecord_Command() {}
 
 func (*Record_GroupChange) isRecord_Command() {}
+
+func (*Record_SetCondition) isRecord_Command() {}
 
 // Append adds events to the history of one instance, whole or not at all.
 type Append struct {
@@ -3005,6 +3077,183 @@ func (x *GroupChange) GetRevoked() []byte {
 	return nil
 }
 
+// SetCondition keeps with a running instance why it does not go on, or that nothing
+// holds it up. It is refused unless the history is as it was when that was found: an
+// append to the instance, which shows that it goes on, removes the condition.
+type SetCondition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in Append.
+	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Epoch    uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The latest execution and its last event.
+	Execution   uint64 `protobuf:"varint,3,opt,name=execution,proto3" json:"execution,omitempty"`
+	LastEventId uint64 `protobuf:"varint,4,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
+	// Absent: nothing holds it up.
+	Condition *Condition `protobuf:"bytes,5,opt,name=condition,proto3" json:"condition,omitempty"`
+	// Of the run.
+	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetCondition) Reset() {
+	*x = SetCondition{}
+	mi := &file_journalpb_journal_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetCondition) ProtoMessage() {}
+
+func (x *SetCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
+func (*SetCondition) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *SetCondition) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *SetCondition) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SetCondition) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
+func (x *SetCondition) GetLastEventId() uint64 {
+	if x != nil {
+		return x.LastEventId
+	}
+	return 0
+}
+
+func (x *SetCondition) GetCondition() *Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return nil
+}
+
+func (x *SetCondition) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+// Condition says why a running instance does not go on. It holds no payloads.
+type Condition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  ConditionKind          `protobuf:"varint,1,opt,name=kind,proto3,enum=tenuto.journal.v1.ConditionKind" json:"kind,omitempty"`
+	// Of a stalled one: see Mismatch in package replay.
+	Mismatch      string `protobuf:"bytes,2,opt,name=mismatch,proto3" json:"mismatch,omitempty"`
+	EventId       uint64 `protobuf:"varint,3,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	Expected      string `protobuf:"bytes,4,opt,name=expected,proto3" json:"expected,omitempty"`
+	Found         string `protobuf:"bytes,5,opt,name=found,proto3" json:"found,omitempty"`
+	Source        string `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_journalpb_journal_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Condition) GetKind() ConditionKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ConditionKind_CONDITION_KIND_UNSPECIFIED
+}
+
+func (x *Condition) GetMismatch() string {
+	if x != nil {
+		return x.Mismatch
+	}
+	return ""
+}
+
+func (x *Condition) GetEventId() uint64 {
+	if x != nil {
+		return x.EventId
+	}
+	return 0
+}
+
+func (x *Condition) GetExpected() string {
+	if x != nil {
+		return x.Expected
+	}
+	return ""
+}
+
+func (x *Condition) GetFound() string {
+	if x != nil {
+		return x.Found
+	}
+	return ""
+}
+
+func (x *Condition) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 // JoinToken is what is known of a token with which a node may join.
 type JoinToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3020,7 +3269,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3281,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3294,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -3087,7 +3336,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3348,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3361,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Group) GetClock() int64 {
@@ -3171,14 +3420,16 @@ type Instance struct {
 	StatusEventId uint64            `protobuf:"varint,13,opt,name=status_event_id,json=statusEventId,proto3" json:"status_event_id,omitempty"`
 	Tags          map[string]string `protobuf:"bytes,14,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Of the latest run; see OrchestrationStarted.
-	Incarnation   uint64 `protobuf:"varint,15,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"varint,15,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Why it does not go on; absent if nothing is known to hold it up.
+	Condition     *Condition `protobuf:"bytes,16,opt,name=condition,proto3" json:"condition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3441,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3454,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Instance) GetInstance() string {
@@ -3311,6 +3562,13 @@ func (x *Instance) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *Instance) GetCondition() *Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return nil
+}
+
 // Operation is an open operation: a scheduling event without a completion.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3329,7 +3587,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3599,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3612,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -3407,7 +3665,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3677,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3690,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -3469,7 +3727,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3739,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3752,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -3532,13 +3790,14 @@ type InstanceSnapshot struct {
 	Executions []*Segment             `protobuf:"bytes,2,rep,name=executions,proto3" json:"executions,omitempty"`
 	// Of its open activities, in order of event_id.
 	Attempts      []*Attempt `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	Condition     *Condition `protobuf:"bytes,4,opt,name=condition,proto3" json:"condition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3550,7 +3809,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3563,7 +3822,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -3583,6 +3842,13 @@ func (x *InstanceSnapshot) GetExecutions() []*Segment {
 func (x *InstanceSnapshot) GetAttempts() []*Attempt {
 	if x != nil {
 		return x.Attempts
+	}
+	return nil
+}
+
+func (x *InstanceSnapshot) GetCondition() *Condition {
+	if x != nil {
+		return x.Condition
 	}
 	return nil
 }
@@ -3752,13 +4018,14 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\arecords\x18\x02 \x03(\v2\x19.tenuto.journal.v1.SealedR\arecords\"8\n" +
 	"\x06Sealed\x12\x16\n" +
 	"\x06record\x18\x01 \x01(\fR\x06record\x12\x16\n" +
-	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xa9\x02\n" +
+	"\x06crc32c\x18\x02 \x01(\aR\x06crc32c\"\xf1\x02\n" +
 	"\x06Record\x123\n" +
 	"\x06append\x18\x01 \x01(\v2\x19.tenuto.journal.v1.AppendH\x00R\x06append\x120\n" +
 	"\x05epoch\x18\x02 \x01(\v2\x18.tenuto.journal.v1.EpochH\x00R\x05epoch\x126\n" +
 	"\aattempt\x18\x03 \x01(\v2\x1a.tenuto.journal.v1.AttemptH\x00R\aattempt\x120\n" +
 	"\x05purge\x18\x04 \x01(\v2\x18.tenuto.journal.v1.PurgeH\x00R\x05purge\x12C\n" +
-	"\fgroup_change\x18\x05 \x01(\v2\x1e.tenuto.journal.v1.GroupChangeH\x00R\vgroupChangeB\t\n" +
+	"\fgroup_change\x18\x05 \x01(\v2\x1e.tenuto.journal.v1.GroupChangeH\x00R\vgroupChange\x12F\n" +
+	"\rset_condition\x18\x06 \x01(\v2\x1f.tenuto.journal.v1.SetConditionH\x00R\fsetConditionB\t\n" +
 	"\acommand\"r\n" +
 	"\x06Append\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
@@ -3793,7 +4060,21 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x04used\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.JoinTokenR\x04used\x12\x1a\n" +
 	"\bprotocol\x18\x06 \x01(\rR\bprotocol\x12\x18\n" +
 	"\astarted\x18\a \x01(\tR\astarted\x12\x18\n" +
-	"\arevoked\x18\x14 \x01(\fR\arevoked\"P\n" +
+	"\arevoked\x18\x14 \x01(\fR\arevoked\"\xe0\x01\n" +
+	"\fSetCondition\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
+	"\texecution\x18\x03 \x01(\x04R\texecution\x12\"\n" +
+	"\rlast_event_id\x18\x04 \x01(\x04R\vlastEventId\x12:\n" +
+	"\tcondition\x18\x05 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xc2\x01\n" +
+	"\tCondition\x124\n" +
+	"\x04kind\x18\x01 \x01(\x0e2 .tenuto.journal.v1.ConditionKindR\x04kind\x12\x1a\n" +
+	"\bmismatch\x18\x02 \x01(\tR\bmismatch\x12\x19\n" +
+	"\bevent_id\x18\x03 \x01(\x04R\aeventId\x12\x1a\n" +
+	"\bexpected\x18\x04 \x01(\tR\bexpected\x12\x14\n" +
+	"\x05found\x18\x05 \x01(\tR\x05found\x12\x16\n" +
+	"\x06source\x18\x06 \x01(\tR\x06source\"P\n" +
 	"\tJoinToken\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\n" +
@@ -3803,7 +4084,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05clock\x18\x01 \x01(\x03R\x05clock\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x124\n" +
 	"\x06tokens\x18\x03 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\x12\x1a\n" +
-	"\bprotocol\x18\x04 \x01(\rR\bprotocol\"\xe4\x04\n" +
+	"\bprotocol\x18\x04 \x01(\rR\bprotocol\"\xa0\x05\n" +
 	"\bInstance\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12'\n" +
@@ -3823,7 +4104,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\tsuspended\x18\f \x01(\bR\tsuspended\x12&\n" +
 	"\x0fstatus_event_id\x18\r \x01(\x04R\rstatusEventId\x129\n" +
 	"\x04tags\x18\x0e \x03(\v2%.tenuto.journal.v1.Instance.TagsEntryR\x04tags\x12 \n" +
-	"\vincarnation\x18\x0f \x01(\x04R\vincarnation\x1a7\n" +
+	"\vincarnation\x18\x0f \x01(\x04R\vincarnation\x12:\n" +
+	"\tcondition\x18\x10 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x01\n" +
@@ -3841,17 +4123,23 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x1c\n" +
 	"\tinstances\x18\x03 \x01(\x04R\tinstances\x12.\n" +
-	"\x05group\x18\x04 \x01(\v2\x18.tenuto.journal.v1.GroupR\x05group\"\xa2\x01\n" +
+	"\x05group\x18\x04 \x01(\v2\x18.tenuto.journal.v1.GroupR\x05group\"\xde\x01\n" +
 	"\x10InstanceSnapshot\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12:\n" +
 	"\n" +
 	"executions\x18\x02 \x03(\v2\x1a.tenuto.journal.v1.SegmentR\n" +
 	"executions\x126\n" +
-	"\battempts\x18\x03 \x03(\v2\x1a.tenuto.journal.v1.AttemptR\battempts*\\\n" +
+	"\battempts\x18\x03 \x03(\v2\x1a.tenuto.journal.v1.AttemptR\battempts\x12:\n" +
+	"\tcondition\x18\x04 \x01(\v2\x1c.tenuto.journal.v1.ConditionR\tcondition*\\\n" +
 	"\vClosePolicy\x12\x17\n" +
 	"\x13CLOSE_POLICY_CANCEL\x10\x00\x12\x1a\n" +
 	"\x16CLOSE_POLICY_TERMINATE\x10\x01\x12\x18\n" +
-	"\x14CLOSE_POLICY_ABANDON\x10\x02*\xa7\x01\n" +
+	"\x14CLOSE_POLICY_ABANDON\x10\x02*\x89\x01\n" +
+	"\rConditionKind\x12\x1e\n" +
+	"\x1aCONDITION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16CONDITION_KIND_STALLED\x10\x01\x12#\n" +
+	"\x1fCONDITION_KIND_WAITING_FOR_CODE\x10\x02\x12\x17\n" +
+	"\x13CONDITION_KIND_HUNG\x10\x03*\xa7\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATUS_RUNNING\x10\x01\x12\x14\n" +
@@ -3873,139 +4161,147 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 	return file_journalpb_journal_proto_rawDescData
 }
 
-var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
-	(Status)(0),                          // 1: tenuto.journal.v1.Status
-	(*Payload)(nil),                      // 2: tenuto.journal.v1.Payload
-	(*Error)(nil),                        // 3: tenuto.journal.v1.Error
-	(*OperationRef)(nil),                 // 4: tenuto.journal.v1.OperationRef
-	(*RetryPolicy)(nil),                  // 5: tenuto.journal.v1.RetryPolicy
-	(*ActivityOptions)(nil),              // 6: tenuto.journal.v1.ActivityOptions
-	(*Event)(nil),                        // 7: tenuto.journal.v1.Event
-	(*OrchestrationStarted)(nil),         // 8: tenuto.journal.v1.OrchestrationStarted
-	(*OrchestrationCompleted)(nil),       // 9: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 10: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCancelled)(nil),       // 11: tenuto.journal.v1.OrchestrationCancelled
-	(*OrchestrationTerminated)(nil),      // 12: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 13: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 14: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 15: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 16: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 17: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 18: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 19: tenuto.journal.v1.ActivityFailed
-	(*TimerCreated)(nil),                 // 20: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 21: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 22: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 23: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 24: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 25: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 26: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 27: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 28: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 29: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 30: tenuto.journal.v1.StatusSet
-	(*Entry)(nil),                        // 31: tenuto.journal.v1.Entry
-	(*Sealed)(nil),                       // 32: tenuto.journal.v1.Sealed
-	(*Record)(nil),                       // 33: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 34: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 35: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 36: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 37: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 38: tenuto.journal.v1.Epoch
-	(*GroupChange)(nil),                  // 39: tenuto.journal.v1.GroupChange
-	(*JoinToken)(nil),                    // 40: tenuto.journal.v1.JoinToken
-	(*Group)(nil),                        // 41: tenuto.journal.v1.Group
-	(*Instance)(nil),                     // 42: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 43: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 44: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 45: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 46: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 47: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 48: tenuto.journal.v1.Instance.TagsEntry
+	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
+	(Status)(0),                          // 2: tenuto.journal.v1.Status
+	(*Payload)(nil),                      // 3: tenuto.journal.v1.Payload
+	(*Error)(nil),                        // 4: tenuto.journal.v1.Error
+	(*OperationRef)(nil),                 // 5: tenuto.journal.v1.OperationRef
+	(*RetryPolicy)(nil),                  // 6: tenuto.journal.v1.RetryPolicy
+	(*ActivityOptions)(nil),              // 7: tenuto.journal.v1.ActivityOptions
+	(*Event)(nil),                        // 8: tenuto.journal.v1.Event
+	(*OrchestrationStarted)(nil),         // 9: tenuto.journal.v1.OrchestrationStarted
+	(*OrchestrationCompleted)(nil),       // 10: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 11: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCancelled)(nil),       // 12: tenuto.journal.v1.OrchestrationCancelled
+	(*OrchestrationTerminated)(nil),      // 13: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 14: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 15: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 16: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 17: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 18: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 19: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 20: tenuto.journal.v1.ActivityFailed
+	(*TimerCreated)(nil),                 // 21: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 22: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 23: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 24: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 25: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 26: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 27: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 28: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 29: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 30: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 31: tenuto.journal.v1.StatusSet
+	(*Entry)(nil),                        // 32: tenuto.journal.v1.Entry
+	(*Sealed)(nil),                       // 33: tenuto.journal.v1.Sealed
+	(*Record)(nil),                       // 34: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 35: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 36: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 37: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 38: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 39: tenuto.journal.v1.Epoch
+	(*GroupChange)(nil),                  // 40: tenuto.journal.v1.GroupChange
+	(*SetCondition)(nil),                 // 41: tenuto.journal.v1.SetCondition
+	(*Condition)(nil),                    // 42: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 43: tenuto.journal.v1.JoinToken
+	(*Group)(nil),                        // 44: tenuto.journal.v1.Group
+	(*Instance)(nil),                     // 45: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 46: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 47: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 48: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 49: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 50: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 51: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
-	3,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
-	2,  // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
-	3,  // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
-	5,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	8,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	9,  // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	10, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	11, // 7: tenuto.journal.v1.Event.orchestration_cancelled:type_name -> tenuto.journal.v1.OrchestrationCancelled
-	12, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	13, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	14, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	15, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	16, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	17, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	18, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	19, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	20, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	21, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	22, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	23, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	24, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	25, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	26, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	27, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	28, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	29, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	30, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
-	2,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
-	4,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	23, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	47, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	2,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	14, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	2,  // 33: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	3,  // 34: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 35: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	23, // 36: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	2,  // 37: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	6,  // 38: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	2,  // 39: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	3,  // 40: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 41: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	2,  // 42: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
+	3,  // 1: tenuto.journal.v1.Error.details:type_name -> tenuto.journal.v1.Payload
+	4,  // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
+	6,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	9,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
+	10, // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	11, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	12, // 7: tenuto.journal.v1.Event.orchestration_cancelled:type_name -> tenuto.journal.v1.OrchestrationCancelled
+	13, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	14, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	15, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	16, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	17, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	18, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	19, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	20, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	21, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	22, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	23, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	24, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	25, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	26, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	27, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	28, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	29, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	30, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	31, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	3,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
+	5,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
+	24, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	50, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	3,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
+	15, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	3,  // 33: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,  // 34: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 35: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	24, // 36: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	3,  // 37: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	7,  // 38: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	3,  // 39: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 40: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 41: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	3,  // 42: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
 	0,  // 43: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	2,  // 44: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	3,  // 45: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	2,  // 46: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	2,  // 47: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	3,  // 48: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	2,  // 49: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	32, // 50: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
-	34, // 51: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	38, // 52: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	36, // 53: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	37, // 54: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	39, // 55: tenuto.journal.v1.Record.group_change:type_name -> tenuto.journal.v1.GroupChange
-	35, // 56: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	4,  // 57: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	3,  // 58: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	2,  // 59: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	40, // 60: tenuto.journal.v1.GroupChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	40, // 61: tenuto.journal.v1.GroupChange.used:type_name -> tenuto.journal.v1.JoinToken
-	40, // 62: tenuto.journal.v1.Group.tokens:type_name -> tenuto.journal.v1.JoinToken
-	1,  // 63: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	4,  // 64: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	48, // 65: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	4,  // 66: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	36, // 67: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	4,  // 68: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	27, // 69: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	24, // 70: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	41, // 71: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
-	35, // 72: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	36, // 73: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	3,  // 44: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 45: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 46: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	3,  // 47: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	4,  // 48: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	3,  // 49: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	33, // 50: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
+	35, // 51: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	39, // 52: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	37, // 53: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	38, // 54: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	40, // 55: tenuto.journal.v1.Record.group_change:type_name -> tenuto.journal.v1.GroupChange
+	41, // 56: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	36, // 57: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	5,  // 58: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	4,  // 59: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	3,  // 60: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	43, // 61: tenuto.journal.v1.GroupChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	43, // 62: tenuto.journal.v1.GroupChange.used:type_name -> tenuto.journal.v1.JoinToken
+	42, // 63: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,  // 64: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	43, // 65: tenuto.journal.v1.Group.tokens:type_name -> tenuto.journal.v1.JoinToken
+	2,  // 66: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	5,  // 67: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	51, // 68: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	42, // 69: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	5,  // 70: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	37, // 71: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	5,  // 72: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	28, // 73: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	25, // 74: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	44, // 75: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
+	36, // 76: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	37, // 77: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	42, // 78: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -4044,14 +4340,15 @@ func file_journalpb_journal_proto_init() {
 		(*Record_Attempt)(nil),
 		(*Record_Purge)(nil),
 		(*Record_GroupChange)(nil),
+		(*Record_SetCondition)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   47,
+			NumEnums:      3,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

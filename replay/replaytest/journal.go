@@ -19,6 +19,8 @@ type journal struct {
 	// of one place.
 	changed chan struct{}
 
+	applying sync.Mutex // one record after the other
+
 	mu     sync.Mutex
 	held   []*proposal
 	closed bool
@@ -56,6 +58,8 @@ func (j *journal) apply(record *journalpb.Record) (epoch uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	j.applying.Lock()
+	defer j.applying.Unlock()
 	return j.Machine.Apply(encoded)
 }
 
@@ -72,6 +76,12 @@ func (j *journal) Append(a *journalpb.Append, done func(error)) {
 		return
 	}
 	j.notify()
+}
+
+// SetCondition decides at once, too.
+func (j *journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
+	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_SetCondition{SetCondition: c}})
+	done(err)
 }
 
 // Attempt decides at once: it is no event, and nothing depends on its order. One

@@ -1,0 +1,83 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// Five instances stall. The node is restarted with the same code that does not fit, and
+// nobody touches them; then with code that fits.
+func TestWhatIsStalledIsShownWhoeverLeads(t *testing.T) {
+	const many = 5
+	dir, ctx := t.TempDir(), testContext(t)
+	reordered := func(other bool) []replay.Definition {
+		return append(definitions()[:0:0], sing.Bind(func(ctx *replay.Context, text string) (string, error) {
+			if other {
+				if err := replay.SetStatus(ctx, text); err != nil {
+					return "", err
+				}
+			}
+			return sung.Wait(ctx)
+		}))
+	}
+	start := func(other bool) (*Node, sdk.Reader) {
+		reader := sdk.NewManualReader()
+		return startNode(t, Config{
+			Dir: dir, Groups: 1, Definitions: reordered(other), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
+		}), reader
+	}
+	stalled := func(node *Node, options ...ReadOption) int {
+		n, err := node.Client().Count(ctx, Filter{States: []State{Stalled}}, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	node, _ := start(false)
+	eventually(t, "conditions may be recorded", func() bool { return node.groups[0].journal.Protocol() == protocolVersion })
+	for i := range many {
+		if _, err := StartRun(ctx, node.Client(), sing, fmt.Sprint("s-", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	node, _ = start(true)
+	for i := range many {
+		go func() { _ = Send(ctx, node.Client(), fmt.Sprint("s-", i), sung, "waits") }()
+	}
+	eventually(t, "all have stalled", func() bool {
+		n := 0
+		for range node.groups[0].journal.Held() {
+			n++
+		}
+		return n == many && stalled(node) == many
+	})
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	node, reader := start(true)
+	if got, local := stalled(node), stalled(node, Stale()); got != many || local != many {
+		t.Errorf("after a restart %d are stalled, by this replica %d; want %d", got, local, many)
+	}
+	if got := total(collected(t, reader)["tenuto.instances"], "stalled"); got != many {
+		t.Errorf("the metric says %v", got)
+	}
+	status, err := node.Client().Get(ctx, "s-0")
+	if err != nil || status.State != Stalled || status.Mismatch == nil || status.Mismatch.EventID != 2 {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if err := node.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	node, _ = start(false)
+	eventually(t, "nothing is stalled where the code fits", func() bool { return stalled(node) == 0 })
+}
