@@ -47,7 +47,12 @@ type proposal struct {
 func steady(pace time.Duration) func() time.Duration { return func() time.Duration { return pace } }
 
 func newTestJournal() *testJournal {
-	return &testJournal{Machine: state.New(), changed: make(chan struct{})}
+	j := &testJournal{Machine: state.New(), changed: make(chan struct{})}
+	newest := &journalpb.GroupChange{Protocol: state.NewestProtocol}
+	if _, err := j.apply(&journalpb.Record{Command: &journalpb.Record_GroupChange{GroupChange: newest}}); err != nil {
+		panic(err)
+	}
+	return j
 }
 
 // reign begins an epoch, as a journal does before it gives anybody the lead.

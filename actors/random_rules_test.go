@@ -52,8 +52,10 @@ type execution struct {
 	number   uint64
 	history  []*journalpb.Event
 
-	open      map[uint64]*journalpb.Event // the schedule of each open operation
-	arrived   []*journalpb.ExternalEvent  // and not taken, in order
+	open      map[uint64]*journalpb.Event // the schedule of each open operation but subscriptions
+	waits     map[string][]uint64         // subscriptions that were not canceled, by name, in order
+	arrived   []*journalpb.ExternalEvent  // in order, also those that a subscription has taken
+	effective map[string]int              // of these, by name, how many the code may have had
 	requests  map[string]bool             // taken in this run
 	suspended bool
 }
@@ -61,7 +63,7 @@ type execution struct {
 func newExecution(t *testing.T, j *state.Machine, instance *journalpb.Instance, number uint64) *execution {
 	t.Helper()
 	x := &execution{t: t, journal: j, instance: instance, number: number,
-		open: make(map[uint64]*journalpb.Event), requests: make(map[string]bool)}
+		open: make(map[uint64]*journalpb.Event), waits: make(map[string][]uint64), requests: make(map[string]bool)}
 	for event, err := range j.Events(instance.Instance, number, 1) {
 		if err != nil {
 			t.Fatal(err)
@@ -95,13 +97,62 @@ func (x *execution) judge(before *execution) {
 			x.blame(event, "a terminal event is the last, and only that")
 		}
 		at = event.Timestamp
+		takesEffect := i == 0 || !x.suspended && (journalpb.Completes(event.Arm()) != 0 || isInput(event))
 		x.whileSuspended(event)
 		x.event(event)
+		if takesEffect {
+			x.effective = x.arrivals()
+		}
 	}
-	last := x.history[len(x.history)-1]
-	if last.GetOrchestrationTerminated() == nil && len(x.open) > 0 {
+	x.closed(x.history[len(x.history)-1])
+}
+
+// isInput reports whether an event comes from outside, and is no completion.
+func isInput(event *journalpb.Event) bool {
+	switch event.Arm() {
+	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated,
+		journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
+		return true
+	}
+	return false
+}
+
+// arrivals returns how many events of each name have arrived.
+func (x *execution) arrivals() map[string]int {
+	counts := make(map[string]int)
+	for _, e := range x.arrived {
+		counts[e.Name]++
+	}
+	return counts
+}
+
+// closed: only a termination leaves operations open.
+func (x *execution) closed(last *journalpb.Event) {
+	if last.GetOrchestrationTerminated() != nil {
+		return
+	}
+	if len(x.open) > 0 {
 		x.blame(last, "open after the end: %v", x.open)
 	}
+	arrivals := x.arrivals()
+	for name, waits := range x.waits {
+		if len(waits) > arrivals[name] {
+			x.blame(last, "subscriptions %v of %q are open after the end, %d events came", waits, name, arrivals[name])
+		}
+	}
+}
+
+// untaken returns the events that no subscription has taken, in order: the k-th
+// subscription that was not canceled has the k-th event of its name.
+func (x *execution) untaken() []*journalpb.ExternalEvent {
+	var left []*journalpb.ExternalEvent
+	counts := make(map[string]int)
+	for _, e := range x.arrived {
+		if counts[e.Name]++; counts[e.Name] > len(x.waits[e.Name]) {
+			left = append(left, e)
+		}
+	}
+	return left
 }
 
 // takenOver: events that nobody has taken, in their order.
@@ -111,8 +162,8 @@ func (x *execution) takenOver(before *execution) {
 		x.blame(x.history[0], "follows an execution that does not continue")
 	}
 	same := func(a, b *journalpb.ExternalEvent) bool { return proto.Equal(a, b) }
-	if !slices.EqualFunc(before.arrived, started.GetInbox(), same) {
-		x.blame(x.history[0], "begins with the events %v, not %v", started.GetInbox(), before.arrived)
+	if !slices.EqualFunc(before.untaken(), started.GetInbox(), same) {
+		x.blame(x.history[0], "begins with the events %v, not %v", started.GetInbox(), before.untaken())
 	}
 }
 
@@ -150,15 +201,12 @@ func (x *execution) event(event *journalpb.Event) {
 			x.blame(event, "was never started")
 		}
 	case *journalpb.Event_ExternalSubscribed:
-		x.subscribe(event)
+		name := event.GetExternalSubscribed().Name
+		x.waits[name] = append(x.waits[name], event.EventId)
 	case *journalpb.Event_ExternalEvent:
 		x.arrive(event, body.ExternalEvent)
 	case *journalpb.Event_CancelRequested:
-		if x.open[event.SourceEventId] == nil {
-			x.blame(event, "is not open")
-		}
-		x.abandoned(x.open[event.SourceEventId])
-		delete(x.open, event.SourceEventId)
+		x.canceled(event)
 	default:
 		if completes := journalpb.Completes(event.Arm()); completes != 0 {
 			x.complete(event, completes)
@@ -166,34 +214,34 @@ func (x *execution) event(event *journalpb.Event) {
 	}
 }
 
-// subscribe: it takes the oldest event of that name, or waits.
-func (x *execution) subscribe(event *journalpb.Event) {
-	name := event.GetExternalSubscribed().Name
-	for i, e := range x.arrived {
-		if e.Name == name {
-			x.arrived = slices.Delete(x.arrived, i, i+1)
+// canceled: what is canceled was open. A subscription is open as long as the code cannot
+// have had its event, though that may have been recorded while the instance was suspended.
+func (x *execution) canceled(event *journalpb.Event) {
+	scheduled := x.history[event.SourceEventId-1]
+	if subscribed := scheduled.GetExternalSubscribed(); subscribed != nil {
+		waits := x.waits[subscribed.Name]
+		k := slices.Index(waits, event.SourceEventId)
+		if k < x.effective[subscribed.Name] {
+			x.blame(event, "is not open")
 			return
 		}
+		x.waits[subscribed.Name] = slices.Delete(waits, k, k+1)
+		return
 	}
-	x.open[event.EventId] = event
+	if x.open[event.SourceEventId] == nil {
+		x.blame(event, "is not open")
+	}
+	x.abandoned(x.open[event.SourceEventId])
+	delete(x.open, event.SourceEventId)
 }
 
-// arrive: the oldest subscription of that name takes it, or it waits.
+// arrive: it is recorded once.
 func (x *execution) arrive(event *journalpb.Event, e *journalpb.ExternalEvent) {
 	if x.requests[e.RequestId] {
 		x.blame(event, "is taken twice")
 	}
 	x.requests[e.RequestId] = e.RequestId != ""
-	oldest := uint64(0)
-	for id, open := range x.open {
-		if open.GetExternalSubscribed().GetName() == e.Name && (oldest == 0 || id < oldest) {
-			oldest = id
-		}
-	}
-	if oldest == 0 {
-		x.arrived = append(x.arrived, e)
-	}
-	delete(x.open, oldest)
+	x.arrived = append(x.arrived, e)
 }
 
 // complete: what is completed was open, and of that kind.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // NewestProtocol is the newest protocol that this version of the software speaks: of what
 // nodes say to each other (clusterpb) and of what they record (journalpb). It speaks the
 // one before as well. The rules of change are in DESIGN.md of package cluster.
-const NewestProtocol = 3
+const NewestProtocol = state.NewestProtocol
 
 // Protocol returns the protocol to which the cluster has come, as far as this node
 // has applied the journal; 1 at first. It never decreases.

@@ -11,6 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
+// NewestProtocol is the newest protocol whose records a machine knows. Records of a newer
+// one than the cluster has come to are refused.
+const NewestProtocol = 3
+
 // group is what is kept of the group of nodes itself, beside the instances. It
 // is replaced and never changed, so that a view of it is a copy.
 type group struct {
