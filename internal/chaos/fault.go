@@ -69,13 +69,6 @@ const (
 	long  = 3 * time.Second
 )
 
-// What the product must do before some faults can be injected in every run.
-const (
-	pendingHung     = "a partition waits for blocked code without a bound"
-	pendingIdentity = "a directory has no identity that the cluster knows"
-	pendingDisk     = "a follower whose disk is full while its log is cut is stuck"
-)
-
 // faults lists every kind, in the order in which they are told of.
 var faults = []fault{
 	{"kill-leader", true, short, long, func(_ context.Context, s *scene) error { return s.kill(s.leader) }, ""},
@@ -110,11 +103,11 @@ var faults = []fault{
 	{"power-cut-all", false, 0, short, func(_ context.Context, s *scene) error { return cutPower(s, s.fleet.others()...) }, ""},
 	{"frozen-disk", true, 2 * time.Second, 4 * time.Second, frozenDisk, ""},
 	{"query-storm", false, 0, short, queryStorm, ""},
-	{"blocked-code", true, time.Second, long, blockedCode, pendingHung},
-	{"wipe-node", false, 0, short, wipeNode, pendingIdentity},
-	{"wipe-one-of-all", false, 0, short, wipeOneOfAll, pendingIdentity},
-	{"clone-node", false, 0, short, cloneNode, pendingIdentity},
-	{"full-disk-tail", true, short, long, fullDiskTail, pendingDisk},
+	{"blocked-code", true, time.Second, long, blockedCode, ""},
+	{"wipe-node", false, 0, short, wipeNode, ""},
+	{"wipe-one-of-all", false, 0, short, wipeOneOfAll, ""},
+	{"clone-node", false, 0, short, cloneNode, ""},
+	{"full-disk-tail", true, short, long, fullDiskTail, ""},
 }
 
 // kill ends nodes as kill -9 does; in the end they are started again.

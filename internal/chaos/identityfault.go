@@ -137,8 +137,8 @@ func cloneNode(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// awaitRefusal starts a node that may take no part, and returns "" when it has ended or says that
-// it takes none; otherwise what it does instead.
+// awaitRefusal starts a node that may take no part, and returns "" when it has ended, or says that
+// it has stepped aside or is refused in every group; otherwise what it does instead.
 func (f *fleet) awaitRefusal(ctx context.Context, node *process) string {
 	ctx, cancel := context.WithTimeout(ctx, refuseLimit)
 	defer cancel()
@@ -150,7 +150,7 @@ func (f *fleet) awaitRefusal(ctx context.Context, node *process) string {
 		var state host.Node
 		err := f.askOnce(ctx, node, host.NodePath, struct{}{}, &state)
 		switch {
-		case errors.Is(err, errNoDoor), state.Err != "":
+		case errors.Is(err, errNoDoor), state.Err != "", state.Refused:
 			return ""
 		case state.Leads():
 			return fmt.Sprintf("%s leads, on a directory that is not the one it had", name)

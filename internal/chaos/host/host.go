@@ -70,6 +70,9 @@ type Node struct {
 	Err    string // why it has stepped aside
 	// NotReady is why the node is not ready; "" if it is.
 	NotReady string
+	// Refused tells whether the others refuse the node in every group, because its directory is
+	// not the one that the cluster has recorded for it.
+	Refused bool
 }
 
 // A Group is how a node is in one Raft group.
@@ -272,23 +275,30 @@ func answerState(w http.ResponseWriter, node *cluster.Node) {
 	if err := node.Err(); err != nil {
 		state.Err = err.Error()
 	}
-	if err := node.Health().Ready(); err != nil {
+	health := node.Health()
+	if err := health.Ready(); err != nil {
 		state.NotReady = err.Error()
 	}
+	state.Refused = !slices.ContainsFunc(healthOf(health), func(g cluster.GroupHealth) bool { return !g.OtherDirectory })
 	_ = json.NewEncoder(w).Encode(state)
 }
 
 // groupsOf tells how a node is in each group.
 func groupsOf(node *cluster.Node) (groups []Group) {
-	health := node.Health()
-	all := health.Groups
-	if len(all) == 0 {
-		all = []cluster.GroupHealth{{Standing: health.Standing, Leader: health.Leader, Applied: health.Applied}}
-	}
-	for _, of := range all {
+	for _, of := range healthOf(node.Health()) {
 		groups = append(groups, Group{Leader: of.Leader, Leading: of.Standing == cluster.Leading, Applied: of.Applied})
 	}
 	return groups
+}
+
+// healthOf tells how a node is in each group, also if there is only one.
+func healthOf(h cluster.Health) []cluster.GroupHealth {
+	if len(h.Groups) > 0 {
+		return h.Groups
+	}
+	return []cluster.GroupHealth{{
+		Standing: h.Standing, Leader: h.Leader, Applied: h.Applied, OtherDirectory: h.OtherDirectory,
+	}}
 }
 
 func answerMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {
