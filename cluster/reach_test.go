@@ -87,11 +87,15 @@ func TestConnectingToASilentPeerEndsWhenTheNodeCloses(t *testing.T) {
 	}
 }
 
-// A heldCall is a node that answers no report, and notes why each ended.
-type heldCall struct{ ended chan error }
+// A heldCall is a node that answers no report, and notes when each has come and why it ended.
+type heldCall struct {
+	came  chan struct{}
+	ended chan error
+}
 
 func (h *heldCall) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetEnrol() != nil {
+		h.came <- struct{}{}
 		<-ctx.Done()
 		h.ended <- ctx.Err()
 	}
@@ -101,23 +105,42 @@ func (h *heldCall) serve(ctx context.Context, request *clusterpb.Request) *clust
 func (*heldCall) employ(grpc.ServerStream) error   { return nil }
 func (*heldCall) startAll(grpc.ServerStream) error { return nil }
 
+// foundPair founds a cluster of two nodes and one group, closes both, and returns the
+// configuration of the first and the address of the second.
+func foundPair(t *testing.T) (config Config, other string) {
+	t.Helper()
+	peers := loopbackPeers(t, 2)
+	var nodes []*Node
+	for i := range peers {
+		config := peerConfig(t, peers, i, definitions()...)
+		config.Groups = 1
+		nodes = append(nodes, startNode(t, config))
+	}
+	first := nodes[0]
+	eventually(t, "the first node knows both members", func() bool { return len(first.groups[0].journal.Members()) == 2 })
+	for _, node := range nodes {
+		if err := node.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return first.config, peers[1].Address
+}
+
 func TestAReportToASilentPeerEndsWhenTheNodeCloses(t *testing.T) {
 	noGoroutinesLeft(t)
-	port, err := listen("127.0.0.1:0", &dialer{links: newLinks(nil)}, nil, quiet())
+	config, address := foundPair(t) // a node that is no member reports to nobody
+	port, err := listen(address, &dialer{links: newLinks(nil)}, nil, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(port.close)
-	peer := &heldCall{ended: make(chan error, 100)}
+	peer := &heldCall{came: make(chan struct{}, 100), ended: make(chan error, 100)}
 	calls := serveCalls(peer, port.calls)
 	t.Cleanup(calls.close)
-	peers := append(loopbackPeers(t, 1), Peer{NodeID: "n2", Address: port.listener.Addr().String()})
-	config := peerConfig(t, peers, 0, definitions()...)
-	config.Groups = 1
 	node := startNode(t, config)
 	reported := make(chan error, 1)
 	go func() { reported <- node.report(node.life) }()
-	eventually(t, "a report is under way", func() bool { return len(node.peersInUse()) > 0 })
+	<-peer.came
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,18 +150,6 @@ func TestAReportToASilentPeerEndsWhenTheNodeCloses(t *testing.T) {
 	if err := <-peer.ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the report has ended with %v; want that it was canceled", err)
 	}
-}
-
-// peersInUse returns the addresses to which there is a connection for calls.
-func (n *Node) peersInUse() (addresses []string) {
-	n.peers.mu.Lock()
-	defer n.peers.mu.Unlock()
-	for address, node := range n.peers.nodes {
-		if node.GetState() == connectivity.Ready {
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
 }
 
 func TestNodesThatAreGoneAreNotDialedForEver(t *testing.T) {
