@@ -50,11 +50,13 @@ func (j *journal) notify() {
 
 // reign begins an epoch, in a cluster that has come to the newest protocol.
 func (j *journal) reign() (epoch uint64, err error) {
-	newest := &journalpb.GroupChange{Protocol: state.NewestProtocol}
-	if _, err := j.apply(&journalpb.Record{Command: &journalpb.Record_GroupChange{GroupChange: newest}}); err != nil {
+	epoch, err = j.apply(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: new(journalpb.Epoch)}})
+	if err != nil {
 		return 0, err
 	}
-	return j.apply(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: new(journalpb.Epoch)}})
+	newest := &journalpb.GroupChange{Epoch: epoch, Protocol: state.NewestProtocol}
+	_, err = j.apply(&journalpb.Record{Command: &journalpb.Record_GroupChange{GroupChange: newest}})
+	return epoch, err
 }
 
 func (j *journal) apply(record *journalpb.Record) (epoch uint64, err error) {
