@@ -131,14 +131,14 @@ func TestCoroutinesEndBeforeTheCleanUp(t *testing.T) {
 			_, shielded := act.Call(replay.WithoutCancel(ctx), "nothing")
 			return "", errors.Join(err, shielded)
 		})
-		ctx.OnClose(func(ctx *replay.Context, err error) error {
+		ctx.OnClose(func(ctx *replay.Context, _ error) error {
 			if err := lock.Acquire(ctx); err != nil {
 				return err
 			}
 			result, _ := holder.Await(ctx)
 			_, lost := waiter.Await(ctx)
 			say(ctx, fmt.Sprintf("closes: %s, %v, %v", result, errors.Is(lost, replay.ErrCanceled), waiter.Done()))
-			_, err = act.Call(ctx, "compensate")
+			_, err := act.Call(ctx, "compensate")
 			return err
 		})
 		_, err := act.Call(ctx, "work")

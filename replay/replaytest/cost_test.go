@@ -3,6 +3,7 @@ package replaytest
 import (
 	"crypto/sha256"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,16 +30,12 @@ func TestCodeThatComputesIsNoFault(t *testing.T) {
 }
 
 func TestCodeThatComputesTooLongIsNamed(t *testing.T) {
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	wantFailure(t, callFails(t, func(*replay.Context, string) (string, error) {
-		for {
-			select {
-			case <-stop:
-				return "", nil
-			default:
-			}
+		for !stop.Load() {
 		}
+		return "", nil
 	}), "orchestration code has been computing for too long", "cost_test.go:", "activities")
 }
 
