@@ -130,6 +130,12 @@ func TestAWipedNodeThatHadJoinedIsRefused(t *testing.T) {
 // A copy of a Dir at another address takes over nothing: it steps aside, and the node whose Dir
 // was copied is told.
 func TestACopiedDirStepsAside(t *testing.T) {
+	t.Run("all nodes run", func(t *testing.T) { copiedDirStepsAside(t, false) })
+	// The leader knows the process of the node that was there first before it hears of the other.
+	t.Run("the leader alone hears of the copy", func(t *testing.T) { copiedDirStepsAside(t, true) })
+}
+
+func copiedDirStepsAside(t *testing.T, leaderAlone bool) {
 	ctx, peers := testContext(t), loopbackPeers(t, 3)
 	var configs []Config
 	var nodes []*Node
@@ -150,6 +156,9 @@ func TestACopiedDirStepsAside(t *testing.T) {
 	}
 	nodes[original] = started(t, configs[original])
 	eventually(t, "it is ready", func() bool { return nodes[original].Health().Ready() == nil })
+	if leaderAlone {
+		stopped(t, nodes[(slices.Index(nodes, leader)+2)%3])
+	}
 	copied.Listen = loopbackPeers(t, 1)[0].Address
 	copied.Advertise = copied.Listen
 	clone := started(t, copied)

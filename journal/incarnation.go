@@ -36,12 +36,14 @@ func (s *sessions) of(node string) (self, bool) {
 }
 
 // renew remembers a process of a node, or returns a *CopiedError. probe is called, without
-// the lock, for one that was not heard of before.
+// the lock, for each process that is not the one known already: it tells the process at the
+// node's address of this one.
 func (s *sessions) renew(node string, now self, probe func() error) error {
 	if known, ok := s.of(node); ok && known == now {
 		return nil
 	}
 	if err := s.mayFollow(node, now); err != nil {
+		_ = probe() // to tell the other process: this one is refused whatever answers
 		return err
 	}
 	if err := probe(); err != nil {
