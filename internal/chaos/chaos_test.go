@@ -54,19 +54,7 @@ func killAgainAndAgain(t *testing.T, groups int) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	registry, err := replay.NewRegistry(host.Orchestrations()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verdict := judge.Judge(record, registry)
-	verdict.Report(&out)
-	t.Log(out.String())
-	for _, violation := range verdict.Violations {
-		t.Errorf("%s: %s", violation.Invariant, violation.Detail)
-	}
-	if len(shortcomings) > 0 {
-		t.Error(shortcomings)
-	}
+	verdict := judged(t, record, shortcomings, &out)
 	led := 0
 	for _, f := range record.Faults {
 		if f.LeaderAfter != "" && f.LeaderAfter != f.LeaderBefore && f.Gap > 0 {
@@ -351,4 +339,24 @@ func TestNobodyWaitsForANodeThatHasSteppedAside(t *testing.T) {
 	if err := c.tellOwn(t.Context(), node, []uint64{8}); !errors.As(err, &stepped) {
 		t.Errorf("more than it will ever have: %v", err)
 	}
+}
+
+// judged judges what a campaign has recorded, logs the report, and fails the test for each
+// violation and for what the campaign fell short of.
+func judged(t *testing.T, record *evidence.Record, shortcomings []string, out *bytes.Buffer) *judge.Verdict {
+	t.Helper()
+	registry, err := replay.NewRegistry(host.Orchestrations()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict := judge.Judge(record, registry)
+	verdict.Report(out)
+	t.Log(out.String())
+	for _, violation := range verdict.Violations {
+		t.Errorf("%s: %s", violation.Invariant, violation.Detail)
+	}
+	if len(shortcomings) > 0 {
+		t.Error(shortcomings)
+	}
+	return verdict
 }

@@ -4,10 +4,6 @@ import (
 	"bytes"
 	"context"
 	"testing"
-
-	"github.com/tenuto-dev/tenuto/internal/chaos/host"
-	"github.com/tenuto-dev/tenuto/internal/chaos/judge"
-	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // No fault is made that would have a new leader derive open work anew: whatever is forgotten
@@ -20,19 +16,7 @@ func TestNothingIsForgottenWithoutFaults(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	registry, err := replay.NewRegistry(host.Orchestrations()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verdict := judge.Judge(record, registry)
-	verdict.Report(&out)
-	t.Log(out.String())
-	for _, violation := range verdict.Violations {
-		t.Errorf("%s: %s", violation.Invariant, violation.Detail)
-	}
-	if len(shortcomings) > 0 {
-		t.Error(shortcomings)
-	}
+	verdict := judged(t, record, shortcomings, &out)
 	if idle := verdict.Idle(); len(idle) > 0 {
 		t.Error(idle)
 	}
