@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,8 +192,10 @@ func failure(err error) *clusterpb.Failure {
 		return &clusterpb.Failure{Code: codeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
 	case meansAnotherLeads(err):
 		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
-	case errors.As(err, new(*InputError)):
-		return &clusterpb.Failure{Code: codeInput, Message: err.Error(), NotExecuted: true}
+	}
+	var input *InputError
+	if errors.As(err, &input) {
+		return &clusterpb.Failure{Code: codeInput, Field: input.Field, Message: input.Reason, NotExecuted: true}
 	}
 	return &clusterpb.Failure{Code: codeInternal, Message: err.Error()}
 }
@@ -239,7 +242,7 @@ func failed(f *clusterpb.Failure) error {
 	known := sentinelOf(f.Code)
 	switch {
 	case f.Code == codeInput:
-		return &InputError{"request", f.Message}
+		return &InputError{cmp.Or(f.Field, "request"), f.Message}
 	case f.Code == codeBusy:
 		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
 	case f.Code == codeProtocol && f.Versions != nil:

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -213,9 +214,21 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 		checkTags(r.Tags),
 	)
 	for _, state := range r.States {
-		err = firstError(err, checkText("filter by state", state, 0, filterMax))
+		err = firstError(err, checkText("filter by state", state, 0, filterMax), checkState(state))
 	}
 	return err
+}
+
+// checkState refuses what no instance can be, so that a misspelling is not taken for an empty list.
+func checkState(state string) error {
+	if slices.Contains(instanceStates, State(state)) {
+		return nil
+	}
+	names := make([]string, len(instanceStates))
+	for i, known := range instanceStates {
+		names[i] = string(known)
+	}
+	return &InputError{"filter by state", fmt.Sprintf("is %q, which is none of: %s", state, strings.Join(names, ", "))}
 }
 
 func checkPurge(ids []string) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -65,6 +66,9 @@ func TestWhatIsTooMuchIsRefusedByItsFieldAndLimit(t *testing.T) {
 		{second(client.List(ctx, Filter{IDPrefix: "\xff"}, "", 0)), "filter by ID prefix", "UTF-8"},
 		{second(client.List(ctx, Filter{}, "\xff", 0)), "after", "UTF-8"},
 		{second(client.Count(ctx, Filter{States: []State{"\xff"}})), "filter by state", "UTF-8"},
+		{second(client.List(ctx, Filter{States: []State{"canceled"}}, "", 0)), "filter by state", "cancelled, terminated"},
+		{second(client.List(ctx, Filter{States: []State{Running, ""}}, "", 0)), "filter by state", `is "", which is none of: running, `},
+		{second(client.Count(ctx, Filter{States: []State{ContinuedAsNew}})), "filter by state", `is "continued as new", which`},
 		{second(client.Purge(ctx, "ok", "\xff")), "instance ID", "is not 1 to 128"},
 		{second(client.Executions(ctx, "")), "instance ID", "is not 1 to 128"},
 	} {
@@ -201,6 +205,23 @@ func TestFailuresAreKnownOnBothSides(t *testing.T) {
 	} {
 		if err := failed(failure(c.err)); !c.want(err) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A node refuses an unknown state of a filter itself, and its client gets the field and the reason.
+func TestAnUnknownStateOfAFilterIsRefusedByTheNodeToo(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
+	for _, count := range []bool{false, true} {
+		request := &clusterpb.Request{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: count, States: []string{"running", "canceled"}}}}
+		err := (&gate{node}).check(asLocal(testContext(t)), request)
+		var wrong *InputError
+		if !errors.As(err, &wrong) || wrong.Field != "filter by state" || !strings.Contains(wrong.Reason, `"canceled"`) {
+			t.Fatalf("%v; want an InputError of the filter by state", err)
+		}
+		var told *InputError
+		if err := failed(failure(err)); !errors.As(err, &told) || *told != *wrong {
+			t.Errorf("the client gets %v; want %v", err, wrong)
 		}
 	}
 }

@@ -20,7 +20,8 @@ const (
 // A Filter selects instances; those that fit every field that is set. The zero
 // value selects all.
 type Filter struct {
-	// In one of these states.
+	// In one of these states. Any that an instance cannot be in, such as [ContinuedAsNew] or a
+	// misspelled one, is refused with an [InputError].
 	States   []State
 	Name     string
 	Version  string

@@ -31,6 +31,9 @@ const (
 	ContinuedAsNew State = "continued as new"
 )
 
+// instanceStates are the states that an instance can be in, as opposed to one of its executions.
+var instanceStates = []State{Running, Stalled, Suspended, WaitingForCode, Completed, Failed, Cancelled, Terminated}
+
 // Status is the state of an instance's latest run.
 type Status struct {
 	InstanceID     string

@@ -27,8 +27,8 @@ type selection struct {
 func list(flags *flag.FlagSet) action {
 	s := new(selection)
 	filter := &s.filter
-	flags.Func("state", "in that `state`: running, stalled, suspended, \"waiting for code\", completed, failed, cancelled, terminated; may be repeated", func(state string) error {
-		filter.States = append(filter.States, cluster.State(state))
+	flags.Func("state", "in that `state`: running, stalled, suspended, waiting-for-code, completed, failed, cancelled, terminated; may be repeated", func(state string) error {
+		filter.States = append(filter.States, cluster.State(strings.ReplaceAll(state, "-", " ")))
 		return nil
 	})
 	flags.StringVar(&filter.Name, "name", "", "of that orchestration")

@@ -2411,7 +2411,10 @@ type Failure struct {
 	// With the code "version": who speaks which protocol; see cluster.VersionError.
 	Versions *VersionMismatch `protobuf:"bytes,6,opt,name=versions,proto3" json:"versions,omitempty"`
 	// With the code "busy": which bound was met; see actors.Bound. Empty when unknown.
-	Bound         string `protobuf:"bytes,7,opt,name=bound,proto3" json:"bound,omitempty"`
+	Bound string `protobuf:"bytes,7,opt,name=bound,proto3" json:"bound,omitempty"`
+	// With the code "input": which field of the request, of which message tells the rest. Empty
+	// when unknown.
+	Field         string `protobuf:"bytes,8,opt,name=field,proto3" json:"field,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2491,6 +2494,13 @@ func (x *Failure) GetVersions() *VersionMismatch {
 func (x *Failure) GetBound() string {
 	if x != nil {
 		return x.Bound
+	}
+	return ""
+}
+
+func (x *Failure) GetField() string {
+	if x != nil {
+		return x.Field
 	}
 	return ""
 }
@@ -5801,7 +5811,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x04R\x05count\"%\n" +
 	"\vPurgeResult\x12\x16\n" +
-	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xe9\x01\n" +
+	"\x06purged\x18\x01 \x01(\rR\x06purged\"\xff\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
@@ -5810,7 +5820,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vretry_after\x18\x05 \x01(\x03R\n" +
 	"retryAfter\x12>\n" +
 	"\bversions\x18\x06 \x01(\v2\".tenuto.cluster.v1.VersionMismatchR\bversions\x12\x14\n" +
-	"\x05bound\x18\a \x01(\tR\x05bound\"m\n" +
+	"\x05bound\x18\a \x01(\tR\x05bound\x12\x14\n" +
+	"\x05field\x18\b \x01(\tR\x05field\"m\n" +
 	"\x0fVersionMismatch\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x16\n" +
