@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,11 +123,14 @@ func (c Config) markComplete() error {
 	if err != nil {
 		return fmt.Errorf("mark groups: %w", err)
 	}
+	if err := errors.Join(mark.Sync(), mark.Close()); err != nil || runtime.GOOS == "windows" {
+		return err // Windows has no sync of a directory
+	}
 	dir, err := os.Open(c.Dir)
 	if err != nil {
-		return errors.Join(fmt.Errorf("mark groups: %w", err), mark.Close())
+		return fmt.Errorf("mark groups: %w", err)
 	}
-	return errors.Join(mark.Sync(), mark.Close(), dir.Sync(), dir.Close())
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func (n *Node) journalConfig(g *group) journal.Config {

@@ -304,7 +304,7 @@ func (l *checkedLogs) failed(what string, err error) error {
 
 // mayPass reports whether an error is that of a full disk, which may have room again.
 func mayPass(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return slices.ContainsFunc(fullDisk(), func(full error) bool { return errors.Is(err, full) })
 }
 
 // sealEntries returns copies of entries with their sums, and the last sum.

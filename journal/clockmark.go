@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
@@ -94,7 +96,7 @@ func (m clockMark) write(dir string, sync bool) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil && sync {
-		err = syncDirectory(dir)
+		err = syncDir(vfs.Default, dir)
 	}
 	return err
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package journal
 
 import (
@@ -8,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -73,8 +70,8 @@ func openDirectory(path string, want stamp, identity string) (*directory, error)
 		return nil, fmt.Errorf("lock directory: %w", err)
 	}
 	d := &directory{path: path, lock: lock}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+	if held, err := tryLock(lock); err != nil {
+		if held {
 			err = &LockedError{Dir: path}
 		}
 		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
@@ -156,9 +153,5 @@ func writeSynced(dir, name string, content []byte) (err error) {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	parent, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(parent.Sync(), parent.Close())
+	return syncDir(vfs.Default, dir)
 }

@@ -47,6 +47,8 @@
 // hold it have been replaced and the state store has compacted it away. A
 // directory that was lost or set back to an earlier state must not come back under
 // the same node name, since it could vote twice. The Network is trusted entirely.
+// Windows cannot sync a directory: there a power cut may undo the creation or the
+// replacement of a file, and with it guarantee 1.
 //
 // # The bytes on disk
 //

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
+	"slices"
 
 	"github.com/hashicorp/raft"
 )
@@ -36,12 +36,8 @@ func isDead(err error) bool {
 	if err == nil || errors.As(err, &undialed) || errors.Is(err, errSilent) {
 		return false
 	}
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	ends := append(brokenConnection(), io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed)
+	return slices.ContainsFunc(ends, func(end error) bool { return errors.Is(err, end) })
 }
 
 // A dialError says why a connection could not be made.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 )
@@ -46,7 +47,7 @@ func createBolt(path string) error {
 	if err := os.Rename(fresh, path); err != nil {
 		return err
 	}
-	return syncDirectory(filepath.Dir(path))
+	return syncDir(vfs.Default, filepath.Dir(path))
 }
 
 func newBolt(path string, noSync bool) (*raftboltdb.BoltStore, error) {
@@ -62,12 +63,4 @@ func newBolt(path string, noSync bool) (*raftboltdb.BoltStore, error) {
 			Timeout: time.Second,
 		},
 	})
-}
-
-func syncDirectory(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -117,6 +117,8 @@ func writeFile(files vfs.FS, path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// syncDir writes the names in a directory to the disk. On Windows it does nothing, since no
+// program can: NTFS keeps names in a journal of its own.
 func syncDir(files vfs.FS, dir string) error {
 	d, err := files.OpenDir(dir)
 	if err != nil {

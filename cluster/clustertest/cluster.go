@@ -266,11 +266,14 @@ func (c *Cluster) check(i int) {
 	}
 }
 
+// wsaEADDRINUSE is what Windows says instead of EADDRINUSE; other systems have no such error.
+const wsaEADDRINUSE = syscall.Errno(10048)
+
 // start starts a node where nobody else listens.
 func (c *Cluster) start(i int) {
 	c.t.Helper()
 	node, err := c.startOnce(i)
-	for errors.Is(err, syscall.EADDRINUSE) { // somebody was quicker
+	for errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, wsaEADDRINUSE) { // somebody was quicker
 		node, err = c.startOnce(i)
 	}
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 )
@@ -74,7 +73,7 @@ func (f *fleet) restart() error {
 		var err error
 		switch p.state {
 		case paused:
-			err = p.command.Process.Signal(syscall.SIGCONT)
+			err = p.command.Process.Signal(unpauseSignal)
 		case killed, ended:
 			err = f.start(p)
 		}
@@ -142,8 +141,11 @@ func (f *fleet) kill(id string) error {
 // pause stops a node's process where it is.
 func (f *fleet) pause(id string) error {
 	return f.with(id, func(p *process) error {
-		p.state = paused
-		return p.command.Process.Signal(syscall.SIGSTOP)
+		err := p.command.Process.Signal(pauseSignal)
+		if err == nil {
+			p.state = paused
+		}
+		return err
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -57,7 +56,7 @@ func runNode(encoded string) error {
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	node, err := cluster.Start(context.Background(), config)
-	for errors.Is(err, syscall.EADDRINUSE) { // somebody has taken it while the node was down
+	for errors.Is(err, addressInUse) { // somebody has taken it while the node was down
 		time.Sleep(100 * time.Millisecond)
 		node, err = cluster.Start(context.Background(), config)
 	}

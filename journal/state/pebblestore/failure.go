@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"runtime"
 	"strings"
 	"sync"
@@ -134,7 +135,7 @@ func (s *Store) breakDown(op string, err error) {
 // called corrupt.
 func damage(err error) error {
 	var system syscall.Errno
-	if errors.As(err, &system) && system != syscall.ENOENT {
+	if errors.As(err, &system) && !errors.Is(system, iofs.ErrNotExist) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", store.ErrCorrupt, err)
