@@ -121,13 +121,13 @@ func (p *Partition) reportEnd(parent *journalpb.OperationRef, terminal *journalp
 	if parent == nil {
 		return
 	}
-	if end := endOfChild(terminal); end != nil {
+	if end := p.endOfChild(terminal); end != nil {
 		p.insist(parent.Instance, completion(parent, end, nil))
 	}
 }
 
 // endOfChild returns what the end of a child is in its parent's history.
-func endOfChild(terminal *journalpb.Event) *journalpb.Event {
+func (p *Partition) endOfChild(terminal *journalpb.Event) *journalpb.Event {
 	switch body := terminal.Body.(type) {
 	case *journalpb.Event_OrchestrationCompleted:
 		return &journalpb.Event{Body: &journalpb.Event_SubOrchestrationCompleted{
@@ -136,11 +136,21 @@ func endOfChild(terminal *journalpb.Event) *journalpb.Event {
 	case *journalpb.Event_OrchestrationFailed:
 		return childFailure(body.OrchestrationFailed.Error)
 	case *journalpb.Event_OrchestrationCancelled:
-		return childFailed(&replay.CanceledError{Reason: body.OrchestrationCancelled.Reason})
+		return p.childCanceled(body.OrchestrationCancelled.Reason)
 	case *journalpb.Event_OrchestrationTerminated:
 		return childFailed(errors.Join(replay.ErrTerminated, errors.New(body.OrchestrationTerminated.Reason)))
 	}
 	return nil
+}
+
+// childCanceled has the words of protocol 3 only if every node reads them: which they are is
+// told by the message.
+func (p *Partition) childCanceled(reason string) *journalpb.Event {
+	record := replay.EncodeError(&replay.CanceledError{Reason: reason})
+	if reason != "" && !p.incarnations() {
+		record.Message = reason
+	}
+	return childFailure(record)
 }
 
 func childFailed(err error) *journalpb.Event { return childFailure(replay.EncodeError(err)) }

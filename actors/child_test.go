@@ -226,3 +226,30 @@ func TestActivityOfAChildKnowsWhoseItIs(t *testing.T) {
 		n.wantOutput("p", "kid/1/2")
 	})
 }
+
+// A parent reads that its child was canceled in the words of protocol 3 only from a node of a
+// cluster that has come to it: nodes from before would read others, and disagree.
+func TestACanceledChildIsReportedInTheWordsOfTheProtocol(t *testing.T) {
+	for text, begin := range map[string]func(*testing.T, *testJournal, actors.Config, ...replay.Definition) *node{
+		"enough": func(t *testing.T, j *testJournal, c actors.Config, d ...replay.Definition) *node {
+			return lead(t, j, c, d...)
+		},
+		"canceled: enough": leadNewest,
+	} {
+		virtually(t, func(t *testing.T) {
+			n := begin(t, newTestJournal(), actors.Config{}, patient(), program("parent", func(ctx *replay.Context, _ string) (string, error) {
+				_, err := kid.Call(ctx, "", replay.ChildID("c"))
+				return errors.Unwrap(err).Error(), nil
+			}))
+			n.start("p", "parent", "").want(nil)
+			idle()
+			n.deliver("c", actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
+				OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: "enough"},
+			}}}}).want(nil)
+			n.wantOutput("p", text)
+			if record := n.events("p")[2].GetSubOrchestrationFailed().GetError(); record.GetMessage() != text {
+				t.Errorf("recorded: %q; want %q", record.GetMessage(), text)
+			}
+		})
+	}
+}

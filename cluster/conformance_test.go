@@ -361,7 +361,7 @@ func continueScenarios() []scenario {
 		}, do: func(t *testing.T, client *Client, id string) {
 			secondExecution(t, client, id)
 			cancels("enough")(t, client, id)
-		}, want: "cancelled enough", events: "ExternalSubscribed CancelRequested CancelRequested Cancelled"},
+		}, want: "cancelled canceled: enough", events: "ExternalSubscribed CancelRequested CancelRequested Cancelled"},
 	}
 }
 
@@ -401,7 +401,7 @@ func cancelScenarios(h *heard) []scenario {
 	return []scenario{
 		{name: "a running activity is told, and its result dropped", body: func(ctx *replay.Context) (string, error) {
 			return hang.Call(ctx, "running")
-		}, do: h.hears("running", cancels("enough")), want: "cancelled enough", events: "ActivityScheduled CancelRequested CancelRequested Cancelled"},
+		}, do: h.hears("running", cancels("enough")), want: "cancelled canceled: enough", events: "ActivityScheduled CancelRequested CancelRequested Cancelled"},
 		{name: "an activity that loses a race is told", body: func(ctx *replay.Context) (string, error) {
 			_, err := replay.Race(ctx, hang.Start(ctx, "loser"), word.Subscribe(ctx))
 			if err != nil {
@@ -431,7 +431,7 @@ func cancelScenarios(h *heard) []scenario {
 		{name: "twice: the first reason stays", body: func(ctx *replay.Context) (string, error) {
 			_, err := word.Wait(ctx)
 			return "", errors.Join(err, replay.WithoutCancel(ctx).Sleep(20*time.Millisecond))
-		}, do: cancels("first", "second", "third"), want: "cancelled first"},
+		}, do: cancels("first", "second", "third"), want: "cancelled canceled: first"},
 		{name: "after the end it changes nothing", body: waits, do: func(t *testing.T, client *Client, id string) {
 			sends("end")(t, client, id)
 			before, beforeErr := client.History(testContext(t), id)
@@ -472,11 +472,11 @@ func childScenarios() []scenario {
 			}
 		}
 	}
-	const givenUp = "cancelled given up by its parent"
+	const givenUp = "cancelled canceled: given up by its parent"
 	return []scenario{
 		{name: "cancelled with their parent", body: func(ctx *replay.Context) (string, error) {
 			return script.Call(ctx, "waits", child(ctx, "a"))
-		}, do: ends("/a", givenUp, cancels("enough")), want: "cancelled enough"},
+		}, do: ends("/a", givenUp, cancels("enough")), want: "cancelled canceled: enough"},
 		{name: "five are cancelled with their parent", body: func(ctx *replay.Context) (string, error) {
 			var all []*replay.Future[string]
 			for i := range 5 {
@@ -488,12 +488,12 @@ func childScenarios() []scenario {
 			for i := range 5 {
 				ends(fmt.Sprintf("/%d", i), givenUp, cancels("enough"))(t, client, id)
 			}
-		}, want: "cancelled enough"},
+		}, want: "cancelled canceled: enough"},
 		{name: "cancelled directly, the parent hears of it", body: func(ctx *replay.Context) (string, error) {
 			_, err := script.Call(ctx, "waits", child(ctx, "a"))
 			var failed *replay.ChildError
 			return fmt.Sprint(errors.Is(err, replay.ErrCanceled), errors.As(err, &failed) && failed.EventID == 2), nil
-		}, do: ends("/a", "cancelled go home", func(t *testing.T, client *Client, id string) {
+		}, do: ends("/a", "cancelled canceled: go home", func(t *testing.T, client *Client, id string) {
 			cancels("go home")(t, client, id+"/a")
 		}), want: "completed true true", events: "SubOrchestrationScheduled SubOrchestrationFailed Completed"},
 		{name: "the loser of a race is cancelled", body: func(ctx *replay.Context) (string, error) {
@@ -515,7 +515,7 @@ func childScenarios() []scenario {
 		{name: "given up and cancelled from outside, it ends once", body: func(ctx *replay.Context) (string, error) {
 			_, err := replay.Race(ctx, script.Start(ctx, "waits", child(ctx, "a")), word.Subscribe(ctx))
 			return "", err
-		}, do: ends("/a", "cancelled first", func(t *testing.T, client *Client, id string) {
+		}, do: ends("/a", "cancelled canceled: first", func(t *testing.T, client *Client, id string) {
 			cancels("first")(t, client, id+"/a")
 			if err := Send(testContext(t), client, id, word, "win"); err != nil && !errors.Is(err, ErrEnded) {
 				t.Fatal(err)

@@ -101,7 +101,13 @@ type RunError struct {
 	Err error
 }
 
-func (e *RunError) Error() string { return fmt.Sprintf("%s %s: %v", e.ID, e.State, e.Err) }
+func (e *RunError) Error() string {
+	if e.State == Failed {
+		return fmt.Sprintf("%s failed: %v", e.ID, e.Err)
+	}
+	return fmt.Sprintf("%s: %v", e.ID, e.Err) // which says how it ended
+}
+
 func (e *RunError) Unwrap() error { return e.Err }
 
 // SendOrStart sends an event to an instance, starting it first if there is none

@@ -100,7 +100,7 @@ func (x *Execution) Successor() *journalpb.Event {
 
 		Incarnation:       x.origin.incarnation,
 		CanceledByParent:  x.byParent,
-		CountsAllPayloads: x.origin.countsAll || x.countsAllNext,
+		CountsAllPayloads: x.origin.protocol3 || x.countsAllNext,
 	}
 	if x.cancelRequest != nil && !x.cancelSeen {
 		// Code that was told of it may go on all the same; one that was not must

@@ -145,9 +145,9 @@ func (x *Execution) apply(event *journalpb.Event) error {
 func (x *Execution) take(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ExternalEvent:
-		x.receive(body.ExternalEvent)
+		x.receive(arrival{event: body.ExternalEvent, eventID: event.EventId})
 	case *journalpb.Event_OrchestrationCancelRequested:
-		x.cancelScope(x.root, &CanceledError{Reason: body.OrchestrationCancelRequested.Reason})
+		x.cancelScope(x.root, x.canceled(body.OrchestrationCancelRequested.Reason))
 	default:
 		x.complete(event)
 	}
@@ -195,9 +195,8 @@ func (x *Execution) opened(op *operation, event *journalpb.Event) {
 	x.schedules.add(event.EventId)
 	switch op.arm {
 	case journalpb.ArmExternalSubscribed:
-		if arrived := x.inbox.subscribe(op); arrived != nil {
-			op.payload = arrived.Data
-			x.settle(&op.promise)
+		if arrived, ok := x.inbox.subscribe(op); ok {
+			x.arrived(op, arrived)
 			return
 		}
 	case journalpb.ArmSubOrchestrationScheduled:
@@ -266,15 +265,20 @@ func (op *operation) resolve(event *journalpb.Event) {
 func instant(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
 
 // receive hands an external event to the subscription that it belongs to.
-func (x *Execution) receive(event *journalpb.ExternalEvent) {
-	if x.update(event) {
+func (x *Execution) receive(a arrival) {
+	if x.update(a.event) {
 		return
 	}
-	op := x.inbox.arrive(event)
+	op := x.inbox.arrive(a)
 	if op == nil {
 		return
 	}
 	x.open.delete(op.eventID)
-	op.payload = event.Data
+	x.arrived(op, a)
+}
+
+// arrived resolves a subscription.
+func (x *Execution) arrived(op *operation, a arrival) {
+	op.payload, op.arrival = a.event.Data, a
 	x.settle(&op.promise)
 }

@@ -157,7 +157,7 @@ func encodeTyped(err error) *journalpb.Error {
 	case *TimeoutError:
 		return &journalpb.Error{Code: timeoutCode, Details: details(TimeoutError{Kind: e.Kind})}
 	case *PayloadError:
-		fields := PayloadError{Verb: e.Verb, PayloadOf: e.PayloadOf, Type: e.Type}
+		fields := PayloadError{Verb: e.Verb, PayloadOf: e.PayloadOf, Type: e.Type, EventID: e.EventID, RequestID: e.RequestID}
 		return &journalpb.Error{Code: payloadCode, NonRetryable: true, Details: details(fields)}
 	case *PayloadTooLargeError:
 		return &journalpb.Error{Code: tooLargeCode, Details: details(e)}
@@ -305,6 +305,13 @@ func decodeOwn(record *journalpb.Error, cause error) error {
 	}
 	if json.Unmarshal(record.Details.GetData(), e) != nil {
 		return nil // a sentinel of that code
+	}
+	// Code may have recorded the text, so that it stays the one that it was.
+	switch e := e.(type) {
+	case *CanceledError:
+		e.earlier = record.Message == e.Reason
+	case *PayloadError:
+		e.worded(record.Message)
 	}
 	return e
 }

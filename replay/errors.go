@@ -37,13 +37,20 @@ var (
 
 // A CanceledError is [ErrCanceled] with the reason that was given when the
 // instance was asked to cancel.
-type CanceledError struct{ Reason string }
+type CanceledError struct {
+	Reason string
+
+	earlier bool // the text is that of before protocol 3: the reason alone
+}
 
 func (e *CanceledError) Error() string {
-	if e.Reason == "" {
+	switch {
+	case e.Reason == "":
 		return ErrCanceled.Error()
+	case e.earlier:
+		return e.Reason
 	}
-	return e.Reason
+	return ErrCanceled.Error() + ": " + e.Reason
 }
 
 // Is makes errors.Is(err, ErrCanceled) true.

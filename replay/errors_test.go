@@ -104,20 +104,46 @@ func TestCrossingTwiceIsCrossingOnce(t *testing.T) {
 	}
 	for _, err := range errs {
 		once := crossed(t, err)
-		if diff := cmp.Diff(once, crossed(t, once), cmp.AllowUnexported(replay.Error{})); diff != "" {
+		if diff := cmp.Diff(once, crossed(t, once), cmp.AllowUnexported(replay.Error{}, replay.CanceledError{})); diff != "" {
 			t.Errorf("%v (-once +twice):\n%s", err, diff)
 		}
 	}
 }
 
 func TestCanceledErrorKeepsItsReason(t *testing.T) {
-	for reason, text := range map[string]string{"enough": "enough", "": "canceled"} {
+	for reason, text := range map[string]string{"enough": "canceled: enough", "": "canceled"} {
 		err := fmt.Errorf("work: %w", &replay.CanceledError{Reason: reason})
 		for _, err := range []error{err, crossed(t, err)} {
 			if !errors.Is(err, replay.ErrCanceled) || err.Error() != "work: "+text {
 				t.Errorf("%v", err)
 			}
 		}
+	}
+}
+
+// The text of a cancellation is the reason alone where it was recorded so, and in executions
+// that began before protocol 3.
+func TestTheTextOfACancellationStaysInHistoriesFromBeforeProtocol3(t *testing.T) {
+	record := replay.EncodeError(&replay.CanceledError{Reason: "enough"})
+	record.Message = "enough"
+	if err := crossed(t, replay.DecodeError(record)); err.Error() != "enough" || !errors.Is(err, replay.ErrCanceled) {
+		t.Errorf("%q; want what was recorded", err)
+	}
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		_, err := goOn.Wait(ctx)
+		return err.Error(), nil
+	})
+	for incarnation, text := range map[uint64]string{0: "enough", 7: "canceled: enough"} {
+		eachWay(t, registry, func(t *testing.T, in *instance) {
+			start := started("script", nil)
+			start.GetOrchestrationStarted().Incarnation = incarnation
+			mustTurn(t, in, start)
+			mustTurn(t, in, cancelRequested("enough", ""))
+			var output string
+			if err := replay.Decode(in.history[len(in.history)-1].GetOrchestrationCompleted().GetOutput(), &output); err != nil || output != text {
+				t.Errorf("incarnation %d: %q, %v; want %q", incarnation, output, err, text)
+			}
+		})
 	}
 }
 
@@ -178,7 +204,7 @@ func TestErrorOfAnActivityAsTheCodeSeesIt(t *testing.T) {
 		t.Fatalf("%#v", seen)
 	}
 	want := &replay.Error{Code: "full", Message: "disk: EOF", NonRetryable: true, Cause: &replay.Error{Message: "EOF"}}
-	if diff := cmp.Diff(error(want), e.Err, cmp.AllowUnexported(replay.Error{})); diff != "" {
+	if diff := cmp.Diff(error(want), e.Err, cmp.AllowUnexported(replay.Error{}, replay.CanceledError{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if errors.Is(seen, io.EOF) || !strings.HasSuffix(seen.Error(), "disk: EOF") {

@@ -201,7 +201,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	x.startedAt = x.now.UnixNano()
 	for _, event := range started.Inbox {
 		x.requests.add(event.RequestId)
-		x.inbox.arrive(event)
+		x.inbox.arrive(arrival{event: event})
 	}
 	for _, id := range started.RequestIds {
 		x.requests.add(id)
@@ -209,7 +209,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	x.byParent = started.CanceledByParent
 	if carried := started.CancelRequested; carried != nil {
 		x.cancelRequest = carried
-		x.cancelScope(x.root, &CanceledError{Reason: carried.Reason})
+		x.cancelScope(x.root, x.canceled(carried.Reason))
 	}
 	startAt := started.StartAt
 	x.coroutines.spawn(x.root, func() { x.run(startAt) })
@@ -238,7 +238,7 @@ type origin struct {
 	requestID, trace string
 	parent           *journalpb.OperationRef
 	incarnation      uint64
-	countsAll        bool // see decisionBytes
+	protocol3        bool // it began under protocol 3 or a newer one
 	tags             map[string]string
 }
 
@@ -247,6 +247,6 @@ func originOf(started *journalpb.OrchestrationStarted) origin {
 		name: started.Name, version: started.Version,
 		requestID: started.RequestId, trace: started.Trace,
 		parent: started.Parent, incarnation: started.Incarnation, tags: started.Tags,
-		countsAll: started.Incarnation != 0 || started.CountsAllPayloads,
+		protocol3: started.Incarnation != 0 || started.CountsAllPayloads,
 	}
 }

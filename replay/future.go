@@ -104,7 +104,7 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 	case f.p.value != nil || f.p.op == nil: // a coroutine's may be nil
 		return value, nil
 	}
-	if err := deserialize(f.p.op.result(), f.p.payload, &value); err != nil {
+	if err := x.decode(f.p.op, &value); err != nil {
 		var zero T
 		return zero, err
 	}

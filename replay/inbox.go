@@ -21,44 +21,44 @@ type inbox struct {
 
 // An arrival is an event with its place in the order over all names.
 type arrival struct {
-	place uint64
-	event *journalpb.ExternalEvent
+	place   uint64
+	event   *journalpb.ExternalEvent
+	eventID uint64 // 0 if it was recorded in an earlier execution
 }
 
 // arrive returns the subscription that the event belongs to, or keeps the
 // event and returns nil.
-func (b *inbox) arrive(e *journalpb.ExternalEvent) *operation {
-	if op, ok := pop(&b.waiting, e.Name); ok {
+func (b *inbox) arrive(a arrival) *operation {
+	if op, ok := pop(&b.waiting, a.event.Name); ok {
 		return op
 	}
 	b.arrivals++
 	b.events++
-	b.bytes += len(e.Data.GetData())
-	queue, _ := b.buffered.get(e.Name)
-	b.buffered.set(e.Name, append(queue, arrival{b.arrivals, e}))
+	b.bytes += len(a.event.Data.GetData())
+	a.place = b.arrivals
+	queue, _ := b.buffered.get(a.event.Name)
+	b.buffered.set(a.event.Name, append(queue, a))
 	return nil
 }
 
 // subscribe returns the event that the subscription gets at once, or keeps the
-// subscription and returns nil.
-func (b *inbox) subscribe(op *operation) *journalpb.ExternalEvent {
-	if taken := b.take(op.name); taken != nil {
-		return taken
+// subscription.
+func (b *inbox) subscribe(op *operation) (taken arrival, ok bool) {
+	if taken, ok := b.take(op.name); ok {
+		return taken, true
 	}
 	queue, _ := b.waiting.get(op.name)
 	b.waiting.set(op.name, append(queue, op))
-	return nil
+	return arrival{}, false
 }
 
-// take returns the oldest event of that name that is kept, nil if none is.
-func (b *inbox) take(name string) *journalpb.ExternalEvent {
-	oldest, ok := pop(&b.buffered, name)
-	if !ok {
-		return nil
+// take returns the oldest event of that name that is kept, if there is one.
+func (b *inbox) take(name string) (oldest arrival, ok bool) {
+	if oldest, ok = pop(&b.buffered, name); ok {
+		b.events--
+		b.bytes -= len(oldest.event.Data.GetData())
 	}
-	b.events--
-	b.bytes -= len(oldest.event.Data.GetData())
-	return oldest.event
+	return oldest, ok
 }
 
 // awaits tells whether a subscription waits for an event of that name.

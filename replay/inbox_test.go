@@ -24,14 +24,14 @@ func TestInboxMatchesByNameAndOrder(t *testing.T) {
 			case 0, 1:
 				event := &journalpb.ExternalEvent{Name: name}
 				arrivals[name] = append(arrivals[name], event)
-				if op := b.arrive(event); op != nil {
+				if op := b.arrive(arrival{event: event}); op != nil {
 					got[op] = event
 				}
 			case 2, 3:
 				op := &operation{name: name}
 				subscriptions[name] = append(subscriptions[name], op)
-				if event := b.subscribe(op); event != nil {
-					got[op] = event
+				if taken, ok := b.subscribe(op); ok {
+					got[op] = taken.event
 				}
 			case 4:
 				withdrawn := withdrawOne(&b, random, subscriptions[name], got)
@@ -72,15 +72,15 @@ func withdrawOne(b *inbox, random *rand.Rand, list []*operation, got map[*operat
 func TestInboxKeepsNothingOfWhatIsTaken(t *testing.T) {
 	var b inbox
 	for range 100 {
-		b.arrive(&journalpb.ExternalEvent{Name: "x"})
+		b.arrive(arrival{event: &journalpb.ExternalEvent{Name: "x"}})
 	}
 	for range 100 {
-		if b.subscribe(&operation{name: "x"}) == nil {
+		if _, ok := b.subscribe(&operation{name: "x"}); !ok {
 			t.Fatal("an event is lost")
 		}
 	}
 	b.subscribe(&operation{name: "x"})
-	if b.arrive(&journalpb.ExternalEvent{Name: "x"}) == nil {
+	if b.arrive(arrival{event: &journalpb.ExternalEvent{Name: "x"}}) == nil {
 		t.Fatal("a subscription is lost")
 	}
 	withdrawn := &operation{name: "x"}

@@ -10,10 +10,11 @@ import (
 // later: an activity, a timer, a subscription, a child.
 type operation struct {
 	promise
-	arm     int    // the type of its scheduling event
-	eventID uint64 // of its scheduling event; 0 until the cursor has passed it
-	name    string // of the activity, event or orchestration
-	child   string // the instance of a child
+	arm     int     // the type of its scheduling event
+	eventID uint64  // of its scheduling event; 0 until the cursor has passed it
+	name    string  // of the activity, event or orchestration
+	child   string  // the instance of a child
+	arrival arrival // what a subscription has got
 	scope   *scope
 	asked   action // its place in the queue while eventID is 0
 
@@ -29,15 +30,29 @@ type action struct {
 	elided  bool             // given up before it was bound: as if never asked for
 }
 
-// result says of what an operation's payload is the result.
-func (op *operation) result() PayloadOf {
+// decode decodes the result of an operation. The error names the operation, unless the
+// execution began before protocol 3: its code may have recorded the text.
+func (x *Execution) decode(op *operation, into any) error {
+	failed := decodeInto(into, op.payload)
+	if failed == nil {
+		return nil
+	}
+	failed.PayloadOf = PayloadOf{"event", op.name, "result"}
 	switch op.arm {
 	case journalpb.ArmActivityScheduled:
-		return PayloadOf{"activity", op.name, "result"}
+		failed.Kind = "activity"
 	case journalpb.ArmSubOrchestrationScheduled:
-		return PayloadOf{"orchestration", op.name, "result"}
+		failed.Kind = "orchestration"
 	}
-	return PayloadOf{"event", op.name, "result"}
+	if !x.origin.protocol3 {
+		return failed
+	}
+	failed.named, failed.EventID = true, op.eventID
+	if op.arm == journalpb.ArmExternalSubscribed {
+		failed.Part, failed.EventID = "data", op.arrival.eventID
+		failed.RequestID = op.arrival.event.GetRequestId()
+	}
+	return failed
 }
 
 // schedule queues the operation that event describes.

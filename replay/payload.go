@@ -130,8 +130,17 @@ func (p Payloads) serialize(of PayloadOf, value any) (*journalpb.Payload, error)
 }
 
 func deserialize(of PayloadOf, plain *journalpb.Payload, into any) error {
+	if failed := decodeInto(into, plain); failed != nil {
+		failed.PayloadOf = of
+		return failed
+	}
+	return nil
+}
+
+// decodeInto returns an error that does not say yet of what the payload is, or nil.
+func decodeInto(into any, plain *journalpb.Payload) *PayloadError {
 	if err := unmarshal(plain, into); err != nil {
-		return &PayloadError{Verb: "decode", PayloadOf: of, Type: reflect.TypeOf(into).Elem().String(), Err: err}
+		return &PayloadError{Verb: "decode", Type: reflect.TypeOf(into).Elem().String(), Err: err}
 	}
 	return nil
 }
@@ -200,16 +209,47 @@ type PayloadError struct {
 	Verb string // "encode" or "decode"
 	PayloadOf
 	Type string // the Go type of the value, or of what was to be decoded into
-	Err  error  `json:"-"`
+	// Of a result: the event_id of the event that scheduled the activity or the child. Of the
+	// data of an event: its own event_id, 0 if it was recorded in an earlier execution. 0 also
+	// in executions that began before protocol 3.
+	EventID uint64 `json:",omitempty"`
+	// Of the data of an event: the ID that its sender gave to it, "" for none.
+	RequestID string `json:",omitempty"`
+	Err       error  `json:"-"`
+
+	named bool // the text says of what the payload is, and its event_id
 }
 
 // Error keeps to the wording of histories that exist.
-func (e *PayloadError) Error() string {
-	what := e.Part
-	if e.Verb == "encode" && e.Part == "input" || e.Part == "value" {
-		what = e.PayloadOf.String()
+func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.what(), e.Err) }
+
+// what says what was to be done to which payload.
+func (e *PayloadError) what() string {
+	switch {
+	case e.named:
+		return fmt.Sprintf("%s %v (%s)", e.Verb, e.PayloadOf, e.place())
+	case e.Verb == "encode" && e.Part == "input", e.Part == "value":
+		return fmt.Sprintf("%s %v", e.Verb, e.PayloadOf)
 	}
-	return fmt.Sprintf("%s %s: %v", e.Verb, what, e.Err)
+	return e.Verb + " " + e.Part
+}
+
+// place says where a payload was recorded, and from whom.
+func (e *PayloadError) place() string {
+	place := "recorded in an earlier execution"
+	if e.EventID != 0 {
+		place = fmt.Sprintf("event_id %d", e.EventID)
+	}
+	if e.RequestID != "" {
+		place += fmt.Sprintf(", request ID %q", e.RequestID)
+	}
+	return place
+}
+
+// worded makes the text the one that was recorded: named, or as it was before protocol 3.
+func (e *PayloadError) worded(recorded string) {
+	e.named = true
+	e.named = strings.HasPrefix(recorded, e.what())
 }
 
 func (e *PayloadError) Unwrap() error { return e.Err }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -25,58 +26,95 @@ func TestAResultThatDoesNotDecodeIsATypedErrorLiveAndAfterARestart(t *testing.T)
 	cases := map[string]struct {
 		await  func(*replay.Context) (int, error)
 		result *journalpb.Event
-		of     replay.PayloadOf
+		of     replay.PayloadOf // before protocol 3
+		part   string           // since then
+		text   string
 	}{
 		"of an activity": {
 			await:  func(ctx *replay.Context) (int, error) { return numberAct.Call(ctx, "x") },
 			result: activityCompleted(2, "seven"),
 			of:     replay.PayloadOf{Kind: "activity", Name: "act", Part: "result"},
+			part:   "result",
+			text:   `decode result of activity "act" (event_id 2): json: `,
 		},
 		"of a child": {
 			await:  func(ctx *replay.Context) (int, error) { return numberChild.Call(ctx, "x") },
 			result: childCompleted(2, "seven"),
 			of:     replay.PayloadOf{Kind: "orchestration", Name: "child", Part: "result"},
+			part:   "result",
+			text:   `decode result of orchestration "child" (event_id 2): json: `,
 		},
 		"of an event": {
 			await:  func(ctx *replay.Context) (int, error) { return numberEvent.Wait(ctx) },
-			result: external("answer", "seven", ""),
+			result: external("answer", "seven", "from Ada"),
 			of:     replay.PayloadOf{Kind: "event", Name: "answer", Part: "result"},
+			part:   "data",
+			text:   `decode data of event "answer" (event_id 3, request ID "from Ada"): json: `,
 		},
 	}
 	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			var seen []string
-			registry := script(t, func(ctx *replay.Context) (string, error) {
-				value, err := c.await(ctx)
-				var unfit *replay.PayloadError
-				var wrong *json.UnmarshalTypeError
-				if !errors.As(err, &unfit) || !errors.As(err, &wrong) || unfit.PayloadOf != c.of || unfit.Verb != "decode" || unfit.Type != "int" || value != 0 {
-					t.Errorf("%d, %#v", value, err)
-				}
-				seen = append(seen, err.Error())
-				_, waited := goOn.Wait(ctx)
-				return "", errors.Join(err, waited)
-			})
-			eachWay(t, registry, func(t *testing.T, in *instance) {
-				mustTurn(t, in, started("script", nil))
-				mustTurn(t, in, c.result)
-				mustTurn(t, in, external("go", nil, ""))
-				// What the orchestration fails with is known to its parent, too.
-				err := replay.DecodeError(in.history[len(in.history)-1].GetOrchestrationFailed().GetError())
-				var unfit *replay.PayloadError
-				if !errors.As(err, &unfit) || unfit.PayloadOf != c.of || unfit.Type != "int" {
-					t.Errorf("failed with %#v", err)
-				}
-				if _, again := replay.RetryAfter(nil, 1, err, 0); again {
-					t.Error("it would be tried again")
-				}
-			})
-			for _, text := range seen {
-				if text != seen[0] || !strings.HasPrefix(text, "decode result: json: ") {
-					t.Errorf("%q, first %q", text, seen[0])
-				}
+		for _, protocol3 := range []bool{false, true} {
+			first, of, start := "decode result: json: ", c.of, started("script", nil)
+			if protocol3 {
+				first, of.Part, start.GetOrchestrationStarted().Incarnation = c.text, c.part, 7
 			}
-		})
+			t.Run(fmt.Sprintf("%s, protocol 3 %t", name, protocol3), func(t *testing.T) {
+				awaitUndecodable(t, start, c.await, c.result, of, first)
+			})
+		}
+	}
+}
+
+// awaitUndecodable checks that awaiting the result is an error of that payload and text.
+func awaitUndecodable(t *testing.T, start *journalpb.Event, await func(*replay.Context) (int, error), result *journalpb.Event, of replay.PayloadOf, text string) {
+	var seen []string
+	registry := script(t, func(ctx *replay.Context) (string, error) {
+		value, err := await(ctx)
+		var unfit *replay.PayloadError
+		var wrong *json.UnmarshalTypeError
+		if !errors.As(err, &unfit) || !errors.As(err, &wrong) || unfit.PayloadOf != of || unfit.Verb != "decode" || unfit.Type != "int" || value != 0 {
+			t.Errorf("%d, %#v", value, err)
+		}
+		seen = append(seen, err.Error())
+		_, waited := goOn.Wait(ctx)
+		return "", errors.Join(err, waited)
+	})
+	eachWay(t, registry, func(t *testing.T, in *instance) {
+		mustTurn(t, in, start)
+		mustTurn(t, in, result)
+		mustTurn(t, in, external("go", nil, ""))
+		// What the orchestration fails with is known to its parent, too.
+		err := replay.DecodeError(in.history[len(in.history)-1].GetOrchestrationFailed().GetError())
+		var unfit *replay.PayloadError
+		if !errors.As(err, &unfit) || unfit.PayloadOf != of || unfit.Type != "int" {
+			t.Errorf("failed with %#v", err)
+		}
+		if _, again := replay.RetryAfter(nil, 1, err, 0); again {
+			t.Error("it would be tried again")
+		}
+	})
+	for _, said := range seen {
+		if said != seen[0] || !strings.HasPrefix(said, text) {
+			t.Errorf("%q, first %q; want %q", said, seen[0], text)
+		}
+	}
+}
+
+// What was recorded of such an error before protocol 3 keeps its words, and so does what is
+// recorded now: code may have made them part of what it asks for.
+func TestThePayloadErrorsOfAChildKeepTheirWords(t *testing.T) {
+	named := &journalpb.Error{
+		Code:    "tenuto.payload",
+		Message: `decode data of event "go" (recorded in an earlier execution): no number`,
+		Details: &journalpb.Payload{Data: []byte(`{"Verb":"decode","Kind":"event","Name":"go","Part":"data","Type":"int"}`)},
+		Cause:   &journalpb.Error{Message: "no number"},
+	}
+	before := proto.CloneOf(named)
+	before.Message = "decode data: no number"
+	for _, record := range []*journalpb.Error{named, before} {
+		if err := crossed(t, replay.DecodeError(record)); err.Error() != record.Message {
+			t.Errorf("%q; want %q", err, record.Message)
+		}
 	}
 }
 

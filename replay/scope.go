@@ -20,6 +20,11 @@ func (x *Execution) told(err error) error {
 	return err
 }
 
+// canceled returns the cause of a request to cancel the instance.
+func (x *Execution) canceled(reason string) error {
+	return &CanceledError{Reason: reason, earlier: !x.origin.protocol3}
+}
+
 // ended returns the scope that has ended first, of s and those around it, nil if
 // none has. An inner scope ends with the outer one, so it is the innermost.
 func (s *scope) ended() *scope {

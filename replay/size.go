@@ -68,7 +68,7 @@ func (x *Execution) count(event *journalpb.Event) {
 // decided by it in recorded histories, so an execution that began under the rule before
 // protocol 3 keeps that.
 func (x *Execution) decisionBytes() int {
-	if x.origin.countsAll {
+	if x.origin.protocol3 {
 		return x.bytes
 	}
 	return x.bytesBefore

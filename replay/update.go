@@ -79,11 +79,11 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 	})
 	x.validates(UpdatePrefix + h.name)
 	for !x.closing {
-		early := x.inbox.take(UpdatePrefix + h.name)
-		if early == nil {
+		early, ok := x.inbox.take(UpdatePrefix + h.name)
+		if !ok {
 			break
 		}
-		x.carryOut(early)
+		x.carryOut(early.event)
 	}
 	return nil
 }
