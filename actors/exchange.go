@@ -70,7 +70,14 @@ type Hello struct {
 	Tags       []string
 	// How many attempts it takes at once of those with a name that is limited.
 	Limits map[string]int
+	// The orchestrations that the node has code for. They are all if CodeKnown is set; otherwise
+	// it has not told which they are.
+	Orchestrations []Code
+	CodeKnown      bool
 }
+
+// Code names an orchestration in a version.
+type Code struct{ Name, Version string }
 
 // A Run is an attempt that runs on a worker.
 type Run struct {

@@ -259,6 +259,7 @@ func (in *instance) startWithoutCode(t *turn, err error) error {
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}
 	t.outcome(t.accepted[0], replay.Recorded)
+	t.withoutCode = true
 	in.propose(t)
 	return nil
 }
@@ -422,8 +423,9 @@ func (in *instance) settled() (ended bool) {
 		ended = true
 		in.partition.unstall(in)
 	}
-	if in.pending.successor != nil {
-		// The next execution takes its first turn when it is loaded.
+	if in.pending.successor != nil || in.pending.withoutCode {
+		// The next execution takes its first turn when it is loaded. One without code stalls
+		// then, as it does under every next leader, and is known to wait.
 		in.partition.nudge(in.id)
 	}
 	return ended

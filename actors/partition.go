@@ -47,6 +47,7 @@ type Partition struct {
 	watchers  stallWatchers
 	instances map[string]*instance // those that have an actor
 	stalls    int                  // how many of them are stalled
+	waiting   map[Code]int         // how many of these wait for code, by which
 	idle      idlers
 	live      sync.WaitGroup // actors of instances, but those whose code was left behind
 	code      codeList
@@ -73,6 +74,7 @@ func (s *System) LeadAt(ctx context.Context, place Place, journal Journal, epoch
 		opening:   &opening{early: make(map[string]bool)},
 		logger:    s.logger.With("epoch", epoch),
 		instances: make(map[string]*instance),
+		waiting:   make(map[Code]int),
 		watchers:  make(stallWatchers),
 		turnstile: turnstile{turnsMax: s.config.TurnsMax},
 		rates:     s.config.buckets(),
@@ -260,6 +262,8 @@ func (p *Partition) setStalled(in *instance, reason error) {
 	case in.stalled != nil && reason == nil:
 		p.stalls--
 	}
+	p.countWaiting(in.stalled, -1)
+	p.countWaiting(reason, 1)
 	in.stalled = reason
 }
 

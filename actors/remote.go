@@ -123,6 +123,20 @@ func (r *remote) meet(hello *Hello) {
 	})
 }
 
+// Worker returns what a node has said that it can do, nil if it is not there as a worker of
+// the partition. The caller must not change it.
+func (p *Partition) Worker(node string) *Hello {
+	pool := p.system.activities
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	for _, r := range pool.remotes[p] {
+		if r.hello.Node == node {
+			return r.hello
+		}
+	}
+	return nil
+}
+
 // serves tells whether the worker takes activities of a class.
 func (r *remote) serves(c class) bool { return r.hasTag(c.tag) && r.activities[c.name] }
 

@@ -172,6 +172,11 @@ func TestStartWithoutCodeIsRecordedAndWaits(t *testing.T) {
 		first.start("p", "parent", "a").want(nil)
 		first.awaitStatus("kid", journalpb.Status_STATUS_RUNNING)
 		first.wantHistory("kid", "OrchestrationStarted")
+		idle()
+		shoutCode := actors.Code{Name: shoutHandle.Name()}
+		if waiting := first.partition.WaitingForCode(); len(waiting) != 1 || waiting[shoutCode] != 1 {
+			t.Errorf("%v wait for code", waiting)
+		}
 		first.close()
 
 		second := lead(t, j, actors.Config{}, bindUpper(), shout(),
@@ -179,6 +184,41 @@ func TestStartWithoutCodeIsRecordedAndWaits(t *testing.T) {
 				return shoutHandle.Call(ctx, text, replay.ChildID("kid"))
 			}))
 		second.wantOutput("p", "A")
+		if waiting := second.partition.WaitingForCode(); len(waiting) > 0 {
+			t.Errorf("%v wait for code that is there", waiting)
+		}
+	})
+}
+
+// An instance waits for code from when on something has arrived for it, until it ends.
+func TestInstancesThatWaitForCodeAreCounted(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := lead(t, j, actors.Config{}, collect())
+		for _, id := range []string{"a", "b", "c"} {
+			first.startAs(id, "", false).want(nil)
+		}
+		first.close()
+
+		second := lead(t, j, actors.Config{})
+		count := func(want int) {
+			t.Helper()
+			idle()
+			if got := second.partition.WaitingForCode()[actors.Code{Name: "collect"}]; got != want {
+				t.Errorf("%d wait for code; want %d", got, want)
+			}
+		}
+		count(0)
+		second.send("a", "word", "x")
+		second.send("b", "word", "x")
+		second.send("b", "word", "y")
+		count(2)
+		second.partition.Retry("a")
+		count(2)
+		terminate(second, "b").want(nil)
+		count(1)
+		second.close()
+		count(0)
 	})
 }
 

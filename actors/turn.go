@@ -19,7 +19,8 @@ type turn struct {
 	instead   error            // what the senders are told if it was taken
 	exceeds   string           // which limit the instance has gone beyond; empty if none
 
-	terminates bool // a stalled instance, by the one message of the batch
+	terminates  bool // a stalled instance, by the one message of the batch
+	withoutCode bool // it records the start of an instance that this node has no code for
 
 	record  journalpb.Append
 	encoded [2]encoding
@@ -67,7 +68,8 @@ func (t *turn) release() {
 			e.buffer = nil
 		}
 	}
-	t.events, t.successor, t.postponed, t.instead, t.exceeds, t.terminates = nil, nil, nil, nil, "", false
+	t.events, t.successor, t.postponed, t.instead, t.exceeds = nil, nil, nil, nil, ""
+	t.terminates, t.withoutCode = false, false
 	turns.Put(t)
 }
 
