@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -12,6 +14,9 @@ import (
 // leads most decides by what it sees itself: who leads what, and how much each
 // journal grows, of which it has all. So nobody has to be asked but the node that is
 // to take a group.
+//
+// Before that, a group goes to where code is: see moveToCode. The nodes tell which code they
+// have when they offer themselves as workers.
 const (
 	// For how many looks the leaders have to be the same, and uneven.
 	balancePatience = 3
@@ -31,17 +36,24 @@ type scales struct {
 	leaders []string  // by group, at the last look
 	uneven  int       // for how many looks they are
 	pause   int
-	leftOut map[string]int // nodes that would take no group: for how many looks
+	leftOut leftOut
+}
+
+// leftOut are nodes that would take no group: for how many looks.
+type leftOut map[string]int
+
+// look begins a look.
+func (l leftOut) look() {
+	for node := range l {
+		if l[node]--; l[node] <= 0 {
+			delete(l, node)
+		}
+	}
 }
 
 // without returns the nodes that are not left out at this look.
-func (b *scales) without(nodes []string) []string {
-	for node := range b.leftOut {
-		if b.leftOut[node]--; b.leftOut[node] <= 0 {
-			delete(b.leftOut, node)
-		}
-	}
-	return slices.DeleteFunc(nodes, func(node string) bool { return b.leftOut[node] > 0 })
+func (l leftOut) without(nodes []string) []string {
+	return slices.DeleteFunc(nodes, func(node string) bool { return l[node] > 0 })
 }
 
 // weigh returns the weight of each group: half of it is that there is one, half is
@@ -91,7 +103,8 @@ func (b *scales) decide(self string, nodes, leaders []string, weights []float64)
 	}
 	same := slices.Equal(leaders, b.leaders)
 	b.leaders = leaders
-	m, ok = chooseMove(b.without(nodes), leaders, weights)
+	b.leftOut.look()
+	m, ok = chooseMove(b.leftOut.without(nodes), leaders, weights)
 	if !ok || !same {
 		b.uneven = 0
 	}
@@ -136,15 +149,98 @@ func chooseMove(nodes, leaders []string, weights []float64) (m move, ok bool) {
 	return m, ok
 }
 
-// spread looks after the balance, until the node closes.
+// spread hands groups over, to where their code is and to spread the leaders, until the node
+// closes.
 func (n *Node) spread() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	n.running.Go(func() { <-n.closing; cancel() })
-	b := &scales{leftOut: make(map[string]int)}
+	b, refused := &scales{leftOut: make(leftOut)}, make(leftOut)
 	for rest(ctx, n.closing, n.config.tendEvery) == nil {
-		n.rebalance(ctx, b)
+		refused.look()
+		if n.moveToCode(ctx, refused) {
+			b.pause = balancePause
+		}
+		if len(n.groups) > 1 {
+			n.rebalance(ctx, b)
+		}
 	}
+}
+
+// moveToCode hands over the groups in which instances wait for code that another node has,
+// and reports whether there was one. That node has to have all that this one has, too: so a
+// group goes to more code each time, and not to and fro.
+func (n *Node) moveToCode(ctx context.Context, refused leftOut) (moved bool) {
+	for _, g := range n.groups {
+		p := g.serving()
+		if p == nil || n.stopping.Load() {
+			continue
+		}
+		waiting := p.WaitingForCode()
+		if len(waiting) == 0 {
+			continue
+		}
+		to, codes, instances := chooseForCode(waiting, g.covering(p, refused))
+		if to == "" {
+			continue
+		}
+		if !g.offer(ctx, to) {
+			refused[to] = leftOutFor
+			continue
+		}
+		moved = true
+		n.config.Logger.Info("partition handed over, to a node that has the code that instances wait for",
+			"partition", g.number, "to", to, "instances", instances, "orchestrations", shownCode(codes))
+		if !g.giveTo(ctx, to) {
+			refused[to] = leftOutFor
+		}
+	}
+	return moved
+}
+
+// covering returns what the nodes can do that have all code that this one has and may lead the
+// group, in order of their names.
+func (g *group) covering(p *actors.Partition, refused leftOut) (workers []*actors.Hello) {
+	for _, m := range g.journal.Members() {
+		worker := p.Worker(m.Node)
+		if m.Voter && m.Node != g.config.NodeID && refused[m.Node] == 0 && g.config.isCoveredBy(worker) {
+			workers = append(workers, worker)
+		}
+	}
+	return workers
+}
+
+// chooseForCode returns the node that has code for most of the instances that wait, "" if none
+// has code for any, with that code and for how many it is.
+func chooseForCode(waiting map[actors.Code]int, workers []*actors.Hello) (to string, codes []actors.Code, instances int) {
+	for _, worker := range workers {
+		var has []actors.Code
+		count := 0
+		for _, code := range worker.Orchestrations {
+			if n := waiting[code]; n > 0 {
+				has, count = append(has, code), count+n
+			}
+		}
+		if count > instances {
+			to, codes, instances = worker.Node, has, count
+		}
+	}
+	return to, codes, instances
+}
+
+// shownCodeMax is how many orchestrations a line of the log names.
+const shownCodeMax = 10
+
+// shownCode names orchestrations for the log.
+func shownCode(codes []actors.Code) (names []string) {
+	for _, code := range codes[:min(len(codes), shownCodeMax)] {
+		name := fmt.Sprintf("%q", code.Name)
+		if code.Version != "" {
+			name += fmt.Sprintf(" version %q", code.Version)
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // rebalance hands a group over if that is due, and nothing else is going on: no change
@@ -152,7 +248,7 @@ func (n *Node) spread() {
 func (n *Node) rebalance(ctx context.Context, b *scales) {
 	weights := b.weigh(n.groups)
 	nodes, settled := n.settledVoters()
-	m, ok := b.decide(n.config.NodeID, nodes, n.leaders(), weights)
+	m, ok := b.decide(n.config.NodeID, n.withCode(nodes), n.leaders(), weights)
 	if !ok || !settled || n.stopping.Load() || !n.groups[m.group].leads() {
 		return
 	}
@@ -164,10 +260,41 @@ func (n *Node) rebalance(ctx context.Context, b *scales) {
 	}
 	b.pause = balancePause
 	n.config.Logger.Info("group handed over, to spread the leaders", "partition", m.group, "to", m.to)
-	err := g.yield(ctx, func(ctx context.Context) error { return g.journal.TransferLeadershipTo(ctx, m.to) })
+	g.giveTo(ctx, m.to)
+}
+
+// giveTo hands the group over to a node that takes it, and reports whether that node, or
+// another, leads it then.
+func (g *group) giveTo(ctx context.Context, node string) (given bool) {
+	err := g.yield(ctx, func(ctx context.Context) error { return g.journal.TransferLeadershipTo(ctx, node) })
 	if err != nil && ctx.Err() == nil {
-		n.config.Logger.Warn("hand group over", "partition", m.group, "to", m.to, "error", err)
+		g.config.Logger.Warn("hand group over", "partition", g.number, "to", node, "error", err)
 	}
+	return err == nil
+}
+
+// withCode returns the nodes without those to which a group that this node leads must not go to
+// spread the leaders: they are not there as workers, or they lack code that this node has. One
+// that does not tell what it has is believed to have it.
+func (n *Node) withCode(nodes []string) []string {
+	led := n.led()
+	return slices.DeleteFunc(nodes, func(node string) bool {
+		if node == n.config.NodeID || len(led) == 0 {
+			return false
+		}
+		worker := led[0].worker(node)
+		return worker == nil || worker.CodeKnown && !n.config.isCoveredBy(worker)
+	})
+}
+
+// worker returns what a node can do for the group, nil if it is not there as a worker or this
+// node does not lead the group.
+func (g *group) worker(node string) *actors.Hello {
+	p := g.partition.Load()
+	if p == nil {
+		return nil
+	}
+	return p.Worker(node)
 }
 
 // leaders returns which node leads each group, "" where none is known.

@@ -1,9 +1,16 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 func TestChooseMove(t *testing.T) {
@@ -144,5 +151,208 @@ func TestLeadersThatChangeAreLeftAlone(t *testing.T) {
 		if m, moves := b.decide("a", slices.Clone(nodes), leaders, []float64{1, 1, 1, 1}); moves {
 			t.Fatalf("%v at look %d", m, look)
 		}
+	}
+}
+
+// song in its second version is bound by some nodes only; concert starts one as a child.
+var (
+	song    = replay.Orchestration[string, string]("song")
+	concert = replay.Orchestration[string, string]("concert")
+)
+
+// codeOf returns the code of a node that knows song in some versions.
+func codeOf(versions ...string) []replay.Definition {
+	all := append(definitions(), concert.Bind(func(ctx *replay.Context, id string) (string, error) {
+		return song.Call(ctx, "la", replay.ChildVersion("2"), replay.ChildID(id))
+	}))
+	for _, version := range versions {
+		all = append(all, song.Bind(func(ctx *replay.Context, text string) (string, error) {
+			if text == "la" {
+				return text + " by version " + ctx.Version(), nil
+			}
+			got, err := word.Wait(ctx)
+			return got + " by version " + ctx.Version(), err
+		}, replay.Version(version)))
+	}
+	return all
+}
+
+// startWithCode starts nodes n1, n2 and so on that differ in their code.
+func startWithCode(t *testing.T, groups int, tendEvery time.Duration, code ...[]replay.Definition) *fleet {
+	t.Helper()
+	f := &fleet{t: t, nodes: make(map[string]*Node)}
+	peers := loopbackPeers(t, len(code))
+	for i := range peers {
+		config := peerConfig(t, peers, i, code[i]...)
+		config.Groups, config.tendEvery = groups, tendEvery
+		f.start(config)
+	}
+	return f
+}
+
+// knows waits until a node that leads all groups has the others as workers of each.
+func (f *fleet) knows(leader string) {
+	f.t.Helper()
+	for i, g := range f.nodes[leader].groups {
+		f.lead(i, leader)
+		eventually(f.t, "the others work for the leader", func() bool {
+			for id := range f.nodes {
+				if id != leader && g.worker(id) == nil {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// awaitWaiting waits until the leader of a group has instances that wait for code.
+func awaitWaiting(t *testing.T, g *group, want int) {
+	t.Helper()
+	eventually(t, "instances wait for code", func() bool {
+		p := g.partition.Load()
+		return p != nil && p.WaitingForCode()[actors.Code{Name: "song", Version: "2"}] == want
+	})
+}
+
+// Two followers have the second version: n2 lacks other code of the leader, n3 has all of it.
+// A child of that version is started under n1. Another instance was started under n3, and gets
+// its event under n1.
+func TestLeadershipGoesToTheNodeThatHasTheCodeThatInstancesWaitFor(t *testing.T) {
+	f := startWithCode(t, 1, time.Hour, codeOf("1"), codeOf("2"), codeOf("1", "2"))
+	ctx := testContext(t)
+	f.lead(0, "n3")
+	if _, err := StartRun(ctx, f.nodes["n3"].Client(), song, "begun", "waits"); err != nil {
+		t.Fatal(err)
+	}
+	f.knows("n1")
+	first := f.nodes["n1"].groups[0]
+	epoch := first.journal.Epoch()
+	if _, err := StartRun(ctx, first.Client(), concert, "parent", "child"); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- Send(ctx, first.Client(), "begun", word, "done") }()
+	awaitWaiting(t, first, 2)
+	for _, id := range []string{"child", "begun"} {
+		status, err := first.Client().Get(ctx, id)
+		if err != nil || status.State != WaitingForCode {
+			t.Errorf("%s: %+v, %v", id, status, err)
+		}
+	}
+	if n, err := first.Client().Count(ctx, Filter{States: []State{WaitingForCode}}); n != 2 || err != nil {
+		t.Errorf("%d are listed, %v", n, err)
+	}
+	if !first.moveToCode(ctx, make(leftOut)) {
+		t.Error("nothing was handed over")
+	}
+	expectOutput(t, first.Client(), "parent", "la by version 2")
+	expectOutput(t, first.Client(), "begun", "done by version 2")
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if now := f.nodes["n3"].groups[0]; !now.leads() || now.journal.Epoch() != epoch+1 {
+		t.Errorf("%s leads, in epoch %d after %d; want n3 in the next", now.leader(), now.journal.Epoch(), epoch)
+	}
+}
+
+// The only node with the code that is waited for lacks other code of the leader.
+func TestLeadershipStaysWhereNoNodeHasAllOfTheCode(t *testing.T) {
+	f := startWithCode(t, 1, time.Hour, codeOf("1"), codeOf("2"), codeOf("1"))
+	ctx := testContext(t)
+	f.knows("n1")
+	first := f.nodes["n1"].groups[0]
+	if _, err := StartRun(ctx, first.Client(), concert, "parent", "child"); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaiting(t, first, 1)
+	if first.moveToCode(ctx, make(leftOut)) || !first.leads() {
+		t.Error("the group was handed over")
+	}
+	if err := first.Client().Terminate(ctx, "child", "never mind"); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaiting(t, first, 0)
+}
+
+// Of several groups only the one goes to the node with more code in which an instance waits.
+// What that node leads then, even all groups, it does not give to nodes with less.
+func TestLeadersAreNotSpreadToNodesThatLackCode(t *testing.T) {
+	f := startWithCode(t, groupsOfTests, time.Hour, codeOf("1"), codeOf("1"), codeOf("1", "2"))
+	ctx := testContext(t)
+	f.knows("n1")
+	const waits = 2
+	less, more := f.nodes["n1"], f.nodes["n3"]
+	if _, err := StartRun(ctx, less.Client(), concert, "parent", idIn("child", waits)); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaiting(t, less.groups[waits], 1)
+	if !less.moveToCode(ctx, make(leftOut)) {
+		t.Error("nothing was handed over")
+	}
+	expectOutput(t, less.Client(), "parent", "la by version 2")
+	for i := range groupsOfTests {
+		if want := map[bool]string{true: "n3", false: "n1"}[i == waits]; f.any().groups[i].leader() != want {
+			t.Errorf("group %d is led by %s, not %s", i, f.any().groups[i].leader(), want)
+		}
+	}
+
+	f.knows("n3")
+	b := &scales{leftOut: make(leftOut)}
+	for range 5 * balancePatience {
+		more.rebalance(ctx, b)
+	}
+	if len(more.led()) != groupsOfTests {
+		t.Errorf("n3 leads %d of %d groups", len(more.led()), groupsOfTests)
+	}
+
+	f.knows("n1")
+	b = &scales{leftOut: make(leftOut)}
+	for range 5 * balancePatience {
+		less.rebalance(ctx, b)
+	}
+	if len(less.led()) == groupsOfTests {
+		t.Error("n1 has given nothing to nodes that have its code")
+	}
+}
+
+// The loop of the nodes does it, without a hand from outside.
+func TestInstancesThatWaitForCodeGoOnByThemselves(t *testing.T) {
+	f := startWithCode(t, groupsOfTests, 20*time.Millisecond, codeOf("1"), codeOf("1"), codeOf("1", "2"))
+	ctx := testContext(t)
+	for i := range groupsOfTests {
+		got, err := Call(ctx, f.nodes["n1"].Client(), concert, idIn("parent", i), idIn("child", i))
+		if err != nil || got != "la by version 2" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// A node tells which code it has, unless it is too much; one of the build before does not.
+func TestANodeTellsItsCode(t *testing.T) {
+	many := []actors.Code{{Name: "song"}, {Name: "song", Version: "2"}}
+	told, err := readHello(wireHello(&actors.Hello{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Role: RoleLocal})
+	if err != nil || !told.CodeKnown || !slices.Equal(told.Orchestrations, many) {
+		t.Errorf("%+v, %v", told, err)
+	}
+	if before, err := readHello(&clusterpb.Hello{Node: "a"}, Principal{Role: RoleLocal}); err != nil || before.CodeKnown {
+		t.Errorf("%+v, %v", before, err)
+	}
+
+	large := Config{NodeID: "a"}
+	for i := range 2000 {
+		large.Definitions = append(large.Definitions, song.Bind(waiterBody, replay.Version(fmt.Sprintf("%0128d", i))))
+	}
+	hello := (&group{Node: &Node{config: large}}).hello()
+	if wire := wireHello(&hello); wire.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(wire.Orchestrations) > 0 {
+		t.Errorf("%v with %d", wire.Code, len(wire.Orchestrations))
+	}
+	hello.Orchestrations, hello.CodeKnown = large.orchestrations(), true
+	var refused *InputError
+	if _, err := readHello(wireHello(&hello), Principal{Role: RoleLocal}); !errors.As(err, &refused) || refused.Field != "orchestrations" {
+		t.Errorf("too many are refused with %v", err)
+	}
+	if large.isCoveredBy(&actors.Hello{Orchestrations: large.orchestrations()}) {
+		t.Error("a node that does not say that it has told all is believed to have all")
 	}
 }

@@ -87,7 +87,9 @@ type Config struct {
 	// it. Defaults to the address in Peers, or else to Listen.
 	Advertise string
 
-	// The code: bound handles.
+	// The code: bound handles. Nodes may differ: when instances wait for code that the leader
+	// of their partition lacks, leadership moves to a node that has it and all that the leader
+	// has.
 	Definitions []replay.Definition
 	// How values become payloads: what encrypts or compresses them, and how large
 	// they may be. To be the same on every node and in every [DialConfig], for as

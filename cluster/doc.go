@@ -245,6 +245,14 @@
 // [Node.Stop] hands leadership to the follower that is least behind, then ends. So a
 // rolling restart (stop, start, wait until [Health.Ready], the next) loses nothing.
 //
+// While nodes differ in their code, a node may lead instances that it has no code for:
+// they are in the state [WaitingForCode]. As soon as something arrives for one of them,
+// or it is started, leadership of its partition moves to a node that has the code, within
+// seconds; but only to one that has every orchestration, version and activity that the
+// leader has. If there is none, leadership stays, and the instances wait. To spread the
+// leaders, a partition goes to no node that lacks code of the leader. A start by a client
+// of what the leader has no code for is refused with [ErrNoCode].
+//
 // A version of this software speaks a protocol and the one before: between nodes and
 // in the journal. The cluster stays with the older one until every member speaks the
 // newer one, and then comes to it by itself; Health.Protocol says how far it is.

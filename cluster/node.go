@@ -169,9 +169,7 @@ func (n *Node) serveOthers() {
 		n.working.Go(g.work)
 		n.running.Go(g.forward)
 	}
-	if len(n.groups) > 1 {
-		n.running.Go(n.spread)
-	}
+	n.running.Go(n.spread)
 }
 
 // actorsConfig returns the configuration of the actors. What they bound for each

@@ -21,7 +21,8 @@ const (
 	Stalled State = "stalled"
 	// Suspended: it takes input, but its code does not run.
 	Suspended State = "suspended"
-	// WaitingForCode: the leading node has no code for it.
+	// WaitingForCode: the node that leads has no code for it. When something arrives for it,
+	// leadership moves to a node that has the code, if that one has all that the leader has.
 	WaitingForCode State = "waiting for code"
 	Completed      State = "completed"
 	Failed         State = "failed"

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -85,7 +87,7 @@ func (g *group) workFor(ctx context.Context, leader, address string) error {
 	}
 	in := receive(g.Node, &using, stream, toWorker)
 	out := transmit(g.Node, &using, stream, g.wireFromWorker, cancel)
-	return g.system.Work(ctx, actors.Hello{Node: g.config.NodeID, Group: g.number, Activities: g.config.activities()}, in, out)
+	return g.system.Work(ctx, g.hello(), in, out)
 }
 
 // named has a stream say which group it is about.
@@ -117,6 +119,53 @@ func (c Config) activities() []string {
 		}
 	}
 	return names
+}
+
+// codeBytesMax bounds the orchestrations that a node tells: a thousand, if names and versions
+// are as long as they may be.
+const codeBytesMax = 272 << 10
+
+// codeBytes returns how many bytes the names and versions of orchestrations count for.
+func codeBytes(all []actors.Code) (bytes int) {
+	for _, code := range all {
+		bytes += len(code.Name) + len(code.Version) + 16
+	}
+	return bytes
+}
+
+// orchestrations returns those that this node has code for.
+func (c Config) orchestrations() (all []actors.Code) {
+	for _, definition := range c.Definitions {
+		if name, version, ok := definition.Orchestration(); ok {
+			all = append(all, actors.Code{Name: name, Version: version})
+		}
+	}
+	return all
+}
+
+// hello says what this node can do for the leader of the group, and which code it has.
+func (g *group) hello() actors.Hello {
+	hello := actors.Hello{Node: g.config.NodeID, Group: g.number, Activities: g.config.activities()}
+	if all := g.config.orchestrations(); codeBytes(all) <= codeBytesMax {
+		hello.Orchestrations, hello.CodeKnown = all, true
+	}
+	return hello
+}
+
+// isCoveredBy reports whether a node has told that it has all code that this configuration binds.
+func (c Config) isCoveredBy(hello *actors.Hello) bool {
+	if hello == nil || !hello.CodeKnown {
+		return false
+	}
+	orchestrations, activities := make(map[actors.Code]bool), make(map[string]bool)
+	for _, code := range hello.Orchestrations {
+		orchestrations[code] = true
+	}
+	for _, name := range hello.Activities {
+		activities[name] = true
+	}
+	return !slices.ContainsFunc(c.orchestrations(), func(code actors.Code) bool { return !orchestrations[code] }) &&
+		!slices.ContainsFunc(c.activities(), func(name string) bool { return !activities[name] })
 }
 
 // otherMembers returns how many nodes may run activities for this one.
@@ -246,13 +295,18 @@ func fromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWork
 }
 
 func readHello(wire *clusterpb.Hello, worker Principal) (*actors.Hello, error) {
-	switch {
-	case worker.Role == RoleNode && wire.Node != worker.Name:
+	if worker.Role == RoleNode && wire.Node != worker.Name {
 		return nil, ErrNotAuthorized
 	}
 	hello := &actors.Hello{
 		Node: wire.Node, Activities: wire.Activities, Tags: wire.Tags,
-		Limits: make(map[string]int),
+		Limits: make(map[string]int), CodeKnown: wire.Code == clusterpb.CodeList_CODE_LIST_COMPLETE,
+	}
+	for _, code := range wire.Orchestrations {
+		hello.Orchestrations = append(hello.Orchestrations, actors.Code{Name: code.GetName(), Version: code.GetVersion()})
+	}
+	if bytes := codeBytes(hello.Orchestrations); bytes > codeBytesMax {
+		return nil, &InputError{"orchestrations", fmt.Sprintf("count for %d bytes: at most %d are allowed", bytes, codeBytesMax)}
 	}
 	for name, most := range wire.Limits {
 		hello.Limits[name] = int(most)
@@ -310,7 +364,13 @@ func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 func wireHello(hello *actors.Hello) *clusterpb.Hello {
 	wire := &clusterpb.Hello{
 		Node: hello.Node, Activities: hello.Activities, Tags: hello.Tags,
-		Limits: make(map[string]uint32),
+		Limits: make(map[string]uint32), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
+	}
+	if hello.CodeKnown {
+		wire.Code = clusterpb.CodeList_CODE_LIST_COMPLETE
+	}
+	for _, code := range hello.Orchestrations {
+		wire.Orchestrations = append(wire.Orchestrations, &clusterpb.OrchestrationCode{Name: code.Name, Version: code.Version})
 	}
 	for name, most := range hello.Limits {
 		wire.Limits[name] = uint32(most)

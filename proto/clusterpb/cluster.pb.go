@@ -77,6 +77,60 @@ func (ReusePolicy) EnumDescriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{0}
 }
 
+// CodeList says whether a node has told which orchestrations it has code for. Since
+// protocol 3; a node of the build before overlooks it.
+type CodeList int32
+
+const (
+	// It has not: it is of the build before.
+	CodeList_CODE_LIST_UNSPECIFIED CodeList = 0
+	// It has, and these are all.
+	CodeList_CODE_LIST_COMPLETE CodeList = 1
+	// It has too many to tell them, and has told none.
+	CodeList_CODE_LIST_TRUNCATED CodeList = 2
+)
+
+// Enum value maps for CodeList.
+var (
+	CodeList_name = map[int32]string{
+		0: "CODE_LIST_UNSPECIFIED",
+		1: "CODE_LIST_COMPLETE",
+		2: "CODE_LIST_TRUNCATED",
+	}
+	CodeList_value = map[string]int32{
+		"CODE_LIST_UNSPECIFIED": 0,
+		"CODE_LIST_COMPLETE":    1,
+		"CODE_LIST_TRUNCATED":   2,
+	}
+)
+
+func (x CodeList) Enum() *CodeList {
+	p := new(CodeList)
+	*p = x
+	return p
+}
+
+func (x CodeList) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CodeList) Descriptor() protoreflect.EnumDescriptor {
+	return file_clusterpb_cluster_proto_enumTypes[1].Descriptor()
+}
+
+func (CodeList) Type() protoreflect.EnumType {
+	return &file_clusterpb_cluster_proto_enumTypes[1]
+}
+
+func (x CodeList) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CodeList.Descriptor instead.
+func (CodeList) EnumDescriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{1}
+}
+
 type SignalRequest_Kind int32
 
 const (
@@ -120,11 +174,11 @@ func (x SignalRequest_Kind) String() string {
 }
 
 func (SignalRequest_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_clusterpb_cluster_proto_enumTypes[1].Descriptor()
+	return file_clusterpb_cluster_proto_enumTypes[2].Descriptor()
 }
 
 func (SignalRequest_Kind) Type() protoreflect.EnumType {
-	return &file_clusterpb_cluster_proto_enumTypes[1]
+	return &file_clusterpb_cluster_proto_enumTypes[2]
 }
 
 func (x SignalRequest_Kind) Number() protoreflect.EnumNumber {
@@ -5042,9 +5096,12 @@ type Hello struct {
 	Activities []string `protobuf:"bytes,3,rep,name=activities,proto3" json:"activities,omitempty"`
 	Tags       []string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`
 	// How many attempts it takes at once of those with a name that is limited.
-	Limits        map[string]uint32 `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Limits map[string]uint32 `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The orchestrations that it has code for; see CodeList.
+	Orchestrations []*OrchestrationCode `protobuf:"bytes,6,rep,name=orchestrations,proto3" json:"orchestrations,omitempty"`
+	Code           CodeList             `protobuf:"varint,7,opt,name=code,proto3,enum=tenuto.cluster.v1.CodeList" json:"code,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
@@ -5112,6 +5169,73 @@ func (x *Hello) GetLimits() map[string]uint32 {
 	return nil
 }
 
+func (x *Hello) GetOrchestrations() []*OrchestrationCode {
+	if x != nil {
+		return x.Orchestrations
+	}
+	return nil
+}
+
+func (x *Hello) GetCode() CodeList {
+	if x != nil {
+		return x.Code
+	}
+	return CodeList_CODE_LIST_UNSPECIFIED
+}
+
+// OrchestrationCode names an orchestration in a version.
+type OrchestrationCode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrchestrationCode) Reset() {
+	*x = OrchestrationCode{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrchestrationCode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrchestrationCode) ProtoMessage() {}
+
+func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
+func (*OrchestrationCode) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *OrchestrationCode) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OrchestrationCode) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 type AttemptID struct {
 	state         protoimpl.MessageState  `protogen:"open.v1"`
 	Ref           *journalpb.OperationRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
@@ -5122,7 +5246,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5134,7 +5258,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5147,7 +5271,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -5176,7 +5300,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5188,7 +5312,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5201,7 +5325,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -5235,7 +5359,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5247,7 +5371,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5260,7 +5384,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -5293,7 +5417,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5305,7 +5429,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5318,7 +5442,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -5372,7 +5496,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5384,7 +5508,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5397,7 +5521,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ToWorker) GetSaid() isToWorker_Said {
@@ -5480,7 +5604,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5492,7 +5616,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5505,7 +5629,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Task) GetAttempt() *AttemptID {
@@ -5582,7 +5706,7 @@ type GiveUp struct {
 
 func (x *GiveUp) Reset() {
 	*x = GiveUp{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5594,7 +5718,7 @@ func (x *GiveUp) String() string {
 func (*GiveUp) ProtoMessage() {}
 
 func (x *GiveUp) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5607,7 +5731,7 @@ func (x *GiveUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GiveUp.ProtoReflect.Descriptor instead.
 func (*GiveUp) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GiveUp) GetAttempt() *AttemptID {
@@ -5991,7 +6115,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04beat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\x04beat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x1a\n" +
 	"\agoodbye\x18\x06 \x01(\bH\x00R\agoodbyeB\x06\n" +
-	"\x04said\"\xe4\x01\n" +
+	"\x04said\"\xe3\x02\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -5999,10 +6123,15 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"activities\x18\x03 \x03(\tR\n" +
 	"activities\x12\x12\n" +
 	"\x04tags\x18\x04 \x03(\tR\x04tags\x12<\n" +
-	"\x06limits\x18\x05 \x03(\v2$.tenuto.cluster.v1.Hello.LimitsEntryR\x06limits\x1a9\n" +
+	"\x06limits\x18\x05 \x03(\v2$.tenuto.cluster.v1.Hello.LimitsEntryR\x06limits\x12L\n" +
+	"\x0eorchestrations\x18\x06 \x03(\v2$.tenuto.cluster.v1.OrchestrationCodeR\x0eorchestrations\x12/\n" +
+	"\x04code\x18\a \x01(\x0e2\x1b.tenuto.cluster.v1.CodeListR\x04code\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"V\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"A\n" +
+	"\x11OrchestrationCode\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"V\n" +
 	"\tAttemptID\x121\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.OperationRefR\x03ref\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\rR\x06number\"n\n" +
@@ -6041,7 +6170,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vReusePolicy\x12\x16\n" +
 	"\x12REUSE_POLICY_NEVER\x10\x00\x12\x16\n" +
 	"\x12REUSE_POLICY_ENDED\x10\x01\x12\x17\n" +
-	"\x13REUSE_POLICY_FAILED\x10\x02B.Z,github.com/tenuto-dev/tenuto/proto/clusterpbb\x06proto3"
+	"\x13REUSE_POLICY_FAILED\x10\x02*V\n" +
+	"\bCodeList\x12\x19\n" +
+	"\x15CODE_LIST_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12CODE_LIST_COMPLETE\x10\x01\x12\x17\n" +
+	"\x13CODE_LIST_TRUNCATED\x10\x02B.Z,github.com/tenuto-dev/tenuto/proto/clusterpbb\x06proto3"
 
 var (
 	file_clusterpb_cluster_proto_rawDescOnce sync.Once
@@ -6055,217 +6188,221 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 	return file_clusterpb_cluster_proto_rawDescData
 }
 
-var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),               // 0: tenuto.cluster.v1.ReusePolicy
-	(SignalRequest_Kind)(0),        // 1: tenuto.cluster.v1.SignalRequest.Kind
-	(*Request)(nil),                // 2: tenuto.cluster.v1.Request
-	(*StartRequest)(nil),           // 3: tenuto.cluster.v1.StartRequest
-	(*StartsRequest)(nil),          // 4: tenuto.cluster.v1.StartsRequest
-	(*InstanceStart)(nil),          // 5: tenuto.cluster.v1.InstanceStart
-	(*StartsResult)(nil),           // 6: tenuto.cluster.v1.StartsResult
-	(*StartAnswer)(nil),            // 7: tenuto.cluster.v1.StartAnswer
-	(*SignalRequest)(nil),          // 8: tenuto.cluster.v1.SignalRequest
-	(*ListRequest)(nil),            // 9: tenuto.cluster.v1.ListRequest
-	(*QueryRequest)(nil),           // 10: tenuto.cluster.v1.QueryRequest
-	(*QueryResult)(nil),            // 11: tenuto.cluster.v1.QueryResult
-	(*UpdateRequest)(nil),          // 12: tenuto.cluster.v1.UpdateRequest
-	(*UpdateResult)(nil),           // 13: tenuto.cluster.v1.UpdateResult
-	(*ExecutionsRequest)(nil),      // 14: tenuto.cluster.v1.ExecutionsRequest
-	(*ExecutionsResult)(nil),       // 15: tenuto.cluster.v1.ExecutionsResult
-	(*Execution)(nil),              // 16: tenuto.cluster.v1.Execution
-	(*PurgeRequest)(nil),           // 17: tenuto.cluster.v1.PurgeRequest
-	(*SendRequest)(nil),            // 18: tenuto.cluster.v1.SendRequest
-	(*GetRequest)(nil),             // 19: tenuto.cluster.v1.GetRequest
-	(*HistoryRequest)(nil),         // 20: tenuto.cluster.v1.HistoryRequest
-	(*Response)(nil),               // 21: tenuto.cluster.v1.Response
-	(*SignalResult)(nil),           // 22: tenuto.cluster.v1.SignalResult
-	(*ListResult)(nil),             // 23: tenuto.cluster.v1.ListResult
-	(*PurgeResult)(nil),            // 24: tenuto.cluster.v1.PurgeResult
-	(*Failure)(nil),                // 25: tenuto.cluster.v1.Failure
-	(*VersionMismatch)(nil),        // 26: tenuto.cluster.v1.VersionMismatch
-	(*StartResult)(nil),            // 27: tenuto.cluster.v1.StartResult
-	(*SendResult)(nil),             // 28: tenuto.cluster.v1.SendResult
-	(*GetResult)(nil),              // 29: tenuto.cluster.v1.GetResult
-	(*HistoryResult)(nil),          // 30: tenuto.cluster.v1.HistoryResult
-	(*Status)(nil),                 // 31: tenuto.cluster.v1.Status
-	(*Mismatch)(nil),               // 32: tenuto.cluster.v1.Mismatch
-	(*CompleteRequest)(nil),        // 33: tenuto.cluster.v1.CompleteRequest
-	(*CompleteResult)(nil),         // 34: tenuto.cluster.v1.CompleteResult
-	(*PendingRequest)(nil),         // 35: tenuto.cluster.v1.PendingRequest
-	(*PendingResult)(nil),          // 36: tenuto.cluster.v1.PendingResult
-	(*OpenOperation)(nil),          // 37: tenuto.cluster.v1.OpenOperation
-	(*WaitRequest)(nil),            // 38: tenuto.cluster.v1.WaitRequest
-	(*WaitResult)(nil),             // 39: tenuto.cluster.v1.WaitResult
-	(*WatchRequest)(nil),           // 40: tenuto.cluster.v1.WatchRequest
-	(*WatchedRun)(nil),             // 41: tenuto.cluster.v1.WatchedRun
-	(*WatchResult)(nil),            // 42: tenuto.cluster.v1.WatchResult
-	(*WatchedEvent)(nil),           // 43: tenuto.cluster.v1.WatchedEvent
-	(*MembersRequest)(nil),         // 44: tenuto.cluster.v1.MembersRequest
-	(*MembersResult)(nil),          // 45: tenuto.cluster.v1.MembersResult
-	(*Member)(nil),                 // 46: tenuto.cluster.v1.Member
-	(*IssueTokenRequest)(nil),      // 47: tenuto.cluster.v1.IssueTokenRequest
-	(*IssueTokenResult)(nil),       // 48: tenuto.cluster.v1.IssueTokenResult
-	(*ListTokensRequest)(nil),      // 49: tenuto.cluster.v1.ListTokensRequest
-	(*ListTokensResult)(nil),       // 50: tenuto.cluster.v1.ListTokensResult
-	(*RevokeTokenRequest)(nil),     // 51: tenuto.cluster.v1.RevokeTokenRequest
-	(*RevokeTokenResult)(nil),      // 52: tenuto.cluster.v1.RevokeTokenResult
-	(*EnrolRequest)(nil),           // 53: tenuto.cluster.v1.EnrolRequest
-	(*EnrolResult)(nil),            // 54: tenuto.cluster.v1.EnrolResult
-	(*RemoveMemberRequest)(nil),    // 55: tenuto.cluster.v1.RemoveMemberRequest
-	(*RemoveMemberResult)(nil),     // 56: tenuto.cluster.v1.RemoveMemberResult
-	(*AdoptMemberRequest)(nil),     // 57: tenuto.cluster.v1.AdoptMemberRequest
-	(*AdoptMemberResult)(nil),      // 58: tenuto.cluster.v1.AdoptMemberResult
-	(*CrossRequest)(nil),           // 59: tenuto.cluster.v1.CrossRequest
-	(*Crossing)(nil),               // 60: tenuto.cluster.v1.Crossing
-	(*CrossResult)(nil),            // 61: tenuto.cluster.v1.CrossResult
-	(*Crossed)(nil),                // 62: tenuto.cluster.v1.Crossed
-	(*OfferRequest)(nil),           // 63: tenuto.cluster.v1.OfferRequest
-	(*OfferResult)(nil),            // 64: tenuto.cluster.v1.OfferResult
-	(*IndexRequest)(nil),           // 65: tenuto.cluster.v1.IndexRequest
-	(*IndexResult)(nil),            // 66: tenuto.cluster.v1.IndexResult
-	(*FromWorker)(nil),             // 67: tenuto.cluster.v1.FromWorker
-	(*Hello)(nil),                  // 68: tenuto.cluster.v1.Hello
-	(*AttemptID)(nil),              // 69: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),         // 70: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),              // 71: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),          // 72: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),               // 73: tenuto.cluster.v1.ToWorker
-	(*Task)(nil),                   // 74: tenuto.cluster.v1.Task
-	(*GiveUp)(nil),                 // 75: tenuto.cluster.v1.GiveUp
-	nil,                            // 76: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                            // 77: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                            // 78: tenuto.cluster.v1.Status.TagsEntry
-	nil,                            // 79: tenuto.cluster.v1.Hello.LimitsEntry
-	(*journalpb.Payload)(nil),      // 80: tenuto.journal.v1.Payload
-	(*journalpb.Error)(nil),        // 81: tenuto.journal.v1.Error
-	(*journalpb.OperationRef)(nil), // 82: tenuto.journal.v1.OperationRef
-	(*journalpb.Operation)(nil),    // 83: tenuto.journal.v1.Operation
-	(*journalpb.JoinToken)(nil),    // 84: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),        // 85: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),     // 86: tenuto.journal.v1.Instance
+	(CodeList)(0),                  // 1: tenuto.cluster.v1.CodeList
+	(SignalRequest_Kind)(0),        // 2: tenuto.cluster.v1.SignalRequest.Kind
+	(*Request)(nil),                // 3: tenuto.cluster.v1.Request
+	(*StartRequest)(nil),           // 4: tenuto.cluster.v1.StartRequest
+	(*StartsRequest)(nil),          // 5: tenuto.cluster.v1.StartsRequest
+	(*InstanceStart)(nil),          // 6: tenuto.cluster.v1.InstanceStart
+	(*StartsResult)(nil),           // 7: tenuto.cluster.v1.StartsResult
+	(*StartAnswer)(nil),            // 8: tenuto.cluster.v1.StartAnswer
+	(*SignalRequest)(nil),          // 9: tenuto.cluster.v1.SignalRequest
+	(*ListRequest)(nil),            // 10: tenuto.cluster.v1.ListRequest
+	(*QueryRequest)(nil),           // 11: tenuto.cluster.v1.QueryRequest
+	(*QueryResult)(nil),            // 12: tenuto.cluster.v1.QueryResult
+	(*UpdateRequest)(nil),          // 13: tenuto.cluster.v1.UpdateRequest
+	(*UpdateResult)(nil),           // 14: tenuto.cluster.v1.UpdateResult
+	(*ExecutionsRequest)(nil),      // 15: tenuto.cluster.v1.ExecutionsRequest
+	(*ExecutionsResult)(nil),       // 16: tenuto.cluster.v1.ExecutionsResult
+	(*Execution)(nil),              // 17: tenuto.cluster.v1.Execution
+	(*PurgeRequest)(nil),           // 18: tenuto.cluster.v1.PurgeRequest
+	(*SendRequest)(nil),            // 19: tenuto.cluster.v1.SendRequest
+	(*GetRequest)(nil),             // 20: tenuto.cluster.v1.GetRequest
+	(*HistoryRequest)(nil),         // 21: tenuto.cluster.v1.HistoryRequest
+	(*Response)(nil),               // 22: tenuto.cluster.v1.Response
+	(*SignalResult)(nil),           // 23: tenuto.cluster.v1.SignalResult
+	(*ListResult)(nil),             // 24: tenuto.cluster.v1.ListResult
+	(*PurgeResult)(nil),            // 25: tenuto.cluster.v1.PurgeResult
+	(*Failure)(nil),                // 26: tenuto.cluster.v1.Failure
+	(*VersionMismatch)(nil),        // 27: tenuto.cluster.v1.VersionMismatch
+	(*StartResult)(nil),            // 28: tenuto.cluster.v1.StartResult
+	(*SendResult)(nil),             // 29: tenuto.cluster.v1.SendResult
+	(*GetResult)(nil),              // 30: tenuto.cluster.v1.GetResult
+	(*HistoryResult)(nil),          // 31: tenuto.cluster.v1.HistoryResult
+	(*Status)(nil),                 // 32: tenuto.cluster.v1.Status
+	(*Mismatch)(nil),               // 33: tenuto.cluster.v1.Mismatch
+	(*CompleteRequest)(nil),        // 34: tenuto.cluster.v1.CompleteRequest
+	(*CompleteResult)(nil),         // 35: tenuto.cluster.v1.CompleteResult
+	(*PendingRequest)(nil),         // 36: tenuto.cluster.v1.PendingRequest
+	(*PendingResult)(nil),          // 37: tenuto.cluster.v1.PendingResult
+	(*OpenOperation)(nil),          // 38: tenuto.cluster.v1.OpenOperation
+	(*WaitRequest)(nil),            // 39: tenuto.cluster.v1.WaitRequest
+	(*WaitResult)(nil),             // 40: tenuto.cluster.v1.WaitResult
+	(*WatchRequest)(nil),           // 41: tenuto.cluster.v1.WatchRequest
+	(*WatchedRun)(nil),             // 42: tenuto.cluster.v1.WatchedRun
+	(*WatchResult)(nil),            // 43: tenuto.cluster.v1.WatchResult
+	(*WatchedEvent)(nil),           // 44: tenuto.cluster.v1.WatchedEvent
+	(*MembersRequest)(nil),         // 45: tenuto.cluster.v1.MembersRequest
+	(*MembersResult)(nil),          // 46: tenuto.cluster.v1.MembersResult
+	(*Member)(nil),                 // 47: tenuto.cluster.v1.Member
+	(*IssueTokenRequest)(nil),      // 48: tenuto.cluster.v1.IssueTokenRequest
+	(*IssueTokenResult)(nil),       // 49: tenuto.cluster.v1.IssueTokenResult
+	(*ListTokensRequest)(nil),      // 50: tenuto.cluster.v1.ListTokensRequest
+	(*ListTokensResult)(nil),       // 51: tenuto.cluster.v1.ListTokensResult
+	(*RevokeTokenRequest)(nil),     // 52: tenuto.cluster.v1.RevokeTokenRequest
+	(*RevokeTokenResult)(nil),      // 53: tenuto.cluster.v1.RevokeTokenResult
+	(*EnrolRequest)(nil),           // 54: tenuto.cluster.v1.EnrolRequest
+	(*EnrolResult)(nil),            // 55: tenuto.cluster.v1.EnrolResult
+	(*RemoveMemberRequest)(nil),    // 56: tenuto.cluster.v1.RemoveMemberRequest
+	(*RemoveMemberResult)(nil),     // 57: tenuto.cluster.v1.RemoveMemberResult
+	(*AdoptMemberRequest)(nil),     // 58: tenuto.cluster.v1.AdoptMemberRequest
+	(*AdoptMemberResult)(nil),      // 59: tenuto.cluster.v1.AdoptMemberResult
+	(*CrossRequest)(nil),           // 60: tenuto.cluster.v1.CrossRequest
+	(*Crossing)(nil),               // 61: tenuto.cluster.v1.Crossing
+	(*CrossResult)(nil),            // 62: tenuto.cluster.v1.CrossResult
+	(*Crossed)(nil),                // 63: tenuto.cluster.v1.Crossed
+	(*OfferRequest)(nil),           // 64: tenuto.cluster.v1.OfferRequest
+	(*OfferResult)(nil),            // 65: tenuto.cluster.v1.OfferResult
+	(*IndexRequest)(nil),           // 66: tenuto.cluster.v1.IndexRequest
+	(*IndexResult)(nil),            // 67: tenuto.cluster.v1.IndexResult
+	(*FromWorker)(nil),             // 68: tenuto.cluster.v1.FromWorker
+	(*Hello)(nil),                  // 69: tenuto.cluster.v1.Hello
+	(*OrchestrationCode)(nil),      // 70: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),              // 71: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),         // 72: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),              // 73: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),          // 74: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),               // 75: tenuto.cluster.v1.ToWorker
+	(*Task)(nil),                   // 76: tenuto.cluster.v1.Task
+	(*GiveUp)(nil),                 // 77: tenuto.cluster.v1.GiveUp
+	nil,                            // 78: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                            // 79: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                            // 80: tenuto.cluster.v1.Status.TagsEntry
+	nil,                            // 81: tenuto.cluster.v1.Hello.LimitsEntry
+	(*journalpb.Payload)(nil),      // 82: tenuto.journal.v1.Payload
+	(*journalpb.Error)(nil),        // 83: tenuto.journal.v1.Error
+	(*journalpb.OperationRef)(nil), // 84: tenuto.journal.v1.OperationRef
+	(*journalpb.Operation)(nil),    // 85: tenuto.journal.v1.Operation
+	(*journalpb.JoinToken)(nil),    // 86: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),        // 87: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),     // 88: tenuto.journal.v1.Instance
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
-	3,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
-	18,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
-	19,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
-	20,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
-	8,   // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
-	9,   // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
-	17,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
-	10,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
-	12,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
-	14,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
-	33,  // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
-	35,  // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
-	38,  // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
-	40,  // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
-	44,  // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
-	53,  // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
-	55,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
-	47,  // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
-	59,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
-	63,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
-	65,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
-	4,   // 21: tenuto.cluster.v1.Request.starts:type_name -> tenuto.cluster.v1.StartsRequest
-	57,  // 22: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
-	49,  // 23: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
-	51,  // 24: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
-	80,  // 25: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	76,  // 26: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	4,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
+	19,  // 1: tenuto.cluster.v1.Request.send:type_name -> tenuto.cluster.v1.SendRequest
+	20,  // 2: tenuto.cluster.v1.Request.get:type_name -> tenuto.cluster.v1.GetRequest
+	21,  // 3: tenuto.cluster.v1.Request.history:type_name -> tenuto.cluster.v1.HistoryRequest
+	9,   // 4: tenuto.cluster.v1.Request.signal:type_name -> tenuto.cluster.v1.SignalRequest
+	10,  // 5: tenuto.cluster.v1.Request.list:type_name -> tenuto.cluster.v1.ListRequest
+	18,  // 6: tenuto.cluster.v1.Request.purge:type_name -> tenuto.cluster.v1.PurgeRequest
+	11,  // 7: tenuto.cluster.v1.Request.query:type_name -> tenuto.cluster.v1.QueryRequest
+	13,  // 8: tenuto.cluster.v1.Request.update:type_name -> tenuto.cluster.v1.UpdateRequest
+	15,  // 9: tenuto.cluster.v1.Request.executions:type_name -> tenuto.cluster.v1.ExecutionsRequest
+	34,  // 10: tenuto.cluster.v1.Request.complete:type_name -> tenuto.cluster.v1.CompleteRequest
+	36,  // 11: tenuto.cluster.v1.Request.pending:type_name -> tenuto.cluster.v1.PendingRequest
+	39,  // 12: tenuto.cluster.v1.Request.wait:type_name -> tenuto.cluster.v1.WaitRequest
+	41,  // 13: tenuto.cluster.v1.Request.watch:type_name -> tenuto.cluster.v1.WatchRequest
+	45,  // 14: tenuto.cluster.v1.Request.members:type_name -> tenuto.cluster.v1.MembersRequest
+	54,  // 15: tenuto.cluster.v1.Request.enrol:type_name -> tenuto.cluster.v1.EnrolRequest
+	56,  // 16: tenuto.cluster.v1.Request.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberRequest
+	48,  // 17: tenuto.cluster.v1.Request.issue_token:type_name -> tenuto.cluster.v1.IssueTokenRequest
+	60,  // 18: tenuto.cluster.v1.Request.cross:type_name -> tenuto.cluster.v1.CrossRequest
+	64,  // 19: tenuto.cluster.v1.Request.offer:type_name -> tenuto.cluster.v1.OfferRequest
+	66,  // 20: tenuto.cluster.v1.Request.index:type_name -> tenuto.cluster.v1.IndexRequest
+	5,   // 21: tenuto.cluster.v1.Request.starts:type_name -> tenuto.cluster.v1.StartsRequest
+	58,  // 22: tenuto.cluster.v1.Request.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberRequest
+	50,  // 23: tenuto.cluster.v1.Request.list_tokens:type_name -> tenuto.cluster.v1.ListTokensRequest
+	52,  // 24: tenuto.cluster.v1.Request.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenRequest
+	82,  // 25: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	78,  // 26: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
 	0,   // 27: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	18,  // 28: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	5,   // 29: tenuto.cluster.v1.StartsRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	3,   // 30: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	7,   // 31: tenuto.cluster.v1.StartsResult.answers:type_name -> tenuto.cluster.v1.StartAnswer
-	21,  // 32: tenuto.cluster.v1.StartAnswer.response:type_name -> tenuto.cluster.v1.Response
-	1,   // 33: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
-	77,  // 34: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	80,  // 35: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	80,  // 36: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	81,  // 37: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	80,  // 38: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	81,  // 39: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
-	16,  // 40: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	80,  // 41: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	25,  // 42: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	27,  // 43: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	28,  // 44: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	29,  // 45: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	30,  // 46: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	22,  // 47: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
-	23,  // 48: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	24,  // 49: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	11,  // 50: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	13,  // 51: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	15,  // 52: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	34,  // 53: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	36,  // 54: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	39,  // 55: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	42,  // 56: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	45,  // 57: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	54,  // 58: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
-	56,  // 59: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	48,  // 60: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	61,  // 61: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
-	64,  // 62: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
-	66,  // 63: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
-	6,   // 64: tenuto.cluster.v1.Response.starts:type_name -> tenuto.cluster.v1.StartsResult
-	58,  // 65: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	50,  // 66: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	52,  // 67: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	31,  // 68: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	26,  // 69: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	31,  // 70: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	80,  // 71: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	81,  // 72: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	32,  // 73: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	82,  // 74: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	78,  // 75: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	80,  // 76: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
-	80,  // 77: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	81,  // 78: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	37,  // 79: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	83,  // 80: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	31,  // 81: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	41,  // 82: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	43,  // 83: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	41,  // 84: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	46,  // 85: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	84,  // 86: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	60,  // 87: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
-	85,  // 88: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
-	82,  // 89: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
-	62,  // 90: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
-	86,  // 91: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
-	85,  // 92: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
-	68,  // 93: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
-	70,  // 94: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
-	71,  // 95: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
-	72,  // 96: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	79,  // 97: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
-	82,  // 98: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	69,  // 99: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	69,  // 100: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	80,  // 101: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	69,  // 102: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	80,  // 103: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	81,  // 104: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	80,  // 105: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	74,  // 106: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
-	75,  // 107: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
-	69,  // 108: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	69,  // 109: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	80,  // 110: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
-	81,  // 111: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
-	80,  // 112: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
-	69,  // 113: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	114, // [114:114] is the sub-list for method output_type
-	114, // [114:114] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	19,  // 28: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	6,   // 29: tenuto.cluster.v1.StartsRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	4,   // 30: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	8,   // 31: tenuto.cluster.v1.StartsResult.answers:type_name -> tenuto.cluster.v1.StartAnswer
+	22,  // 32: tenuto.cluster.v1.StartAnswer.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 33: tenuto.cluster.v1.SignalRequest.kind:type_name -> tenuto.cluster.v1.SignalRequest.Kind
+	79,  // 34: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	82,  // 35: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	82,  // 36: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	83,  // 37: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	82,  // 38: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	83,  // 39: tenuto.cluster.v1.UpdateResult.refusal:type_name -> tenuto.journal.v1.Error
+	17,  // 40: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	82,  // 41: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	26,  // 42: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	28,  // 43: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	29,  // 44: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	30,  // 45: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	31,  // 46: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	23,  // 47: tenuto.cluster.v1.Response.signal:type_name -> tenuto.cluster.v1.SignalResult
+	24,  // 48: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	25,  // 49: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	12,  // 50: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	14,  // 51: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	16,  // 52: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	35,  // 53: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	37,  // 54: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	40,  // 55: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	43,  // 56: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	46,  // 57: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	55,  // 58: tenuto.cluster.v1.Response.enrol:type_name -> tenuto.cluster.v1.EnrolResult
+	57,  // 59: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	49,  // 60: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	62,  // 61: tenuto.cluster.v1.Response.cross:type_name -> tenuto.cluster.v1.CrossResult
+	65,  // 62: tenuto.cluster.v1.Response.offer:type_name -> tenuto.cluster.v1.OfferResult
+	67,  // 63: tenuto.cluster.v1.Response.index:type_name -> tenuto.cluster.v1.IndexResult
+	7,   // 64: tenuto.cluster.v1.Response.starts:type_name -> tenuto.cluster.v1.StartsResult
+	59,  // 65: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	51,  // 66: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	53,  // 67: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	32,  // 68: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	27,  // 69: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	32,  // 70: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	82,  // 71: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	83,  // 72: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	33,  // 73: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	84,  // 74: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	80,  // 75: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	82,  // 76: tenuto.cluster.v1.Status.published:type_name -> tenuto.journal.v1.Payload
+	82,  // 77: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	83,  // 78: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	38,  // 79: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	85,  // 80: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	32,  // 81: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	42,  // 82: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	44,  // 83: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	42,  // 84: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	47,  // 85: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	86,  // 86: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	61,  // 87: tenuto.cluster.v1.CrossRequest.crossings:type_name -> tenuto.cluster.v1.Crossing
+	87,  // 88: tenuto.cluster.v1.Crossing.event:type_name -> tenuto.journal.v1.Event
+	84,  // 89: tenuto.cluster.v1.Crossing.child_of:type_name -> tenuto.journal.v1.OperationRef
+	63,  // 90: tenuto.cluster.v1.CrossResult.crossed:type_name -> tenuto.cluster.v1.Crossed
+	88,  // 91: tenuto.cluster.v1.Crossed.instance:type_name -> tenuto.journal.v1.Instance
+	87,  // 92: tenuto.cluster.v1.Crossed.end:type_name -> tenuto.journal.v1.Event
+	69,  // 93: tenuto.cluster.v1.FromWorker.hello:type_name -> tenuto.cluster.v1.Hello
+	72,  // 94: tenuto.cluster.v1.FromWorker.run:type_name -> tenuto.cluster.v1.RunningAttempt
+	73,  // 95: tenuto.cluster.v1.FromWorker.beat:type_name -> tenuto.cluster.v1.Heartbeat
+	74,  // 96: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	81,  // 97: tenuto.cluster.v1.Hello.limits:type_name -> tenuto.cluster.v1.Hello.LimitsEntry
+	70,  // 98: tenuto.cluster.v1.Hello.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 99: tenuto.cluster.v1.Hello.code:type_name -> tenuto.cluster.v1.CodeList
+	84,  // 100: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	71,  // 101: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	71,  // 102: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	82,  // 103: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	71,  // 104: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	82,  // 105: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	83,  // 106: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	82,  // 107: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	76,  // 108: tenuto.cluster.v1.ToWorker.task:type_name -> tenuto.cluster.v1.Task
+	77,  // 109: tenuto.cluster.v1.ToWorker.give_up:type_name -> tenuto.cluster.v1.GiveUp
+	71,  // 110: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	71,  // 111: tenuto.cluster.v1.Task.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	82,  // 112: tenuto.cluster.v1.Task.input:type_name -> tenuto.journal.v1.Payload
+	83,  // 113: tenuto.cluster.v1.Task.last_error:type_name -> tenuto.journal.v1.Error
+	82,  // 114: tenuto.cluster.v1.Task.details:type_name -> tenuto.journal.v1.Payload
+	71,  // 115: tenuto.cluster.v1.GiveUp.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	116, // [116:116] is the sub-list for method output_type
+	116, // [116:116] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -6335,7 +6472,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Goodbye)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[71].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[72].OneofWrappers = []any{
 		(*ToWorker_Task)(nil),
 		(*ToWorker_GiveUp)(nil),
 		(*ToWorker_Ack)(nil),
@@ -6345,8 +6482,8 @@ func file_clusterpb_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   78,
+			NumEnums:      3,
+			NumMessages:   79,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
