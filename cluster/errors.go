@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
@@ -31,6 +32,8 @@ var (
 	// activity is not recorded, and will be at most when the instance goes on;
 	// see [CompleteActivity].
 	ErrStalled = errors.New("tenuto: the instance is stalled and records nothing")
+	// ErrNotStalled: the instance is not stalled, and does not wait for code; see [Client.Retry].
+	ErrNotStalled = errors.New("tenuto: the instance is not stalled")
 	// ErrClosed: the node was stopped.
 	ErrClosed = errors.New("tenuto: the node is stopped")
 )
@@ -77,12 +80,30 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string {
 	if e.NotExecuted {
-		return fmt.Sprintf("tenuto: no leader took the call, nothing was done: %v", e.Err)
+		return "tenuto: no leader took the call, nothing was done: " + unprefixed(e.Err.Error())
 	}
-	return fmt.Sprintf("tenuto: no answer, the outcome is unknown: %v", e.Err)
+	return "tenuto: no answer, the outcome is unknown: " + unprefixed(e.Err.Error())
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// unprefixed returns the text of an error as a part of another one's, which says by itself
+// whose it is.
+func unprefixed(text string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(text, prefix), ": "+prefix, ": ")
+}
+
+// saidOnce returns the text of an error with the prefix where it comes first, and nowhere else.
+func saidOnce(text string) string {
+	before, after, found := strings.Cut(text, prefix)
+	if !found {
+		return text
+	}
+	return before + prefix + unprefixed(after)
+}
+
+// prefix is how the texts of errors begin that are no part of others.
+const prefix = "tenuto: "
 
 // An InputError reports an argument that cannot be used. Nothing was done.
 type InputError struct {
@@ -105,7 +126,7 @@ type GroupsError = journal.GroupsError
 // The outcome is unknown.
 type InternalError struct{ Message string }
 
-func (e *InternalError) Error() string { return "tenuto: internal error: " + e.Message }
+func (e *InternalError) Error() string { return "tenuto: internal error: " + unprefixed(e.Message) }
 
 // The codes of failures between nodes. A code that is not known is an internal
 // error.
@@ -138,6 +159,7 @@ var sentinels = []struct {
 	{codeProtocol, ErrProtocol},
 	{"activity_closed", ErrActivityClosed},
 	{"stalled", ErrStalled},
+	{"not_stalled", ErrNotStalled},
 	{"not_authorized", ErrNotAuthorized},
 	{"removed", ErrRemoved},
 	{"member", ErrMember},
@@ -252,5 +274,5 @@ func failed(f *clusterpb.Failure) error {
 	case f.Message == known.Error():
 		return known
 	}
-	return &remoteError{message: f.Message, err: known}
+	return &remoteError{message: saidOnce(f.Message), err: known}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -227,5 +228,28 @@ func TestACallThatTheNextLeaderCameBeforeIsRepeated(t *testing.T) {
 	f := failure(fmt.Errorf("purge: %w", &state.StaleEpochError{Epoch: 15, Current: 16}))
 	if !repeatable(f) || !f.NotExecuted {
 		t.Errorf("%+v", f)
+	}
+}
+
+// Whose an error is, is said once, and so is what ended a call: the last attempt often met the
+// end of the same context.
+func TestAnErrorSaysNothingTwice(t *testing.T) {
+	met := "tenuto: no leader took the call, nothing was done: context canceled"
+	for _, err := range []error{
+		&UnavailableError{Err: fmt.Errorf("ask n2: %w", ErrNotFound)},
+		&UnavailableError{NotExecuted: true, Err: whileRepeating(context.Canceled, met)},
+		&UnavailableError{Err: whileRepeating(context.DeadlineExceeded, ErrBusy.Error())},
+		failed(failure(fmt.Errorf("read: %w", &InternalError{"fault"}))),
+		failed(failure(&InputError{"limit", "is 7"})),
+		failed(failure(fmt.Errorf("%w: %w", ErrStalled, ErrNoCode))),
+	} {
+		for _, text := range []string{"tenuto: ", "context canceled", "context deadline exceeded", "\n"} {
+			if n := strings.Count(err.Error(), text); n > 1 || n == 1 && text == "\n" {
+				t.Errorf("%q is said twice: %v", text, err)
+			}
+		}
+	}
+	if err := whileRepeating(context.Canceled, met); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v is not the end of the context", err)
 	}
 }

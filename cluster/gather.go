@@ -143,7 +143,7 @@ func (n *Node) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
 			in[m.Node]++
 			all := merged[m.Node]
 			if all == nil {
-				all = &clusterpb.Member{Node: m.Node, Address: m.Address, Voter: true, BehindKnown: true}
+				all = &clusterpb.Member{Node: m.Node, Address: m.Address, Identity: m.Identity, Voter: true, BehindKnown: true, SilenceKnown: true}
 				merged[m.Node] = all
 				result.Members = append(result.Members, all)
 			}
@@ -154,6 +154,9 @@ func (n *Node) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
 			all.Voter = all.Voter && m.Voter
 			all.Behind += m.Behind
 			all.BehindKnown = all.BehindKnown && m.BehindKnown
+			all.Silence = max(all.Silence, m.Silence)
+			all.SilenceKnown = all.SilenceKnown && m.SilenceKnown
+			all.Silent = all.Silent || m.Silent
 		}
 	}
 	for _, m := range result.Members {

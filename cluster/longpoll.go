@@ -35,7 +35,7 @@ func (n *Node) nearby(ctx context.Context, request *clusterpb.Request) (*cluster
 	case *clusterpb.Request_Offer:
 		return n.takeOffer()
 	case *clusterpb.Request_Members:
-		if n.concernsAll(request) {
+		if n.concernsAll(request) || !request.Stale && n.groupFor(request).ledElsewhere() {
 			return nil, nil
 		}
 		answer = n.knownMembers
@@ -149,6 +149,12 @@ func (n *Node) knownMembers(_ context.Context, request *clusterpb.Request) (*clu
 		parts = append(parts, g.membersKnown())
 	}
 	return n.mergeMembers(parts), nil
+}
+
+// ledElsewhere reports whether another node leads the group.
+func (g *group) ledElsewhere() bool {
+	leader := g.leader()
+	return leader != "" && leader != g.config.NodeID
 }
 
 // knowsMembers reports whether what this node knows of the members is of now, or at least

@@ -50,14 +50,34 @@ type Member struct {
 	// that is known: the leaders know once the member has answered them.
 	Behind      uint64
 	BehindKnown bool
+	// Whether it answers the leaders, and how long ago it last did. Of one that has not
+	// answered since the leader leads, LastContact is how long that is; of the leader, and
+	// while Liveness is unknown, it is 0.
+	Liveness    Liveness
+	LastContact time.Duration
 	// The groups that it leads, from 0 on, if there are several.
 	Leads []int
 	// The identity of its Dir, as the cluster has recorded it; "" if it has not yet.
 	Identity string
 }
 
+// Liveness is whether a member answers.
+type Liveness string
+
+const (
+	// MemberAlive: it has answered of late.
+	MemberAlive Liveness = "alive"
+	// MemberSilent: for 1 s and more it has not answered a leader, which asks it many times
+	// a second. It does not run, hangs, or is not reached.
+	MemberSilent Liveness = "silent"
+	// MemberUnknown: no node leads, and so nobody asks the members.
+	MemberUnknown Liveness = "unknown"
+)
+
 // Members returns the nodes of the cluster in order of their names, as the leader
-// knows them. The error is an [*UnavailableError] or [ErrNotAuthorized].
+// knows them. While no node leads they are those that the node that answers knows of, none of
+// them is a Leader, and Liveness is unknown. The error is an [*UnavailableError] or
+// [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
 	if err != nil {
@@ -65,13 +85,26 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	}
 	var members []Member
 	for _, m := range response.GetMembers().GetMembers() {
-		member := Member{m.Node, m.Address, m.Leader, m.Voter, m.Behind, m.BehindKnown, nil, m.Identity}
+		member := Member{
+			NodeID: m.Node, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Behind: m.Behind, BehindKnown: m.BehindKnown,
+			Liveness: livenessOf(m), LastContact: time.Duration(m.Silence), Identity: m.Identity,
+		}
 		for _, group := range m.Leads {
 			member.Leads = append(member.Leads, int(group))
 		}
 		members = append(members, member)
 	}
 	return members, nil
+}
+
+func livenessOf(m *clusterpb.Member) Liveness {
+	switch {
+	case !m.SilenceKnown:
+		return MemberUnknown
+	case m.Silent:
+		return MemberSilent
+	}
+	return MemberAlive
 }
 
 // RemoveNode removes a node from the cluster, for ever, and returns when that is
@@ -138,6 +171,7 @@ func (g *group) membersKnown() *clusterpb.Response {
 		result.Members = append(result.Members, &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
 			Behind: m.Behind, BehindKnown: m.BehindKnown, Identity: m.Identity,
+			Silence: int64(m.Silence), SilenceKnown: m.SilenceKnown, Silent: m.Silent,
 		})
 	}
 	result.LastIndex = g.journal.LastIndex() // after them: it is not before their entry

@@ -331,6 +331,36 @@ func TestAMemberThatMovesIsFoundAtItsNewAddress(t *testing.T) {
 	sameHistories(t, f.all())
 }
 
+func TestMembersSayWhoAnswersTheLeader(t *testing.T) {
+	f := newFleet(t, 3)
+	leader := f.leader()
+	client := dialNodes(t, DialConfig{}, f.all()...)
+	is := func(node *Node, of Liveness) func() bool {
+		return func() bool {
+			members, err := client.Members(testContext(t))
+			i := slices.IndexFunc(members, func(m Member) bool { return m.NodeID == node.ID() })
+			return err == nil && i >= 0 && members[i].Liveness == of && (members[i].LastContact == 0) == (node == leader || of == MemberUnknown)
+		}
+	}
+	for _, node := range f.all() {
+		eventually(t, node.ID()+" is alive", is(node, MemberAlive))
+	}
+	left := 3
+	for _, node := range f.all() {
+		if node == leader {
+			continue
+		}
+		f.close(node)
+		if left--; left == 2 {
+			eventually(t, node.ID()+" is silent", is(node, MemberSilent))
+		}
+	}
+	eventually(t, "nobody leads and knows", func() bool {
+		members, err := client.Members(testContext(t))
+		return err == nil && len(members) == 3 && !slices.ContainsFunc(members, func(m Member) bool { return m.Leader || m.Liveness != MemberUnknown })
+	})
+}
+
 func TestMembersThatCannotBeAreRefused(t *testing.T) {
 	ctx := testContext(t)
 	f := newFleet(t, 1)

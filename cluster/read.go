@@ -82,6 +82,8 @@ func (g *group) lookUp(ctx context.Context, p *actors.Partition, request *cluste
 		return g.executions(p, request.Instance)
 	case *clusterpb.Request_ListTokens:
 		return &clusterpb.Response{Result: &clusterpb.Response_ListTokens{ListTokens: &clusterpb.ListTokensResult{Tokens: g.journal.Tokens()}}}, nil
+	case *clusterpb.Request_Members: // of a node that has begun to lead while it was asked
+		return g.membersKnown(), nil
 	case *clusterpb.Request_Index:
 		return &clusterpb.Response{Result: &clusterpb.Response_Index{Index: new(clusterpb.IndexResult)}}, nil
 	}

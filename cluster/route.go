@@ -2,8 +2,9 @@ package cluster
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -114,12 +115,21 @@ func (r route) persist(ctx context.Context, request *clusterpb.Request, ask aske
 		request.Again = request.Again || !failure.NotExecuted
 		woken, err := restUntil(ctx, r.closing, changed, around(pause))
 		if err != nil {
-			return nil, &UnavailableError{NotExecuted: notExecuted, Err: errors.Join(err, errors.New(failure.Message))}
+			return nil, &UnavailableError{NotExecuted: notExecuted, Err: whileRepeating(err, failure.Message)}
 		}
 		if pause = min(2*pause, pauseLongest); woken {
 			pause = pauseFirst
 		}
 	}
+}
+
+// whileRepeating returns an error that ended a call, with what the last attempt met. Often
+// that is the end of the same context, and is said once.
+func whileRepeating(err error, last string) error {
+	if strings.Contains(last, err.Error()) {
+		return &remoteError{message: unprefixed(last), err: err}
+	}
+	return fmt.Errorf("%w; the last attempt: %s", err, unprefixed(last))
 }
 
 // noRepeats is the key of contexts whose calls are not repeated when they are refused.

@@ -41,8 +41,9 @@ func (c *Client) Resume(ctx context.Context, id, reason string) error {
 }
 
 // Retry has a stalled instance try again, after its code was mended on a running
-// node or its history turned out to be right after all. It does nothing to one
-// that is not stalled. A node that begins to lead does the same by itself. Errors are those of [Client.Cancel] without [ErrEnded].
+// node or its history turned out to be right after all. A node that begins to lead does the
+// same by itself. Errors are those of [Client.Cancel] without [ErrEnded], and [ErrNotStalled],
+// with the state, of an instance that is neither stalled nor waits for code.
 func (c *Client) Retry(ctx context.Context, id string) error {
 	return c.signal(ctx, id, "retry", clusterpb.SignalRequest_KIND_RETRY, "")
 }
@@ -72,10 +73,9 @@ func (g *group) signal(ctx context.Context, p *actors.Partition, request *cluste
 		if err := g.barrier(ctx); err != nil { // nothing is recorded that would show it
 			return nil, err
 		}
-		if _, ok := g.journal.Instance(request.Instance); !ok {
-			return nil, ErrNotFound
+		if err := g.retry(p, request); err != nil {
+			return nil, err
 		}
-		p.Retry(request.Instance)
 		return done, nil
 	}
 	event := signalEvent(r)
@@ -92,6 +92,20 @@ func (g *group) signal(ctx context.Context, p *actors.Partition, request *cluste
 		return nil, err
 	}
 	return done, nil
+}
+
+// retry has a stalled instance try again. One that is not stalled may be so because the call
+// is made once more.
+func (g *group) retry(p *actors.Partition, request *clusterpb.Request) error {
+	known, ok := g.journal.Instance(request.Instance)
+	if !ok {
+		return ErrNotFound
+	}
+	if state := g.stateOf(p, known); state != Stalled && state != WaitingForCode && !request.Again {
+		return fmt.Errorf("%w: it is %s", ErrNotStalled, state)
+	}
+	p.Retry(request.Instance)
+	return nil
 }
 
 // signalEvent returns the event that a signal becomes, nil for one that is not

@@ -155,6 +155,9 @@ func TestAStalledInstanceIsTerminatedOrTriedAgain(t *testing.T) {
 	if err := client.Retry(ctx, "b"); err != nil {
 		t.Fatal(err)
 	}
+	if err := client.Retry(ctx, "a"); !errors.Is(err, ErrNotStalled) || !strings.Contains(err.Error(), "it is terminated") {
+		t.Errorf("a retry of what is terminated: %v; want ErrNotStalled, and the state", err)
+	}
 	if err := <-sent; err != nil {
 		t.Errorf("the event that waited for b: %v", err)
 	}

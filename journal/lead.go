@@ -15,6 +15,7 @@ import (
 type reign struct {
 	term   uint64
 	epoch  uint64
+	began  time.Time
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Lead has returned
 }
@@ -145,7 +146,7 @@ func (j *Journal) crown(ctx context.Context) error {
 		return fmt.Errorf("commit epoch: %w", j.fence.err())
 	}
 	reignCtx, cancel := context.WithCancel(ctx)
-	r := &reign{term: result.term, epoch: result.outcomes[0], cancel: cancel, ended: make(chan struct{})}
+	r := &reign{term: result.term, epoch: result.outcomes[0], began: time.Now(), cancel: cancel, ended: make(chan struct{})}
 	j.clock.lead(r.epoch)
 	j.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
 	j.queue.accept() // first: whoever sees the reign may append

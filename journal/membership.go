@@ -49,7 +49,17 @@ type Member struct {
 	// alone, once the member has answered.
 	Behind      uint64
 	BehindKnown bool
+	// How long the leader has had no answer from it; of one that has not answered since
+	// the leadership began, how long that is. Known to the leader alone, 0 of itself.
+	Silence      time.Duration
+	SilenceKnown bool
+	// Silent: that is longer than a member that runs and is reached lets it become.
+	Silent bool
 }
+
+// silentAfter is for how long a leader may have no answer from a member that runs: it gets a
+// heartbeat ten times in each HeartbeatTimeout.
+func (c Config) silentAfter() time.Duration { return max(3*c.HeartbeatTimeout, time.Second) }
 
 // Members returns the nodes of the group, in order of their names, by the latest
 // configuration in this node's log, committed or not; none if it has none yet.
@@ -66,6 +76,11 @@ func (j *Journal) Members() []Member {
 			if known && last < committed {
 				m.Behind = committed - last
 			}
+			m.SilenceKnown = true
+			if m.Node != j.config.Node {
+				m.Silence = time.Since(later(j.acks.of(server.ID).at, r.began))
+				m.Silent = m.Silence > j.config.silentAfter()
+			}
 		}
 		members = append(members, m)
 	}
@@ -76,6 +91,13 @@ func (j *Journal) Members() []Member {
 		return 1
 	})
 	return members
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // AddMember adds a node, on the leader: without a vote at first, with one as soon

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -114,17 +115,28 @@ func report(s streams, err error) int {
 	if err == nil {
 		return statusDone
 	}
-	fmt.Fprintln(s.err, "tenuto:", strings.TrimPrefix(err.Error(), "tenuto: "))
+	say(s, err.Error())
 	var usage *usageError
 	var input *cluster.InputError
 	var unavailable *cluster.UnavailableError
 	switch {
 	case errors.As(err, &usage), errors.As(err, &input):
 		return statusUsage
-	case errors.As(err, &unavailable):
+	case errors.As(err, &unavailable), errors.Is(err, errNoLeader):
 		return statusUnavailable
 	}
 	return statusRefused
+}
+
+// say writes a line for people: "tenuto: " once, whatever errors wrap each other in it.
+func say(s streams, text string) {
+	fmt.Fprintln(s.err, "tenuto:", strings.ReplaceAll(strings.TrimPrefix(text, "tenuto: "), ": tenuto: ", ": "))
+}
+
+// cell is a text as it stands in a table, whose columns are separated by spaces: one word,
+// "-" for none.
+func cell(text string) string {
+	return cmp.Or(strings.Join(strings.Fields(text), "-"), "-")
 }
 
 func (c *command) usage() string {

@@ -24,7 +24,7 @@ func get(flags *flag.FlagSet) action {
 		}
 		i := shown(status)
 		for _, note := range i.addPayloads(status) {
-			fmt.Fprintln(s.err, "tenuto:", note)
+			say(s, note)
 		}
 		if *pending {
 			operations, err := client.Pending(ctx, args[0])

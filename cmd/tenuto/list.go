@@ -103,7 +103,7 @@ func (s *selection) list(ctx context.Context, client *cluster.Client, to streams
 			return err
 		}
 		if s.limit > 0 && left <= 0 {
-			fmt.Fprintf(to.err, "tenuto: there are more: -after %s, or -limit 0 for all\n", after)
+			say(to, fmt.Sprintf("there are more: -after %s, or -limit 0 for all", after))
 			return nil
 		}
 	}
@@ -113,7 +113,7 @@ func (s *selection) write(table *tabwriter.Writer, encoder *json.Encoder, status
 	if s.asJSON {
 		return encoder.Encode(shown(status))
 	}
-	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", status.InstanceID, status.State, status.Name, status.Version,
+	_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", cell(status.InstanceID), cell(string(status.State)), cell(status.Name), cell(status.Version),
 		status.Execution, status.LastEventID, formatted(status.CreatedAt), formatted(status.UpdatedAt))
 	return err
 }

@@ -26,14 +26,16 @@
 //
 // # Output
 //
-// Results go to the standard output, everything else to the standard error. Tables
-// are for people and may change; with -json there is one JSON object a line, whose
-// fields keep their names and meanings.
+// Results go to the standard output, everything else to the standard error. Every cell of
+// a table is one word, "-" where there is nothing to say, so that awk finds the columns;
+// but columns may be added. With -json there is one JSON object a line, whose fields keep
+// their names and meanings.
 //
 // The exit status is 0 when all was done; 1 when it was refused, or a check has
 // found something; 2 when the command line cannot be used; 3 when no node has
 // answered in time. After 3 the error says whether nothing was done or whether that
-// is unknown; to repeat a command does no harm.
+// is unknown; to repeat a command does no harm. "members" also ends with 3 when no node
+// leads, after it has listed what a node knows by itself.
 package main
 
 import (

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
@@ -128,7 +129,6 @@ func TestActing(t *testing.T) {
 	}{
 		{"suspend", cluster.Suspended},
 		{"resume", cluster.Running},
-		{"retry", cluster.Running},
 		{"terminate", cluster.Terminated},
 	} {
 		tenuto(t, address, step.verb, "never-1").expect(t, 0)
@@ -137,6 +137,7 @@ func TestActing(t *testing.T) {
 		}
 	}
 	tenuto(t, address, "cancel", "-reason", "too late", "never-1").expect(t, 1, "cancel never-1")
+	tenuto(t, address, "retry", "never-1").expect(t, 1, "tenuto: retry never-1: the instance is not stalled: it is terminated\n")
 
 	if _, err := cluster.StartRun(t.Context(), client, never, "never-2", ""); err != nil {
 		t.Fatal(err)
@@ -146,6 +147,67 @@ func TestActing(t *testing.T) {
 		t.Errorf("after cancel: %+v, %v", status, err)
 	}
 	tenuto(t, address, "get", "never-2").expect(t, 0, "cancelled", "enough")
+}
+
+// fields returns the words of each line of a table, by the first.
+func (o outcome) fields() map[string][]string {
+	lines := make(map[string][]string)
+	for line := range strings.Lines(o.out) {
+		words := strings.Fields(line)
+		lines[words[0]] = words
+	}
+	return lines
+}
+
+func TestEveryCellOfATableIsOneWord(t *testing.T) {
+	address, client := startCluster(t)
+	if _, _, err := client.IssueJoinToken(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range [][]string{{"list"}, {"members"}, {"token", "-list"}} {
+		columns := 0
+		for _, words := range tenuto(t, address, line...).fields() {
+			if columns == 0 {
+				columns = len(words)
+			}
+			if len(words) != columns || columns < 3 {
+				t.Errorf("%v: %q; want %d columns", line, words, columns)
+			}
+		}
+	}
+	for text, want := range map[string]string{"": "-", "waiting for code": "waiting-for-code", "running": "running", " ": "-"} {
+		if got := cell(text); got != want {
+			t.Errorf("cell of %q: %q; want %q", text, got, want)
+		}
+	}
+}
+
+func TestMembersOfWhichOneIsDeadAndOfWhichNoneLeads(t *testing.T) {
+	c := clustertest.New(t, 3, clustertest.InMemory(), clustertest.Definitions(hello.Bind(
+		func(*replay.Context, string) (string, error) { return "", nil })))
+	leader := c.Leader()
+	address, dead := c.Addresses()[leader], (leader+1)%3
+	shown := func(node, column int, want string) func() bool {
+		return func() bool {
+			words := tenuto(t, address, "members").fields()[fmt.Sprintf("n%d", node)]
+			return len(words) == 7 && words[column] == want
+		}
+	}
+	c.Eventually("the follower is alive", shown(dead, 4, "alive"))
+	c.Kill(dead)
+	c.Eventually("the dead one is silent", shown(dead, 4, "silent"))
+	c.Kill((leader + 2) % 3)
+	c.Eventually("nobody leads", shown(leader, 2, "follower"))
+	tenuto(t, address, "members").expect(t, 3, "unknown", "no node leads")
+	tenuto(t, address, "members", "-json").expect(t, 3, `"liveness":"unknown"`)
+}
+
+func TestAnErrorSaysOnceWhoseItIs(t *testing.T) {
+	var said bytes.Buffer
+	failed := fmt.Errorf("get x: %w", &cluster.UnavailableError{Err: fmt.Errorf("status: %w", cluster.ErrNotFound)})
+	if got := report(streams{err: &said}, failed); got != statusUnavailable || strings.Count(said.String(), "tenuto:") != 1 {
+		t.Errorf("status %d: %s", got, said.String())
+	}
 }
 
 func TestExportedHistoriesCheck(t *testing.T) {

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,6 +24,9 @@ type member struct {
 	Voter   bool    `json:"voter"`
 	Behind  *uint64 `json:"behind,omitempty"` // entries of the journal, if known
 	Leads   []int   `json:"leads,omitempty"`  // groups, if there are several
+	// Whether it answers the leader, and how many seconds ago it last did.
+	Liveness    cluster.Liveness `json:"liveness"`
+	LastContact *float64         `json:"lastContactSeconds,omitempty"`
 	// Of its directory, as the cluster has recorded it.
 	Identity string `json:"identity,omitempty"`
 }
@@ -32,20 +38,39 @@ func members(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
+		write := printMembers
 		if *asJSON {
-			return writeMembers(json.NewEncoder(s.out), members)
+			write = writeMembers
 		}
-		table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tENTRIES BEHIND")
-		for _, m := range members {
-			behind := "unknown"
-			if m.BehindKnown {
-				behind = fmt.Sprint(m.Behind)
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", m.NodeID, m.Address, roleOf(m), behind)
+		if err := write(s.out, members); err != nil {
+			return err
 		}
-		return table.Flush()
+		if !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.Leader }) {
+			return errNoLeader
+		}
+		return nil
 	})
+}
+
+// errNoLeader says why more is not known of the members.
+var errNoLeader = errors.New("no node leads, so this is what the node that has answered knows by itself")
+
+// printMembers writes a table whose every cell is one word.
+func printMembers(w io.Writer, members []cluster.Member) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tLEADS\tLIVENESS\tCONTACT\tBEHIND")
+	for _, m := range members {
+		contact, behind := "-", "-"
+		if m.Liveness != cluster.MemberUnknown {
+			contact = m.LastContact.Round(time.Millisecond).String()
+		}
+		if m.BehindKnown {
+			behind = fmt.Sprint(m.Behind)
+		}
+		leads := strings.ReplaceAll(strings.Trim(fmt.Sprint(m.Leads), "[]"), " ", ",")
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.NodeID, cell(m.Address), roleOf(m), cell(leads), m.Liveness, contact, behind)
+	}
+	return table.Flush()
 }
 
 // token issues, lists or revokes tokens. It writes a new token alone to the output, so that
@@ -90,18 +115,23 @@ func listTokens(ctx context.Context, client *cluster.Client, s streams) error {
 		return err
 	}
 	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tEXPIRES\tUSED BY")
+	fmt.Fprintln(table, "ID\tEXPIRES\tUSED-BY")
 	for _, t := range tokens {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", t.ID, t.Expires.UTC().Format(time.RFC3339), cmp.Or(t.UsedBy, "-"))
 	}
 	return table.Flush()
 }
 
-func writeMembers(encoder *json.Encoder, members []cluster.Member) error {
+func writeMembers(w io.Writer, members []cluster.Member) error {
+	encoder := json.NewEncoder(w)
 	for _, m := range members {
-		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Leads: m.Leads, Identity: m.Identity}
+		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Leads: m.Leads, Liveness: m.Liveness, Identity: m.Identity}
 		if m.BehindKnown {
 			shown.Behind = &m.Behind
+		}
+		if m.Liveness != cluster.MemberUnknown {
+			seconds := m.LastContact.Seconds()
+			shown.LastContact = &seconds
 		}
 		if err := encoder.Encode(shown); err != nil {
 			return err
@@ -112,9 +142,7 @@ func writeMembers(encoder *json.Encoder, members []cluster.Member) error {
 
 func roleOf(m cluster.Member) string {
 	switch {
-	case len(m.Leads) > 0:
-		return "leader of " + strings.Trim(fmt.Sprint(m.Leads), "[]")
-	case m.Leader:
+	case m.Leader || len(m.Leads) > 0:
 		return "leader"
 	case m.Voter:
 		return "follower"

@@ -3840,7 +3840,12 @@ type Member struct {
 	// The groups that it leads, from 0 on.
 	Leads []uint32 `protobuf:"varint,7,rep,packed,name=leads,proto3" json:"leads,omitempty"`
 	// The identity that is recorded of its directory; empty if none is yet. Protocol 3.
-	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	// For how long the leader has had no answer from it, in nanoseconds, and whether that is
+	// longer than a member that runs lets it become. Known to the leader alone.
+	Silence       int64 `protobuf:"varint,9,opt,name=silence,proto3" json:"silence,omitempty"`
+	SilenceKnown  bool  `protobuf:"varint,10,opt,name=silence_known,json=silenceKnown,proto3" json:"silence_known,omitempty"`
+	Silent        bool  `protobuf:"varint,11,opt,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3929,6 +3934,27 @@ func (x *Member) GetIdentity() string {
 		return x.Identity
 	}
 	return ""
+}
+
+func (x *Member) GetSilence() int64 {
+	if x != nil {
+		return x.Silence
+	}
+	return 0
+}
+
+func (x *Member) GetSilenceKnown() bool {
+	if x != nil {
+		return x.SilenceKnown
+	}
+	return false
+}
+
+func (x *Member) GetSilent() bool {
+	if x != nil {
+		return x.Silent
+	}
+	return false
 }
 
 // IssueTokenRequest has a token made known with which one node may join. Who asks
@@ -6042,7 +6068,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x03 \x01(\x04R\tlastIndex\x12\x16\n" +
-	"\x06groups\x18\x04 \x01(\rR\x06groups\"\xd1\x01\n" +
+	"\x06groups\x18\x04 \x01(\rR\x06groups\"\xa8\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -6051,7 +6077,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06behind\x18\x05 \x01(\x04R\x06behind\x12!\n" +
 	"\fbehind_known\x18\x06 \x01(\bR\vbehindKnown\x12\x14\n" +
 	"\x05leads\x18\a \x03(\rR\x05leads\x12\x1a\n" +
-	"\bidentity\x18\b \x01(\tR\bidentity\"A\n" +
+	"\bidentity\x18\b \x01(\tR\bidentity\x12\x18\n" +
+	"\asilence\x18\t \x01(\x03R\asilence\x12#\n" +
+	"\rsilence_known\x18\n" +
+	" \x01(\bR\fsilenceKnown\x12\x16\n" +
+	"\x06silent\x18\v \x01(\bR\x06silent\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
