@@ -75,7 +75,7 @@ func (c *Cluster) close() {
 	}
 	c.network.close()
 	if left := c.family.left(leavePatience); left != "" {
-		c.t.Errorf("clustertest: goroutines are left behind; an activity has to return when its context ends:\n%s", left)
+		c.t.Errorf("clustertest: goroutines are left behind; an activity has to return when its context ends, and to end what it has started:\n%s", left)
 	}
 	c.log.close()
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -193,6 +195,30 @@ func TestLeaveNothingBehind(t *testing.T) {
 	close(release)
 	if left := f.left(leavePatience); left != "" {
 		t.Errorf("left: %s", left)
+	}
+}
+
+func TestConnectionsThatAnHTTPClientKeepsAreNotLeftBehind(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		server.EnableHTTP2 = version == "HTTP/2.0"
+		server.StartTLS()
+		f := newFamily()
+		f.do(func() {
+			response, err := server.Client().Get(server.URL)
+			if err != nil || response.Proto != version {
+				t.Errorf("%+v, %v; want an answer by %s", response, err, version)
+				return
+			}
+			if err := response.Body.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if left := f.left(time.Second); left != "" {
+			t.Errorf("%s: the connection that is kept counts as left behind:\n%s", version, left)
+		}
+		server.Close()
 	}
 }
 

@@ -32,6 +32,7 @@
 //     is lost.
 //  3. A test that has ended leaves nothing behind: no goroutine, no listener, no
 //     file. It fails when a goroutine does not end, the user's activities included.
+//     Connections that an HTTP client keeps for its next call are its own affair.
 //  4. Tests with clusters of their own may run in parallel.
 //
 // # What may not be assumed

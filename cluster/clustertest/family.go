@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,15 @@ func (f family) left(patience time.Duration) string {
 	}
 }
 
+// pooled are the functions of goroutines that an HTTP client starts for a connection. It keeps
+// the connection for the next call, whoever makes that, so they belong to no attempt.
+var pooled = []string{
+	"net/http.(*persistConn).readLoop",
+	"net/http.(*persistConn).writeLoop",
+	"http2ClientConn).readLoop",
+	"http2.(*ClientConn).readLoop",
+}
+
 // stacks returns those of the family, equal ones once, with their number.
 func (f family) stacks() string {
 	var profile bytes.Buffer
@@ -58,7 +68,8 @@ func (f family) stacks() string {
 	mark := fmt.Sprintf("%q:%q", familyKey, f.label)
 	var ours []string
 	for group := range strings.SplitSeq(profile.String(), "\n\n") {
-		if strings.Contains(group, mark) {
+		isPooled := slices.ContainsFunc(pooled, func(function string) bool { return strings.Contains(group, function+"+") })
+		if strings.Contains(group, mark) && !isPooled {
 			ours = append(ours, group)
 		}
 	}
