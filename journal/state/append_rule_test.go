@@ -80,7 +80,9 @@ func TestEachConditionOfTheAppendRuleHoldsByItself(t *testing.T) {
 				if last > 1 || execution != 2 { // the second one is begun by the end of the first
 					mustApply(t, m, segmentOf(execution, last, ruleEvent(last)))
 				}
-				expectRefused(t, m, breachesOfRunning(execution, last))
+				if m.store == nil || triedInStore(last) {
+					expectRefused(t, m, breachesOfRunning(execution, last))
+				}
 			}
 			if execution == 1 {
 				mustApply(t, m, segmentOf(1, ruleEvents+1, continued()), segmentOf(2, 1, started("a")))
@@ -90,6 +92,12 @@ func TestEachConditionOfTheAppendRuleHoldsByItself(t *testing.T) {
 			expectRefused(t, m, breachesOfEnded(execution, ruleEvents+1))
 		}
 	})
+}
+
+// triedInStore reports whether a history of that length is tried in a store too, which takes long:
+// the short ones, and those where the encoding of an event_id changes its length.
+func triedInStore(last uint64) bool {
+	return last <= 8 || last >= 126 && last <= 130 || last >= 254 && last <= 258 || last == ruleEvents
 }
 
 func mustApply(t *testing.T, m *Machine, segments ...*journalpb.Segment) {
@@ -108,9 +116,9 @@ func expectRefused(t *testing.T, m *Machine, breaches []breach) {
 		if !b.refused(err) {
 			t.Errorf("%s: error %v", b.condition, err)
 		}
-		if m.Digest() != before {
-			t.Fatalf("%s: a refused append has changed the state", b.condition)
-		}
+	}
+	if m.Digest() != before {
+		t.Fatal("a refused append has changed the state")
 	}
 }
 
