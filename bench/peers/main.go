@@ -32,7 +32,7 @@ func main() {
 }
 
 // engines are all that are measured.
-var engines = []engine{tenuto{}, temporal{}}
+var engines = []engine{tenuto{}, temporal{historyShards: 1}, temporal{historyShards: 4}}
 
 type options struct {
 	repeat     int

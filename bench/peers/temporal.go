@@ -20,7 +20,11 @@ import (
 )
 
 // temporal is Temporal's server in this process, with its SDK.
-type temporal struct{}
+type temporal struct {
+	// historyShards is how many parts its histories are kept in, each behind a lock of
+	// its own. It is fixed when the database is made.
+	historyShards int
+}
 
 const (
 	temporalNamespace = "bench"
@@ -34,20 +38,27 @@ const (
 	temporalActivityMax = 10 * time.Minute
 )
 
-func (temporal) name() string { return "Temporal" }
+func (t temporal) name() string { return fmt.Sprintf("Temporal, %s", t.shards()) }
 
-func (temporal) settings() string {
+func (t temporal) shards() string {
+	if t.historyShards == 1 {
+		return "1 shard"
+	}
+	return fmt.Sprintf("%d shards", t.historyShards)
+}
+
+func (t temporal) settings() string {
 	return fmt.Sprintf("server %s and SDK %s in this process, SQLite on disk (journal_mode=wal, synchronous=full, one connection, as its own "+
-		"configuration for a file has it), one history shard, rate limits lifted, eager starts and activities, %d pollers of each kind",
-		versionOf("go.temporal.io/server"), versionOf("go.temporal.io/sdk"), temporalPollers)
+		"configuration for a file has it), history in %s, rate limits lifted, eager starts and activities, %d pollers of each kind",
+		versionOf("go.temporal.io/server"), versionOf("go.temporal.io/sdk"), t.shards(), temporalPollers)
 }
 
 func (temporal) amounts() amounts {
 	return amounts{hellos: temporalHellos, atATime: temporalAtATime, steps: temporalSteps}
 }
 
-func (temporal) open(ctx context.Context, dir string) (instance, error) {
-	c, err := temporalConfig(filepath.Join(dir, "temporal.db"))
+func (t temporal) open(ctx context.Context, dir string) (instance, error) {
+	c, err := temporalConfig(filepath.Join(dir, "temporal.db"), t.historyShards)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const (
 
 // temporalConfig is what Temporal's own test server sets, with the database of
 // its configuration for a file.
-func temporalConfig(file string) (*config.Config, error) {
+func temporalConfig(file string, historyShards int) (*config.Config, error) {
 	ports, err := freePorts(9)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func temporalConfig(file string) (*config.Config, error) {
 	c.Persistence = config.Persistence{
 		DefaultStore:     temporalStore,
 		VisibilityStore:  temporalStore,
-		NumHistoryShards: 1,
+		NumHistoryShards: int32(historyShards),
 		DataStores:       map[string]config.DataStore{temporalStore: {SQL: database}},
 	}
 	frontend := fmt.Sprintf("%s:%d", loopback, ports[0])
