@@ -21,6 +21,9 @@ type Place struct {
 	// Incarnations reports whether a run that begins gets an incarnation: every
 	// replica has to keep it. nil: none does.
 	Incarnations func() bool
+	// Superseded reports whether an append was refused because this node leads no longer,
+	// which the next leader makes up for. nil: none is.
+	Superseded func(refusal error) bool
 	// Elsewhere are the other partitions; nil: there are none.
 	Elsewhere Elsewhere
 }

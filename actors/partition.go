@@ -287,11 +287,11 @@ func (p *Partition) unstall(in *instance) {
 }
 
 // refused logs an append that was refused, unless that is because the partition
-// is closing, which is no news.
+// is closing, or another node leads, which is no news.
 func (p *Partition) refused(instance string, execution uint64, err error) {
 	p.system.counters.refusals.Add(1)
 	level := slog.LevelWarn
-	if p.context.Err() != nil {
+	if p.context.Err() != nil || p.place.Superseded != nil && p.place.Superseded(err) {
 		level = slog.LevelDebug
 	}
 	p.logger.Log(p.context, level, "append refused", "instance", instance, "execution", execution, "error", err)

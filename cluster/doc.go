@@ -286,7 +286,10 @@
 //	mux.Handle("/node/", http.StripPrefix("/node", node.HealthHandler()))
 //
 // Logs go to Config.Logger. Each line has "node", and "instance", "execution" and
-// "event_id" where it concerns one. None of all this holds a payload; what an
+// "event_id" where it concerns one. At INFO a node says with what it starts, and when it is
+// ready; at WARN what an operator may have to act on, such as a member that has not answered for
+// 10 s; at ERROR what has failed. To restart healthy nodes one after the other logs no ERROR. What
+// the Raft library says of its connections and elections is logged at DEBUG. None of all this holds a payload; what an
 // activity's error says is in the log.
 //
 // # What may not be assumed

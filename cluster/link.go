@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
@@ -186,10 +187,6 @@ func (s *links) sweepUntil(done <-chan struct{}) {
 	}
 }
 
-// admitted is what a node writes first when it has let a connection in. So the
-// other side knows before it sends anything.
-const admitted = 1
-
 // A dialer opens connections to nodes.
 type dialer struct {
 	ring  *keyring // nil: without TLS, on loopback
@@ -242,8 +239,8 @@ func (d *dialer) introduce(ctx context.Context, raw net.Conn, address string, wa
 	if _, err := io.ReadFull(l, answer[:]); err != nil {
 		return nil, fmt.Errorf("refused: %w", err)
 	}
-	if answer[0] != admitted {
-		return nil, fmt.Errorf("answered by %q", answer[0])
+	if err := refusalIn(answer[0]); err != nil {
+		return nil, fmt.Errorf("refused: %w", err)
 	}
 	return l, nil
 }
@@ -254,7 +251,9 @@ func (d *dialer) secure(ctx context.Context, l *link, nodeID string) error {
 		return err
 	}
 	conn := tls.Client(l.raw, config)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	if err := conn.HandshakeContext(ctx); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("the node has ended the TLS handshake: it stops, or speaks without TLS: %w", err)
+	} else if err != nil {
 		return err
 	}
 	met, err := d.ring.meet(conn.ConnectionState())

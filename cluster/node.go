@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
@@ -100,13 +101,36 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 		n.endLife()
 		return nil, err
 	}
+	n.logStart()
 	if err := firstOf(ctx, n.checkGroups, n.open); err != nil {
 		n.endLife()
 		n.peers.close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
+	n.running.Go(n.logReady)
 	go n.watch(ctx)
 	return n, nil
+}
+
+// logStart says which node starts, and with what.
+func (n *Node) logStart() {
+	c := n.config
+	n.config.Logger.Info("node starts", "cluster", c.ClusterID, "dir", c.Dir, "in_memory", c.InMemory, "listen", c.Listen,
+		"address", c.address(), "tls", c.TLS != nil, "version", moduleVersion(), "protocol", c.protocol, "partitions", c.Groups)
+}
+
+// readyEvery is how often a node that starts looks whether it is ready.
+const readyEvery = 50 * time.Millisecond
+
+// logReady says once that the node is ready, when it is.
+func (n *Node) logReady() {
+	began := time.Now()
+	for n.Health().Ready() != nil {
+		if n.rest(n.life, readyEvery) != nil {
+			return // it stops
+		}
+	}
+	n.config.Logger.Info("node ready", "leader", n.Leader(), "identity", n.identity(), "after", time.Since(began).Round(time.Millisecond))
 }
 
 // watch stops the node when the context given to Start ends.

@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -233,5 +235,74 @@ func expectStall(t *testing.T, node *Node, id string) {
 	var unavailable *UnavailableError
 	if err := <-sent; !errors.As(err, &unavailable) || unavailable.NotExecuted {
 		t.Errorf("an event to a stalled instance waits until its context ends, then is unknown: %v", err)
+	}
+}
+
+// What an operator does every day is no error: three healthy nodes are restarted one after the
+// other, under load, and each is away for long enough that the others miss it.
+func TestARollingRestartOfHealthyNodesLogsNoError(t *testing.T) {
+	for _, secured := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %t", secured), func(t *testing.T) {
+			authority, logs := newAuthority(t), make(map[string]*logbook)
+			f := newFleetWith(t, 3, func(config *Config) {
+				logs[config.NodeID] = new(logbook)
+				config.Logger = logs[config.NodeID].logger()
+				if secured {
+					config.TLS = authority.keys(authority.node(config.NodeID))
+				}
+			})
+			f.leader()
+			stop := f.load()
+			for _, id := range []string{"n1", "n2", "n3"} {
+				f.restart(id)
+			}
+			f.wantAll(stop())
+			for id, log := range logs {
+				for line := range strings.Lines(string(log.all())) {
+					switch {
+					case strings.Contains(line, "level=ERROR"):
+						t.Errorf("%s: %s", id, line)
+					case strings.Contains(line, "level=WARN"):
+						t.Logf("%s: %s", id, line)
+					}
+				}
+			}
+		})
+	}
+}
+
+// restart stops a node gently, starts it again when the others have missed it, and waits until
+// it is ready.
+func (f *fleet) restart(id string) {
+	f.t.Helper()
+	node := f.nodes[id]
+	f.forget(node)
+	if err := node.Stop(testContext(f.t)); err != nil {
+		f.t.Error(err)
+	}
+	eventually(f.t, id+" is missed", func() bool {
+		members, err := f.any().Members(testContext(f.t))
+		return err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.NodeID == id && m.Liveness == MemberSilent })
+	})
+	config := node.config
+	config.journalLogger = nil
+	node = f.start(config)
+	eventually(f.t, id+" is ready", func() bool { return node.Health().Ready() == nil })
+}
+
+func TestANodeSaysThatItStartsAndThatItIsReady(t *testing.T) {
+	log := new(logbook)
+	dir := t.TempDir()
+	node := startNode(t, Config{Dir: dir, Definitions: definitions(), Logger: log.logger(), Listen: "127.0.0.1:0"})
+	for _, said := range []string{
+		"level=INFO msg=\"node starts\" node=" + node.ID() + " cluster=tenuto dir=" + dir,
+		"level=INFO msg=\"node ready\" node=" + node.ID() + " leader=" + node.ID() + " identity=" + node.Identity(),
+	} {
+		eventually(t, said, func() bool { return log.lines(said) == 1 })
+	}
+	for _, field := range []string{"listen=127.0.0.1:0 ", " tls=false", " version=", " protocol=" + fmt.Sprint(protocolVersion), " partitions=1"} {
+		if log.lines(field) < 1 {
+			t.Errorf("it does not say %q:\n%s", field, log.all())
+		}
 	}
 }

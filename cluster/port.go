@@ -41,7 +41,46 @@ type port struct {
 
 // errUnopened refuses members, too: the journal that knows them is still being read. They
 // come again, ten times a second, so it is not logged.
-var errUnopened = errors.New("it is not known yet who is a member")
+var errUnopened = errors.New("the node has begun to start and does not know yet who is a member")
+
+// errPlaintext refuses who speaks without TLS to a node that requires it.
+var errPlaintext = errors.New("TLS is required here, and the connection was opened without: set Config.TLS, DialConfig.TLS, or -cert, -key and -ca of the command")
+
+// What a node writes first: that it has let a connection in, or why not. So the other side
+// knows before it sends anything.
+const (
+	admitted        = 1
+	refusedUnopened = 2
+	refusedStranger = 3
+	// Without TLS, because the other side speaks without.
+	refusedPlaintext = 4
+)
+
+// answerOf returns what a node answers a connection with.
+func answerOf(refusal error) byte {
+	switch {
+	case refusal == nil:
+		return admitted
+	case errors.Is(refusal, errUnopened):
+		return refusedUnopened
+	}
+	return refusedStranger
+}
+
+// refusalIn returns why an answer lets a connection not in, nil if it does.
+func refusalIn(answer byte) error {
+	switch answer {
+	case admitted:
+		return nil
+	case refusedUnopened:
+		return errUnopened
+	case refusedStranger:
+		return errors.New("the node does not take this one for a member that may connect for this")
+	case refusedPlaintext:
+		return errPlaintext
+	}
+	return fmt.Errorf("answered by %q", answer)
+}
 
 // listen opens a port. What the dialer has for keys holds for both directions. Until opened
 // is closed nobody is taken for a member.
@@ -140,6 +179,10 @@ func (p *port) receive(conn net.Conn) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.admit(l.purpose, l.peer); err != nil {
+		_, _ = l.Conn.Write([]byte{answerOf(err)})
+		return nil, err
+	}
 	if err := p.links.add(l); err != nil {
 		return nil, err
 	}
@@ -150,6 +193,9 @@ func (p *port) receive(conn net.Conn) (*link, error) {
 	return l, nil
 }
 
+// tlsHandshake is the first byte of a connection with TLS.
+const tlsHandshake = 0x16
+
 // readPreamble reads what a connection without TLS begins with. Nothing behind
 // it is read.
 func readPreamble(from io.Reader) (meeting, error) {
@@ -159,14 +205,22 @@ func readPreamble(from io.Reader) (meeting, error) {
 	}
 	wanted := purpose(preamble[len(preambleMagic)])
 	if _, known := protocols[wanted]; !known || string(preamble[:len(preambleMagic)]) != preambleMagic {
+		if preamble[0] == tlsHandshake {
+			return meeting{}, errors.New("the connection was opened with TLS, which this node does not speak: set Config.TLS")
+		}
 		return meeting{}, fmt.Errorf("unknown preamble %q", preamble)
 	}
 	return meeting{purpose: wanted, peer: Principal{Role: RoleLocal}}, nil
 }
 
 func (p *port) secure(l *link) error {
-	conn := tls.Server(l.raw, p.dialer.ring.accepting(p.admit))
+	conn := tls.Server(l.raw, p.dialer.ring.accepting())
 	if err := conn.Handshake(); err != nil {
+		var plain tls.RecordHeaderError
+		if errors.As(err, &plain) && plain.Conn != nil {
+			_, _ = l.raw.Write([]byte{refusedPlaintext})
+			return errPlaintext
+		}
 		return fmt.Errorf("handshake: %w", err)
 	}
 	met, err := p.dialer.ring.meet(conn.ConnectionState())
@@ -181,6 +235,7 @@ func (p *port) secure(l *link) error {
 // purpose.
 func (p *port) admit(wanted purpose, peer Principal) error {
 	switch {
+	case p.dialer.ring == nil: // nobody proves who it is
 	case wanted == forRaft && peer.Role != RoleNode:
 		return fmt.Errorf("%s wants to speak Raft", peer)
 	case wanted == forRaft && !p.isOpen():
@@ -236,8 +291,9 @@ type refusals struct {
 const refusalsPerSecond = 10
 
 func (r *refusals) log(conn net.Conn, reason error) {
-	// Whoever it was has gone by itself, having said nothing, or may be a member.
-	if errors.Is(reason, io.EOF) || errors.Is(reason, errUnopened) {
+	// The peer hung up before the handshake, this node closes its port, or the peer may be a
+	// member.
+	if errors.Is(reason, io.EOF) || errors.Is(reason, net.ErrClosed) || errors.Is(reason, errUnopened) {
 		return
 	}
 	if omitted, due := r.due(); due {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -205,8 +206,11 @@ func TestMembersThatComeBeforeTheNodeIsOpenAreNotLoggedAsStrangers(t *testing.T)
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		read, _ := conn.Read(make([]byte, 1))
-		return read == 1
+		var answer [1]byte
+		if _, err := io.ReadFull(conn, answer[:]); err != nil {
+			t.Fatalf("%s hears nothing: %v", id, err) // least of all that its certificate is bad
+		}
+		return answer[0] == admitted
 	}
 	if isLetIn("n2") || isLetIn("n3") {
 		t.Error("let in before it is known who is a member")
@@ -218,5 +222,51 @@ func TestMembersThatComeBeforeTheNodeIsOpenAreNotLoggedAsStrangers(t *testing.T)
 	port.close() // waits for what is still to be logged
 	if all, strangers := log.lines("connection refused"), log.lines("n3 is no member"); all != 1 || strangers != 1 {
 		t.Errorf("%d lines of refusals, %d of the stranger; want one:\n%s", all, strangers, log.text.String())
+	}
+}
+
+// Who is not let in hears why: that the node has just begun to start, or that one of the two
+// speaks TLS and the other does not. No good certificate is called bad.
+func TestWhoIsNotLetInHearsWhy(t *testing.T) {
+	noGoroutinesLeft(t)
+	ours, log := newAuthority(t), new(logbook)
+	dialerOf := func(id string, secured bool) *dialer {
+		d := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: func(string) string { return "" }}
+		if secured {
+			ring, err := newKeyring(ours.keys(ours.node(id)), "tenuto", func(Principal) error { return nil }, quiet())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.ring = ring
+		}
+		return d
+	}
+	ports := make(map[bool]*port)
+	for _, secured := range []bool{false, true} {
+		port, err := listen("127.0.0.1:0", dialerOf("n1", secured), make(chan struct{}), log.logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.close()
+		ports[secured] = port
+	}
+	for _, c := range []struct {
+		from, to     bool // with TLS
+		heard, noted string
+	}{
+		{true, true, "refused: " + errUnopened.Error(), ""},
+		{false, true, "TLS is required", "TLS is required"},
+		{true, false, "speaks without TLS", "opened with TLS, which this node does not speak"},
+	} {
+		conn, err := dialerOf("n2", c.from).dial(testContext(t), ports[c.to].listener.Addr().String(), forRaft)
+		if err == nil {
+			_ = conn.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.heard) || strings.Contains(err.Error(), "certificate") {
+			t.Errorf("TLS %t to TLS %t: %v; want %q", c.from, c.to, err, c.heard)
+		}
+		if c.noted != "" {
+			eventually(t, "it is logged: "+c.noted, func() bool { return log.lines(c.noted) == 1 })
+		}
 	}
 }

@@ -211,9 +211,10 @@ type meeting struct {
 	expires time.Time // of the peer's certificate
 }
 
-// accepting returns the configuration for connections that others open. admit
-// decides about each.
-func (r *keyring) accepting(admit func(purpose, Principal) error) *tls.Config {
+// accepting returns the configuration for connections that others open. It refuses
+// certificates alone: whom a node lets in it says after the handshake, because the library
+// calls everything that is refused within it a bad certificate.
+func (r *keyring) accepting() *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
@@ -221,11 +222,8 @@ func (r *keyring) accepting(admit func(purpose, Principal) error) *tls.Config {
 		// Each connection proves anew that its certificate is good.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			met, err := r.meet(state)
-			if err != nil {
-				return err
-			}
-			return admit(met.purpose, met.peer)
+			_, err := r.meet(state)
+			return err
 		},
 	}
 	return &tls.Config{

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/journal"
@@ -113,4 +114,20 @@ func mismatch(e *VersionError) *clusterpb.VersionMismatch {
 
 func readMismatch(wire *clusterpb.VersionMismatch) *VersionError {
 	return &VersionError{Node: wire.Node, Oldest: wire.Oldest, Newest: wire.Newest, Wanted: wire.Wanted}
+}
+
+const modulePath = "github.com/tenuto-dev/tenuto"
+
+// moduleVersion returns the version of this module that the program was built with.
+func moduleVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, module := range append(info.Deps, &info.Main) {
+		if module.Path == modulePath && module.Version != "" {
+			return module.Version
+		}
+	}
+	return "unknown"
 }

@@ -109,7 +109,7 @@ func (t *ackedTransport) exchange(id raft.ServerID, target raft.ServerAddress, a
 	begun := t.acks.begin()
 	err := t.closingTransport.AppendEntries(id, target, args, resp)
 	if err != nil {
-		return err
+		return t.noted(id, err)
 	}
 	t.signs.give(id, begun)
 	if resp.Success {

@@ -37,6 +37,7 @@ type Journal struct {
 	reign        atomic.Pointer[reign]
 	barriers     *barriers
 	acks         *acks
+	signs        *signs
 	refusals     *refusals
 	told         *leaderCommit
 	clock        *clusterClock
@@ -172,6 +173,7 @@ func start(ctx context.Context, c Config, as self, stores *stores, logger hclog.
 	j.callers.start(func() { j.follow(ctx) })
 	j.callers.start(func() { j.verify(ctx) })
 	j.callers.start(func() { j.lookOut(ctx) })
+	j.callers.start(func() { j.watchContacts(ctx) })
 	j.callers.start(func() { j.reopenRaft(ctx) })
 	j.callers.start(func() { j.markTime(ctx) })
 	j.callers.start(func() { j.guardState(ctx) })
@@ -201,6 +203,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	streams.asked = func(conn net.Conn) { handouts.take(running, conn) }
 	j.acks = newAcks()
 	transport := &ackedTransport{closingTransport: network, acks: j.acks, signs: newSigns()}
+	j.signs = transport.signs
 	transport.replicates = func(to raft.Server, term uint64) bool { return j.isServing() && j.replicates(to, term) }
 	j.fence = newFence(func(fenced *FencedError) {
 		_ = streams.cut() // a fenced node has no use for the error

@@ -2,17 +2,24 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
 // raftLogger returns a logger for the Raft library that passes what it warns of
-// on to to. A group of one elects itself at every start, which is no warning.
+// on to to. A group of one elects itself at every start, which is no warning; nor is, to an
+// operator, a member that is away for a moment: see [contactWatch].
 func raftLogger(to *slog.Logger, alone bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
 	logger.RegisterSink(slogSink{to, alone})
@@ -31,6 +38,8 @@ type slogSink struct {
 func (s slogSink) Accept(name string, level hclog.Level, message string, args ...any) {
 	var as slog.Level
 	switch {
+	case level >= hclog.Warn && isAboutContact(message), level >= hclog.Warn && endsConnection(message, args):
+		as = slog.LevelDebug
 	case level >= hclog.Error:
 		as = slog.LevelError
 	case level == hclog.Warn && s.alone && strings.HasPrefix(message, "heartbeat timeout reached"):
@@ -41,4 +50,42 @@ func (s slogSink) Accept(name string, level hclog.Level, message string, args ..
 		return // the library's news are not ours
 	}
 	s.to.Log(notWaiting, as, name+": "+message, args...)
+}
+
+// aboutContact is how the library's lines begin that say that a member was not reached, or that
+// an election or a comparison of logs takes its course: what a restart of a node brings.
+var aboutContact = []string{
+	"failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC",
+	"failed to start pipeline replication to", "failed to pipeline appendEntries", "failed to send snapshot to",
+	"failed to contact", "peer has newer term", "target does not support pre-vote RPC",
+	"rejecting vote request", "rejecting pre-vote request", "duplicate requestVote",
+	"heartbeat timeout reached", "Election timeout reached", "new leader elected, stepping down",
+	"appendEntries rejected", "failed to get previous log", "previous log term mis-match", "clearing log suffix",
+}
+
+func isAboutContact(message string) bool {
+	return slices.ContainsFunc(aboutContact, func(begin string) bool { return strings.HasPrefix(message, begin) })
+}
+
+// endsConnection reports whether a line says no more than that a connection has ended while the
+// library read from it or wrote to it.
+func endsConnection(message string, args []any) bool {
+	if message != "failed to decode incoming command" && message != "failed to flush response" {
+		return false
+	}
+	for _, arg := range args {
+		if err, ok := arg.(error); ok {
+			return isConnectionEnd(err)
+		}
+	}
+	return false
+}
+
+func isConnectionEnd(err error) bool {
+	for _, end := range []error{net.ErrClosed, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, raft.ErrTransportShutdown, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }

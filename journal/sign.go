@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"context"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -20,15 +22,33 @@ import (
 type signs struct {
 	mu     sync.Mutex
 	latest map[raft.ServerID]moment
+	failed map[raft.ServerID]error // why the last RPC was not answered, if it was not
 }
 
-func newSigns() *signs { return &signs{latest: map[raft.ServerID]moment{}} }
+func newSigns() *signs {
+	return &signs{latest: map[raft.ServerID]moment{}, failed: map[raft.ServerID]error{}}
+}
+
+// fail remembers why a node has not answered.
+func (s *signs) fail(node raft.ServerID, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed[node] = err
+}
+
+// failure returns why a node has not answered the last RPC, nil if it has.
+func (s *signs) failure(node string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed[raft.ServerID(node)]
+}
 
 // give remembers that a node has answered.
 func (s *signs) give(node raft.ServerID, begun moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.latest[node] = max(s.latest[node], begun)
+	delete(s.failed, node)
 }
 
 // since tells whether a node has answered an RPC that was begun later than that.
@@ -111,4 +131,94 @@ func (j *Journal) replicates(to raft.Server, term uint64) bool {
 	}
 	server := j.roster().find(string(to.ID))
 	return server != nil && server.Address == to.Address
+}
+
+const (
+	// How often a node looks whom it has not heard of.
+	contactEvery = time.Second
+	// For how long a member, or the leader, may be away before an operator hears of it: a
+	// restart takes less.
+	missedAfter = 10 * time.Second
+)
+
+// A contactWatch says in the log which members do not answer the leader, and that a node knows
+// no leader. So each is said once, and not ten times a second as by the library.
+type contactWatch struct {
+	logger  *slog.Logger
+	failure func(node string) error // why a node has not answered
+	missed  map[string]bool         // members that the log says do not answer
+	since   time.Time               // when this node was first seen without a leader; zero: it has one
+	alone   bool                    // the log says so
+}
+
+// watchContacts looks until ctx ends.
+func (j *Journal) watchContacts(ctx context.Context) {
+	w := &contactWatch{logger: j.config.Logger, failure: j.signs.failure, missed: map[string]bool{}}
+	tick := time.NewTicker(contactEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			leader, _ := j.Leader()
+			w.look(now, leader, j.Members())
+		}
+	}
+}
+
+func (w *contactWatch) look(now time.Time, leader string, members []Member) {
+	w.lookForLeader(now, leader, members)
+	for _, m := range members {
+		switch missed := w.missed[m.Node]; {
+		case !m.SilenceKnown || missed && !m.Silent:
+			delete(w.missed, m.Node)
+			if m.SilenceKnown {
+				w.logger.Info("member answers again", "member", m.Node)
+			}
+		case !missed && m.Silence >= missedAfter:
+			w.missed[m.Node] = true
+			w.logger.Warn("member does not answer: see whether it runs and is reached", "member", m.Node, "address", m.Address,
+				"silence", m.Silence.Round(time.Millisecond), "error", w.failure(m.Node))
+		}
+	}
+}
+
+func (w *contactWatch) lookForLeader(now time.Time, leader string, members []Member) {
+	switch {
+	case leader != "" || len(members) == 0:
+		if w.alone {
+			w.logger.Info("there is a leader again", "leader", leader)
+		}
+		w.since, w.alone = time.Time{}, false
+	case w.since.IsZero():
+		w.since = now
+	case !w.alone && now.Sub(w.since) >= missedAfter:
+		w.alone = true
+		attributes := []any{"since", w.since}
+		for _, m := range members {
+			if err := w.failure(m.Node); err != nil {
+				attributes = append(attributes, slog.Group(m.Node, "address", m.Address, "error", err))
+			}
+		}
+		w.logger.Warn("this node knows no leader: see whether a majority of the members runs and is reached", attributes...)
+	}
+}
+
+// RequestVote implements raft.Transport.
+func (t *ackedTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	return t.noted(id, t.closingTransport.RequestVote(id, target, args, resp))
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *ackedTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return t.noted(id, t.closingTransport.RequestPreVote(id, target, args, resp))
+}
+
+// noted returns why a node has not answered, if it has not, and remembers it.
+func (t *ackedTransport) noted(id raft.ServerID, err error) error {
+	if err != nil {
+		t.signs.fail(id, err)
+	}
+	return err
 }

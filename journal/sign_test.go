@@ -1,10 +1,13 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -445,4 +448,74 @@ func TestLeadershipForANodeThatIsAwayStaysWhereItIs(t *testing.T) {
 			})
 		}
 	})
+}
+
+// What a restart brings is no news. Of a member that stays away, and of a leader that is not
+// found, the log speaks once, with the reason, and once more when they are back.
+func TestTheLogSaysOnceWhoIsMissed(t *testing.T) {
+	var text bytes.Buffer
+	w := &contactWatch{
+		logger: slog.New(slog.NewTextHandler(&text, nil)), missed: map[string]bool{},
+		failure: func(node string) error { return map[string]error{"b": errors.New("no route")}[node] },
+	}
+	now := time.Unix(1000, 0)
+	look := func(leader string, silence time.Duration, known bool) string {
+		text.Reset()
+		now = now.Add(contactEvery)
+		w.look(now, leader, []Member{{Node: "a", SilenceKnown: known}, {
+			Node: "b", SilenceKnown: known, Silence: silence, Silent: silence > time.Second,
+		}})
+		return text.String()
+	}
+	for i, step := range []struct {
+		leader  string
+		silence time.Duration
+		known   bool
+		want    string
+	}{
+		{"a", 0, true, ""},
+		{"a", missedAfter - 1, true, ""}, // a restart
+		{"a", missedAfter, true, "level=WARN msg=\"member does not answer"},
+		{"a", missedAfter + time.Second, true, ""},
+		{"a", 0, true, "level=INFO msg=\"member answers again\" member=b"},
+		{"a", missedAfter, true, "no route"},
+		{"b", 0, false, ""}, // it leads itself now
+	} {
+		got := look(step.leader, step.silence, step.known)
+		if step.want == "" && got != "" || !strings.Contains(got, step.want) {
+			t.Errorf("step %d: %q; want %q", i, got, step.want)
+		}
+	}
+	for i := range int(missedAfter / contactEvery) {
+		if got := look("", 0, false); got != "" {
+			t.Errorf("after %d s without a leader: %s", i, got)
+		}
+	}
+	if got := look("", 0, false); !strings.Contains(got, "level=WARN msg=\"this node knows no leader") || !strings.Contains(got, "b.error=\"no route\"") {
+		t.Errorf("without a leader: %q", got)
+	}
+	if got := look("", 0, false); got != "" {
+		t.Errorf("it is said twice: %s", got)
+	}
+	if got := look("b", 0, false); !strings.Contains(got, "there is a leader again") {
+		t.Errorf("with a leader again: %q", got)
+	}
+}
+
+// Lines of the library about what a restart brings are not shown; those about disks are.
+func TestLinesOfTheLibraryAboutContactAreForDebugging(t *testing.T) {
+	var text bytes.Buffer
+	logger := raftLogger(slog.New(slog.NewTextHandler(&text, nil)), false)
+	logger.Error("failed to heartbeat to", "peer", "b", "error", errors.New("refused"))
+	logger.Error("failed to decode incoming command", "error", fmt.Errorf("read: %w", net.ErrClosed))
+	logger.Warn("heartbeat timeout reached, starting election")
+	if text.Len() > 0 {
+		t.Errorf("shown: %s", text.String())
+	}
+	logger.Error("failed to decode incoming command", "error", errors.New("no message"))
+	logger.Error("failed to append to logs", "error", errors.New("no space"))
+	logger.Warn("failed to restore snapshot")
+	if got := text.String(); strings.Count(got, "level=ERROR") != 2 || strings.Count(got, "level=WARN") != 1 {
+		t.Errorf("shown: %s", got)
+	}
 }
