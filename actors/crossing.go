@@ -24,6 +24,9 @@ type Place struct {
 	// Superseded reports whether an append was refused because this node leads no longer,
 	// which the next leader makes up for. nil: none is.
 	Superseded func(refusal error) bool
+	// AppliedIndex returns the index of the journal up to which its reads show everything.
+	// nil: it is not known, and repetitions of what was recorded long ago are not noticed.
+	AppliedIndex func() uint64
 	// Elsewhere are the other partitions; nil: there are none.
 	Elsewhere Elsewhere
 }

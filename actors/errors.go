@@ -15,6 +15,9 @@ var (
 	// ErrEnded: the instance has come to its end and takes no more input.
 	// Nothing was done.
 	ErrEnded = errors.New("tenuto: the instance has ended")
+	// ErrForgotten: the message was sent again, and may have been recorded so long ago, or
+	// by a run before this one, that the instance does not know it. Nothing was done now.
+	ErrForgotten = errors.New("tenuto: whether the call was carried out before is not known any more")
 	// ErrStopped: this node does not own the instance any more. Nothing was
 	// done; another node will do it.
 	ErrStopped = errors.New("tenuto: this node has lost the lead")

@@ -203,6 +203,7 @@ func (in *instance) deliver(t *turn) error {
 		t.sort(&t.batch[i])
 	}
 	if len(t.messages) > 0 {
+		in.execution.SetApplied(in.partition.applied())
 		outcome, err := in.execution.Turn(in.partition.now().Shown(), t.messages)
 		if err != nil {
 			return err
@@ -290,6 +291,7 @@ func (in *instance) begin(number, incarnation uint64) {
 	if in.partition.incarnations() {
 		in.execution.CountAllNext()
 	}
+	in.execution.SetApplied(in.partition.applied())
 	in.execution.SetWatch(&in.code.watch)
 }
 

@@ -361,6 +361,15 @@ func (in *instance) operation(eventID uint64) *journalpb.OperationRef {
 // incarnations reports whether runs that begin get an incarnation.
 func (p *Partition) incarnations() bool { return p.place.Incarnations != nil && p.place.Incarnations() }
 
+// applied returns the index of the journal that executions are told; 0 as long as replicas
+// would not keep what follows from it.
+func (p *Partition) applied() uint64 {
+	if p.place.AppliedIndex == nil || !p.incarnations() {
+		return 0
+	}
+	return p.place.AppliedIndex()
+}
+
 // incarnate gives a start that is about to begin a run the run's incarnation, in a
 // message of its own: the sender may still repeat the one it has.
 func (p *Partition) incarnate(m *Message) {
@@ -373,6 +382,7 @@ func (p *Partition) incarnate(m *Message) {
 		return true
 	})
 	started.Incarnation = journalpb.NewIncarnation(p.epoch, p.starts.Add(1))
+	started.RequestHorizon = p.applied()
 	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 

@@ -141,8 +141,11 @@ func (t *turn) answer(err error) {
 // outcome notes what became of a message.
 func (t *turn) outcome(m *Message, disposition replay.Disposition) {
 	a := Answer{Dropped: disposition == replay.Dropped}
-	if disposition == replay.Ended {
+	switch disposition {
+	case replay.Ended:
 		a.Err = ErrEnded
+	case replay.Forgotten:
+		a.Err = ErrForgotten
 	}
 	if m.started() != nil {
 		a.FirstExecution, a.Incarnation = t.in.number, t.in.incarnation

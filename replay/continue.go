@@ -87,21 +87,21 @@ func (x *Execution) Successor() *journalpb.Event {
 		return nil
 	}
 	started := &journalpb.OrchestrationStarted{
-		Name:       x.origin.name,
-		Version:    x.successor.Version,
-		Input:      x.successor.Input,
-		Parent:     x.origin.parent,
-		Inbox:      x.successor.Inbox,
-		Tags:       x.origin.tags,
-		RequestId:  x.origin.requestID,
-		Status:     x.status,
-		RequestIds: x.requests.latest(),
-		Trace:      x.origin.trace,
+		Name:      x.origin.name,
+		Version:   x.successor.Version,
+		Input:     x.successor.Input,
+		Parent:    x.origin.parent,
+		Inbox:     x.successor.Inbox,
+		Tags:      x.origin.tags,
+		RequestId: x.origin.requestID,
+		Status:    x.status,
+		Trace:     x.origin.trace,
 
 		Incarnation:       x.origin.incarnation,
 		CanceledByParent:  x.byParent,
 		CountsAllPayloads: x.origin.protocol3 || x.countsAllNext,
 	}
+	x.requests.carry(started)
 	if x.cancelRequest != nil && !x.cancelSeen {
 		// Code that was told of it may go on all the same; one that was not must
 		// not lose it.

@@ -79,6 +79,7 @@ type Execution struct {
 	ended      bool // the cursor has passed a terminal event
 	byParent   bool // the parent has asked the run to cancel, now or in an execution before
 	cancelSeen bool // an await or Context.Err has returned the cancellation to the code
+	starting   bool // the start is an event of this turn
 	dropping   bool
 	sideways   bool // a function given to Once is running
 }
@@ -155,6 +156,11 @@ func (x *Execution) explain(m *Mismatch, history iter.Seq2[*journalpb.Event, err
 	}
 }
 
+// SetApplied says up to which index of the journal everything is applied: before Replay, and
+// before each Turn. An input that comes later is recorded at a larger one. An execution that
+// is never told, or told 0, records no indexes, and no message to it is [Forgotten].
+func (x *Execution) SetApplied(index uint64) { x.requests.applied = index }
+
 // LastEventID returns the event_id at which the cursor stands, 0 for an empty
 // history.
 func (x *Execution) LastEventID() uint64 { return x.last }
@@ -199,12 +205,9 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	}
 	x.origin, x.input, x.code = originOf(started), started.Input, code
 	x.startedAt = x.now.UnixNano()
+	x.requests.resume(started)
 	for _, event := range started.Inbox {
-		x.requests.add(event.RequestId)
 		x.inbox.arrive(arrival{event: event})
-	}
-	for _, id := range started.RequestIds {
-		x.requests.add(id)
 	}
 	x.byParent = started.CanceledByParent
 	if carried := started.CancelRequested; carried != nil {

@@ -136,7 +136,9 @@ func (j *judge) event(event *journalpb.Event) {
 	case *journalpb.Event_OrchestrationStarted:
 		j.status = body.OrchestrationStarted.Status
 		for _, e := range body.OrchestrationStarted.Inbox {
-			j.request(event, e.RequestId)
+			if !slices.Contains(body.OrchestrationStarted.RequestIds, e.RequestId) {
+				j.request(event, e.RequestId)
+			}
 			j.arrive(e)
 		}
 		for _, id := range body.OrchestrationStarted.RequestIds {

@@ -17,6 +17,10 @@ type Message struct {
 	Incarnation uint64
 	// Body and source_event_id; event_id and timestamp are given by the turn.
 	Event *journalpb.Event
+	// The message is sent again: it may have been recorded before, at an index of the
+	// journal that is larger than FirstIndex.
+	Repeated   bool
+	FirstIndex uint64
 }
 
 // Disposition says what became of a message.
@@ -34,6 +38,10 @@ const (
 	// Postponed: this execution has continued as new; the message is the next
 	// one's.
 	Postponed
+	// Forgotten: it is sent again, and may have been recorded so long ago, or by a run
+	// before this one, that the execution does not know its request ID. It is not recorded
+	// now.
+	Forgotten
 )
 
 // A Turn is the outcome of delivering a batch of messages.
@@ -75,6 +83,8 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		return nil, err
 	}
 	turn := newTurn(len(messages))
+	x.starting = x.last == 0
+	x.requests.settle()
 	if now.Before(x.now) {
 		now = x.now
 	}
@@ -187,6 +197,8 @@ func (x *Execution) judge(message Message) Disposition {
 		return Postponed
 	case x.over():
 		return Ended
+	case x.forgotten(message):
+		return Forgotten
 	case event.GetOrchestrationCancelRequested().GetByParent():
 		// Recorded also if others have asked before: the next leader is to know of it.
 		return droppedIf(x.byParent)
@@ -241,6 +253,16 @@ func (x *Execution) over() bool { return x.returned || x.ended }
 // known tells whether an input with the same request ID was recorded before.
 func (x *Execution) known(event *journalpb.Event) bool {
 	return x.requests.has(requestID(event))
+}
+
+// forgotten reports whether an input that is not known may have been recorded all the same.
+// An event that is sent with the start of a run, and comes with it, was not.
+func (x *Execution) forgotten(message Message) bool {
+	id := requestID(message.Event)
+	if !message.Repeated || id == "" || x.starting && id == x.origin.requestID {
+		return false
+	}
+	return message.FirstIndex < x.requests.horizon
 }
 
 // requestID returns the request ID of an input, "" if it has none.

@@ -1078,8 +1078,15 @@ type OrchestrationStarted struct {
 	// ShouldContinueAsNew counts all payloads. A run with an incarnation does so always, one
 	// without since its first execution that began after the cluster came to protocol 3.
 	CountsAllPayloads bool `protobuf:"varint,15,opt,name=counts_all_payloads,json=countsAllPayloads,proto3" json:"counts_all_payloads,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// When the inputs of request_ids were recorded: each mark is of the next so many of them.
+	// Those that none counts were recorded with the end of the execution before. Protocol 3.
+	RequestIdMarks []*RequestIdMark `protobuf:"bytes,16,rep,name=request_id_marks,json=requestIdMarks,proto3" json:"request_id_marks,omitempty"`
+	// Of every input that the run, or a run before it, has recorded at a larger index of the
+	// journal, the execution knows the request ID. 0: since when is not known; the execution
+	// began before protocol 3.
+	RequestHorizon uint64 `protobuf:"varint,17,opt,name=request_horizon,json=requestHorizon,proto3" json:"request_horizon,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *OrchestrationStarted) Reset() {
@@ -1217,6 +1224,74 @@ func (x *OrchestrationStarted) GetCountsAllPayloads() bool {
 	return false
 }
 
+func (x *OrchestrationStarted) GetRequestIdMarks() []*RequestIdMark {
+	if x != nil {
+		return x.RequestIdMarks
+	}
+	return nil
+}
+
+func (x *OrchestrationStarted) GetRequestHorizon() uint64 {
+	if x != nil {
+		return x.RequestHorizon
+	}
+	return 0
+}
+
+// RequestIdMark says that so many inputs were recorded at an index of the journal, or at a
+// smaller one.
+type RequestIdMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestIdMark) Reset() {
+	*x = RequestIdMark{}
+	mi := &file_journalpb_journal_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestIdMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestIdMark) ProtoMessage() {}
+
+func (x *RequestIdMark) ProtoReflect() protoreflect.Message {
+	mi := &file_journalpb_journal_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestIdMark.ProtoReflect.Descriptor instead.
+func (*RequestIdMark) Descriptor() ([]byte, []int) {
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RequestIdMark) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RequestIdMark) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type OrchestrationCompleted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Output        *Payload               `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
@@ -1226,7 +1301,7 @@ type OrchestrationCompleted struct {
 
 func (x *OrchestrationCompleted) Reset() {
 	*x = OrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[7]
+	mi := &file_journalpb_journal_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1313,7 @@ func (x *OrchestrationCompleted) String() string {
 func (*OrchestrationCompleted) ProtoMessage() {}
 
 func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[7]
+	mi := &file_journalpb_journal_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1326,7 @@ func (x *OrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*OrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{7}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OrchestrationCompleted) GetOutput() *Payload {
@@ -1270,7 +1345,7 @@ type OrchestrationFailed struct {
 
 func (x *OrchestrationFailed) Reset() {
 	*x = OrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[8]
+	mi := &file_journalpb_journal_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1357,7 @@ func (x *OrchestrationFailed) String() string {
 func (*OrchestrationFailed) ProtoMessage() {}
 
 func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[8]
+	mi := &file_journalpb_journal_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1370,7 @@ func (x *OrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*OrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{8}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OrchestrationFailed) GetError() *Error {
@@ -1314,7 +1389,7 @@ type OrchestrationCancelled struct {
 
 func (x *OrchestrationCancelled) Reset() {
 	*x = OrchestrationCancelled{}
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1401,7 @@ func (x *OrchestrationCancelled) String() string {
 func (*OrchestrationCancelled) ProtoMessage() {}
 
 func (x *OrchestrationCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[9]
+	mi := &file_journalpb_journal_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1414,7 @@ func (x *OrchestrationCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCancelled.ProtoReflect.Descriptor instead.
 func (*OrchestrationCancelled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{9}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OrchestrationCancelled) GetReason() string {
@@ -1358,7 +1433,7 @@ type OrchestrationTerminated struct {
 
 func (x *OrchestrationTerminated) Reset() {
 	*x = OrchestrationTerminated{}
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1445,7 @@ func (x *OrchestrationTerminated) String() string {
 func (*OrchestrationTerminated) ProtoMessage() {}
 
 func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[10]
+	mi := &file_journalpb_journal_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1458,7 @@ func (x *OrchestrationTerminated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationTerminated.ProtoReflect.Descriptor instead.
 func (*OrchestrationTerminated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{10}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *OrchestrationTerminated) GetReason() string {
@@ -1404,7 +1479,7 @@ type OrchestrationContinuedAsNew struct {
 
 func (x *OrchestrationContinuedAsNew) Reset() {
 	*x = OrchestrationContinuedAsNew{}
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1491,7 @@ func (x *OrchestrationContinuedAsNew) String() string {
 func (*OrchestrationContinuedAsNew) ProtoMessage() {}
 
 func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[11]
+	mi := &file_journalpb_journal_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1504,7 @@ func (x *OrchestrationContinuedAsNew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationContinuedAsNew.ProtoReflect.Descriptor instead.
 func (*OrchestrationContinuedAsNew) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{11}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OrchestrationContinuedAsNew) GetInput() *Payload {
@@ -1465,7 +1540,7 @@ type OrchestrationCancelRequested struct {
 
 func (x *OrchestrationCancelRequested) Reset() {
 	*x = OrchestrationCancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1552,7 @@ func (x *OrchestrationCancelRequested) String() string {
 func (*OrchestrationCancelRequested) ProtoMessage() {}
 
 func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[12]
+	mi := &file_journalpb_journal_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1565,7 @@ func (x *OrchestrationCancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCancelRequested.ProtoReflect.Descriptor instead.
 func (*OrchestrationCancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{12}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OrchestrationCancelRequested) GetReason() string {
@@ -1524,7 +1599,7 @@ type OrchestrationSuspended struct {
 
 func (x *OrchestrationSuspended) Reset() {
 	*x = OrchestrationSuspended{}
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1611,7 @@ func (x *OrchestrationSuspended) String() string {
 func (*OrchestrationSuspended) ProtoMessage() {}
 
 func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[13]
+	mi := &file_journalpb_journal_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1624,7 @@ func (x *OrchestrationSuspended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationSuspended.ProtoReflect.Descriptor instead.
 func (*OrchestrationSuspended) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{13}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OrchestrationSuspended) GetReason() string {
@@ -1576,7 +1651,7 @@ type OrchestrationResumed struct {
 
 func (x *OrchestrationResumed) Reset() {
 	*x = OrchestrationResumed{}
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1663,7 @@ func (x *OrchestrationResumed) String() string {
 func (*OrchestrationResumed) ProtoMessage() {}
 
 func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[14]
+	mi := &file_journalpb_journal_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1676,7 @@ func (x *OrchestrationResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationResumed.ProtoReflect.Descriptor instead.
 func (*OrchestrationResumed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{14}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OrchestrationResumed) GetReason() string {
@@ -1629,7 +1704,7 @@ type ActivityScheduled struct {
 
 func (x *ActivityScheduled) Reset() {
 	*x = ActivityScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1716,7 @@ func (x *ActivityScheduled) String() string {
 func (*ActivityScheduled) ProtoMessage() {}
 
 func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[15]
+	mi := &file_journalpb_journal_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1729,7 @@ func (x *ActivityScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityScheduled.ProtoReflect.Descriptor instead.
 func (*ActivityScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{15}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ActivityScheduled) GetName() string {
@@ -1688,7 +1763,7 @@ type ActivityCompleted struct {
 
 func (x *ActivityCompleted) Reset() {
 	*x = ActivityCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1775,7 @@ func (x *ActivityCompleted) String() string {
 func (*ActivityCompleted) ProtoMessage() {}
 
 func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[16]
+	mi := &file_journalpb_journal_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1788,7 @@ func (x *ActivityCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityCompleted.ProtoReflect.Descriptor instead.
 func (*ActivityCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{16}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ActivityCompleted) GetResult() *Payload {
@@ -1740,7 +1815,7 @@ type ActivityFailed struct {
 
 func (x *ActivityFailed) Reset() {
 	*x = ActivityFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1827,7 @@ func (x *ActivityFailed) String() string {
 func (*ActivityFailed) ProtoMessage() {}
 
 func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[17]
+	mi := &file_journalpb_journal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1840,7 @@ func (x *ActivityFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivityFailed.ProtoReflect.Descriptor instead.
 func (*ActivityFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{17}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActivityFailed) GetError() *Error {
@@ -1792,7 +1867,7 @@ type TimerCreated struct {
 
 func (x *TimerCreated) Reset() {
 	*x = TimerCreated{}
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1879,7 @@ func (x *TimerCreated) String() string {
 func (*TimerCreated) ProtoMessage() {}
 
 func (x *TimerCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[18]
+	mi := &file_journalpb_journal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1892,7 @@ func (x *TimerCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerCreated.ProtoReflect.Descriptor instead.
 func (*TimerCreated) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{18}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TimerCreated) GetFireAt() int64 {
@@ -1837,7 +1912,7 @@ type TimerFired struct {
 
 func (x *TimerFired) Reset() {
 	*x = TimerFired{}
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +1924,7 @@ func (x *TimerFired) String() string {
 func (*TimerFired) ProtoMessage() {}
 
 func (x *TimerFired) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[19]
+	mi := &file_journalpb_journal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +1937,7 @@ func (x *TimerFired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerFired.ProtoReflect.Descriptor instead.
 func (*TimerFired) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{19}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TimerFired) GetFireAt() int64 {
@@ -1881,7 +1956,7 @@ type ExternalSubscribed struct {
 
 func (x *ExternalSubscribed) Reset() {
 	*x = ExternalSubscribed{}
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +1968,7 @@ func (x *ExternalSubscribed) String() string {
 func (*ExternalSubscribed) ProtoMessage() {}
 
 func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[20]
+	mi := &file_journalpb_journal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +1981,7 @@ func (x *ExternalSubscribed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalSubscribed.ProtoReflect.Descriptor instead.
 func (*ExternalSubscribed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{20}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExternalSubscribed) GetName() string {
@@ -1928,7 +2003,7 @@ type ExternalEvent struct {
 
 func (x *ExternalEvent) Reset() {
 	*x = ExternalEvent{}
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2015,7 @@ func (x *ExternalEvent) String() string {
 func (*ExternalEvent) ProtoMessage() {}
 
 func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[21]
+	mi := &file_journalpb_journal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2028,7 @@ func (x *ExternalEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExternalEvent.ProtoReflect.Descriptor instead.
 func (*ExternalEvent) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{21}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExternalEvent) GetName() string {
@@ -1990,7 +2065,7 @@ type SubOrchestrationScheduled struct {
 
 func (x *SubOrchestrationScheduled) Reset() {
 	*x = SubOrchestrationScheduled{}
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2077,7 @@ func (x *SubOrchestrationScheduled) String() string {
 func (*SubOrchestrationScheduled) ProtoMessage() {}
 
 func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[22]
+	mi := &file_journalpb_journal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2090,7 @@ func (x *SubOrchestrationScheduled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationScheduled.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationScheduled) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{22}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SubOrchestrationScheduled) GetName() string {
@@ -2062,7 +2137,7 @@ type SubOrchestrationCompleted struct {
 
 func (x *SubOrchestrationCompleted) Reset() {
 	*x = SubOrchestrationCompleted{}
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2149,7 @@ func (x *SubOrchestrationCompleted) String() string {
 func (*SubOrchestrationCompleted) ProtoMessage() {}
 
 func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[23]
+	mi := &file_journalpb_journal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2162,7 @@ func (x *SubOrchestrationCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationCompleted.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationCompleted) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{23}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SubOrchestrationCompleted) GetResult() *Payload {
@@ -2106,7 +2181,7 @@ type SubOrchestrationFailed struct {
 
 func (x *SubOrchestrationFailed) Reset() {
 	*x = SubOrchestrationFailed{}
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2193,7 @@ func (x *SubOrchestrationFailed) String() string {
 func (*SubOrchestrationFailed) ProtoMessage() {}
 
 func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[24]
+	mi := &file_journalpb_journal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2206,7 @@ func (x *SubOrchestrationFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubOrchestrationFailed.ProtoReflect.Descriptor instead.
 func (*SubOrchestrationFailed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{24}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SubOrchestrationFailed) GetError() *Error {
@@ -2153,7 +2228,7 @@ type OrchestrationChained struct {
 
 func (x *OrchestrationChained) Reset() {
 	*x = OrchestrationChained{}
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2240,7 @@ func (x *OrchestrationChained) String() string {
 func (*OrchestrationChained) ProtoMessage() {}
 
 func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[25]
+	mi := &file_journalpb_journal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2253,7 @@ func (x *OrchestrationChained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationChained.ProtoReflect.Descriptor instead.
 func (*OrchestrationChained) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{25}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OrchestrationChained) GetName() string {
@@ -2221,7 +2296,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2308,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[26]
+	mi := &file_journalpb_journal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2321,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{26}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelRequested) GetEventName() string {
@@ -2268,7 +2343,7 @@ type SideEffectRecorded struct {
 
 func (x *SideEffectRecorded) Reset() {
 	*x = SideEffectRecorded{}
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2355,7 @@ func (x *SideEffectRecorded) String() string {
 func (*SideEffectRecorded) ProtoMessage() {}
 
 func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[27]
+	mi := &file_journalpb_journal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2368,7 @@ func (x *SideEffectRecorded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SideEffectRecorded.ProtoReflect.Descriptor instead.
 func (*SideEffectRecorded) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{27}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SideEffectRecorded) GetLabel() string {
@@ -2326,7 +2401,7 @@ type StatusSet struct {
 
 func (x *StatusSet) Reset() {
 	*x = StatusSet{}
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2413,7 @@ func (x *StatusSet) String() string {
 func (*StatusSet) ProtoMessage() {}
 
 func (x *StatusSet) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[28]
+	mi := &file_journalpb_journal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2426,7 @@ func (x *StatusSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusSet.ProtoReflect.Descriptor instead.
 func (*StatusSet) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{28}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatusSet) GetValue() *Payload {
@@ -2374,7 +2449,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2461,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[29]
+	mi := &file_journalpb_journal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2474,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{29}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Entry) GetFormat() uint32 {
@@ -2428,7 +2503,7 @@ type Sealed struct {
 
 func (x *Sealed) Reset() {
 	*x = Sealed{}
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2515,7 @@ func (x *Sealed) String() string {
 func (*Sealed) ProtoMessage() {}
 
 func (x *Sealed) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[30]
+	mi := &file_journalpb_journal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2528,7 @@ func (x *Sealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
 func (*Sealed) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{30}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Sealed) GetRecord() []byte {
@@ -2488,7 +2563,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2575,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[31]
+	mi := &file_journalpb_journal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2588,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{31}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Record) GetCommand() isRecord_Command {
@@ -2633,7 +2708,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2720,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[32]
+	mi := &file_journalpb_journal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2733,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{32}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Append) GetInstance() string {
@@ -2695,7 +2770,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2782,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[33]
+	mi := &file_journalpb_journal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2795,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{33}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Segment) GetExecution() uint64 {
@@ -2771,7 +2846,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2858,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[34]
+	mi := &file_journalpb_journal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2871,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{34}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Attempt) GetRef() *OperationRef {
@@ -2867,7 +2942,7 @@ type Purge struct {
 
 func (x *Purge) Reset() {
 	*x = Purge{}
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +2954,7 @@ func (x *Purge) String() string {
 func (*Purge) ProtoMessage() {}
 
 func (x *Purge) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[35]
+	mi := &file_journalpb_journal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +2967,7 @@ func (x *Purge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Purge.ProtoReflect.Descriptor instead.
 func (*Purge) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{35}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Purge) GetEpoch() uint64 {
@@ -2921,7 +2996,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3008,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[36]
+	mi := &file_journalpb_journal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3021,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{36}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Epoch) GetNode() string {
@@ -2993,7 +3068,7 @@ type GroupChange struct {
 
 func (x *GroupChange) Reset() {
 	*x = GroupChange{}
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3080,7 @@ func (x *GroupChange) String() string {
 func (*GroupChange) ProtoMessage() {}
 
 func (x *GroupChange) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[37]
+	mi := &file_journalpb_journal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3093,7 @@ func (x *GroupChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupChange.ProtoReflect.Descriptor instead.
 func (*GroupChange) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{37}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GroupChange) GetEpoch() uint64 {
@@ -3098,7 +3173,7 @@ type SetCondition struct {
 
 func (x *SetCondition) Reset() {
 	*x = SetCondition{}
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3185,7 @@ func (x *SetCondition) String() string {
 func (*SetCondition) ProtoMessage() {}
 
 func (x *SetCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[38]
+	mi := &file_journalpb_journal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3198,7 @@ func (x *SetCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCondition.ProtoReflect.Descriptor instead.
 func (*SetCondition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{38}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetCondition) GetInstance() string {
@@ -3184,7 +3259,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3271,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[39]
+	mi := &file_journalpb_journal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3284,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{39}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Condition) GetKind() ConditionKind {
@@ -3269,7 +3344,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3356,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[40]
+	mi := &file_journalpb_journal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3369,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{40}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *JoinToken) GetKey() []byte {
@@ -3336,7 +3411,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3348,7 +3423,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[41]
+	mi := &file_journalpb_journal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3361,7 +3436,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{41}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Group) GetClock() int64 {
@@ -3429,7 +3504,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3516,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[42]
+	mi := &file_journalpb_journal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3529,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{42}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Instance) GetInstance() string {
@@ -3587,7 +3662,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3674,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[43]
+	mi := &file_journalpb_journal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3687,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{43}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Operation) GetRef() *OperationRef {
@@ -3665,7 +3740,7 @@ type ChainedStart struct {
 
 func (x *ChainedStart) Reset() {
 	*x = ChainedStart{}
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3752,7 @@ func (x *ChainedStart) String() string {
 func (*ChainedStart) ProtoMessage() {}
 
 func (x *ChainedStart) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[44]
+	mi := &file_journalpb_journal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3765,7 @@ func (x *ChainedStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChainedStart.ProtoReflect.Descriptor instead.
 func (*ChainedStart) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{44}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ChainedStart) GetRef() *OperationRef {
@@ -3727,7 +3802,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3814,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[45]
+	mi := &file_journalpb_journal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3827,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{45}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SnapshotHeader) GetFormat() uint32 {
@@ -3797,7 +3872,7 @@ type InstanceSnapshot struct {
 
 func (x *InstanceSnapshot) Reset() {
 	*x = InstanceSnapshot{}
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3809,7 +3884,7 @@ func (x *InstanceSnapshot) String() string {
 func (*InstanceSnapshot) ProtoMessage() {}
 
 func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_journalpb_journal_proto_msgTypes[46]
+	mi := &file_journalpb_journal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3822,7 +3897,7 @@ func (x *InstanceSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceSnapshot.ProtoReflect.Descriptor instead.
 func (*InstanceSnapshot) Descriptor() ([]byte, []int) {
-	return file_journalpb_journal_proto_rawDescGZIP(), []int{46}
+	return file_journalpb_journal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *InstanceSnapshot) GetInstance() string {
@@ -3919,7 +3994,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x14side_effect_recorded\x18  \x01(\v2%.tenuto.journal.v1.SideEffectRecordedH\x00R\x12sideEffectRecorded\x12=\n" +
 	"\n" +
 	"status_set\x18! \x01(\v2\x1c.tenuto.journal.v1.StatusSetH\x00R\tstatusSetB\x06\n" +
-	"\x04body\"\xe8\x05\n" +
+	"\x04body\"\xdd\x06\n" +
 	"\x14OrchestrationStarted\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -3938,10 +4013,15 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x05trace\x18\f \x01(\tR\x05trace\x12 \n" +
 	"\vincarnation\x18\r \x01(\x04R\vincarnation\x12,\n" +
 	"\x12canceled_by_parent\x18\x0e \x01(\bR\x10canceledByParent\x12.\n" +
-	"\x13counts_all_payloads\x18\x0f \x01(\bR\x11countsAllPayloads\x1a7\n" +
+	"\x13counts_all_payloads\x18\x0f \x01(\bR\x11countsAllPayloads\x12J\n" +
+	"\x10request_id_marks\x18\x10 \x03(\v2 .tenuto.journal.v1.RequestIdMarkR\x0erequestIdMarks\x12'\n" +
+	"\x0frequest_horizon\x18\x11 \x01(\x04R\x0erequestHorizon\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\";\n" +
+	"\rRequestIdMark\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"L\n" +
 	"\x16OrchestrationCompleted\x122\n" +
 	"\x06output\x18\x01 \x01(\v2\x1a.tenuto.journal.v1.PayloadR\x06output\"E\n" +
 	"\x13OrchestrationFailed\x12.\n" +
@@ -4162,7 +4242,7 @@ func file_journalpb_journal_proto_rawDescGZIP() []byte {
 }
 
 var file_journalpb_journal_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_journalpb_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_journalpb_journal_proto_goTypes = []any{
 	(ClosePolicy)(0),                     // 0: tenuto.journal.v1.ClosePolicy
 	(ConditionKind)(0),                   // 1: tenuto.journal.v1.ConditionKind
@@ -4174,48 +4254,49 @@ var file_journalpb_journal_proto_goTypes = []any{
 	(*ActivityOptions)(nil),              // 7: tenuto.journal.v1.ActivityOptions
 	(*Event)(nil),                        // 8: tenuto.journal.v1.Event
 	(*OrchestrationStarted)(nil),         // 9: tenuto.journal.v1.OrchestrationStarted
-	(*OrchestrationCompleted)(nil),       // 10: tenuto.journal.v1.OrchestrationCompleted
-	(*OrchestrationFailed)(nil),          // 11: tenuto.journal.v1.OrchestrationFailed
-	(*OrchestrationCancelled)(nil),       // 12: tenuto.journal.v1.OrchestrationCancelled
-	(*OrchestrationTerminated)(nil),      // 13: tenuto.journal.v1.OrchestrationTerminated
-	(*OrchestrationContinuedAsNew)(nil),  // 14: tenuto.journal.v1.OrchestrationContinuedAsNew
-	(*OrchestrationCancelRequested)(nil), // 15: tenuto.journal.v1.OrchestrationCancelRequested
-	(*OrchestrationSuspended)(nil),       // 16: tenuto.journal.v1.OrchestrationSuspended
-	(*OrchestrationResumed)(nil),         // 17: tenuto.journal.v1.OrchestrationResumed
-	(*ActivityScheduled)(nil),            // 18: tenuto.journal.v1.ActivityScheduled
-	(*ActivityCompleted)(nil),            // 19: tenuto.journal.v1.ActivityCompleted
-	(*ActivityFailed)(nil),               // 20: tenuto.journal.v1.ActivityFailed
-	(*TimerCreated)(nil),                 // 21: tenuto.journal.v1.TimerCreated
-	(*TimerFired)(nil),                   // 22: tenuto.journal.v1.TimerFired
-	(*ExternalSubscribed)(nil),           // 23: tenuto.journal.v1.ExternalSubscribed
-	(*ExternalEvent)(nil),                // 24: tenuto.journal.v1.ExternalEvent
-	(*SubOrchestrationScheduled)(nil),    // 25: tenuto.journal.v1.SubOrchestrationScheduled
-	(*SubOrchestrationCompleted)(nil),    // 26: tenuto.journal.v1.SubOrchestrationCompleted
-	(*SubOrchestrationFailed)(nil),       // 27: tenuto.journal.v1.SubOrchestrationFailed
-	(*OrchestrationChained)(nil),         // 28: tenuto.journal.v1.OrchestrationChained
-	(*CancelRequested)(nil),              // 29: tenuto.journal.v1.CancelRequested
-	(*SideEffectRecorded)(nil),           // 30: tenuto.journal.v1.SideEffectRecorded
-	(*StatusSet)(nil),                    // 31: tenuto.journal.v1.StatusSet
-	(*Entry)(nil),                        // 32: tenuto.journal.v1.Entry
-	(*Sealed)(nil),                       // 33: tenuto.journal.v1.Sealed
-	(*Record)(nil),                       // 34: tenuto.journal.v1.Record
-	(*Append)(nil),                       // 35: tenuto.journal.v1.Append
-	(*Segment)(nil),                      // 36: tenuto.journal.v1.Segment
-	(*Attempt)(nil),                      // 37: tenuto.journal.v1.Attempt
-	(*Purge)(nil),                        // 38: tenuto.journal.v1.Purge
-	(*Epoch)(nil),                        // 39: tenuto.journal.v1.Epoch
-	(*GroupChange)(nil),                  // 40: tenuto.journal.v1.GroupChange
-	(*SetCondition)(nil),                 // 41: tenuto.journal.v1.SetCondition
-	(*Condition)(nil),                    // 42: tenuto.journal.v1.Condition
-	(*JoinToken)(nil),                    // 43: tenuto.journal.v1.JoinToken
-	(*Group)(nil),                        // 44: tenuto.journal.v1.Group
-	(*Instance)(nil),                     // 45: tenuto.journal.v1.Instance
-	(*Operation)(nil),                    // 46: tenuto.journal.v1.Operation
-	(*ChainedStart)(nil),                 // 47: tenuto.journal.v1.ChainedStart
-	(*SnapshotHeader)(nil),               // 48: tenuto.journal.v1.SnapshotHeader
-	(*InstanceSnapshot)(nil),             // 49: tenuto.journal.v1.InstanceSnapshot
-	nil,                                  // 50: tenuto.journal.v1.OrchestrationStarted.TagsEntry
-	nil,                                  // 51: tenuto.journal.v1.Instance.TagsEntry
+	(*RequestIdMark)(nil),                // 10: tenuto.journal.v1.RequestIdMark
+	(*OrchestrationCompleted)(nil),       // 11: tenuto.journal.v1.OrchestrationCompleted
+	(*OrchestrationFailed)(nil),          // 12: tenuto.journal.v1.OrchestrationFailed
+	(*OrchestrationCancelled)(nil),       // 13: tenuto.journal.v1.OrchestrationCancelled
+	(*OrchestrationTerminated)(nil),      // 14: tenuto.journal.v1.OrchestrationTerminated
+	(*OrchestrationContinuedAsNew)(nil),  // 15: tenuto.journal.v1.OrchestrationContinuedAsNew
+	(*OrchestrationCancelRequested)(nil), // 16: tenuto.journal.v1.OrchestrationCancelRequested
+	(*OrchestrationSuspended)(nil),       // 17: tenuto.journal.v1.OrchestrationSuspended
+	(*OrchestrationResumed)(nil),         // 18: tenuto.journal.v1.OrchestrationResumed
+	(*ActivityScheduled)(nil),            // 19: tenuto.journal.v1.ActivityScheduled
+	(*ActivityCompleted)(nil),            // 20: tenuto.journal.v1.ActivityCompleted
+	(*ActivityFailed)(nil),               // 21: tenuto.journal.v1.ActivityFailed
+	(*TimerCreated)(nil),                 // 22: tenuto.journal.v1.TimerCreated
+	(*TimerFired)(nil),                   // 23: tenuto.journal.v1.TimerFired
+	(*ExternalSubscribed)(nil),           // 24: tenuto.journal.v1.ExternalSubscribed
+	(*ExternalEvent)(nil),                // 25: tenuto.journal.v1.ExternalEvent
+	(*SubOrchestrationScheduled)(nil),    // 26: tenuto.journal.v1.SubOrchestrationScheduled
+	(*SubOrchestrationCompleted)(nil),    // 27: tenuto.journal.v1.SubOrchestrationCompleted
+	(*SubOrchestrationFailed)(nil),       // 28: tenuto.journal.v1.SubOrchestrationFailed
+	(*OrchestrationChained)(nil),         // 29: tenuto.journal.v1.OrchestrationChained
+	(*CancelRequested)(nil),              // 30: tenuto.journal.v1.CancelRequested
+	(*SideEffectRecorded)(nil),           // 31: tenuto.journal.v1.SideEffectRecorded
+	(*StatusSet)(nil),                    // 32: tenuto.journal.v1.StatusSet
+	(*Entry)(nil),                        // 33: tenuto.journal.v1.Entry
+	(*Sealed)(nil),                       // 34: tenuto.journal.v1.Sealed
+	(*Record)(nil),                       // 35: tenuto.journal.v1.Record
+	(*Append)(nil),                       // 36: tenuto.journal.v1.Append
+	(*Segment)(nil),                      // 37: tenuto.journal.v1.Segment
+	(*Attempt)(nil),                      // 38: tenuto.journal.v1.Attempt
+	(*Purge)(nil),                        // 39: tenuto.journal.v1.Purge
+	(*Epoch)(nil),                        // 40: tenuto.journal.v1.Epoch
+	(*GroupChange)(nil),                  // 41: tenuto.journal.v1.GroupChange
+	(*SetCondition)(nil),                 // 42: tenuto.journal.v1.SetCondition
+	(*Condition)(nil),                    // 43: tenuto.journal.v1.Condition
+	(*JoinToken)(nil),                    // 44: tenuto.journal.v1.JoinToken
+	(*Group)(nil),                        // 45: tenuto.journal.v1.Group
+	(*Instance)(nil),                     // 46: tenuto.journal.v1.Instance
+	(*Operation)(nil),                    // 47: tenuto.journal.v1.Operation
+	(*ChainedStart)(nil),                 // 48: tenuto.journal.v1.ChainedStart
+	(*SnapshotHeader)(nil),               // 49: tenuto.journal.v1.SnapshotHeader
+	(*InstanceSnapshot)(nil),             // 50: tenuto.journal.v1.InstanceSnapshot
+	nil,                                  // 51: tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	nil,                                  // 52: tenuto.journal.v1.Instance.TagsEntry
 }
 var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 0: tenuto.journal.v1.Error.cause:type_name -> tenuto.journal.v1.Error
@@ -4223,85 +4304,86 @@ var file_journalpb_journal_proto_depIdxs = []int32{
 	4,  // 2: tenuto.journal.v1.Error.other_causes:type_name -> tenuto.journal.v1.Error
 	6,  // 3: tenuto.journal.v1.ActivityOptions.retry:type_name -> tenuto.journal.v1.RetryPolicy
 	9,  // 4: tenuto.journal.v1.Event.orchestration_started:type_name -> tenuto.journal.v1.OrchestrationStarted
-	10, // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
-	11, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
-	12, // 7: tenuto.journal.v1.Event.orchestration_cancelled:type_name -> tenuto.journal.v1.OrchestrationCancelled
-	13, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
-	14, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
-	15, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	16, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
-	17, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
-	18, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
-	19, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
-	20, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
-	21, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
-	22, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
-	23, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
-	24, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
-	25, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	26, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
-	27, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
-	28, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	29, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
-	30, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
-	31, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
+	11, // 5: tenuto.journal.v1.Event.orchestration_completed:type_name -> tenuto.journal.v1.OrchestrationCompleted
+	12, // 6: tenuto.journal.v1.Event.orchestration_failed:type_name -> tenuto.journal.v1.OrchestrationFailed
+	13, // 7: tenuto.journal.v1.Event.orchestration_cancelled:type_name -> tenuto.journal.v1.OrchestrationCancelled
+	14, // 8: tenuto.journal.v1.Event.orchestration_terminated:type_name -> tenuto.journal.v1.OrchestrationTerminated
+	15, // 9: tenuto.journal.v1.Event.orchestration_continued_as_new:type_name -> tenuto.journal.v1.OrchestrationContinuedAsNew
+	16, // 10: tenuto.journal.v1.Event.orchestration_cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	17, // 11: tenuto.journal.v1.Event.orchestration_suspended:type_name -> tenuto.journal.v1.OrchestrationSuspended
+	18, // 12: tenuto.journal.v1.Event.orchestration_resumed:type_name -> tenuto.journal.v1.OrchestrationResumed
+	19, // 13: tenuto.journal.v1.Event.activity_scheduled:type_name -> tenuto.journal.v1.ActivityScheduled
+	20, // 14: tenuto.journal.v1.Event.activity_completed:type_name -> tenuto.journal.v1.ActivityCompleted
+	21, // 15: tenuto.journal.v1.Event.activity_failed:type_name -> tenuto.journal.v1.ActivityFailed
+	22, // 16: tenuto.journal.v1.Event.timer_created:type_name -> tenuto.journal.v1.TimerCreated
+	23, // 17: tenuto.journal.v1.Event.timer_fired:type_name -> tenuto.journal.v1.TimerFired
+	24, // 18: tenuto.journal.v1.Event.external_subscribed:type_name -> tenuto.journal.v1.ExternalSubscribed
+	25, // 19: tenuto.journal.v1.Event.external_event:type_name -> tenuto.journal.v1.ExternalEvent
+	26, // 20: tenuto.journal.v1.Event.sub_orchestration_scheduled:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	27, // 21: tenuto.journal.v1.Event.sub_orchestration_completed:type_name -> tenuto.journal.v1.SubOrchestrationCompleted
+	28, // 22: tenuto.journal.v1.Event.sub_orchestration_failed:type_name -> tenuto.journal.v1.SubOrchestrationFailed
+	29, // 23: tenuto.journal.v1.Event.orchestration_chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	30, // 24: tenuto.journal.v1.Event.cancel_requested:type_name -> tenuto.journal.v1.CancelRequested
+	31, // 25: tenuto.journal.v1.Event.side_effect_recorded:type_name -> tenuto.journal.v1.SideEffectRecorded
+	32, // 26: tenuto.journal.v1.Event.status_set:type_name -> tenuto.journal.v1.StatusSet
 	3,  // 27: tenuto.journal.v1.OrchestrationStarted.input:type_name -> tenuto.journal.v1.Payload
 	5,  // 28: tenuto.journal.v1.OrchestrationStarted.parent:type_name -> tenuto.journal.v1.OperationRef
-	24, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	50, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
+	25, // 29: tenuto.journal.v1.OrchestrationStarted.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	51, // 30: tenuto.journal.v1.OrchestrationStarted.tags:type_name -> tenuto.journal.v1.OrchestrationStarted.TagsEntry
 	3,  // 31: tenuto.journal.v1.OrchestrationStarted.status:type_name -> tenuto.journal.v1.Payload
-	15, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
-	3,  // 33: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
-	4,  // 34: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 35: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
-	24, // 36: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
-	3,  // 37: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
-	7,  // 38: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
-	3,  // 39: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 40: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 41: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
-	3,  // 42: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
-	0,  // 43: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
-	3,  // 44: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
-	4,  // 45: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
-	3,  // 46: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
-	3,  // 47: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
-	4,  // 48: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
-	3,  // 49: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
-	33, // 50: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
-	35, // 51: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
-	39, // 52: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
-	37, // 53: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
-	38, // 54: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
-	40, // 55: tenuto.journal.v1.Record.group_change:type_name -> tenuto.journal.v1.GroupChange
-	41, // 56: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
-	36, // 57: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
-	5,  // 58: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
-	4,  // 59: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
-	3,  // 60: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
-	43, // 61: tenuto.journal.v1.GroupChange.issued:type_name -> tenuto.journal.v1.JoinToken
-	43, // 62: tenuto.journal.v1.GroupChange.used:type_name -> tenuto.journal.v1.JoinToken
-	42, // 63: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
-	1,  // 64: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
-	43, // 65: tenuto.journal.v1.Group.tokens:type_name -> tenuto.journal.v1.JoinToken
-	2,  // 66: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
-	5,  // 67: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
-	51, // 68: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
-	42, // 69: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
-	5,  // 70: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
-	37, // 71: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
-	5,  // 72: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
-	28, // 73: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
-	25, // 74: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
-	44, // 75: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
-	36, // 76: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
-	37, // 77: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
-	42, // 78: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	16, // 32: tenuto.journal.v1.OrchestrationStarted.cancel_requested:type_name -> tenuto.journal.v1.OrchestrationCancelRequested
+	10, // 33: tenuto.journal.v1.OrchestrationStarted.request_id_marks:type_name -> tenuto.journal.v1.RequestIdMark
+	3,  // 34: tenuto.journal.v1.OrchestrationCompleted.output:type_name -> tenuto.journal.v1.Payload
+	4,  // 35: tenuto.journal.v1.OrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 36: tenuto.journal.v1.OrchestrationContinuedAsNew.input:type_name -> tenuto.journal.v1.Payload
+	25, // 37: tenuto.journal.v1.OrchestrationContinuedAsNew.inbox:type_name -> tenuto.journal.v1.ExternalEvent
+	3,  // 38: tenuto.journal.v1.ActivityScheduled.input:type_name -> tenuto.journal.v1.Payload
+	7,  // 39: tenuto.journal.v1.ActivityScheduled.options:type_name -> tenuto.journal.v1.ActivityOptions
+	3,  // 40: tenuto.journal.v1.ActivityCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 41: tenuto.journal.v1.ActivityFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 42: tenuto.journal.v1.ExternalEvent.data:type_name -> tenuto.journal.v1.Payload
+	3,  // 43: tenuto.journal.v1.SubOrchestrationScheduled.input:type_name -> tenuto.journal.v1.Payload
+	0,  // 44: tenuto.journal.v1.SubOrchestrationScheduled.close_policy:type_name -> tenuto.journal.v1.ClosePolicy
+	3,  // 45: tenuto.journal.v1.SubOrchestrationCompleted.result:type_name -> tenuto.journal.v1.Payload
+	4,  // 46: tenuto.journal.v1.SubOrchestrationFailed.error:type_name -> tenuto.journal.v1.Error
+	3,  // 47: tenuto.journal.v1.OrchestrationChained.input:type_name -> tenuto.journal.v1.Payload
+	3,  // 48: tenuto.journal.v1.SideEffectRecorded.value:type_name -> tenuto.journal.v1.Payload
+	4,  // 49: tenuto.journal.v1.SideEffectRecorded.error:type_name -> tenuto.journal.v1.Error
+	3,  // 50: tenuto.journal.v1.StatusSet.value:type_name -> tenuto.journal.v1.Payload
+	34, // 51: tenuto.journal.v1.Entry.records:type_name -> tenuto.journal.v1.Sealed
+	36, // 52: tenuto.journal.v1.Record.append:type_name -> tenuto.journal.v1.Append
+	40, // 53: tenuto.journal.v1.Record.epoch:type_name -> tenuto.journal.v1.Epoch
+	38, // 54: tenuto.journal.v1.Record.attempt:type_name -> tenuto.journal.v1.Attempt
+	39, // 55: tenuto.journal.v1.Record.purge:type_name -> tenuto.journal.v1.Purge
+	41, // 56: tenuto.journal.v1.Record.group_change:type_name -> tenuto.journal.v1.GroupChange
+	42, // 57: tenuto.journal.v1.Record.set_condition:type_name -> tenuto.journal.v1.SetCondition
+	37, // 58: tenuto.journal.v1.Append.segments:type_name -> tenuto.journal.v1.Segment
+	5,  // 59: tenuto.journal.v1.Attempt.ref:type_name -> tenuto.journal.v1.OperationRef
+	4,  // 60: tenuto.journal.v1.Attempt.last_error:type_name -> tenuto.journal.v1.Error
+	3,  // 61: tenuto.journal.v1.Attempt.heartbeat:type_name -> tenuto.journal.v1.Payload
+	44, // 62: tenuto.journal.v1.GroupChange.issued:type_name -> tenuto.journal.v1.JoinToken
+	44, // 63: tenuto.journal.v1.GroupChange.used:type_name -> tenuto.journal.v1.JoinToken
+	43, // 64: tenuto.journal.v1.SetCondition.condition:type_name -> tenuto.journal.v1.Condition
+	1,  // 65: tenuto.journal.v1.Condition.kind:type_name -> tenuto.journal.v1.ConditionKind
+	44, // 66: tenuto.journal.v1.Group.tokens:type_name -> tenuto.journal.v1.JoinToken
+	2,  // 67: tenuto.journal.v1.Instance.status:type_name -> tenuto.journal.v1.Status
+	5,  // 68: tenuto.journal.v1.Instance.parent:type_name -> tenuto.journal.v1.OperationRef
+	52, // 69: tenuto.journal.v1.Instance.tags:type_name -> tenuto.journal.v1.Instance.TagsEntry
+	43, // 70: tenuto.journal.v1.Instance.condition:type_name -> tenuto.journal.v1.Condition
+	5,  // 71: tenuto.journal.v1.Operation.ref:type_name -> tenuto.journal.v1.OperationRef
+	38, // 72: tenuto.journal.v1.Operation.attempt:type_name -> tenuto.journal.v1.Attempt
+	5,  // 73: tenuto.journal.v1.ChainedStart.ref:type_name -> tenuto.journal.v1.OperationRef
+	29, // 74: tenuto.journal.v1.ChainedStart.chained:type_name -> tenuto.journal.v1.OrchestrationChained
+	26, // 75: tenuto.journal.v1.ChainedStart.child:type_name -> tenuto.journal.v1.SubOrchestrationScheduled
+	45, // 76: tenuto.journal.v1.SnapshotHeader.group:type_name -> tenuto.journal.v1.Group
+	37, // 77: tenuto.journal.v1.InstanceSnapshot.executions:type_name -> tenuto.journal.v1.Segment
+	38, // 78: tenuto.journal.v1.InstanceSnapshot.attempts:type_name -> tenuto.journal.v1.Attempt
+	43, // 79: tenuto.journal.v1.InstanceSnapshot.condition:type_name -> tenuto.journal.v1.Condition
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_journalpb_journal_proto_init() }
@@ -4334,7 +4416,7 @@ func file_journalpb_journal_proto_init() {
 		(*Event_SideEffectRecorded)(nil),
 		(*Event_StatusSet)(nil),
 	}
-	file_journalpb_journal_proto_msgTypes[31].OneofWrappers = []any{
+	file_journalpb_journal_proto_msgTypes[32].OneofWrappers = []any{
 		(*Record_Append)(nil),
 		(*Record_Epoch)(nil),
 		(*Record_Attempt)(nil),
@@ -4348,7 +4430,7 @@ func file_journalpb_journal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_journalpb_journal_proto_rawDesc), len(file_journalpb_journal_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
