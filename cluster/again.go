@@ -3,7 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -42,6 +46,23 @@ func (g *group) begunBy(request *clusterpb.Request, start *clusterpb.StartReques
 	return runRef{}
 }
 
+// sentTo returns the run that has ended and has recorded the event of a start which is
+// repeated: the event does not begin another run. One of execution 0 if there is none.
+func (g *group) sentTo(ctx context.Context, request *clusterpb.Request, event *clusterpb.SendRequest) (runRef, error) {
+	known, ok := g.journal.Instance(request.Instance)
+	if request.FirstIndex == nil || event == nil || !ok || known.Status == journalpb.Status_STATUS_RUNNING {
+		return runRef{}, nil
+	}
+	found, _, err := g.recordedSince(ctx, request.Instance, event.RequestId, request.GetFirstIndex())
+	if found == (Position{}) || err != nil {
+		if errors.Is(err, actors.ErrForgotten) {
+			err = nil // a start that is repeated after a purge begins anew
+		}
+		return runRef{}, err
+	}
+	return runOf(known), nil
+}
+
 // unlessRecorded passes an error on, unless it says that the instance has ended,
 // and the input that may be a repetition was recorded before that.
 func (g *group) unlessRecorded(ctx context.Context, request *clusterpb.Request, requestID string, err error) error {
@@ -54,6 +75,8 @@ func (g *group) unlessRecorded(ctx context.Context, request *clusterpb.Request, 
 		return findErr
 	case event != nil:
 		return nil
+	case request.FirstIndex != nil:
+		return firstError(g.sameRun(request.Instance, requestID, request.GetFirstIndex()), err)
 	}
 	return err
 }
@@ -99,6 +122,110 @@ func (g *group) recorded(ctx context.Context, instance string, from Position, re
 		from.EventID = 1
 	}
 	return Position{}, nil, nil
+}
+
+// An input is a message with a request ID on its way to an instance, which records it once.
+type input struct {
+	group     *group
+	partition *actors.Partition
+	request   *clusterpb.Request
+	requestID string
+	message   actors.Message
+	answer    <-chan actors.Answer
+}
+
+// deliver gives an input to an instance. What a call that is repeated brings says so.
+func (g *group) deliver(p *actors.Partition, request *clusterpb.Request, requestID string, m actors.Message) *input {
+	m.Repeated, m.FirstIndex = request.FirstIndex != nil, request.GetFirstIndex()
+	return &input{g, p, request, requestID, m, send(p, request.Instance, m)}
+}
+
+// await returns the answer, and where the input was found if an earlier attempt of the call
+// has brought it so long ago that the instance does not know it any more. It was not brought
+// before if it stands nowhere: then it is delivered again.
+func (in *input) await(ctx context.Context) (actors.Answer, Position, error) {
+	for {
+		answer, err := await(ctx, in.answer)
+		if !errors.Is(err, actors.ErrForgotten) {
+			return answer, Position{}, err
+		}
+		found, index, err := in.group.recordedSince(ctx, in.request.Instance, in.requestID, in.message.FirstIndex)
+		switch {
+		case err != nil:
+			return answer, Position{}, err
+		case found != Position{}:
+			return actors.Answer{Dropped: true}, found, nil
+		}
+		in.message.FirstIndex = index
+		in.answer = send(in.partition, in.request.Instance, in.message)
+	}
+}
+
+// recordedSince looks for the input with a request ID which was recorded, if it was, at an
+// index of the journal larger than first. If it was not, up to another index, it returns
+// that. The error is [actors.ErrForgotten] if a run before this one may have recorded it.
+func (g *group) recordedSince(ctx context.Context, instance, requestID string, first uint64) (Position, uint64, error) {
+	if err := g.barrier(ctx); err != nil {
+		return Position{}, 0, fmt.Errorf("%w: %v", journal.ErrNotLeader, err)
+	}
+	index := g.journal.AppliedIndex() // before the reads, which show at least that
+	known, ok := g.journal.Instance(instance)
+	if !ok {
+		return Position{}, 0, actors.ErrForgotten
+	}
+	for execution := known.Execution; execution >= known.FirstExecution; execution-- {
+		at, started, err := g.recordedIn(ctx, instance, execution, requestID)
+		switch {
+		case isNotFound(err), err == nil && started.Incarnation != known.Incarnation:
+			return Position{}, 0, actors.ErrForgotten // purged meanwhile
+		case err != nil || at != Position{}:
+			return at, 0, err
+		case started.RequestHorizon == 0 || started.RequestHorizon > first:
+		case !slices.Contains(started.RequestIds, requestID) && !carried(started.Inbox, requestID):
+			return Position{}, index, nil // what came before that was not recorded since
+		}
+	}
+	if err := g.sameRun(instance, requestID, first); err != nil {
+		return Position{}, 0, err
+	}
+	return Position{}, index, nil
+}
+
+// recordedIn looks for the input with a request ID in one execution. It returns its first
+// event, too.
+func (g *group) recordedIn(ctx context.Context, instance string, execution uint64, requestID string) (at Position, started *journalpb.OrchestrationStarted, err error) {
+	for event, err := range g.journal.Events(instance, execution, 1) {
+		switch {
+		case err != nil:
+			return Position{}, nil, err
+		case ctx.Err() != nil:
+			return Position{}, nil, ctx.Err()
+		case event.EventId == 1:
+			started = event.GetOrchestrationStarted()
+		case requestIDOf(event) == requestID:
+			return Position{execution, event.EventId}, started, nil
+		}
+	}
+	return Position{}, started, nil
+}
+
+// sameRun returns [actors.ErrForgotten] if the latest run of an instance began after a call
+// that is repeated was first sent, by another call: an earlier attempt may have reached a run
+// before it, of which nothing may be left.
+func (g *group) sameRun(instance, requestID string, first uint64) error {
+	known, ok := g.journal.Instance(instance)
+	if !ok {
+		return nil
+	}
+	event, err := g.journal.Event(instance, known.FirstExecution, 1)
+	if err != nil {
+		return err
+	}
+	started := event.GetOrchestrationStarted()
+	if started.RequestHorizon > first && (requestID == "" || started.RequestId != requestID) {
+		return actors.ErrForgotten
+	}
+	return nil
 }
 
 // requestIDOf returns the request ID of an input, "" if it has none.

@@ -148,6 +148,7 @@ type aimedGroup struct {
 	throttle throttle
 	gate     callGate
 	seen     horizon
+	told     horizon // what a node that told the members had applied
 }
 
 func newAimedGroup(leading string) *aimedGroup {
@@ -183,7 +184,7 @@ func (r *remote) release() error {
 // call implements access.
 func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	g := r.groupFor(request)
-	return r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate}, r.ask)
+	return r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate, seen: max(g.seen.Load(), g.told.Load())}, r.ask)
 }
 
 // near implements access.
@@ -328,6 +329,11 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 	defer r.mu.Unlock()
 	for len(r.groups) < min(int(result.Groups), groupsMax) {
 		r.groups = append(slices.Clone(r.groups), newAimedGroup(members[0].Address))
+	}
+	for i, index := range result.AppliedIndexes {
+		if i < len(r.groups) {
+			r.groups[i].told.see(index)
+		}
 	}
 	leaders = make([]string, len(r.groups))
 	nodes := make(map[string]string)

@@ -43,8 +43,10 @@
 //     has ended is said by a node that leads while it says so.
 //  4. Calls carry a request ID, so that their own repetitions have no second
 //     effect, and get the answer that was lost, also when the instance has ended
-//     since. A user who names a call ([RequestID], [EventID], [UpdateID]) can
-//     repeat it in the same way.
+//     since, however much it has recorded meanwhile. When the instance was purged and
+//     started anew meanwhile, the outcome is unknown; the later run gets nothing. A user
+//     who names a call ([RequestID], [EventID], [UpdateID]) can repeat it in the same
+//     way, for as long as the ID is known: [EventID] says how long.
 //
 // Of input and signals:
 //
@@ -54,8 +56,9 @@
 //     A termination runs no code, and so ends what is stalled or waits for code.
 //     What comes to a suspended instance is recorded, and takes effect later.
 //  7. An instance has one end. What comes after it is answered with [ErrEnded].
-//  8. An update is carried out once, or not at all, and then its caller is told.
-//     What was refused, and what is asked by a query, is recorded nowhere.
+//  8. An update is carried out once, or not at all, and then its caller is told; or
+//     the outcome is unknown, as 4 says. What was refused, and what is asked by a
+//     query, is recorded nowhere.
 //
 // Of activities that end from outside:
 //
@@ -295,8 +298,8 @@
 // # What may not be assumed
 //
 // Progress without a majority. That an activity runs once. That nodes on anything
-// but loopback can talk without TLS (they refuse). That a request ID is still
-// known after the instance was purged, or when 256 other inputs and a
+// but loopback can talk without TLS (they refuse). That the ID which a user gave to a
+// call is still known after the instance was purged, or when 256 other inputs and a
 // continue-as-new have come since.
 //
 // That a call to a stalled instance is answered: events, updates and queries wait

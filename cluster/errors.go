@@ -69,10 +69,14 @@ const (
 	BoundAnswers  = BusyBound("answers")
 )
 
-// An UnavailableError reports that no leader gave an answer in time.
+// An UnavailableError reports that no leader gave an answer in time; or that an earlier
+// attempt of the call may have been carried out, and a leader cannot tell any more: the
+// instance was started anew since the call began. The outcome is unknown then, too, and
+// nothing was done by the last attempt.
 type UnavailableError struct {
 	// Nothing was done and nothing will be. When false, the outcome is
-	// unknown: a repetition with the same request ID is safe.
+	// unknown: a repetition with the same request ID is safe for as long as that is
+	// known; see [EventID].
 	NotExecuted bool
 	// What the last attempt met.
 	Err error
@@ -138,6 +142,7 @@ const (
 	codeInput     = "input"
 	codeBusy      = "busy"
 	codeProtocol  = "protocol"
+	codeForgotten = "forgotten"
 )
 
 // journalBusyPause is after how long to try again when the journal's queue is
@@ -157,6 +162,7 @@ var sentinels = []struct {
 	{"no_code", ErrNoCode},
 	{"request_id", ErrRequestID},
 	{codeProtocol, ErrProtocol},
+	{codeForgotten, actors.ErrForgotten},
 	{"activity_closed", ErrActivityClosed},
 	{"stalled", ErrStalled},
 	{"not_stalled", ErrNotStalled},
@@ -232,6 +238,8 @@ func outcomeUnknown(err error) *clusterpb.Failure {
 			return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
 		}
 		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
+	case errors.Is(err, actors.ErrForgotten):
+		return &clusterpb.Failure{Code: codeForgotten, Message: err.Error()}
 	case errors.Is(err, journal.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}
 	}

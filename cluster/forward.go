@@ -66,7 +66,7 @@ func (f *forwarder) ask(ctx context.Context, request *clusterpb.Request) *cluste
 	one := &forwarded{
 		ctx: ctx,
 		// A copy: the caller may repeat the request, which changes it, while it is being sent.
-		start:  &clusterpb.InstanceStart{Instance: request.Instance, Again: request.Again, Start: request.GetStart()},
+		start:  &clusterpb.InstanceStart{Instance: request.Instance, Again: request.Again, FirstIndex: request.FirstIndex, Start: request.GetStart()},
 		answer: make(chan *clusterpb.Response, 1),
 	}
 	if !f.outbox.put(one) {
@@ -216,7 +216,7 @@ func (g *group) startEach(ctx context.Context, p *actors.Partition, starts []*cl
 	defer starting.Wait()
 	for i, one := range starts {
 		starting.Go(func() {
-			request := &clusterpb.Request{Instance: one.Instance, Again: one.Again, Call: &clusterpb.Request_Start{Start: one.Start}}
+			request := &clusterpb.Request{Instance: one.Instance, Again: one.Again, FirstIndex: one.FirstIndex, Call: &clusterpb.Request_Start{Start: one.Start}}
 			var response *clusterpb.Response
 			err := g.recovered(request, func() (err error) {
 				response, err = g.start(ctx, p, request, one.Start)

@@ -214,7 +214,10 @@ func (g *group) lead(ctx context.Context, epoch uint64) {
 	case <-ctx.Done():
 		return // another group could not be opened
 	}
-	place := actors.Place{Group: g.number, Now: g.journal.Now, Incarnations: g.incarnations, Superseded: meansAnotherLeads}
+	place := actors.Place{
+		Group: g.number, Now: g.journal.Now, Incarnations: g.incarnations, AppliedIndex: g.journal.AppliedIndex,
+		Superseded: meansAnotherLeads,
+	}
 	var keeping sync.WaitGroup
 	if len(g.groups) > 1 {
 		reign := newReign(g, epoch)

@@ -174,6 +174,7 @@ func (g *group) membersKnown() *clusterpb.Response {
 			Silence: int64(m.Silence), SilenceKnown: m.SilenceKnown, Silent: m.Silent,
 		})
 	}
+	result.AppliedIndexes = []uint64{g.journal.AppliedIndex()}
 	result.LastIndex = g.journal.LastIndex() // after them: it is not before their entry
 	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 }

@@ -73,7 +73,7 @@ func requestsOfEachKind() map[string][]*clusterpb.Request {
 	}
 	running := func(r *clusterpb.Request) *clusterpb.Request { r.Instance = "running"; return r }
 	ended := func(r *clusterpb.Request) *clusterpb.Request { r.Instance = "ended"; return r }
-	again := func(r *clusterpb.Request) *clusterpb.Request { r.Again = true; return r }
+	again := func(r *clusterpb.Request) *clusterpb.Request { r.Again, r.FirstIndex = true, new(uint64); return r }
 	stale := func(r *clusterpb.Request) *clusterpb.Request { r.Stale = true; return r }
 	start := func() *clusterpb.StartRequest {
 		return &clusterpb.StartRequest{Name: "waiter", Input: payload(`"x"`), RequestId: "s", Attach: true}

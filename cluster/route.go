@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -60,7 +61,10 @@ func (n *Node) bring(ctx context.Context, request *clusterpb.Request) (*clusterp
 		return n.gather(ctx, request)
 	}
 	g := n.groupFor(request)
-	way := route{closing: n.closing, moved: &g.moved, budget: &n.budget, throttle: &g.throttle, gate: g.gate}
+	way := route{
+		closing: n.closing, moved: &g.moved, budget: &n.budget, throttle: &g.throttle, gate: g.gate,
+		seen: max(g.seen.Load(), g.journal.AppliedIndex()),
+	}
 	response, err := way.persist(ctx, request, n.ask)
 	g.seen.see(response.GetAppliedIndex())
 	return response, err
@@ -74,6 +78,8 @@ type route struct {
 	budget   *budget
 	throttle *throttle // nil lets everybody pass
 	gate     callGate  // its zero value, too
+	// Up to which index of the journal the caller has seen everything; 0: nothing.
+	seen uint64
 }
 
 // persist asks again and again until a leader has answered, ctx ends, or closing
@@ -105,14 +111,15 @@ func (r route) persist(ctx context.Context, request *clusterpb.Request, ask aske
 				continue
 			}
 		}
-		if failure.Code == codeBusy && !notExecuted {
+		if failure.Code == codeBusy && !notExecuted || failure.Code == codeForgotten {
 			return nil, &UnavailableError{Err: failed(failure)}
 		}
 		if !repeatable(failure) {
 			return nil, failed(failure)
 		}
-		notExecuted = notExecuted && failure.NotExecuted
-		request.Again = request.Again || !failure.NotExecuted
+		if !failure.NotExecuted {
+			notExecuted, request.Again, request.FirstIndex = false, true, proto.Uint64(r.seen)
+		}
 		woken, err := restUntil(ctx, r.closing, changed, around(pause))
 		if err != nil {
 			return nil, &UnavailableError{NotExecuted: notExecuted, Err: whileRepeating(err, failure.Message)}

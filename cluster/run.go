@@ -89,7 +89,12 @@ type SendOption func(*clusterpb.SendRequest)
 // those of events, updates and [SendOrStart] must differ. Defaults to a random
 // one for each call.
 //
-// An execution knows the IDs of all its events and of the 256 before it.
+// That holds for calls of the user's own that have the same ID, from any program. An
+// execution knows the IDs of all its own inputs (events, updates, cancellations,
+// suspensions, resumptions) and of at least the latest 256 of the executions of its run
+// before it. An event under an older ID is recorded again, as is one for the next run. The
+// repetitions of one call by this package have no such limit: the event is recorded once,
+// or the error says that the outcome is unknown; see [UnavailableError].
 func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.RequestId = id } }
 
 // A RunError is the end of a run that did not complete.

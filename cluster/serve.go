@@ -132,6 +132,12 @@ func (g *group) start(ctx context.Context, p *actors.Partition, request *cluster
 	if begun := g.begunBy(request, r); begun.first > 0 {
 		return g.startResult(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
 	}
+	switch met, err := g.sentTo(ctx, request, r.Send); {
+	case err != nil:
+		return nil, err
+	case met.first > 0:
+		return g.startResult(actors.Answer{FirstExecution: met.first, Incarnation: met.incarnation, Attached: true}), nil
+	}
 	version := r.Version
 	if version == "" {
 		version = g.registry.Newest(r.Name)
@@ -154,14 +160,14 @@ func (g *group) start(ctx context.Context, p *actors.Partition, request *cluster
 		Attach: r.Attach,
 		Reuse:  reusePolicies[r.Reuse],
 	})
-	var sent <-chan actors.Answer
+	var sent *input
 	if r.Send != nil {
 		// Right behind the start, so that the two are one turn.
-		sent = send(p, instance, externalEvent(r.Send))
+		sent = g.deliver(p, request, r.Send.RequestId, externalEvent(r.Send))
 	}
 	answer, err := await(ctx, started)
 	if err == nil && sent != nil {
-		_, err = await(ctx, sent)
+		_, _, err = sent.await(ctx)
 		err = g.unlessRecorded(ctx, request, r.Send.RequestId, err)
 		if errors.Is(err, ErrBusy) {
 			// Half of it is done, and the same call does the rest.
@@ -204,7 +210,7 @@ func externalEvent(r *clusterpb.SendRequest) actors.Message {
 }
 
 func (g *group) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	_, err := await(ctx, send(p, request.Instance, externalEvent(r)))
+	_, _, err := g.deliver(p, request, r.RequestId, externalEvent(r)).await(ctx)
 	if err := g.unlessRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}

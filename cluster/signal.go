@@ -82,13 +82,12 @@ func (g *group) signal(ctx context.Context, p *actors.Partition, request *cluste
 	if event == nil {
 		return nil, fmt.Errorf("%w: a signal that this node does not know", ErrProtocol)
 	}
-	_, err := await(ctx, send(p, request.Instance, actors.Message{Message: replay.Message{Event: event}}))
+	message := actors.Message{Message: replay.Message{Event: event}}
 	if r.Kind == clusterpb.SignalRequest_KIND_TERMINATE {
-		err = g.unlessTerminated(request, r.Reason, err)
-	} else {
-		err = g.unlessRecorded(ctx, request, r.RequestId, err)
+		return done, g.terminate(ctx, p, request, r.Reason, message)
 	}
-	if err != nil {
+	_, _, err := g.deliver(p, request, r.RequestId, message).await(ctx)
+	if err := g.unlessRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return done, nil
@@ -106,6 +105,18 @@ func (g *group) retry(p *actors.Partition, request *clusterpb.Request) error {
 	}
 	p.Retry(request.Instance)
 	return nil
+}
+
+// terminate ends an instance. A termination has no request ID: what may have ended the run
+// before does not end this one.
+func (g *group) terminate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, reason string, m actors.Message) error {
+	if request.FirstIndex != nil {
+		if err := g.sameRun(request.Instance, "", request.GetFirstIndex()); err != nil {
+			return err
+		}
+	}
+	_, err := await(ctx, send(p, request.Instance, m))
+	return g.unlessTerminated(request, reason, err)
 }
 
 // signalEvent returns the event that a signal becomes, nil for one that is not

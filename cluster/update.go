@@ -27,8 +27,9 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 type UpdateOption func(*clusterpb.UpdateRequest)
 
 // UpdateID names the update: it is carried out once, and every call with that ID
-// gets the result. IDs are at most 128 bytes; those of events, updates and
-// [SendOrStart] must differ. Defaults to a random one for each call.
+// gets the result, for as long as the ID is known; [EventID] says how long that is.
+// IDs are at most 128 bytes; those of events, updates and [SendOrStart] must differ.
+// Defaults to a random one for each call.
 func UpdateID(id string) UpdateOption {
 	return func(r *clusterpb.UpdateRequest) { r.RequestId = id }
 }
@@ -36,7 +37,8 @@ func UpdateID(id string) UpdateOption {
 // CallUpdate has a running instance carry out an update and returns its result,
 // when that is committed. The instance validates the input first; what it
 // refuses leaves no trace. An update that was accepted is carried out once,
-// whatever happens to the nodes meanwhile. ctx alone bounds how long its result
+// whatever happens to the nodes meanwhile, or the caller is told that the outcome is
+// unknown ([UnavailableError]). ctx alone bounds how long its result
 // is waited for; the update goes on without the caller.
 //
 // Errors: what the instance's function returned, as decoded from its record; a
@@ -136,12 +138,13 @@ func (g *group) update(ctx context.Context, p *actors.Partition, request *cluste
 	case validation.Err != nil:
 		return g.updateRefused(ctx, request, r, validation.Err)
 	}
-	answer, err := await(ctx, send(p, request.Instance, externalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})))
+	event := externalEvent(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})
+	answer, found, err := g.deliver(p, request, r.RequestId, event).await(ctx)
 	switch {
 	case err != nil:
 		return g.updateEarlier(ctx, request, r, err)
 	case answer.Dropped: // because it was recorded before
-		return g.updateFound(ctx, request, r, Position{})
+		return g.updateFound(ctx, request, r, found)
 	}
 	return g.updateFound(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
 }
@@ -153,6 +156,11 @@ func (g *group) updateRefused(ctx context.Context, request *clusterpb.Request, r
 		response, err := g.updateFound(ctx, request, r, Position{})
 		if !errors.Is(err, ErrNotFound) {
 			return response, err
+		}
+	}
+	if request.FirstIndex != nil {
+		if err := g.sameRun(request.Instance, r.RequestId, request.GetFirstIndex()); err != nil {
+			return nil, err
 		}
 	}
 	if isOurs(refusal) {

@@ -211,6 +211,10 @@ type Request struct {
 	Group uint32 `protobuf:"varint,7,opt,name=group,proto3" json:"group,omitempty"`
 	// Of a read of all groups: seen_index of each.
 	SeenIndexes []uint64 `protobuf:"varint,8,rep,packed,name=seen_indexes,json=seenIndexes,proto3" json:"seen_indexes,omitempty"`
+	// Of a call that is repeated because an earlier attempt of it may have been executed:
+	// the index of the journal up to which its sender had seen everything when the call
+	// was first sent. What was executed since stands at a larger one.
+	FirstIndex *uint64 `protobuf:"varint,9,opt,name=first_index,json=firstIndex,proto3,oneof" json:"first_index,omitempty"`
 	// Types that are valid to be assigned to Call:
 	//
 	//	*Request_Start
@@ -327,6 +331,13 @@ func (x *Request) GetSeenIndexes() []uint64 {
 		return x.SeenIndexes
 	}
 	return nil
+}
+
+func (x *Request) GetFirstIndex() uint64 {
+	if x != nil && x.FirstIndex != nil {
+		return *x.FirstIndex
+	}
+	return 0
 }
 
 func (x *Request) GetCall() isRequest_Call {
@@ -887,6 +898,7 @@ type InstanceStart struct {
 	Instance      string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	Again         bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`
 	Start         *StartRequest          `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
+	FirstIndex    *uint64                `protobuf:"varint,4,opt,name=first_index,json=firstIndex,proto3,oneof" json:"first_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -940,6 +952,13 @@ func (x *InstanceStart) GetStart() *StartRequest {
 		return x.Start
 	}
 	return nil
+}
+
+func (x *InstanceStart) GetFirstIndex() uint64 {
+	if x != nil && x.FirstIndex != nil {
+		return *x.FirstIndex
+	}
+	return 0
 }
 
 // StartsResult has answers to some starts of a request, each as if it had come alone.
@@ -3764,9 +3783,11 @@ type MembersResult struct {
 	// that does not tell.
 	LastIndex uint64 `protobuf:"varint,3,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	// How many groups there are; 0 means 1.
-	Groups        uint32 `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Groups uint32 `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"`
+	// Of each group: the index of the journal that the node that says so has applied.
+	AppliedIndexes []uint64 `protobuf:"varint,5,rep,packed,name=applied_indexes,json=appliedIndexes,proto3" json:"applied_indexes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MembersResult) Reset() {
@@ -3825,6 +3846,13 @@ func (x *MembersResult) GetGroups() uint32 {
 		return x.Groups
 	}
 	return 0
+}
+
+func (x *MembersResult) GetAppliedIndexes() []uint64 {
+	if x != nil {
+		return x.AppliedIndexes
+	}
+	return nil
 }
 
 type Member struct {
@@ -5778,7 +5806,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf2\r\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xa8\x0e\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -5788,7 +5816,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"seen_index\x18\x06 \x01(\x04R\tseenIndex\x12\x14\n" +
 	"\x05group\x18\a \x01(\rR\x05group\x12!\n" +
-	"\fseen_indexes\x18\b \x03(\x04R\vseenIndexes\x127\n" +
+	"\fseen_indexes\x18\b \x03(\x04R\vseenIndexes\x12$\n" +
+	"\vfirst_index\x18\t \x01(\x04H\x01R\n" +
+	"firstIndex\x88\x01\x01\x127\n" +
 	"\x05start\x18\n" +
 	" \x01(\v2\x1f.tenuto.cluster.v1.StartRequestH\x00R\x05start\x124\n" +
 	"\x04send\x18\v \x01(\v2\x1e.tenuto.cluster.v1.SendRequestH\x00R\x04send\x121\n" +
@@ -5819,7 +5849,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vlist_tokens\x182 \x01(\v2$.tenuto.cluster.v1.ListTokensRequestH\x00R\n" +
 	"listTokens\x12J\n" +
 	"\frevoke_token\x183 \x01(\v2%.tenuto.cluster.v1.RevokeTokenRequestH\x00R\vrevokeTokenB\x06\n" +
-	"\x04call\"\xb8\x03\n" +
+	"\x04callB\x0e\n" +
+	"\f_first_index\"\xb8\x03\n" +
 	"\fStartRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -5837,11 +5868,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"I\n" +
 	"\rStartsRequest\x128\n" +
-	"\x06starts\x18\x01 \x03(\v2 .tenuto.cluster.v1.InstanceStartR\x06starts\"x\n" +
+	"\x06starts\x18\x01 \x03(\v2 .tenuto.cluster.v1.InstanceStartR\x06starts\"\xae\x01\n" +
 	"\rInstanceStart\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x125\n" +
-	"\x05start\x18\x03 \x01(\v2\x1f.tenuto.cluster.v1.StartRequestR\x05start\"H\n" +
+	"\x05start\x18\x03 \x01(\v2\x1f.tenuto.cluster.v1.StartRequestR\x05start\x12$\n" +
+	"\vfirst_index\x18\x04 \x01(\x04H\x00R\n" +
+	"firstIndex\x88\x01\x01B\x0e\n" +
+	"\f_first_index\"H\n" +
 	"\fStartsResult\x128\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1e.tenuto.cluster.v1.StartAnswerR\aanswers\"\\\n" +
 	"\vStartAnswer\x12\x14\n" +
@@ -6062,13 +6096,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\fWatchedEvent\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
 	"\x05event\x18\x02 \x01(\fR\x05event\"\x10\n" +
-	"\x0eMembersRequest\"\x97\x01\n" +
+	"\x0eMembersRequest\"\xc0\x01\n" +
 	"\rMembersResult\x123\n" +
 	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x03 \x01(\x04R\tlastIndex\x12\x16\n" +
-	"\x06groups\x18\x04 \x01(\rR\x06groups\"\xa8\x02\n" +
+	"\x06groups\x18\x04 \x01(\rR\x06groups\x12'\n" +
+	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\"\xa8\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -6467,6 +6502,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_ListTokens)(nil),
 		(*Request_RevokeToken)(nil),
 	}
+	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[19].OneofWrappers = []any{
 		(*Response_Start)(nil),
 		(*Response_Send)(nil),
