@@ -141,7 +141,7 @@ func (f *forwarder) exchange(ctx context.Context, batch []*forwarded) (others *c
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.to.config.CallTimeout)
 	defer cancel()
-	ctx, end := f.to.attempts.begin(ctx, address)
+	ctx, end := f.to.toLeader(ctx, address)
 	defer end()
 	starts := make([]*clusterpb.InstanceStart, len(batch))
 	for i, one := range batch {

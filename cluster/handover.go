@@ -89,11 +89,24 @@ func (g *group) leaderChanged() {
 	case <-g.unopened:
 		return
 	}
+	g.abandonLate()
 	if address := g.otherLeader(); address != "" {
-		g.attempts.abandon(address)
 		g.peers.hurry(address)
 	}
 	g.moved.ring()
+}
+
+// awaitMove waits until the bell rings whose next ring was asked for, unless ctx or the
+// node ends first.
+func (g *group) awaitMove(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.closing:
+		return ErrClosed
+	}
 }
 
 // handOver gives leadership of all groups to other nodes; see group.handOver.

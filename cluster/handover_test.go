@@ -103,3 +103,26 @@ func TestNobodyNoticesThatTheLeaderStops(t *testing.T) {
 	}
 	sameHistories(t, others)
 }
+
+// The leader may change between the moment at which its address is read and that at which
+// the attempt is noted.
+func TestAnAttemptAtANodeThatDoesNotLeadEndsAtOnce(t *testing.T) {
+	f := newFleet(t, 3)
+	leader := f.leader()
+	for _, n := range f.all() {
+		g := n.groups[0]
+		eventually(t, "the leader is known", func() bool { return n.Leader() == leader.ID() })
+		ctx, end := g.toLeader(t.Context(), "127.0.0.1:1")
+		if ctx.Err() == nil {
+			t.Errorf("%s: an attempt at nobody goes on", n.ID())
+		}
+		end()
+		if address := g.otherLeader(); address != "" {
+			ctx, end := g.toLeader(t.Context(), address)
+			if ctx.Err() != nil {
+				t.Errorf("%s: an attempt at the leader: %v", n.ID(), ctx.Err())
+			}
+			end()
+		}
+	}
+}

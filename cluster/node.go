@@ -185,7 +185,6 @@ func (n *Node) open(ctx context.Context) error {
 
 // serveOthers begins what only a node with others around it does.
 func (n *Node) serveOthers() {
-	n.running.Go(n.abandonLate)
 	n.running.Go(func() { n.peers.forgetUntil(n.closing) })
 	n.running.Go(n.attend)
 	n.calls = serveCalls(&gate{n}, n.port.calls)

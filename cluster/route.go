@@ -260,9 +260,24 @@ func (n *Node) attempt(ctx context.Context, request *clusterpb.Request) *cluster
 	if g.forwarder.takes(request) {
 		return g.forwarder.ask(ctx, request)
 	}
-	ctx, end := g.attempts.begin(ctx, address)
+	ctx, end := g.toLeader(ctx, address)
 	defer end()
 	return n.peers.ask(ctx, address, request)
+}
+
+// toLeader returns a context that ends when another node than the one at the address
+// leads. end must be called.
+func (g *group) toLeader(ctx context.Context, address string) (limited context.Context, end func()) {
+	limited, end = g.attempts.begin(ctx, address)
+	g.abandonLate() // the leader may have changed since the address was read
+	return limited, end
+}
+
+// abandonLate ends what is on its way to a node that does not lead any more.
+func (g *group) abandonLate() {
+	if _, leader := g.journal.Leader(); leader != "" {
+		g.attempts.abandon(leader)
+	}
 }
 
 func notLeader(message string) *clusterpb.Response {
@@ -328,25 +343,4 @@ func (a *attempts) slow(before time.Time) string {
 		}
 	}
 	return ""
-}
-
-// abandonEvery is how often a node looks whether another has become the leader.
-const abandonEvery = 20 * time.Millisecond
-
-// abandonLate ends what is on its way to a node that does not lead any more.
-func (n *Node) abandonLate() {
-	ticker := time.NewTicker(abandonEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-n.closing:
-			return
-		case <-ticker.C:
-			for _, g := range n.groups {
-				if _, address := g.journal.Leader(); address != "" {
-					g.attempts.abandon(address)
-				}
-			}
-		}
-	}
 }

@@ -28,8 +28,8 @@ import (
 
 const (
 	workMethod = "/tenuto.cluster.v1.Node/Work"
-	// How often a worker looks whether another node leads.
-	leaderLookEvery = 50 * time.Millisecond
+	// The pause before a stream that has ended is opened again.
+	workAgain = 50 * time.Millisecond
 )
 
 // groupHeader is the header with the number of the group; without it, it is the
@@ -52,11 +52,15 @@ func (g *group) work() {
 	defer cancel(nil)
 	g.working.Go(func() { <-g.closing; cancel(replay.ErrNodeStopping) })
 	for ctx.Err() == nil {
-		if leader, address := g.journal.Leader(); leader != "" && leader != g.config.NodeID {
-			err := g.workFor(ctx, leader, address)
-			g.config.Logger.Debug("worker's stream ended", "leader", leader, "error", err)
+		changed := g.moved.next()
+		leader, address := g.journal.Leader()
+		if leader == "" || leader == g.config.NodeID {
+			_ = g.awaitMove(ctx, changed)
+			continue
 		}
-		_ = g.rest(ctx, leaderLookEvery)
+		err := g.workFor(ctx, leader, address)
+		g.config.Logger.Debug("worker's stream ended", "leader", leader, "error", err)
+		_ = g.rest(ctx, workAgain)
 	}
 }
 
@@ -101,10 +105,11 @@ func (g *group) named(ctx context.Context) context.Context {
 // awaitAnotherLeader returns when another node is known to lead.
 func (g *group) awaitAnotherLeader(ctx context.Context, leader string) error {
 	for {
+		changed := g.moved.next()
 		if now, _ := g.journal.Leader(); now != "" && now != leader {
 			return errAnotherLeads
 		}
-		if err := g.rest(ctx, leaderLookEvery); err != nil {
+		if err := g.awaitMove(ctx, changed); err != nil {
 			return err
 		}
 	}
