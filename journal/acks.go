@@ -100,8 +100,14 @@ type ackedTransport struct {
 	replicates func(to raft.Server, term uint64) bool
 	pipelines  sync.WaitGroup // two goroutines for each pipeline that is open
 
-	mu   sync.Mutex
-	open map[*pipeline]struct{}
+	// ended is told that a server has no working pipeline any more, of which Raft may take
+	// no notice before it sends the next entry. It must not block. nil: nobody is told.
+	ended func()
+
+	mu        sync.Mutex
+	open      map[*pipeline]struct{}
+	confirmed map[raft.ServerID]*raft.AppendEntriesRequest // before a pipeline is opened; see behind
+	latest    entryID                                      // that is committed and applied here
 }
 
 // exchange sends a message once.

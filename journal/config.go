@@ -93,9 +93,9 @@ type Config struct {
 	// is 1 s. Defaults to twice HeartbeatTimeout, or to 10 s if there are no other
 	// Peers.
 	StallLimit time.Duration
-	// CommitTimeout is how often an idle leader sends its followers something. One that has
-	// just been connected, or does not take entries in a row, learns so late of a commit, the
-	// others within a millisecond. Defaults to 10 ms.
+	// CommitTimeout is how often, between once and twice that, an idle leader sends its
+	// followers something besides heartbeats. One that does not take entries in a row learns
+	// so late of a commit, the others within a millisecond. Defaults to 500 ms.
 	CommitTimeout time.Duration
 	// SnapshotThreshold is the number of Raft entries after which a snapshot is
 	// taken. Defaults to 8192.
@@ -197,7 +197,7 @@ func (c Config) withDefaults() Config {
 	}
 	orDefault(&c.StallLimit, 2*c.HeartbeatTimeout)
 	orDefault(&c.SnapshotBytes, 64<<20)
-	orDefault(&c.CommitTimeout, 10*time.Millisecond)
+	orDefault(&c.CommitTimeout, 500*time.Millisecond)
 	orDefault(&c.SnapshotThreshold, 8192)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 2048)

@@ -19,6 +19,7 @@ type flakyNetwork struct {
 	stopped map[string]chan struct{} // until it is closed
 	limits  map[string]int           // the next connection with so many bytes is stuck behind them
 	open    map[*flakyConn]struct{}
+	reads   int // of all connections
 }
 
 func newFlakyNetwork() *flakyNetwork {
@@ -91,6 +92,18 @@ func (n *flakyNetwork) stickOnceBehind(address string, bytes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.limits[address] = bytes
+}
+
+// readsIn returns how often something is read from a connection while d passes.
+func (n *flakyNetwork) readsIn(d time.Duration) int {
+	count := func() int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.reads
+	}
+	before := count()
+	time.Sleep(d)
+	return count() - before
 }
 
 // of returns the ends of connections that a node has.
@@ -172,6 +185,7 @@ func (c *flakyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.on.mu.Lock()
 	c.bytes += n
+	c.on.reads++
 	if limit := c.on.limits[c.owner]; limit > 0 && c.bytes >= limit {
 		delete(c.on.limits, c.owner)
 		c.gate = make(chan struct{})

@@ -51,6 +51,7 @@ type Journal struct {
 	founding     *founding
 	changing     chan struct{} // holds a token during a change of the members
 	tending      chan struct{} // holds a token when tend has something to do
+	unsent       chan struct{} // holds a token when Raft should send something; see resend
 
 	reloading sync.Mutex   // held while Raft's configuration is changed
 	transfers atomic.Int32 // of leadership that are under way
@@ -154,6 +155,7 @@ func start(ctx context.Context, c Config, as self, stores *stores, logger hclog.
 		barriers: newBarriers(),
 		changing: make(chan struct{}, 1),
 		tending:  make(chan struct{}, 1),
+		unsent:   make(chan struct{}, 1),
 		serving:  make(chan struct{}),
 		closing:  make(chan struct{}),
 		closed:   make(chan struct{}),
@@ -176,6 +178,7 @@ func start(ctx context.Context, c Config, as self, stores *stores, logger hclog.
 	j.callers.start(func() { j.watchContacts(ctx) })
 	j.callers.start(func() { j.reopenRaft(ctx) })
 	j.callers.start(func() { j.markTime(ctx) })
+	j.callers.start(func() { j.resend(ctx) })
 	j.callers.start(func() { j.guardState(ctx) })
 	if c.LeaderChanged != nil {
 		j.callers.start(func() { j.tellLeader(ctx) })
@@ -204,6 +207,12 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.acks = newAcks()
 	transport := &ackedTransport{closingTransport: network, acks: j.acks, signs: newSigns()}
 	j.signs = transport.signs
+	transport.ended = func() {
+		select {
+		case j.unsent <- struct{}{}:
+		default:
+		}
+	}
 	transport.replicates = func(to raft.Server, term uint64) bool { return j.isServing() && j.replicates(to, term) }
 	j.fence = newFence(func(fenced *FencedError) {
 		_ = streams.cut() // a fenced node has no use for the error

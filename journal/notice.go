@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -9,7 +10,8 @@ import (
 // A leader tells with the entries that it sends how far all is committed. The Raft library
 // tells of the last ones, behind which nothing comes, after Config.CommitTimeout or up to
 // twice that; so long a follower's callers would wait for the end of what has ended. So the
-// leader says it again, without entries, as the library would later.
+// leader says it again, without entries, as the library would later. That needs a pipeline:
+// a new one goes on from the message before it, and one that has ended is soon replaced.
 
 // noticeAfter is how long the next entry may take to bring the news.
 const noticeAfter = time.Millisecond
@@ -24,9 +26,59 @@ type entryID struct{ index, term uint64 }
 func (t *ackedTransport) committed(entry entryID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.latest = entry
 	for p := range t.open {
 		if p.awaits(entry) {
 			p.announce(entry)
+		}
+	}
+}
+
+// confirm notes what a server has been sent last, and has, before a pipeline to it is opened.
+func (t *ackedTransport) confirm(id raft.ServerID, args *raft.AppendEntriesRequest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.confirmed == nil {
+		t.confirmed = make(map[raft.ServerID]*raft.AppendEntriesRequest)
+	}
+	if before := t.confirmed[id]; before == nil || before.Term <= args.Term {
+		t.confirmed[id] = behind(args)
+	}
+}
+
+// takeUp has a new pipeline to a server go on from what that has been sent last. Its commit
+// may have come before the pipeline. It is called with the lock held.
+func (t *ackedTransport) takeUp(id raft.ServerID, p *pipeline) {
+	if sent := t.confirmed[id]; sent != nil {
+		delete(t.confirmed, id)
+		p.sent.Store(sent)
+	}
+	if p.awaits(t.latest) {
+		p.announce(t.latest)
+	}
+}
+
+// reportEnd tells that a pipeline has ended, or could not be opened.
+func (t *ackedTransport) reportEnd() {
+	if t.ended != nil {
+		t.ended()
+	}
+}
+
+// resend commits the time when a pipeline has ended, until ctx ends. Raft sends nothing to a
+// server after that before there is an entry, or Config.CommitTimeout has passed.
+func (j *Journal) resend(ctx context.Context) {
+	for {
+		select {
+		case <-j.unsent:
+		case <-ctx.Done():
+			return
+		}
+		j.recordClock()
+		select {
+		case <-time.After(lookEvery): // a server may refuse whatever comes over a pipeline
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -60,6 +112,7 @@ func (p *pipeline) notify() {
 			}
 			if err := p.notice(entry); err != nil {
 				_ = p.release() // Raft meets the error when it sends the next time
+				p.ended()
 			}
 		case <-p.closed:
 			return

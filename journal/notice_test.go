@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -128,4 +129,111 @@ func TestOnlyTheLastEntryThatWasSentIsNoticed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// entriesTransport takes what is sent to it outside of a pipeline.
+type entriesTransport struct{ recorded }
+
+func (entriesTransport) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, _ *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	resp.Success = true
+	return nil
+}
+
+func TestANewPipelineTellsOfWhatWasSentBeforeIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent      []*raft.AppendEntriesRequest
+		committed entryID
+		noticed   bool
+	}{
+		"the last entry":            {[]*raft.AppendEntriesRequest{sends(2, 3, 5, 2)}, entryID{5, 2}, true},
+		"of another leader":         {[]*raft.AppendEntriesRequest{sends(2, 3, 5, 2)}, entryID{5, 1}, false},
+		"an earlier one":            {[]*raft.AppendEntriesRequest{sends(2, 3, 5, 2)}, entryID{4, 2}, false},
+		"it was told already":       {[]*raft.AppendEntriesRequest{sends(2, 6, 5, 5)}, entryID{5, 2}, false},
+		"a heartbeat came after it": {[]*raft.AppendEntriesRequest{sends(2, 3, 5, 2), {Term: 2}}, entryID{5, 2}, true},
+		"sent in an earlier term, and late": {
+			[]*raft.AppendEntriesRequest{sends(3, 3, 5, 2), sends(2, 3, 4, 2)}, entryID{5, 3}, true,
+		},
+	} {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, committed before it is opened: %v", name, before), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					recording := &recordingPipeline{
+						fullPipeline: fullPipeline{closed: make(chan struct{})}, requests: make(chan *raft.AppendEntriesRequest, 10),
+					}
+					ended := 0
+					transport := &ackedTransport{
+						closingTransport: entriesTransport{recorded{recording: recording}},
+						acks:             newAcks(), signs: newSigns(), ended: func() { ended++ },
+					}
+					for _, request := range test.sent {
+						if err := transport.AppendEntries("n", "n:1", request, new(raft.AppendEntriesResponse)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if before {
+						transport.committed(test.committed)
+					}
+					p, err := transport.AppendEntriesPipeline("n", "n:1")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !before {
+						transport.committed(test.committed)
+					}
+					time.Sleep(2 * noticeAfter)
+					synctest.Wait()
+					if noticed := len(recording.requests) > 0; noticed != test.noticed {
+						t.Errorf("noticed: %v; want %v", noticed, test.noticed)
+					}
+					if test.noticed {
+						if got := <-recording.requests; got.PrevLogEntry != 5 || got.LeaderCommitIndex != 5 || len(got.Entries) > 0 {
+							t.Errorf("sent %+v", got)
+						}
+					}
+					if err := errors.Join(p.Close(), p.Close(), transport.Close()); err != nil {
+						t.Error(err)
+					}
+					if ended != 1 || len(transport.confirmed) > 0 {
+						t.Errorf("told %d times of one end; %d servers are remembered", ended, len(transport.confirmed))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Without resend this takes until the next time is committed, up to a second.
+func TestAnEntryIsCommittedSoonAfterItsPipelineHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		network := newFlakyNetwork()
+		g := &group{listen: network.listen, nodes: make([]*Journal, 3), tweak: func(_ int, c *Config) { c.CommitTimeout = time.Minute }}
+		g.startAll(t, nil)
+		leader := g.leader(t)
+		j, gone, left := g.nodes[leader], (leader+1)%3, g.peers[(leader+2)%3].Address
+		mustAppend(t, j, begin(j.Epoch(), "before"))
+		g.agree(t)
+		g.stop(t, gone) // so the other one has to have what is committed
+		for i := range 10 {
+			network.cut(left)
+			network.join(left)
+			began := time.Now()
+			mustAppend(t, j, begin(j.Epoch(), fmt.Sprint("i-", i)))
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("append %d took %v", i, took)
+			}
+		}
+	})
+}
+
+// Heartbeats are every 50 to 100 ms here, and each is read in two parts at both ends.
+func TestAnIdleGroupSendsLittleButHeartbeats(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		g, network := newFlakyGroup(t)
+		g.leader(t)
+		g.agree(t)
+		const heartbeats, others = 2 * 4 * 20, 2 * 4 * 5 // reads in a second, at the most
+		if reads := network.readsIn(time.Minute); reads > 60*(heartbeats+others) {
+			t.Errorf("%d reads in a minute; want at most %d", reads, 60*(heartbeats+others))
+		}
+	})
 }

@@ -18,6 +18,7 @@ type pipeline struct {
 	closed  chan struct{}
 	once    sync.Once
 
+	ended   func()                                    // see ackedTransport.reportEnd
 	news    chan entryID                              // has room for one
 	sending chan struct{}                             // has room for who sends
 	sent    atomic.Pointer[raft.AppendEntriesRequest] // what was sent last, up to its last entry; see behind
@@ -27,11 +28,12 @@ type pipeline struct {
 func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	inner, err := t.closingTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
+		t.reportEnd()
 		return nil, err // as it is: Raft compares it
 	}
 	p := &pipeline{
 		AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{}),
-		news: make(chan entryID, 1), sending: make(chan struct{}, 1),
+		news: make(chan entryID, 1), sending: make(chan struct{}, 1), ended: t.reportEnd,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,6 +41,7 @@ func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 		t.open = make(map[*pipeline]struct{})
 	}
 	t.open[p] = struct{}{}
+	t.takeUp(id, p)
 	t.pipelines.Go(p.notify)
 	t.pipelines.Go(func() {
 		defer t.forget(p)
@@ -95,7 +98,10 @@ func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
 
 // Close implements raft.AppendPipeline.
 func (p *pipeline) Close() error {
-	p.once.Do(func() { close(p.closed) })
+	p.once.Do(func() {
+		close(p.closed)
+		p.ended()
+	})
 	return p.release()
 }
 

@@ -78,6 +78,9 @@ func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddre
 		*resp = raft.AppendEntriesResponse{}
 		err = t.exchange(id, target, args, resp)
 	}
+	if err == nil && resp.Success {
+		t.confirm(id, args)
+	}
 	return err
 }
 
