@@ -370,18 +370,6 @@ func (c Config) address() string {
 	return c.Listen
 }
 
-// aloneTimeout is after how long a node that nobody reaches elects itself: there is
-// nobody whose heartbeat could be late.
-const aloneTimeout = 10 * time.Millisecond
-
-// heartbeatTimeout returns the journal's, 0 for its default.
-func (c Config) heartbeatTimeout() time.Duration {
-	if c.Listen != "" {
-		return 0 // whatever Peers says: others may have joined
-	}
-	return aloneTimeout
-}
-
 func (c Config) journalPeers() []journal.Peer {
 	var peers []journal.Peer
 	for _, peer := range c.Peers {

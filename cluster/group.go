@@ -151,7 +151,6 @@ func (n *Node) journalConfig(g *group) journal.Config {
 		LeaderChanged:     g.leaderChanged,
 		Vouched:           n.isVouched,
 		Logger:            n.config.journalLogger,
-		HeartbeatTimeout:  n.config.heartbeatTimeout(),
 		StateMemoryBytes:  stateMemoryBytes / n.config.Groups,
 		StateCacheBytes:   stateCacheBytes / n.config.Groups,
 		SnapshotThreshold: n.config.rig.SnapshotThreshold,

@@ -56,7 +56,7 @@ func expectKept(t *testing.T, node *Node, when string, want map[string]bool) {
 
 func TestInstancesAreKeptForAsLongAsTheirEndDeserves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := retained(t, Retention{Completed: 10 * time.Second, Failed: 30 * time.Second, Cancelled: 20 * time.Second}, "")
+		node := retained(t, Retention{Completed: 10 * time.Second, Failed: 45 * time.Second, Cancelled: 25 * time.Second}, "")
 		ctx, client := t.Context(), node.Client()
 		for _, id := range []string{"cancelled", "terminated", "running"} {
 			if _, err := StartRun(ctx, client, waiter, id, ""); err != nil {
@@ -73,9 +73,9 @@ func TestInstancesAreKeptForAsLongAsTheirEndDeserves(t *testing.T) {
 			completed, cancelled, failed bool
 		}{
 			{9 * time.Second, true, true, true},
-			{11 * time.Second, false, true, true},
-			{10 * time.Second, false, false, true},
-			{10 * time.Second, false, false, false},
+			{13 * time.Second, false, true, true}, // sweeps are 10 s apart
+			{18 * time.Second, false, false, true},
+			{20 * time.Second, false, false, false},
 			{time.Minute, false, false, false},
 		} {
 			time.Sleep(c.wait)

@@ -169,6 +169,7 @@ func start(ctx context.Context, c Config, as self, stores *stores, logger hclog.
 		return nil, errors.Join(err, j.closeMachine())
 	}
 	ctx = running
+	j.electAlone()
 	j.writers.start(j.pack)
 	j.writers.start(j.settle)
 	j.writers.start(j.complete)

@@ -96,6 +96,18 @@ func (j *Journal) doubt(request *raft.RequestPreVoteRequest, closing <-chan stru
 	return true
 }
 
+// electAlone has the only node of a group ask for votes now, of which its own is enough:
+// there is nobody whose heartbeat could be late.
+func (j *Journal) electAlone() {
+	servers := j.raft.GetConfiguration().Configuration().Servers
+	if len(servers) != 1 || string(servers[0].ID) != j.config.Node {
+		return
+	}
+	if err := j.look(); err != nil {
+		j.config.Logger.Error("ask for votes at once", "error", err)
+	}
+}
+
 // look has Raft look now whether it has heard from the leader within HeartbeatTimeout.
 // It does so when its timeouts have become shorter.
 func (j *Journal) look() error {

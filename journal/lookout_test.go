@@ -110,3 +110,17 @@ func TestFollowersLookInTheOrderOfTheirIDs(t *testing.T) {
 		}
 	}
 }
+
+func TestTheOnlyNodeElectsItselfAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir, began := t.TempDir(), time.Now()
+		for range 2 { // when it is founded, and when it is started again
+			j := opened(t, Config{Node: "n1", Dir: dir, HeartbeatTimeout: time.Hour})
+			leading(t, j)
+			closed(t, j)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
