@@ -53,6 +53,8 @@ func All() []*Case {
 			N: 50_000, C: 1, Run: replays},
 		{Name: "idle", Description: "instances that wait: memory for each, of N/10 that are resident and of N that are evicted",
 			N: 1_000_000, C: 1_000, Alone: true, Run: idle},
+		{Name: "quiet", Description: "nodes of which nobody asks anything, for N seconds: how often their goroutines wake up",
+			N: 10, C: 1, Run: quiet},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",
 			N: 10_000, C: 500, Commit: true, Packed: true, Run: mixed},
 	}

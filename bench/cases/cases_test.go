@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // tiny is an amount at which every case still does all that it does.
-var tiny = map[string]int{"tree": 2, "failover": 1, "replay": 300}
+var tiny = map[string]int{"tree": 2, "failover": 1, "replay": 300, "quiet": 1}
 
 const tinyDefault = 20
 
