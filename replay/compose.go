@@ -33,6 +33,7 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 		index := make(map[*promise][]int, len(futures))
 		gate := new(promise)
 		for i, f := range futures {
+			ctx.x.owns("AsCompleted", f.p)
 			index[f.p] = append(index[f.p], i)
 			if len(index[f.p]) == 1 {
 				ctx.x.notify(f.p, &arrived, &gate)

@@ -26,7 +26,7 @@ func call[T any](ctx *Context, name string, event *journalpb.Event) *Future[T] {
 }
 
 func settledFuture[T any](x *Execution, err error) *Future[T] {
-	p := &promise{err: err}
+	p := &promise{err: err, of: x}
 	x.settle(p)
 	return &Future[T]{p}
 }
@@ -47,7 +47,7 @@ func (f *Future[T]) core() *promise { return f.p }
 // awaiting one and then the other.
 func (f *Future[T]) Await(ctx *Context) (T, error) {
 	x := ctx.x
-	if !f.p.pending() && !x.dropping {
+	if f.p.of == x && !f.p.pending() && !x.dropping {
 		x.running("Await")
 		return f.result(x)
 	}
@@ -63,6 +63,7 @@ func (f *Future[T]) Await(ctx *Context) (T, error) {
 // without giving it up, use [Next] with a timer.
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
 	ctx.x.running("AwaitFor")
+	ctx.x.owns("AwaitFor", f.p)
 	var zero T
 	if ctx.scope.includes(f.p) {
 		return f.Await(ctx)
@@ -127,7 +128,7 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 		return settledFuture[T](x, ErrCanceled)
 	}
 	inner := &scope{parent: ctx.scope}
-	p := &promise{inside: inner}
+	p := &promise{inside: inner, of: x}
 	c := x.coroutines.spawn(inner, func() {
 		value, err := fn(&Context{x: x, scope: inner})
 		if !x.dropping {
@@ -167,6 +168,7 @@ func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
 	if x.dropping {
 		return ErrDehydrating
 	}
+	x.owns("Await", promises...)
 	var pending, failed []*promise
 	for _, p := range promises {
 		switch {

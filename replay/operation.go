@@ -57,7 +57,7 @@ func (x *Execution) decode(op *operation, into any) error {
 
 // schedule queues the operation that event describes.
 func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation) *operation {
-	op.op = op
+	op.op, op.of = op, x
 	op.arm = event.Arm()
 	op.scope = ctx.scope
 	c := x.running("a durable call")
@@ -114,6 +114,7 @@ func (x *Execution) heldName(op *operation) string {
 // cancel ends what the promise is of, if that is pending: an operation, or the scope
 // of a coroutine.
 func (x *Execution) cancel(p *promise) {
+	x.owns("Cancel", p)
 	switch {
 	case p.op != nil:
 		x.giveUp(p.op, ErrCanceled)

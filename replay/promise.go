@@ -13,6 +13,7 @@ type promise struct {
 	value   any                // the result, if it never crossed the journal
 	err     error
 
+	of      *Execution    // whose code may await it; nil if no code can
 	op      *operation    // what it is the promise of; nil for a coroutine's
 	inside  *scope        // of a coroutine's: the scope that the coroutine runs in
 	waiters []*coroutine  // in the order in which they began to wait
@@ -111,6 +112,7 @@ func (x *Execution) park(ctx *Context, promises []*promise) error {
 	if x.dropping {
 		return ErrDehydrating
 	}
+	x.owns("Await", promises...)
 	for _, p := range promises {
 		if ctx.scope.includes(p) {
 			return nil

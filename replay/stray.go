@@ -61,6 +61,28 @@ func (x *Execution) blame(what string, callers []uintptr) {
 	}
 }
 
+// owns ends the running coroutine if a future is another execution's, and has the instance
+// stall: nothing would wake who waits for it, and two instances would touch the same memory.
+// It reads nothing of such a future but whose it is, which never changes.
+func (x *Execution) owns(what string, promises ...*promise) {
+	for _, p := range promises {
+		if p.of == nil || p.of == x {
+			continue
+		}
+		callers := make([]uintptr, 64)
+		x.stray.CompareAndSwap(nil, &Mismatch{
+			Kind:      ForeignFuture,
+			Instance:  x.instance,
+			Execution: x.number,
+			EventID:   x.last,
+			Expected:  "futures that this execution has made since it came into memory: keep none outside of the function of the orchestration",
+			Found:     fmt.Sprintf("%s of a future of %s/%d", what, p.of.instance, p.of.number),
+			Source:    sourceLine(callers[:runtime.Callers(2, callers)]),
+		})
+		x.coroutines.current.leave()
+	}
+}
+
 // interrupted returns why the execution must not go on, whatever its code does: a
 // [*Mismatch] after a stray call, or errAbandoned.
 func (x *Execution) interrupted() error {

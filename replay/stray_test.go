@@ -227,3 +227,56 @@ func TestPulledIteratorMayMakeDurableCalls(t *testing.T) {
 		t.Errorf("ended with %s", replay.Describe(last))
 	}
 }
+
+// A future that another instance has made, or this one before it was brought back into memory,
+// would never wake who awaits it.
+func TestAFutureOfAnotherInstanceStallsWhoUsesIt(t *testing.T) {
+	var theirs *replay.Future[any]
+	others := replay.NewExecution("other", 3, script(t, func(ctx *replay.Context) (string, error) {
+		theirs = goOn.Subscribe(ctx)
+		_, err := theirs.Await(ctx)
+		return "", err
+	}), nil)
+	defer others.Drop()
+	if _, err := others.Turn(begin, messagesOf(started("script", nil))); err != nil {
+		t.Fatal(err)
+	}
+	for name, use := range map[string]func(ctx *replay.Context){
+		"Await":    func(ctx *replay.Context) { theirs.Await(ctx) },
+		"AwaitFor": func(ctx *replay.Context) { theirs.AwaitFor(ctx, time.Second) },
+		"Cancel":   func(ctx *replay.Context) { theirs.Cancel(ctx) },
+		"All":      func(ctx *replay.Context) { replay.All(ctx, goOn.Subscribe(ctx), theirs) },
+		"Settle":   func(ctx *replay.Context) { replay.Settle(ctx, theirs) },
+		"Next":     func(ctx *replay.Context) { replay.Next(ctx, ctx.Timer(time.Second), theirs) },
+		"Race":     func(ctx *replay.Context) { replay.Race(ctx, theirs, ctx.Timer(0)) },
+		"AsCompleted": func(ctx *replay.Context) {
+			for range replay.AsCompleted(ctx, theirs) {
+				panic("unreachable")
+			}
+		},
+		"from a coroutine": func(ctx *replay.Context) {
+			_, _ = replay.Go(ctx, func(ctx *replay.Context) (any, error) { return theirs.Await(ctx) }).Await(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachWay(t, script(t, func(ctx *replay.Context) (string, error) {
+				if _, err := goOn.Wait(ctx); err != nil {
+					return "", err
+				}
+				use(ctx)
+				return "went on", nil
+			}), func(t *testing.T, in *instance) {
+				mustTurn(t, in, started("script", nil))
+				_, err := in.turn(begin, messagesOf(external("go", nil, "")))
+				var m *replay.Mismatch
+				if !errors.As(err, &m) || m.Kind != replay.ForeignFuture || !strings.Contains(m.Found, "future of other/3") || !strings.HasPrefix(m.Source, "replay/stray_test.go:") {
+					t.Fatalf("%v; want a mismatch that names the other instance", err)
+				}
+			})
+		})
+	}
+	turn, err := others.Turn(begin, messagesOf(external("go", nil, "")))
+	if err != nil || turn.Events[len(turn.Events)-1].GetOrchestrationCompleted() == nil {
+		t.Errorf("the other instance: %v, %v", turn, err)
+	}
+}
