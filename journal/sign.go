@@ -87,13 +87,11 @@ func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddre
 // probe makes a message one that asks whether the follower has what comes before its
 // entries. They need not wait for the answer in memory: Raft sends them when it has it.
 // Nor may anything be called committed that they would have put in the place of what
-// the follower has there: then it says nothing of the commit index. A lower one would have
-// the follower believe that it has all (see leadercommit.go).
+// the follower has there, and what was committed when the message was first sent would have
+// the follower believe that it has all (see leadercommit.go): so it says nothing of the
+// commit index.
 func probe(r *raft.AppendEntriesRequest) {
-	r.Entries = nil
-	if r.LeaderCommitIndex > r.PrevLogEntry {
-		r.LeaderCommitIndex = 0
-	}
+	r.Entries, r.LeaderCommitIndex = nil, 0
 }
 
 // InstallSnapshot implements raft.Transport. When it fails it returns no sooner than
