@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 var (
@@ -11,7 +13,7 @@ var (
 	ErrNotFound = errors.New("tenuto: no such instance")
 	// ErrInstanceExists: an instance of that ID exists, running or ended.
 	// Nothing was done.
-	ErrInstanceExists = errors.New("tenuto: an instance of that ID exists")
+	ErrInstanceExists = replay.ErrInstanceExists
 	// ErrEnded: the instance has come to its end and takes no more input.
 	// Nothing was done.
 	ErrEnded = errors.New("tenuto: the instance has ended")
@@ -28,7 +30,43 @@ var (
 	// activity is done, or was given up, or this attempt has failed. Nothing was
 	// done.
 	ErrActivityClosed = errors.New("tenuto: the attempt of the activity is over")
+	// ErrUpdateGivenUp: the update was accepted, and its instance has ended or
+	// continued as new before it was done.
+	ErrUpdateGivenUp = errors.New("tenuto: the instance has ended before the update was done")
 )
+
+// What callers meet is declared here, once for the client of a cluster and for tests in
+// virtual time: errors.As in the code of a user finds it in both.
+
+// State is what an instance is doing, or how it ended.
+type State string
+
+const stateFailed State = "failed"
+
+// A RunError is the end of a run that did not complete.
+type RunError struct {
+	ID    string
+	State State // failed, cancelled or terminated
+	// What the orchestration returned; [replay.ErrCanceled] or
+	// [replay.ErrTerminated] with the reason.
+	Err error
+}
+
+func (e *RunError) Error() string {
+	if e.State == stateFailed {
+		return fmt.Sprintf("%s failed: %v", e.ID, e.Err)
+	}
+	return fmt.Sprintf("%s: %v", e.ID, e.Err) // which says how it ended
+}
+
+func (e *RunError) Unwrap() error { return e.Err }
+
+// A RefusedError reports that an instance has refused an update. Nothing was
+// recorded.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // A BusyError reports that a message was refused because too many are on their
 // way already: to its instance, or to all of them; or, for a start, because those

@@ -12,6 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
+	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
 // Errors that cross the journal keep what they are: for the code that meets
@@ -251,5 +252,41 @@ func TestAnErrorSaysNothingTwice(t *testing.T) {
 	}
 	if err := whileRepeating(context.Canceled, met); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is not the end of the context", err)
+	}
+}
+
+// What a user's code makes of an error in a test in virtual time, it makes of it in production.
+func TestErrorsAreTheSameInTestsInVirtualTime(t *testing.T) {
+	env, ctx := replaytest.New(t, definitions()...), testContext(t)
+	client := startNode(t, Config{InMemory: true, Definitions: definitions()}).Client()
+	var runs []*replaytest.Run[string]
+	var here []*Run[string]
+	for _, id := range []string{"a", "b"} {
+		run, err := StartRun(ctx, client, waiter, id, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, here = append(runs, replaytest.Start(env, waiter, id, "")), append(here, run)
+	}
+	_, exists := replaytest.TryStart(env, waiter, "a", "")
+	_, existsHere := StartRun(ctx, client, waiter, "a", "")
+	for _, err := range []error{exists, existsHere} {
+		if !errors.Is(err, ErrInstanceExists) || !errors.Is(err, replay.ErrInstanceExists) || !errors.Is(err, replaytest.ErrInstanceExists) {
+			t.Errorf("%v; want that the instance exists", err)
+		}
+	}
+	if err := errors.Join(env.Cancel("a", "enough"), client.Cancel(ctx, "a", "enough")); err != nil {
+		t.Fatal(err)
+	}
+	_, canceled := runs[0].Wait()
+	_, canceledHere := here[0].Wait(ctx)
+	for _, err := range []error{canceled, canceledHere} {
+		var run *RunError
+		if !errors.As(err, &run) || run.State != Cancelled || !errors.Is(err, replay.ErrCanceled) || err.Error() != canceledHere.Error() {
+			t.Errorf("%v; want a RunError with %v", err, canceledHere)
+		}
+	}
+	if replaytest.ErrUpdateGivenUp != ErrUpdateGivenUp || !errors.As(error(&replaytest.RefusedError{Err: errWanted}), new(*RefusedError)) {
+		t.Error("the errors of updates differ")
 	}
 }

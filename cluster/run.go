@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -97,23 +98,12 @@ type SendOption func(*clusterpb.SendRequest)
 // or the error says that the outcome is unknown; see [UnavailableError].
 func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.RequestId = id } }
 
-// A RunError is the end of a run that did not complete.
-type RunError struct {
-	ID    string
-	State State // Failed, Cancelled or Terminated
-	// What the orchestration returned; [replay.ErrCanceled] or
-	// [replay.ErrTerminated] with the reason.
-	Err error
-}
-
-func (e *RunError) Error() string {
-	if e.State == Failed {
-		return fmt.Sprintf("%s failed: %v", e.ID, e.Err)
-	}
-	return fmt.Sprintf("%s: %v", e.ID, e.Err) // which says how it ended
-}
-
-func (e *RunError) Unwrap() error { return e.Err }
+// A RunError is the end of a run that did not complete. Its fields:
+//
+//	ID    string
+//	State State // Failed, Cancelled or Terminated
+//	Err   error // what the orchestration returned; replay.ErrCanceled or replay.ErrTerminated with the reason
+type RunError = actors.RunError
 
 // SendOrStart sends an event to an instance, starting it first if there is none
 // of that ID (or, with a reuse option, if its run has ended). The start and the

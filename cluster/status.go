@@ -5,13 +5,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // State is what an instance is doing, or how it ended.
-type State string
+type State = actors.State
 
 // The states. An instance in one of the first four can still go on.
 const (

@@ -14,14 +14,11 @@ import (
 
 // ErrUpdateGivenUp: the update was accepted, and its instance has ended or
 // continued as new before it was done. What it did until then is done.
-var ErrUpdateGivenUp = errors.New("tenuto: the instance has ended before the update was done")
+var ErrUpdateGivenUp = actors.ErrUpdateGivenUp
 
 // A RefusedError reports that an instance has refused an update. Nothing was
-// recorded.
-type RefusedError struct{ Err error }
-
-func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
-func (e *RefusedError) Unwrap() error { return e.Err }
+// recorded. Its field Err is what the validation returned.
+type RefusedError = actors.RefusedError
 
 // An UpdateOption changes how an update is asked for.
 type UpdateOption func(*clusterpb.UpdateRequest)

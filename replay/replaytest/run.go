@@ -180,20 +180,9 @@ func (r *Run[O]) History() *history.History {
 	return r.env.History(r.ID)
 }
 
-// A RunError is the end of a run that did not complete.
-type RunError struct {
-	ID    string
-	State State // Failed, Cancelled or Terminated
-	// What the orchestration returned; [replay.ErrCanceled] or
-	// [replay.ErrTerminated] with the reason.
-	Err error
-}
-
-func (e *RunError) Error() string {
-	if e.State == Failed {
-		return fmt.Sprintf("%s failed: %v", e.ID, e.Err)
-	}
-	return fmt.Sprintf("%s: %v", e.ID, e.Err) // which says how it ended
-}
-
-func (e *RunError) Unwrap() error { return e.Err }
+// A RunError is the end of a run that did not complete. Its fields:
+//
+//	ID    string
+//	State State // Failed, Cancelled or Terminated
+//	Err   error // what the orchestration returned; replay.ErrCanceled or replay.ErrTerminated with the reason
+type RunError = actors.RunError

@@ -3,13 +3,14 @@ package replaytest
 import (
 	"fmt"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
 // State is what an instance is doing, or how it ended.
-type State string
+type State = actors.State
 
 // The states. An instance in one of the first two can still go on.
 const (

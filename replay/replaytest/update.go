@@ -14,14 +14,11 @@ import (
 
 // ErrUpdateGivenUp: the update was accepted, and its instance has ended or
 // continued as new before it was done.
-var ErrUpdateGivenUp = errors.New("tenuto: the instance has ended before the update was done")
+var ErrUpdateGivenUp = actors.ErrUpdateGivenUp
 
 // A RefusedError reports that an instance has refused an update. Nothing was
-// recorded.
-type RefusedError struct{ Err error }
-
-func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
-func (e *RefusedError) Unwrap() error { return e.Err }
+// recorded. Its field Err is what the validation returned.
+type RefusedError = actors.RefusedError
 
 // Update has a running instance carry out an update, and lets time pass until
 // its result is recorded.
