@@ -53,6 +53,19 @@ func (t *ackedTransport) takeUp(id raft.ServerID, p *pipeline) {
 		delete(t.confirmed, id)
 		p.sent.Store(sent)
 	}
+	t.announceLatest(p)
+}
+
+// recheck has a commit told that came after the message that is being sent was made, and
+// before it was noted.
+func (t *ackedTransport) recheck(p *pipeline) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.announceLatest(p)
+}
+
+// announceLatest is called with the lock held.
+func (t *ackedTransport) announceLatest(p *pipeline) {
 	if p.awaits(t.latest) {
 		p.announce(t.latest)
 	}
@@ -144,6 +157,7 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	p.sending <- struct{}{}
 	defer func() { <-p.sending }()
 	p.sent.Store(behind(args))
+	p.recheck()
 	return p.AppendPipeline.AppendEntries(args, resp)
 }
 

@@ -202,6 +202,35 @@ func TestANewPipelineTellsOfWhatWasSentBeforeIt(t *testing.T) {
 	}
 }
 
+// Another follower may have an entry, and it be committed, while the message with it for
+// this one is made.
+func TestACommitDuringTheSendIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recording := &recordingPipeline{
+			fullPipeline: fullPipeline{closed: make(chan struct{})}, requests: make(chan *raft.AppendEntriesRequest, 10),
+		}
+		transport := &ackedTransport{closingTransport: recorded{recording: recording}, acks: newAcks()}
+		p, err := transport.AppendEntriesPipeline("n", "n:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		message := sends(2, 3, 5, 2)
+		transport.committed(entryID{5, 2})
+		if _, err := p.AppendEntries(message, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-recording.requests
+		time.Sleep(2 * noticeAfter)
+		synctest.Wait()
+		if len(recording.requests) != 1 {
+			t.Errorf("noticed %d times", len(recording.requests))
+		}
+		if err := errors.Join(p.Close(), transport.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Without resend this takes until the next time is committed, up to a second.
 func TestAnEntryIsCommittedSoonAfterItsPipelineHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

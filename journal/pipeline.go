@@ -19,6 +19,7 @@ type pipeline struct {
 	once    sync.Once
 
 	ended   func()                                    // see ackedTransport.reportEnd
+	recheck func()                                    // see ackedTransport.recheck
 	news    chan entryID                              // has room for one
 	sending chan struct{}                             // has room for who sends
 	sent    atomic.Pointer[raft.AppendEntriesRequest] // what was sent last, up to its last entry; see behind
@@ -35,6 +36,7 @@ func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 		AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{}),
 		news: make(chan entryID, 1), sending: make(chan struct{}, 1), ended: t.reportEnd,
 	}
+	p.recheck = func() { t.recheck(p) }
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open == nil {
