@@ -32,12 +32,12 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, *programSeed)
 		return
 	}
-	seeds := uint64(10_000)
+	seeds := uint64(6_000)
 	switch {
 	case testing.Short():
 		seeds = 500
 	case raceEnabled:
-		seeds = 2_000
+		seeds = 800
 	}
 	shards := uint64(runtime.GOMAXPROCS(0))
 	for shard := range shards {

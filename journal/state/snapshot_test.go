@@ -37,7 +37,7 @@ func TestRandomHistoriesAreIndexedAsTheirAuthorsSay(t *testing.T) {
 			w := newWorld(t, seed, newMachine)
 			for step := 1; step <= 200; step++ {
 				w.step(t)
-				if w.m.store == nil || step%8 == 0 { // to read a whole store takes long
+				if w.m.store == nil || step%20 == 0 { // to read a whole store takes long
 					w.check(t)
 				}
 			}
