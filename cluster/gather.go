@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -47,11 +48,30 @@ func (n *Node) gather(ctx context.Context, request *clusterpb.Request) (*cluster
 		}
 		return response, nil
 	}
-	parts, err := n.fromEach(request, func(g *group) (*clusterpb.Response, error) { return g.pass(ctx, request) })
+	parts, err := n.fromEach(request, func(g *group) (*clusterpb.Response, error) { return g.membersNow(ctx, request) })
 	if err != nil {
 		return nil, err
 	}
 	return n.mergeMembers(parts), nil
+}
+
+// membersWait is how long another leader is asked for the members before this node looks
+// whether that still leads.
+const membersWait = time.Second
+
+// membersNow returns the members of the group as its leader knows them, or, while none is
+// known, as this node does.
+func (g *group) membersNow(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	for g.ledElsewhere() {
+		limited, cancel := context.WithTimeout(ctx, membersWait)
+		response, err := g.pass(limited, request)
+		late := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !late {
+			return response, err
+		}
+	}
+	return g.membersKnown(), nil
 }
 
 // gatherNear has a list answered by this node alone.

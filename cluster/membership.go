@@ -50,9 +50,9 @@ type Member struct {
 	// that is known: the leaders know once the member has answered them.
 	Behind      uint64
 	BehindKnown bool
-	// Whether it answers the leaders, and how long ago it last did. Of one that has not
-	// answered since the leader leads, LastContact is how long that is; of the leader, and
-	// while Liveness is unknown, it is 0.
+	// Whether it answers the leaders, and how long ago it last did; of several groups the
+	// longest. Of one that has not answered since the leader leads, LastContact is how long
+	// that is; of a node that leads every group, and while Liveness is unknown, it is 0.
 	Liveness    Liveness
 	LastContact time.Duration
 	// The groups that it leads, from 0 on, if there are several.

@@ -300,7 +300,7 @@ func TestANodeSaysThatItStartsAndThatItIsReady(t *testing.T) {
 	} {
 		eventually(t, said, func() bool { return log.lines(said) == 1 })
 	}
-	for _, field := range []string{"listen=127.0.0.1:0 ", " tls=false", " version=", " protocol=" + fmt.Sprint(protocolVersion), " partitions=1"} {
+	for _, field := range []string{"listen=127.0.0.1:0 ", " tls=false", " version=", " protocol=" + fmt.Sprint(protocolVersion), fmt.Sprint(" partitions=", len(node.groups))} {
 		if log.lines(field) < 1 {
 			t.Errorf("it does not say %q:\n%s", field, log.all())
 		}

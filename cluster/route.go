@@ -61,6 +61,9 @@ func (n *Node) bring(ctx context.Context, request *clusterpb.Request) (*clusterp
 		return n.gather(ctx, request)
 	}
 	g := n.groupFor(request)
+	if request.GetMembers() != nil && request.Group == 0 {
+		return g.membersNow(ctx, request)
+	}
 	way := route{
 		closing: n.closing, moved: &g.moved, budget: &n.budget, throttle: &g.throttle, gate: g.gate,
 		seen: max(g.seen.Load(), g.journal.AppliedIndex()),
