@@ -60,7 +60,7 @@ quick: ## Only the tests, without -race
 	go test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: check
-check: fmt vet lint build cross generated ## All but the tests
+check: fmt vet lint build cross modules generated ## All but the tests
 
 .PHONY: fmt
 fmt: ## Fail when a file is not formatted
@@ -107,6 +107,17 @@ cross: ## Fail when Windows or macOS could not compile what an application impor
 	@echo '== crosscheck'
 	@go -C internal/tools build -o ../../.bin/crosscheck ./crosscheck
 	@.bin/crosscheck -on windows/amd64,darwin/arm64 $$(go list ./... | grep -v /internal/chaos)
+
+# To compile them takes minutes, for a whole server is among what they measure: see peers.
+.PHONY: modules
+modules: cross ## Fail when the module bench/peers could not be compiled
+	@echo '== bench/peers'
+	@cd bench/peers && ../../.bin/crosscheck -on "$$(go env GOOS)/$$(go env GOARCH)" ./...
+
+.PHONY: peers
+peers: ## go vet and go build of bench/peers, which takes minutes the first time
+	CGO_ENABLED=0 go -C bench/peers vet ./...
+	CGO_ENABLED=0 go -C bench/peers build -o /dev/null .
 
 .PHONY: generate
 generate: ## Write proto/*/*.pb.go anew from the schemas
