@@ -55,14 +55,19 @@ func (n *Node) gather(ctx context.Context, request *clusterpb.Request) (*cluster
 	return n.mergeMembers(parts), nil
 }
 
-// membersWait is how long another leader is asked for the members before this node looks
-// whether that still leads.
+// membersWait is how long a call for the members waits for a leader to be known, and how
+// long it asks another leader before it looks whether that still leads.
 const membersWait = time.Second
 
 // membersNow returns the members of the group as its leader knows them, or, while none is
 // known, as this node does.
 func (g *group) membersNow(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	for g.ledElsewhere() {
+	if changed := g.moved.next(); g.leader() == "" {
+		if _, err := restUntil(ctx, g.closing, changed, membersWait); err != nil {
+			return nil, &UnavailableError{NotExecuted: true, Err: err}
+		}
+	}
+	for g.ledElsewhere() || !g.knowsMembers() {
 		limited, cancel := context.WithTimeout(ctx, membersWait)
 		response, err := g.pass(limited, request)
 		late := limited.Err() != nil && ctx.Err() == nil
