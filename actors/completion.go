@@ -52,8 +52,8 @@ func (p *Partition) plain(event *journalpb.Event) *journalpb.Event {
 // pending or still runs. An error fails it, as if the body had returned that: the
 // retry policy decides. done is called once, without an error when the end is
 // committed; it must not block. It is [ErrActivityClosed] if the attempt does not
-// count any more, unless it has ended with the very same. Other errors are
-// ErrStopped and those of the journal.
+// count any more, unless it has ended with the very same, and no later attempt has failed
+// or has ended the activity since. Other errors are ErrStopped and those of the journal.
 func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 	// As its record will have it.
 	c.Error = replay.EncodeError(replay.DecodeError(c.Error))

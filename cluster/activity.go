@@ -13,7 +13,8 @@ import (
 
 // ErrActivityClosed: the attempt that the token names does not count any more:
 // the activity is done or was given up, or this attempt has failed. Or there never
-// was such an attempt. Nothing was done.
+// was such an attempt. This call has done nothing. A failure that it repeats may have
+// been recorded before, if a later attempt has failed or has ended the activity since.
 var ErrActivityClosed = actors.ErrActivityClosed
 
 // CompleteActivity ends an activity from outside with a result; see
@@ -39,8 +40,8 @@ func CompleteActivity[O any](ctx context.Context, client *Client, token string, 
 // FailActivity fails an attempt from outside, as if the activity's body had
 // returned failure: the call's retry policy decides whether there is another
 // attempt, which has a token of its own. [replay.NonRetryable] ends the activity.
-// It returns when the failure is committed. Errors are those of
-// [CompleteActivity].
+// It returns when the failure is committed. Doing it again is no error until a later
+// attempt has failed or has ended the activity. Errors are those of [CompleteActivity].
 func FailActivity(ctx context.Context, client *Client, token string, failure error) error {
 	if failure == nil {
 		return &InputError{"failure", "is nil: say what the activity failed with"}

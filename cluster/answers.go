@@ -16,8 +16,9 @@ const (
 	answersBytesMax = 256 << 20
 	// After so many bytes of events a page takes no further event.
 	historyPageBytes = 1 << 20
-	// What is reserved for a page: the events, and the message that they are encoded into;
-	// one event may be as long as a page.
+	// What is reserved for a page: the events, and the message that they are encoded into,
+	// each up to twice historyPageBytes. The last event of a page may have 4 MiB, as much as
+	// an append; such a page takes up to 10 MiB, more than is reserved.
 	pageReserve = 4 * historyPageBytes
 	// And for a whole history, of which the size is not known before it is read.
 	wholeReserve = 2 * 64 << 20

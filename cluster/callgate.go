@@ -7,8 +7,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A callGate bounds how many calls of a node, or of a remote client, are with the leader at
-// once, or wait for one. The others wait before it, in the order of arrival, for a
+// A callGate bounds how many calls of a node, or of a remote client, are with the leader of a
+// group at once, or wait for one. The others wait before it, in the order of arrival, for a
 // while, and are refused then. Without it all of them would be woken and come at once when
 // a leader is found, which is when it has most to do, and could lose the lead over them.
 // The zero value bounds nothing.

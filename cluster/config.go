@@ -61,7 +61,8 @@ type Config struct {
 	// the cluster.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// The nodes that found the cluster, this one among them; the same list on
-	// every node. It is used when Dir is empty and ignored later. The cluster is founded when
+	// every node. It founds the cluster when Dir is empty; later it only gives this node's
+	// address and helps to find the others. The cluster is founded when
 	// all of them have run at the same time, each with an empty Dir. Defaults to
 	// this node alone: a cluster of one, which others can join while it has a Listen.
 	Peers []Peer
@@ -115,7 +116,8 @@ type Config struct {
 	// What one instance may come to: open operations, buffered events, the length of
 	// a history. To be the same on every node: those of the leading one count.
 	Limits Limits
-	// How long Stop lets running activities finish. Defaults to 10 s.
+	// How long Stop and Close wait for the bodies of running activities to return, after their
+	// contexts have ended. Defaults to 10 s.
 	StopGrace time.Duration
 	// How long a call without a deadline of its own is repeated while no leader
 	// answers. Defaults to 30 s.

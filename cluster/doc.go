@@ -36,26 +36,35 @@
 //
 //  1. A start, an event, an update or a result that was acknowledged is on the
 //     disks of a majority of the nodes.
-//  2. A call to any node reaches the leader, through changes of leadership, until
-//     it is answered or its context ends.
+//  2. A call to any node is brought to the leader, through changes of leadership, until
+//     it is answered, or its context ends; one without a deadline has Config.CallTimeout.
+//     A start that waits in line may be refused after 2 s, see "Busy". Stale reads, waits
+//     and watches read the replica of a node instead.
 //  3. An error says whether nothing happened or whether the outcome is unknown
 //     (see [UnavailableError]). That something is not there, is there already or
 //     has ended is said by a node that leads while it says so.
-//  4. Calls carry a request ID, so that their own repetitions have no second
-//     effect, and get the answer that was lost, also when the instance has ended
-//     since, however much it has recorded meanwhile. When the instance was purged and
-//     started anew meanwhile, the outcome is unknown; the later run gets nothing. A user
-//     who names a call ([RequestID], [EventID], [UpdateID]) can repeat it in the same
-//     way, for as long as the ID is known: [EventID] says how long.
+//  4. Starts, events, updates, cancellations, suspensions and resumptions carry a
+//     request ID: their own repetitions have no second effect, and get the answer that
+//     was lost, also when the run has ended since, however much it has recorded
+//     meanwhile. A repeated termination is recognized by its reason, the end of an
+//     activity by its token and content. When the instance was purged and started anew
+//     meanwhile, the outcome is unknown; the later run gets nothing. Starts are excepted:
+//     one that is repeated after its run was purged begins a new run. A user who names a
+//     call ([RequestID], [EventID], [UpdateID]) can repeat it in the same way, for as
+//     long as the ID is known: [RequestID] and [EventID] say how long.
 //
 // Of input and signals:
 //
 //  5. Events are taken in the order in which they were acknowledged, one after
 //     the other to one instance; none is lost that the code does not wait for yet.
-//  6. A cancellation is recorded once, and is a request: the code may clean up.
-//     A termination runs no code, and so ends what is stalled or waits for code.
-//     What comes to a suspended instance is recorded, and takes effect later.
-//  7. An instance has one end. What comes after it is answered with [ErrEnded].
+//  6. A cancellation is a request: the code may clean up. An execution records at most
+//     one of clients and one of its parent. A termination runs no code, and so ends what
+//     is stalled or waits for code. Events, completions, timers and cancellations of a
+//     suspended instance are recorded, and take effect when it is resumed; terminations,
+//     queries and validations of updates do not wait.
+//  7. A run has one end. Events, updates, queries, cancellations, terminations,
+//     suspensions and resumptions that come after it are answered with [ErrEnded],
+//     unless they repeat one that was recorded.
 //  8. An update is carried out once, or not at all, and then its caller is told; or
 //     the outcome is unknown, as 4 says. What was refused, and what is asked by a
 //     query, is recorded nowhere.
@@ -64,17 +73,20 @@
 //
 //  9. A token is that of one attempt. Of all that is brought with it one is
 //     recorded; the same again is no error, anything else is [ErrActivityClosed],
-//     also in a later execution and after the end.
+//     also in a later execution and after the end. When a later attempt has failed, or
+//     has ended the activity, a recorded failure is answered with [ErrActivityClosed] too.
 //  10. A pending attempt outlives its leader: it is not begun again, and its token
 //     stays good.
 //
 // Of reading:
 //
-//  11. What Get, List, Count, History, Executions and Pending return was true at
-//     some moment of the call, on every node alike (linearizable), unless [Stale]
-//     asks for less. A stale read is answered by this node alone and says up to
-//     which index of the journal it reaches; that index never goes back while the
-//     node runs.
+//  11. What Get and History return was true at some moment of the call; of what List,
+//     Count, Executions and Pending return, each item was. All show everything that was
+//     acknowledged before the call, on every node alike, unless [Stale] asks for less. A
+//     long history that is purged and started anew while it is read may mix both runs. A
+//     stale read is answered by this node alone, as of an index of the journal that never
+//     goes back while the node runs. Get, History and List say up to which index they
+//     reach (of several groups, List: the sum of their indexes).
 //  12. What [Client.Watch], the Wait methods and [CallUpdate] see is committed,
 //     and no event is left out; how late it is depends on this node. They end when
 //     what they wait for was purged.
@@ -88,8 +100,10 @@
 //     reaches the run that has its ID later: no child, no result, no token and no
 //     idempotency key. Runs that began before the cluster spoke protocol 3 are
 //     excepted.
-//  15. [Node.Close] ends every goroutine of the node, except activities that do
-//     not heed the end of their context.
+//  15. [Node.Close] ends every goroutine of the node, except activities that ignore the
+//     end of their context, orchestration code that is blocked outside of durable calls,
+//     a log handler that blocks, and, when it returns an error because the disk hangs,
+//     those that wait for the disk.
 //
 // # Several groups
 //
@@ -97,10 +111,9 @@
 // a cluster, however many nodes there are. Config.Groups has several groups keep
 // them between them, each on all nodes; an instance belongs to one of them by its
 // ID, for ever. Leaders are spread over the nodes, and moved when one carries much
-// more than another; [Client.Members] and [Health] say who leads what. Nothing of what is guaranteed depends on it: children and
-// chained starts may be in any group. Lists go through all of them, and what a
-// page shows was true of each group at some moment of the call. On one disk more
-// groups are slower, not faster.
+// more than another; [Client.Members] and [Health] say who leads what. All guarantees
+// hold with several groups: children and chained starts may be in any group, and lists
+// go through all of them. On one disk more groups are slower, not faster.
 //
 // # Clients elsewhere
 //
@@ -141,15 +154,17 @@
 // without a restart: first the authorities of all nodes and clients, to the old and
 // the new one, then the certificates, then the authorities to the new one alone.
 // Connections are renewed every 10 minutes, so that is how long a certificate may be
-// in use that is not believed any more. The connections of one whose time has passed,
-// or whose node was removed from the cluster, end within a second.
+// in use that is not believed any more. Connections whose certificate has expired end
+// within a second, and so do those that a removed node has opened, and all for Raft
+// between it and the members.
 //
 // Without TLS a node listens, and is called, on loopback only, and everybody on the
 // machine may do everything.
 //
-// Connections have 5 s to say who they are, 128 at a time; of clients 1,024 may be
-// open, 256 of them of one client, of nodes 256 for each purpose. A request has at most
-// 8 MiB, and a payload in it what Config.Payloads allows, a third more with a codec.
+// Connections have 5 s to say who they are, 128 at a time. Of clients 1,024 may be open,
+// with TLS 256 of them of one client; of nodes 256 for calls, and 256 for Raft of each
+// group. A request has at most 8 MiB, and a payload in it what Config.Payloads allows, a
+// third more with a codec.
 //
 // # Members
 //
@@ -180,9 +195,9 @@
 // Dir. A node with InMemory has a new identity at each start.
 //
 // A copy of a Dir that is started while the node runs is refused, and steps aside with
-// [ErrCopied]; the node goes on, logs it and counts it in [Health]. What cannot be told from the
-// node itself is a copy, or an old backup, that is started in its place while the node is
-// down: it may lack what the node has acknowledged since. Never start one: add an empty node
+// [ErrCopied]; the node goes on, logs it and counts it in [Health]. A copy or backup that is
+// started while the node is down is refused only if a running member remembers a later start.
+// It may lack what the node has acknowledged since. Never start one: add an empty node
 // instead. A node that was founded alone and has lost its Dir founds another
 // cluster; nodes that have joined it refuse it.
 //
@@ -233,9 +248,9 @@
 // once, to tell callers of his own, makes the call in a context of [WithoutBusyRepeats].
 //
 // What the leader would refuse is mostly refused by the node that was called: for a
-// second after a refusal it brings the leader few more starts than that takes. Of all
-// calls of a node, 1,024 are with the leader at once; more wait for up to half a second,
-// and are refused then. BusyError.Bound says which bound was met.
+// second after a refusal it brings the leader few more starts than that takes. Of the
+// calls of a node to one group, 1,024 are with the leader at once; more wait for up to
+// half a second, and are refused then. BusyError.Bound says which bound was met.
 //
 // A node allocates some 25 KB for an orchestration of a few activities and keeps little
 // of it. With Go's default of GOGC=100 a process that does thousands a second collects its
@@ -246,15 +261,17 @@
 // # Stopping and upgrading
 //
 // [Node.Stop] hands leadership to the follower that is least behind, then ends. So a
-// rolling restart (stop, start, wait until [Health.Ready], the next) loses nothing.
+// rolling restart (stop, start, wait until [Health.Ready], the next) loses nothing. If
+// every node has a vote ([Client.Members]), it always leaves a majority that stores.
 //
 // While nodes differ in their code, a node may lead instances that it has no code for:
 // they are in the state [WaitingForCode]. As soon as something arrives for one of them,
-// or it is started, leadership of its partition moves to a node that has the code, within
-// seconds; but only to one that has every orchestration, version and activity that the
-// leader has. If there is none, leadership stays, and the instances wait. To spread the
-// leaders, a partition goes to no node that lacks code of the leader. A start by a client
-// of what the leader has no code for is refused with [ErrNoCode].
+// or it is started, leadership of its partition moves to a ready node with a vote that has
+// the code, within seconds; but only to one that has every orchestration, version and
+// activity that the leader has. If there is none, leadership stays, and the instances wait.
+// To spread the leaders, a partition goes to no node that is known to lack code of the
+// leader; Node.Stop does not look at code. A start by a client of what the leader has no
+// code for is refused with [ErrNoCode].
 //
 // A version of this software speaks a protocol and the one before: between nodes and
 // in the journal. The cluster stays with the older one until every member speaks the
@@ -310,7 +327,9 @@
 // its pages, or that one with a filter costs less than one without: each looks at
 // every instance of the index. That a watch is told of each change at once, or
 // that a slow one holds anything up. That two stale reads on two nodes agree, or
-// that one tells what only the leader knows: that an instance waits for code. That retention purges on the second: it looks once a minute, or as
-// often as its shortest time says if that is less. That an ID which was purged is
-// still taken: a start that is repeated after that begins anew.
+// that one tells what only the leader knows: that an instance waits for code. That
+// retention purges on the second: it looks when the next instance is due, but at most once
+// a minute, or as often as its shortest time says if that is less; what a relative still
+// needed may stay for that shortest time longer. That an ID which was purged is still
+// taken: a start that is repeated after that begins anew.
 package cluster

@@ -165,13 +165,14 @@ func (g *group) health() GroupHealth {
 // Ready returns nil if a node in that health serves calls, stores and applies: in every
 // group it is a member, and it leads, or has heard of the leader within 2 s and has
 // applied all that the leader had committed at some moment of the last 3 s. Nor is it more
-// than 10,000 entries behind what the leader has told; its disk answers and has room, and
-// it is not stopping. Otherwise the error is [ErrSteppedDown], [ErrDraining],
-// [ErrOtherDirectory], [ErrOutside], [ErrDiskHangs], [ErrDiskFull], [ErrNoLeader] or [ErrBehind]. A node
-// without a vote can be ready.
+// than 10,000 entries behind what the leader has told, and it has stored an entry since it
+// started; its disk answers and has room, and it is not stopping. Otherwise the error is
+// [ErrSteppedDown], [ErrDraining], [ErrOtherDirectory], [ErrOutside], [ErrDiskHangs],
+// [ErrDiskFull], [ErrNoLeader] or [ErrBehind]. A node without a vote can be ready.
 //
 // A rolling restart that waits after each node until it is ready again, before it stops
-// the next one, always leaves a majority that stores.
+// the next one, always leaves a majority that stores if every node has a vote
+// ([Client.Members]).
 func (h Health) Ready() error {
 	switch {
 	case h.SteppedDown:

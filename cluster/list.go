@@ -48,8 +48,8 @@ type Page struct {
 // List returns instances that fit the filter, in the order of their IDs: those
 // behind the ID after ("" for the first page), at most limit of them (0 means
 // 100; no more than 1,000). They come without outputs, errors and what they have
-// published; Get has those. The page is what was true at one moment; an instance
-// that is started between two pages may be missed.
+// published; Get has those. Each item was true at some moment of the call, the page as a
+// whole need not have been. An instance that is started between two pages may be missed.
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...ReadOption) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)}

@@ -52,7 +52,8 @@ type Member struct {
 	BehindKnown bool
 	// Whether it answers the leaders, and how long ago it last did; of several groups the
 	// longest. Of one that has not answered since the leader leads, LastContact is how long
-	// that is; of a node that leads every group, and while Liveness is unknown, it is 0.
+	// that is; of a node that leads every group it is 0. While Liveness is unknown it is 0, or,
+	// of several groups, the longest in those that have a leader.
 	Liveness    Liveness
 	LastContact time.Duration
 	// The groups that it leads, from 0 on, if there are several.
@@ -70,7 +71,8 @@ const (
 	// MemberSilent: for 1 s and more it has not answered a leader, which asks it many times
 	// a second. It does not run, hangs, or is not reached.
 	MemberSilent Liveness = "silent"
-	// MemberUnknown: no node leads, and so nobody asks the members.
+	// MemberUnknown: no node leads (of several groups: one of them), and so nobody asks the
+	// members there.
 	MemberUnknown Liveness = "unknown"
 )
 

@@ -318,11 +318,12 @@ func (n *Node) Err() error {
 	return nil
 }
 
-// Stop stops the node gently: it hands leadership to another node first, if
-// there is one, and lets activities finish within Config.StopGrace. Before that it
-// goes on for up to 5 s while another, that the rest need once this one is gone, is
-// catching up. ctx bounds both. Calls that wait get [ErrClosed]. It may be called
-// twice; both calls return when the node is closed.
+// Stop stops the node gently: it hands leadership to another node first, if there is
+// one, and then closes the node. Before that it goes on for up to 5 s while another, that
+// the rest need once this one is gone, is catching up. ctx bounds both. It ends the contexts
+// of activities and waits up to Config.StopGrace for their bodies to return; other nodes
+// begin them again. Calls that wait get [ErrClosed]. It may be called twice; both calls
+// return when the node is closed.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)

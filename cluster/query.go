@@ -15,8 +15,8 @@ import (
 //
 // Errors: [ErrNotFound]; [ErrEnded]; what the instance's function returned; a
 // [*replay.NoQueryError] when it does not answer that query; [*InputError];
-// [*UnavailableError]. A stalled or suspended instance answers when it goes on,
-// or as far as it has come.
+// [*UnavailableError]. A suspended instance answers as far as it has come; one that is
+// stalled or waits for code answers when it goes on.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadOf{Kind: "query", Name: query.Name(), Part: "input"}, input)

@@ -17,8 +17,8 @@ type reading struct{ stale bool }
 
 // Stale has a read answered by this node alone, or by any one that a remote client
 // reaches, without the leader, also while there is none: as of what the node has
-// applied of the journal so far, which may be old. The AppliedIndex of what is
-// returned tells how far that is; for one client it never goes back while the
+// applied of the journal so far, which may be old. The AppliedIndex that Get, History and
+// List return tells how far that is; for one client it never goes back while the
 // node runs, or over the network at all. Unless that node leads, an instance that waits for
 // code shows as running or suspended.
 //

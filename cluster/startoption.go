@@ -15,8 +15,9 @@ type StartOption func(*clusterpb.StartRequest)
 func Attach() StartOption { return func(r *clusterpb.StartRequest) { r.Attach = true } }
 
 // RequestID names the start: a start with the ID of an instance of which a run
-// was begun by the same request is the same start, and no error. At most 128
-// bytes. Defaults to a random one for each call.
+// was begun by the same request is the same start, and no error. A start is recognized
+// until its run is purged, or until a later run begins more than 1,000 executions after
+// it. At most 128 bytes. Defaults to a random one for each call.
 func RequestID(id string) StartOption { return func(r *clusterpb.StartRequest) { r.RequestId = id } }
 
 // ReuseWhenEnded allows that an instance of that ID exists, if it has ended: a

@@ -31,11 +31,12 @@
 // but columns may be added. With -json there is one JSON object a line, whose fields keep
 // their names and meanings.
 //
-// The exit status is 0 when all was done; 1 when it was refused, or a check has
-// found something; 2 when the command line cannot be used; 3 when no node has
-// answered in time. After 3 the error says whether nothing was done or whether that
-// is unknown; to repeat a command does no harm. "members" also ends with 3 when no node
-// leads, after it has listed what a node knows by itself.
+// The exit status is 0 when all was done; 1 when it was refused or has failed, or a check
+// has found something; 2 when the command line cannot be used; 3 when no leader answered in
+// time or the outcome is unknown. After 3 the error says whether nothing was done or whether
+// that is unknown. Before you repeat a command, look at the instance; repeating "token"
+// issues another token. "members" also ends with 3 when no node leads (of several groups:
+// the first), after it has listed what a node knows by itself.
 package main
 
 import (
