@@ -17,7 +17,7 @@ import (
 // Config is copied by Open. Zero values mean the defaults.
 type Config struct {
 	// Node names this node for ever: a node that has lost its directory comes
-	// back under another name. Required.
+	// back under another name, or with a directory that was adopted (AdoptMember). Required.
 	Node string
 	// Cluster names the group for ever, besides Node: a directory of another one
 	// is refused. Defaults to no name.

@@ -25,13 +25,15 @@
 //     serving reads of what it applied before. Neither that nor an error of
 //     its disk ends the process.
 //  8. Every queue is bounded; a full one answers ErrBusy. Close ends every
-//     goroutine that Open has started, except those of a state store that failed.
+//     goroutine that Open has started, except those of a state store that failed,
+//     and, when it returns a *StalledError, those that wait for the disk.
 //  9. Memory does not grow with what has been recorded. A state that is damaged
 //     is never served. When the journal is opened it is rebuilt from the newest
 //     snapshot that checks and the log, or if none does, from one that another node
 //     has; if nobody gives one, Open refuses with a *RepairError. Damage of the log,
 //     or of the term and the vote, is not repaired: Open refuses with a
-//     *DamagedError, and the node has to be replaced under another name.
+//     *DamagedError, and the node has to be replaced under another name, or to
+//     begin with an empty directory that the group adopts (AdoptMember).
 //  10. Of a time that was d after Now of a leader, at least d - d/2,000 has really
 //     passed when Now of any leader has come to it: whatever happens to wall clocks
 //     while nodes run, and over a loss of all nodes if of those that then answer the new
@@ -45,17 +47,22 @@
 // not mean that a record is not still to be committed. A purge takes data out of
 // what is read at once, and from disk only when the log and the snapshots that
 // hold it have been replaced and the state store has compacted it away. A
-// directory that was lost or set back to an earlier state must not come back under
-// the same node name, since it could vote twice. The Network is trusted entirely.
+// directory that was set back to an earlier state must not come back, since it could
+// vote twice; an empty one in place of one that was lost takes part under the same
+// node name once it is adopted (AdoptMember). The Network is trusted entirely.
 // Windows cannot sync a directory: there a power cut may undo the creation or the
 // replacement of a file, and with it guarantee 1.
 //
 // # The bytes on disk
 //
 // The directory holds "lock" (locked while open), "identity" (text: format and
-// node), "raft.db" (a bbolt file) with Raft's log, "raft.stable" (two sectors of 512 bytes, each ending with its CRC-32C: term
-// and vote; mark of the log), "state" (the store whose bytes package state
-// documents), "snapshots" and "clock" (see clockmark.go; it may be missing). The data of a Raft log entry is
+// node), "directory-id" (a sector of 512 bytes that ends with its CRC-32C: the identity of
+// the directory, and how often it was opened; see identity.go), "raft.db" (a bbolt file)
+// with Raft's log, "raft.stable" (two such sectors: term and vote; mark of the log),
+// "founding" (a frame, as below, of JSON: the founders to which this one has agreed; only
+// where several founded the group), "state" (the store whose bytes package state
+// documents), "snapshots" and "clock" (see clockmark.go; it may be missing). The data of a
+// Raft log entry is
 //
 //	entry  = 0x08 0x01 record*                    // Entry.format 1
 //	record = 0x12, length of sealed, sealed       // Entry.records

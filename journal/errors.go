@@ -73,7 +73,7 @@ func (e *LockedError) Error() string { return fmt.Sprintf("%s is in use by anoth
 // FormatError: a file, or what another node has sent, is of a format that this
 // version does not read. Nothing was changed. A directory is opened by the version
 // that wrote it, or a later one; where there is none any more, the node is replaced
-// by one of another name with an empty directory.
+// by one of another name with an empty directory, or the group adopts an empty one.
 type FormatError struct {
 	Path string
 	Want string // what this version reads
@@ -111,8 +111,9 @@ func (e *GroupsError) Error() string {
 // DamagedError: a file of the journal is not as the journal left it, and it is one
 // that nobody else can replace: the log, or the term and the vote. What this node
 // has promised to the others is in them, so that it does not come back, lest it
-// votes or leads with less: it has to be replaced, under another name, by one that
-// the others bring up to date. Inside a *RepairError the others may still help.
+// votes or leads with less: it has to be replaced by one that the others bring up to
+// date, under another name, or with an empty directory that they adopt (AdoptMember).
+// Inside a *RepairError the others may still help.
 type DamagedError struct {
 	Path   string
 	Index  uint64 // of the entry of the log that is damaged or missing; 0 if it is no entry

@@ -18,8 +18,8 @@ import (
 //     asked: when another process answers there with the same identity, that is the node,
 //     and the newcomer is not heard. It is told so and takes no further part.
 //
-// What it remembers is in memory: a copy that was started while the node was down cannot be
-// told from it.
+// What it remembers is in memory: a copy that is started while the node is down is refused
+// only if a running member remembers a later start.
 type sessions struct {
 	mu    sync.Mutex
 	known map[string]self

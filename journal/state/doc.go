@@ -84,8 +84,9 @@
 // it is when its turn comes; only Digest, Snapshot and Checkpoint are of one.
 //
 // A purge makes an ID as if it had never been used, and executions are counted
-// from 1 again. Whoever still names an operation of the purged instance (a child
-// its parent, a completion its source) may name one of its successor.
+// from 1 again. References carry the incarnation of a run, so one to an operation of the
+// purged instance (a child's parent, a completion's source) names none of its successor.
+// A run that began before protocol 3 has no incarnation: there it may.
 //
 // # The bytes of a store
 //
@@ -113,7 +114,7 @@
 //	13 parent: an encoded OperationRef  14 request ID (text)  15 created  16 updated
 //	17 open operation, repeated: {1 event_id, 2 arm, 3 fire_at, 4 child's ID or name (text)}
 //	18 arrivals that wait, repeated: {1 name, 2 count}  19 an encoded Attempt, repeated
-//	21 an encoded Condition
+//	20 incarnation of the run  21 an encoded Condition
 //
 // The number of an instance is given when it is first written, counted from 1, so
 // that histories are written in order of their keys whatever the IDs; it is this
