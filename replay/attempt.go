@@ -49,8 +49,9 @@ type Attempt struct {
 }
 
 // IdempotencyKey returns "instance/incarnation/execution/event_id": the same for
-// every attempt of one call, and for no other call ever, also when the instance is
-// purged and its ID is used again. The incarnation is left out if it is 0.
+// every attempt of one call, and for no other call of the same cluster ever, also when the
+// instance is purged and its ID is used again. The incarnation is left out if it is 0: of
+// runs that began before protocol 3 one may have the key of an earlier one that was purged.
 func (a *Attempt) IdempotencyKey() string { return a.Ref().Key() }
 
 // Ref names the call that the attempt belongs to.

@@ -22,8 +22,9 @@ func Activity[I, O any](name string) ActivityHandle[I, O] { return ActivityHandl
 // Name returns the name.
 func (h ActivityHandle[I, O]) Name() string { return h.name }
 
-// Call schedules the activity and awaits its result. It runs at least once, on
-// any node that has code for it, and at most one result is recorded.
+// Call schedules the activity and awaits its result. It runs at least once, unless it is
+// canceled or times out first, on any node that has code for it, and at most one result
+// is recorded.
 //
 // A failed attempt is retried under the call's [RetryPolicy], within the limits
 // of time of its other options; the error is an [*ActivityError] when it gave up.

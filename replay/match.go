@@ -76,8 +76,8 @@ func (x *Execution) same(recorded, asked *journalpb.Event) bool {
 	return x.sameInItself(recorded, asked)
 }
 
-// sameInItself compares actions that are complete in themselves. What a side
-// effect or a status came to is what the record says.
+// sameInItself compares actions that are complete in themselves. The value of a side
+// effect is what the record says; that of a status has to be the same.
 func (x *Execution) sameInItself(recorded, asked *journalpb.Event) bool {
 	switch want := asked.Body.(type) {
 	case *journalpb.Event_SideEffectRecorded:

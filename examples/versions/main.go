@@ -10,7 +10,7 @@
 // Whenever code of which instances are under way is to do something else. An
 // instance is brought back to memory by running its code again over its history,
 // and code that asks for something else than the history has is found and stopped
-// (the instance is stalled; nothing is written). There are two ways to change it:
+// (the instance is stalled; nothing is added to its history). There are two ways to change it:
 //
 //   - A patch, for a change in few places. replay.Patched is true for who comes to
 //     this place for the first time and false for who has passed it, and stays so

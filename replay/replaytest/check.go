@@ -11,7 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A run of an orchestration is replayed once after each append, and more often
+// A run of an orchestration is replayed after appends, see isDue, and more often
 // when it ends, because the order of a map often happens to be the same: until
 // so many events have been replayed, but no more often and no longer than that.
 const (

@@ -46,7 +46,8 @@
 // # What is found by default
 //
 // After every append the instance is dropped from memory, and the next message
-// brings it back by a replay. And every time its whole history is replayed once
+// brings it back by a replay. When its history has more than 500 events, that is so
+// each time that it has grown by 2%. And every time its whole history is replayed once
 // more, to its very end, by another clock, in another place, and many times when
 // it has ended. Code that does not do the same again fails the test at once, with
 // what was expected, what was found, the event and the line: hidden state, the
@@ -80,8 +81,9 @@
 //     of arrivals: two runs have the same histories, but for the pauses between
 //     attempts, which are up to 20% longer or shorter by chance.
 //  2. No virtual time passes but by a call that says that it lets time pass.
-//  3. With the default of ReplayEvery, a test in which code and history disagree
-//     at any append fails.
+//  3. With the default of ReplayEvery, a test fails if code and history disagree in a
+//     replay, and there is one after each append (beyond 500 events: after each 2% of
+//     growth) and at the end of each execution.
 //
 // What may not be assumed: that the code of an orchestration runs once (it runs
 // again and again, so it must not count its runs in a variable of the test); that
