@@ -29,7 +29,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: test
-test: check ## Everything a change must pass: check, then all tests with -race
+test: check ## Run check, then all tests with -race; .ci/run is what runs before a change lands
 	@set -eu; \
 	lost=; race=-race; \
 	case '$(RACE)' in \
