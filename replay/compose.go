@@ -1,6 +1,9 @@
 package replay
 
-import "iter"
+import (
+	"iter"
+	"sync/atomic"
+)
 
 // A Result is how one operation ended.
 type Result[T any] struct {
@@ -33,7 +36,7 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 		index := make(map[*promise][]int, len(futures))
 		gate := new(promise)
 		for i, f := range futures {
-			ctx.x.owns("AsCompleted", f.p)
+			ctx.x.ownsAll("AsCompleted", f.p)
 			index[f.p] = append(index[f.p], i)
 			if len(index[f.p]) == 1 {
 				ctx.x.notify(f.p, &arrived, &gate)
@@ -135,8 +138,10 @@ func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, in
 
 // A Semaphore bounds how many coroutines of one instance are in a stretch of
 // code at once. One with a single place is a mutex. Coroutines run one at a time
-// anyway; it is for stretches in which they block.
+// anyway; it is for stretches in which they block. It belongs to the first
+// execution that uses it; any other that does stalls, see [ForeignFuture].
 type Semaphore struct {
+	owner   atomic.Pointer[Execution]
 	free    int
 	waiting []*promise
 }
@@ -147,7 +152,7 @@ func NewSemaphore(places int) *Semaphore { return &Semaphore{free: max(places, 1
 // Acquire waits for a place, first come, first served. The error is that of the
 // scope of ctx; then no place is taken.
 func (s *Semaphore) Acquire(ctx *Context) error {
-	ctx.x.running("Acquire")
+	s.use(ctx.x, "Acquire")
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -177,7 +182,7 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 
 // Release gives a place back.
 func (s *Semaphore) Release(ctx *Context) {
-	ctx.x.running("Release")
+	s.use(ctx.x, "Release")
 	if len(s.waiting) == 0 {
 		s.free++
 		return
@@ -185,4 +190,13 @@ func (s *Semaphore) Release(ctx *Context) {
 	place := s.waiting[0]
 	s.waiting = s.waiting[1:]
 	ctx.x.settle(place)
+}
+
+// use begins an operation of the semaphore. It does not return where durable calls may not be
+// made, or when the semaphore belongs to another execution.
+func (s *Semaphore) use(x *Execution, what string) {
+	x.running(what)
+	if !s.owner.CompareAndSwap(nil, x) {
+		x.owns(what, "semaphore", s.owner.Load())
+	}
 }

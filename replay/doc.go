@@ -39,8 +39,8 @@
 // whenever the instance is brought back to memory, so it must be
 // deterministic: no clock but [Context.Now], no randomness, no goroutine of its
 // own, no I/O outside activities); that it may start goroutines (a durable call on
-// one ends that goroutine and stalls the instance, see [CalledOutside]); that a future may be
-// kept outside of its execution (whoever else awaits it stalls, see [ForeignFuture]); that it
+// one ends that goroutine and stalls the instance, see [CalledOutside]); that a future or a [Semaphore]
+// may be kept outside of its execution (another that uses it stalls, see [ForeignFuture]); that it
 // may block anywhere but in a durable call (its instance does nothing meanwhile,
 // and when it has to end it is ended without the code: the goroutine stays behind
 // until the code returns); that an activity runs once (it runs at least once);

@@ -63,7 +63,7 @@ func (f *Future[T]) Await(ctx *Context) (T, error) {
 // without giving it up, use [Next] with a timer.
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
 	ctx.x.running("AwaitFor")
-	ctx.x.owns("AwaitFor", f.p)
+	ctx.x.ownsAll("AwaitFor", f.p)
 	var zero T
 	if ctx.scope.includes(f.p) {
 		return f.Await(ctx)
@@ -168,7 +168,7 @@ func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.owns("Await", promises...)
+	x.ownsAll("Await", promises...)
 	var pending, failed []*promise
 	for _, p := range promises {
 		switch {

@@ -27,7 +27,7 @@ const (
 	WrongKind MismatchKind = "wrong kind"
 	// CalledOutside: a durable call came from a goroutine that the code started itself.
 	CalledOutside MismatchKind = "called outside"
-	// ForeignFuture: the code awaits or cancels a future of another instance or execution.
+	// ForeignFuture: the code uses a future or a [Semaphore] of another instance or execution.
 	ForeignFuture MismatchKind = "foreign future"
 	// Corrupt: the history is none, whatever the code does.
 	Corrupt MismatchKind = "corrupt"

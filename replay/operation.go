@@ -114,7 +114,7 @@ func (x *Execution) heldName(op *operation) string {
 // cancel ends what the promise is of, if that is pending: an operation, or the scope
 // of a coroutine.
 func (x *Execution) cancel(p *promise) {
-	x.owns("Cancel", p)
+	x.ownsAll("Cancel", p)
 	switch {
 	case p.op != nil:
 		x.giveUp(p.op, ErrCanceled)

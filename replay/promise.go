@@ -112,7 +112,7 @@ func (x *Execution) park(ctx *Context, promises []*promise) error {
 	if x.dropping {
 		return ErrDehydrating
 	}
-	x.owns("Await", promises...)
+	x.ownsAll("Await", promises...)
 	for _, p := range promises {
 		if ctx.scope.includes(p) {
 			return nil

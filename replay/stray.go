@@ -61,26 +61,31 @@ func (x *Execution) blame(what string, callers []uintptr) {
 	}
 }
 
-// owns ends the running coroutine if a future is another execution's, and has the instance
-// stall: nothing would wake who waits for it, and two instances would touch the same memory.
-// It reads nothing of such a future but whose it is, which never changes.
-func (x *Execution) owns(what string, promises ...*promise) {
+// ownsAll ends the running coroutine if a future is another execution's, see owns.
+func (x *Execution) ownsAll(what string, promises ...*promise) {
 	for _, p := range promises {
-		if p.of == nil || p.of == x {
-			continue
-		}
-		callers := make([]uintptr, 64)
-		x.stray.CompareAndSwap(nil, &Mismatch{
-			Kind:      ForeignFuture,
-			Instance:  x.instance,
-			Execution: x.number,
-			EventID:   x.last,
-			Expected:  "futures that this execution has made since it came into memory: keep none outside of the function of the orchestration",
-			Found:     fmt.Sprintf("%s of a future of %s/%d", what, p.of.instance, p.of.number),
-			Source:    sourceLine(callers[:runtime.Callers(2, callers)]),
-		})
-		x.coroutines.current.leave()
+		x.owns(what, "future", p.of)
 	}
+}
+
+// owns ends the running coroutine if a future or semaphore has another owner, and stalls the
+// instance: nothing would wake who waits for it, and two instances would touch the same memory.
+// Nothing else of the other execution is read, because its coroutines may run at the same time.
+func (x *Execution) owns(what, noun string, owner *Execution) {
+	if owner == nil || owner == x {
+		return
+	}
+	callers := make([]uintptr, 64)
+	x.stray.CompareAndSwap(nil, &Mismatch{
+		Kind:      ForeignFuture,
+		Instance:  x.instance,
+		Execution: x.number,
+		EventID:   x.last,
+		Expected:  noun + "s that this execution has made since it came into memory: keep none outside of the function of the orchestration",
+		Found:     fmt.Sprintf("%s of a %s of %s/%d", what, noun, owner.instance, owner.number),
+		Source:    sourceLine(callers[:runtime.Callers(2, callers)]),
+	})
+	x.coroutines.current.leave()
 }
 
 // interrupted returns why the execution must not go on, whatever its code does: a

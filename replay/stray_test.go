@@ -228,12 +228,16 @@ func TestPulledIteratorMayMakeDurableCalls(t *testing.T) {
 	}
 }
 
-// A future that another instance has made, or this one before it was brought back into memory,
-// would never wake who awaits it.
+// A future or a semaphore that another instance has made, or this one before it was brought back
+// into memory, would never wake who awaits it.
 func TestAFutureOfAnotherInstanceStallsWhoUsesIt(t *testing.T) {
 	var theirs *replay.Future[any]
+	semaphore := replay.NewSemaphore(1)
 	others := replay.NewExecution("other", 3, script(t, func(ctx *replay.Context) (string, error) {
 		theirs = goOn.Subscribe(ctx)
+		if err := semaphore.Acquire(ctx); err != nil {
+			return "", err
+		}
 		_, err := theirs.Await(ctx)
 		return "", err
 	}), nil)
@@ -254,6 +258,8 @@ func TestAFutureOfAnotherInstanceStallsWhoUsesIt(t *testing.T) {
 				panic("unreachable")
 			}
 		},
+		"Acquire": func(ctx *replay.Context) { semaphore.Acquire(ctx) },
+		"Release": func(ctx *replay.Context) { semaphore.Release(ctx) },
 		"from a coroutine": func(ctx *replay.Context) {
 			_, _ = replay.Go(ctx, func(ctx *replay.Context) (any, error) { return theirs.Await(ctx) }).Await(ctx)
 		},
@@ -269,7 +275,7 @@ func TestAFutureOfAnotherInstanceStallsWhoUsesIt(t *testing.T) {
 				mustTurn(t, in, started("script", nil))
 				_, err := in.turn(begin, messagesOf(external("go", nil, "")))
 				var m *replay.Mismatch
-				if !errors.As(err, &m) || m.Kind != replay.ForeignFuture || !strings.Contains(m.Found, "future of other/3") || !strings.HasPrefix(m.Source, "replay/stray_test.go:") {
+				if !errors.As(err, &m) || m.Kind != replay.ForeignFuture || !strings.Contains(m.Found, " of other/3") || !strings.HasPrefix(m.Source, "replay/stray_test.go:") {
 					t.Fatalf("%v; want a mismatch that names the other instance", err)
 				}
 			})
