@@ -55,6 +55,7 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 		"a nil run":                     func() error { return second(run.Wait(ctx)) },
 		"members without a context":     func() error { return second(client.Members(none)) },
 		"purge without a client":        func() error { return second(nobody.Purge(ctx)) },
+		"stop without a context":        func() error { return node.Stop(none) },
 		"dial without a context":        func() error { return second(Dial(none, DialConfig{Addresses: []string{"127.0.0.1:1"}})) },
 		"a node without a context":      func() error { return second(Start(none, Config{InMemory: true})) },
 		"close without a client":        func() error { return nobody.Close() },

@@ -325,6 +325,9 @@ func (n *Node) Err() error {
 // begin them again. Calls that wait get [ErrClosed]. It may be called twice; both calls
 // return when the node is closed.
 func (n *Node) Stop(ctx context.Context) error {
+	if ctx == nil {
+		return &InputError{"context", "is nil"}
+	}
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)
 		if err := n.handOver(ctx); err != nil {
