@@ -18,9 +18,14 @@ type headStart struct {
 	point atomic.Pointer[raft.SnapshotMeta] // nil if it is no further, or was listed
 }
 
-// newHeadStart lets Raft start behind what was applied, the last of it an entry of term,
-// if the log has that very entry. One of another term is left over from before a
+// newHeadStart lets Raft start after what was applied, the last of it an entry of term,
+// if the log has that very entry. An entry of another term is left over from before a
 // snapshot that a leader has sent.
+//
+// The log must have the last entry of the newest snapshot, too. Raft as a leader knows the
+// terms of the entries in its log and of the snapshot that it started with. A follower
+// whose last entry is the snapshot's needs the term of that entry, or it is sent the same
+// snapshot again and again.
 func newHeadStart(snapshots *countedSnapshots, logs *checkedLogs, applied, term uint64) (*headStart, error) {
 	h := &headStart{countedSnapshots: snapshots}
 	all, err := snapshots.List()
@@ -30,7 +35,7 @@ func newHeadStart(snapshots *countedSnapshots, logs *checkedLogs, applied, term 
 	point := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: applied, Term: term}
 	if len(all) > 0 {
 		point.Configuration, point.ConfigurationIndex = all[0].Configuration, all[0].ConfigurationIndex
-		if applied <= all[0].Index {
+		if applied <= all[0].Index || !logs.has(all[0].Index) {
 			return h, nil
 		}
 	}

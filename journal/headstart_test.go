@@ -144,6 +144,7 @@ func TestHeadStart(t *testing.T) {
 		"the log has another entry there":        {snapshot: 5, applied: 15, term: 3},
 		"the log ends before":                    {snapshot: 5, applied: 31, term: 4},
 		"the log begins behind":                  {snapshot: 2, applied: 3, term: 1},
+		"the log begins after the snapshot":      {snapshot: 3, applied: 15, term: 2},
 		"nothing is applied, nothing in the log": {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,4 +193,52 @@ func TestHeadStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The log of a node begins after its newest snapshot when a leader has sent that snapshot.
+// The node may then lead a follower whose last entry is the last one of the snapshot.
+func TestAFollowerAtTheSnapshotOfALeaderWhoseLogBeginsAfterItCatchesUp(t *testing.T) {
+	const behind = 2
+	var snapshot uint64
+	g := newTweakedGroup(t, nil, func(i int, c *Config) {
+		c.tests.wrap = func(s *stores) {
+			if i == behind || snapshot == 0 {
+				return
+			}
+			first, err := s.logs.FirstIndex()
+			if err == nil {
+				err = s.logs.DeleteRange(first, snapshot)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	leader := g.nodes[g.leader(t)]
+	mustAppend(t, leader, begin(leader.Epoch(), "i"))
+	g.agree(t)
+	for i := range g.nodes {
+		if err := g.nodes[i].snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshots, err := leader.snapshots.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := snapshots[0].Index
+	g.stop(t, behind)
+
+	leader = g.nodes[g.leader(t)]
+	mustAppend(t, leader, step(leader.Epoch(), "i", 3))
+	mustAppend(t, leader, step(leader.Epoch(), "i", 5))
+	g.agree(t)
+	for i := range behind {
+		g.stop(t, i)
+	}
+	snapshot = last
+	for i := range g.nodes {
+		g.start(t, i, nil, nil)
+	}
+	g.agree(t)
 }
