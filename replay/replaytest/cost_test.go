@@ -32,11 +32,15 @@ func TestCodeThatComputesIsNoFault(t *testing.T) {
 func TestCodeThatComputesTooLongIsNamed(t *testing.T) {
 	var stop atomic.Bool
 	defer stop.Store(true)
-	wantFailure(t, callFails(t, func(*replay.Context, string) (string, error) {
+	text := failures(t, func(_ testing.TB, env *Env) {
+		env.RealTimeMax(time.Second)
+		_, _ = Call(env, program, "i", "")
+	}, program.Bind(func(*replay.Context, string) (string, error) {
 		for !stop.Load() {
 		}
 		return "", nil
-	}), "orchestration code has been computing for too long", "cost_test.go:", "activities")
+	}))
+	wantFailure(t, text, "orchestration code has been computing for too long", "cost_test.go:", "activities")
 }
 
 // The default limit is lowered to a quarter: with -race the whole takes half a minute.

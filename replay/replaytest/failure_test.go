@@ -92,6 +92,7 @@ func TestAQueryThatBlocksIsFound(t *testing.T) {
 func TestAnActivityThatWaitsForTheRealWorldIsFound(t *testing.T) {
 	outside := make(chan struct{})
 	text := failures(t, func(_ testing.TB, env *Env) {
+		env.RealTimeMax(time.Second)
 		Stub(env, work, func(context.Context, string) (string, error) { <-outside; return "", nil })
 		_, _ = Call(env, program, "i", "")
 	}, program.Bind(callWork))

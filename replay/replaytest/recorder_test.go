@@ -75,7 +75,7 @@ func failures(t *testing.T, test func(t testing.TB, env *Env), definitions ...re
 	t.Helper()
 	return failuresOf(t, func(r testing.TB) {
 		env := newEnv(r, t, new(order), definitions)
-		env.bubble.look, env.bubble.longer = 20*time.Millisecond, time.Second
+		env.bubble.look = 20 * time.Millisecond
 		test(r, env)
 	})
 }
