@@ -63,6 +63,19 @@ func (g *group) sentTo(ctx context.Context, request *clusterpb.Request, event *c
 	return runOf(known), nil
 }
 
+// unlessForgotten passes an error on, unless it says that there is no instance for an input
+// that is repeated: an earlier attempt may have been recorded before a purge.
+func unlessForgotten(request *clusterpb.Request, err error) error {
+	if request.FirstIndex == nil || !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	switch request.Call.(type) {
+	case *clusterpb.Request_Send, *clusterpb.Request_Signal, *clusterpb.Request_Update, *clusterpb.Request_Complete:
+		return fmt.Errorf("%w: %w", actors.ErrForgotten, err)
+	}
+	return err
+}
+
 // unlessRecorded passes an error on, unless it says that the instance has ended,
 // and the input that may be a repetition was recorded before that.
 func (g *group) unlessRecorded(ctx context.Context, request *clusterpb.Request, requestID string, err error) error {

@@ -278,6 +278,74 @@ func TestARepetitionDoesNotReachALaterRun(t *testing.T) {
 	}
 }
 
+// The run that may have recorded an input is purged before the call is repeated.
+func TestARepetitionToAnInstanceThatWasPurgedHasAnUnknownOutcome(t *testing.T) {
+	node := startNewest(t, Config{Definitions: tallies()})
+	lossy := lossyNode(node)
+	ctx, client := testContext(t), node.Client()
+	for name, call := range map[string]func(id string) error{
+		"event":        func(id string) error { return Send(ctx, client, id, word, "x") },
+		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", EventID("n")) },
+		"update":       func(id string) error { _, err := CallUpdate(ctx, client, id, raise, 1); return err },
+		"cancellation": func(id string) error { return client.Cancel(ctx, id, "") },
+		"termination":  func(id string) error { return client.Terminate(ctx, id, "another") },
+		"suspension":   func(id string) error { return client.Suspend(ctx, id, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := call("nobody"); !errors.Is(err, ErrNotFound) || errors.As(err, new(*UnavailableError)) {
+				t.Errorf("a first attempt: %v; want ErrNotFound", err)
+			}
+			id := strings.ReplaceAll(name, " ", "-")
+			if _, err := StartRun(ctx, client, tally, id, 0); err != nil {
+				t.Fatal(err)
+			}
+			lossy.loseNext(func() {
+				if err := client.Terminate(ctx, id, "by hand"); err != nil && !errors.Is(err, ErrEnded) {
+					t.Error(err)
+				}
+				purgeOne(t, client, id)
+			})
+			err := call(id)
+			var unavailable *UnavailableError
+			if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, actors.ErrForgotten) {
+				t.Errorf("%v; want that the outcome is unknown", err)
+			}
+		})
+	}
+}
+
+// A purge whose answer was lost is repeated when another run has begun and ended.
+func TestARepeatedPurgeDoesNotRemoveALaterRun(t *testing.T) {
+	node := startNewest(t, Config{Definitions: tallies()})
+	lossy := lossyNode(node)
+	ctx, client := testContext(t), node.Client()
+	run := func() {
+		if _, err := StartRun(ctx, client, tally, "t", 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Terminate(ctx, "t", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	lossy.loseNext(run)
+	_, err := client.Purge(ctx, "t")
+	var unavailable *UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.NotExecuted {
+		t.Errorf("%v; want that the outcome is unknown", err)
+	}
+	if _, err := client.Get(ctx, "t"); err != nil {
+		t.Errorf("the later run: %v", err)
+	}
+	lossy.loseNext(func() {})
+	if _, err := client.Purge(ctx, "t"); err != nil {
+		t.Errorf("a purge that is repeated with nothing begun since: %v", err)
+	}
+	if _, err := client.Get(ctx, "t"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
 // The run that an event has reached ends before the call is repeated, which may begin
 // another run: the event was taken.
 func TestARepeatedEventDoesNotBeginAnotherRun(t *testing.T) {

@@ -144,6 +144,9 @@ func (n *Node) gatherPurge(ctx context.Context, request *clusterpb.Request, r *c
 			return nil, nil
 		}
 		part := proto.CloneOf(request)
+		if part.FirstIndex != nil {
+			part.FirstIndex = new(uint64) // it was another group's
+		}
 		part.Call = &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids[g]}}
 		return g.pass(ctx, part)
 	})

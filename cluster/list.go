@@ -95,7 +95,8 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption
 // that are not known, and those that relatives still need: a child whose parent
 // has not recorded its end yet, a parent of children that run. The IDs are free
 // again, so that a start that is repeated later is a new one. What an attempt has
-// removed whose answer was lost is not counted. At most 1,000 IDs.
+// removed whose answer was lost is not counted; if a run of one of the IDs may have begun since,
+// nothing more is removed and the outcome is unknown. At most 1,000 IDs.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if err := checkPurge(ids); err != nil {
 		return 0, err

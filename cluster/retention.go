@@ -313,17 +313,25 @@ func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error
 	}
 }
 
-// purge purges what a client has named, but what is still needed.
-func (g *group) purge(ctx context.Context, p *actors.Partition, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+// purge purges what a client has named, but what is still needed. A purge that is repeated
+// may have been done before: it removes nothing if a run of one of the IDs may have begun since.
+func (g *group) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
 	kin, err := newRelatives(ctx, g.journal, othersOf(g), g.journal.Now())
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
 	for _, id := range r.Instances {
-		if known, ok := g.journal.Instance(id); ok && !kin.need(known) {
-			ids = append(ids, id)
+		known, ok := g.journal.Instance(id)
+		if !ok || kin.need(known) {
+			continue
 		}
+		if request.FirstIndex != nil {
+			if err := g.sameRun(id, "", request.GetFirstIndex()); err != nil {
+				return nil, fmt.Errorf("%w: instance %s", err, id)
+			}
+		}
+		ids = append(ids, id)
 	}
 	purged, err := purge(ctx, g.journal, p.Epoch(), ids)
 	if err != nil {

@@ -59,7 +59,7 @@ func (g *group) answer(ctx context.Context, request *clusterpb.Request) (*cluste
 	if err == nil && response.AppliedIndex == 0 {
 		response.AppliedIndex = g.journal.AppliedIndex()
 	}
-	return response, err
+	return response, unlessForgotten(request, err)
 }
 
 func (g *group) carryOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
@@ -90,7 +90,7 @@ func (g *group) carryOut(ctx context.Context, request *clusterpb.Request) (*clus
 	case *clusterpb.Request_Pending:
 		return g.pending(ctx, partition, request.Instance)
 	case *clusterpb.Request_Purge:
-		return g.purge(ctx, partition, call.Purge)
+		return g.purge(ctx, partition, request, call.Purge)
 	case *clusterpb.Request_RemoveMember:
 		return g.removeOther(ctx, call.RemoveMember)
 	case *clusterpb.Request_AdoptMember:
