@@ -17,6 +17,9 @@ import (
 //
 //   - After about a second the partition logs the stack and counts the instance as
 //     blocked. The instance gives back its slots, so that others are not slowed down.
+//   - Code that is blocked in the first turn of an instance is left behind once: the start is
+//     recorded without it, and the code begins again. From then on everybody can see the
+//     instance and terminate it.
 //   - When the partition closes, when somebody terminates the instance, or when nothing
 //     waits for the outcome, the partition leaves the code behind: it forgets the actor
 //     and does not wait for its goroutines. If the code ever returns, the actor ends its
@@ -34,19 +37,20 @@ const (
 // their stacks, also in the profiles of the application.
 const codeLabel = "tenuto.instance"
 
-// errCodeBlocked is why the successor of a terminated instance takes no other message
-// until the termination is committed.
+// errCodeBlocked is why the successor of a blocked instance records a start without running the
+// code, or takes no message other than a termination until that is committed.
 var errCodeBlocked = errors.New("the code of the instance is blocked outside of durable calls")
 
 // codeState says whether the actor of an instance is running code of its author. The
 // partition's lock guards all but watch and labels.
 type codeState struct {
-	running bool
-	ending  bool // it ends coroutines; nothing waits for the outcome
-	looks   int  // how often it was found running
-	since   time.Time
-	blocked bool // it has been running for too long
-	left    bool // for good: the actor must have no effect any more
+	running  bool
+	starting bool // it takes the first turn of an execution that a message of the batch starts
+	ending   bool // it ends coroutines; nothing waits for the outcome
+	looks    int  // how often it was found running
+	since    time.Time
+	blocked  bool // it has been running for too long
+	left     bool // for good: the actor must have no effect any more
 	// Neighbors in the partition's list.
 	previous, next *instance
 
@@ -67,7 +71,7 @@ type codeList struct {
 // enterCode notes that the actor of an instance begins to run code. p.mu is held.
 func (p *Partition) enterCode(in *instance, ending bool) {
 	c := &in.code
-	c.running, c.ending, c.looks = true, ending, 0
+	c.running, c.starting, c.ending, c.looks = true, false, ending, 0
 	c.next = p.code.first
 	if c.next != nil {
 		c.next.code.previous = in
@@ -204,6 +208,9 @@ func (p *Partition) lookAt(in *instance) (report *codeReport, waiting []Message)
 	case p.closed:
 		report.left = "the partition closes"
 		return report, p.leaveBehind(in)
+	case c.starting:
+		report.left = "its start is recorded first, then the code begins again"
+		p.replace(in)
 	case slices.ContainsFunc(in.notTaken(), terminates):
 		report.left = "the instance is terminated"
 		p.replace(in)
@@ -239,8 +246,8 @@ func (p *Partition) leaveBehind(in *instance) []Message {
 }
 
 // replace leaves the blocked code of an instance behind and gives its messages to a new
-// actor. If one of them terminates the instance, the new actor takes that one first and
-// does not run the code. p.mu is held.
+// actor, which records a start first, if there is one, or takes a termination first, without
+// running the code. p.mu is held.
 func (p *Partition) replace(in *instance) {
 	current, stalled := p.instances[in.id] == in, in.stalled
 	waiting := p.leaveBehind(in)
@@ -250,7 +257,8 @@ func (p *Partition) replace(in *instance) {
 	next := newInstance(p, in.id)
 	p.instances[in.id] = next
 	next.inbox, next.held, next.batchMax, next.awake = waiting, in.held, in.batchMax, true
-	if stalled == nil && slices.ContainsFunc(waiting, terminates) {
+	next.startsAlone = in.code.starting
+	if stalled == nil && !next.startsAlone && slices.ContainsFunc(waiting, terminates) {
 		stalled = errCodeBlocked
 	}
 	p.setStalled(next, stalled)

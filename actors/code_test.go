@@ -1,6 +1,7 @@
 package actors_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -302,5 +303,73 @@ func TestQueryThatBlocks(t *testing.T) {
 		if n.log.contains("fault in instance") {
 			t.Errorf("a fault:\n%s", &n.log.text)
 		}
+	})
+}
+
+// The start is recorded when the first turn is found blocked: everybody can see the instance,
+// and end it.
+func TestAnInstanceIsRecordedWhoseFirstTurnBlocks(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		release := make(chan struct{})
+		blocksAtOnce := program("blocks", func(ctx *replay.Context, _ string) (string, error) {
+			blockHere(release)
+			return word.Wait(ctx)
+		})
+		j := newTestJournal()
+		n := lead(t, j, actors.Config{}, blocksAtOnce, bindUpper())
+		started := n.start("b", "blocks", "")
+		sent := n.send("b", "word", "a")
+		time.Sleep(time.Minute)
+		started.want(nil)
+		sent.pending()
+		n.wantHistory("b", "OrchestrationStarted")
+		n.wantLeftBehind(1)
+		if got := n.system.Stats(n.partition).Blocked; got != 1 {
+			t.Errorf("%d instances are blocked", got)
+		}
+		terminate(n, "b").want(nil)
+		sent.want(actors.ErrEnded)
+		n.wantHistory("b", "OrchestrationStarted", "OrchestrationTerminated")
+		n.wantLeftBehind(2)
+
+		// One that is terminated before it is found blocked, and one that goes on.
+		started = n.start("c", "blocks", "")
+		terminated := terminate(n, "c")
+		time.Sleep(time.Minute)
+		started.want(nil)
+		terminated.want(nil)
+		n.wantHistory("c", "OrchestrationStarted", "OrchestrationTerminated")
+		n.start("d", "blocks", "").want(nil)
+		close(release)
+		n.send("d", "word", "a").want(nil)
+		n.wantOutput("d", "a")
+		time.Sleep(time.Second)
+		n.wantLeftBehind(0)
+		n.closes()
+	})
+}
+
+// A durable call on a goroutine of the author's in the first turn stalls an instance that is
+// there.
+func TestAnInstanceIsRecordedWhoseFirstTurnDoesNotFit(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, program("strays", func(ctx *replay.Context, _ string) (string, error) {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _ = upper.Call(ctx, "x")
+			}()
+			<-done
+			return word.Wait(ctx)
+		}), bindUpper())
+		n.start("s", "strays", "").want(nil)
+		n.wantHistory("s", "OrchestrationStarted")
+		var mismatch *replay.Mismatch
+		if err := n.partition.Stalled("s"); !errors.As(err, &mismatch) || mismatch.Kind != replay.CalledOutside {
+			t.Errorf("stalled by %v; want a call outside of the coroutines", err)
+		}
+		terminate(n, "s").want(nil)
+		n.wantHistory("s", "OrchestrationStarted", "OrchestrationTerminated")
+		n.closes()
 	})
 }

@@ -58,6 +58,7 @@ type instance struct {
 	// Of the run that the execution belongs to; see incarnate.
 	incarnation uint64
 	batchMax    int   // how many the next turn takes at most
+	startsAlone bool  // a start in the next turn is recorded without running the code
 	forming     *turn // has messages from the inbox, and may still be taken back
 	pending     *turn // what is being appended
 	leaving     bool
@@ -182,7 +183,7 @@ func (in *instance) turn(t *turn) error {
 	err := in.deliver(t)
 	in.codeDone()
 	if err != nil {
-		return in.startWithoutCode(t, err)
+		return in.startAlone(t, err)
 	}
 	if t.known.GetCondition() != nil && len(t.events) == 0 {
 		in.partition.recordCondition(t.known, nil)
@@ -201,6 +202,12 @@ func (in *instance) deliver(t *turn) error {
 	t.known = known
 	for i := range t.batch {
 		t.sort(&t.batch[i])
+	}
+	if in.startsAlone {
+		in.startsAlone = false
+		if len(t.accepted) > 0 && t.accepted[0].started() != nil {
+			return errCodeBlocked
+		}
 	}
 	if len(t.messages) > 0 {
 		in.execution.SetApplied(in.partition.applied())
@@ -242,12 +249,16 @@ func (in *instance) terminate(t *turn) error {
 	return nil
 }
 
-// startWithoutCode records the start of an instance that this node has no code
-// for: it waits for code, and everybody can see that. What came in the same
-// batch waits with it.
-func (in *instance) startWithoutCode(t *turn, err error) error {
+// startAlone records the start of an instance whose code cannot take its first turn: this node
+// has none, or it is blocked, or it has made a durable call where it must not. Without a record
+// nobody could see the instance or end it. What came in the same batch waits for the next turn.
+func (in *instance) startAlone(t *turn, err error) error {
 	var noCode *replay.NoCodeError
-	if !errors.As(err, &noCode) || len(t.accepted) == 0 || t.accepted[0].started() == nil {
+	var mismatch *replay.Mismatch
+	if len(t.accepted) == 0 || t.accepted[0].started() == nil {
+		return err
+	}
+	if !errors.As(err, &noCode) && !errors.As(err, &mismatch) && !errors.Is(err, errCodeBlocked) {
 		return err
 	}
 	in.drop()
@@ -260,7 +271,7 @@ func (in *instance) startWithoutCode(t *turn, err error) error {
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}
 	t.outcome(t.accepted[0], replay.Recorded)
-	t.withoutCode = true
+	t.startsAlone = true
 	in.propose(t)
 	return nil
 }
@@ -425,9 +436,9 @@ func (in *instance) settled() (ended bool) {
 		ended = true
 		in.partition.unstall(in)
 	}
-	if in.pending.successor != nil || in.pending.withoutCode {
-		// The next execution takes its first turn when it is loaded. One without code stalls
-		// then, as it does under every next leader, and is known to wait.
+	if in.pending.successor != nil || in.pending.startsAlone {
+		// The next execution takes its first turn when it is loaded. One without code, or whose
+		// code does not fit, stalls then, as it does under every next leader.
 		in.partition.nudge(in.id)
 	}
 	return ended

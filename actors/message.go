@@ -91,6 +91,9 @@ func (m *Message) started() *journalpb.OrchestrationStarted {
 	return m.Event.GetOrchestrationStarted()
 }
 
+// starts reports whether a message starts an execution.
+func starts(m Message) bool { return m.started() != nil }
+
 // terminates tells whether a message ends an instance without its code.
 func terminates(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
 

@@ -180,6 +180,7 @@ func (p *Partition) take(in *instance, t *turn) bool {
 			in.inbox = in.room[:0]
 		}
 		p.enterCode(in, false)
+		in.code.starting = in.execution == nil && !in.startsAlone && slices.ContainsFunc(t.batch, starts)
 		return true
 	}
 	if p.closed {

@@ -20,7 +20,7 @@ type turn struct {
 	exceeds   string           // which limit the instance has gone beyond; empty if none
 
 	terminates  bool // a stalled instance, by the one message of the batch
-	withoutCode bool // it records the start of an instance that this node has no code for
+	startsAlone bool // it records the start of an instance and nothing that its code does
 
 	record  journalpb.Append
 	encoded [2]encoding
@@ -69,7 +69,7 @@ func (t *turn) release() {
 		}
 	}
 	t.events, t.successor, t.postponed, t.instead, t.exceeds = nil, nil, nil, nil, ""
-	t.terminates, t.withoutCode = false, false
+	t.terminates, t.startsAlone = false, false
 	turns.Put(t)
 }
 
