@@ -72,7 +72,8 @@ const (
 // An UnavailableError reports that no leader gave an answer in time; or that an earlier
 // attempt of the call may have been carried out, and a leader cannot tell any more: the
 // instance was started anew since the call began. The outcome is unknown then, too, and
-// nothing was done by the last attempt.
+// nothing was done by the last attempt. Or it reports that an update was accepted, and
+// that its result is not known yet; see [CallUpdate].
 type UnavailableError struct {
 	// Nothing was done and nothing will be. When false, the outcome is
 	// unknown: a repetition with the same request ID is safe for as long as that is

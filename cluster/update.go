@@ -36,7 +36,9 @@ func UpdateID(id string) UpdateOption {
 // refuses leaves no trace. An update that was accepted is carried out once,
 // whatever happens to the nodes meanwhile, or the caller is told that the outcome is
 // unknown ([UnavailableError]). ctx alone bounds how long its result
-// is waited for; the update goes on without the caller.
+// is waited for. When it ends after the update was accepted, the error is an
+// [*UnavailableError] that says so, and the update goes on without the caller: the
+// same call with the same [UpdateID] waits for its result again.
 //
 // Errors: what the instance's function returned, as decoded from its record; a
 // [*RefusedError] with what the validation returned; a [*replay.NoUpdateError]
@@ -102,7 +104,7 @@ func (c *Client) updated(ctx context.Context, id string, accepted Position, requ
 		return true
 	})
 	if err != nil && err != errEnough {
-		return nil, err
+		return nil, &UnavailableError{Err: fmt.Errorf("the update was accepted, and its result is not known yet: %w", err)}
 	}
 	return output, outcome
 }

@@ -178,6 +178,42 @@ func TestUpdatesThatAreNotDoneAtTheEndAreGivenUp(t *testing.T) {
 	}
 }
 
+// A followed access says when a follower begins.
+type followed struct {
+	access
+	begins func()
+}
+
+func (f followed) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
+	f.begins()
+	return f.access.follow(ctx, id, from, pass)
+}
+
+func TestAnUpdateWhoseCallerStopsWaitingSaysThatItWasAccepted(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgers(), Listen: freeAddress(t)})
+	remote := dialNodes(t, DialConfig{}, node)
+	if _, err := StartRun(testContext(t), node.Client(), ledger, "l", 1); err != nil {
+		t.Fatal(err)
+	}
+	for name, client := range map[string]*Client{"node": node.Client(), "remote": remote} {
+		ctx, cancel := context.WithCancel(testContext(t))
+		defer cancel()
+		stopping := &Client{access: followed{client.access, cancel}, payloads: client.payloads}
+		_, err := CallUpdate(ctx, stopping, "l", raise, 0, UpdateID(name))
+		var unavailable *UnavailableError
+		if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), "the update was accepted, and its result is not known yet") {
+			t.Errorf("%s: %v; want an UnavailableError that says that the update was accepted", name, err)
+		}
+		if err := Send(testContext(t), client, "l", word, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := CallUpdate(testContext(t), client, "l", raise, 0, UpdateID(name)); err != nil || got != 1 {
+			t.Errorf("%s, again: %d, %v; want 1", name, got, err)
+		}
+	}
+}
+
 // awaitEvent waits until an event is in the history of a run.
 func awaitEvent(t *testing.T, client *Client, id string, holds func(*journalpb.Event) bool) Recorded {
 	t.Helper()
