@@ -20,6 +20,9 @@ var (
 	// ErrForgotten: the message was sent again, and may have been recorded so long ago, or
 	// by a run before this one, that the instance does not know it. Nothing was done now.
 	ErrForgotten = errors.New("tenuto: whether the call was carried out before is not known any more")
+	// ErrRequestID: the execution has recorded an input of another kind or name under the
+	// same request ID. Nothing was done.
+	ErrRequestID = errors.New("tenuto: the request ID was used for something else")
 	// ErrStopped: this node does not own the instance any more. Nothing was
 	// done; another node will do it.
 	ErrStopped = errors.New("tenuto: this node has lost the lead")

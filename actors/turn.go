@@ -146,6 +146,8 @@ func (t *turn) outcome(m *Message, disposition replay.Disposition) {
 		a.Err = ErrEnded
 	case replay.Forgotten:
 		a.Err = ErrForgotten
+	case replay.Taken:
+		a.Err = ErrRequestID
 	}
 	if m.started() != nil {
 		a.FirstExecution, a.Incarnation = t.in.number, t.in.incarnation

@@ -24,8 +24,8 @@ var (
 	ErrEnded = actors.ErrEnded
 	// ErrBusy: there is more to do than can be done in time; see [BusyError].
 	ErrBusy = actors.ErrBusy
-	// ErrRequestID: the request ID of an update was used for something else.
-	ErrRequestID = errors.New("tenuto: the request ID was used for something else")
+	// ErrRequestID: the request ID of an event or an update was used for something else.
+	ErrRequestID = actors.ErrRequestID
 	// ErrNoCode: no code is bound for the orchestration.
 	ErrNoCode = errors.New("tenuto: no code for the orchestration on the leading node")
 	// ErrStalled: the instance is stalled, or waits for code. The result of the

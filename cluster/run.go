@@ -68,7 +68,7 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 // Send sends an event to an instance and returns when it is committed. Events
 // that nobody waits for yet are kept, in order.
 //
-// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [*InputError],
+// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestID], [*InputError],
 // [*UnavailableError].
 func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...SendOption) error {
 	payload, err := client.encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
@@ -89,6 +89,10 @@ type SendOption func(*clusterpb.SendRequest)
 // first is recorded, and the others are no error. IDs are at most 128 bytes;
 // those of events, updates and [SendOrStart] must differ. Defaults to a random
 // one for each call.
+//
+// An event under an ID that its execution has recorded for an event of another name, or
+// for an update, is refused with [ErrRequestID]. If an execution before has recorded it, or
+// the run has ended, the event is not recorded, and that is no error.
 //
 // That holds for calls of the user's own that have the same ID, from any program. An
 // execution knows the IDs of all its own inputs (events, updates, cancellations,

@@ -115,7 +115,8 @@ func (g *group) confirm(ctx context.Context, p *actors.Partition, refusal error)
 	switch {
 	case refusal == nil:
 		return nil
-	case !errors.Is(refusal, ErrNotFound) && !errors.Is(refusal, ErrEnded) && !errors.Is(refusal, ErrInstanceExists):
+	case !errors.Is(refusal, ErrNotFound) && !errors.Is(refusal, ErrEnded) && !errors.Is(refusal, ErrInstanceExists) &&
+		!errors.Is(refusal, ErrRequestID):
 		return refusal
 	}
 	if err := g.barrier(ctx); err != nil {

@@ -178,6 +178,41 @@ func TestUpdatesThatAreNotDoneAtTheEndAreGivenUp(t *testing.T) {
 	}
 }
 
+func TestAnEventUnderTheIDOfAnotherInputIsRefused(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgers()})
+	ctx, client := testContext(t), node.Client()
+	run, err := StartRun(ctx, client, ledger, "l", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CallUpdate(ctx, client, "l", raise, 1, UpdateID("of an update")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Send(ctx, client, "l", word, "", EventID("of an event")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"of an update", "of an event"} {
+		if err := Send(ctx, client, "l", closed, 0, EventID(id)); !errors.Is(err, ErrRequestID) {
+			t.Errorf("an event with the ID %s: %v; want ErrRequestID", id, err)
+		}
+		_, err := SendOrStart(ctx, client, ledger, "l", 1, closed, 0, RequestID(id))
+		if !errors.Is(err, ErrRequestID) {
+			t.Errorf("SendOrStart with the ID %s: %v; want ErrRequestID", id, err)
+		}
+	}
+	if many := countEvents(t, client, "l", 0, withRequestID("of an event")); many != 1 {
+		t.Errorf("%d events recorded; want 1", many)
+	}
+	if err := Send(ctx, client, "l", closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := run.Wait(ctx); err != nil || got != 2 {
+		t.Errorf("%d, %v; want 2", got, err)
+	}
+}
+
 // A followed access says when a follower begins.
 type followed struct {
 	access

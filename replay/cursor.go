@@ -99,7 +99,7 @@ func (x *Execution) accept(event *journalpb.Event) error {
 // admit checks a completion, and notes what the turn needs to know of an input
 // before it takes effect.
 func (x *Execution) admit(event *journalpb.Event) error {
-	x.requests.add(requestID(event))
+	x.requests.add(event)
 	if journalpb.Completes(event.Arm()) != 0 {
 		return x.admitCompletion(event)
 	}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"hash/crc32"
 	"math"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -11,7 +12,9 @@ import (
 // before it. Of the others it knows up to which index of the journal they were recorded, so
 // that it can say of which repetitions it does not know whether they are any.
 type requests struct {
-	known map[string]struct{}
+	// What was recorded under each, as inputKind says; 0: by an execution before, which is
+	// not known.
+	known map[string]uint32
 	order []request // the latest, oldest first
 	// So many in order were recorded before this turn, and so are applied.
 	settled int
@@ -44,22 +47,40 @@ const (
 )
 
 // add remembers the ID of an input that is recorded now; "" is none.
-func (r *requests) add(id string) { r.addAt(id, notApplied) }
+func (r *requests) add(event *journalpb.Event) {
+	if id := requestID(event); id != "" {
+		r.addAt(id, inputKind(event), notApplied)
+	}
+}
 
-func (r *requests) addAt(id string, index uint64) {
+func (r *requests) addAt(id string, kind uint32, index uint64) {
 	if id == "" || r.has(id) {
 		return
 	}
 	if r.known == nil {
-		r.known = make(map[string]struct{})
+		r.known = make(map[string]uint32)
 	}
-	r.known[id] = struct{}{}
+	r.known[id] = kind
 	r.order = append(r.order, request{id, index})
 }
 
 func (r *requests) has(id string) bool {
 	_, known := r.known[id]
 	return known
+}
+
+// repeats reports whether what was recorded under the ID of an input, which is known, was
+// such an input.
+func (r *requests) repeats(event *journalpb.Event) bool {
+	kind := r.known[requestID(event)]
+	return kind == 0 || kind == inputKind(event)
+}
+
+// inputKind is a checksum of the type and the name of an input, not 0. Two that differ are
+// taken for the same once in two billion.
+func inputKind(event *journalpb.Event) uint32 {
+	name := event.GetExternalEvent().GetName()
+	return crc32.Update(uint32(event.Arm()), crc32.IEEETable, []byte(name)) | 1
 }
 
 // settle begins a turn: what is there now was recorded before it. More than can be
@@ -100,7 +121,7 @@ func (r *requests) resume(started *journalpb.OrchestrationStarted) {
 	}
 	indexes := indexesOf(started)
 	for i, id := range started.RequestIds {
-		r.addAt(id, indexes[i])
+		r.addAt(id, 0, indexes[i])
 	}
 }
 
@@ -117,7 +138,7 @@ func (r *requests) resumeInbox(started *journalpb.OrchestrationStarted) {
 	}
 	for _, event := range started.Inbox {
 		if !carried[event.RequestId] {
-			r.addAt(event.RequestId, index)
+			r.addAt(event.RequestId, 0, index)
 		}
 	}
 }

@@ -42,6 +42,9 @@ const (
 	// before this one, that the execution does not know its request ID. It is not recorded
 	// now.
 	Forgotten
+	// Taken: this execution has recorded an input of another type or name under its request
+	// ID. It is not recorded.
+	Taken
 )
 
 // A Turn is the outcome of delivering a batch of messages.
@@ -192,6 +195,9 @@ func (x *Execution) judge(message Message) Disposition {
 			return Dropped
 		}
 	case x.known(event):
+		if !x.requests.repeats(event) {
+			return Taken
+		}
 		return Dropped
 	case x.successor != nil:
 		return Postponed
