@@ -184,7 +184,40 @@ func (r *remote) release() error {
 // call implements access.
 func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	g := r.groupFor(request)
-	return r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate, seen: max(g.seen.Load(), g.told.Load())}, r.ask)
+	response, err := r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate, seen: max(g.seen.Load(), g.told.Load())}, r.ask)
+	if members := response.GetMembers(); err == nil && members != nil && !namesLeader(members) {
+		return cmp.Or(r.askOthers(ctx, request), response), nil
+	}
+	return response, err
+}
+
+func namesLeader(result *clusterpb.MembersResult) bool {
+	return slices.ContainsFunc(result.GetMembers(), (*clusterpb.Member).GetLeader)
+}
+
+// askOthers asks all nodes at once for the members, for membersWait at most, and returns the
+// first answer that names a leader, nil if there is none: one node has named no leader, but
+// that may be a node which the cluster refuses or which is cut off from it.
+func (r *remote) askOthers(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	r.mu.Lock()
+	addresses := r.addresses[:min(len(r.addresses), addressesMax)]
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, membersWait)
+	defer cancel()
+	answers := make(chan *clusterpb.Response, len(addresses))
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for _, address := range addresses {
+		asking.Go(func() { answers <- r.reach(ctx, address, proto.CloneOf(request)) })
+	}
+	for range addresses {
+		if answer := <-answers; namesLeader(answer.GetMembers()) {
+			r.learn(answer)
+			cancel()
+			return answer
+		}
+	}
+	return nil
 }
 
 // near implements access.

@@ -314,6 +314,46 @@ func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
 	})
 }
 
+func TestMembersAreAskedOfAllNodesBeforeNoneLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var knows atomic.Pointer[string] // the address of the node that is in contact with the leader
+		r := &remote{
+			config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
+			addresses: []string{"refused", "hangs", "healthy"}, groups: []*aimedGroup{newAimedGroup("refused")}, nearest: "refused",
+			reach: func(ctx context.Context, address string, _ *clusterpb.Request) *clusterpb.Response {
+				if address == "hangs" {
+					<-ctx.Done()
+					return notLeader("it hangs")
+				}
+				members := []*clusterpb.Member{{Node: "n0", Address: "refused"}, {Node: "n2", Address: "healthy", Leader: address == *knows.Load()}}
+				return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{Members: members}}}
+			},
+		}
+		t.Cleanup(func() { _ = r.release() })
+		client := &Client{access: r}
+		leads := func() bool {
+			begin := time.Now()
+			members, err := client.Members(t.Context())
+			if err != nil || len(members) != 2 || time.Since(begin) > membersWait {
+				t.Fatalf("%v, %v after %v", members, err, time.Since(begin))
+			}
+			return members[1].Leader
+		}
+		nobody, healthy := "", "healthy"
+		knows.Store(&nobody)
+		if leads() {
+			t.Error("a node leads that nobody knows of")
+		}
+		knows.Store(&healthy)
+		if !leads() {
+			t.Error("no node leads; want the one that another node knows of")
+		}
+		if got := r.aimed(&r.groups[0].leading); got != healthy {
+			t.Errorf("the next call goes to %q; want the leader", got)
+		}
+	})
+}
+
 // Where every node is slow, patience grows until one answers.
 func TestAWaitComesToItsEndWhereAllNodesAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

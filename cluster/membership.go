@@ -78,7 +78,9 @@ const (
 
 // Members returns the nodes of the cluster in order of their names, as the leader
 // knows them. While no node leads they are those that the node that answers knows of, none of
-// them is a Leader, and Liveness is unknown. The error is an [*UnavailableError] or
+// them is a Leader, and Liveness is unknown. A client of [Dial] says so only after it has
+// asked all nodes that it knows, for up to 1 s: the one that answered first may be cut off
+// from the others, or be refused by them. The error is an [*UnavailableError] or
 // [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})

@@ -35,8 +35,9 @@
 // has found something; 2 when the command line cannot be used; 3 when no leader answered in
 // time or the outcome is unknown. After 3 the error says whether nothing was done or whether
 // that is unknown. Before you repeat a command, look at the instance; repeating "token"
-// issues another token. "members" also ends with 3 when no node leads (of several groups:
-// the first), after it has listed what a node knows by itself.
+// issues another token. "members" also ends with 3 when none of the nodes that it knows
+// names a leader (of several groups: of the first), after it has listed what a node knows by
+// itself.
 package main
 
 import (
