@@ -30,12 +30,17 @@ func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.
 	})
 }
 
-// version returns the version that a new instance runs.
+// version returns the version that a new instance runs. Without code of that name the choice
+// is left to a node that has some, if every replica and every node knows what that means.
 func (p *Partition) version(name, asked string) string {
-	if asked != "" {
+	registry := p.system.config.Registry
+	switch newest := registry.Newest(name); {
+	case asked != "" && asked != replay.NewestVersion:
 		return asked
+	case registry.HasOrchestration(name, newest) || !p.incarnations():
+		return newest
 	}
-	return p.system.config.Registry.Newest(name)
+	return replay.NewestVersion
 }
 
 // startChained asks for the start of an instance that stands on its own until

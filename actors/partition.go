@@ -384,6 +384,9 @@ func (p *Partition) incarnate(m *Message) {
 	})
 	started.Incarnation = journalpb.NewIncarnation(p.epoch, p.starts.Add(1))
 	started.RequestHorizon = p.applied()
+	if started.Version == replay.NewestVersion { // asked for by a partition whose leader has no code for it
+		started.Version = p.version(started.Name, started.Version)
+	}
 	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 

@@ -249,3 +249,51 @@ func TestWhatCameWithAStartWithoutCodeWaitsToo(t *testing.T) {
 		second.wantOutput("c", "b")
 	})
 }
+
+// Nobody has code when the children are recorded, with what arrives for one of them. The
+// first node that has code, under versions only, chooses which one it is.
+func TestAStartWithoutCodeGetsAVersionFromTheFirstNodeThatHasCode(t *testing.T) {
+	parent := func(name string) replay.Definition {
+		return program(name, func(ctx *replay.Context, id string) (string, error) {
+			if name == "chains" {
+				return "", kid.Chain(ctx, "x", replay.ChildID(id))
+			}
+			return kid.Call(ctx, "x", replay.ChildID(id))
+		})
+	}
+	bound := func(version string) replay.Definition {
+		return kid.Bind(func(ctx *replay.Context, text string) (string, error) {
+			got, err := word.Wait(ctx)
+			return text + got + ctx.Version(), err
+		}, replay.Version(version))
+	}
+	virtually(t, func(t *testing.T) {
+		j := newTestJournal()
+		first := leadNewest(t, j, actors.Config{}, parent("parent"), parent("chains"))
+		first.start("p", "parent", "child").want(nil)
+		first.start("q", "chains", "chained").want(nil)
+		first.awaitStatus("child", journalpb.Status_STATUS_RUNNING)
+		first.awaitStatus("chained", journalpb.Status_STATUS_RUNNING)
+		first.wantHistory("child", "OrchestrationStarted")
+		sent := first.send("child", "word", "early")
+		idle()
+		if got := first.partition.WaitingForCode()[actors.Code{Name: kid.Name(), Version: replay.NewestVersion}]; got != 2 {
+			t.Errorf("%d wait for code", got)
+		}
+		first.close()
+		_ = sent.get() // it has ended with the leadership, unrecorded
+
+		second := leadNewest(t, j, actors.Config{}, parent("parent"), parent("chains"), bound("1.9"), bound("1.10"))
+		idle()
+		for _, id := range []string{"child", "chained"} {
+			second.wantHistory(id, "OrchestrationStarted", "ExternalSubscribed")
+		}
+		second.close()
+
+		third := leadNewest(t, j, actors.Config{}, parent("parent"), parent("chains"), bound("1.10"), bound("2"))
+		third.send("child", "word", "!").want(nil)
+		third.send("chained", "word", "!").want(nil)
+		third.wantOutput("p", "x!1.10")
+		third.wantOutput("chained", "x!1.10")
+	})
+}

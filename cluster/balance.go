@@ -8,6 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // Leaders are spread over the nodes by handing groups over, one at a time. Whoever
@@ -216,8 +217,14 @@ func chooseForCode(waiting map[actors.Code]int, workers []*actors.Hello) (to str
 	for _, worker := range workers {
 		var has []actors.Code
 		count := 0
+		names := make(map[string]bool)
 		for _, code := range worker.Orchestrations {
-			if n := waiting[code]; n > 0 {
+			n := waiting[code]
+			if !names[code.Name] { // any version will do for these
+				n += waiting[actors.Code{Name: code.Name, Version: replay.NewestVersion}]
+			}
+			names[code.Name] = true
+			if n > 0 {
 				has, count = append(has, code), count+n
 			}
 		}

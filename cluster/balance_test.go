@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -354,5 +355,32 @@ func TestANodeTellsItsCode(t *testing.T) {
 	}
 	if large.isCoveredBy(&actors.Hello{Orchestrations: large.orchestrations()}) {
 		t.Error("a node that does not say that it has told all is believed to have all")
+	}
+}
+
+// festival starts song, in whatever version is the newest, as a child or on its own.
+var festival = replay.Orchestration[string, string]("festival")
+
+func withFestival(code []replay.Definition) []replay.Definition {
+	return append(code, festival.Bind(func(ctx *replay.Context, id string) (string, error) {
+		if strings.HasPrefix(id, "chained") {
+			return "", song.Chain(ctx, "la", replay.ChildID(id))
+		}
+		return song.Call(ctx, "la", replay.ChildID(id))
+	}))
+}
+
+// The leader has no code of the orchestration at all, so it cannot say what the newest is.
+func TestStartsWithoutAVersionGetTheNewestOfTheNodeThatHasTheCode(t *testing.T) {
+	f := startWithCode(t, groupsOfTests, 20*time.Millisecond, withFestival(codeOf()), withFestival(codeOf()), withFestival(codeOf("1", "2")))
+	ctx := testContext(t)
+	client := f.nodes["n1"].Client()
+	for i := range groupsOfTests {
+		for _, id := range []string{idIn("child", i), idIn("chained", i)} {
+			if _, err := Call(ctx, client, festival, idIn("parent-of-"+id, i), id); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+			expectOutput(t, client, id, "la by version 2")
+		}
 	}
 }

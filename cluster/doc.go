@@ -269,6 +269,8 @@
 // or it is started, leadership of its partition moves to a ready node with a vote that has
 // the code, within seconds; but only to one that has every orchestration, version and
 // activity that the leader has. If there is none, leadership stays, and the instances wait.
+// A child or chained instance that was started without a version, where the leader has no
+// code of that name, waits as version [replay.NewestVersion]; code of any version will do.
 // To spread the leaders, a partition goes to no node that is known to lack code of the
 // leader; Node.Stop does not look at code. A start by a client of what the leader has no
 // code for is refused with [ErrNoCode].

@@ -32,7 +32,8 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Child
 }
 
 // ChildVersion names the version that a child or chained instance runs. Defaults
-// to the newest that the node has which starts it.
+// to the newest that the node has which starts it; if it has no code of that name, to
+// the newest of the first node that leads the instance and has code. See [NewestVersion].
 func ChildVersion(version string) ChildOption {
 	return func(child *journalpb.SubOrchestrationScheduled) { child.Version = version }
 }

@@ -122,6 +122,9 @@ func (r *Registry) add(d Definition) error {
 
 func (r *Registry) addOrchestration(o *orchestration) error {
 	key := codeKey{o.name, o.version}
+	if o.version == NewestVersion {
+		return fmt.Errorf("tenuto: orchestration %q is bound as version %q, which stands for the newest", o.name, o.version)
+	}
 	if r.orchestrations[key] != nil && o.version != "" {
 		return fmt.Errorf("tenuto: version %q of orchestration %q is bound twice", o.version, o.name)
 	}
@@ -183,9 +186,26 @@ func (r *Registry) Newest(name string) string {
 	return ""
 }
 
+// NewestVersion is recorded as the version of a child or chained instance that was to get
+// the newest one, if the node that started it had no code of that name. The first node
+// that has code continues it as new, in the newest version of its own.
+const NewestVersion = "tenuto.newest"
+
+// orchestration returns the code of a version.
 func (r *Registry) orchestration(name, version string) (*orchestration, bool) {
+	if newest := r.newest[name]; newest != nil && version == NewestVersion {
+		return newest.choosing(), true
+	}
 	o, ok := r.orchestrations[codeKey{name, version}]
 	return o, ok
+}
+
+// choosing returns the code of NewestVersion: it only continues as new in this version.
+func (o *orchestration) choosing() *orchestration {
+	return &orchestration{name: o.name, version: NewestVersion, source: o.source,
+		run: func(_ *Context, in *journalpb.Payload) (*journalpb.Payload, error) {
+			return nil, &continuation{input: in, version: o.version}
+		}}
 }
 
 // HasOrchestration tells whether there is code for the orchestration in that

@@ -24,6 +24,7 @@ func TestRegistryRefuses(t *testing.T) {
 	}{
 		{[]replay.Definition{act.Bind(work), act.Bind(work)}, `tenuto: activity "act" is bound twice`},
 		{[]replay.Definition{child.Bind(flow), act.Bind(work), child.Bind(flow)}, `tenuto: orchestration "child" is bound twice`},
+		{[]replay.Definition{child.Bind(flow, replay.Version(replay.NewestVersion))}, `which stands for the newest`},
 		{[]replay.Definition{act.Bind(nil)}, `tenuto: activity "act" is bound to nil`},
 		{[]replay.Definition{child.Bind(nil)}, `tenuto: orchestration "child" is bound to nil`},
 		{[]replay.Definition{{}}, "tenuto: an empty Definition: use Bind of a handle"},
