@@ -128,7 +128,7 @@ func (r *keyring) current() (*Keys, error) {
 func (r *keyring) adopt(said *Keys, unread error) (keys *Keys, refused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if unread == nil && said != r.keys {
+	if unread == nil && (said == nil || said != r.keys) {
 		unread = r.verify(said)
 	}
 	switch {

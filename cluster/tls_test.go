@@ -31,6 +31,7 @@ func TestKeysThatCannotBeUsedAreRefusedAtTheStart(t *testing.T) {
 	dir := t.TempDir()
 	for name, keys := range map[string]KeySource{
 		"no files":            KeyFiles(dir+"/a", dir+"/b", dir+"/c"),
+		"nil":                 new(heldKeys),
 		"nothing":             &heldKeys{keys: new(Keys)},
 		"another node's":      ours.keys(ours.node("n2")),
 		"a client's":          ours.keys(ours.client("n1")),
