@@ -182,6 +182,7 @@ var sentinels = []struct {
 	{"token_used", ErrTokenUsed},
 	{"tokens", ErrTokens},
 	{"groups", ErrGroups},
+	{"other_cluster", ErrOtherCluster},
 }
 
 // sentinelOf returns the error that a code stands for, nil for a code that is not known.

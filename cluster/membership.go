@@ -34,6 +34,9 @@ var (
 	// ErrGroups: the node is configured for another number of groups than the cluster
 	// has; see Config.Groups.
 	ErrGroups = errors.New("tenuto: the node is configured for another number of groups")
+	// ErrOtherCluster: the node is configured for another cluster, which the text names, as it
+	// does the one that was asked; see Config.ClusterID and Config.Join.
+	ErrOtherCluster = errors.New("tenuto: the node is configured for another cluster")
 	// ErrAlone: no other node has a vote, so this one cannot be removed.
 	ErrAlone = journal.ErrAlone
 )
@@ -217,6 +220,9 @@ func checkEnrol(caller Principal, r *clusterpb.EnrolRequest) error {
 // enrolOther takes the report of a node: a new one is added, and one that is known
 // is recorded where it is now.
 func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.EnrolRequest) (*clusterpb.Response, error) {
+	if r.Cluster != "" && r.Cluster != g.config.ClusterID {
+		return nil, fmt.Errorf("%w: %.100q, and this one is %q", ErrOtherCluster, r.Cluster, g.config.ClusterID)
+	}
 	if theirs := int(max(r.Groups, 1)); theirs != g.config.Groups {
 		return nil, fmt.Errorf("%w: %d, and the cluster has %d", ErrGroups, theirs, g.config.Groups)
 	}
@@ -365,8 +371,8 @@ func (n *Node) isIn() bool {
 	return !slices.ContainsFunc(n.groups, func(g *group) bool { return g.self() == nil })
 }
 
-// checkGroups asks the cluster that this node is to join whether it has as many
-// groups, before their number is stamped into Dir for ever.
+// checkGroups asks the cluster that this node is to join whether it is the one that is
+// configured and has as many groups, before both are stamped into Dir for ever.
 func (n *Node) checkGroups(ctx context.Context) error {
 	if n.config.Join == nil || n.config.Dir == "" || journal.IsStamped(n.config.Dir) {
 		return nil
@@ -375,6 +381,7 @@ func (n *Node) checkGroups(ctx context.Context) error {
 	defer cancel()
 	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Enrol{Enrol: &clusterpb.EnrolRequest{
 		Node: n.config.NodeID, Address: n.config.address(), Groups: uint32(n.config.Groups), GroupsOnly: true,
+		Cluster: n.config.ClusterID,
 	}}}
 	for pause := pauseFirst; ; pause = min(2*pause, pauseLongest) {
 		var unanswered []error
@@ -383,7 +390,7 @@ func (n *Node) checkGroups(ctx context.Context) error {
 			switch {
 			case failure != nil && repeatable(failure):
 				unanswered = append(unanswered, errors.New(failure.Message))
-			case failure != nil && errors.Is(failed(failure), ErrGroups):
+			case failure != nil && (errors.Is(failed(failure), ErrGroups) || errors.Is(failed(failure), ErrOtherCluster)):
 				return fmt.Errorf("join: %w", failed(failure))
 			default:
 				return nil // what else is wrong, join will be told
@@ -420,7 +427,7 @@ func (n *Node) join(ctx context.Context) error {
 
 func refusesForGood(err error) bool {
 	for _, refusal := range []error{
-		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrGroups,
+		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrGroups, ErrOtherCluster,
 		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrCopied,
 	} {
 		if errors.Is(err, refusal) {
@@ -459,7 +466,7 @@ func (g *group) report(ctx context.Context) error {
 	starts, session := g.journal.Starts()
 	enrol := &clusterpb.EnrolRequest{
 		Node: g.config.NodeID, Address: g.config.address(), Fresh: g.self() == nil, Groups: uint32(g.config.Groups),
-		Identity: g.journal.Identity(), Starts: starts, Session: session,
+		Identity: g.journal.Identity(), Starts: starts, Session: session, Cluster: g.config.ClusterID,
 	}
 	if g.config.JoinToken != "" && g.number == 0 {
 		g.config.signEnrol(enrol)

@@ -7,10 +7,14 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // A fleet is a cluster whose nodes come and go.
@@ -416,4 +420,32 @@ func TestAClusterOfOneGrows(t *testing.T) {
 		t.Errorf("after a start with Peers: %d, %v", got, err)
 	}
 	sameHistories(t, []*Node{first, guest})
+}
+
+// A node that is configured for another cluster is refused before anything is recorded. One that
+// does not say its cluster, as before protocol 3, is not refused for that.
+func TestANodeOfAnotherClusterIsNotAdded(t *testing.T) {
+	ctx, f := testContext(t), newFleet(t, 1)
+	leader := f.leader()
+	onDisk, inMemory := f.joining("n2"), f.joining("n2")
+	inMemory.Dir, inMemory.InMemory = "", true
+	for _, config := range []Config{onDisk, inMemory} {
+		config.ClusterID, config.CallTimeout = "other", patience
+		node, err := Start(ctx, config)
+		if err == nil {
+			_ = node.Close()
+		}
+		if !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), `"other"`) || !strings.Contains(err.Error(), `"tenuto"`) {
+			t.Errorf("InMemory %v: %v; want ErrOtherCluster with the names of both", config.InMemory, err)
+		}
+	}
+	if journal.IsStamped(onDisk.Dir) {
+		t.Error("the directory of the refused node has been stamped")
+	}
+	f.votes("n1")
+	silent := &clusterpb.EnrolRequest{Node: "n2", Address: onDisk.Listen, Groups: uint32(testGroups), GroupsOnly: true}
+	request := &clusterpb.Request{Protocol: leader.config.protocol, Call: &clusterpb.Request_Enrol{Enrol: silent}}
+	if failure := leader.serve(ctx, request).GetFailure(); failure != nil {
+		t.Errorf("a node that does not say its cluster: %v", failure)
+	}
 }

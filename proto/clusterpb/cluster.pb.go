@@ -4273,9 +4273,11 @@ type EnrolRequest struct {
 	GroupsOnly bool `protobuf:"varint,7,opt,name=groups_only,json=groupsOnly,proto3" json:"groups_only,omitempty"`
 	// The identity of its directory, how often that was opened, and a random text that differs
 	// between two processes that have opened two copies of it. Protocol 3.
-	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
-	Starts        uint64 `protobuf:"varint,9,opt,name=starts,proto3" json:"starts,omitempty"`
-	Session       string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
+	Identity string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	Starts   uint64 `protobuf:"varint,9,opt,name=starts,proto3" json:"starts,omitempty"`
+	Session  string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
+	// The cluster that it is configured for; "" of a node before protocol 3.
+	Cluster       string `protobuf:"bytes,11,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4376,6 +4378,13 @@ func (x *EnrolRequest) GetStarts() uint64 {
 func (x *EnrolRequest) GetSession() string {
 	if x != nil {
 		return x.Session
+	}
+	return ""
+}
+
+func (x *EnrolRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
 	}
 	return ""
 }
@@ -6129,7 +6138,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x03(\v2\x1c.tenuto.journal.v1.JoinTokenR\x06tokens\"&\n" +
 	"\x12RevokeTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\"\x13\n" +
-	"\x11RevokeTokenResult\"\x9f\x02\n" +
+	"\x11RevokeTokenResult\"\xb9\x02\n" +
 	"\fEnrolRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -6142,7 +6151,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bidentity\x18\b \x01(\tR\bidentity\x12\x16\n" +
 	"\x06starts\x18\t \x01(\x04R\x06starts\x12\x18\n" +
 	"\asession\x18\n" +
-	" \x01(\tR\asession\"\r\n" +
+	" \x01(\tR\asession\x12\x18\n" +
+	"\acluster\x18\v \x01(\tR\acluster\"\r\n" +
 	"\vEnrolResult\")\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +
