@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,23 +66,20 @@ func (c Config) dirOf(group int) string {
 
 // openGroups opens the journals of all groups, and closes them again on error.
 func (n *Node) openGroups(ctx context.Context) error {
+	if err := n.config.createGroups(); err != nil {
+		close(n.unopened)
+		return err
+	}
 	for i := range n.config.Groups {
 		if err := n.openGroup(ctx, i); err != nil {
 			close(n.unopened)
 			return errors.Join(err, n.closeGroups())
 		}
 	}
-	if err := n.config.markComplete(); err != nil {
-		close(n.unopened)
-		return errors.Join(err, n.closeGroups())
-	}
 	return nil
 }
 
 func (n *Node) openGroup(ctx context.Context, i int) error {
-	if err := n.config.checkComplete(i); err != nil {
-		return err
-	}
 	g := &group{Node: n, number: i, gate: newCallGate()}
 	g.forwarder = newForwarder(g)
 	opened, err := journal.Open(ctx, n.journalConfig(g))
@@ -96,41 +91,13 @@ func (n *Node) openGroup(ctx context.Context, i int) error {
 	return nil
 }
 
-// completeFile is in a Dir whose groups have all been there.
-const completeFile = "groups-complete"
-
-// checkComplete refuses a Dir in which the directory of a group is missing that was
-// there: the group would begin anew in it and could vote a second time.
-func (c Config) checkComplete(group int) error {
-	if c.Dir == "" || group == 0 {
-		return nil
+// createGroups creates the directories of all groups before the node takes part in any.
+func (c Config) createGroups() error {
+	dirs := make([]string, c.Groups)
+	for i := range dirs {
+		dirs[i] = c.dirOf(i)
 	}
-	if _, err := os.Stat(filepath.Join(c.Dir, completeFile)); err != nil {
-		return nil // it is founded just now, or was not to the end
-	}
-	if !journal.IsStamped(c.dirOf(group)) {
-		return &journal.DamagedError{Path: c.dirOf(group), Reason: "what the group had is gone; replace the node by one of another name"}
-	}
-	return nil
-}
-
-// markComplete notes that every group has a directory.
-func (c Config) markComplete() error {
-	if c.Dir == "" || c.Groups == 1 {
-		return nil
-	}
-	mark, err := os.OpenFile(filepath.Join(c.Dir, completeFile), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("mark groups: %w", err)
-	}
-	if err := errors.Join(mark.Sync(), mark.Close()); err != nil || runtime.GOOS == "windows" {
-		return err // Windows has no sync of a directory
-	}
-	dir, err := os.Open(c.Dir)
-	if err != nil {
-		return fmt.Errorf("mark groups: %w", err)
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return journal.CreateGroups(journal.Config{Node: c.NodeID, Cluster: c.ClusterID}, dirs)
 }
 
 func (n *Node) journalConfig(g *group) journal.Config {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,35 +44,82 @@ func TestAWipedDirectoryDestroysNothing(t *testing.T) {
 	}
 }
 
-func wipeOne(t *testing.T, groups int, secure bool) {
-	ctx, peers := testContext(t), loopbackPeers(t, 3)
-	var configs []Config
-	authority := newAuthority(t)
-	for i := range peers {
-		config := peerConfig(t, peers, i, definitions()...)
-		config.Groups = groups
-		if secure {
-			config.TLS, config.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
+// A Dir that has lost a part of itself is refused with what to do, and destroys nothing either.
+func TestADirThatHasLostAPartOfItselfDestroysNothing(t *testing.T) {
+	raftIn := func(dir string) []string { return []string{dir + "/raft.db", dir + "/raft.stable"} }
+	but := func(kept ...string) func(t *testing.T, dir string) []string {
+		return func(t *testing.T, dir string) (names []string) {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, entry := range entries {
+				if !slices.Contains(kept, entry.Name()) {
+					names = append(names, entry.Name())
+				}
+			}
+			return names
 		}
-		configs = append(configs, config)
 	}
-	nodes := make([]*Node, 3)
-	for i := range configs {
-		nodes[i] = started(t, configs[i])
+	these := func(names ...string) func(*testing.T, string) []string {
+		return func(*testing.T, string) []string { return names }
 	}
-	leader := slices.Index(nodes, leaderOf(t, nodes))
+	for _, loss := range []struct {
+		name   string
+		groups int
+		names  func(t *testing.T, dir string) []string
+	}{
+		{"log and stable file", 1, these(raftIn(".")...)},
+		{"log and stable file of the first group", 3, these(raftIn(".")...)},
+		{"all but directory-id", 1, but("directory-id")},
+		{"all but directory-id", 3, but("directory-id")},
+		{"all but identity and directory-id", 1, but("identity", "directory-id")},
+		{"all but identity and directory-id", 3, but("identity", "directory-id")},
+		{"a group", 3, these("group-001")},
+		{"a group and the mark of earlier builds", 3, these("group-001", "groups-complete")},
+		{"log and stable file of a group", 3, these(raftIn("group-001")...)},
+		{"log, stable file and identity of a group", 3, these(append(raftIn("group-001"), "group-001/directory-id")...)},
+		{"what the first group had", 3, but("group-001", "group-002")},
+	} {
+		t.Run(fmt.Sprintf("%s, %d groups", loss.name, loss.groups), func(t *testing.T) {
+			t.Parallel()
+			losePart(t, loss.groups, loss.names)
+		})
+	}
+}
+
+func losePart(t *testing.T, groups int, lost func(t *testing.T, dir string) []string) {
+	ctx, nodes, configs, leader := startsOnTwo(t, groups, false)
 	a, b := (leader+1)%3, (leader+2)%3
-	if _, err := Call(ctx, nodes[a].Client(), doubled, "first", 1); err != nil {
-		t.Fatal(err)
-	}
-	stopped(t, nodes[a])
-	for i := range 20 {
-		if _, err := StartRun(ctx, nodes[leader].Client(), waiter, fmt.Sprint("w-", i), ""); err != nil {
+	for _, name := range lost(t, configs[b].Dir) {
+		if err := os.RemoveAll(filepath.Join(configs[b].Dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stopped(t, nodes[leader])
-	stopped(t, nodes[b])
+	nodes[a] = started(t, configs[a])
+	configs[b].Logger = quiet()
+	for range 2 { // a second start is refused as the first
+		node, err := Start(ctx, configs[b])
+		if err == nil {
+			t.Error("it starts")
+			t.Cleanup(func() { _ = node.Close() })
+			break
+		}
+		if !strings.Contains(err.Error(), "tenuto adopt") {
+			t.Errorf("the error does not say what to do: %v", err)
+		}
+	}
+	nodes[leader] = started(t, configs[leader])
+	for i := range 20 {
+		if status, err := nodes[leader].Client().Get(ctx, fmt.Sprint("w-", i)); err != nil || status.State != Running {
+			t.Errorf("w-%d: %+v, %v", i, status, err)
+		}
+	}
+}
+
+func wipeOne(t *testing.T, groups int, secure bool) {
+	ctx, nodes, configs, leader := startsOnTwo(t, groups, secure)
+	a, b := (leader+1)%3, (leader+2)%3
 	if err := os.RemoveAll(configs[b].Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +149,39 @@ func wipeOne(t *testing.T, groups int, secure bool) {
 	}
 	eventually(t, "the adopted node is ready", func() bool { return nodes[b].Health().Ready() == nil })
 	sameHistories(t, nodes)
+}
+
+// startsOnTwo starts three nodes, stops a follower, the one after the leader, has the other two
+// acknowledge 20 starts, and stops these.
+func startsOnTwo(t *testing.T, groups int, secure bool) (ctx context.Context, nodes []*Node, configs []Config, leader int) {
+	ctx, peers := testContext(t), loopbackPeers(t, 3)
+	authority := newAuthority(t)
+	for i := range peers {
+		config := peerConfig(t, peers, i, definitions()...)
+		config.Groups = groups
+		if secure {
+			config.TLS, config.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
+		}
+		configs = append(configs, config)
+	}
+	nodes = make([]*Node, 3)
+	for i := range configs {
+		nodes[i] = started(t, configs[i])
+	}
+	leader = slices.Index(nodes, leaderOf(t, nodes))
+	a, b := (leader+1)%3, (leader+2)%3
+	if _, err := Call(ctx, nodes[a].Client(), doubled, "first", 1); err != nil {
+		t.Fatal(err)
+	}
+	stopped(t, nodes[a])
+	for i := range 20 {
+		if _, err := StartRun(ctx, nodes[leader].Client(), waiter, fmt.Sprint("w-", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopped(t, nodes[leader])
+	stopped(t, nodes[b])
+	return ctx, nodes, configs, leader
 }
 
 // A node that was added, not founded, and has lost its Dir, is not taken back under its name,

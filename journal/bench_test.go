@@ -137,7 +137,7 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	b.Helper()
 	c := Config{Node: "n1", Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
-	stores, err := openStores(&c, logger)
+	stores, err := openStores(&c, &directory{}, logger)
 	if err != nil {
 		b.Fatal(err)
 	}

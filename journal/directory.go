@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,6 +24,8 @@ type directory struct {
 	path string
 	lock *os.File
 	self self
+	// noted is what was created in it, and must be there: notedLog, notedGroups.
+	noted byte
 }
 
 // stamp is whose a directory is.
@@ -78,7 +81,7 @@ func openDirectory(path string, want stamp, identity string) (*directory, error)
 	}
 	err = d.identify(want)
 	if err == nil {
-		d.self, err = openSelf(path, identity)
+		err = d.readSelf(identity)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.close())
@@ -117,6 +120,85 @@ func (d *directory) identify(by stamp) error {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	return nil
+}
+
+// completeFile is what builds that noted nothing have put into the first directory of a node
+// when each of its groups had one.
+const completeFile = "groups-complete"
+
+// CreateGroups creates the directories of all groups of a node, with the log and the identity
+// in each, before the node takes part in any of them. The groups have the Node and the Cluster
+// of c. When all are there, that is noted in the first, and from then on none is created
+// again: without it the node could vote a second time, and acknowledge with less than it had.
+//
+// Errors: as of Open; a *DamagedError for one that was there, and is gone or has lost its
+// identity.
+func CreateGroups(c Config, dirs []string) (err error) {
+	if len(dirs) < 2 || dirs[0] == "" {
+		return nil // Open does it
+	}
+	first, err := openDirectory(dirs[0], stamp{c.Node, c.Cluster, len(dirs), 0}, "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, first.close()) }()
+	if first.noted&notedGroups != 0 {
+		return checkNoted(dirs[1:])
+	}
+	if _, err := os.Stat(filepath.Join(dirs[0], completeFile)); err == nil {
+		if i := slices.IndexFunc(dirs, func(dir string) bool { return !IsStamped(dir) }); i >= 0 {
+			return &DamagedError{Path: dirs[i], Reason: goneReason}
+		}
+	}
+	if err := first.createLog(c); err != nil {
+		return err
+	}
+	for i, dir := range dirs[1:] {
+		d, err := openDirectory(dir, stamp{c.Node, c.Cluster, len(dirs), i + 1}, first.self.Identity)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(d.createLog(c), d.close()); err != nil {
+			return err
+		}
+	}
+	return first.note(notedGroups)
+}
+
+// checkNoted returns a *DamagedError unless each directory has noted that it has a log; whether
+// it has is seen when it is opened.
+func checkNoted(dirs []string) error {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, selfFileName)
+		content, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return &DamagedError{Path: dir, Reason: goneReason}
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", selfFileName, err)
+		}
+		var d directory
+		if err := d.decodeSelf(path, content); err != nil {
+			return err
+		}
+		if d.noted&notedLog == 0 {
+			return &DamagedError{Path: dir, Reason: goneReason}
+		}
+	}
+	return nil
+}
+
+// createLog creates the log and the stable file, unless that was noted before.
+func (d *directory) createLog(c Config) error {
+	if d.noted&notedLog != 0 {
+		return nil
+	}
+	c.Dir = d.path
+	logs, stable, err := d.openLogStore(&c)
+	if err != nil {
+		return err
+	}
+	return errors.Join(stable.close(), logs.close())
 }
 
 // IsStamped tells whether a directory is that of a node's journal already, so far as

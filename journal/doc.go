@@ -30,8 +30,8 @@
 //  9. Memory does not grow with what has been recorded. A state that is damaged
 //     is never served. When the journal is opened it is rebuilt from the newest
 //     snapshot that checks and the log, or if none does, from one that another node
-//     has; if nobody gives one, Open refuses with a *RepairError. Damage of the log,
-//     or of the term and the vote, is not repaired: Open refuses with a
+//     has; if nobody gives one, Open refuses with a *RepairError. Damage or loss of the
+//     log, or of the term and the vote, is not repaired: Open refuses with a
 //     *DamagedError, and the node has to be replaced under another name, or to
 //     begin with an empty directory that the group adopts (AdoptMember).
 //  10. Of a time that was d after Now of a leader, at least d - d/2,000 has really
@@ -57,8 +57,8 @@
 //
 // The directory holds "lock" (locked while open), "identity" (text: format and
 // node), "directory-id" (a sector of 512 bytes that ends with its CRC-32C: the identity of
-// the directory, and how often it was opened; see identity.go), "raft.db" (a bbolt file)
-// with Raft's log, "raft.stable" (two such sectors: term and vote; mark of the log),
+// the directory, how often it was opened, and whether the log, and the other groups, were
+// created; see identity.go), "raft.db" (a bbolt file) with Raft's log, "raft.stable" (two such sectors: term and vote; mark of the log),
 // "founding" (a frame, as below, of JSON: the founders to which this one has agreed; only
 // where several founded the group), "state" (the store whose bytes package state
 // documents), "snapshots" and "clock" (see clockmark.go; it may be missing). The data of a

@@ -108,7 +108,7 @@ func (e *GroupsError) Error() string {
 	return fmt.Sprintf("%s is of a cluster with %d groups, not with %d: the number cannot be changed", e.Dir, e.Have, e.Want)
 }
 
-// DamagedError: a file of the journal is not as the journal left it, and it is one
+// DamagedError: a file of the journal is gone or not as the journal left it, and it is one
 // that nobody else can replace: the log, or the term and the vote. What this node
 // has promised to the others is in them, so that it does not come back, lest it
 // votes or leads with less: it has to be replaced by one that the others bring up to

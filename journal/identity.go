@@ -100,58 +100,105 @@ const (
 	selfMagic    = "tenuto directory 1"
 )
 
-// openSelf reads the identity of a directory, and counts the start; a directory without an
-// identity gets one: want, or a random one. The file is one sector, which is written in
-// place: a full disk does not keep a node from starting.
-func openSelf(dir, want string) (self, error) {
-	path := filepath.Join(dir, selfFileName)
+// What a directory's identity file notes, durably, beside the identity: what was there when
+// the node took part in anything for the first time, and so must be there ever after.
+const (
+	// notedLog: the log and the stable file were created.
+	notedLog = 1 << iota
+	// notedGroups: so were those of every other group. Only the first group notes it.
+	notedGroups
+)
+
+// Reasons of a *DamagedError about what a directory must have.
+const (
+	goneReason = "it is gone, and what this node has promised to the others was in it. " + goneRemedy
+	goneRemedy = "If it was moved, put it back. " +
+		"If it is lost, empty the whole directory of the node and start the node again: it then has another identity, " +
+		"which the cluster refuses until it has adopted it (tenuto adopt NODE IDENTITY). " +
+		"Or replace the node by one of another name (Config.Join)"
+)
+
+// readSelf reads the identity of a directory; a directory without an identity gets one: want,
+// or a random one.
+func (d *directory) readSelf(want string) error {
+	path := filepath.Join(d.path, selfFileName)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		s := newSelf(want)
-		if err := writeSynced(dir, selfFileName, s.encode()); err != nil {
-			return self{}, fmt.Errorf("write %s: %w", selfFileName, err)
+		d.self = newSelf(want)
+		d.self.Starts = 0
+		if err := writeSynced(d.path, selfFileName, d.encodeSelf()); err != nil {
+			return fmt.Errorf("write %s: %w", selfFileName, err)
 		}
-		return s, nil
+		return nil
 	}
 	if err != nil {
-		return self{}, fmt.Errorf("read %s: %w", selfFileName, err)
+		return fmt.Errorf("read %s: %w", selfFileName, err)
 	}
-	s, err := decodeSelf(path, content)
-	if err != nil {
-		return self{}, err
+	if err := d.decodeSelf(path, content); err != nil {
+		return err
 	}
-	if want != "" && s.Identity != want {
-		return self{}, &IdentityError{Dir: dir, Want: "identity " + want, Have: "identity " + s.Identity}
+	if want != "" && d.self.Identity != want {
+		return &DamagedError{Path: d.path, Reason: fmt.Sprintf(
+			"it has the identity %s, and the directory of the first group has %s, so that one of the two is not the one that was there. %s",
+			d.self.Identity, want, goneRemedy)}
 	}
-	s.Starts++
-	if err := overwriteSynced(path, s.encode()); err != nil {
-		return self{}, fmt.Errorf("count start in %s: %w", selfFileName, err)
-	}
-	return s, nil
+	return nil
 }
 
-func (s self) encode() []byte {
+// countStart counts that the directory is opened.
+func (d *directory) countStart() error {
+	if d.path == "" {
+		return nil
+	}
+	d.self.Starts++
+	if err := d.overwriteSelf(); err != nil {
+		return fmt.Errorf("count start in %s: %w", selfFileName, err)
+	}
+	return nil
+}
+
+// note notes that something was created, which must be synced by then.
+func (d *directory) note(created byte) error {
+	if d.path == "" || d.noted&created != 0 {
+		return nil
+	}
+	d.noted |= created
+	if err := d.overwriteSelf(); err != nil {
+		return fmt.Errorf("write %s: %w", selfFileName, err)
+	}
+	return nil
+}
+
+// overwriteSelf writes the file, one sector, in place: that needs no room on the disk.
+func (d *directory) overwriteSelf() error {
+	return overwriteSynced(filepath.Join(d.path, selfFileName), d.encodeSelf())
+}
+
+func (d *directory) encodeSelf() []byte {
 	sector := make([]byte, sectorSize)
 	n := copy(sector, selfMagic)
-	identity, _ := hex.DecodeString(s.Identity)
+	identity, _ := hex.DecodeString(d.self.Identity)
 	n += copy(sector[n:], identity)
-	binary.BigEndian.PutUint64(sector[n:], s.Starts)
+	binary.BigEndian.PutUint64(sector[n:], d.self.Starts)
+	sector[n+8] = d.noted // 0 from a build that noted nothing
 	return sealSector(sector)
 }
 
-func decodeSelf(path string, content []byte) (self, error) {
+func (d *directory) decodeSelf(path string, content []byte) error {
 	if len(content) != sectorSize || !sectorChecks(content) {
-		return self{}, &DamagedError{Path: path, Reason: "the identity of the directory has a checksum mismatch"}
+		return &DamagedError{Path: path, Reason: "the identity of the directory has a checksum mismatch"}
 	}
 	if magic := string(content[:len(selfMagic)]); magic != selfMagic {
-		return self{}, &FormatError{Path: path, Want: selfMagic, Have: magic}
+		return &FormatError{Path: path, Want: selfMagic, Have: magic}
 	}
 	b := content[len(selfMagic):]
-	return self{
+	d.self = self{
 		Identity: hex.EncodeToString(b[:identityBytes]),
 		Starts:   binary.BigEndian.Uint64(b[identityBytes:]),
 		Session:  newIdentity(),
-	}, nil
+	}
+	d.noted = b[identityBytes+8]
+	return nil
 }
 
 // overwriteSynced writes a sector in place.

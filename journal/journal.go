@@ -127,8 +127,11 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dir.countStart(); err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
 	logger := raftLogger(c.Logger, len(c.Peers) == 1)
-	stores, err := openStores(&c, logger)
+	stores, err := openStores(&c, dir, logger)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
 	}

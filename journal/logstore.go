@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 )
 
@@ -63,20 +64,22 @@ func (r *rawLogs) givenUp() error {
 	return &DamagedError{Path: r.path, Reason: "the store has given up"}
 }
 
-// openLogStore opens the log and the stable file in dir, or creates them there.
-// The stable file is created last, so a log that has entries and no stable file
-// has lost it.
-func openLogStore(c *Config) (*rawLogs, *stableFile, error) {
+// openLogStore opens the log and the stable file in c.Dir, which is d, or creates them there
+// and has d note that. Both are on disk before it is noted, and it is noted before the node
+// takes part in anything: where it is noted and they are gone, they were lost. Before that,
+// the stable file is created last, so a log that has entries and no stable file has lost it.
+func (d *directory) openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	path := filepath.Join(c.Dir, logFile)
 	stable, err := openStableFile(c.Dir)
 	fresh := errors.Is(err, os.ErrNotExist)
 	if err != nil && !fresh {
 		return nil, nil, err
 	}
-	if !fresh {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil, nil, errors.Join(&DamagedError{Path: path, Reason: "it is gone"}, stable.close())
+	if err := d.checkLost(path, fresh); err != nil {
+		if stable != nil {
+			err = errors.Join(err, stable.close())
 		}
+		return nil, nil, err
 	}
 	var raw *rawLogs
 	err = guarded(path, func() {}, func() (err error) {
@@ -85,6 +88,11 @@ func openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	})
 	if err == nil && fresh {
 		stable, err = createStable(c, raw)
+	}
+	if err == nil && d.noted&notedLog == 0 {
+		if err = syncDir(vfs.Default, c.Dir); err == nil {
+			err = d.note(notedLog)
+		}
 	}
 	if err != nil {
 		if raw != nil {
@@ -98,13 +106,24 @@ func openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	return raw, stable, nil
 }
 
+// checkLost returns a *DamagedError if the log, or the stable file, must be there and is not.
+func (d *directory) checkLost(log string, noStable bool) error {
+	if _, err := os.Stat(log); errors.Is(err, os.ErrNotExist) && (!noStable || d.noted&notedLog != 0) {
+		return &DamagedError{Path: log, Reason: goneReason}
+	}
+	if noStable && d.noted&notedLog != 0 {
+		return &DamagedError{Path: filepath.Join(d.path, stableFileName), Reason: goneReason}
+	}
+	return nil
+}
+
 func createStable(c *Config, raw *rawLogs) (*stableFile, error) {
 	last, err := raw.LastIndex()
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
 	}
 	if last > 0 {
-		return nil, &DamagedError{Path: filepath.Join(c.Dir, stableFileName), Reason: "it is gone"}
+		return nil, &DamagedError{Path: filepath.Join(c.Dir, stableFileName), Reason: goneReason}
 	}
 	return createStableFile(c.Dir)
 }

@@ -28,7 +28,7 @@ func openLogs(dir string) (*openedLogs, error) { return openLogsWith(Config{Dir:
 func openLogsWith(c Config) (*openedLogs, error) {
 	c.Node, c.Logger = "n1", slog.New(slog.DiscardHandler)
 	c = c.withDefaults()
-	stores, err := openStores(&c, raftLogger(c.Logger, true))
+	stores, err := openStores(&c, &directory{}, raftLogger(c.Logger, true))
 	if err != nil {
 		return nil, err
 	}

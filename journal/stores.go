@@ -27,22 +27,22 @@ type stores struct {
 	close       func() error
 }
 
-// openStores opens the stores in c.Dir, or in memory if that is empty.
-func openStores(c *Config, logger hclog.Logger) (*stores, error) {
-	s, err := openUnwrapped(c, logger)
+// openStores opens the stores in c.Dir, which is d, or in memory if that is empty.
+func openStores(c *Config, d *directory, logger hclog.Logger) (*stores, error) {
+	s, err := openUnwrapped(c, d, logger)
 	if err == nil && c.tests.wrap != nil {
 		c.tests.wrap(s)
 	}
 	return s, err
 }
 
-func openUnwrapped(c *Config, logger hclog.Logger) (*stores, error) {
+func openUnwrapped(c *Config, d *directory, logger hclog.Logger) (*stores, error) {
 	if c.Dir == "" {
 		memory := raft.NewInmemStore()
 		nothing := func() error { return nil }
 		return &stores{newRawLogs(memory, "memory", nothing), memory, raft.NewInmemSnapshotStore(), nil, nothing}, nil
 	}
-	logs, stable, err := openLogStore(c)
+	logs, stable, err := d.openLogStore(c)
 	if err != nil {
 		return nil, err
 	}
