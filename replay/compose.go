@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"iter"
 	"sync/atomic"
 )
@@ -142,12 +143,16 @@ func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, in
 // execution that uses it; any other that does stalls, see [ForeignFuture].
 type Semaphore struct {
 	owner   atomic.Pointer[Execution]
+	places  int
 	free    int
 	waiting []*promise
 }
 
 // NewSemaphore returns a semaphore with that many places, at least 1.
-func NewSemaphore(places int) *Semaphore { return &Semaphore{free: max(places, 1)} }
+func NewSemaphore(places int) *Semaphore {
+	places = max(places, 1)
+	return &Semaphore{places: places, free: places}
+}
 
 // Acquire waits for a place, first come, first served. The error is that of the
 // scope of ctx; then no place is taken.
@@ -180,9 +185,16 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 	return err
 }
 
-// Release gives a place back.
+// Release gives a place back. It panics if no place is taken, as [sync.Mutex.Unlock] does:
+// a place more would let in more coroutines than there are places.
 func (s *Semaphore) Release(ctx *Context) {
 	s.use(ctx.x, "Release")
+	if s.free == s.places {
+		if ctx.x.dropping {
+			return // Acquire has taken none, and code that does not look at its error is ending
+		}
+		panic(fmt.Sprintf("tenuto: Release of a Semaphore without Acquire, in instance %q: all its places are free", ctx.x.instance))
+	}
 	if len(s.waiting) == 0 {
 		s.free++
 		return

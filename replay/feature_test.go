@@ -343,6 +343,39 @@ func TestASemaphoreWithAFreePlaceDoesNotWait(t *testing.T) {
 	}
 }
 
+func TestReleaseWithoutAcquireFailsTheInstance(t *testing.T) {
+	x, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+		s := replay.NewSemaphore(2)
+		err := s.Acquire(ctx)
+		s.Release(ctx)
+		s.Release(ctx)
+		return "released", err
+	}))
+	defer x.Drop()
+	failed := turn.Events[len(turn.Events)-1].GetOrchestrationFailed().GetError()
+	if !strings.Contains(failed.GetMessage(), "Release of a Semaphore without Acquire") {
+		t.Errorf("%v; want a panic that names Release", turn.Events[len(turn.Events)-1])
+	}
+}
+
+func TestReleaseWithoutAcquireDoesNothingWhileAnInstanceIsDropped(t *testing.T) {
+	dropped := false
+	x, _ := live(t, script(t, func(ctx *replay.Context) (string, error) {
+		s := replay.NewSemaphore(1)
+		defer func() {
+			_ = s.Acquire(ctx)
+			s.Release(ctx)
+			dropped = true
+		}()
+		_, err := goOn.Wait(ctx)
+		return "", err
+	}))
+	x.Drop()
+	if !dropped {
+		t.Error("the code has not come to its end")
+	}
+}
+
 // --- children ---
 
 func TestChildOptionsThatNoHistoryMayKeep(t *testing.T) {

@@ -21,7 +21,7 @@ func (h QueryHandle[I, O]) Name() string { return h.name }
 // called between turns, so that it sees what the code has come to, and nothing
 // changes meanwhile. It reads only: what it changes is lost when the instance is
 // dropped from memory, and durable calls in it panic. It must not block: the
-// instance waits for it. Neither query nor answer is recorded.
+// instance waits for it. Neither query nor answer is recorded. A nil fn is refused.
 func (h QueryHandle[I, O]) Answer(ctx *Context, fn func(input I) (O, error)) error {
 	if err := checkName("query", h.name); err != nil {
 		return err
@@ -30,6 +30,9 @@ func (h QueryHandle[I, O]) Answer(ctx *Context, fn func(input I) (O, error)) err
 	x.running("Answer")
 	if x.dropping {
 		return ErrDehydrating
+	}
+	if fn == nil {
+		return fmt.Errorf("tenuto: query %q is answered by nil", h.name)
 	}
 	if x.queries == nil {
 		x.queries = make(map[string]func(*journalpb.Payload) (*journalpb.Payload, error))

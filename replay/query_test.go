@@ -112,6 +112,9 @@ func TestAnswerRefuses(t *testing.T) {
 		if err := replay.Query[int, int]("").Answer(ctx, nil); !errors.As(err, new(*replay.NameError)) {
 			return "", fmt.Errorf("no name: %w", err)
 		}
+		if err := progress.Answer(ctx, nil); err == nil || err.Error() != `tenuto: query "progress" is answered by nil` {
+			return "", fmt.Errorf("no function: %w", err)
+		}
 		_, err := goOn.Wait(ctx)
 		return "", err
 	}))
