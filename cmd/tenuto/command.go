@@ -61,13 +61,13 @@ func run(ctx context.Context, line []string, s streams) int {
 		printUsage(s.err)
 		return statusUsage
 	}
-	if slices.Contains([]string{"help", "-h", "-help", "--help"}, line[0]) {
+	if line[0] == "help" || asksHelp(line[0]) {
 		printUsage(s.out)
 		return statusDone
 	}
 	c, rest := find(line)
 	if c == nil {
-		return report(s, &usageError{fmt.Sprintf("there is no command %q; see tenuto help", strings.Join(line[:min(2, len(line))], " "))})
+		return runNone(line, s)
 	}
 	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -84,6 +84,33 @@ func run(ctx context.Context, line []string, s streams) int {
 		return report(s, &usageError{fmt.Sprintf("%v; see tenuto %s -h", err, c.name)})
 	}
 	return report(s, do(ctx, s, args))
+}
+
+// asksHelp reports whether a word is the flag that asks for help.
+func asksHelp(word string) bool { return slices.Contains([]string{"-h", "-help", "--help"}, word) }
+
+// runNone answers a line that begins with no command; it may begin with the first word of some.
+func runNone(line []string, s streams) int {
+	begin := commandsOf(line[0])
+	switch {
+	case len(begin) > 0 && len(line) > 1 && asksHelp(line[1]):
+		fmt.Fprintf(s.out, "usage: tenuto %s COMMAND [flags] [arguments]\n\ncommands:\n", line[0])
+		printCommands(s.out, begin)
+		return statusDone
+	case len(begin) > 0 && len(line) == 1:
+		return report(s, &usageError{fmt.Sprintf("%q is the first word of several commands; see tenuto %s -h", line[0], line[0])})
+	}
+	return report(s, &usageError{fmt.Sprintf("there is no command %q; see tenuto help", strings.Join(line[:min(2, len(line))], " "))})
+}
+
+// commandsOf returns the commands of two words of which the first is that.
+func commandsOf(word string) (of []command) {
+	for _, c := range commands {
+		if strings.HasPrefix(c.name, word+" ") {
+			of = append(of, c)
+		}
+	}
+	return of
 }
 
 // find returns the command that a line begins with, and what follows.
@@ -156,8 +183,12 @@ func (c *command) printHelp(w io.Writer, flags *flag.FlagSet) {
 
 func printUsage(w io.Writer) {
 	fmt.Fprint(w, "usage: tenuto COMMAND [flags] [arguments]\n\ncommands:\n")
-	for _, c := range commands {
+	printCommands(w, commands)
+	fmt.Fprint(w, "\ntenuto COMMAND -h shows the flags of a command\n")
+}
+
+func printCommands(w io.Writer, which []command) {
+	for _, c := range which {
 		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace(c.name+" "+c.args), c.does)
 	}
-	fmt.Fprint(w, "\ntenuto COMMAND -h shows the flags of a command\n")
 }

@@ -48,14 +48,28 @@ func list(flags *flag.FlagSet) action {
 			return &usageError{"-limit has to be 0 or more"}
 		}
 		if s.count {
-			n, err := client.Count(ctx, s.filter, reading()...)
-			if err == nil {
-				_, err = fmt.Fprintln(to.out, n)
-			}
-			return err
+			return s.writeCount(ctx, client, to, reading())
 		}
 		return s.list(ctx, client, to, reading())
 	})
+}
+
+// writeCount writes how many there are.
+func (s *selection) writeCount(ctx context.Context, client *cluster.Client, to streams, options []cluster.ReadOption) error {
+	n, err := client.Count(ctx, s.filter, options...)
+	switch {
+	case err != nil:
+		return err
+	case s.asJSON:
+		return json.NewEncoder(to.out).Encode(counted{n})
+	}
+	_, err = fmt.Fprintln(to.out, n)
+	return err
+}
+
+// counted is the number of instances as -json shows it.
+type counted struct {
+	Count int `json:"count"`
 }
 
 func addTag(filter *cluster.Filter, tag string) error {
