@@ -321,9 +321,11 @@
 // call is still known after the instance was purged, or when 256 other inputs and a
 // continue-as-new have come since.
 //
-// That a call to a stalled instance is answered: events, updates and queries wait
-// until it goes on or their context ends, and the outcome is unknown then. (The
-// end of an activity is answered with [ErrStalled].) That two queries see the same
+// That a call to a stalled instance, or to one that waits for code, is answered: starts under
+// its ID, events, updates, queries, cancellations, suspensions and resumptions wait in the
+// memory of the leader until it goes on or their context ends. The outcome is unknown then:
+// they may be recorded later, or be lost when another node leads. (Terminations, retries and
+// reads do not wait, and the end of an activity is answered with [ErrStalled].) That two queries see the same
 // instance at rest: it goes on between them. That an update sees what its
 // validation saw: others may come in between. That a list shows one moment of all
 // its pages, or that one with a filter costs less than one without: each looks at

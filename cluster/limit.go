@@ -102,7 +102,7 @@ func checkTags(tags map[string]string) error {
 }
 
 func checkSend(r *clusterpb.SendRequest) error {
-	return firstError(checkName("event name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+	return firstError(checkName("event name", r.Name), checkText("event ID", r.RequestId, 0, requestIDMax))
 }
 
 // checkRequest refuses what a client of ours would not have sent.
@@ -198,7 +198,7 @@ func namesInstance(request *clusterpb.Request) bool {
 }
 
 func checkUpdate(r *clusterpb.UpdateRequest) error {
-	return firstError(checkName("update name", r.Name), checkText("request ID", r.RequestId, 0, requestIDMax))
+	return firstError(checkName("update name", r.Name), checkText("update ID", r.RequestId, 0, requestIDMax))
 }
 
 func checkListRequest(r *clusterpb.ListRequest) error {

@@ -14,7 +14,8 @@ import (
 // Cancel asks an instance to cancel: its pending awaits return
 // [replay.ErrCanceled], it may clean up, and it ends cancelled if it lets the
 // error through. It returns when the request is committed. A second request has
-// no effect.
+// no effect. Of an instance that is stalled, or waits for code, it is recorded when that goes
+// on; so are the signals of Suspend and Resume.
 //
 // Errors: [ErrNotFound], [ErrEnded], [*InputError], [*UnavailableError].
 func (c *Client) Cancel(ctx context.Context, id, reason string) error {
