@@ -6,7 +6,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -23,6 +25,37 @@ func outcomeInCaller(t *testing.T, name string, call func() error) (err error) {
 		}
 	}()
 	return call()
+}
+
+func TestANodeThatWasNotStartedRefusesEveryCall(t *testing.T) {
+	ctx := testContext(t)
+	for name, node := range map[string]*Node{"nil": nil, "zero": new(Node)} {
+		for what, call := range map[string]func() error{
+			"close":               func() error { return node.Close() },
+			"stop":                func() error { return node.Stop(ctx) },
+			"err":                 func() error { return node.Err() },
+			"health":              func() error { return node.Health().Err },
+			"members":             func() error { return second(node.Members(ctx)) },
+			"remove a node":       func() error { return node.RemoveNode(ctx, "n") },
+			"adopt a node":        func() error { return node.AdoptNode(ctx, "n", strings.Repeat("0", 32)) },
+			"issue a token":       func() error { _, _, err := node.IssueJoinToken(ctx, time.Hour); return err },
+			"get by its client":   func() error { return second(node.Client().Get(ctx, "i")) },
+			"add a meter":         func() error { return node.AddMeterProvider(noop.NewMeterProvider()) },
+			"close its client":    func() error { return node.Client().Close() },
+			"start by its client": func() error { return second(StartRun(ctx, node.Client(), doubled, "d", 1)) },
+		} {
+			if err := outcomeInCaller(t, name+": "+what, call); !isInputError(err) {
+				t.Errorf("%s: %s: %v; want an InputError", name, what, err)
+			}
+		}
+		if ready := node.Health().Ready(); ready == nil || node.Failed() != nil || node.Leading() ||
+			node.ID()+node.Leader()+node.LeaderOf("i")+node.Identity() != "" {
+			t.Errorf("%s: it says that it takes part: %v", name, ready)
+		}
+	}
+	if err := startNode(t, Config{InMemory: true}).AddMeterProvider(nil); !isInputError(err) {
+		t.Errorf("a nil meter provider: %v; want an InputError", err)
+	}
 }
 
 func TestNilArgumentsAreRefused(t *testing.T) {

@@ -109,6 +109,9 @@ type Health struct {
 // Health tells how the node is. It asks no other node, waits for nothing and costs
 // microseconds for each group.
 func (n *Node) Health() Health {
+	if err := n.check(); err != nil {
+		return Health{Standing: Outside, Err: err, SteppedDown: true}
+	}
 	h := Health{NodeID: n.config.NodeID, Identity: n.identity(), Err: n.Err(), Draining: n.stopping.Load()}
 	h.SteppedDown = h.Err != nil
 	var all []GroupHealth

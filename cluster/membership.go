@@ -145,7 +145,7 @@ func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
 		return err
 	}
-	if _, err := c.access.call(ctx, request); err != nil {
+	if _, err := c.call(ctx, request); err != nil {
 		return fmt.Errorf("adopt the directory of node %q: %w", nodeID, err)
 	}
 	return nil
@@ -168,7 +168,12 @@ func (n *Node) AdoptNode(ctx context.Context, nodeID, identity string) error {
 }
 
 // Identity returns the identity of the node's Dir: random, and recorded by the cluster.
-func (n *Node) Identity() string { return n.identity() }
+func (n *Node) Identity() string {
+	if n.check() != nil {
+		return ""
+	}
+	return n.identity()
+}
 
 // membersKnown returns the members of the group as this node knows them.
 func (g *group) membersKnown() *clusterpb.Response {

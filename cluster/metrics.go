@@ -170,6 +170,12 @@ var attemptOutcomes = [...]State{
 // Config.MeterProvider, until the node is closed; METRICS.md lists them. Package
 // cluster/prometheus uses it. After [Node.Close] it returns [ErrClosed].
 func (n *Node) AddMeterProvider(provider metric.MeterProvider) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	if provider == nil {
+		return &InputError{"meter provider", "is nil"}
+	}
 	return n.metrics.attach(provider)
 }
 

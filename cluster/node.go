@@ -274,17 +274,40 @@ func (n *Node) awaitOwnLead(ctx context.Context) error {
 	return n.poll(ctx, func() bool { return len(n.led()) == len(n.groups) })
 }
 
-// ID returns the node's name.
-func (n *Node) ID() string { return n.config.NodeID }
+// check refuses a call of a node that [Start] has not returned.
+func (n *Node) check() error {
+	if n == nil || len(n.groups) == 0 {
+		return &InputError{"node", "is nil or was not started: use Start"}
+	}
+	return nil
+}
+
+// ID returns the node's name, "" of one that is nil.
+func (n *Node) ID() string {
+	if n == nil {
+		return ""
+	}
+	return n.config.NodeID
+}
 
 // Leader returns the ID of the node that leads, as far as this one knows; ""
 // if it knows of none. Of several groups it is that of the first; see
 // [Node.LeaderOf].
-func (n *Node) Leader() string { return n.groups[0].leader() }
+func (n *Node) Leader() string {
+	if n.check() != nil {
+		return ""
+	}
+	return n.groups[0].leader()
+}
 
 // LeaderOf returns the ID of the node that leads the group of an instance, as far as
 // this one knows; "" if it knows of none.
-func (n *Node) LeaderOf(instanceID string) string { return n.of(instanceID).leader() }
+func (n *Node) LeaderOf(instanceID string) string {
+	if n.check() != nil {
+		return ""
+	}
+	return n.of(instanceID).leader()
+}
 
 func (g *group) leader() string {
 	id, _ := g.journal.Leader()
@@ -293,10 +316,16 @@ func (g *group) leader() string {
 
 // Leading tells whether this node leads; of several groups, whether it leads the
 // first.
-func (n *Node) Leading() bool { return n.groups[0].leads() }
+func (n *Node) Leading() bool { return n.check() == nil && n.groups[0].leads() }
 
-// Client returns a client that calls through this node.
-func (n *Node) Client() *Client { return &Client{access: n, payloads: n.registry.Payloads()} }
+// Client returns a client that calls through this node. One of a node that is nil refuses
+// every call.
+func (n *Node) Client() *Client {
+	if n.check() != nil {
+		return new(Client)
+	}
+	return &Client{access: n, payloads: n.registry.Payloads()}
+}
 
 // release leaves the node as it is: its client has nothing of its own.
 func (*Node) release() error { return nil }
@@ -306,10 +335,18 @@ func (*Node) release() error { return nil }
 // no further part in the cluster; Err then says why. One that is removed takes part
 // until all groups have removed it, but no calls of its clients. The process and other
 // nodes are not touched by it.
-func (n *Node) Failed() <-chan struct{} { return n.failed }
+func (n *Node) Failed() <-chan struct{} {
+	if n == nil {
+		return nil
+	}
+	return n.failed
+}
 
 // Err returns why the node has stepped aside, nil if it has not.
 func (n *Node) Err() error {
+	if err := n.check(); err != nil {
+		return err
+	}
 	for _, g := range n.groups {
 		if err := g.journal.Err(); err != nil {
 			return err
@@ -325,6 +362,9 @@ func (n *Node) Err() error {
 // begin them again. Calls that wait get [ErrClosed]. It may be called twice; both calls
 // return when the node is closed.
 func (n *Node) Stop(ctx context.Context) error {
+	if err := n.check(); err != nil {
+		return err
+	}
 	if ctx == nil {
 		return &InputError{"context", "is nil"}
 	}
@@ -341,6 +381,9 @@ func (n *Node) Stop(ctx context.Context) error {
 // what was running goes on at the next leader, or when the node is started
 // again. It may be called twice.
 func (n *Node) Close() error {
+	if err := n.check(); err != nil {
+		return err
+	}
 	n.closeOnce.Do(func() {
 		n.shut()
 		<-n.watched
