@@ -172,11 +172,11 @@ func (w *contactWatch) look(now time.Time, leader string, members []Member) {
 	w.lookForLeader(now, leader, members)
 	for _, m := range members {
 		switch missed := w.missed[m.Node]; {
-		case !m.SilenceKnown || missed && !m.Silent:
+		case !m.SilenceKnown:
 			delete(w.missed, m.Node)
-			if m.SilenceKnown {
-				w.logger.Info("member answers again", "member", m.Node)
-			}
+		case missed && m.BehindKnown && !m.Silent: // it has answered since the leadership began
+			delete(w.missed, m.Node)
+			w.logger.Info("member answers again", "member", m.Node)
 		case !missed && m.Silence >= missedAfter:
 			w.missed[m.Node] = true
 			w.logger.Warn("member does not answer: see whether it runs and is reached", "member", m.Node, "address", m.Address,

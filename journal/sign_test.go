@@ -459,11 +459,12 @@ func TestTheLogSaysOnceWhoIsMissed(t *testing.T) {
 		failure: func(node string) error { return map[string]error{"b": errors.New("no route")}[node] },
 	}
 	now := time.Unix(1000, 0)
+	answered := true
 	look := func(leader string, silence time.Duration, known bool) string {
 		text.Reset()
 		now = now.Add(contactEvery)
 		w.look(now, leader, []Member{{Node: "a", SilenceKnown: known}, {
-			Node: "b", SilenceKnown: known, Silence: silence, Silent: silence > time.Second,
+			Node: "b", SilenceKnown: known, BehindKnown: known && answered, Silence: silence, Silent: silence > time.Second,
 		}})
 		return text.String()
 	}
@@ -485,6 +486,18 @@ func TestTheLogSaysOnceWhoIsMissed(t *testing.T) {
 		if step.want == "" && got != "" || !strings.Contains(got, step.want) {
 			t.Errorf("step %d: %q; want %q", i, got, step.want)
 		}
+	}
+	// A new leadership begins: the member has not been silent for long, and has not answered.
+	look("a", missedAfter, true)
+	answered = false
+	for _, silence := range []time.Duration{0, missedAfter / 2, missedAfter + time.Second} {
+		if got := look("a", silence, true); got != "" {
+			t.Errorf("of a member that has not answered the new leadership for %s: %s", silence, got)
+		}
+	}
+	answered = true
+	if got := look("a", 0, true); !strings.Contains(got, "member answers again") {
+		t.Errorf("once it has answered: %q", got)
 	}
 	for i := range int(missedAfter / contactEvery) {
 		if got := look("", 0, false); got != "" {
