@@ -173,6 +173,7 @@ var sentinels = []struct {
 	{"not_member", ErrNotMember},
 	{"other_directory", ErrOtherDirectory},
 	{"copied", ErrCopied},
+	{"answers", ErrAnswers},
 	{"address_taken", ErrAddressTaken},
 	{"changing", ErrChanging},
 	{"alone", ErrAlone},

@@ -25,6 +25,9 @@ var (
 	// ErrCopied: another process runs with a copy of the node's Dir. The one that was there
 	// first goes on, the other takes no part.
 	ErrCopied = journal.ErrCopied
+	// ErrAnswers: the node whose Dir is to be replaced by another one answers the leader with the
+	// Dir that is recorded; see [Client.AdoptNode].
+	ErrAnswers = errors.New("tenuto: the node answers with the directory that is recorded for it")
 	// ErrNotMember: the cluster has no node of that name.
 	ErrNotMember = journal.ErrNotMember
 	// ErrAddressTaken: another member is known by that address.
@@ -137,8 +140,10 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 // its error and its log; see [ErrOtherDirectory]. The node keeps its name, loses its vote, and
 // gets it again when it has caught up. A majority of the nodes with a vote, without that one,
 // has to run with their own Dirs. A Dir that comes back after another was adopted is refused.
+// While the node answers the leader with the Dir that is recorded for it, the call is refused:
+// that Dir is not lost. A node that was stopped counts as answering for a second.
 //
-// Errors: [ErrNotMember], [ErrRemoved], [ErrAlone], [ErrChanging], [ErrNotAuthorized],
+// Errors: [ErrAnswers], [ErrNotMember], [ErrRemoved], [ErrAlone], [ErrChanging], [ErrNotAuthorized],
 // [*InputError], [*UnavailableError]. Repeating it is no error.
 func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: nodeID, Identity: identity}}}
@@ -203,6 +208,9 @@ func (g *group) adoptOther(ctx context.Context, r *clusterpb.AdoptMemberRequest)
 	if err := journal.CheckIdentity(r.Identity); err != nil {
 		return nil, &InputError{"identity", err.Error()}
 	}
+	if err := g.mayAdopt(r); err != nil {
+		return nil, err
+	}
 	err := g.journal.AdoptMember(ctx, r.Node, r.Identity)
 	if errors.Is(err, journal.ErrSelf) {
 		err = &InputError{"node ID", "is that of the leader, which runs with the directory that is recorded"}
@@ -212,6 +220,18 @@ func (g *group) adoptOther(ctx context.Context, r *clusterpb.AdoptMemberRequest)
 	}
 	g.config.Logger.Info("directory of a node adopted", "member", r.Node, "identity", r.Identity, "partition", g.number)
 	return &clusterpb.Response{Result: &clusterpb.Response_AdoptMember{AdoptMember: new(clusterpb.AdoptMemberResult)}}, nil
+}
+
+// mayAdopt refuses to take a Dir for lost that a node answers with. The first group decides; in
+// the others the node may answer until they have followed.
+func (g *group) mayAdopt(r *clusterpb.AdoptMemberRequest) error {
+	for _, m := range g.journal.Members() {
+		answers := m.SilenceKnown && m.BehindKnown && !m.Silent && m.Identity != ""
+		if g.number == 0 && m.Node == r.Node && m.Identity != r.Identity && answers && m.Node != g.config.NodeID {
+			return fmt.Errorf("%w: %q with %s; nothing was adopted, stop the node first if that is meant", ErrAnswers, r.Node, m.Identity)
+		}
+	}
+	return nil
 }
 
 // checkEnrol refuses a node that reports in the name of another.

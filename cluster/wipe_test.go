@@ -208,6 +208,31 @@ func TestAWipedNodeThatHadJoinedIsRefused(t *testing.T) {
 	f.votes("n1", "n2", "n3", "n4")
 }
 
+// A directory that a node runs with is not taken for lost: the node keeps its vote. Once it has
+// been stopped, another one is adopted.
+func TestTheDirOfANodeThatAnswersIsNotReplaced(t *testing.T) {
+	ctx, f := testContext(t), newFleet(t, 3)
+	leader, nodes := f.leader(), f.all()
+	node := nodes[slices.IndexFunc(nodes, func(n *Node) bool { return n != leader })]
+	eventually(t, "every node answers, and is recorded", func() bool {
+		members, err := leader.Members(ctx)
+		return err == nil && !slices.ContainsFunc(members, func(m Member) bool {
+			return m.Identity == "" || !m.BehindKnown
+		})
+	})
+	another := strings.Repeat("0", 32)
+	err := leader.AdoptNode(ctx, node.ID(), another)
+	if !errors.Is(err, ErrAnswers) || !strings.Contains(err.Error(), node.Identity()) {
+		t.Errorf("while the node runs: %v; want ErrAnswers with its identity", err)
+	}
+	if err := leader.AdoptNode(ctx, node.ID(), node.Identity()); err != nil {
+		t.Errorf("the directory that it has: %v", err)
+	}
+	f.votes("n1", "n2", "n3")
+	f.close(node)
+	eventually(t, "another directory is adopted", func() bool { return f.leader().AdoptNode(ctx, node.ID(), another) == nil })
+}
+
 // A copy of a Dir at another address takes over nothing: it steps aside, and the node whose Dir
 // was copied is told.
 func TestACopiedDirStepsAside(t *testing.T) {
