@@ -21,6 +21,10 @@ type Place struct {
 	// Incarnations reports whether a run that begins gets an incarnation: every
 	// replica has to keep it. nil: none does.
 	Incarnations func() bool
+	// Incarnation returns the incarnation of the run of an instance that begins with an
+	// execution: not 0, and larger than those of its earlier runs. nil: it is made of the
+	// epoch and a count of starts, whose order nobody controls.
+	Incarnation func(instance string, execution uint64) uint64
 	// Superseded reports whether an append was refused because this node leads no longer,
 	// which the next leader makes up for. nil: none is.
 	Superseded func(refusal error) bool

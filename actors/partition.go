@@ -373,7 +373,7 @@ func (p *Partition) applied() uint64 {
 
 // incarnate gives a start that is about to begin a run the run's incarnation, in a
 // message of its own: the sender may still repeat the one it has.
-func (p *Partition) incarnate(m *Message) {
+func (p *Partition) incarnate(m *Message, instance string, execution uint64) {
 	if !p.incarnations() {
 		return
 	}
@@ -382,7 +382,11 @@ func (p *Partition) incarnate(m *Message) {
 		started.ProtoReflect().Set(field, value)
 		return true
 	})
-	started.Incarnation = journalpb.NewIncarnation(p.epoch, p.starts.Add(1))
+	if p.place.Incarnation != nil {
+		started.Incarnation = p.place.Incarnation(instance, execution)
+	} else {
+		started.Incarnation = journalpb.NewIncarnation(p.epoch, p.starts.Add(1))
+	}
 	started.RequestHorizon = p.applied()
 	if started.Version == replay.NewestVersion { // asked for by a partition whose leader has no code for it
 		started.Version = p.version(started.Name, started.Version)

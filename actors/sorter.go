@@ -91,7 +91,7 @@ func (s *sorter) start(m *Message) {
 
 // begin begins a run with that execution.
 func (s *sorter) begin(m *Message, execution uint64) {
-	s.in.partition.incarnate(m)
+	s.in.partition.incarnate(m, s.in.id, execution)
 	s.in.begin(execution, m.started().Incarnation)
 	s.accept(m)
 }

@@ -25,6 +25,10 @@
 // actors over the journal's state machine. Nothing of it is imitated. There is no
 // Raft, no network and no disk.
 //
+// Runs are those of a cluster whose nodes all speak the newest protocol. Only the
+// incarnation of a run, which stands in idempotency keys and derived IDs, is another: its
+// text is "1-1" if the ID was not used before, "1-<first execution>" if it was.
+//
 // Activities run with the bodies that they are bound to, or with those of the
 // test ([Stub]). Children likewise ([StubChild]).
 //

@@ -288,7 +288,7 @@ func TestChildrenAreRealOrStubbed(t *testing.T) {
 		if output, err := replaytest.Call(env, handle, "p", "a"); err != nil || output != name {
 			t.Errorf("%q, %v", output, err)
 		}
-		if got := env.Instances(); !slices.Equal(got, []string{"p", "p::1.2"}) {
+		if got := env.Instances(); !slices.Equal(got, []string{"p", "p::1-1.1.2"}) {
 			t.Errorf("instances %q", got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -158,7 +159,7 @@ func TestCodeThatIsNotThereIsSaidSo(t *testing.T) {
 
 	text = failures(t, func(_ testing.TB, env *Env) { _, _ = Call(env, program, "i", "") },
 		program.Bind(func(ctx *replay.Context, in string) (string, error) { return helper.Call(ctx, in) }))
-	wantFailure(t, text, `i::1.2 is orchestration "helper"`, "neither bound nor stubbed")
+	wantFailure(t, text, `i::1-1.1.2 is orchestration "helper"`, "neither bound nor stubbed")
 
 	text = failures(t, func(_ testing.TB, env *Env) { _, _ = Call(env, program, "i", "") })
 	wantFailure(t, text, `orchestration "program", version "", is not bound`)
@@ -389,3 +390,57 @@ type output struct {
 }
 
 func (o *output) Output() io.Writer { return &o.text }
+
+// Keys, derived IDs and the texts of errors are those of a run in a cluster.
+func TestRunsAreLikeThoseOfAClusterOfTheNewestProtocol(t *testing.T) {
+	wrong := replay.Activity[string, int]("work")
+	event := replay.Event[int]("event")
+	env := New(t, helper.Bind(func(ctx *replay.Context, _ string) (string, error) { return ctx.InstanceID(), nil }),
+		program.Bind(func(ctx *replay.Context, _ string) (string, error) {
+			key, err := work.Call(ctx, "")
+			if err != nil {
+				return "", err
+			}
+			child, err := helper.Call(ctx, "")
+			if err != nil {
+				return "", err
+			}
+			_, err = wrong.Call(ctx, "")
+			var result *replay.PayloadError
+			if !errors.As(err, &result) {
+				return "", err
+			}
+			_, err = event.Wait(ctx)
+			return fmt.Sprintf("%s, %s, event %d, %v", key, child, result.EventID, err), nil
+		}),
+		work.Bind(func(ctx context.Context, _ string) (string, error) {
+			return replay.ActivityInfo(ctx).IdempotencyKey(), nil
+		}))
+	for _, want := range []string{
+		"i/1-1/1/2, i::1-1.1.4, event 6, canceled: enough",
+		"i/1-2/2/2, i::1-2.2.4, event 6, canceled: enough",
+	} {
+		run := Start(env, program, "i", "", ReuseWhenEnded())
+		if err := env.Cancel("i", "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Wait(); got != want || err != nil {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+	}
+	t.Run("completed from outside", func(t *testing.T) {
+		env := New(t, program.Bind(callWork))
+		var token string
+		Stub(env, work, func(ctx context.Context, _ string) (string, error) {
+			token = replay.ActivityInfo(ctx).Token()
+			return "", replay.ErrPending
+		})
+		run := Start(env, program, "i", "")
+		if err := CompleteActivity(env, token, "done"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := run.Wait(); got != "done" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+}

@@ -152,7 +152,7 @@ func (e *Env) complete(token string, c actors.Completion) error {
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
-	c.Ref = &journalpb.OperationRef{Instance: named.Instance, Execution: named.Execution, EventId: named.EventID}
+	c.Ref = &journalpb.OperationRef{Instance: named.Instance, Incarnation: named.Incarnation, Execution: named.Execution, EventId: named.EventID}
 	c.Attempt = named.Number
 	outcomes := make(chan error, 1)
 	e.begin()

@@ -50,13 +50,21 @@ func (n *node) begin(registry *replay.Registry, logger *slog.Logger) error {
 	return nil
 }
 
+// place is that of the only partition of a cluster that has come to the newest protocol. The
+// incarnation of a run does not depend on what else is started, or on the time: its text is
+// "1-1", unless the ID was used before.
+var place = actors.Place{
+	Incarnations: func() bool { return true },
+	Incarnation:  func(_ string, execution uint64) uint64 { return journalpb.NewIncarnation(1, execution) },
+}
+
 // lead opens the partition in a new epoch.
 func (n *node) lead() error {
 	epoch, err := n.journal.reign()
 	if err != nil {
 		return err
 	}
-	n.partition.Store(n.system.Lead(context.Background(), n.journal, epoch))
+	n.partition.Store(n.system.LeadAt(context.Background(), place, n.journal, epoch))
 	return nil
 }
 
