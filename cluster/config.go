@@ -36,8 +36,8 @@ type Config struct {
 	InMemory bool
 
 	// The name of the node, for ever: it is stamped into Dir. For a node that has lost its Dir
-	// see the section on members. Defaults to "node"
-	// when there are no Peers; required otherwise.
+	// see the section on members. 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit.
+	// Defaults to "node" when there are no Peers; required otherwise.
 	NodeID string
 	// The name of the cluster, for ever: it is stamped into Dir too, and nodes
 	// and clients with certificates of another cluster are refused. 1 to 64 of
@@ -48,7 +48,7 @@ type Config struct {
 	// node without Peers can have: nobody reaches it, and nobody can join it.
 	Listen string
 	// What the node shows to others and whom it believes; see [KeyFiles] and the
-	// section on security. NodeID is of the same alphabet as ClusterID then.
+	// section on security.
 	// Defaults to none: plaintext, on loopback only.
 	TLS KeySource
 	// Asked about each call of a remote client, reads included; an error refuses
@@ -220,10 +220,10 @@ func (c Config) withDefaults() Config {
 	if c.tendEvery == 0 {
 		c.tendEvery = tendEvery
 	}
-	if c.StopGrace <= 0 {
+	if c.StopGrace == 0 {
 		c.StopGrace = stopGraceDefault
 	}
-	if c.CallTimeout <= 0 {
+	if c.CallTimeout == 0 {
 		c.CallTimeout = callTimeoutDefault
 	}
 	if c.protocol == 0 {
@@ -247,14 +247,24 @@ func (c Config) validate() error {
 		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
 	case !namePattern.MatchString(c.ClusterID):
 		return &ConfigError{"ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}
-	case c.TLS != nil && !namePattern.MatchString(c.NodeID):
-		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: with TLS, %s", c.NodeID, nameRule)}
+	case !namePattern.MatchString(c.NodeID):
+		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, nameRule)}
 	case c.Authorize != nil && c.TLS == nil:
 		return &ConfigError{"Authorize", "is set without TLS: callers cannot be told apart"}
 	case c.Groups < 1 || c.Groups > groupsMax:
 		return &ConfigError{"Groups", fmt.Sprintf("is %d: 1 to %d are allowed", c.Groups, groupsMax)}
 	case min(c.Limits.Open, c.Limits.Buffered, c.Limits.BufferedBytes, c.Limits.HistoryEvents, c.Limits.HistoryBytes) < 0:
 		return &ConfigError{"Limits", "has a negative one: 0 means its default"}
+	case c.ActivitiesMax < 0:
+		return &ConfigError{"ActivitiesMax", negativeRule}
+	case c.ResidentMax < 0:
+		return &ConfigError{"ResidentMax", negativeRule}
+	case c.StopGrace < 0:
+		return &ConfigError{"StopGrace", negativeRule}
+	case c.CallTimeout < 0:
+		return &ConfigError{"CallTimeout", negativeRule}
+	case slices.Contains(c.Tags, ""):
+		return &ConfigError{"Tags", "has an empty tag: activities without a tag run on every node"}
 	case c.Retention.negative():
 		return &ConfigError{"Retention", "has a negative duration: 0 means for ever"}
 	}
@@ -293,15 +303,19 @@ func (c Config) validatePeers() error {
 	if len(c.Peers) == 0 {
 		return nil
 	}
-	seen := make(map[string]bool)
+	seen, at := make(map[string]bool), make(map[string]string)
 	for _, peer := range c.Peers {
 		switch {
 		case peer.NodeID == "" || peer.Address == "":
 			return &ConfigError{"Peers", fmt.Sprintf("has an entry without NodeID or Address: %+v", peer)}
 		case seen[peer.NodeID]:
 			return &ConfigError{"Peers", fmt.Sprintf("names node %q twice", peer.NodeID)}
+		case at[peer.Address] != "":
+			return &ConfigError{"Peers", fmt.Sprintf("has the address %q for %q and for %q", peer.Address, at[peer.Address], peer.NodeID)}
+		case c.TLS == nil && isElsewhere(peer.Address):
+			return &ConfigError{"Peers", fmt.Sprintf("has %q: %s", peer.Address, loopbackRule)}
 		}
-		seen[peer.NodeID] = true
+		seen[peer.NodeID], at[peer.Address] = true, peer.NodeID
 	}
 	if !seen[c.NodeID] {
 		return &ConfigError{"Peers", fmt.Sprintf("does not name this node, %q", c.NodeID)}
@@ -326,18 +340,31 @@ func (c Config) validateJoin() error {
 		return &ConfigError{"Join", "is set, and so are Peers: choose one"}
 	case c.Listen == "":
 		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
-	case len(c.NodeID) > nodeIDMax:
-		return &ConfigError{"NodeID", fmt.Sprintf("is longer than %d bytes", nodeIDMax)}
 	}
 	for _, address := range c.Join {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return &ConfigError{"Join", "has an address that is not host:port: " + err.Error()}
+		}
+		if c.TLS == nil && isElsewhere(address) {
+			return &ConfigError{"Join", fmt.Sprintf("has %q: %s", address, loopbackRule)}
 		}
 	}
 	if c.JoinToken != "" {
 		return c.validateToken()
 	}
 	return nil
+}
+
+const loopbackRule = "without TLS connections are made to loopback only"
+
+const negativeRule = "is negative: 0 means its default"
+
+// isElsewhere reports whether an address is that of another machine. A name may turn out to be of
+// this one, and is looked up when it is called.
+func isElsewhere(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && !ip.IsLoopback() && !ip.IsUnspecified()
 }
 
 // validateListen refuses plaintext on anything but loopback: one forged packet

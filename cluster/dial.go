@@ -69,6 +69,9 @@ func (c DialConfig) validate() error {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return &InputError{"DialConfig.Addresses", "has one that is not host:port: " + err.Error()}
 		}
+		if c.TLS == nil && isElsewhere(address) {
+			return &InputError{"DialConfig.Addresses", fmt.Sprintf("has %q: %s", address, loopbackRule)}
+		}
 	}
 	if !namePattern.MatchString(c.ClusterID) {
 		return &InputError{"DialConfig.ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}

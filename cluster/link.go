@@ -227,7 +227,7 @@ func (d *dialer) introduce(ctx context.Context, raw net.Conn, address string, wa
 	l := &link{Conn: raw, raw: raw, meeting: meeting{purpose: wanted, peer: Principal{Role: RoleLocal}}}
 	if d.ring == nil {
 		if !isLoopback(raw.RemoteAddr()) {
-			return nil, errors.New("without TLS connections are made to loopback only")
+			return nil, errors.New(loopbackRule)
 		}
 		if _, err := raw.Write(append([]byte(preambleMagic), byte(wanted))); err != nil {
 			return nil, err

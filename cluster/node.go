@@ -78,7 +78,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	config.rig = rig.Of(ctx)
 	registry, err := replay.NewRegistry(config.Definitions...)
 	if err != nil {
-		return nil, &ConfigError{"Definitions", err.Error()}
+		return nil, &ConfigError{"Definitions", unprefixed(err.Error())}
 	}
 	n := &Node{
 		config:   config,

@@ -64,6 +64,42 @@ func TestWhatDoesNotGoWithTLSIsRefused(t *testing.T) {
 	}
 }
 
+func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
+	two := []Peer{{NodeID: "n1", Address: "127.0.0.1:7001"}, {NodeID: "n2", Address: "127.0.0.1:7001"}}
+	elsewhere := []Peer{{NodeID: "n1", Address: "127.0.0.1:7001"}, {NodeID: "n2", Address: "192.0.2.1:7001"}}
+	for _, test := range []struct {
+		field  string
+		config Config
+	}{
+		{"NodeID", Config{NodeID: "a\xff"}},
+		{"NodeID", Config{NodeID: "a b"}},
+		{"NodeID", Config{NodeID: strings.Repeat("n", nodeIDMax+1)}},
+		{"Peers", Config{NodeID: "n1", Listen: "127.0.0.1:0", Peers: two}},
+		{"Peers", Config{NodeID: "n1", Listen: "127.0.0.1:0", Peers: elsewhere}},
+		{"Join", Config{NodeID: "n3", Listen: "127.0.0.1:0", Join: []string{"192.0.2.1:7001"}}},
+		{"ActivitiesMax", Config{ActivitiesMax: -1}},
+		{"ResidentMax", Config{ResidentMax: -1}},
+		{"StopGrace", Config{StopGrace: -1}},
+		{"CallTimeout", Config{CallTimeout: -1}},
+		{"Tags", Config{Tags: []string{"gpu", ""}}},
+		{"Definitions", Config{Definitions: append(definitions(), definitions()...)}},
+	} {
+		test.config.InMemory, test.config.Logger = true, quiet()
+		var wrong *ConfigError
+		err := test.config.withDefaults().validate()
+		if test.field == "Definitions" {
+			_, err = Start(testContext(t), test.config)
+		}
+		if !errors.As(err, &wrong) || wrong.Field != test.field || strings.Contains(wrong.Reason, "tenuto:") {
+			t.Errorf("%v; want a ConfigError of %s", err, test.field)
+		}
+	}
+	var wrong *InputError
+	if _, err := Dial(testContext(t), DialConfig{Addresses: []string{"192.0.2.1:7001"}}); !errors.As(err, &wrong) {
+		t.Errorf("dialed without TLS: %v; want an InputError", err)
+	}
+}
+
 func TestPlaintextIsNotSpokenToOtherMachines(t *testing.T) {
 	if isLoopback(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || isLoopback(&net.UnixAddr{}) || !isLoopback(&net.TCPAddr{IP: net.IPv6loopback}) {
 		t.Error("loopback is mistaken")
