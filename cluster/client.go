@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -49,14 +48,8 @@ type access interface {
 	release() error
 }
 
-// The alphabet and length of instance IDs.
-const (
-	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/+-"
-	idMax      = 128
-)
-
 func checkID(id string) error {
-	if len(id) == 0 || len(id) > idMax || strings.TrimLeft(id, idAlphabet) != "" {
+	if !replay.ValidInstanceID(id) {
 		return &InputError{"instance ID", fmt.Sprintf("%.140q is not 1 to 128 of A-Z a-z 0-9 . _ : @ / + -", id)}
 	}
 	return nil

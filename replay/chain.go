@@ -7,8 +7,8 @@ import (
 // Chain starts an instance that stands on its own: there is no result, it is no
 // child, and neither cancelling this instance nor its end touches it. Without
 // [ChildID] its ID is derived from this instance's,
-// "<id>::<incarnation>.<execution>.<event_id>". If an instance of that ID exists, nothing is
-// started.
+// "<id>::<incarnation>.<execution>.<event_id>", or shortened as in
+// [OrchestrationHandle.Start]. If an instance of that ID exists, nothing is started.
 func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...ChildOption) error {
 	asked, err := h.child(ctx, input, options)
 	if err != nil {

@@ -421,3 +421,87 @@ func TestOnceWhoseRecordDoesNotDecode(t *testing.T) {
 		t.Errorf("%v, %v", turn, err)
 	}
 }
+
+// longID starts a child and a chained instance without IDs.
+func longID(t *testing.T) *replay.Registry {
+	return script(t, func(ctx *replay.Context) (string, error) {
+		future := child.Start(ctx, "x")
+		if err := child.Chain(ctx, "x"); err != nil {
+			return "", err
+		}
+		return future.Await(ctx)
+	})
+}
+
+// begun is started for a run of protocol 3.
+func begun(incarnation uint64) *journalpb.Event {
+	start := started("script", nil)
+	start.GetOrchestrationStarted().Incarnation = incarnation
+	return start
+}
+
+func TestDerivedIDsAreValidHoweverLongTheParentsIs(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, parent := range []string{strings.Repeat("p", 115), strings.Repeat("p", 125), strings.Repeat("p", 128), strings.Repeat("p", 127) + "q"} {
+		for incarnation := range uint64(2) {
+			start := begun(journalpb.NewIncarnation(1, incarnation+1))
+			x := replay.NewExecution(parent, 1, longID(t), nil)
+			turn, err := x.Turn(begin, messagesOf(start))
+			x.Drop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []string{turn.Events[1].GetSubOrchestrationScheduled().GetInstance(), turn.Events[2].GetOrchestrationChained().GetInstance()} {
+				if !replay.ValidInstanceID(id) || !strings.HasPrefix(id, parent[:94]) || seen[id] {
+					t.Errorf("%q of %q: %d bytes, seen %v", id, parent, len(id), seen[id])
+				}
+				seen[id] = true
+			}
+			again := replay.NewExecution(parent, 1, longID(t), nil)
+			if err := again.Replay(all(turn.Events)); err != nil {
+				t.Error(err)
+			}
+			again.Drop()
+		}
+	}
+}
+
+// Histories that have longer derived IDs are replayed as they are.
+func TestLongerDerivedIDsOfHistoriesStay(t *testing.T) {
+	parent := strings.Repeat("p", 125)
+	for text, start := range map[string]*journalpb.Event{"::1.": started("script", nil), "::1-1.1.": begun(journalpb.NewIncarnation(1, 1))} {
+		events := numbered(start, childScheduled("child", parent+text+"2", "x"),
+			&journalpb.Event{Body: &journalpb.Event_OrchestrationChained{OrchestrationChained: &journalpb.OrchestrationChained{
+				Name: "child", Instance: parent + text + "3", Input: payloadOf("x"),
+			}}})
+		x := replay.NewExecution(parent, 1, longID(t), nil)
+		if err := x.Replay(all(events)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		x.Drop()
+	}
+}
+
+func TestChildIDsThatNoInstanceCanHaveAreRefused(t *testing.T) {
+	for _, id := range []string{"x y", "a\x00b", "ü", "\xff", strings.Repeat("x", 129), strings.Repeat("x", 3<<20)} {
+		registry := script(t, func(ctx *replay.Context) (bool, error) {
+			_, err := child.Call(ctx, "x", replay.ChildID(id))
+			var called, chained *replay.OptionError
+			return errors.As(err, &called) && errors.As(child.Chain(ctx, "x", replay.ChildID(id)), &chained) &&
+				called.Option == "ChildID" && len(chained.Error()) < 300, nil
+		})
+		x := replay.NewExecution("i", 1, registry, nil)
+		turn, err := x.Turn(begin, messagesOf(begun(7)))
+		x.Drop()
+		if err != nil || len(turn.Events) != 2 || string(turn.Events[1].GetOrchestrationCompleted().GetOutput().GetData()) != "true" {
+			t.Errorf("%.20q: %v, %v", id, turn, err)
+		}
+	}
+	// An execution that began before protocol 3 may have recorded it.
+	registry := script(t, func(ctx *replay.Context) (string, error) { return child.Call(ctx, "x", replay.ChildID("x y")) })
+	x := replay.NewExecution("i", 1, registry, nil)
+	defer x.Drop()
+	if err := x.Replay(all(numbered(started("script", nil), childScheduled("child", "x y", "x")))); err != nil {
+		t.Error(err)
+	}
+}

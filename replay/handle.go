@@ -106,7 +106,8 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildO
 
 // Start starts a child instance and returns the future of its result. Its ID is
 // derived from the parent's, "<parent>::<incarnation>.<execution>.<event_id>", unless
-// [ChildID] gives one.
+// [ChildID] gives one. If that has more than 128 bytes, it is the first 94 bytes of the
+// parent's ID, "::" and 32 hexadecimal digits of the SHA-256 of the longer ID.
 func (h OrchestrationHandle[I, O]) Start(ctx *Context, input I, options ...ChildOption) *Future[O] {
 	child, err := h.child(ctx, input, options)
 	if err != nil {
@@ -126,8 +127,8 @@ func (h OrchestrationHandle[I, O]) child(ctx *Context, input I, options []ChildO
 	for _, option := range options {
 		option(child)
 	}
-	if !utf8.ValidString(child.Instance) {
-		return nil, fmt.Errorf("tenuto: child ID %q is not UTF-8", cut(child.Instance))
+	if err := ctx.x.checkChildID(child.Instance); err != nil {
+		return nil, err
 	}
 	return child, checkVersion(h.name, child.Version)
 }
@@ -158,8 +159,22 @@ func (h OrchestrationHandle[I, O]) Bind(body func(ctx *Context, input I) (O, err
 // A ChildOption changes how a child is started.
 type ChildOption func(*journalpb.SubOrchestrationScheduled)
 
-// ChildID gives the child an ID instead of the derived one. If an instance of
-// that ID exists already, the child fails with [ErrInstanceExists].
+// checkChildID checks an ID that code gives. Executions that began before protocol 3 had
+// those refused only that are not UTF-8.
+func (x *Execution) checkChildID(id string) error {
+	switch {
+	case id == "" || ValidInstanceID(id) || !x.origin.protocol3 && utf8.ValidString(id):
+		return nil
+	case !x.origin.protocol3:
+		return fmt.Errorf("tenuto: child ID %q is not UTF-8", cut(id))
+	}
+	return &OptionError{"ChildID", fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", cut(id), idMax)}
+}
+
+// ChildID gives the child an ID instead of the derived one. One that is not 1 to 128 of
+// A-Z a-z 0-9 . _ : @ / + - makes the call fail with an [*OptionError], and nothing is
+// started; "" stands for the derived one. If an instance of that ID exists already, the
+// child fails with [ErrInstanceExists].
 func ChildID(id string) ChildOption {
 	return func(child *journalpb.SubOrchestrationScheduled) { child.Instance = id }
 }

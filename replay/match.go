@@ -87,7 +87,7 @@ func (x *Execution) sameInItself(recorded, asked *journalpb.Event) bool {
 	case *journalpb.Event_OrchestrationChained:
 		have, chained := recorded.GetOrchestrationChained(), want.OrchestrationChained
 		return have.Name == chained.Name &&
-			have.Instance == x.idOr(chained.Instance, recorded.EventId) &&
+			x.sameID(have.Instance, chained.Instance, recorded.EventId) &&
 			samePayload(have.Input, chained.Input)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
 		return sameContinuation(recorded.GetOrchestrationContinuedAsNew(), want.OrchestrationContinuedAsNew)
@@ -100,9 +100,14 @@ func (x *Execution) sameInItself(recorded, asked *journalpb.Event) bool {
 func (x *Execution) sameChild(recorded *journalpb.Event, asked *journalpb.SubOrchestrationScheduled) bool {
 	have := recorded.GetSubOrchestrationScheduled()
 	return have.Name == asked.Name &&
-		have.Instance == x.idOr(asked.Instance, recorded.EventId) &&
+		x.sameID(have.Instance, asked.Instance, recorded.EventId) &&
 		have.ClosePolicy == asked.ClosePolicy &&
 		samePayload(have.Input, asked.Input)
+}
+
+// sameID takes a derived ID as recorded, shortened or not.
+func (x *Execution) sameID(have, asked string, eventID uint64) bool {
+	return have == x.idOr(asked, eventID) || asked == "" && have == x.derivedID(eventID)
 }
 
 // sameError takes no offence at stacks and causes, which may change with the

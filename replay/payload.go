@@ -15,6 +15,18 @@ import (
 // nameMax bounds the names of activities, orchestrations and events, in bytes.
 const nameMax = 128
 
+// The alphabet and length of instance IDs.
+const (
+	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/+-"
+	idMax      = 128
+)
+
+// ValidInstanceID reports whether an instance may have that ID: 1 to 128 of
+// A-Z a-z 0-9 . _ : @ / + -.
+func ValidInstanceID(id string) bool {
+	return len(id) > 0 && len(id) <= idMax && strings.TrimLeft(id, idAlphabet) == ""
+}
+
 // PayloadMax bounds one value, in bytes as JSON, unless [Payloads.Max] says
 // something else. Larger ones belong into a store of their own, with a
 // reference here.

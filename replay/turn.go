@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -136,11 +138,23 @@ func (x *Execution) nameChild(event *journalpb.Event) {
 	}
 }
 
-// idOr returns the ID, or the one derived from the event that schedules it.
+// idOr returns the ID, or the one derived from the event that schedules it. One that would
+// be too long is shortened to a prefix and a hash, except in runs from before protocol 3.
 func (x *Execution) idOr(id string, eventID uint64) string {
 	if id != "" {
 		return id
 	}
+	derived := x.derivedID(eventID)
+	if len(derived) <= idMax || x.origin.incarnation == 0 {
+		return derived
+	}
+	hash := sha256.Sum256([]byte(derived))
+	short := "::" + hex.EncodeToString(hash[:16])
+	return derived[:idMax-len(short)] + short
+}
+
+// derivedID returns the ID derived from an event, however long it is.
+func (x *Execution) derivedID(eventID uint64) string {
 	if x.origin.incarnation == 0 {
 		return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
 	}
