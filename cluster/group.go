@@ -65,7 +65,12 @@ func (c Config) dirOf(group int) string {
 }
 
 // openGroups opens the journals of all groups, and closes them again on error.
-func (n *Node) openGroups(ctx context.Context) error {
+func (n *Node) openGroups(ctx context.Context) (err error) {
+	defer func() {
+		if journal.IsDiskFull(err) {
+			err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+		}
+	}()
 	if err := n.config.createGroups(); err != nil {
 		close(n.unopened)
 		return err

@@ -66,7 +66,7 @@ type Node struct {
 // [Node.Stop]. The error is a [*ConfigError] for a field that cannot be used,
 // or says what could not be opened, or why the node was not added ([ErrMember],
 // [ErrRemoved], [ErrAddressTaken], [ErrTokenRequired] and its kin, [*VersionError],
-// [*UnavailableError]); then nothing is left running.
+// [*UnavailableError]), or is [ErrDiskFull]; then nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
 		return nil, &InputError{"context", "is nil"}

@@ -151,6 +151,26 @@ func wipeOne(t *testing.T, groups int, secure bool) {
 	sameHistories(t, nodes)
 }
 
+// A node does not start while its disk is full, says so, and starts when there is room.
+func TestStartOnAFullDiskSaysSo(t *testing.T) {
+	const full = "/dev/full" // every write to it fails like that
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	config := Config{Dir: t.TempDir(), Logger: quiet()}
+	written := filepath.Join(config.Dir, "identity.new") // the first file that is written
+	if err := os.Symlink(full, written); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(testContext(t), config); !errors.Is(err, ErrDiskFull) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	if err := os.Remove(written); err != nil {
+		t.Fatal(err)
+	}
+	stopped(t, started(t, config))
+}
+
 // startsOnTwo starts three nodes, stops a follower, the one after the leader, has the other two
 // acknowledge 20 starts, and stops these.
 func startsOnTwo(t *testing.T, groups int, secure bool) (ctx context.Context, nodes []*Node, configs []Config, leader int) {

@@ -304,6 +304,9 @@ func (l *checkedLogs) failed(what string, err error) error {
 	return l.fence.draw(err)
 }
 
+// IsDiskFull reports whether an error of Open, or of a journal, is that of a full disk.
+func IsDiskFull(err error) bool { return mayPass(err) }
+
 // mayPass reports whether an error is that of a full disk, which may have room again.
 func mayPass(err error) bool {
 	return slices.ContainsFunc(fullDisk(), func(full error) bool { return errors.Is(err, full) })

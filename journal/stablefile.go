@@ -18,7 +18,8 @@ const stableFileName = "raft.stable"
 // The file is two sectors, each written in place as a whole: a disk writes a
 // sector or does not, so that one that does not check is damage and never a
 // write that was cut off. In place also means that a full disk is no reason not
-// to vote. Each ends with the CRC-32C of what is before it.
+// to vote, while the node runs: the state store does not open without room.
+// Each sector ends with the CRC-32C of what is before it.
 const (
 	sectorSize    = 512
 	sectorContent = sectorSize - crc32.Size

@@ -111,8 +111,23 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf must not return: the database would go on with what it knows to be
 // wrong. Ending the goroutine unwinds it and lets go of its locks.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.breakDown("keep the database", fmt.Errorf(format, args...))
+	fatal := &fatalError{text: fmt.Sprintf(format, args...)}
+	for _, arg := range args {
+		if err, ok := arg.(error); ok {
+			fatal.causes = append(fatal.causes, err)
+		}
+	}
+	l.breakDown("keep the database", fatal)
 }
+
+// A fatalError is what the database says last, with the errors that it names in that.
+type fatalError struct {
+	text   string
+	causes []error
+}
+
+func (e *fatalError) Error() string   { return e.text }
+func (e *fatalError) Unwrap() []error { return e.causes }
 
 // backgroundError ends the goroutine of a flush or a compaction that has failed:
 // the database would try again at once, for ever, unless it is being closed.

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"path"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
@@ -25,6 +29,23 @@ func opened(t *testing.T, fs vfs.FS) *Store {
 		}
 	})
 	return s
+}
+
+// What the database cannot go on after is found in the error, whatever text it gives it.
+func TestFullDiskIsInTheErrorOfOpen(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := opened(t, fs).Close(); err != nil {
+		t.Fatal(err)
+	}
+	injected := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && strings.HasPrefix(path.Base(op.Path), "MANIFEST") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	if _, err := Open(Options{FS: injected, Dir: "state", Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("on a full disk: %v", err)
+	}
 }
 
 func set(key, value string) func(store.Batch) error {
