@@ -197,8 +197,9 @@
 // A copy of a Dir that is started while the node runs is refused, and steps aside with
 // [ErrCopied]; the node goes on, logs it and counts it in [Health]. A copy or backup that is
 // started while the node is down is refused only if a running member remembers a later start.
-// It may lack what the node has acknowledged since. Never start one: add an empty node
-// instead. A node that was founded alone and has lost its Dir founds another
+// It may lack what the node has acknowledged since, and if it is not refused, the node itself
+// is when it starts: it may lack what the copy has acknowledged. Never start one: add an empty
+// node instead. A node that was founded alone and has lost its Dir founds another
 // cluster; nodes that have joined it refuse it.
 //
 // Nodes whose Dir was made by a release before protocol 3 get an identity when they start, and

@@ -22,8 +22,8 @@ var (
 	// ErrOtherDirectory: a node of that name is a member, with another Dir than this one. See
 	// [Client.AdoptNode] and [Client.RemoveNode].
 	ErrOtherDirectory = journal.ErrOtherDirectory
-	// ErrCopied: another process runs with a copy of the node's Dir. The one that was there
-	// first goes on, the other takes no part.
+	// ErrCopied: another process runs with a copy of the node's Dir. The one that the
+	// other members have heard of first goes on, the other takes no part.
 	ErrCopied = journal.ErrCopied
 	// ErrAnswers: the node whose Dir is to be replaced by another one answers the leader with the
 	// Dir that is recorded; see [Client.AdoptNode].

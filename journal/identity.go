@@ -267,7 +267,8 @@ func (*DirectoryError) Is(target error) bool { return target == ErrOtherDirector
 var ErrCopied = errors.New("another process runs with a copy of the node's directory")
 
 // CopiedError: two processes have opened copies of one directory, or one was set back to an
-// older state. The one that was there first goes on; the other takes no part. errors.Is finds
+// older state. The one that the other members have heard of first goes on; the other takes no
+// part. If some have heard first of the one and some of the other, neither does. errors.Is finds
 // ErrCopied.
 type CopiedError struct {
 	Node   string
@@ -275,8 +276,10 @@ type CopiedError struct {
 }
 
 func (e *CopiedError) Error() string {
-	return fmt.Sprintf("%v: node %s: %s. Stop this process and delete its copy; "+
-		"to add a node, start one with a name of its own, an empty directory and Config.Join", ErrCopied, e.Node, e.Reason)
+	return fmt.Sprintf("%v: node %s: %s. If the other process is the node, stop this one and delete its copy. "+
+		"If the other is gone for good, it may have acknowledged what this directory lacks: start the node with an empty "+
+		"directory and have the cluster adopt that (tenuto adopt), or replace the node by one of another name (Config.Join)",
+		ErrCopied, e.Node, e.Reason)
 }
 
 // Is reports whether target is ErrCopied.

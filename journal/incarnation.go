@@ -18,6 +18,12 @@ import (
 //     asked: when another process answers there with the same identity, that is the node,
 //     and the newcomer is not heard. It is told so and takes no further part.
 //
+// A member refuses one of two processes, and not both: one that it has heard of already is not
+// refused because of another at the recorded address that could not take its place. So of a
+// copy that is started while the node is down, and the node, the one that was heard of first
+// goes on: it may have acknowledged what the other lacks. If some members have heard of the one
+// and some of the other, both are refused.
+//
 // What it remembers is in memory: a copy that is started while the node is down is refused
 // only if a running member remembers a later start.
 type sessions struct {
@@ -94,10 +100,16 @@ func (j *Journal) probe(node string, as self) error {
 
 func (j *Journal) probeAt(node, address string, as self) error {
 	h := j.helloOf(purposeProbe)
-	h.Rival = as.Session
+	known, _ := j.sessions.of(node)
+	if known != as {
+		h.Rival = as.Session
+	}
 	r, err := j.sayHello(address, h, probeTimeout)
 	if err != nil || r.Node != node || r.Identity != as.Identity || r.Session == as.Session {
 		return nil // nobody there, or somebody else: no other process has the directory
+	}
+	if known == as && follows(node, as, r.self) != nil {
+		return nil // the one there came later, and is refused: not both are
 	}
 	return &CopiedError{node, fmt.Sprintf("another process answers at %s with the same directory", address)}
 }

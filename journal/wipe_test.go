@@ -490,6 +490,67 @@ func TestACopiedDirectoryStepsOut(t *testing.T) {
 	})
 }
 
+// A copy that is started while the node is down, and was heard of first, goes on, and the node is
+// refused: the copy may have acknowledged what the node lacks. Never are both refused.
+func TestOfANodeAndItsCopyTheOneHeardOfFirstGoesOn(t *testing.T) {
+	for _, starts := range []int{1, 2} { // of the copy
+		inBubble(t, func(t *testing.T) { copyFirst(t, starts) })
+	}
+}
+
+func copyFirst(t *testing.T, starts int) {
+	w := newWiping(t, 3)
+	for i := range w.nodes {
+		w.start(i)
+	}
+	eventually(t, "an append", w.try)
+	original := slices.Index(w.nodes, w.leader())
+	name := w.peers[original].Node
+	w.stop(original)
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(dir, os.DirFS(w.dirs[original])); err != nil {
+		t.Fatal(err)
+	}
+	var clone *Journal
+	for range starts {
+		if clone != nil {
+			closed(t, clone)
+		}
+		c := quiet(Config{Node: name, Address: "elsewhere", Peers: w.peers, Dir: dir, Network: w.net.listen("elsewhere")})
+		opened, err := Open(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clone = opened
+		for i, j := range w.nodes {
+			if i != original {
+				eventually(t, "the copy is heard of", func() bool { known, _ := j.sessions.of(name); return known == clone.self })
+			}
+		}
+	}
+	defer func() { closed(t, clone) }()
+
+	w.start(original)
+	as := Peer{Node: name, Address: "elsewhere", Identity: clone.Identity(), Starts: clone.self.Starts, Session: clone.self.Session}
+	for i, j := range w.nodes {
+		if err := j.CheckCopy(as); i != original && err != nil {
+			t.Errorf("n%d refuses the one that it has heard of: %v", i, err)
+		}
+	}
+	eventually(t, "the node that came later is refused", func() bool { return errors.Is(w.nodes[original].Err(), ErrCopied) })
+	for i, j := range w.nodes {
+		if i != original && j.IsLeader() {
+			if err := j.MoveMember(t.Context(), as); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	w.settle()
+	if err := clone.Err(); err != nil {
+		t.Errorf("the one that was heard of first: %v", err)
+	}
+}
+
 // Directories of a build that knew no identities get one each, which is recorded once all
 // speak the protocol, and from then on counts.
 func TestIdentitiesAreRecordedOfNodesThatHadNone(t *testing.T) {
