@@ -40,7 +40,7 @@ type DialConfig struct {
 	// Defaults to slog.Default().
 	Logger *slog.Logger
 
-	refreshEvery time.Duration // of tests; 0: the constant
+	refreshEvery time.Duration // of tests; 0: the constant, less: never
 }
 
 func (c DialConfig) withDefaults() DialConfig {
@@ -85,6 +85,13 @@ func (c DialConfig) validate() error {
 // on through the loss of any node; a wait or a watch goes on at another node where
 // it was.
 //
+// A client that makes no call hears of new members too: it keeps a question open at one node,
+// which answers when the members change, or after 2 s. All nodes may be replaced, one after the
+// other, as fast as the cluster does it, if each new one has its vote before an old one is
+// removed and stopped. While the node that the client asks hangs, or is cut off from it, the
+// client needs up to 4 s to turn to another: less than all nodes must go in that time. A
+// client that has no connection to any node while all of them are replaced is to be dialed anew.
+//
 // ctx bounds the first contact; without a deadline, CallTimeout does. Errors:
 // [*InputError] for a field that cannot be used; [*UnavailableError] when no node
 // answers, with the reason why the last one did not; [ErrNotAuthorized]; ctx's.
@@ -97,7 +104,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	r := &remote{
-		config: config, addresses: config.Addresses, nearest: config.Addresses[0], closing: make(chan struct{}),
+		config: config, addresses: config.Addresses, nearest: config.Addresses[0], closing: make(chan struct{}), look: make(chan struct{}, 1),
 		groups: []*aimedGroup{newAimedGroup(config.Addresses[0])},
 	}
 	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
@@ -117,6 +124,9 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 		_ = r.release()
 		return nil, fmt.Errorf("dial: %w", err)
 	}
+	if config.refreshEvery > 0 {
+		r.running.Go(r.followMembers)
+	}
 	return &Client{access: r, payloads: warnedIn(config.Payloads, config.Logger)}, nil
 }
 
@@ -130,6 +140,7 @@ type remote struct {
 	polls  attempts // at any node
 
 	closing chan struct{}
+	look    chan struct{} // has room for one: the scout is to look around at once
 	closed  sync.Once
 	running sync.WaitGroup
 
@@ -138,6 +149,7 @@ type remote struct {
 	addresses []string          // of the members and of the configuration
 	groups    []*aimedGroup     // one until a node has told how many there are
 	learned   uint64            // how long the log was of the node that has told the members
+	newest    []uint64          // of each group: the newest configuration that was told of
 	nearest   string            // whom to ask for what any node can answer
 	turned    bool              // away from a node, so that the members may be others
 	patience  time.Duration     // with a node that was probed; 0: scoutTimeout
@@ -189,7 +201,9 @@ func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*cluster
 	g := r.groupFor(request)
 	response, err := r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate, seen: max(g.seen.Load(), g.told.Load())}, r.ask)
 	if members := response.GetMembers(); err == nil && members != nil && !namesLeader(members) {
-		return cmp.Or(r.askOthers(ctx, request), response), nil
+		if _, better := r.askOthers(ctx, request); better != nil {
+			return better, nil
+		}
 	}
 	return response, err
 }
@@ -199,28 +213,33 @@ func namesLeader(result *clusterpb.MembersResult) bool {
 }
 
 // askOthers asks all nodes at once for the members, for membersWait at most, and returns the
-// first answer that names a leader, nil if there is none: one node has named no leader, but
-// that may be a node which the cluster refuses or which is cut off from it.
-func (r *remote) askOthers(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+// first answer that names a leader and who gave it, nil if there is none: one node has named no
+// leader, but that may be a node which the cluster refuses or which is cut off from it.
+func (r *remote) askOthers(ctx context.Context, request *clusterpb.Request) (from string, answer *clusterpb.Response) {
 	r.mu.Lock()
 	addresses := r.addresses[:min(len(r.addresses), addressesMax)]
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, membersWait)
 	defer cancel()
-	answers := make(chan *clusterpb.Response, len(addresses))
+	type told struct {
+		from   string
+		answer *clusterpb.Response
+	}
+	answers := make(chan told, len(addresses))
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, address := range addresses {
-		asking.Go(func() { answers <- r.reach(ctx, address, proto.CloneOf(request)) })
+		asking.Go(func() { answers <- told{address, r.reach(ctx, address, proto.CloneOf(request))} })
 	}
 	for range addresses {
-		if answer := <-answers; namesLeader(answer.GetMembers()) {
-			r.learn(answer)
+		t := <-answers
+		r.learn(t.answer) // of any: a node that knows of no leader takes nothing away
+		if namesLeader(t.answer.GetMembers()) {
 			cancel()
-			return answer
+			return t.from, t.answer
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // near implements access.
@@ -248,7 +267,11 @@ func (r *remote) persist(ctx context.Context, request *clusterpb.Request, way ro
 	defer cancel()
 	request.Protocol = protocolVersion
 	way.closing, way.moved, way.budget = r.closing, &r.groupFor(request).moved, &r.budget
-	return way.persist(ctx, request, ask)
+	response, err := way.persist(ctx, request, ask)
+	if err == nil {
+		r.learn(response)
+	}
+	return response, err
 }
 
 // ask asks the node that leads, as far as is known, once.
@@ -332,6 +355,10 @@ func (r *remote) turn(aim *string, from, to string) (better bool) {
 		delete(r.nodes, from) // another node may have taken its place
 	}
 	*aim, r.turned = to, true
+	select {
+	case r.look <- struct{}{}:
+	default: // it will
+	}
 	return better
 }
 
@@ -342,10 +369,7 @@ func (r *remote) after(address string) string {
 
 // meet learns who the members are from the first node that answers.
 func (r *remote) meet(ctx context.Context) error {
-	response, err := r.persist(ctx, membersRequest(), route{}, r.askNear)
-	if err == nil {
-		r.learn(response)
-	}
+	_, err := r.persist(ctx, membersRequest(), route{}, r.askNear)
 	return err
 }
 
@@ -386,8 +410,8 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 			}
 		}
 	}
-	r.takeOver(nodes, addresses, leaders[0] != "" && result.LastIndex >= r.learned)
-	r.learned, r.turned = max(r.learned, result.LastIndex), false
+	r.takeOver(nodes, addresses, leaders[0] != "" && r.isNewest(result))
+	r.turned = false
 	for i, leader := range leaders {
 		if g := r.groups[i]; leader != "" && g.leading != leader {
 			g.leading = leader
@@ -397,12 +421,34 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 	return leaders
 }
 
+// isNewest reports, with mu held, whether a node that has told of the members is not behind
+// another that did. It takes note of how far the node is.
+func (r *remote) isNewest(result *clusterpb.MembersResult) bool {
+	newest := result.LastIndex >= r.learned
+	if told := result.ConfigurationIndexes; len(told) == len(r.groups) {
+		newest = true
+		seen := make([]uint64, len(told))
+		copy(seen, r.newest)
+		for i, index := range told {
+			newest = newest && index >= seen[i]
+			seen[i] = max(seen[i], index)
+		}
+		r.newest = seen
+	}
+	r.learned = max(r.learned, result.LastIndex)
+	return newest
+}
+
 // addressesMax bounds how many addresses a remote client knows.
 const addressesMax = 256
 
 // takeOver takes over what a node has told of the members, with mu held. If the node may be
 // behind, or knows of no leader, then other addresses stay known: the members may be there.
+// The client turns away from one that is no member any more.
 func (r *remote) takeOver(nodes map[string]string, addresses []string, current bool) {
+	if current && r.nodes[r.nearest] != "" && nodes[r.nearest] == "" {
+		r.nearest = addresses[0]
+	}
 	known := r.config.Addresses
 	if !current {
 		known = slices.Concat(r.addresses, known)
@@ -430,8 +476,8 @@ func (r *remote) nodeAt(address string) string {
 // Of the scout.
 const (
 	scoutEvery = 250 * time.Millisecond
-	// How often the members are asked for in good times.
-	refreshEvery = 5 * time.Second
+	// How often the members are asked for of a node that answers at once without news.
+	refreshEvery = time.Second
 	// How long a node may take before the scout becomes suspicious.
 	suspectAfter = 500 * time.Millisecond
 	scoutTimeout = 500 * time.Millisecond
@@ -440,26 +486,30 @@ const (
 
 // scout asks for the members when the client has turned away from a node, and
 // whether another leads when a call takes long: a node that hangs does not tell.
-// While a node holds a wait it is asked whether it is still there. In good times the members
-// are asked for now and then: they may all be replaced without a failed call.
+// While a node holds a wait it is asked whether it is still there.
 func (r *remote) scout() {
 	ticker := time.NewTicker(scoutEvery)
 	defer ticker.Stop()
 	var probed time.Time
-	asked := time.Now()
+	var asked time.Time
 	for {
 		select {
 		case <-r.closing:
 			return
-		case now := <-ticker.C:
-			if address, suspect := r.suspect(now); suspect || r.config.refreshEvery > 0 && now.Sub(asked) >= r.config.refreshEvery {
-				r.lookAround(address)
-				asked = now
+		case <-r.look:
+			if time.Since(asked) < scoutEvery {
+				continue // the next tick will do
 			}
-			if address := r.polls.slow(now.Add(-suspectAfter)); address != "" && now.Sub(probed) >= probeEvery {
-				r.probe(address)
-				probed = now
-			}
+		case <-ticker.C:
+		}
+		now := time.Now()
+		if address, suspect := r.suspect(now); suspect {
+			r.lookAround(address)
+			asked = now
+		}
+		if address := r.polls.slow(now.Add(-suspectAfter)); address != "" && now.Sub(probed) >= probeEvery {
+			r.probe(address)
+			probed = now
 		}
 	}
 }
@@ -496,19 +546,67 @@ func (r *remote) probe(address string) {
 	r.polls.abandonIf(func(to string) bool { return to == address })
 }
 
+// lookAround asks a node for the members, and all others at once if it does not answer that.
 func (r *remote) lookAround(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), scoutTimeout)
 	defer cancel()
 	response := r.reach(ctx, address, membersRequest())
 	if response.GetMembers() == nil {
-		r.turn(&r.nearest, address, "")
+		r.lookElsewhere(address)
 	}
+	r.heed(response)
+}
+
+// lookElsewhere asks all nodes for the members because one was of no use, and turns away from
+// that one. It reports whether another one has named a leader.
+func (r *remote) lookElsewhere(address string) bool {
+	from, response := r.askOthers(context.Background(), membersRequest())
+	r.turn(&r.nearest, address, from)
+	r.heed(response)
+	return response != nil
+}
+
+// heed learns who the members are, and ends what is on its way to nodes that do not lead.
+func (r *remote) heed(response *clusterpb.Response) {
 	groups := r.known()
 	for i, leader := range r.learn(response) {
 		if leader != "" && i < len(groups) {
 			groups[i].attempts.abandon(leader)
 		}
 	}
+}
+
+// followMembers keeps a question for the members open at a node, which answers when they change:
+// they may all be replaced without a failed call.
+func (r *remote) followMembers() {
+	for rest(context.Background(), r.closing, r.followOnce()) == nil {
+	}
+}
+
+// followOnce asks once, and returns how long to wait before the next time.
+func (r *remote) followOnce() time.Duration {
+	began := time.Now()
+	r.mu.Lock()
+	address, known := r.nearest, r.newest
+	r.mu.Unlock()
+	request := membersRequest()
+	request.GetMembers().KnownIndexes = known
+	ctx, cancel := context.WithTimeout(context.Background(), membersHold+scoutTimeout)
+	defer cancel()
+	response := r.reach(ctx, address, request)
+	r.heed(response)
+	if !namesLeader(response.GetMembers()) {
+		if r.lookElsewhere(address) {
+			return pauseFirst // the next node may go as soon
+		}
+		return scoutEvery
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(known, r.newest) {
+		return 0
+	}
+	return r.config.refreshEvery - time.Since(began)
 }
 
 // await implements access.

@@ -168,6 +168,7 @@ func (n *Node) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
 	result := &clusterpb.MembersResult{Groups: uint32(len(n.groups)), LastIndex: parts[0].GetMembers().GetLastIndex()}
 	for i, part := range parts {
 		result.AppliedIndexes = append(result.AppliedIndexes, part.GetMembers().GetAppliedIndexes()...)
+		result.ConfigurationIndexes = append(result.ConfigurationIndexes, part.GetMembers().GetConfigurationIndexes()...)
 		for _, m := range part.GetMembers().GetMembers() {
 			in[m.Node]++
 			all := merged[m.Node]

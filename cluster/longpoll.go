@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -22,6 +23,10 @@ const (
 	// How many events, and about how many bytes of them, one answer carries.
 	pollEventsMax = 256
 	pollBytesMax  = 1 << 20
+	// How long a node holds a question for members of whom it has no news, and how often it
+	// looks meanwhile.
+	membersHold = 2 * time.Second
+	membersLook = 100 * time.Millisecond
 )
 
 // nearby answers what any node may answer; nil if the leader is to.
@@ -136,9 +141,13 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 // knownMembers tells who the members are as far as this node knows; of one group, if
 // that is asked for.
 // A node that is still being added, or reads its log, knows members of long ago: it says
-// nothing before it is a member itself, and then only if it knows its leader as one.
-func (n *Node) knownMembers(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if !n.knowsMembers() {
+// nothing before it is a member itself, and then only if it knows its leader as one. Nor does a
+// node that was removed.
+func (n *Node) knownMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := n.awaitMembers(ctx, request.GetMembers().GetKnownIndexes()); err != nil {
+		return nil, err
+	}
+	if !n.knowsMembers() || errors.Is(n.Err(), ErrRemoved) {
 		return nil, fmt.Errorf("%w: this node does not know yet who the members are", journal.ErrNotLeader)
 	}
 	if len(n.groups) == 1 || request.Group > 0 {
@@ -149,6 +158,27 @@ func (n *Node) knownMembers(_ context.Context, request *clusterpb.Request) (*clu
 		parts = append(parts, g.membersKnown())
 	}
 	return n.mergeMembers(parts), nil
+}
+
+// awaitMembers waits, for membersHold at most, while this node knows of no newer members than
+// the caller and goes on.
+func (n *Node) awaitMembers(ctx context.Context, known []uint64) error {
+	if len(known) != len(n.groups) {
+		return nil
+	}
+	soon, cancel := context.WithTimeout(ctx, membersHold)
+	defer cancel()
+	for n.Err() == nil && n.knowsMembers() && !n.hasNewerMembers(known) {
+		if n.rest(soon, membersLook) != nil {
+			return ctx.Err() // or else the time is over, or the node stops: it says what it knows
+		}
+	}
+	return nil
+}
+
+// hasNewerMembers reports whether this node knows a newer configuration of a group.
+func (n *Node) hasNewerMembers(known []uint64) bool {
+	return slices.ContainsFunc(n.groups, func(g *group) bool { return g.journal.ConfigurationIndex() > known[g.number] })
 }
 
 // ledElsewhere reports whether another node leads the group.

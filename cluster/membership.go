@@ -183,7 +183,8 @@ func (n *Node) Identity() string {
 // membersKnown returns the members of the group as this node knows them.
 func (g *group) membersKnown() *clusterpb.Response {
 	leader, _ := g.journal.Leader()
-	result := new(clusterpb.MembersResult)
+	// The index first: the members are of that configuration, or of a newer one.
+	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{g.journal.ConfigurationIndex()}}
 	for _, m := range g.journal.Members() {
 		result.Members = append(result.Members, &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,

@@ -1,38 +1,40 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// knows reports whether a remote client has an address.
-func knows(client *Client, address string) bool {
-	r := client.access.(*remote)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Contains(r.addresses, address)
-}
-
-// TestARemoteClientOutlivesAllNodesThatItHasKnown replaces all nodes of a cluster, twice. The
-// client makes no call meanwhile that could tell it of that.
+// TestARemoteClientOutlivesAllNodesThatItHasKnown replaces all nodes of a cluster, twice, as fast
+// as the cluster does it. Some clients make no call meanwhile that could tell them of that.
 func TestARemoteClientOutlivesAllNodesThatItHasKnown(t *testing.T) {
 	noGoroutinesLeft(t)
 	f := newFleet(t, 3)
 	ctx := testContext(t)
-	client := dialNodes(t, DialConfig{refreshEvery: 10 * time.Millisecond}, f.all()...)
-	if got, err := Call(ctx, client, doubled, "before", 21); err != nil || got != 42 {
-		t.Fatal(got, err)
+	clients := map[string]*Client{"idle-one-address": dialNodes(t, DialConfig{}, f.all()[0])}
+	for _, name := range []string{"idle", "busy", "asks-members"} {
+		clients[name] = dialNodes(t, DialConfig{}, f.all()...)
 	}
+	for name, client := range clients {
+		if got, err := Call(ctx, client, doubled, "before-"+name, 21); err != nil || got != 42 {
+			t.Fatal(name, got, err)
+		}
+	}
+	end := keepCalling(t, func(ctx context.Context, i int) {
+		_, _ = Call(ctx, clients["busy"], doubled, fmt.Sprintf("busy-%d", i), 21)
+	}, func(ctx context.Context, _ int) { _, _ = clients["asks-members"].Members(ctx) })
 	for replaced := range 6 {
 		old, id := fmt.Sprintf("n%d", replaced+1), fmt.Sprintf("n%d", replaced+4)
 		joined := f.start(f.joining(id))
 		eventually(t, id+" has a vote", func() bool {
 			self := joined.self()
-			return self != nil && self.Voter
+			return self != nil && self.Voter && joined.Health().Ready() == nil
 		})
 		f.remove(old)
 		f.mu.Lock()
@@ -42,11 +44,33 @@ func TestARemoteClientOutlivesAllNodesThatItHasKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.forget(leaving)
-		eventually(t, "the client has heard of "+id, func() bool { return knows(client, joined.config.Listen) })
+		f.leader()
 	}
-	if got, err := Call(ctx, client, doubled, "after", 21); err != nil || got != 42 {
-		t.Errorf("after all nodes were replaced: %d, %v", got, err)
+	end()
+	for name, client := range clients {
+		soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+		if got, err := Call(soon, client, doubled, "after-"+name, 21); err != nil || got != 42 {
+			t.Errorf("client %s: after all nodes were replaced: %d, %v", name, got, err)
+		}
+		cancel()
 	}
+}
+
+// keepCalling makes each call again and again, until end is called, which waits for the last.
+func keepCalling(t *testing.T, calls ...func(ctx context.Context, i int)) (end func()) {
+	t.Helper()
+	var calling sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, call := range calls {
+		calling.Go(func() {
+			for i := 0; rest(ctx, nil, 20*time.Millisecond) == nil; i++ {
+				limited, done := context.WithTimeout(ctx, 2*time.Second)
+				call(limited, i)
+				done()
+			}
+		})
+	}
+	return func() { cancel(); calling.Wait() }
 }
 
 // A node that was stopped knows the members of then. What it tells takes nothing away that
@@ -78,6 +102,17 @@ func TestARemoteClientKeepsWhatItKnowsFromANodeThatIsBehind(t *testing.T) {
 	expect("one that knows of no leader", "a", "b", "d", "e", "seed")
 	tell(201, "f", "e", "f")
 	expect("members of now again", "e", "f", "seed")
+	// A node that says which configuration it has is believed by that, however long its log is.
+	configured := func(index uint64, address string) {
+		r.learn(&clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{
+			LastIndex: 1000 - index, ConfigurationIndexes: []uint64{index},
+			Members: []*clusterpb.Member{{Node: "at " + address, Address: address, Leader: true}},
+		}}})
+	}
+	configured(50, "g")
+	expect("a configuration", "g", "seed")
+	configured(40, "a")
+	expect("an older configuration", "a", "g", "seed")
 }
 
 // A node that is being added knows no more of the members than its log so far.

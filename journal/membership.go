@@ -93,6 +93,10 @@ func (j *Journal) Members() []Member {
 	return members
 }
 
+// ConfigurationIndex returns the index of the entry that Members is taken from; 0 if there
+// is none yet.
+func (j *Journal) ConfigurationIndex() uint64 { return j.raft.GetConfiguration().Index() }
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -3739,7 +3739,11 @@ func (x *WatchedEvent) GetEvent() []byte {
 // MembersRequest asks for the nodes of the cluster, as the one that is asked
 // knows them.
 type MembersRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of each group: the index of the newest configuration of members that the caller knows.
+	// A node that knows no newer one answers when it does, after 2 s at the latest. Empty: at
+	// once.
+	KnownIndexes  []uint64 `protobuf:"varint,1,rep,packed,name=known_indexes,json=knownIndexes,proto3" json:"known_indexes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3774,6 +3778,13 @@ func (*MembersRequest) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
+func (x *MembersRequest) GetKnownIndexes() []uint64 {
+	if x != nil {
+		return x.KnownIndexes
+	}
+	return nil
+}
+
 type MembersResult struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Members []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
@@ -3786,8 +3797,11 @@ type MembersResult struct {
 	Groups uint32 `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"`
 	// Of each group: the index of the journal that the node that says so has applied.
 	AppliedIndexes []uint64 `protobuf:"varint,5,rep,packed,name=applied_indexes,json=appliedIndexes,proto3" json:"applied_indexes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of each group: the index of the configuration that the members are taken from; empty from
+	// one that does not tell.
+	ConfigurationIndexes []uint64 `protobuf:"varint,6,rep,packed,name=configuration_indexes,json=configurationIndexes,proto3" json:"configuration_indexes,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *MembersResult) Reset() {
@@ -3851,6 +3865,13 @@ func (x *MembersResult) GetGroups() uint32 {
 func (x *MembersResult) GetAppliedIndexes() []uint64 {
 	if x != nil {
 		return x.AppliedIndexes
+	}
+	return nil
+}
+
+func (x *MembersResult) GetConfigurationIndexes() []uint64 {
+	if x != nil {
+		return x.ConfigurationIndexes
 	}
 	return nil
 }
@@ -6104,15 +6125,17 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bevent_id\x18\x05 \x01(\x04R\aeventId\"B\n" +
 	"\fWatchedEvent\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x14\n" +
-	"\x05event\x18\x02 \x01(\fR\x05event\"\x10\n" +
-	"\x0eMembersRequest\"\xc0\x01\n" +
+	"\x05event\x18\x02 \x01(\fR\x05event\"5\n" +
+	"\x0eMembersRequest\x12#\n" +
+	"\rknown_indexes\x18\x01 \x03(\x04R\fknownIndexes\"\xf5\x01\n" +
 	"\rMembersResult\x123\n" +
 	"\amembers\x18\x01 \x03(\v2\x19.tenuto.cluster.v1.MemberR\amembers\x12\x1a\n" +
 	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\x03 \x01(\x04R\tlastIndex\x12\x16\n" +
 	"\x06groups\x18\x04 \x01(\rR\x06groups\x12'\n" +
-	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\"\xa8\x02\n" +
+	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\x123\n" +
+	"\x15configuration_indexes\x18\x06 \x03(\x04R\x14configurationIndexes\"\xa8\x02\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
