@@ -213,8 +213,11 @@ func (g *group) adoptOther(ctx context.Context, r *clusterpb.AdoptMemberRequest)
 		return nil, err
 	}
 	err := g.journal.AdoptMember(ctx, r.Node, r.Identity)
-	if errors.Is(err, journal.ErrSelf) {
-		err = &InputError{"node ID", "is that of the leader, which runs with the directory that is recorded"}
+	switch {
+	case errors.Is(err, journal.ErrSelf) && r.Identity == g.journal.Identity():
+		err = nil // another group may be led by another node
+	case errors.Is(err, journal.ErrSelf):
+		err = fmt.Errorf("%w: it leads, with %s; nothing was adopted", ErrAnswers, g.journal.Identity())
 	}
 	if err != nil {
 		return nil, err
