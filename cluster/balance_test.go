@@ -373,6 +373,9 @@ func withFestival(code []replay.Definition) []replay.Definition {
 // The leader has no code of the orchestration at all, so it cannot say what the newest is.
 func TestStartsWithoutAVersionGetTheNewestOfTheNodeThatHasTheCode(t *testing.T) {
 	f := startWithCode(t, groupsOfTests, 20*time.Millisecond, withFestival(codeOf()), withFestival(codeOf()), withFestival(codeOf("1", "2")))
+	for _, g := range f.nodes["n1"].groups {
+		eventually(t, "the newest protocol", func() bool { return g.journal.Protocol() == protocolVersion })
+	}
 	ctx := testContext(t)
 	client := f.nodes["n1"].Client()
 	for i := range groupsOfTests {
@@ -380,6 +383,7 @@ func TestStartsWithoutAVersionGetTheNewestOfTheNodeThatHasTheCode(t *testing.T) 
 			if _, err := Call(ctx, client, festival, idIn("parent-of-"+id, i), id); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
+			eventually(t, id+" is started", func() bool { return second(client.Get(ctx, id)) == nil })
 			expectOutput(t, client, id, "la by version 2")
 		}
 	}

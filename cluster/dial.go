@@ -87,10 +87,10 @@ func (c DialConfig) validate() error {
 //
 // A client that makes no call hears of new members too: it keeps a question open at one node,
 // which answers when the members change, or after 2 s. All nodes may be replaced, one after the
-// other, as fast as the cluster does it, if each new one has its vote before an old one is
-// removed and stopped. While the node that the client asks hangs, or is cut off from it, the
-// client needs up to 4 s to turn to another: less than all nodes must go in that time. A
-// client that has no connection to any node while all of them are replaced is to be dialed anew.
+// other, if each new one has its vote before an old one is removed and stopped: the client hears
+// of it within about 0.1 s. While the node that the client asks hangs, or is cut off from it, the
+// client needs up to 4 s to turn to another. A client that reaches none of the nodes that it
+// knows, while all of them are replaced, is to be dialed anew.
 //
 // ctx bounds the first contact; without a deadline, CallTimeout does. Errors:
 // [*InputError] for a field that cannot be used; [*UnavailableError] when no node
