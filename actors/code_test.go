@@ -363,6 +363,7 @@ func TestAnInstanceIsRecordedWhoseFirstTurnDoesNotFit(t *testing.T) {
 			return word.Wait(ctx)
 		}), bindUpper())
 		n.start("s", "strays", "").want(nil)
+		time.Sleep(time.Second) // until it has taken its first turn again
 		n.wantHistory("s", "OrchestrationStarted")
 		var mismatch *replay.Mismatch
 		if err := n.partition.Stalled("s"); !errors.As(err, &mismatch) || mismatch.Kind != replay.CalledOutside {
