@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,14 +100,34 @@ func loopbackPeers(t testing.TB, n int) []Peer {
 	t.Helper()
 	var peers []Peer
 	for i := 1; i <= n; i++ {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		peers = append(peers, Peer{NodeID: fmt.Sprintf("n%d", i), Address: listener.Addr().String()})
+		peers = append(peers, Peer{NodeID: fmt.Sprintf("n%d", i), Address: loopbackAddress(t)})
 	}
 	return peers
+}
+
+// Nodes of tests listen on ports below those that the system gives to outgoing connections: one
+// that is stopped for a while finds its port free again. Each process begins somewhere else.
+const (
+	portFirst = 10_000
+	portCount = 20_000
+)
+
+var portsGiven atomic.Int64
+
+func init() { portsGiven.Store(int64(os.Getpid()) * 61) }
+
+// loopbackAddress returns an address that no other test of this process gets.
+func loopbackAddress(t testing.TB) string {
+	t.Helper()
+	for range portCount {
+		address := fmt.Sprintf("127.0.0.1:%d", portFirst+portsGiven.Add(1)%portCount)
+		if listener, err := net.Listen("tcp", address); err == nil {
+			_ = listener.Close()
+			return address
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 func peerConfig(t testing.TB, peers []Peer, i int, definitions ...replay.Definition) Config {

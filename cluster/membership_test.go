@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -54,21 +53,11 @@ func (f *fleet) start(config Config) *Node {
 // joining is the configuration of a node that is to be added.
 func (f *fleet) joining(id string) Config {
 	f.t.Helper()
-	config := Config{NodeID: id, Listen: freeAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
+	config := Config{NodeID: id, Listen: loopbackAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
 	for _, node := range f.all() {
 		config.Join = append(config.Join, node.config.address())
 	}
 	return config
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // close closes a node, as if it had been lost.
@@ -320,7 +309,7 @@ func TestAMemberThatMovesIsFoundAtItsNewAddress(t *testing.T) {
 	}
 	f.close(moving)
 	config := moving.config
-	config.Listen, config.Advertise, config.journalLogger = freeAddress(t), "", nil
+	config.Listen, config.Advertise, config.journalLogger = loopbackAddress(t), "", nil
 	config.Advertise = config.Listen
 	moved := f.start(config)
 	eventually(t, "its new address is known", func() bool {
@@ -403,9 +392,9 @@ func TestAClusterOfOneGrows(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	alone.Listen = freeAddress(t)
+	alone.Listen = loopbackAddress(t)
 	first = startNode(t, alone)
-	join := Config{NodeID: "guest", Listen: freeAddress(t), Dir: t.TempDir(), Join: []string{alone.Listen}, Definitions: definitions()}
+	join := Config{NodeID: "guest", Listen: loopbackAddress(t), Dir: t.TempDir(), Join: []string{alone.Listen}, Definitions: definitions()}
 	guest := startNode(t, join)
 	for _, g := range guest.groups {
 		eventually(t, "it has a vote", func() bool { return g.journal.Standing().Voter })

@@ -162,7 +162,7 @@ func TestNodesThatAreGoneAreNotDialedForEver(t *testing.T) {
 	t.Cleanup(port.close)
 	calls := serveCalls(new(stranger), port.calls)
 	t.Cleanup(calls.close)
-	there, gone := port.listener.Addr().String(), freeAddress(t)
+	there, gone := port.listener.Addr().String(), loopbackAddress(t)
 	pool := newCallPool(dialer)
 	defer pool.close()
 	ctx := testContext(t)

@@ -205,7 +205,7 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := Config{NodeID: "n4", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
+	config := Config{NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
 	for _, node := range nodes {
 		config.Join = append(config.Join, node.config.address())
 	}

@@ -225,7 +225,7 @@ func (f followed) follow(ctx context.Context, id string, from Position, pass fun
 }
 
 func TestAnUpdateWhoseCallerStopsWaitingSaysThatItWasAccepted(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: ledgers(), Listen: freeAddress(t)})
+	node := startNode(t, Config{InMemory: true, Definitions: ledgers(), Listen: loopbackAddress(t)})
 	remote := dialNodes(t, DialConfig{}, node)
 	if _, err := StartRun(testContext(t), node.Client(), ledger, "l", 1); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestANodeThatWasAwayFollowsALeaderThatHasJoinedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := Config{
-		NodeID: "n4", Listen: freeAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(),
+		NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(),
 		TLS: ours.keys(ours.node("n4")), Groups: testGroups, Join: []string{stays.config.Listen},
 	}
 	joined := startNode(t, config)

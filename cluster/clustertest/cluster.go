@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -315,13 +317,27 @@ func (c *Cluster) config(i int) cluster.Config {
 	return config
 }
 
-// freeAddress returns where nobody listens at the moment.
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// Nodes listen on ports below those that the system gives to outgoing connections, so that one
+// that is stopped for a while finds its port free again. Each process begins somewhere else.
+const (
+	portFirst = 10_000
+	portCount = 20_000
+)
+
+var portsGiven atomic.Int64
+
+func init() { portsGiven.Store(int64(os.Getpid()) * 61) }
+
+// freeAddress returns an address where nobody listens at the moment, each time another one.
+func freeAddress() (address string, err error) {
+	for range portCount {
+		var listener net.Listener
+		address = fmt.Sprintf("127.0.0.1:%d", portFirst+portsGiven.Add(1)%portCount)
+		if listener, err = net.Listen("tcp", address); err == nil {
+			return address, listener.Close()
+		}
 	}
-	return listener.Addr().String(), listener.Close()
+	return "", err
 }
 
 // stop cuts the connections of a node and then closes it.
