@@ -76,6 +76,9 @@ func (j *Journal) greet(conn net.Conn, to string, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
 	if err := j.heed(r); err != nil {
 		return err
 	}
@@ -124,7 +127,7 @@ func (j *Journal) Disowned() error {
 	return nil
 }
 
-// exchangeHello says hello and returns the answer.
+// exchangeHello says hello and returns the answer. The connection keeps a deadline.
 func exchangeHello(conn net.Conn, h *hello, timeout time.Duration) (*helloReply, error) {
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
@@ -136,17 +139,18 @@ func exchangeHello(conn net.Conn, h *hello, timeout time.Duration) (*helloReply,
 	if err := readAsk(conn, &r); err != nil {
 		return nil, fmt.Errorf("read the answer to a hello: %w", err)
 	}
-	return &r, conn.SetDeadline(time.Time{})
+	return &r, nil
 }
 
-// sayHello says hello to whoever is at an address, over a connection of its own.
+// sayHello says hello to the node at an address, over a connection of its own. An answer counts
+// even if the other end closes the connection at once.
 func (j *Journal) sayHello(address string, h *hello, timeout time.Duration) (*helloReply, error) {
 	conn, err := j.streams.dialPlain(address, timeout)
 	if err != nil {
 		return nil, err
 	}
-	r, err := exchangeHello(conn, h, timeout)
-	return r, errors.Join(err, ignoreClosed(conn.Close()))
+	defer func() { _ = conn.Close() }()
+	return exchangeHello(conn, h, timeout)
 }
 
 // readHello reads what follows the first byte of a hello.
