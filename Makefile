@@ -1,17 +1,16 @@
-# Needs Go and make; everything else is built from pinned sources.
-# Recipes are plain POSIX sh.
+# Needs Go and make. Tools are built from pinned sources. Recipes are POSIX sh.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-# "generate" rewrites files that the other steps compile.
+# "generate" rewrites files that other targets compile.
 .NOTPARALLEL:
 
-# A go.work above the clone would change what is built.
+# A go.work file above the clone must not change the build.
 export GOWORK := off
-# Sorting and tool messages are the same everywhere.
+# Sorting and tool messages must not depend on the locale.
 export LC_ALL := C
 
-# -race: "auto" uses it where it works, "on" insists, "off" leaves it out.
+# -race: auto uses it where it works, on fails where it does not, off omits it.
 RACE ?= auto
 TIMEOUT ?= 20m
 TESTFLAGS ?=
@@ -29,7 +28,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: test
-test: check ## Run check, then all tests with -race; .ci/run is what runs before a change lands
+test: check ## Run check, then all tests with -race (.ci/run runs before a change lands)
 	@set -eu; \
 	lost=; race=-race; \
 	case '$(RACE)' in \
@@ -39,13 +38,13 @@ test: check ## Run check, then all tests with -race; .ci/run is what runs before
 		if ! why=$$(go test -race -run '^$$' errors 2>&1); then \
 			race=; lost=$$why; \
 		fi ;; \
-	*) echo "RACE is auto, on or off, not '$(RACE)'" >&2; exit 2 ;; \
+	*) echo "RACE must be auto, on or off, not '$(RACE)'" >&2; exit 2 ;; \
 	esac; \
 	warn() { \
 		[ -n "$$lost" ] || return 0; \
 		{ \
 			echo '********************************************************************'; \
-			echo '*** WITHOUT -race: data races go unseen. It needs a C compiler.'; \
+			echo '*** WITHOUT -race: data races are not detected. Install a C compiler.'; \
 			echo "$$lost" | sed 's/^/*** /'; \
 			echo '********************************************************************'; \
 		} >&2; \
@@ -56,26 +55,26 @@ test: check ## Run check, then all tests with -race; .ci/run is what runs before
 	warn
 
 .PHONY: quick
-quick: ## Only the tests, without -race
+quick: ## Run all tests without -race
 	go test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: check
-check: fmt vet lint build cross modules generated ## All but the tests
+check: fmt vet lint build cross modules generated ## Run everything in test but the tests
 
 .PHONY: fmt
-fmt: ## Fail when a file is not formatted
+fmt: ## Fail if a file is not formatted
 	@echo '== gofmt'
 	@set -eu; \
 	gofmt="$$(go env GOROOT)/bin/gofmt"; \
 	files=$$("$$gofmt" -l .); \
 	if [ -n "$$files" ]; then \
-		echo 'Not formatted (gofmt -w does it):' >&2; \
+		echo 'Not formatted (run gofmt -w):' >&2; \
 		echo "$$files" >&2; \
 		exit 1; \
 	fi
 
 .PHONY: vet
-vet: ## go vet, and the checks of orchestration code on the examples
+vet: ## Run go vet, and tenuto-vet on the examples
 	@echo '== go vet'
 	@go vet ./...
 	@go -C internal/tools vet ./...
@@ -84,57 +83,57 @@ vet: ## go vet, and the checks of orchestration code on the examples
 	@go vet -vettool=.bin/tenuto-vet ./examples/...
 
 .PHONY: lint
-lint: $(STATICCHECK) ## staticcheck, at the version internal/tools/go.mod pins
+lint: $(STATICCHECK) ## Run staticcheck at the version in internal/tools/go.mod
 	@echo '== staticcheck'
 	@$(STATICCHECK) ./...
 	@cd internal/tools && ../../$(STATICCHECK) ./...
 
-# Always built, which costs little once cached: a binary from an older Go
-# cannot read what a newer one compiles.
+# Phony, and cheap when cached: a binary built by an older Go cannot read what a
+# newer one compiles.
 .PHONY: $(STATICCHECK)
 $(STATICCHECK):
 	@go -C internal/tools build -o ../../$@ honnef.co/go/tools/cmd/staticcheck
 
 .PHONY: build
-build: ## Compile everything
+build: ## Compile all packages
 	@echo '== go build'
 	@go build ./...
 
-# Type-checked from source: to compile everything for two more systems takes minutes
-# on an empty build cache. The chaos tests need Unix.
+# Type-checked only: compiling for two more systems takes minutes with an empty
+# build cache. The chaos tests need Unix.
 .PHONY: cross
-cross: ## Fail when Windows or macOS could not compile what an application imports
+cross: ## Type-check for Windows and macOS
 	@echo '== crosscheck'
 	@go -C internal/tools build -o ../../.bin/crosscheck ./crosscheck
 	@.bin/crosscheck -on windows/amd64,darwin/arm64 $$(go list ./... | grep -v /internal/chaos)
 
-# To compile them takes minutes, for a whole server is among what they measure: see peers.
+# Type-checked only: bench/peers includes a whole server, which takes minutes to
+# compile (see the target peers).
 .PHONY: modules
-modules: cross ## Fail when the module bench/peers could not be compiled
+modules: cross ## Type-check the module bench/peers
 	@echo '== bench/peers'
 	@cd bench/peers && ../../.bin/crosscheck -on "$$(go env GOOS)/$$(go env GOARCH)" ./...
 
 .PHONY: peers
-peers: ## go vet and go build of bench/peers, which takes minutes the first time
+peers: ## Run go vet and go build on bench/peers (minutes the first time)
 	CGO_ENABLED=0 go -C bench/peers vet ./...
 	CGO_ENABLED=0 go -C bench/peers build -o /dev/null .
 
 .PHONY: generate
-generate: ## Write proto/*/*.pb.go anew from the schemas
+generate: ## Regenerate proto/*/*.pb.go from the schemas
 	@echo '== protogen'
 	@go -C internal/tools run ./protogen
 
-# Only generated files are compared: the code written by hand beside them may
-# change freely. Without git (an unpacked archive) there is nothing recorded to
-# compare with, so what lay there before generating stands in for it.
+# Compares generated files only. Without git (an unpacked archive) the baseline is
+# what was there before generating.
 .PHONY: generated
-generated: ## Fail when the generated code is not that of the schemas
+generated: ## Fail if generated code and schemas differ
 	@set -eu; \
 	stale() { \
 		echo >&2; \
-		echo 'The generated code under proto/ was not what the schemas give, or git does' >&2; \
-		echo 'not know of it yet. It is generated anew now: look at it, then' >&2; \
-		echo '"git add proto" and run this again.' >&2; \
+		echo 'The generated code under proto/ did not match the schemas, or is not tracked' >&2; \
+		echo 'by git. It is regenerated now: review it, run "git add proto", and run' >&2; \
+		echo 'this again.' >&2; \
 		exit 1; \
 	}; \
 	before=$$(cksum proto/*/*.pb.go) || true; \
@@ -143,7 +142,7 @@ generated: ## Fail when the generated code is not that of the schemas
 		git --no-pager diff --no-ext-diff --exit-code -- 'proto/*.pb.go' || stale; \
 		unknown=$$(git ls-files --others -- 'proto/*.pb.go'); \
 		if [ -n "$$unknown" ]; then \
-			echo "Unknown to git:" >&2; \
+			echo "Not tracked by git:" >&2; \
 			echo "$$unknown" >&2; \
 			stale; \
 		fi; \
@@ -170,47 +169,47 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	}
 
 .PHONY: bench
-bench: ## Measure on one node, with BENCHFLAGS; see bench/README.md
+bench: ## Run benchmarks on one node, with BENCHFLAGS (see bench/README.md)
 	go run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-journal
-bench-journal: ## Measure the journal alone, on each store of its log
+bench-journal: ## Run benchmarks of the journal alone, beside the Raft library's
 	go test -run '^$$' -bench '^BenchmarkJournal$$' -benchtime 1x ./journal
 
 .PHONY: faults
-faults: ## Damage, crash, fill and kill the journal as often as its tests can
+faults: ## Run all repetitions of the journal's fault tests (full disk: needs root)
 	TENUTO_FAULTS=all go test -count 1 -timeout $(TIMEOUT) ./journal/...
 
 .PHONY: powercut
-powercut: ## Cut the power of the journal's disk 25 times; needs root
+powercut: ## Simulate 25 power cuts of the journal's disk (needs root)
 	TENUTO_POWERCUTS=25 go test -count 1 -timeout 20m -run PowerCut -v ./journal
 
-.PHONY: groups
-groups: ## All tests of the cluster with four Raft groups, and -race
-	TENUTO_TEST_GROUPS=4 go test -race -count 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cluster
+.PHONY: partitions
+partitions: ## Run the tests of cluster with four partitions and -race
+	TENUTO_TEST_PARTITIONS=4 go test -race -count 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cluster
 
 .PHONY: chaos
-chaos: ## Faults on three processes for MINUTES (10), with CHAOSFLAGS; as root in namespaces
+chaos: ## Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
 
 .PHONY: campaign
-campaign: ## Every fault TIMES (10) times, on clusters of three shapes; as root in namespaces
+campaign: ## Inject every fault TIMES (10) times, in three cluster shapes (root: in namespaces)
 	go run ./internal/chaos -each $(TIMES) $(CHAOSFLAGS)
 
 .PHONY: failover
-failover: ## Take the leader away in five ways, EACH (40) times; needs root
-	go run ./internal/chaos -each $(EACH) -nodes 3 -groups 1 -quiet 0 -snapshots=false $(CHAOSFLAGS) \
+failover: ## Measure failover: five kinds of leader loss, EACH (40) times (needs root)
+	go run ./internal/chaos -each $(EACH) -nodes 3 -partitions 1 -fault-free 0 -snapshots=false $(CHAOSFLAGS) \
 		-faults kill-leader,pause-leader,cut-leader,drain-leader,frozen-disk
 
 .PHONY: overload
-overload: ## Load three processes with 80% for MINUTES (10), and with 200%
+overload: ## Load three processes at 80% of capacity for MINUTES (10), then at 200%
 	go run ./internal/chaos -overload -minutes $(MINUTES)
 
 .PHONY: mutants
-mutants: ## Break a rule at a time; each must be caught
+mutants: ## Break one rule at a time; a test must fail each time
 	go run ./internal/chaos/mutants
 
 .PHONY: clean
-clean: ## Remove what building and testing leave behind
+clean: ## Remove build and test output
 	rm -rf .bin
 	rm -f ./*.test ./*.prof

@@ -14,164 +14,161 @@ type ActivityState string
 
 // The states of an open activity.
 const (
-	// ActivityQueued: no node that could run it has a place for it, or the rate of
-	// the activity does not let an attempt begin, or a worker that may still run it
-	// is waited for.
+	// ActivityQueued means that no node that could run it has a free slot, that the rate of the
+	// activity delays the attempt, or that a worker that may still run it may rejoin.
 	ActivityQueued ActivityState = "queued"
-	// ActivityRunning: an attempt's body runs.
+	// ActivityRunning means that the body of an attempt runs.
 	ActivityRunning ActivityState = "running"
-	// ActivityPausing: the next attempt is due later.
-	ActivityPausing ActivityState = "pausing"
-	// ActivityPending: its end will come from outside.
+	// ActivityBackingOff means that the next attempt is due later.
+	ActivityBackingOff ActivityState = "backing off"
+	// ActivityPending means that its end will come from outside.
 	ActivityPending ActivityState = "pending"
-	// ActivityWaitingForTag: no node serves its tag.
+	// ActivityWaitingForTag means that no node serves its tag.
 	ActivityWaitingForTag ActivityState = "waiting for tag"
-	// ActivityWaitingForCode: no node that serves its tag has code for it.
+	// ActivityWaitingForCode means that no node that serves its tag has code for it.
 	ActivityWaitingForCode ActivityState = "waiting for code"
-	// ActivityEnding: its end is being recorded.
+	// ActivityEnding means that its end is being recorded.
 	ActivityEnding ActivityState = "ending"
 
-	activityGone ActivityState = "gone"
+	activityClosed ActivityState = "gone"
 )
 
-// A task is an activity that an instance waits for: attempt after attempt until
-// it is done or given up.
+// A task is an activity from its schedule to the end of its last attempt.
 type task struct {
-	partition *Partition
-	ref       *journalpb.OperationRef
-	scheduled *journalpb.ActivityScheduled
-	since     clustertime.Time // when it was recorded
-	carried   string           // for the tracer, where an attempt is made
+	partition    *Partition
+	ref          *journalpb.OperationRef
+	scheduled    *journalpb.ActivityScheduled
+	scheduledAt  clustertime.Time // when it was recorded
+	traceContext string           // for the tracer of the node that makes the attempt
 
-	// Guarded by the pool's lock, from here on.
-	state     ActivityState
-	begun     bool // an attempt has begun, now or under a leader before
-	earlier   bool // the attempt that is due may have begun under a leader before
-	failed    int  // attempts
-	lastError *journalpb.Error
-	details   *journalpb.Payload // of the last heartbeat
-	current   *attempt           // the one that counts; nil between two
-	next      clustertime.Time   // when the next is due, while pausing
-	line      *line              // in which it waits for somebody to take it
-	place     *list.Element      // in the line
-	arrival   uint64             // there, in the order of all
-	records   int                // how many were made, to know the latest
-	alarms    uint               // a bit for each kind of alarm that was armed
-	outcome   *journalpb.Event   // that is being recorded, while ending
-	waiters   []func(error)      // those who have ended an attempt from outside
+	// The pool's lock guards the fields below.
+	state          ActivityState
+	started        bool // an attempt has begun, under this leader or an earlier one
+	mayBeRunning   bool // the due attempt may have begun under an earlier leader
+	failedAttempts int
+	lastError      *journalpb.Error
+	details        *journalpb.Payload // of the last heartbeat
+	current        *attempt           // the attempt that counts; nil between attempts
+	nextDue        clustertime.Time   // when the next attempt is due, while backing off
+	queue          *taskQueue         // where it waits for a slot or a worker
+	element        *list.Element      // of queue.tasks
+	arrival        uint64             // its number among all queued tasks
+	lastRecord     int                // the number of the latest record
+	timers         uint               // one bit for each timerKind that was scheduled
+	outcome        *journalpb.Event   // the event being recorded, while ending
+	waiters        []func(error)      // callers that have ended an attempt from outside
 }
 
 func (t *task) pool() *pool { return t.partition.system.activities }
 
-func (t *task) over() bool { return t.state == ActivityEnding || t.state == activityGone }
+func (t *task) isOver() bool { return t.state == ActivityEnding || t.state == activityClosed }
 
-// submit takes on a task. kept is what the journal has of its attempts: nil if it
-// is new, or if none has left anything behind.
-func (p *pool) submit(t *task, kept *journalpb.Attempt) {
-	p.locked(func() func() {
-		if !p.keep(t) {
+// submit adds a task. retained is the journal's record of its attempts; nil if there is none.
+func (p *pool) submit(t *task, retained *journalpb.Attempt) {
+	p.withLock(func() func() {
+		if !p.addTask(t) {
 			return nil
 		}
-		t.begun = kept != nil
+		t.started = retained != nil
 		t.state = ActivityQueued
-		t.failed = int(kept.GetFailed())
-		t.lastError, t.details = kept.GetLastError(), kept.GetHeartbeat()
-		t.armLimits()
-		if at := kept.GetNextAt(); at != 0 {
-			t.next = clustertime.FromUnix(at)
+		t.failedAttempts = int(retained.GetFailed())
+		t.lastError, t.details = retained.GetLastError(), retained.GetHeartbeat()
+		t.scheduleTimeouts()
+		if at := retained.GetNextAt(); at != 0 {
+			t.nextDue = clustertime.FromUnix(at)
 		}
 		switch {
-		case kept.GetPending():
-			t.resumePending(clustertime.FromUnix(kept.StartedAt))
-		case t.next.After(t.now()):
-			t.state, t.earlier = ActivityPausing, false
-			t.armRetry()
-		case t.earlier && p.system.config.others() > 0:
-			t.arm(alarmRejoin, t.now().Add(p.system.config.RejoinWait), func() { p.again(t) })
+		case retained.GetPending():
+			t.resumePending(clustertime.FromUnix(retained.StartedAt))
+		case t.nextDue.After(t.now()):
+			t.state, t.mayBeRunning = ActivityBackingOff, false
+			t.scheduleRetry()
+		case t.mayBeRunning && p.system.config.otherNodes() > 0:
+			t.scheduleTimer(timerRejoin, t.now().Add(p.system.config.RejoinTimeout), func() { p.resume(t) })
 		default:
-			return p.route(t)
+			return p.assignOrQueue(t)
 		}
 		return nil
 	})
 }
 
-// again takes up a task after a pause.
-func (p *pool) again(t *task) {
-	p.locked(func() func() {
-		if p.closed || t.over() || t.current != nil || t.line != nil {
+// resume assigns or queues a task after a delay.
+func (p *pool) resume(t *task) {
+	p.withLock(func() func() {
+		if p.closed || t.isOver() || t.current != nil || t.queue != nil {
 			return nil
 		}
-		return p.route(t)
+		return p.assignOrQueue(t)
 	})
 }
 
-// route has the next attempt of a task begun, or lets it wait for somebody who
-// can take it. Missing code is no failure of the activity. p.mu is held.
-func (p *pool) route(t *task) (then func()) {
-	if p.lines[t.class()] == nil {
-		if to, ok := p.taker(t.class()); ok {
-			p.give(t, to)
+// assignOrQueue begins the next attempt of a task, or queues it until a slot or a worker is
+// available. Missing code is not a failure of the activity. p.mu is held.
+func (p *pool) assignOrQueue(t *task) (then func()) {
+	if p.queues[t.class()] == nil {
+		if to, ok := p.candidate(t.class()); ok {
+			p.assign(t, to)
 			return nil
 		}
 	}
-	p.wait(t)
+	p.enqueue(t)
 	if t.state != ActivityWaitingForCode {
 		return nil
 	}
 	return func() {
-		t.partition.logger.Warn("no code for activity", "activity", t.scheduled.Name,
+		t.partition.logger.Warn("no code for activity, waiting for a node that has it", "activity", t.scheduled.Name,
 			"instance", t.ref.Instance, "execution", t.ref.Execution, "event_id", t.ref.EventId)
 	}
 }
 
-// end decides what the activity has come to. The pool's lock is held.
+// end sets the outcome of the activity; then reports it to the instance. The pool's lock is held.
 func (t *task) end(event *journalpb.Event, cause error) (then func()) {
-	t.drop(cause)
+	t.cleanUp(cause)
 	t.state, t.outcome = ActivityEnding, event
 	return func() { t.report(event) }
 }
 
-// leave ends a task that nobody waits for any more. The pool's lock is held.
-func (t *task) leave(outcome error) (then func()) {
-	t.drop(replay.ErrGivenUp)
-	t.state = activityGone
-	return t.tellWaiters(outcome)
+// cancel ends a task that nothing waits for any more. The pool's lock is held.
+func (t *task) cancel(outcome error) (then func()) {
+	t.cleanUp(replay.ErrActivityCanceled)
+	t.state = activityClosed
+	return t.resolveWaiters(outcome)
 }
 
-// stop ends the attempt that counts, if there is one. The pool's lock is held.
-func (t *task) stop(cause error) {
+// cancelAttempt ends the attempt that counts, if any. The pool's lock is held.
+func (t *task) cancelAttempt(cause error) {
 	if a := t.current; a != nil {
 		t.current = nil
 		a.cancel(cause)
-		if a.remote != nil {
-			a.remote.giveUp(a, cause)
+		if a.session != nil {
+			a.session.cancelAttempt(a, cause)
 		}
 	}
-	t.disarm(alarmStartToClose, alarmHeartbeat, alarmDetails, alarmRejoin)
+	t.cancelTimers(timerStartToClose, timerHeartbeat, timerRecordDetails, timerRejoin)
 }
 
-// drop ends the attempt that counts and all alarms. The pool's lock is held.
-func (t *task) drop(cause error) {
-	t.stop(cause)
-	t.unqueue()
-	t.disarm(alarmScheduleToStart, alarmScheduleToClose, alarmRetry, alarmRecord)
+// cleanUp ends the attempt that counts, and cancels all timers. The pool's lock is held.
+func (t *task) cleanUp(cause error) {
+	t.cancelAttempt(cause)
+	t.dequeue()
+	t.cancelTimers(timerScheduleToStart, timerScheduleToClose, timerRetry, timerRetryRecord)
 }
 
-// report repeats the end of the task until the instance has taken it.
+// report delivers the end of the task to the instance reliably.
 func (t *task) report(event *journalpb.Event) {
-	t.partition.insist(t.ref.Instance, completion(t.ref, event, func(a Answer) {
-		t.pool().done(t, a.Dropped)
+	t.partition.deliverReliably(t.ref.Instance, completion(t.ref, event, func(a Answer) {
+		t.pool().finishTask(t, a.Dropped)
 	}))
 }
 
-// tellWaiters takes those who wait for a record. The pool's lock is held.
-func (t *task) tellWaiters(outcome error) (then func()) {
-	return t.tell(func() error { return outcome })
+// resolveWaiters removes the waiters; then resolves them with outcome. The pool's lock is held.
+func (t *task) resolveWaiters(outcome error) (then func()) {
+	return t.resolveWaitersWith(func() error { return outcome })
 }
 
-// tell takes those who wait for a record; they are told what outcome returns.
-// The pool's lock is held.
-func (t *task) tell(outcome func() error) (then func()) {
+// resolveWaitersWith removes the waiters; then resolves them with what outcome returns. The pool's
+// lock is held.
+func (t *task) resolveWaitersWith(outcome func() error) (then func()) {
 	waiters := t.waiters
 	t.waiters = nil
 	if len(waiters) == 0 {
@@ -185,52 +182,52 @@ func (t *task) tell(outcome func() error) (then func()) {
 	}
 }
 
-// record keeps in the journal, with the open activity, what its attempts have
-// come to, so that a failover does not forget it. It is repeated until it is
-// taken or the next record takes its place. The pool's lock is held, under which
-// records are proposed in their order.
+// record keeps the state of the attempts in the journal, so that it survives a failover. It is
+// repeated until it is committed or a later record replaces it. The pool's lock is held, which
+// keeps records in order.
 func (t *task) record() {
-	t.records++
-	t.propose(t.records, repeatFirst)
+	t.lastRecord++
+	t.propose(t.lastRecord, backoffMin)
 }
 
-func (t *task) propose(record int, pause time.Duration) {
-	kept := &journalpb.Attempt{
+func (t *task) propose(record int, delay time.Duration) {
+	retained := &journalpb.Attempt{
 		Ref:       t.ref,
 		Epoch:     t.partition.epoch,
-		Failed:    uint32(t.failed),
+		Failed:    uint32(t.failedAttempts),
 		LastError: t.lastError,
 		Heartbeat: t.details,
 		Pending:   t.state == ActivityPending,
 	}
 	if t.current != nil {
-		kept.StartedAt = t.current.begun.UnixNano()
-	} else if !t.next.IsZero() {
-		kept.NextAt = t.next.UnixNano()
+		retained.StartedAt = t.current.startedAt.UnixNano()
+	} else if !t.nextDue.IsZero() {
+		retained.NextAt = t.nextDue.UnixNano()
 	}
-	t.partition.journal.Attempt(kept, func(err error) {
-		// It may be called at once: the lock is held then.
-		t.partition.clock.after(0, func() { t.pool().recorded(t, record, pause, err) })
+	t.partition.journal.Attempt(retained, func(err error) {
+		// The journal may call this at once, while the lock is held.
+		t.partition.timers.scheduleAfter(0, func() { t.pool().handleRecorded(t, record, delay, err) })
 	})
 }
 
-// recorded goes on after a record was decided. Refused, it is no loss but what
-// it says: the activity is closed, or a new leader takes it up.
-func (p *pool) recorded(t *task, record int, pause time.Duration, err error) {
-	p.locked(func() func() {
-		if t.over() || t.records != record {
+// handleRecorded continues after the journal has decided a record. A refused record is proposed
+// again, unless the activity is closed; after a loss of leadership the next leader recovers the
+// activity.
+func (p *pool) handleRecorded(t *task, record int, delay time.Duration, err error) {
+	p.withLock(func() func() {
+		if t.isOver() || t.lastRecord != record {
 			return nil
 		}
-		if t.state == ActivityPausing {
-			t.armRetry()
+		if t.state == ActivityBackingOff {
+			t.scheduleRetry()
 		}
 		if err == nil {
-			return t.tellWaiters(nil)
+			return t.resolveWaiters(nil)
 		}
-		t.arm(alarmRecord, t.now().Add(pause), func() {
-			p.locked(func() func() {
-				if !t.over() && t.records == record {
-					t.propose(record, growing(pause))
+		t.scheduleTimer(timerRetryRecord, t.now().Add(delay), func() {
+			p.withLock(func() func() {
+				if !t.isOver() && t.lastRecord == record {
+					t.propose(record, nextBackoff(delay))
 				}
 				return nil
 			})
@@ -239,8 +236,7 @@ func (p *pool) recorded(t *task, record int, pause time.Duration, err error) {
 	})
 }
 
-// armRetry waits for the time at which the next attempt is due. The pool's lock
-// is held.
-func (t *task) armRetry() {
-	t.arm(alarmRetry, t.next, func() { t.pool().again(t) })
+// scheduleRetry schedules the next attempt for the time when it is due. The pool's lock is held.
+func (t *task) scheduleRetry() {
+	t.scheduleTimer(timerRetry, t.nextDue, func() { t.pool().resume(t) })
 }

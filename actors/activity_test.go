@@ -21,58 +21,58 @@ func call(options ...replay.ActivityOption) replay.Definition {
 	return program("call", func(ctx *replay.Context, _ string) (string, error) { return work.Call(ctx, 0, options...) })
 }
 
-// A timeline is when attempts began.
-type timeline struct {
+// attemptLog records when attempts began.
+type attemptLog struct {
 	mu      sync.Mutex
-	at      []time.Time
+	starts  []time.Time
 	numbers []int
 }
 
-func (l *timeline) mark(ctx context.Context) int {
+func (l *attemptLog) record(ctx context.Context) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.at = append(l.at, time.Now())
+	l.starts = append(l.starts, time.Now())
 	l.numbers = append(l.numbers, replay.ActivityInfo(ctx).Number)
-	return len(l.at)
+	return len(l.starts)
 }
 
-func (l *timeline) count() int {
+func (l *attemptLog) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.at)
+	return len(l.starts)
 }
 
-func TestFailedAttemptsAreRepeatedAfterGrowingPauses(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var attempts timeline
+func TestActivityRetry_ExponentialBackoff(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var attempts attemptLog
 		n := lead(t, newTestJournal(), actors.Config{}, call(),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
-				if attempts.mark(ctx) < 4 {
+				if attempts.record(ctx) < 4 {
 					return "", errors.New("not yet")
 				}
 				return replay.ActivityInfo(ctx).IdempotencyKey(), nil
 			}))
 		n.start("c", "call", "").want(nil)
 		n.wantOutput("c", "c/1/2")
-		for i, exact := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			pause := attempts.at[i+1].Sub(attempts.at[i])
-			if pause < exact*8/10 || pause > exact*12/10 {
-				t.Errorf("pause %d took %v", i+1, pause)
+		for i, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+			delay := attempts.starts[i+1].Sub(attempts.starts[i])
+			if delay < want*8/10 || delay > want*12/10 {
+				t.Errorf("backoff %d took %v", i+1, delay)
 			}
 		}
 		if got := fmt.Sprint(attempts.numbers); got != "[1 2 3 4]" {
-			t.Errorf("numbers of the attempts: %s", got)
+			t.Errorf("attempt numbers: %s", got)
 		}
-		if many := n.events("c")[2].GetActivityCompleted().Attempts; many != 4 {
-			t.Errorf("%d attempts recorded", many)
+		if count := n.events("c")[2].GetActivityCompleted().Attempts; count != 4 {
+			t.Errorf("%d attempts recorded", count)
 		}
 		n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
 	})
 }
 
-// failing runs call with that body and returns the error with which it failed,
-// and how many attempts were made.
-func failing(t *testing.T, body func(int) (string, error), options ...replay.ActivityOption) (attempts int, failure error) {
+// runFailing runs call with that body. It returns the error with which it failed, and the number
+// of attempts.
+func runFailing(t *testing.T, body func(int) (string, error), options ...replay.ActivityOption) (attempts int, failure error) {
 	t.Helper()
 	n := lead(t, newTestJournal(), actors.Config{}, call(options...),
 		work.Bind(func(context.Context, int) (string, error) {
@@ -87,7 +87,7 @@ func failing(t *testing.T, body func(int) (string, error), options ...replay.Act
 	return attempts, failure
 }
 
-func TestPolicyEndsTheAttempts(t *testing.T) {
+func TestActivityRetry_PolicyStopsRetries(t *testing.T) {
 	twice := replay.Retry(replay.RetryPolicy{MaxAttempts: 2})
 	codes := replay.Retry(replay.RetryPolicy{NonRetryableCodes: []string{"gone"}})
 	for name, c := range map[string]struct {
@@ -113,8 +113,8 @@ func TestPolicyEndsTheAttempts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
-				attempts, err := failing(t, c.body, c.option)
+			inVirtualTime(t, func(t *testing.T) {
+				attempts, err := runFailing(t, c.body, c.option)
 				if attempts != c.want || err.Error() != c.message {
 					t.Errorf("%d attempts, %v", attempts, err)
 				}
@@ -125,9 +125,9 @@ func TestPolicyEndsTheAttempts(t *testing.T) {
 
 func panicky() { panic("ouch") }
 
-func TestPanicInAnActivityIsAFailedAttempt(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		attempts, err := failing(t, func(int) (string, error) {
+func TestActivity_PanicFailsAttempt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		attempts, err := runFailing(t, func(int) (string, error) {
 			panicky()
 			return "", nil
 		}, replay.Retry(replay.RetryPolicy{MaxAttempts: 3}))
@@ -145,11 +145,10 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-// An error that is a nil pointer of its type is a classic: it is not nil, and
-// asking for its message panics.
-func TestErrorThatPanicsIsAFailedAttempt(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		attempts, err := failing(t, func(int) (string, error) {
+// An error may be a nil pointer in a non-nil interface. Then its Error method panics.
+func TestActivity_PanickingErrorFailsAttempt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		attempts, err := runFailing(t, func(int) (string, error) {
 			var none *nilError
 			return "", none
 		}, replay.Retry(replay.RetryPolicy{MaxAttempts: 2}))
@@ -163,8 +162,8 @@ func TestErrorThatPanicsIsAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestGoexitInAnActivityDoesNotLoseTheWorker(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestActivity_GoexitKeepsSlot(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		var mu sync.Mutex
 		attempts := 0
 		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, call(), bindUpper(), shout(),
@@ -178,27 +177,27 @@ func TestGoexitInAnActivityDoesNotLoseTheWorker(t *testing.T) {
 			}))
 		n.start("c", "call", "").want(nil)
 		n.start("s", "shout", "a").want(nil)
-		idle() // before the second attempt
+		waitIdle() // before the second attempt
 		n.wantOutput("s", "A")
 		n.wantOutput("c", "done")
 	})
 }
 
-func TestNextTaskGoesOnAfterGoexit(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		leave := make(chan struct{})
+func TestActivity_GoexitStartsNextTask(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
 		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, bindUpper(), shout(),
 			call(replay.Retry(replay.RetryPolicy{MaxAttempts: 1})),
 			work.Bind(func(context.Context, int) (string, error) {
-				<-leave
+				<-release
 				runtime.Goexit()
 				return "", nil
 			}))
 		n.start("c", "call", "").want(nil)
-		idle()
-		n.start("s", "shout", "a").want(nil) // waits for the only worker
-		idle()
-		close(leave)
+		waitIdle()
+		n.start("s", "shout", "a").want(nil) // waits for the only slot
+		waitIdle()
+		close(release)
 		n.wantOutput("s", "A")
 		var crash *replay.PanicError
 		if err := n.failure("c"); !errors.As(err, &crash) || !strings.Contains(crash.Message, "Goexit") {
@@ -207,8 +206,8 @@ func TestNextTaskGoesOnAfterGoexit(t *testing.T) {
 	})
 }
 
-// raceWithWord gives its activity up when a word comes first.
-func raceWithWord() replay.Definition {
+// cancelOnWord cancels its activity if a word comes first.
+func cancelOnWord() replay.Definition {
 	return program("race", func(ctx *replay.Context, _ string) (string, error) {
 		winner, err := replay.Race(ctx, work.Start(ctx, 0), word.Subscribe(ctx))
 		if err != nil {
@@ -219,22 +218,22 @@ func raceWithWord() replay.Definition {
 	})
 }
 
-func TestActivityGivenUpIsToldAndItsResultDropped(t *testing.T) {
+func TestActivityCancel_CancelsContextDropsResult(t *testing.T) {
 	for name, result := range map[string]error{"result": nil, "error": errors.New("late")} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				ended := make(chan error, 1)
-				n := lead(t, newTestJournal(), actors.Config{}, raceWithWord(),
+				n := lead(t, newTestJournal(), actors.Config{}, cancelOnWord(),
 					work.Bind(func(ctx context.Context, _ int) (string, error) {
 						<-ctx.Done()
 						ended <- context.Cause(ctx)
 						return "late", result
 					}))
 				n.start("r", "race", "").want(nil)
-				idle()
+				waitIdle()
 				n.send("r", "word", "").want(nil)
-				if cause := <-ended; !strings.Contains(fmt.Sprint(cause), "given up") {
-					t.Errorf("the context ended because of %v", cause)
+				if cause := <-ended; !strings.Contains(fmt.Sprint(cause), "activity was canceled") {
+					t.Errorf("context canceled with cause %v", cause)
 				}
 				time.Sleep(time.Hour)
 				n.send("r", "word", "").want(nil)
@@ -246,54 +245,54 @@ func TestActivityGivenUpIsToldAndItsResultDropped(t *testing.T) {
 	}
 }
 
-func TestActivityGivenUpIsNotTriedAgain(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var attempts timeline
-		n := lead(t, newTestJournal(), actors.Config{}, raceWithWord(),
+func TestActivityCancel_StopsRetries(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var attempts attemptLog
+		n := lead(t, newTestJournal(), actors.Config{}, cancelOnWord(),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
-				attempts.mark(ctx)
+				attempts.record(ctx)
 				return "", errors.New("no")
 			}))
 		n.start("r", "race", "").want(nil)
 		time.Sleep(2 * time.Second)
 		n.send("r", "word", "").want(nil)
-		idle()
-		made := len(attempts.at)
+		waitIdle()
+		made := len(attempts.starts)
 		time.Sleep(time.Hour)
-		if made < 2 || len(attempts.at) != made {
-			t.Errorf("%d attempts, then %d", made, len(attempts.at))
+		if made < 2 || len(attempts.starts) != made {
+			t.Errorf("%d attempts, then %d", made, len(attempts.starts))
 		}
 	})
 }
 
-func TestActivityGivenUpWhileItWaitsNeverStarts(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		leave := make(chan struct{})
+func TestActivityCancel_QueuedNeverStarts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
 		started := 0
-		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, raceWithWord(), shout(),
-			upper.Bind(func(context.Context, string) (string, error) { <-leave; return "A", nil }),
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, cancelOnWord(), shout(),
+			upper.Bind(func(context.Context, string) (string, error) { <-release; return "A", nil }),
 			work.Bind(func(context.Context, int) (string, error) { started++; return "", nil }))
 		n.start("s", "shout", "a").want(nil)
-		idle()
+		waitIdle()
 		n.start("r", "race", "").want(nil)
-		idle()
+		waitIdle()
 		n.send("r", "word", "").want(nil)
-		idle()
-		close(leave)
+		waitIdle()
+		close(release)
 		n.wantOutput("s", "A")
-		idle()
+		waitIdle()
 		if started != 0 {
 			t.Error("it started")
 		}
 	})
 }
 
-func TestActivitiesAreBounded(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		const most = 3
+func TestActivity_ConcurrencyLimit(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		const limit = 3
 		var mu sync.Mutex
 		running, peak := 0, 0
-		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: most},
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: limit},
 			program("fan", func(ctx *replay.Context, _ string) (string, error) {
 				var futures []*replay.Future[string]
 				for i := range 20 {
@@ -313,27 +312,27 @@ func TestActivitiesAreBounded(t *testing.T) {
 				running--
 				return string(rune('a' + i)), nil
 			}))
-		begin := time.Now()
+		start := time.Now()
 		n.start("f", "fan", "").want(nil)
 		n.wantOutput("f", "abcdefghijklmnopqrst")
-		if peak != most {
-			t.Errorf("%d ran at once", peak)
+		if peak != limit {
+			t.Errorf("%d activities ran at once", peak)
 		}
-		if passed := time.Since(begin); passed != 7*time.Minute {
-			t.Errorf("20 activities of a minute took %v", passed)
+		if elapsed := time.Since(start); elapsed != 7*time.Minute {
+			t.Errorf("20 activities of a minute took %v", elapsed)
 		}
 	})
 }
 
-func TestActivityWithoutCodeWaitsForANodeThatHasIt(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestActivity_WithoutCodeWaitsForNode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, call(replay.Retry(replay.RetryPolicy{MaxAttempts: 1})))
 		first.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		first.wantHistory("c", "OrchestrationStarted", "ActivityScheduled")
 		if !first.log.contains("no code for activity") {
-			t.Error("nothing in the log")
+			t.Error("nothing was logged")
 		}
 		first.close()
 		second := lead(t, j, actors.Config{}, call(replay.Retry(replay.RetryPolicy{MaxAttempts: 1})),
@@ -342,14 +341,14 @@ func TestActivityWithoutCodeWaitsForANodeThatHasIt(t *testing.T) {
 	})
 }
 
-func TestResultIsKeptUntilItIsRecorded(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestActivityResult_RetriedUntilRecorded(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		runs := 0
 		n := lead(t, newTestJournal(), actors.Config{}, call(),
 			work.Bind(func(context.Context, int) (string, error) { runs++; return "done", nil }))
 		refusals := 0
-		n.journal.set(func(j *testJournal) {
-			j.judge = refuseFirst(t, 5, "ActivityCompleted", &refusals)
+		n.journal.configure(func(j *testJournal) {
+			j.check = refuseFirstOf(t, 5, "ActivityCompleted", &refusals)
 		})
 		n.start("c", "call", "").want(nil)
 		n.wantOutput("c", "done")

@@ -15,27 +15,27 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// beatsEvery is the shortest time between two records of heartbeats.
-const beatsEvery = time.Second
+// heartbeatRecordInterval is the shortest time between two records of heartbeat details.
+const heartbeatRecordInterval = time.Second
 
-// An attempt is one run of an activity's body. It counts as long as it is its
-// task's current one: what comes of it later is dropped.
+// An attempt is one try of an activity. It counts while it is its task's current one; afterwards
+// its result is dropped.
 type attempt struct {
-	running
-	task  *task
-	begun clustertime.Time
+	invocation
+	task      *task
+	startedAt clustertime.Time
 
-	// Guarded by the pool's lock.
-	remote *remote          // the worker that makes it; nil: this node, or one that is lost
-	lost   bool             // its worker is, and may come back
-	heard  clustertime.Time // the last sign of life
-	kept   clustertime.Time // when details were recorded last
-	unkept bool             // an alarm is armed that will record them
+	// The pool's lock guards the fields below.
+	session           *workerSession   // the worker that makes it; nil: this node, or a lost worker
+	workerLost        bool             // its worker is lost and may come back
+	lastHeartbeat     clustertime.Time // the last sign of life
+	detailsRecordedAt clustertime.Time // when details were last recorded
+	detailsPending    bool             // a timer is scheduled to record details
 }
 
-// newAttempt makes the next attempt. The pool's lock is held.
-func (t *task) newAttempt(begun clustertime.Time) *attempt {
-	a := &attempt{task: t, begun: begun, heard: begun}
+// newAttempt makes the next attempt the current one. The pool's lock is held.
+func (t *task) newAttempt(started clustertime.Time) *attempt {
+	a := &attempt{task: t, startedAt: started, lastHeartbeat: started}
 	a.info = replay.Attempt{
 		Name:      t.scheduled.Name,
 		Input:     t.scheduled.Input,
@@ -45,14 +45,14 @@ func (t *task) newAttempt(begun clustertime.Time) *attempt {
 
 		Incarnation: t.ref.Incarnation,
 
-		Number:    t.failed + 1,
-		Scheduled: t.since.Shown(),
-		LastError: replay.DecodeError(t.lastError),
-		Deadline:  localDeadline(t.left(a)),
-		Details:   t.details,
-		Beat:      a.beat,
+		Number:          t.failedAttempts + 1,
+		ScheduledTime:   t.scheduledAt.AsTime(),
+		LastError:       replay.DecodeError(t.lastError),
+		Deadline:        localDeadline(t.timeLeft(a)),
+		Details:         t.details,
+		RecordHeartbeat: a.recordHeartbeat,
 	}
-	a.carried, a.settler, a.waited = t.carried, a, max(begun.Sub(t.since), 0)
+	a.traceContext, a.resolver, a.queuedFor = t.traceContext, a, max(started.Sub(t.scheduledAt), 0)
 	a.context, a.cancel = context.WithCancelCause(t.partition.context)
 	t.current = a
 	return a
@@ -60,110 +60,107 @@ func (t *task) newAttempt(begun clustertime.Time) *attempt {
 
 // begin begins the next attempt. The pool's lock is held.
 func (t *task) begin() *attempt {
-	first := !t.begun
+	first := !t.started
 	a := t.newAttempt(t.now())
-	t.await(a)
+	t.markRunning(a)
 	if first && t.scheduled.Options.GetScheduleToStart() > 0 {
-		t.record() // so that no later leader takes it for one that never began
+		t.record() // so that a later leader knows that an attempt began
 	}
 	return a
 }
 
-// await waits for the end of an attempt that runs. The pool's lock is held.
-func (t *task) await(a *attempt) {
-	t.state, t.begun, t.earlier = ActivityRunning, true, false
-	t.unqueue()
-	t.disarm(alarmScheduleToStart, alarmRejoin)
-	t.armAttempt(a)
+// markRunning sets the state of a task whose attempt runs. The pool's lock is held.
+func (t *task) markRunning(a *attempt) {
+	t.state, t.started, t.mayBeRunning = ActivityRunning, true, false
+	t.dequeue()
+	t.cancelTimers(timerScheduleToStart, timerRejoin)
+	t.scheduleAttemptTimeouts(a)
 }
 
-// presume takes an attempt for the current one that nobody here has begun: a
-// leader before has, and it has come to something. The pool's lock is held.
-func (t *task) presume(number int) {
-	if t.earlier && t.current == nil && !t.over() && number == t.failed+1 {
-		t.await(t.newAttempt(t.now()))
+// adoptAttempt makes an attempt the current one that an earlier leader began and that now has a
+// result. The pool's lock is held.
+func (t *task) adoptAttempt(number int) {
+	if t.mayBeRunning && t.current == nil && !t.isOver() && number == t.failedAttempts+1 {
+		t.markRunning(t.newAttempt(t.now()))
 	}
 }
 
-// resumePending waits for the end of an attempt that was begun by a leader
-// before and is pending. The pool's lock is held.
-func (t *task) resumePending(begun clustertime.Time) {
-	a := t.newAttempt(begun)
+// resumePending waits for the end of a pending attempt that an earlier leader began. The pool's
+// lock is held.
+func (t *task) resumePending(started clustertime.Time) {
+	a := t.newAttempt(started)
 	t.state = ActivityPending
-	t.armAttempt(a)
+	t.scheduleAttemptTimeouts(a)
 }
 
-// settle takes what the body has returned.
-func (a *attempt) settle(output *journalpb.Payload, err error) {
-	failure, pending := read(err)
+func (a *attempt) resolve(output *journalpb.Payload, err error) {
+	failure, pending := readError(err)
 	t := a.task
-	t.partition.system.attempted(&a.running, outcomeOf(err, pending))
-	t.pool().locked(func() func() {
+	t.partition.system.observeAttempt(&a.invocation, outcomeOf(err, pending))
+	t.pool().withLock(func() func() {
 		switch {
 		case t.current != a:
-			return nil // given up, or failed already
+			return nil // canceled or already failed
 		case err == nil:
-			return t.end(completed(output, a.info.Number), replay.ErrGivenUp)
+			return t.end(completedEvent(output, a.info.Number), replay.ErrActivityCanceled)
 		case pending:
-			t.pend()
+			t.markPending()
 			return nil
 		case a.context.Err() != nil:
-			return nil // the node is stopping, which is no failure of the activity
+			return nil // the node is stopping, which is not a failure of the activity
 		}
-		return t.fail(failure, replay.ErrGivenUp)
+		return t.fail(failure, replay.ErrActivityCanceled)
 	})
 }
 
-// pend lets the attempt that counts wait for its end from outside. The pool's
-// lock is held.
-func (t *task) pend() {
+// markPending makes the current attempt wait for its end from outside. The pool's lock is held.
+func (t *task) markPending() {
 	t.state = ActivityPending
-	t.disarm(alarmHeartbeat, alarmRejoin)
+	t.cancelTimers(timerHeartbeat, timerRejoin)
 	t.record()
 }
 
-// read returns an error as its record has it, and whether it says that the
-// attempt is pending. Reading an error runs code of its author's, which may
-// panic: mostly a nil pointer in an error that is not nil.
-func read(err error) (crossed error, pending bool) {
+// readError returns an error as its record has it, and whether it says that the attempt is
+// pending. Reading an error runs user code, which may panic, for example for a nil pointer in a
+// non-nil error.
+func readError(err error) (decoded error, pending bool) {
 	defer func() {
 		if value := recover(); value != nil {
-			crossed = &replay.PanicError{
+			decoded = &replay.PanicError{
 				Message: fmt.Sprintf("panic in the activity's error of type %T: %v", err, value),
 				Stack:   string(debug.Stack()),
 			}
 		}
 	}()
-	pending = errors.Is(err, replay.ErrPending)
+	pending = errors.Is(err, replay.ErrResultPending)
 	return replay.DecodeError(replay.EncodeError(err)), pending
 }
 
-// fail ends the attempt that counts and decides about another. The pool's lock
-// is held.
+// fail ends the current attempt and decides whether there is another. The pool's lock is held.
 func (t *task) fail(failure, cause error) (then func()) {
-	t.failed = t.current.info.Number
+	t.failedAttempts = t.current.info.Number
 	t.lastError = replay.EncodeError(failure)
-	t.stop(cause)
-	pause, again := replay.RetryAfter(t.scheduled.Options, t.failed, failure, rand.Float64())
-	t.next = t.now().Add(pause)
+	t.cancelAttempt(cause)
+	delay, again := replay.RetryAfter(t.scheduled.Options, t.failedAttempts, failure, rand.Float64())
+	t.nextDue = t.now().Add(delay)
 	if !again {
-		return t.end(failed(failure, t.failed), nil)
+		return t.end(failedEvent(failure, t.failedAttempts), nil)
 	}
-	if by := t.closeBy(); !by.IsZero() && !t.next.Before(by) {
-		return t.end(failed(&replay.TimeoutError{Kind: replay.TimeoutScheduleToClose, Err: failure}, t.failed), nil)
+	if deadline := t.closeDeadline(); !deadline.IsZero() && !t.nextDue.Before(deadline) {
+		return t.end(failedEvent(&replay.TimeoutError{Kind: replay.TimeoutScheduleToClose, Err: failure}, t.failedAttempts), nil)
 	}
-	t.state = ActivityPausing
+	t.state = ActivityBackingOff
 	t.record()
-	number := t.failed
+	number := t.failedAttempts
 	return func() {
 		t.partition.logger.Warn("activity attempt failed", "activity", t.scheduled.Name, "instance", t.ref.Instance,
-			"execution", t.ref.Execution, "event_id", t.ref.EventId, "attempt", number, "error", failure, "pause", pause)
+			"execution", t.ref.Execution, "event_id", t.ref.EventId, "attempt", number, "error", failure, "pause", delay)
 	}
 }
 
-// completed returns the event that ends an activity with an output; the three
-// messages that it is made of are one allocation.
-func completed(output *journalpb.Payload, attempts int) *journalpb.Event {
+// completedEvent returns the event that ends an activity with an output. Its three messages are
+// one allocation.
+func completedEvent(output *journalpb.Payload, attempts int) *journalpb.Event {
 	made := &struct {
 		event journalpb.Event
 		body  journalpb.Event_ActivityCompleted
@@ -175,18 +172,17 @@ func completed(output *journalpb.Payload, attempts int) *journalpb.Event {
 	return &made.event
 }
 
-func failed(failure error, attempts int) *journalpb.Event {
-	return failedWith(replay.EncodeError(failure), attempts)
+func failedEvent(failure error, attempts int) *journalpb.Event {
+	return failedEventFrom(replay.EncodeError(failure), attempts)
 }
 
-func failedWith(record *journalpb.Error, attempts int) *journalpb.Event {
+func failedEventFrom(record *journalpb.Error, attempts int) *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_ActivityFailed{
 		ActivityFailed: &journalpb.ActivityFailed{Error: record, Attempts: uint32(attempts)},
 	}}
 }
 
-// beat takes a heartbeat.
-func (a *attempt) beat(details *journalpb.Payload) {
+func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 	t := a.task
 	p := t.pool()
 	p.mu.Lock()
@@ -195,33 +191,33 @@ func (a *attempt) beat(details *journalpb.Payload) {
 		return
 	}
 	now := t.now()
-	a.heard = now
+	a.lastHeartbeat = now
 	if details == nil || proto.Equal(details, t.details) {
 		return
 	}
 	t.details = details
-	if a.unkept {
+	if a.detailsPending {
 		return
 	}
-	if due := a.kept.Add(t.beatsEvery()); now.Before(due) {
-		a.unkept = true
-		t.arm(alarmDetails, due, func() { p.keepDetails(a) })
+	if due := a.detailsRecordedAt.Add(t.heartbeatRecordInterval()); now.Before(due) {
+		a.detailsPending = true
+		t.scheduleTimer(timerRecordDetails, due, func() { p.recordDetails(a) })
 		return
 	}
-	a.kept = now
+	a.detailsRecordedAt = now
 	t.record()
 }
 
-func (t *task) beatsEvery() time.Duration {
-	return max(beatsEvery, time.Duration(t.scheduled.Options.GetHeartbeat())/3)
+func (t *task) heartbeatRecordInterval() time.Duration {
+	return max(heartbeatRecordInterval, time.Duration(t.scheduled.Options.GetHeartbeat())/3)
 }
 
-// keepDetails records what heartbeats have said since the last record.
-func (p *pool) keepDetails(a *attempt) {
+// recordDetails records the heartbeat details since the last record.
+func (p *pool) recordDetails(a *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a.task.current == a {
-		a.unkept, a.kept = false, a.task.now()
+		a.detailsPending, a.detailsRecordedAt = false, a.task.now()
 		a.task.record()
 	}
 }

@@ -17,10 +17,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// BenchmarkHello5 runs orchestrations of five activities in sequence over a
-// journal in memory, so many at a time: what the engine costs without Raft and
-// without a disk.
-func BenchmarkHello5(b *testing.B) {
+// BenchmarkApply_FiveActivityRuns runs orchestrations of five sequential activities, so many at a
+// time, over a journal in memory. It measures the engine without Raft and without a disk.
+func BenchmarkApply_FiveActivityRuns(b *testing.B) {
 	for _, inFlight := range []int{1, 100, 1000} {
 		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) { benchmarkHello5(b, inFlight) })
 	}
@@ -41,15 +40,15 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	free := make(chan struct{}, inFlight)
+	freeSlots := make(chan struct{}, inFlight)
 	for range inFlight {
-		free <- struct{}{}
+		freeSlots <- struct{}{}
 	}
-	journal := &endsJournal{testJournal: newTestJournal(), ended: func() { free <- struct{}{} }}
+	journal := &endNotifyingJournal{testJournal: newTestJournal(), ended: func() { freeSlots <- struct{}{} }}
 	system := actors.NewSystem(actors.Config{Registry: registry, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	partition := system.Lead(b.Context(), journal, journal.reign(b))
+	partition := system.Lead(b.Context(), journal, journal.newEpoch(b))
 	input := payload(b, "hello")
-	// A start is refused at once, if it is too much, and then repeated.
+	// A start beyond the bounds is refused at once, and repeated.
 	var refused atomic.Bool
 	noteRefusal := func(a actors.Answer) {
 		switch {
@@ -57,13 +56,13 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 			refused.Store(true)
 		case a.Err != nil:
 			b.Error(a.Err)
-			free <- struct{}{}
+			freeSlots <- struct{}{}
 		}
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
-		<-free
+		<-freeSlots
 		start := message(&journalpb.OrchestrationStarted{Name: "hello5", Input: input})
 		start.Done = noteRefusal
 		id := fmt.Sprint("i", i)
@@ -72,7 +71,7 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 		}
 	}
 	for range inFlight {
-		<-free
+		<-freeSlots
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orchestrations/s")
@@ -80,13 +79,12 @@ func benchmarkHello5(b *testing.B, inFlight int) {
 	system.Close()
 }
 
-// endsJournal tells when an instance has ended.
-type endsJournal struct {
+type endNotifyingJournal struct {
 	*testJournal
 	ended func()
 }
 
-func (j *endsJournal) Append(a *journalpb.Append, done func(error)) {
+func (j *endNotifyingJournal) Append(a *journalpb.Append, done func(error)) {
 	a = proto.CloneOf(a)
 	last := new(journalpb.Event)
 	events := a.Segments[0].Events
@@ -99,5 +97,5 @@ func (j *endsJournal) Append(a *journalpb.Append, done func(error)) {
 }
 
 func isTerminal(event *journalpb.Event, encoded []byte) bool {
-	return proto.Unmarshal(encoded, event) == nil && journalpb.Terminal(event.Arm())
+	return proto.Unmarshal(encoded, event) == nil && journalpb.Terminal(event.TypeNumber())
 }

@@ -22,8 +22,8 @@ func parent() replay.Definition {
 	})
 }
 
-// fickle starts the child and gives it up when a word comes.
-func fickle() replay.Definition {
+// cancelingParent starts the child, and cancels it when a word comes.
+func cancelingParent() replay.Definition {
 	return program("fickle", func(ctx *replay.Context, text string) (string, error) {
 		winner, err := replay.Race(ctx, kid.Start(ctx, text, replay.ChildID("kid")), word.Subscribe(ctx))
 		if err != nil {
@@ -34,20 +34,19 @@ func fickle() replay.Definition {
 	})
 }
 
-// patient waits for a word.
-func patient() replay.Definition {
+func waitingChild() replay.Definition {
 	return kid.Bind(func(ctx *replay.Context, _ string) (string, error) { return word.Wait(ctx) })
 }
 
-func TestChildsResultIsRecordedOnce(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, parent(), patient())
+func TestChild_ResultRecordedOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, parent(), waitingChild())
 		refusals := 0
-		n.journal.set(func(j *testJournal) {
-			j.judge = refuseFirst(t, 3, "SubOrchestrationCompleted", &refusals)
+		n.journal.configure(func(j *testJournal) {
+			j.check = refuseFirstOf(t, 3, "SubOrchestrationCompleted", &refusals)
 		})
 		n.start("p", "parent", "").want(nil)
-		idle()
+		waitIdle()
 		n.send("kid", "word", "a").want(nil)
 		n.wantOutput("p", "a")
 		n.wantHistory("p", "OrchestrationStarted", "SubOrchestrationScheduled",
@@ -58,7 +57,7 @@ func TestChildsResultIsRecordedOnce(t *testing.T) {
 	})
 }
 
-func TestChildsFailureIsTheParentsToHandle(t *testing.T) {
+func TestChild_FailureReachesParent(t *testing.T) {
 	for name, c := range map[string]struct {
 		body func(*replay.Context, string) (string, error)
 		want string
@@ -67,7 +66,7 @@ func TestChildsFailureIsTheParentsToHandle(t *testing.T) {
 		"panic": {func(*replay.Context, string) (string, error) { panicky(); return "", nil }, "panic: ouch"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				n := lead(t, newTestJournal(), actors.Config{}, kid.Bind(c.body),
 					program("parent", func(ctx *replay.Context, _ string) (string, error) {
 						_, err := kid.Call(ctx, "")
@@ -85,8 +84,8 @@ func TestChildsFailureIsTheParentsToHandle(t *testing.T) {
 	}
 }
 
-func TestParentHearsThatItsChildWasTerminated(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestChild_TerminationReachesParent(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{AppendBytesMax: 2000}, bindUpper(),
 			kid.Bind(func(ctx *replay.Context, _ string) (string, error) {
 				return upper.Call(ctx, strings.Repeat("x", 3000))
@@ -100,9 +99,9 @@ func TestParentHearsThatItsChildWasTerminated(t *testing.T) {
 	})
 }
 
-func TestStrangerUnderTheChildsID(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, patient(),
+func TestChild_IDTakenByOtherInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, waitingChild(),
 			program("parent", func(ctx *replay.Context, text string) (string, error) {
 				_, err := kid.Call(ctx, text, replay.ChildID("kid"))
 				return fmt.Sprint(errors.Is(err, replay.ErrInstanceExists)), nil
@@ -115,30 +114,30 @@ func TestStrangerUnderTheChildsID(t *testing.T) {
 	})
 }
 
-func TestParentThatGivesItsChildUpCancelsIt(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, fickle(), patient())
+func TestChild_CanceledByParent(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, cancelingParent(), waitingChild())
 		n.start("p", "fickle", "").want(nil)
-		idle()
+		waitIdle()
 		n.send("p", "word", "").want(nil)
-		n.awaitStatus("kid", journalpb.Status_STATUS_CANCELLED)
+		n.awaitStatus("kid", journalpb.Status_STATUS_CANCELED)
 		n.send("p", "word", "").want(nil)
 		n.wantOutput("p", "1")
-		if reason := n.last("kid").GetOrchestrationCancelled().Reason; !strings.Contains(reason, "parent") {
-			t.Errorf("cancelled because: %q", reason)
+		if reason := n.last("kid").GetOrchestrationCanceled().Reason; !strings.Contains(reason, "parent") {
+			t.Errorf("cancellation reason: %q", reason)
 		}
 		n.wantHistory("p", "OrchestrationStarted", "SubOrchestrationScheduled", "ExternalSubscribed", "ExternalEvent",
 			"CancelRequested of 2", "ExternalSubscribed", "ExternalEvent", "OrchestrationCompleted")
 	})
 }
 
-// While the child's start is refused the parent gives the child up. The start is
-// repeated, and so must the cancellation be.
-func TestChildGivenUpBeforeItStartedIsCancelledWhenItHas(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, fickle(), patient())
-		n.journal.set(func(j *testJournal) {
-			j.judge = func(a *journalpb.Append) error {
+// The parent cancels the child while the child's start is refused. The start is repeated, so the
+// cancellation must be too.
+func TestChild_CanceledBeforeStart(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, cancelingParent(), waitingChild())
+		n.journal.configure(func(j *testJournal) {
+			j.check = func(a *journalpb.Append) error {
 				if a.Instance == "kid" && j.log[len(j.log)-1].Instance == "p" && len(j.log) < 2 {
 					return errRefused
 				}
@@ -148,24 +147,24 @@ func TestChildGivenUpBeforeItStartedIsCancelledWhenItHas(t *testing.T) {
 		n.start("p", "fickle", "").want(nil)
 		time.Sleep(time.Second) // the start was refused some times
 		n.send("p", "word", "").want(nil)
-		n.awaitStatus("kid", journalpb.Status_STATUS_CANCELLED)
+		n.awaitStatus("kid", journalpb.Status_STATUS_CANCELED)
 	})
 }
 
-// The parent gives its child up before it knows that a stranger has the ID.
-func TestStrangerIsNotCancelledForAChild(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, fickle(), patient())
+// The parent cancels its child before it knows that an unrelated instance has the ID.
+func TestChild_CancelSparesOtherInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, cancelingParent(), waitingChild())
 		n.start("kid", "kid", "").want(nil)
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		n.start("p", "fickle", "")
-		idle()
+		waitIdle()
 		n.send("p", "word", "")
-		n.journal.letGo(nil)
-		idle()
-		n.journal.flow() // the word was first
-		idle()
-		if many := n.count("p", "CancelRequested"); many != 1 {
+		n.journal.decideHeld(nil)
+		waitIdle()
+		n.journal.releaseAppends() // the word was first
+		waitIdle()
+		if count := n.count("p", "CancelRequested"); count != 1 {
 			t.Fatalf("history of the parent: %v", n.history("p"))
 		}
 		time.Sleep(time.Hour)
@@ -174,32 +173,32 @@ func TestStrangerIsNotCancelledForAChild(t *testing.T) {
 	})
 }
 
-func TestManyChildren(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		const many = 200
+func TestChild_Many(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		const count = 200
 		n := lead(t, newTestJournal(), actors.Config{ResidentMax: 10}, bindUpper(), shout(),
 			program("fan", func(ctx *replay.Context, _ string) (string, error) {
 				var futures []*replay.Future[string]
-				for range many {
+				for range count {
 					futures = append(futures, shoutHandle.Start(ctx, "x"))
 				}
 				results, err := replay.All(ctx, futures...)
 				return strings.Join(results, ""), err
 			}))
 		n.start("f", "fan", "").want(nil)
-		n.wantOutput("f", strings.Repeat("X", many))
+		n.wantOutput("f", strings.Repeat("X", count))
 	})
 }
 
-// A child may end, and its parent's node die, before the parent has heard.
-func TestChildsEndIsReportedByTheNextLeader(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// A child may end, and its parent's node fail, before the parent has recorded the end.
+func TestChild_EndReportedByNextLeader(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		first := lead(t, j, actors.Config{}, parent(), patient())
+		first := lead(t, j, actors.Config{}, parent(), waitingChild())
 		first.start("p", "parent", "").want(nil)
-		idle()
-		j.set(func(j *testJournal) {
-			j.judge = func(a *journalpb.Append) error {
+		waitIdle()
+		j.configure(func(j *testJournal) {
+			j.check = func(a *journalpb.Append) error {
 				if a.Instance == "p" {
 					return errRefused
 				}
@@ -209,14 +208,14 @@ func TestChildsEndIsReportedByTheNextLeader(t *testing.T) {
 		first.send("kid", "word", "a").want(nil)
 		time.Sleep(time.Second)
 		first.close()
-		j.set(func(j *testJournal) { j.judge = nil })
-		second := lead(t, j, actors.Config{}, parent(), patient())
+		j.configure(func(j *testJournal) { j.check = nil })
+		second := lead(t, j, actors.Config{}, parent(), waitingChild())
 		second.wantOutput("p", "a")
 	})
 }
 
-func TestActivityOfAChildKnowsWhoseItIs(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestChild_ActivityInfo(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, parent(),
 			kid.Bind(func(ctx *replay.Context, text string) (string, error) { return upper.Call(ctx, text) }),
 			upper.Bind(func(ctx context.Context, _ string) (string, error) {
@@ -227,22 +226,22 @@ func TestActivityOfAChildKnowsWhoseItIs(t *testing.T) {
 	})
 }
 
-// A parent reads that its child was canceled in the words of protocol 3 only from a node of a
-// cluster that has come to it: nodes from before would read others, and disagree.
-func TestACanceledChildIsReportedInTheWordsOfTheProtocol(t *testing.T) {
-	for text, begin := range map[string]func(*testing.T, *testJournal, actors.Config, ...replay.Definition) *node{
+// A parent gets the error text of protocol 3 for a canceled child only if the whole cluster has
+// reached it. Older nodes would read another text and disagree.
+func TestChild_CanceledErrorPerProtocol(t *testing.T) {
+	for text, start := range map[string]func(*testing.T, *testJournal, actors.Config, ...replay.Definition) *node{
 		"enough": func(t *testing.T, j *testJournal, c actors.Config, d ...replay.Definition) *node {
 			return lead(t, j, c, d...)
 		},
-		"canceled: enough": leadNewest,
+		"canceled: enough": leadWithIncarnations,
 	} {
-		virtually(t, func(t *testing.T) {
-			n := begin(t, newTestJournal(), actors.Config{}, patient(), program("parent", func(ctx *replay.Context, _ string) (string, error) {
+		inVirtualTime(t, func(t *testing.T) {
+			n := start(t, newTestJournal(), actors.Config{}, waitingChild(), program("parent", func(ctx *replay.Context, _ string) (string, error) {
 				_, err := kid.Call(ctx, "", replay.ChildID("c"))
 				return errors.Unwrap(err).Error(), nil
 			}))
 			n.start("p", "parent", "").want(nil)
-			idle()
+			waitIdle()
 			n.deliver("c", actors.Message{Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelRequested{
 				OrchestrationCancelRequested: &journalpb.OrchestrationCancelRequested{Reason: "enough"},
 			}}}}).want(nil)

@@ -13,20 +13,20 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestCloseAnswersWhatWaits(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestPartitionClose_AnswersPendingMessages(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		n.start("c", "collect", "xxx").want(nil)
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		inFlight := n.send("c", "word", "a")
-		idle()
+		waitIdle()
 		waiting := sendWords(n, "c", 0, 3)
 		closed := make(chan struct{})
 		go func() {
 			n.close()
 			close(closed)
 		}()
-		idle()
+		waitIdle()
 		select {
 		case <-closed:
 			t.Fatal("closed while an append was undecided")
@@ -34,23 +34,23 @@ func TestCloseAnswersWhatWaits(t *testing.T) {
 		}
 		n.send("c", "word", "late").want(actors.ErrStopped)
 		n.send("other", "word", "late").want(actors.ErrStopped)
-		inFlight.pending()
-		n.journal.letGo(nil)
+		inFlight.wantPending()
+		n.journal.decideHeld(nil)
 		<-closed
 		inFlight.want(nil)
 		for _, r := range waiting {
 			r.want(actors.ErrStopped)
 		}
 		n.send("c", "word", "later").want(actors.ErrStopped)
-		n.close() // once more
+		n.close() // again
 	})
 }
 
-func TestClosedByTheEndOfAReign(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestPartitionClose_OnLeadershipEnd(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		n.start("c", "collect", "x").want(nil)
-		n.journal.reign(t) // somebody else's
+		n.journal.newEpoch(t) // of another leader
 		var stale *state.StaleEpochError
 		a := n.send("c", "word", "a").get()
 		if !errors.As(a.Err, &stale) {
@@ -61,8 +61,8 @@ func TestClosedByTheEndOfAReign(t *testing.T) {
 	})
 }
 
-// endsSoon waits until there are no more goroutines than before.
-func endsSoon(t *testing.T, before int) {
+// waitGoroutines waits until there are no more goroutines than before.
+func waitGoroutines(t *testing.T, before int) {
 	t.Helper()
 	limit := time.Now().Add(20 * time.Second)
 	for runtime.NumGoroutine() > before {
@@ -75,13 +75,13 @@ func endsSoon(t *testing.T, before int) {
 	}
 }
 
-func TestNoGoroutineIsLeftAfterClose(t *testing.T) {
+func TestSystemClose_LeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 3 {
-		begun := make(chan struct{}, 100)
+		started := make(chan struct{}, 100)
 		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 20, ResidentMax: 10}, collect(), call(), timers([]time.Duration{time.Hour}),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
-				begun <- struct{}{}
+				started <- struct{}{}
 				<-ctx.Done()
 				return "", ctx.Err()
 			}))
@@ -91,41 +91,41 @@ func TestNoGoroutineIsLeftAfterClose(t *testing.T) {
 			n.start(fmt.Sprint("timers", i), "timers", "").want(nil)
 		}
 		for range 20 {
-			<-begun
+			<-started
 		}
 		n.close()
 		n.close()
 	}
-	endsSoon(t, before)
+	waitGoroutines(t, before)
 }
 
-func TestActivityThatDoesNotHeedItsContextIsLeftBehind(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		leave := make(chan struct{})
-		n := lead(t, newTestJournal(), actors.Config{Grace: 5 * time.Second}, call(),
-			work.Bind(func(context.Context, int) (string, error) { <-leave; return "late", nil }))
+func TestSystemClose_AbandonsBlockedActivity(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := lead(t, newTestJournal(), actors.Config{GracePeriod: 5 * time.Second}, call(),
+			work.Bind(func(context.Context, int) (string, error) { <-release; return "late", nil }))
 		n.start("c", "call", "").want(nil)
-		idle()
-		begin := time.Now()
+		waitIdle()
+		start := time.Now()
 		n.partition.Close()
-		if passed := time.Since(begin); passed != 0 {
-			t.Errorf("the partition took %v to close", passed)
+		if elapsed := time.Since(start); elapsed != 0 {
+			t.Errorf("the partition took %v to close", elapsed)
 		}
 		n.system.Close()
-		if passed := time.Since(begin); passed != 5*time.Second {
-			t.Errorf("the system took %v to close", passed)
+		if elapsed := time.Since(start); elapsed != 5*time.Second {
+			t.Errorf("the system took %v to close", elapsed)
 		}
-		if !n.log.contains("activities left behind") {
-			t.Error("nothing in the log")
+		if !n.log.contains("activities abandoned") {
+			t.Error("nothing was logged")
 		}
-		close(leave) // what it still does hurts nobody, and its goroutine ends
-		idle()
+		close(release) // an abandoned activity does no harm, and its goroutine ends
+		waitIdle()
 		n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled")
 	})
 }
 
-func TestActivitiesAreToldWhenThePartitionIsClosed(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestPartitionClose_CancelsActivities(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		ended := make(chan error, 1)
 		first := lead(t, j, actors.Config{}, call(),
@@ -135,10 +135,10 @@ func TestActivitiesAreToldWhenThePartitionIsClosed(t *testing.T) {
 				return "", ctx.Err()
 			}))
 		first.start("c", "call", "").want(nil)
-		idle()
+		waitIdle()
 		first.close()
 		<-ended
-		// That was no failure of the activity: the next leader runs it.
+		// That was not a failure of the activity: the next leader runs it.
 		second := lead(t, j, actors.Config{}, call(),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
 				return fmt.Sprint(replay.ActivityInfo(ctx).Number), nil

@@ -11,102 +11,102 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An instance's actor runs code of its author: orchestrations, queries, payload codecs,
-// and the deferred functions of coroutines that are ended. All of it should return at
-// once. This file bounds what happens when it does not:
+// An instance's actor runs user code: orchestrations, queries, payload codecs, and the deferred
+// functions of ended coroutines. All of it should return at once. This file bounds what happens if
+// it does not:
 //
-//   - After about a second the partition logs the stack and counts the instance as
-//     blocked. The instance gives back its slots, so that others are not slowed down.
-//   - Code that is blocked in the first turn of an instance is left behind once: the start is
-//     recorded without it, and the code begins again. From then on everybody can see the
-//     instance and terminate it.
-//   - When the partition closes, when somebody terminates the instance, or when nothing
-//     waits for the outcome, the partition leaves the code behind: it forgets the actor
-//     and does not wait for its goroutines. If the code ever returns, the actor ends its
-//     coroutines and stops. It appends nothing and answers nobody.
+//   - After about a second the partition logs the stack and counts the instance as blocked. The
+//     instance releases its slots, so that other instances are not slowed down.
+//   - Code that blocks in the first turn of an instance is abandoned once: the start is recorded
+//     without it, and the code begins again. From then on the instance is visible and can be
+//     terminated.
+//   - When the partition closes, the instance is terminated, or nothing waits for the outcome,
+//     the partition abandons the code: it drops the actor and does not wait for its goroutines.
+//     If the code ever returns, the actor ends its coroutines and stops. It appends nothing and
+//     answers no message.
 const (
-	// How often the partition looks at code that is running, while any is.
-	codeLookEvery = 500 * time.Millisecond
-	// At the third look, code has been running for 1 to 1.5 s.
-	codeBlockedLooks = 3
-	// After how many more looks the warning is repeated: 10 min.
-	codeRepeatLooks = 1200
+	// codeCheckInterval is how often the partition checks running code, while any runs.
+	codeCheckInterval = 500 * time.Millisecond
+	// codeBlockedChecks is the check at which code counts as blocked: after 1 to 1.5 s.
+	codeBlockedChecks = 3
+	// codeRewarnChecks is the number of checks until the warning is repeated: 10 min.
+	codeRewarnChecks = 1200
 )
 
-// codeLabel is the profiler label of goroutines that run code of an instance. It finds
-// their stacks, also in the profiles of the application.
+// codeLabel is the profiler label of goroutines that run code of an instance. It finds their
+// stacks, also in the application's profiles.
 const codeLabel = "tenuto.instance"
 
-// errCodeBlocked is why the successor of a blocked instance records a start without running the
-// code, or takes no message other than a termination until that is committed.
+// errCodeBlocked makes the new actor of a blocked instance record a start without running the
+// code, or take only a termination until that is committed.
 var errCodeBlocked = errors.New("the code of the instance is blocked outside of durable calls")
 
-// codeState says whether the actor of an instance is running code of its author. The
-// partition's lock guards all but watch and labels.
+// codeState says whether an instance's actor is running user code. The partition's lock guards all
+// fields except monitor and labels.
 type codeState struct {
-	running  bool
-	starting bool // it takes the first turn of an execution that a message of the batch starts
-	ending   bool // it ends coroutines; nothing waits for the outcome
-	looks    int  // how often it was found running
-	since    time.Time
-	blocked  bool // it has been running for too long
-	left     bool // for good: the actor must have no effect any more
+	running   bool
+	starting  bool // the turn begins an execution from a start in its batch
+	ending    bool // the actor is ending coroutines; nothing waits for the outcome
+	checks    int  // how many checks found it running
+	since     time.Time
+	blocked   bool // it has run for too long
+	abandoned bool // for good: the actor must have no further effect
 	// Neighbors in the partition's list.
 	previous, next *instance
 
-	watch  replay.Watch
-	labels context.Context // carries codeLabel; made at the first use
+	monitor replay.Monitor
+	labels  context.Context // carries codeLabel; made at the first use
 }
 
-// A codeList holds the instances of a partition whose code is running. The partition's
-// lock guards it.
+// A codeList holds the instances of a partition whose code is running. The partition's lock guards
+// it.
 type codeList struct {
-	first   *instance
-	blocked int // how many of them are blocked
-	armed   bool
-	timer   *time.Timer    // runs Partition.lookAtCode
-	looking sync.WaitGroup // one while armed
+	first           *instance
+	blocked         int // how many of the instances are blocked
+	checksScheduled bool
+	timer           *time.Timer    // runs Partition.checkCode
+	checking        sync.WaitGroup // one while the timer is scheduled
 }
 
-// enterCode notes that the actor of an instance begins to run code. p.mu is held.
+// enterCode records that an instance's actor begins to run code. p.mu is held.
 func (p *Partition) enterCode(in *instance, ending bool) {
 	c := &in.code
-	c.running, c.starting, c.ending, c.looks = true, false, ending, 0
+	c.running, c.starting, c.ending, c.checks = true, false, ending, 0
 	c.next = p.code.first
 	if c.next != nil {
 		c.next.code.previous = in
 	}
 	p.code.first = in
-	if p.code.armed {
+	if p.code.checksScheduled {
 		return
 	}
-	p.code.armed = true
-	p.code.looking.Add(1)
+	p.code.checksScheduled = true
+	p.code.checking.Add(1)
 	if p.code.timer == nil {
-		p.code.timer = time.AfterFunc(codeLookEvery, p.lookAtCode)
+		p.code.timer = time.AfterFunc(codeCheckInterval, p.checkCode)
 	} else {
-		p.code.timer.Reset(codeLookEvery)
+		p.code.timer.Reset(codeCheckInterval)
 	}
 }
 
-// leaveCode notes that the code has returned, and reports how long it was blocked and
-// whether it was left behind meanwhile.
+// leaveCode records that the code has returned. It returns how long the code was blocked and
+// whether it was abandoned meanwhile.
 func (p *Partition) leaveCode(in *instance) (blocked time.Duration, left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := &in.code
 	switch {
-	case c.left:
+	case c.abandoned:
 		return 0, true
 	case c.blocked:
-		p.system.dispatcher.resume()
+		p.system.dispatcher.reacquire()
 		blocked = time.Since(c.since)
 	}
 	p.unlinkCode(in)
 	return blocked, false
 }
 
-// unlinkCode takes an instance off the list. p.mu is held.
+// unlinkCode removes an instance from the list. p.mu is held.
 func (p *Partition) unlinkCode(in *instance) {
 	c := &in.code
 	if !c.running {
@@ -126,45 +126,45 @@ func (p *Partition) unlinkCode(in *instance) {
 	c.running, c.blocked, c.previous, c.next = false, false, nil, nil
 }
 
-// leftBehind is the panic that ends what an actor is doing whose code was left behind.
-type leftBehind struct{}
+// abandonedCode is the panic that unwinds an actor whose code was abandoned.
+type abandonedCode struct{}
 
-// runsCode labels the goroutine of the actor, and those that the code starts.
-func (in *instance) runsCode() {
+// labelGoroutine labels the actor's goroutine, and thereby those that the code starts.
+func (in *instance) labelGoroutine() {
 	if in.code.labels == nil {
 		in.code.labels = pprof.WithLabels(context.Background(), pprof.Labels(codeLabel, in.id))
 	}
 	pprof.SetGoroutineLabels(in.code.labels)
 }
 
-// codeDone is called when the code has returned. It panics if that was left behind.
-func (in *instance) codeDone() {
+// finishCode is called after the code has returned. It panics if the code was abandoned.
+func (in *instance) finishCode() {
 	pprof.SetGoroutineLabels(context.Background())
 	blocked, left := in.partition.leaveCode(in)
 	if left {
-		panic(leftBehind{})
+		panic(abandonedCode{})
 	}
 	if blocked > 0 {
-		in.partition.logger.Info("blocked code goes on", "instance", in.id, "execution", in.number, "after", blocked)
+		in.partition.logger.Info("blocked code resumed", "instance", in.id, "execution", in.number, "after", blocked)
 	}
 }
 
-// A codeReport is a line to be logged about code that is blocked.
+// A codeReport is a log record about blocked code.
 type codeReport struct {
-	in      *instance
-	eventID uint64
-	since   time.Time
-	left    string // why it was left behind; "" if it was not
+	in            *instance
+	eventID       uint64
+	since         time.Time
+	abandonReason string // why it was abandoned; "" if it was not
 }
 
-// lookAtCode looks after code that is running, and goes on until none is.
-func (p *Partition) lookAtCode() {
+// checkCode checks running code, and reschedules itself while any runs.
+func (p *Partition) checkCode() {
 	var reports []codeReport
 	var waiting []Message
 	p.mu.Lock()
 	for in := p.code.first; in != nil; {
 		next := in.code.next
-		report, messages := p.lookAt(in)
+		report, messages := p.checkInstanceCode(in)
 		if report != nil {
 			reports = append(reports, *report)
 		}
@@ -173,146 +173,143 @@ func (p *Partition) lookAtCode() {
 	}
 	p.mu.Unlock()
 	for _, m := range waiting {
-		m.answer(Answer{Err: ErrStopped})
+		m.resolve(Answer{Err: ErrStopped})
 	}
-	p.logBlocked(reports)
+	p.logBlockedCode(reports)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.code.first != nil {
-		p.code.timer.Reset(codeLookEvery)
+		p.code.timer.Reset(codeCheckInterval)
 		return
 	}
-	p.code.armed = false
-	p.code.looking.Done()
+	p.code.checksScheduled = false
+	p.code.checking.Done()
 }
 
-// lookAt looks after one instance. The messages that it returns are to be answered with
+// checkInstanceCode checks one instance. The caller must answer the returned messages with
 // ErrStopped. p.mu is held.
-func (p *Partition) lookAt(in *instance) (report *codeReport, waiting []Message) {
+func (p *Partition) checkInstanceCode(in *instance) (report *codeReport, waiting []Message) {
 	c := &in.code
-	c.looks++
-	if c.looks == 1 {
+	c.checks++
+	if c.checks == 1 {
 		c.since = time.Now()
 	}
-	if c.looks < codeBlockedLooks || c.looks > codeBlockedLooks && (c.looks-codeBlockedLooks)%codeRepeatLooks != 0 {
+	if c.checks < codeBlockedChecks || c.checks > codeBlockedChecks && (c.checks-codeBlockedChecks)%codeRewarnChecks != 0 {
 		return nil, nil
 	}
-	report = &codeReport{in: in, eventID: c.watch.EventID(), since: c.since}
+	report = &codeReport{in: in, eventID: c.monitor.EventID(), since: c.since}
 	if !c.blocked {
 		c.blocked = true
 		p.code.blocked++
-		p.exit(in)
-		p.system.dispatcher.pause()
+		p.releaseTurn(in)
+		p.system.dispatcher.releaseBlocked()
 	}
 	switch {
 	case p.closed:
-		report.left = "the partition closes"
-		return report, p.leaveBehind(in)
+		report.abandonReason = "the partition is closing"
+		return report, p.abandonCode(in)
 	case c.starting:
-		report.left = "its start is recorded first, then the code begins again"
-		p.replace(in)
-	case slices.ContainsFunc(in.notTaken(), terminates):
-		report.left = "the instance is terminated"
-		p.replace(in)
+		report.abandonReason = "its start is recorded first, then the code restarts"
+		p.replaceActor(in)
+	case slices.ContainsFunc(in.unhandledMessages(), isTermination):
+		report.abandonReason = "the instance is terminated"
+		p.replaceActor(in)
 	case c.ending:
-		report.left = "its coroutines are being ended and nothing waits for them"
-		p.replace(in)
+		report.abandonReason = "its coroutines are being ended and nothing waits for them"
+		p.replaceActor(in)
 	}
 	return report, nil
 }
 
-// notTaken returns the messages that a blocked instance is taking, and those that wait.
-// p.mu is held.
-func (in *instance) notTaken() []Message {
-	if in.forming == nil {
+// unhandledMessages returns the batch of a blocked instance and its inbox. p.mu is held.
+func (in *instance) unhandledMessages() []Message {
+	if in.openTurn == nil {
 		return in.inbox
 	}
-	return slices.Concat(in.forming.batch, in.inbox)
+	return slices.Concat(in.openTurn.batch, in.inbox)
 }
 
-// leaveBehind forgets the actor of an instance whose code is blocked, and returns the
-// messages that it has not taken or has not answered. p.mu is held.
-func (p *Partition) leaveBehind(in *instance) []Message {
-	waiting := in.notTaken()
+// abandonCode drops the actor of an instance whose code is blocked, and returns its unanswered
+// messages. p.mu is held.
+func (p *Partition) abandonCode(in *instance) []Message {
+	waiting := in.unhandledMessages()
 	in.inbox = nil
 	p.unlinkCode(in)
-	in.code.left = true
-	in.code.watch.Abandon()
+	in.code.abandoned = true
+	in.code.monitor.Abandon()
 	p.forget(in)
-	p.system.dispatcher.forsake()
-	p.system.counters.leftBehind.Add(1)
+	p.system.dispatcher.abandon()
+	p.system.counters.abandonedCode.Add(1)
 	p.live.Done()
 	return waiting
 }
 
-// replace leaves the blocked code of an instance behind and gives its messages to a new
-// actor, which records a start first, if there is one, or takes a termination first, without
-// running the code. p.mu is held.
-func (p *Partition) replace(in *instance) {
-	current, stalled := p.instances[in.id] == in, in.stalled
-	waiting := p.leaveBehind(in)
+// replaceActor abandons the blocked code of an instance and gives its messages to a new actor. The
+// new actor first records a start, or takes a termination, without running the code. p.mu is held.
+func (p *Partition) replaceActor(in *instance) {
+	current, stalled := p.instances[in.id] == in, in.stallReason
+	waiting := p.abandonCode(in)
 	if !current || len(waiting) == 0 && stalled == nil {
 		return // an evicted instance has no messages
 	}
 	next := newInstance(p, in.id)
 	p.instances[in.id] = next
-	next.inbox, next.held, next.batchMax, next.awake = waiting, in.held, in.batchMax, true
-	next.startsAlone = in.code.starting
-	if stalled == nil && !next.startsAlone && slices.ContainsFunc(waiting, terminates) {
+	next.inbox, next.inFlight, next.batchMax, next.awake = waiting, in.inFlight, in.batchMax, true
+	next.startOnly = in.code.starting
+	if stalled == nil && !next.startOnly && slices.ContainsFunc(waiting, isTermination) {
 		stalled = errCodeBlocked
 	}
 	p.setStalled(next, stalled)
-	p.tell(next, wakeUp{})
+	p.send(next, wakeUp{})
 }
 
-// strayed is called on a goroutine that the instance's code has started itself and that has
-// made a durable call. The message makes the instance take a turn, which stalls it.
-func (in *instance) strayed(m *replay.Mismatch) {
+// onForeignCall is called on a goroutine that the instance's code started itself and that made a
+// durable call. The nudge makes the instance take a turn, which stalls it.
+func (in *instance) onForeignCall(m *replay.Mismatch) {
 	in.partition.logger.Warn("durable call on a goroutine that the orchestration started itself: the goroutine ends, the instance stalls",
 		"instance", in.id, "execution", m.Execution, "event_id", m.EventID, "source", m.Source)
 	in.partition.nudge(in.id)
 }
 
-// returned ends an actor whose code was left behind and has returned. What it has done
-// since is forgotten with it.
-func (in *instance) returned() {
-	in.gone, in.mailbox.left = true, true
+// discardReturnedCode stops an actor whose abandoned code has returned, and discards what the code
+// did.
+func (in *instance) discardReturnedCode() {
+	in.stopped, in.mailbox.abandoned = true, true
 	if in.execution != nil {
-		in.execution.Drop()
+		in.execution.Evict()
 		in.execution = nil
 	}
-	in.partition.system.counters.leftBehind.Add(-1)
-	in.partition.logger.Info("code that was left behind has returned, without effect", "instance", in.id, "execution", in.number)
+	in.partition.system.counters.abandonedCode.Add(-1)
+	in.partition.logger.Info("abandoned code returned, its results are discarded", "instance", in.id, "execution", in.number)
 }
 
-// leaveBlocked leaves all code behind that is blocked when the partition closes. The
-// partition leaves what blocks later when it finds it. p.mu is held.
-func (p *Partition) leaveBlocked() (reports []codeReport, waiting []Message) {
+// abandonBlockedCode abandons all blocked code when the partition closes. A later check abandons
+// code that blocks afterwards. p.mu is held.
+func (p *Partition) abandonBlockedCode() (reports []codeReport, waiting []Message) {
 	for in := p.code.first; in != nil; {
 		next := in.code.next
 		if in.code.blocked {
-			reports = append(reports, codeReport{in, in.code.watch.EventID(), in.code.since, "the partition closes"})
-			waiting = append(waiting, p.leaveBehind(in)...)
+			reports = append(reports, codeReport{in, in.code.monitor.EventID(), in.code.since, "the partition is closing"})
+			waiting = append(waiting, p.abandonCode(in)...)
 		}
 		in = next
 	}
 	return reports, waiting
 }
 
-// closeCode returns when nobody looks after code any more. All actors have ended or were
-// left behind.
-func (p *Partition) closeCode() {
+// stopCodeChecks returns after the last check. All actors must have ended or been abandoned.
+func (p *Partition) stopCodeChecks() {
 	p.mu.Lock()
-	if p.code.armed && p.code.timer.Stop() {
-		p.code.armed = false
-		p.code.looking.Done()
+	if p.code.checksScheduled && p.code.timer.Stop() {
+		p.code.checksScheduled = false
+		p.code.checking.Done()
 	}
 	p.mu.Unlock()
-	p.code.looking.Wait()
+	p.code.checking.Wait()
 }
 
-// logBlocked warns of blocked code, with its stacks.
-func (p *Partition) logBlocked(reports []codeReport) {
+// logBlockedCode logs blocked code with its stacks.
+func (p *Partition) logBlockedCode(reports []codeReport) {
 	if len(reports) == 0 {
 		return
 	}
@@ -322,10 +319,10 @@ func (p *Partition) logBlocked(reports []codeReport) {
 			"instance", r.in.id, "event_id", r.eventID, "for", time.Since(r.since),
 			"stack", stacks[r.in.id],
 		}
-		if r.left == "" {
+		if r.abandonReason == "" {
 			p.logger.Warn("orchestration code is blocked outside of durable calls; the instance waits for it", attributes...)
 			continue
 		}
-		p.logger.Warn("orchestration code that is blocked outside of durable calls was left behind", append(attributes, "because", r.left)...)
+		p.logger.Warn("orchestration code blocked outside of durable calls was abandoned", append(attributes, "because", r.abandonReason)...)
 	}
 }

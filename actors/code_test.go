@@ -11,11 +11,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// blockHere is what the stacks of blocked code have to show.
+// blockHere must appear in the stacks of blocked code.
 func blockHere(release <-chan struct{}) { <-release }
 
-// blocksAfterAWord waits for an event, then blocks outside of durable calls, then makes
-// a durable call and logs.
+// blocksAfterAWord waits for an event, then blocks outside of durable calls, then makes a durable
+// call and logs.
 func blocksAfterAWord(release <-chan struct{}) replay.Definition {
 	return program("blocks", func(ctx *replay.Context, _ string) (string, error) {
 		if _, err := word.Wait(ctx); err != nil {
@@ -27,20 +27,19 @@ func blocksAfterAWord(release <-chan struct{}) replay.Definition {
 	})
 }
 
-// blocksInDefer blocks in a deferred function.
 func blocksInDefer(release <-chan struct{}) replay.Definition {
 	return program("defers", func(ctx *replay.Context, _ string) (string, error) {
 		replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 			defer blockHere(release)
 			return word.Wait(ctx)
 		})
-		return late.Wait(ctx)
+		return lateEvent.Wait(ctx)
 	})
 }
 
 var (
-	late   = replay.Event[string]("late")
-	blocks = replay.Query[string, string]("blocks")
+	lateEvent = replay.Event[string]("late")
+	blocks    = replay.Query[string, string]("blocks")
 )
 
 func terminate(n *node, id string) *reply {
@@ -49,58 +48,58 @@ func terminate(n *node, id string) *reply {
 	}}})
 }
 
-// closes fails the test if closing the node takes long.
-func (n *node) closes() {
+// closeInTime fails the test if closing the node takes long.
+func (n *node) closeInTime() {
 	n.t.Helper()
-	begin := time.Now()
+	start := time.Now()
 	n.close()
-	if took := time.Since(begin); took > 2*time.Second {
-		n.t.Errorf("closing took %v", took)
+	if elapsed := time.Since(start); elapsed > 2*time.Second {
+		n.t.Errorf("closing took %v", elapsed)
 	}
 }
 
-func (n *node) wantLeftBehind(want int) {
+func (n *node) wantAbandoned(want int) {
 	n.t.Helper()
-	if got := n.system.Stats().LeftBehind; got != want {
-		n.t.Errorf("%d calls of code are left behind, want %d", got, want)
+	if got := n.system.Stats().AbandonedCode; got != want {
+		n.t.Errorf("%d calls of code are abandoned, want %d", got, want)
 	}
 }
 
-func TestCloseLeavesBlockedCodeBehind(t *testing.T) {
+func TestBlockedCode_AbandonedByClose(t *testing.T) {
 	for name, before := range map[string]time.Duration{"at once": 0, "after the warning": time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				release := make(chan struct{})
 				j := newTestJournal()
 				n := lead(t, j, actors.Config{}, blocksAfterAWord(release), bindUpper(), collect())
 				n.start("b", "blocks", "").want(nil)
-				taken, waiting := n.send("b", "word", "a"), n.send("b", "word", "b")
+				consumed, waiting := n.send("b", "word", "a"), n.send("b", "word", "b")
 				time.Sleep(before)
-				n.closes()
-				taken.want(actors.ErrStopped)
+				n.closeInTime()
+				consumed.want(actors.ErrStopped)
 				waiting.want(actors.ErrStopped)
-				n.wantLeftBehind(1)
-				for _, text := range []string{"left behind", "instance=b", "event_id=3", "blockHere", "code_test.go:"} {
+				n.wantAbandoned(1)
+				for _, text := range []string{"was abandoned", "instance=b", "event_id=3", "blockHere", "code_test.go:"} {
 					if !n.log.contains(text) {
-						t.Errorf("nothing of %q in the log:\n%s", text, &n.log.text)
+						t.Errorf("%q was not logged:\n%s", text, &n.log.text)
 					}
 				}
-				// The next leader meets the same code, and serves others.
+				// The next leader has the same code, and runs other instances.
 				next := lead(t, j, actors.Config{}, blocksAfterAWord(release), bindUpper(), collect())
 				next.send("b", "word", "c")
 				next.start("c", "collect", "x").want(nil)
 				next.send("c", "word", "a").want(nil)
 				next.wantOutput("c", "a")
-				next.closes()
+				next.closeInTime()
 
 				history := next.history("b")
 				close(release)
 				time.Sleep(time.Second)
 				for _, n := range []*node{n, next} {
-					n.wantLeftBehind(0)
+					n.wantAbandoned(0)
 					n.wantHistory("b", history...)
 					if n.log.contains("the code goes on") {
-						t.Error("code that was left behind has logged")
+						t.Error("abandoned code has logged")
 					}
 				}
 			})
@@ -108,175 +107,175 @@ func TestCloseLeavesBlockedCodeBehind(t *testing.T) {
 	}
 }
 
-func TestBlockedCodeIsWarnedOfRarely(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestBlockedCode_WarningRateLimited(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		const warning = "orchestration code is blocked outside of durable calls"
 		release := make(chan struct{})
 		n := lead(t, newTestJournal(), actors.Config{}, blocksAfterAWord(release), bindUpper(), collect())
 		n.start("b", "blocks", "").want(nil)
 		sent := n.send("b", "word", "a")
 		time.Sleep(900 * time.Millisecond)
-		if n.log.warns() {
+		if n.log.hasWarnings() {
 			t.Errorf("warned too early:\n%s", &n.log.text)
 		}
 		time.Sleep(time.Second)
 		for _, text := range []string{warning, "instance=b", "event_id=3", "blockHere", "code_test.go:"} {
 			if n.log.count(text) == 0 {
-				t.Errorf("nothing of %q in the log:\n%s", text, &n.log.text)
+				t.Errorf("%q was not logged:\n%s", text, &n.log.text)
 			}
 		}
 		if got := n.system.Stats(n.partition).Blocked; got != 1 {
 			t.Errorf("%d instances are blocked", got)
 		}
 		time.Sleep(time.Hour)
-		if many := n.log.count(warning); many < 2 || many > 8 {
-			t.Errorf("%d warnings in an hour", many)
+		if count := n.log.count(warning); count < 2 || count > 8 {
+			t.Errorf("%d warnings in an hour", count)
 		}
-		sent.pending()
+		sent.wantPending()
 		close(release)
 		sent.want(nil)
 		n.wantOutput("b", "X")
-		if got := n.system.Stats(n.partition); got.Blocked != 0 || got.LeftBehind != 0 {
-			t.Errorf("blocked %d, left behind %d", got.Blocked, got.LeftBehind)
+		if got := n.system.Stats(n.partition); got.Blocked != 0 || got.AbandonedCode != 0 {
+			t.Errorf("blocked %d, abandoned %d", got.Blocked, got.AbandonedCode)
 		}
-		if !n.log.contains("blocked code goes on") {
-			t.Error("nothing in the log about the end of it")
+		if !n.log.contains("blocked code resumed") {
+			t.Error("the end of the block was not logged")
 		}
 	})
 }
 
-func TestTerminateEndsBlockedInstance(t *testing.T) {
+func TestBlockedCode_TerminateEndsInstance(t *testing.T) {
 	for name, before := range map[string]time.Duration{"at once": 0, "after the warning": time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				release := make(chan struct{})
 				n := lead(t, newTestJournal(), actors.Config{InboxMax: 3}, blocksAfterAWord(release), bindUpper())
 				n.start("b", "blocks", "").want(nil)
-				taken, waiting := n.send("b", "word", "a"), n.send("b", "word", "b")
+				consumed, waiting := n.send("b", "word", "a"), n.send("b", "word", "b")
 				time.Sleep(before)
-				if before > 0 { // what ends it is taken however many wait
+				if before > 0 { // a termination is taken although the inbox is full
 					n.send("b", "word", "c")
 					var busy *actors.BusyError
 					n.send("b", "word", "d").wantAs(&busy)
 				}
 				terminate(n, "b").want(nil)
-				taken.want(actors.ErrEnded)
+				consumed.want(actors.ErrEnded)
 				waiting.want(actors.ErrEnded)
 				want := []string{"OrchestrationStarted", "ExternalSubscribed", "OrchestrationTerminated"}
 				n.wantHistory("b", want...)
-				n.wantLeftBehind(1)
+				n.wantAbandoned(1)
 				n.send("b", "word", "e").want(actors.ErrEnded)
 				close(release)
 				time.Sleep(time.Second)
-				n.wantLeftBehind(0)
+				n.wantAbandoned(0)
 				n.wantHistory("b", want...)
-				n.closes()
+				n.closeInTime()
 			})
 		})
 	}
 }
 
-func TestBlockedInstancesDoNotSlowOthers(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestBlockedCode_DoesNotSlowOthers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := lead(t, newTestJournal(), actors.Config{TurnsMax: 4}, blocksAfterAWord(release), bindUpper(), collect(), timers([]time.Duration{time.Hour}))
 		n.start("t", "timers", "").want(nil)
-		const many = 100
-		for i := range many {
+		const count = 100
+		for i := range count {
 			n.start(fmt.Sprint("b", i), "blocks", "").want(nil)
 			n.send(fmt.Sprint("b", i), "word", "a")
 		}
-		time.Sleep(2 * time.Second * many / 4)
-		if got := n.system.Stats(n.partition); got.Blocked != many || got.TurnsOnTheirWay != 0 {
-			t.Fatalf("%d instances are blocked, %d turns on their way", got.Blocked, got.TurnsOnTheirWay)
+		time.Sleep(2 * time.Second * count / 4)
+		if got := n.system.Stats(n.partition); got.Blocked != count || got.TurnsInFlight != 0 {
+			t.Fatalf("%d instances are blocked, %d turns in flight", got.Blocked, got.TurnsInFlight)
 		}
-		begin := time.Now()
+		start := time.Now()
 		for i := range 100 {
 			id := fmt.Sprint("c", i)
 			n.start(id, "collect", "x").want(nil)
 			n.send(id, "word", "a").want(nil)
 			n.wantOutput(id, "a")
 		}
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("others took %v", took)
+		if elapsed := time.Since(start); elapsed != 0 {
+			t.Errorf("others took %v", elapsed)
 		}
 		n.awaitStatus("t", journalpb.Status_STATUS_COMPLETED)
 		close(release)
-		for i := range many {
+		for i := range count {
 			n.wantOutput(fmt.Sprint("b", i), "X")
 		}
-		n.closes()
+		n.closeInTime()
 	})
 }
 
-func TestCodeThatBlocksDuringEvictionIsLeftBehind(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestBlockedCode_AbandonedDuringEviction(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := lead(t, newTestJournal(), actors.Config{ResidentMax: 1}, blocksInDefer(release), collect())
 		n.start("d", "defers", "").want(nil)
-		idle()
+		waitIdle()
 		n.start("c", "collect", "x").want(nil) // evicts the other
 		time.Sleep(2 * time.Second)
-		n.wantLeftBehind(1)
+		n.wantAbandoned(1)
 		if !n.log.contains("blockHere") {
 			t.Errorf("no stack in the log:\n%s", &n.log.text)
 		}
 		close(release)
 		time.Sleep(time.Second)
-		n.wantLeftBehind(0)
+		n.wantAbandoned(0)
 		n.send("d", "late", "a").want(nil)
 		n.wantOutput("d", "a")
 		n.send("d", "late", "b").want(actors.ErrEnded)
-		n.closes()
+		n.closeInTime()
 	})
 }
 
-func TestCodeThatBlocksWhileThePartitionClosesIsLeftBehind(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestBlockedCode_AbandonedWhileClosing(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := lead(t, newTestJournal(), actors.Config{}, blocksInDefer(release))
 		n.start("d", "defers", "").want(nil)
-		n.closes()
-		n.wantLeftBehind(1)
+		n.closeInTime()
+		n.wantAbandoned(1)
 		close(release)
 		time.Sleep(time.Second)
-		n.wantLeftBehind(0)
+		n.wantAbandoned(0)
 	})
 }
 
-// An instance that is stalled is so whatever its deferred functions do.
-func TestStalledInstanceWhoseCodeBlocksInDefer(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// An instance stalls even if its deferred functions block.
+func TestBlockedCode_StalledInstanceInDefer(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, blocksInDefer(release))
 		first.start("d", "defers", "").want(nil)
-		first.closes()
+		first.closeInTime()
 		second := lead(t, j, actors.Config{}, program("defers", func(ctx *replay.Context, _ string) (string, error) {
 			defer blockHere(release)
 			return word.Wait(ctx)
 		}))
 		sent := second.send("d", "late", "a")
 		time.Sleep(time.Hour)
-		sent.pending()
+		sent.wantPending()
 		if err := second.partition.Stalled("d"); err == nil {
 			t.Error("not stalled")
 		}
-		second.wantLeftBehind(1)
+		second.wantAbandoned(1)
 		terminate(second, "d").want(nil)
 		sent.want(actors.ErrEnded)
-		second.closes()
+		second.closeInTime()
 		close(release)
 		time.Sleep(time.Second)
-		second.wantLeftBehind(0)
+		second.wantAbandoned(0)
 	})
 }
 
-func TestQueryThatBlocks(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestBlockedCode_Query(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := lead(t, newTestJournal(), actors.Config{}, collect(), program("asked", func(ctx *replay.Context, _ string) (string, error) {
-			if err := blocks.Answer(ctx, func(string) (string, error) { blockHere(release); return "", nil }); err != nil {
+			if err := blocks.Handle(ctx, func(string) (string, error) { blockHere(release); return "", nil }); err != nil {
 				return "", err
 			}
 			return word.Wait(ctx)
@@ -287,29 +286,29 @@ func TestQueryThatBlocks(t *testing.T) {
 		}
 		first, second := ask("q"), ask("r")
 		time.Sleep(time.Minute)
-		first.pending()
+		first.wantPending()
 		n.start("c", "collect", "x").want(nil)
 		if got := n.log.count("blockHere"); got != 2 {
 			t.Errorf("%d stacks in the log:\n%s", got, &n.log.text)
 		}
 		terminate(n, "q").want(nil)
 		first.want(actors.ErrEnded)
-		second.pending()
-		n.closes()
+		second.wantPending()
+		n.closeInTime()
 		second.want(actors.ErrStopped)
 		close(release)
 		time.Sleep(time.Second)
-		n.wantLeftBehind(0)
+		n.wantAbandoned(0)
 		if n.log.contains("fault in instance") {
 			t.Errorf("a fault:\n%s", &n.log.text)
 		}
 	})
 }
 
-// The start is recorded when the first turn is found blocked: everybody can see the instance,
-// and end it.
-func TestAnInstanceIsRecordedWhoseFirstTurnBlocks(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// The start is recorded when the first turn is found blocked, so that the instance is visible and
+// can be ended.
+func TestStart_RecordedWhenFirstTurnBlocks(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
 		blocksAtOnce := program("blocks", func(ctx *replay.Context, _ string) (string, error) {
 			blockHere(release)
@@ -321,18 +320,18 @@ func TestAnInstanceIsRecordedWhoseFirstTurnBlocks(t *testing.T) {
 		sent := n.send("b", "word", "a")
 		time.Sleep(time.Minute)
 		started.want(nil)
-		sent.pending()
+		sent.wantPending()
 		n.wantHistory("b", "OrchestrationStarted")
-		n.wantLeftBehind(1)
+		n.wantAbandoned(1)
 		if got := n.system.Stats(n.partition).Blocked; got != 1 {
 			t.Errorf("%d instances are blocked", got)
 		}
 		terminate(n, "b").want(nil)
 		sent.want(actors.ErrEnded)
 		n.wantHistory("b", "OrchestrationStarted", "OrchestrationTerminated")
-		n.wantLeftBehind(2)
+		n.wantAbandoned(2)
 
-		// One that is terminated before it is found blocked, and one that goes on.
+		// One instance is terminated before it is found blocked; another continues.
 		started = n.start("c", "blocks", "")
 		terminated := terminate(n, "c")
 		time.Sleep(time.Minute)
@@ -344,15 +343,15 @@ func TestAnInstanceIsRecordedWhoseFirstTurnBlocks(t *testing.T) {
 		n.send("d", "word", "a").want(nil)
 		n.wantOutput("d", "a")
 		time.Sleep(time.Second)
-		n.wantLeftBehind(0)
-		n.closes()
+		n.wantAbandoned(0)
+		n.closeInTime()
 	})
 }
 
-// A durable call on a goroutine of the author's in the first turn stalls an instance that is
-// there.
-func TestAnInstanceIsRecordedWhoseFirstTurnDoesNotFit(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// A durable call on a foreign goroutine in the first turn stalls an instance whose start is
+// recorded.
+func TestStart_RecordedWhenFirstTurnStalls(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, program("strays", func(ctx *replay.Context, _ string) (string, error) {
 			done := make(chan struct{})
 			go func() {
@@ -363,14 +362,14 @@ func TestAnInstanceIsRecordedWhoseFirstTurnDoesNotFit(t *testing.T) {
 			return word.Wait(ctx)
 		}), bindUpper())
 		n.start("s", "strays", "").want(nil)
-		time.Sleep(time.Second) // until it has taken its first turn again
+		time.Sleep(time.Second) // until it has retried its first turn
 		n.wantHistory("s", "OrchestrationStarted")
 		var mismatch *replay.Mismatch
-		if err := n.partition.Stalled("s"); !errors.As(err, &mismatch) || mismatch.Kind != replay.CalledOutside {
-			t.Errorf("stalled by %v; want a call outside of the coroutines", err)
+		if err := n.partition.Stalled("s"); !errors.As(err, &mismatch) || mismatch.Kind != replay.ForeignGoroutine {
+			t.Errorf("stalled by %v, want a call on a foreign goroutine", err)
 		}
 		terminate(n, "s").want(nil)
 		n.wantHistory("s", "OrchestrationStarted", "OrchestrationTerminated")
-		n.closes()
+		n.closeInTime()
 	})
 }

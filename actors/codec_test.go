@@ -11,10 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// sealing encrypts under a fresh nonce each time.
-type sealing struct{ cipher.AEAD }
+// aeadCodec encrypts with a fresh nonce each time.
+type aeadCodec struct{ cipher.AEAD }
 
-func newSealing(t *testing.T) replay.Payloads {
+func newAEADCodec(t *testing.T) replay.PayloadConverter {
 	t.Helper()
 	block, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {
@@ -24,22 +24,21 @@ func newSealing(t *testing.T) replay.Payloads {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return replay.Payloads{Codec: sealing{aead}}
+	return replay.PayloadConverter{Codec: aeadCodec{aead}}
 }
 
-func (s sealing) Encode(data []byte) ([]byte, string, error) {
+func (s aeadCodec) Encode(data []byte) ([]byte, string, error) {
 	return s.Seal(nil, nil, data, nil), "sealed", nil
 }
 
-func (s sealing) Decode(data []byte, _ string) ([]byte, error) { return s.Open(nil, nil, data, nil) }
+func (s aeadCodec) Decode(data []byte, _ string) ([]byte, error) { return s.Open(nil, nil, data, nil) }
 
-// A call that is repeated encodes its value again, which a codec makes something
-// else of.
-func TestSameCompletionUnderACodecIsKnownAgain(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		payloads := newSealing(t)
-		var o office
-		n := leadWith(t, newTestJournal(), actors.Config{}, payloads, o.bind(), call(), program("resigned", resigned))
+// A repeated call encodes its value again, and the codec's output differs.
+func TestCompleteActivity_DuplicateUnderCodec(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		payloads := newAEADCodec(t)
+		var o pendingActivity
+		n := leadWith(t, newTestJournal(), actors.Config{}, payloads, o.bind(), call(), program("resigned", acceptFailure))
 		complete := func(token, text string, failure error) error {
 			t.Helper()
 			attempt, err := replay.ParseToken(token)
@@ -53,7 +52,7 @@ func TestSameCompletionUnderACodecIsKnownAgain(t *testing.T) {
 			if failure != nil {
 				c.Error, err = payloads.EncodeError(failure)
 			} else {
-				c.Result, err = payloads.Encode(replay.PayloadOf{Kind: "activity", Name: "work", Part: "result"}, text)
+				c.Result, err = payloads.Encode(replay.PayloadInfo{Kind: "activity", Name: "work", Part: "result"}, text)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +63,7 @@ func TestSameCompletionUnderACodecIsKnownAgain(t *testing.T) {
 		}
 		ask := func(id, program string) string {
 			n.start(id, program, "").want(nil)
-			idle()
+			waitIdle()
 			return o.last()
 		}
 		done := ask("done", "call")
@@ -92,8 +91,8 @@ func TestSameCompletionUnderACodecIsKnownAgain(t *testing.T) {
 	})
 }
 
-// resigned takes no failure for the end.
-func resigned(ctx *replay.Context, _ string) (string, error) {
+// acceptFailure returns normally if its activity fails.
+func acceptFailure(ctx *replay.Context, _ string) (string, error) {
 	_, err := work.Call(ctx, 0)
 	if err == nil {
 		return "", errors.New("it has not failed")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// codeStacks returns the stacks of code that is running or blocked, by instance. It reads
-// the goroutine profile, because that does not stop the process for long.
+// codeStacks returns the stacks of running and blocked code, by instance. It reads the goroutine
+// profile, which does not stop the process for long.
 func codeStacks() map[string]string {
 	var profile bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
@@ -19,9 +19,9 @@ func codeStacks() map[string]string {
 	for _, record := range strings.Split(profile.String(), "\n\n") {
 		id, stack := labeledStack(record)
 		switch {
-		case id == "" || parked(stack):
+		case id == "" || isParked(stack):
 		case strings.Contains(stack, "actors.(*instance).receive\n"):
-			engine[id] += stack // the actor itself: waits for the code, or runs a codec
+			engine[id] += stack // the actor itself: it waits for the code, or runs a codec
 		default:
 			stacks[id] += stack
 		}
@@ -34,13 +34,13 @@ func codeStacks() map[string]string {
 	return stacks
 }
 
-// parked reports whether a coroutine waits in a durable call. One that runs deferred
-// functions because it is ended does not.
-func parked(stack string) bool {
+// isParked reports whether a coroutine waits in a durable call. An ended coroutine that runs
+// deferred functions does not.
+func isParked(stack string) bool {
 	return strings.Contains(stack, "replay.(*coroutine).park\n") && !strings.Contains(stack, "runtime.Goexit\n")
 }
 
-// labeledStack reads one record of the goroutine profile: the instance that its label
+// labeledStack reads one record of the goroutine profile. It returns the instance that its label
 // names, "" without one, and the stack as panics print it.
 func labeledStack(record string) (id, stack string) {
 	var b strings.Builder

@@ -14,29 +14,29 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An office hands its tokens out and lets others do the work.
-type office struct {
-	timeline
+// A pendingActivity hands out its tokens; other goroutines complete it.
+type pendingActivity struct {
+	attemptLog
 	tokens []string
 }
 
-func (o *office) bind() replay.Definition {
+func (o *pendingActivity) bind() replay.Definition {
 	return work.Bind(func(ctx context.Context, _ int) (string, error) {
-		o.mark(ctx)
+		o.record(ctx)
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.tokens = append(o.tokens, replay.ActivityInfo(ctx).Token())
-		return "", fmt.Errorf("asked: %w", replay.ErrPending)
+		return "", fmt.Errorf("asked: %w", replay.ErrResultPending)
 	})
 }
 
-func (o *office) all() []string {
+func (o *pendingActivity) all() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.tokens)
 }
 
-func (o *office) last() string {
+func (o *pendingActivity) last() string {
 	all := o.all()
 	return all[len(all)-1]
 }
@@ -74,13 +74,13 @@ func (n *node) wantCompletion(want error, token, text string, failure error) {
 	}
 }
 
-func TestActivityIsCompletedFromOutside(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+func TestCompleteActivity_Succeeds(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, o.bind(), call(), bindUpper(), shout())
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
-		n.start("s", "shout", "a").want(nil) // nothing is occupied
+		n.start("s", "shout", "a").want(nil) // no slot is used
 		n.wantOutput("s", "A")
 		if state := n.partition.Activity(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityPending {
 			t.Errorf("the activity is %q", state)
@@ -97,12 +97,12 @@ func TestActivityIsCompletedFromOutside(t *testing.T) {
 	})
 }
 
-func TestTokensOfNobody(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+func TestCompleteActivity_UnknownTokens(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
-		idle()
+		waitIdle()
 		for _, a := range []replay.Attempt{
 			{Instance: "c", Execution: 1, EventID: 2, Number: 2},
 			{Instance: "c", Execution: 1, EventID: 1, Number: 1},
@@ -116,17 +116,17 @@ func TestTokensOfNobody(t *testing.T) {
 	})
 }
 
-// A failure from outside is a failed attempt: the next has a token of its own.
-func TestActivityIsFailedFromOutside(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+// A failure from outside is a failed attempt: the next attempt has its own token.
+func TestCompleteActivity_FailureRetries(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
-		idle()
+		waitIdle()
 		n.wantCompletion(nil, o.last(), "", errFull)
-		n.wantCompletion(nil, o.last(), "", errFull) // again, during the pause
-		if kept := n.kept("c"); kept.GetFailed() != 1 || kept.GetPending() {
-			t.Errorf("kept: %v", kept)
+		n.wantCompletion(nil, o.last(), "", errFull) // again, during the backoff
+		if retained := n.recordedAttempt("c"); retained.GetFailed() != 1 || retained.GetPending() {
+			t.Errorf("kept: %v", retained)
 		}
 		time.Sleep(time.Minute)
 		n.wantCompletion(nil, o.all()[0], "", errFull) // and later
@@ -144,9 +144,9 @@ func TestActivityIsFailedFromOutside(t *testing.T) {
 	})
 }
 
-// The answer may come before the body has returned.
-func TestCompletionOvertakesTheBody(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// The completion may come before the body has returned.
+func TestCompleteActivity_BeforeBodyReturns(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		tokens := make(chan string, 1)
 		ended := make(chan error, 1)
 		n := lead(t, newTestJournal(), actors.Config{}, call(),
@@ -154,23 +154,23 @@ func TestCompletionOvertakesTheBody(t *testing.T) {
 				tokens <- replay.ActivityInfo(ctx).Token()
 				<-ctx.Done()
 				ended <- context.Cause(ctx)
-				return "", replay.ErrPending
+				return "", replay.ErrResultPending
 			}))
 		n.start("c", "call", "").want(nil)
 		n.wantCompletion(nil, <-tokens, "granted", nil)
-		if cause := <-ended; !errors.Is(cause, replay.ErrGivenUp) {
-			t.Errorf("the context ended because of %v", cause)
+		if cause := <-ended; !errors.Is(cause, replay.ErrActivityCanceled) {
+			t.Errorf("context canceled with cause %v", cause)
 		}
 		n.wantOutput("c", "granted")
-		if kept := n.journal.attempts(); kept != 0 {
-			t.Errorf("%d records", kept)
+		if retained := n.journal.attemptRecordCount(); retained != 0 {
+			t.Errorf("%d records", retained)
 		}
 	})
 }
 
-func TestPendingActivityIsNotBegunAgainByTheNextLeader(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+func TestPendingActivity_NotRestartedByNextLeader(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		code := []replay.Definition{o.bind(), call(replay.Retry(replay.RetryPolicy{InitialInterval: time.Second, Backoff: 1}))}
 		j := newTestJournal()
 		for range 3 {
@@ -204,8 +204,8 @@ func TestPendingActivityIsNotBegunAgainByTheNextLeader(t *testing.T) {
 	})
 }
 
-// The limits of a pending attempt go on, with and without a failover.
-func TestPendingActivityHasItsLimits(t *testing.T) {
+// The timeouts of a pending attempt continue, with and without a failover.
+func TestPendingActivity_Timeouts(t *testing.T) {
 	for name, c := range map[string]struct {
 		option replay.ActivityOption
 		kind   replay.TimeoutKind
@@ -215,12 +215,12 @@ func TestPendingActivityHasItsLimits(t *testing.T) {
 	} {
 		for _, failover := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, failover), func(t *testing.T) {
-				virtually(t, func(t *testing.T) {
-					var o office
-					code := []replay.Definition{o.bind(), call(once, c.option, replay.HeartbeatTimeout(time.Minute))}
+				inVirtualTime(t, func(t *testing.T) {
+					var o pendingActivity
+					code := []replay.Definition{o.bind(), call(oneAttempt, c.option, replay.HeartbeatTimeout(time.Minute))}
 					j := newTestJournal()
 					n := lead(t, j, actors.Config{}, code...)
-					begin := time.Now()
+					start := time.Now()
 					n.start("c", "call", "").want(nil)
 					time.Sleep(40 * time.Minute)
 					if failover {
@@ -228,7 +228,7 @@ func TestPendingActivityHasItsLimits(t *testing.T) {
 						n = lead(t, j, actors.Config{}, code...)
 					}
 					wantTimeout(t, n.failure("c"), c.kind)
-					wantPassed(t, begin, time.Hour)
+					wantElapsed(t, start, time.Hour)
 					n.wantCompletion(actors.ErrActivityClosed, o.last(), "late", nil)
 				})
 			})
@@ -236,27 +236,27 @@ func TestPendingActivityHasItsLimits(t *testing.T) {
 	}
 }
 
-func TestPendingActivityThatIsGivenUpIsClosed(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
-		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), raceWithWord())
+func TestPendingActivity_CancelCloses(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
+		n := lead(t, newTestJournal(), actors.Config{}, o.bind(), cancelOnWord())
 		n.start("r", "race", "").want(nil)
-		idle()
+		waitIdle()
 		n.send("r", "word", "").want(nil)
-		idle()
+		waitIdle()
 		n.wantCompletion(actors.ErrActivityClosed, o.last(), "late", nil)
 	})
 }
 
-// A completion that is on its way when the node loses the lead gets an answer.
-func TestCompletionIsAnsweredWhenThePartitionIsClosed(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+// A completion in flight when the node loses leadership gets an answer.
+func TestCompleteActivity_AnsweredOnClose(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		j := newTestJournal()
 		n := lead(t, j, actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
-		idle()
-		j.set(func(j *testJournal) { j.judge = func(*journalpb.Append) error { return errRefused } })
+		waitIdle()
+		j.configure(func(j *testJournal) { j.check = func(*journalpb.Append) error { return errRefused } })
 		var calls sync.WaitGroup
 		for range 2 { // the second meets the first
 			calls.Go(func() { n.wantCompletion(actors.ErrStopped, o.last(), "granted", nil) })
@@ -265,18 +265,17 @@ func TestCompletionIsAnsweredWhenThePartitionIsClosed(t *testing.T) {
 		n.close()
 		calls.Wait()
 		n.wantCompletion(actors.ErrStopped, o.last(), "granted", nil)
-		j.mend()
+		j.clearCrash()
 		n = lead(t, j, actors.Config{}, o.bind(), call())
 		n.wantCompletion(nil, o.last(), "granted", nil)
 		n.wantOutput("c", "granted")
 	})
 }
 
-// That an attempt is pending is recorded even if the journal does not take it at
-// once.
-func TestRecordOfAPendingAttemptIsRepeated(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+// A pending attempt is recorded even if the journal refuses the record at first.
+func TestPendingActivity_RecordRetried(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		j := newTestJournal()
 		j.refuseAttempts = 7
 		n := lead(t, j, actors.Config{}, o.bind(), call())
@@ -292,15 +291,15 @@ func TestRecordOfAPendingAttemptIsRepeated(t *testing.T) {
 	})
 }
 
-// The journal has taken the end, but could not say so: it is told all the same.
-func TestCompletionWhoseOutcomeWasUnknown(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var o office
+// The journal has committed the end but reported an error. The caller still gets an answer.
+func TestCompleteActivity_UnknownAppendOutcome(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var o pendingActivity
 		j := newTestJournal()
 		n := lead(t, j, actors.Config{}, o.bind(), call())
 		n.start("c", "call", "").want(nil)
-		idle()
-		j.set(func(j *testJournal) { j.after = func(*journalpb.Append) error { return errRefused } })
+		waitIdle()
+		j.configure(func(j *testJournal) { j.afterApply = func(*journalpb.Append) error { return errRefused } })
 		n.wantCompletion(nil, o.last(), "granted", nil)
 		n.wantOutput("c", "granted")
 	})

@@ -16,11 +16,11 @@ import (
 
 var errCrashed = errors.New("the node has crashed")
 
-// journey uses every kind of operation: activities side by side, a retry, a
-// timer, an event, a child that works, one that is given up, a lost race.
+// journey uses every kind of operation: parallel activities, a retry, a timer, an event, a child
+// that works, a canceled child, a lost race.
 func journey() []replay.Definition {
 	return []replay.Definition{
-		bindUpper(), shout(), patient(),
+		bindUpper(), shout(), waitingChild(),
 		work.Bind(func(ctx context.Context, i int) (string, error) {
 			if i < 0 {
 				<-ctx.Done()
@@ -51,58 +51,57 @@ func journey() []replay.Definition {
 	}
 }
 
-const arrived = "[1 2] 1wordHOME"
+const journeyOutput = "[1 2] 1wordHOME"
 
-// drive starts the journey and sends its event until the node says that both
-// are recorded, or it crashes. It returns when the journey has ended or nothing
-// will happen any more.
-func drive(n *node) { driveProgram(n, "journey") }
+// runJourney starts the journey and repeats its event until both are recorded or the node crashes.
+// It returns when the journey has ended or nothing more will happen.
+func runJourney(n *node) { runProgramToEnd(n, "journey") }
 
-func driveProgram(n *node, name string) {
+func runProgramToEnd(n *node, name string) {
 	started := n.startMessage(name, "home")
 	started.RequestId = "start"
 	for n.deliver("j", message(started)).get().Err != nil {
-		if crashed(n.journal) {
+		if isCrashed(n.journal) {
 			return
 		}
 		time.Sleep(time.Second)
 	}
-	for n.sendOnce("j", "word", "send", "word").get().Err != nil {
-		if known, _ := n.journal.Instance("j"); crashed(n.journal) || known.GetStatus() != journalpb.Status_STATUS_RUNNING {
+	for n.sendWithRequestID("j", "word", "send", "word").get().Err != nil {
+		if meta, _ := n.journal.Instance("j"); isCrashed(n.journal) || meta.GetStatus() != journalpb.Status_STATUS_RUNNING {
 			break
 		}
 		time.Sleep(time.Second)
 	}
 	for {
-		changed := n.journal.onChange()
-		known, _ := n.journal.Instance("j")
-		if known.GetStatus() != journalpb.Status_STATUS_RUNNING || crashed(n.journal) {
+		changed := n.journal.changes()
+		meta, _ := n.journal.Instance("j")
+		if meta.GetStatus() != journalpb.Status_STATUS_RUNNING || isCrashed(n.journal) {
 			return
 		}
 		<-changed
 	}
 }
 
-func crashed(j *testJournal) bool {
+func isCrashed(j *testJournal) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.dead != nil && j.dead()
+	return j.isDown != nil && j.isDown()
 }
 
-// crashAt makes the journal refuse everything after k appends. With heard, the
-// node still hears that the last one was committed.
-func (j *testJournal) crashAt(k int, heard bool) {
-	j.set(func(j *testJournal) {
+// crashAt makes the journal refuse everything after k appends. With received, the node still hears
+// that the last one was committed.
+func (j *testJournal) crashAt(k int, received bool) {
+	j.configure(func(j *testJournal) {
 		limit := len(j.log) + k
-		j.dead = func() bool { return len(j.log) >= limit }
-		j.judge = func(*journalpb.Append) error {
-			if j.dead() {
+		j.isDown = func() bool { return len(j.log) >= limit }
+		j.check = func(*journalpb.Append) error {
+			if j.isDown() {
 				return errCrashed
 			}
 			return nil
 		}
-		j.after = func(*journalpb.Append) error {
-			if len(j.log) == limit && !heard {
+		j.afterApply = func(*journalpb.Append) error {
+			if len(j.log) == limit && !received {
 				return errCrashed
 			}
 			return nil
@@ -110,15 +109,15 @@ func (j *testJournal) crashAt(k int, heard bool) {
 	})
 }
 
-func (j *testJournal) mend() {
-	j.set(func(j *testJournal) { j.judge, j.after, j.dead = nil, nil, nil })
+func (j *testJournal) clearCrash() {
+	j.configure(func(j *testJournal) { j.check, j.afterApply, j.isDown = nil, nil, nil })
 }
 
-// checkJourney looks at the histories of a journey that has ended.
+// checkJourney checks the histories of an ended journey.
 func checkJourney(t *testing.T, n *node) {
 	t.Helper()
-	n.wantOutput("j", arrived)
-	n.awaitStatus("kid", journalpb.Status_STATUS_CANCELLED)
+	n.wantOutput("j", journeyOutput)
+	n.awaitStatus("kid", journalpb.Status_STATUS_CANCELED)
 	for _, id := range []string{"j", "kid"} {
 		completed := make(map[uint64]int)
 		for i, event := range n.events(id) {
@@ -143,76 +142,76 @@ func checkJourney(t *testing.T, n *node) {
 			t.Errorf("%d events of type %s, want %d: %v", got, kind, want, n.history("j"))
 		}
 	}
-	if open := slices.Collect(n.journal.Open()); len(open) != 0 {
+	if open := slices.Collect(n.journal.OpenOperations()); len(open) != 0 {
 		t.Errorf("still open: %v", open)
 	}
 }
 
-// appendsOfJourney counts the appends of a journey that nothing disturbs.
+// appendsOfJourney counts the appends of an undisturbed journey.
 func appendsOfJourney(t *testing.T) int {
 	appends := 0
-	virtually(t, func(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, journey()...)
-		drive(n)
+		runJourney(n)
 		checkJourney(t, n)
-		idle()
-		appends = len(n.journal.committed())
+		waitIdle()
+		appends = len(n.journal.committedAppends())
 	})
 	return appends
 }
 
-func TestNextLeaderGoesOnAfterACrashAtEveryAppend(t *testing.T) {
+func TestCrash_AtEveryAppendNextLeaderContinues(t *testing.T) {
 	appends := appendsOfJourney(t)
 	if appends < 10 {
 		t.Fatalf("the journey has only %d appends", appends)
 	}
 	for k := range appends + 1 {
-		for _, heard := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%d/%t", k, heard), func(t *testing.T) {
-				virtually(t, func(t *testing.T) { crashOnce(t, k, heard) })
+		for _, received := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d/%t", k, received), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T) { crashAfter(t, k, received) })
 			})
 		}
 	}
 }
 
-func crashOnce(t *testing.T, k int, heard bool) {
+func crashAfter(t *testing.T, k int, received bool) {
 	j := newTestJournal()
 	first := lead(t, j, actors.Config{}, journey()...)
-	j.crashAt(k, heard)
-	drive(first)
+	j.crashAt(k, received)
+	runJourney(first)
 	first.close()
-	j.mend()
+	j.clearCrash()
 	second := lead(t, j, actors.Config{}, journey()...)
-	drive(second)
-	idle()
+	runJourney(second)
+	waitIdle()
 	checkJourney(t, second)
 }
 
-// A node that crashes after every single append still gets there.
-func TestCrashAfterEveryAppendStillArrives(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// The journey completes although the node crashes after every append.
+func TestCrash_AfterEachAppendStillCompletes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		for reigns := 1; ; reigns++ {
+		for epochs := 1; ; epochs++ {
 			n := lead(t, j, actors.Config{}, journey()...)
-			j.crashAt(1, reigns%2 == 0)
-			drive(n)
+			j.crashAt(1, epochs%2 == 0)
+			runJourney(n)
 			n.close()
-			j.mend()
-			if known, _ := j.Instance("j"); known.GetStatus() == journalpb.Status_STATUS_COMPLETED {
-				n.wantOutput("j", arrived)
+			j.clearCrash()
+			if meta, _ := j.Instance("j"); meta.GetStatus() == journalpb.Status_STATUS_COMPLETED {
+				n.wantOutput("j", journeyOutput)
 				return
 			}
-			if reigns > 200 {
+			if epochs > 200 {
 				t.Fatalf("still at %v", n.history("j"))
 			}
 		}
 	})
 }
 
-// While a new leader takes up what is open, a child could end, its parent could
-// schedule an activity, and that would be taken up besides being started.
-func TestNothingIsTakenUpTwice(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// During recovery a child could end and its parent schedule an activity. Recovery must not add
+// that activity a second time.
+func TestRecovery_NoDuplicateTasks(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		var runs atomic.Int32
 		code := []replay.Definition{
 			kid.Bind(func(ctx *replay.Context, _ string) (string, error) { return "", ctx.Sleep(time.Hour) }),
@@ -231,10 +230,10 @@ func TestNothingIsTakenUpTwice(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, code...)
 		first.start("parent", "parent", "").want(nil)
-		idle()
+		waitIdle()
 		first.close()
 		time.Sleep(2 * time.Hour) // the child's timer is due
-		j.readPace = time.Second
+		j.readDelay = time.Second
 		second := lead(t, j, actors.Config{}, code...)
 		second.wantOutput("parent", "done")
 		if runs.Load() != 1 {

@@ -6,147 +6,143 @@ import (
 	"time"
 )
 
-// parkedMax bounds how many idle goroutines a dispatcher keeps: as many as it takes
-// for the actors that one entry of the log wakes, and for an activity of each.
+// parkedMax bounds the idle goroutines of a dispatcher: enough for the actors that one log entry
+// wakes, and for an activity of each.
 const parkedMax = 512
 
-// A runnable is what a goroutine of a dispatcher does. run reports whether the
-// goroutine was forsaken meanwhile.
-type runnable interface{ run() (forsaken bool) }
+// A runnable is a unit of work for a goroutine of a dispatcher. run reports whether the goroutine
+// was abandoned meanwhile.
+type runnable interface{ run() (abandoned bool) }
 
-// A dispatcher runs the mailboxes of actors, and activities, on goroutines that it
-// keeps: most of the cost of a hand-over is the growth of a fresh goroutine's
-// stack. The one that has come to rest last is the first to go on.
+// A dispatcher runs mailboxes and activities on goroutines that it reuses, because most of the
+// cost of a new goroutine is the growth of its stack. The goroutine parked last is reused first.
 //
-// Of actors no more than actingMax run at once; the other mailboxes wait in the order in
-// which they were woken. One entry of the log wakes hundreds of them, and the runtime's
-// scheduler makes no difference: what must not be late, the heartbeats above all, would
-// have to wait for a processor behind all of them.
+// At most activeMax mailboxes run at once; others wait in the order in which they were woken. One
+// log entry wakes hundreds of actors, and the runtime's scheduler has no priorities: without the
+// bound, heartbeats would wait for a processor behind all of them.
 type dispatcher struct {
 	running   sync.WaitGroup
-	actingMax int
+	activeMax int
 
 	mu     sync.Mutex
 	parked []chan runnable // each has room for one
 	closed bool
-	acting int // goroutines that run mailboxes
-	// Mailboxes that wait for one of those, linked, and how many have been taken.
+	active int // goroutines that run mailboxes
+	// A linked list of mailboxes that wait for a goroutine, and how many have been taken from it.
 	first, last *mailbox
-	taken       uint64
-	watchdog    *time.Timer // nil while nothing waits
+	dequeued    uint64
+	watchdog    *time.Timer // nil while no mailbox waits
 }
 
-// actingPerProcessor is how many actors may run at once for each processor: more than
-// one, because they may wait for the disk.
-const actingPerProcessor = 8
+// activePerProcessor is how many actors may run at once for each processor. It is more than one
+// because actors may wait for the disk.
+const activePerProcessor = 8
 
-// stuckAfter is how long mailboxes may wait without any of them being taken. Then code
-// of users blocks where it should not, or disks are slow, and one goroutine more is
-// given to those that wait.
-const stuckAfter = 10 * time.Millisecond
+// stuckTimeout is how long mailboxes may wait without any being taken. Then user code blocks or
+// disks are slow, and the dispatcher adds one goroutine.
+const stuckTimeout = 10 * time.Millisecond
 
 func newDispatcher() *dispatcher {
-	return &dispatcher{actingMax: actingPerProcessor * runtime.GOMAXPROCS(0)}
+	return &dispatcher{activeMax: activePerProcessor * runtime.GOMAXPROCS(0)}
 }
 
-// act has a mailbox run soon.
-func (d *dispatcher) act(m *mailbox) {
+// runMailbox runs a mailbox soon.
+func (d *dispatcher) runMailbox(m *mailbox) {
 	d.mu.Lock()
-	if d.acting < d.actingMax {
-		d.acting++
-		d.begin(m)
+	if d.active < d.activeMax {
+		d.active++
+		d.startLocked(m)
 		return
 	}
 	if d.last == nil {
 		d.first = m
 	} else {
-		d.last.behind = m
+		d.last.nextWaiting = m
 	}
 	d.last = m
 	if d.watchdog == nil {
-		d.watch()
+		d.startWatchdog()
 	}
 	d.mu.Unlock()
 }
 
-// next returns the mailbox that is to run on the goroutine of one that rests, nil if
-// none waits.
+// next returns the next mailbox for a goroutine whose mailbox is empty, nil if none waits.
 func (d *dispatcher) next() *mailbox {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.pop()
 	if m == nil {
-		d.acting--
+		d.active--
 	}
 	return m
 }
 
-// pop takes the mailbox that has waited longest. d.mu is held.
+// pop removes and returns the mailbox that has waited longest. d.mu is held.
 func (d *dispatcher) pop() *mailbox {
 	m := d.first
 	if m == nil {
 		return nil
 	}
-	d.taken++
-	if d.first, m.behind = m.behind, nil; d.first == nil {
+	d.dequeued++
+	if d.first, m.nextWaiting = m.nextWaiting, nil; d.first == nil {
 		d.last = nil
 	}
 	return m
 }
 
-// watch looks after stuckAfter whether those that wait get on. d.mu is held.
-func (d *dispatcher) watch() {
-	before := d.taken
-	d.watchdog = time.AfterFunc(stuckAfter, func() {
+// startWatchdog checks after stuckTimeout whether waiting mailboxes have been taken. d.mu is held.
+func (d *dispatcher) startWatchdog() {
+	before := d.dequeued
+	d.watchdog = time.AfterFunc(stuckTimeout, func() {
 		d.mu.Lock()
 		d.watchdog = nil
 		var m *mailbox
-		if d.taken == before {
+		if d.dequeued == before {
 			m = d.pop()
 		}
 		if d.first != nil {
-			d.watch()
+			d.startWatchdog()
 		}
 		if m == nil {
 			d.mu.Unlock()
 			return
 		}
-		d.acting++
-		d.begin(m)
+		d.active++
+		d.startLocked(m)
 	})
 }
 
-// pause gives the place of an actor whose code is blocked to a mailbox that waits.
-func (d *dispatcher) pause() {
+// releaseBlocked gives the slot of an actor whose code is blocked to a waiting mailbox.
+func (d *dispatcher) releaseBlocked() {
 	d.mu.Lock()
 	m := d.pop()
 	if m == nil {
-		d.acting--
+		d.active--
 		d.mu.Unlock()
 		return
 	}
-	d.begin(m)
+	d.startLocked(m)
 }
 
-// resume takes back that place when the code goes on, even if there is none.
-func (d *dispatcher) resume() {
+// reacquire takes the slot back when the code resumes, even beyond activeMax.
+func (d *dispatcher) reacquire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.acting++
+	d.active++
 }
 
-// forsake gives up the goroutine of an actor that is paused: it is not waited for, and
-// ends when the code returns.
-func (d *dispatcher) forsake() { d.running.Done() }
+// abandon stops counting the goroutine of an actor whose code is blocked. The goroutine ends when
+// the code returns.
+func (d *dispatcher) abandon() { d.running.Done() }
 
-// start has something run soon, on a goroutine of its own.
+// start runs something soon on a goroutine of its own.
 func (d *dispatcher) start(r runnable) {
 	d.mu.Lock()
-	d.begin(r)
+	d.startLocked(r)
 }
 
-// begin is start with d.mu held, which it releases.
-func (d *dispatcher) begin(r runnable) {
+// startLocked is start with d.mu held; it releases d.mu.
+func (d *dispatcher) startLocked(r runnable) {
 	last := len(d.parked) - 1
 	if last < 0 {
 		d.running.Add(1)
@@ -161,12 +157,12 @@ func (d *dispatcher) begin(r runnable) {
 }
 
 // Schedule implements actor.Dispatcher.
-func (d *dispatcher) Schedule(fn func()) { d.start(function(fn)) }
+func (d *dispatcher) Schedule(fn func()) { d.start(runnableFunc(fn)) }
 
-// A function is a runnable of one call.
-type function func()
+// A runnableFunc is a function as a runnable.
+type runnableFunc func()
 
-func (f function) run() bool {
+func (f runnableFunc) run() bool {
 	f()
 	return false
 }
@@ -175,23 +171,23 @@ func (f function) run() bool {
 func (d *dispatcher) Throughput() int { return throughput }
 
 func (d *dispatcher) serve(r runnable) {
-	forsaken := false
+	abandoned := false
 	// Deferred, because user code may end this goroutine with Goexit.
 	defer func() {
-		if !forsaken {
+		if !abandoned {
 			d.running.Done()
 		}
 	}()
 	next := make(chan runnable, 1)
 	for more := true; more; {
-		if forsaken = r.run(); forsaken || !d.park(next) {
+		if abandoned = r.run(); abandoned || !d.park(next) {
 			return
 		}
 		r, more = <-next
 	}
 }
 
-// park puts a goroutine among the idle ones, unless there are enough.
+// park adds a goroutine to the idle ones, and reports whether there was room.
 func (d *dispatcher) park(next chan runnable) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -202,8 +198,7 @@ func (d *dispatcher) park(next chan runnable) bool {
 	return true
 }
 
-// close ends the parked goroutines, and the running ones when they have done
-// their work.
+// close ends the parked goroutines, and the running ones after their work.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -214,6 +209,5 @@ func (d *dispatcher) close() {
 	d.parked = nil
 }
 
-// wait returns when all goroutines have ended. Nothing may be scheduled that has
-// not been when it is called.
+// wait returns when all goroutines have ended. The caller must schedule nothing more.
 func (d *dispatcher) wait() { d.running.Wait() }

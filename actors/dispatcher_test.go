@@ -13,47 +13,46 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// self returns what names the running goroutine.
-func self() string {
+func goroutineName() string {
 	stack := make([]byte, 64)
 	stack = stack[:runtime.Stack(stack, false)]
 	return string(stack[:bytes.IndexByte(stack, '[')])
 }
 
-func TestDispatcherReusesItsGoroutines(t *testing.T) {
+func TestDispatcher_ReusesGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher()
 		names := make(map[string]int)
 		for range 100 {
-			d.Schedule(func() { names[self()]++ })
+			d.Schedule(func() { names[goroutineName()]++ })
 			synctest.Wait()
 		}
 		if len(names) != 1 {
-			t.Errorf("%d goroutines for one thing at a time", len(names))
+			t.Errorf("%d goroutines for sequential work", len(names))
 		}
 		d.close()
 		d.wait()
 	})
 }
 
-func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
+func TestDispatcher_BoundsParkedGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher()
-		leave := make(chan struct{})
+		release := make(chan struct{})
 		for range 3 * parkedMax {
-			d.Schedule(func() { <-leave })
+			d.Schedule(func() { <-release })
 		}
-		d.Schedule(runtime.Goexit) // ends its goroutine and nothing else
+		d.Schedule(runtime.Goexit) // ends only its own goroutine
 		synctest.Wait()
 		if len(d.parked) != 0 {
 			t.Errorf("%d parked while all are at work", len(d.parked))
 		}
-		close(leave)
+		close(release)
 		synctest.Wait()
 		if len(d.parked) != parkedMax {
 			t.Errorf("%d parked", len(d.parked))
 		}
-		// The parked ones take what comes, and only then new ones are made.
+		// Parked goroutines are reused before new ones are made.
 		again := make(chan struct{})
 		for range parkedMax {
 			d.Schedule(func() { <-again })
@@ -66,7 +65,7 @@ func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
 		synctest.Wait()
 		d.close()
 		d.wait()
-		// What is scheduled too late still runs, on a goroutine that ends.
+		// Work scheduled after close still runs, on a goroutine that ends.
 		ran := false
 		d.Schedule(func() { ran = true })
 		synctest.Wait()
@@ -76,59 +75,58 @@ func TestDispatcherKeepsNoMoreThanItMay(t *testing.T) {
 	})
 }
 
-// A crowd is actors that note when they run, and wait then until they may go on.
-type crowd struct {
+// An actorGroup is actors that record when they run, and then wait until released.
+type actorGroup struct {
 	dispatcher *dispatcher
-	goOn       chan struct{}
+	release    chan struct{}
 
 	mu      sync.Mutex
-	at      []int // whose turn has begun, in order
+	started []int // actors whose turn has begun, in order
 	running int
-	most    int
+	peak    int
 }
 
-// wake wakes one actor more.
-func (c *crowd) wake(i int) {
+func (c *actorGroup) wake(i int) {
 	m := c.dispatcher.newMailbox()
-	m.RegisterHandlers(&member{crowd: c, number: i}, c.dispatcher)
+	m.RegisterHandlers(&groupActor{group: c, number: i}, c.dispatcher)
 	m.PostUserMessage("act")
 }
 
-// state returns whose turns have begun, and how many run.
-func (c *crowd) state() (at []int, running int) {
+// state returns the actors whose turns have begun, and how many run.
+func (c *actorGroup) state() (at []int, running int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.at), c.running
+	return slices.Clone(c.started), c.running
 }
 
-type member struct {
-	crowd  *crowd
+type groupActor struct {
+	group  *actorGroup
 	number int
 }
 
-func (m *member) InvokeSystemMessage(any) {}
+func (m *groupActor) InvokeSystemMessage(any) {}
 
-func (m *member) InvokeUserMessage(any) {
-	c := m.crowd
+func (m *groupActor) InvokeUserMessage(any) {
+	c := m.group
 	c.mu.Lock()
-	c.at = append(c.at, m.number)
+	c.started = append(c.started, m.number)
 	c.running++
-	c.most = max(c.most, c.running)
+	c.peak = max(c.peak, c.running)
 	c.mu.Unlock()
-	<-c.goOn
+	<-c.release
 	c.mu.Lock()
 	c.running--
 	c.mu.Unlock()
 }
 
-func (m *member) EscalateFailure(reason, message any) { panic(fmt.Sprint(reason, message)) }
+func (m *groupActor) EscalateFailure(reason, message any) { panic(fmt.Sprint(reason, message)) }
 
-var _ actor.MessageInvoker = (*member)(nil)
+var _ actor.MessageInvoker = (*groupActor)(nil)
 
-func TestActorsBeyondTheBoundWaitInTheOrderInWhichTheyWereWoken(t *testing.T) {
+func TestDispatcher_QueuesMailboxesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crowd{dispatcher: newDispatcher(), goOn: make(chan struct{})}
-		c.dispatcher.actingMax = 3
+		c := &actorGroup{dispatcher: newDispatcher(), release: make(chan struct{})}
+		c.dispatcher.activeMax = 3
 		for i := range 100 {
 			c.wake(i)
 			synctest.Wait()
@@ -137,39 +135,39 @@ func TestActorsBeyondTheBoundWaitInTheOrderInWhichTheyWereWoken(t *testing.T) {
 			t.Errorf("%d run at once", running)
 		}
 		for range 100 {
-			c.goOn <- struct{}{} // sooner than anybody is stuck
+			c.release <- struct{}{} // before stuckTimeout
 			synctest.Wait()
 		}
-		if at, _ := c.state(); c.most != 3 || len(at) != 100 || !slices.IsSorted(at) {
-			t.Errorf("%d ran at once, in the order %v", c.most, at)
+		if at, _ := c.state(); c.peak != 3 || len(at) != 100 || !slices.IsSorted(at) {
+			t.Errorf("%d ran at once, in the order %v", c.peak, at)
 		}
-		if d := c.dispatcher; d.acting != 0 || d.first != nil || d.last != nil || len(d.parked) != 3 {
-			t.Errorf("%d act, %d are parked", d.acting, len(d.parked))
+		if d := c.dispatcher; d.active != 0 || d.first != nil || d.last != nil || len(d.parked) != 3 {
+			t.Errorf("%d act, %d are parked", d.active, len(d.parked))
 		}
 		c.dispatcher.close()
 		c.dispatcher.wait()
 	})
 }
 
-// With one processor, whoever else could run does so when a goroutine that runs mailboxes
-// lets him, or after the 10 ms that the runtime allows to everybody.
-func TestOthersGetAProcessorWhileManyActorsWait(t *testing.T) {
+// With one processor, other goroutines run when one that runs mailboxes yields, or after the 10 ms
+// that the runtime allows.
+func TestDispatcher_YieldsProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
-		const actors = 100 * mailboxesInARow
-		c := &crowd{dispatcher: newDispatcher(), goOn: make(chan struct{})}
-		c.dispatcher.actingMax = 1
+		const actors = 100 * mailboxesPerYield
+		c := &actorGroup{dispatcher: newDispatcher(), release: make(chan struct{})}
+		c.dispatcher.activeMax = 1
 		for i := range actors {
 			c.wake(i)
 		}
-		close(c.goOn)
+		close(c.release)
 		turns := 0
 		for at := 0; at < actors; turns++ {
 			runtime.Gosched()
 			arrived, _ := c.state()
 			at = len(arrived)
 		}
-		if turns < actors/mailboxesInARow/2 {
+		if turns < actors/mailboxesPerYield/2 {
 			t.Errorf("another goroutine had %d turns beside %d actors", turns, actors)
 		}
 		c.dispatcher.close()
@@ -177,31 +175,31 @@ func TestOthersGetAProcessorWhileManyActorsWait(t *testing.T) {
 	})
 }
 
-// Code that blocks where it should not keeps the goroutines, and not the others.
-func TestActorsThatBlockHoldNobodyUpForLong(t *testing.T) {
+// Blocked code keeps its goroutines, and other actors still run.
+func TestDispatcher_BlockedActorsDoNotStarveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher()
-		d.actingMax = 2
-		blocked := &crowd{dispatcher: d, goOn: make(chan struct{})}
+		d.activeMax = 2
+		blocked := &actorGroup{dispatcher: d, release: make(chan struct{})}
 		for i := range 5 {
 			blocked.wake(i)
 		}
-		others := &crowd{dispatcher: d, goOn: make(chan struct{})}
-		close(others.goOn)
+		others := &actorGroup{dispatcher: d, release: make(chan struct{})}
+		close(others.release)
 		for i := range 100 {
 			others.wake(i)
 		}
-		// Three of the blocked ones are in front of the others.
-		time.Sleep(6 * stuckAfter)
+		// Three blocked actors are ahead of the others.
+		time.Sleep(6 * stuckTimeout)
 		synctest.Wait()
 		at, _ := others.state()
 		if _, running := blocked.state(); len(at) != 100 || running != 5 {
-			t.Errorf("%d got on while %d block", len(at), running)
+			t.Errorf("%d actors ran while %d block", len(at), running)
 		}
-		close(blocked.goOn)
+		close(blocked.release)
 		synctest.Wait()
-		if d.acting != 0 {
-			t.Errorf("%d still act", d.acting)
+		if d.active != 0 {
+			t.Errorf("%d still act", d.active)
 		}
 		d.close()
 		d.wait()

@@ -1,35 +1,28 @@
-// Package actors keeps instances alive: one actor for each live instance, which
-// owns its history and its cursor, and around it the actors that run
-// activities, ring timers and carry what instances have to say to each other.
+// Package actors runs live instances. One actor owns the history and the cursor of each live
+// instance; other actors run activities, fire timers and deliver messages between instances.
 //
 // It guarantees:
 //
-//  1. [Partition.Deliver] is the one door into an instance. Messages to one
-//     instance are taken in the order in which they were delivered, all that
-//     wait in one turn.
-//  2. Nothing leaves before it is committed: an activity starts, a timer is
-//     armed, a child is started, a caller is answered only when the events that
-//     say so are in the journal.
-//  3. Every message is answered once. An answer without error means that the
-//     message is recorded, or that there is nothing left to record of it.
-//  4. What the actors themselves send (completions, timers, starts and ends of
-//     children) is repeated until it is answered so, or until the partition is
-//     closed; and what is open in the journal is taken up again by
-//     [System.Lead]. No other store is needed to go on after a crash.
-//  5. A panic in one instance, whosever fault, is the end of its actor and of
-//     nothing else. A message to an instance that has no actor makes one, which
-//     begins with what the journal has.
-//  6. Of the attempts of an activity one counts at a time, and what ends it first
-//     is its end: a result, an error, a limit of time, a completion from outside
-//     ([Partition.CompleteActivity]), or that it was given up. What the body
-//     comes to after that is dropped.
-//  7. An attempt runs on this node or on one that [Partition.Employ] has brought.
-//     A worker's result is kept by the worker until it is recorded or not wanted,
-//     across leaders; of two that come for one attempt the first counts.
-//  8. A message from outside that is refused with a [BusyError] has left nothing
-//     behind. What the actors send each other is never refused.
+//  1. [Partition.Deliver] is the only way to send a message to an instance. An instance takes
+//     messages in the order of delivery, and takes all waiting messages in one turn.
+//  2. Effects follow the commit: an activity, a timer or a child starts, and a caller gets an
+//     answer, only after the events that say so are in the journal.
+//  3. Every message is answered once. An answer without an error means that the message is
+//     recorded, or that nothing is left to record for it.
+//  4. The actors repeat their own messages (completions, timers, starts and ends of children)
+//     until they are answered without an error, or until the partition is closed. [System.Lead]
+//     recovers all open operations from the journal. A crash needs no other store.
+//  5. A panic in an instance stops only that instance's actor. The next message makes a new
+//     actor, which loads the instance from the journal.
+//  6. At most one attempt of an activity counts at a time. Whatever ends it first decides: a
+//     result, an error, a timeout, a completion from outside ([Partition.CompleteActivity]) or
+//     a cancellation. Anything the body returns later is dropped.
+//  7. An attempt runs on this node or on a worker registered through [Partition.ServeWorker].
+//     The worker keeps a result, across leaders, until it is recorded or no longer wanted. If
+//     two results arrive for one attempt, the first counts.
+//  8. An external message refused with a [BusyError] has had no effect. Messages that the
+//     actors send each other are never refused.
 //
-// What may not be assumed: that an activity runs once; that a message is
-// recorded because it was delivered (look at the answer); that an idle instance
-// is in memory.
+// Callers must not assume that an activity runs once, that a delivered message is recorded (the
+// answer says so), or that an idle instance is in memory.
 package actors

@@ -10,64 +10,64 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// What was not taken is sent again, after a pause that grows from the first to
-// the longest.
+// A message that was not taken is sent again after a delay that doubles from backoffMin to
+// backoffMax.
 const (
-	repeatFirst   = 100 * time.Millisecond
-	repeatLongest = 5 * time.Second
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
 )
 
-func growing(pause time.Duration) time.Duration { return min(2*pause, repeatLongest) }
+func nextBackoff(delay time.Duration) time.Duration { return min(2*delay, backoffMax) }
 
-// release lets the effects of the events of a turn out, which are committed.
-func (in *instance) release(events []*journalpb.Event) {
+// releaseEffects starts what the committed events of a turn ask for.
+func (in *instance) releaseEffects(events []*journalpb.Event) {
 	p, instance := in.partition, in.id
 	for _, event := range events {
-		ref := func() *journalpb.OperationRef { return in.operation(event.EventId) }
+		ref := func() *journalpb.OperationRef { return in.operationRef(event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
 			p.reviewChild(instance, body.OrchestrationStarted.Parent)
 		case *journalpb.Event_ActivityScheduled:
 			p.system.activities.submit(p.newTask(instance, in.incarnation, in.number, event), nil)
 		case *journalpb.Event_TimerCreated:
-			p.armTimer(ref(), body.TimerCreated.FireAt)
+			p.scheduleTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
 			p.startChild(ref(), body.SubOrchestrationScheduled)
 		case *journalpb.Event_OrchestrationChained:
 			p.startChained(ref(), body.OrchestrationChained)
 		case *journalpb.Event_CancelRequested:
-			p.giveUp(in.operation(event.SourceEventId))
+			p.cancelOperation(in.operationRef(event.SourceEventId))
 		case *journalpb.Event_OrchestrationTerminated:
-			in.giveUpAll()
+			in.cancelOpenOperations()
 			p.reportEnd(in.parent(), event)
 		default:
-			if journalpb.Terminal(event.Arm()) {
+			if journalpb.Terminal(event.TypeNumber()) {
 				p.reportEnd(in.parent(), event)
 			}
 		}
 	}
 }
 
-// parent returns who waits for the end of the instance, nil if nobody does.
+// parent returns the operation that waits for the end of the instance, nil if there is none.
 func (in *instance) parent() *journalpb.OperationRef {
 	if in.execution != nil {
 		return in.execution.Parent()
 	}
-	known, _ := in.partition.journal.Instance(in.id)
-	return known.GetParent()
+	meta, _ := in.partition.journal.Instance(in.id)
+	return meta.GetParent()
 }
 
-// nudge makes an instance take a turn with a message that says nothing. One
-// whose code has not run yet has nothing open that would wake it.
+// nudge makes an instance take a turn with an empty message. An instance whose code has not run
+// yet has no open operation that would wake it.
 func (p *Partition) nudge(instance string) {
-	p.insist(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
+	p.deliverReliably(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
 }
 
-func keyOf(ref *journalpb.OperationRef) alarmKey {
-	return alarmKey{instance: ref.Instance, incarnation: ref.Incarnation, execution: ref.Execution, eventID: ref.EventId}
+func keyOf(ref *journalpb.OperationRef) operationKey {
+	return operationKey{instance: ref.Instance, incarnation: ref.Incarnation, execution: ref.Execution, eventID: ref.EventId}
 }
 
-// newTask returns the activity that an event of an execution has scheduled.
+// newTask returns the task for an ActivityScheduled event.
 func (p *Partition) newTask(instance string, incarnation, execution uint64, event *journalpb.Event) *task {
 	made := &struct {
 		task task
@@ -78,66 +78,68 @@ func (p *Partition) newTask(instance string, incarnation, execution uint64, even
 	t := &made.task
 	t.partition, t.ref = p, &made.ref
 	t.scheduled = event.GetActivityScheduled()
-	t.since = clustertime.FromUnix(event.Timestamp)
-	t.carried = p.system.carried(instance, execution)
+	t.scheduledAt = clustertime.FromUnix(event.Timestamp)
+	t.traceContext = p.system.traceContext(instance, execution)
 	return t
 }
 
-func (p *Partition) armTimer(ref *journalpb.OperationRef, fireAt int64) {
-	p.clock.at(clustertime.FromUnix(fireAt), keyOf(ref), func() {
-		p.timerFired(fireAt)
-		p.insist(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
+func (p *Partition) scheduleTimer(ref *journalpb.OperationRef, fireAt int64) {
+	p.timers.schedule(clustertime.FromUnix(fireAt), keyOf(ref), func() {
+		p.observeTimerFired(fireAt)
+		p.deliverReliably(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
 		}}, nil))
 	})
 }
 
-// giveUp ends the operation that code does not want any more.
-func (p *Partition) giveUp(ref *journalpb.OperationRef) {
+// cancelOperation cancels an operation that code no longer wants.
+func (p *Partition) cancelOperation(ref *journalpb.OperationRef) {
 	event, err := p.journal.Event(ref.Instance, ref.Execution, ref.EventId)
 	if err != nil {
-		p.logger.Error("give up operation", "instance", ref.Instance, "execution", ref.Execution, "event_id", ref.EventId, "error", err)
+		p.logger.Error("cannot cancel operation", "instance", ref.Instance, "execution", ref.Execution, "event_id", ref.EventId, "error", err)
 		return
 	}
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ActivityScheduled:
-		p.system.activities.giveUp(p, keyOf(ref))
+		p.system.activities.cancelTask(p, keyOf(ref))
 	case *journalpb.Event_TimerCreated:
-		p.clock.disarm(keyOf(ref))
+		p.timers.cancel(keyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
-		p.cancelChild(ref, body.SubOrchestrationScheduled, repeatFirst)
+		p.cancelChild(ref, body.SubOrchestrationScheduled, backoffMin)
 	}
 }
 
-// giveUpAll ends what is open in an execution that was terminated: no code ran
-// that could have recorded each decision.
-func (in *instance) giveUpAll() {
+// cancelOpenOperations cancels what is open in a terminated execution. No code ran that could have
+// recorded each cancellation.
+func (in *instance) cancelOpenOperations() {
 	p, open := in.partition, make(map[uint64]bool)
 	for event, err := range p.journal.Events(in.id, in.number, 1) {
 		if err != nil {
-			p.logger.Error("give up operations", "instance", in.id, "execution", in.number, "error", err)
+			p.logger.Error("cannot cancel open operations", "instance", in.id, "execution", in.number, "error", err)
 			return
 		}
-		switch event.Arm() {
-		case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
+		switch event.TypeNumber() {
+		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
 			open[event.EventId] = true
 		default:
 			delete(open, event.SourceEventId)
 		}
 	}
 	for _, eventID := range slices.Sorted(maps.Keys(open)) {
-		p.giveUp(in.operation(eventID))
+		p.cancelOperation(in.operationRef(eventID))
 	}
 }
 
-// insist delivers an internal message until it is taken: recorded, or of no use
-// any more. After the partition is closed the next leader sees to it.
-func (p *Partition) insist(instance string, m Message) { p.insistAfter(instance, m, repeatFirst) }
+// deliverReliably delivers an internal message until it is recorded or no longer needed. After the
+// partition is closed, the next leader delivers it.
+func (p *Partition) deliverReliably(instance string, m Message) {
+	p.deliverReliablyAfter(instance, m, backoffMin)
+}
 
-// insistAfter is insist with the pause before the first repetition.
-func (p *Partition) insistAfter(instance string, m Message, pause time.Duration) {
-	if p.elsewhere(instance) {
-		p.cross(&Crossing{Instance: instance, Execution: m.Execution, Incarnation: m.Incarnation, Event: m.Event, Attach: m.Attach}, m.Done, pause)
+// deliverReliablyAfter is deliverReliably with the first delay.
+func (p *Partition) deliverReliablyAfter(instance string, m Message, delay time.Duration) {
+	if p.isInOtherPartition(instance) {
+		p.sendReliably(&CrossMessage{Instance: instance, Execution: m.Execution, Incarnation: m.Incarnation, Event: m.Event, Attach: m.Attach}, m.Done, delay)
 		return
 	}
 	sent := m
@@ -148,7 +150,7 @@ func (p *Partition) insistAfter(instance string, m Message, pause time.Duration)
 		case a.Err != nil && p.context.Err() == nil:
 			again := m
 			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Body: m.Event.Body}
-			p.clock.after(pause, func() { p.insistAfter(instance, again, growing(pause)) })
+			p.timers.scheduleAfter(delay, func() { p.deliverReliablyAfter(instance, again, nextBackoff(delay)) })
 		}
 	}
 	p.Deliver(instance, sent)

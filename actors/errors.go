@@ -9,49 +9,46 @@ import (
 )
 
 var (
-	// ErrNotFound: there is no instance of that ID. Nothing was done.
+	// ErrNotFound is returned if no instance has that ID. Nothing was done.
 	ErrNotFound = errors.New("tenuto: no such instance")
-	// ErrInstanceExists: an instance of that ID exists, running or ended.
-	// Nothing was done.
+	// ErrInstanceExists is returned if an instance with that ID exists, running or ended. Nothing
+	// was done.
 	ErrInstanceExists = replay.ErrInstanceExists
-	// ErrEnded: the instance has come to its end and takes no more input.
-	// Nothing was done.
+	// ErrEnded is returned if the instance has ended and takes no more input. Nothing was done.
 	ErrEnded = errors.New("tenuto: the instance has ended")
-	// ErrForgotten: the message was sent again, and may have been recorded so long ago, or
-	// by a run before this one, that the instance does not know it. Nothing was done now.
-	ErrForgotten = errors.New("tenuto: whether the call was carried out before is not known any more")
-	// ErrRequestID: the execution has recorded an input of another kind or name under the
-	// same request ID. Nothing was done.
-	ErrRequestID = errors.New("tenuto: the request ID was used for something else")
-	// ErrStopped: this node does not own the instance any more. Nothing was
-	// done; another node will do it.
-	ErrStopped = errors.New("tenuto: this node has lost the lead")
-	// ErrBusy: there is more to do than can be done in time; see [BusyError].
-	// Nothing was done; try again later.
+	// ErrForgotten is returned for a repeated message that may have been recorded too long ago, or
+	// by an earlier run, for the instance to know. This time nothing was done.
+	ErrForgotten = errors.New("tenuto: whether the call was carried out before is no longer known")
+	// ErrRequestIDReused is returned if the execution has recorded an input of another kind or
+	// name under the same request ID. Nothing was done.
+	ErrRequestIDReused = errors.New("tenuto: the request ID was used for a different input")
+	// ErrStopped is returned if this node no longer leads the instance's partition. Nothing was
+	// done here; the next leader continues.
+	ErrStopped = errors.New("tenuto: this node is no longer the leader")
+	// ErrBusy is returned under overload; see [BusyError]. Nothing was done. Try again later.
 	ErrBusy = errors.New("tenuto: busy")
-	// ErrActivityClosed: the attempt does not count any more, or never was: the
-	// activity is done, or was given up, or this attempt has failed. Nothing was
-	// done.
-	ErrActivityClosed = errors.New("tenuto: the attempt of the activity is over")
-	// ErrUpdateGivenUp: the update was accepted, and its instance has ended or
-	// continued as new before it was done.
-	ErrUpdateGivenUp = errors.New("tenuto: the instance has ended before the update was done")
+	// ErrActivityClosed is returned if the attempt does not count: the activity has ended or was
+	// canceled, this attempt has failed, or it never existed. Nothing was done.
+	ErrActivityClosed = errors.New("tenuto: the activity attempt is closed")
+	// ErrUpdateAborted is returned if the update was accepted, and its instance ended or continued
+	// as new before the update completed.
+	ErrUpdateAborted = errors.New("tenuto: the instance ended before the update completed")
 )
 
-// What callers meet is declared here, once for the client of a cluster and for tests in
-// virtual time: errors.As in the code of a user finds it in both.
+// The errors that callers see are declared here once, for both the cluster client and tests in
+// virtual time, so that errors.As in user code finds them in both.
 
 // State is what an instance is doing, or how it ended.
 type State string
 
 const stateFailed State = "failed"
 
-// A RunError is the end of a run that did not complete.
+// A RunError reports a run that did not complete.
 type RunError struct {
 	ID    string
-	State State // failed, cancelled or terminated
-	// What the orchestration returned; [replay.ErrCanceled] or
-	// [replay.ErrTerminated] with the reason.
+	State State // failed, canceled or terminated
+	// Err is what the orchestration returned, or [replay.ErrCanceled] or [replay.ErrTerminated]
+	// with the reason.
 	Err error
 }
 
@@ -64,36 +61,36 @@ func (e *RunError) Error() string {
 
 func (e *RunError) Unwrap() error { return e.Err }
 
-// A RefusedError reports that an instance has refused an update. Nothing was
-// recorded.
+// A RefusedError reports that an instance refused an update. Nothing was recorded.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return "refused: " + e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// A BusyError reports that a message was refused because too many are on their
-// way already: to its instance, or to all of them; or, for a start, because those
-// take too long. Nothing was done. errors.Is finds [ErrBusy].
+// A BusyError reports that a message was refused under overload: too many messages are in flight
+// to its instance or in its partition, or, for a start, messages take too long to commit. Nothing
+// was done. It matches [ErrBusy].
 type BusyError struct {
-	// After how long it may be of use to try again: 50 ms to 2 s.
+	// RetryAfter is the suggested delay before the next try: 50 ms to 2 s.
 	RetryAfter time.Duration
-	// Which bound was met; "" if a node of an earlier version does not say.
+	// Bound is the bound that was exceeded; "" if a node of an earlier version does not say.
 	Bound  Bound
 	Reason string
 }
 
-// A Bound is one of those that keep a node from taking more than it can do.
+// A Bound names a limit that protects a node from overload.
 type Bound string
 
 // The bounds.
 const (
-	// Of the messages, and bytes, that are on their way to one instance or wait in it.
+	// BoundInstance limits the messages and bytes in flight to one instance, and the events
+	// buffered in it.
 	BoundInstance Bound = "instance"
-	// Of the messages, and bytes, that are on their way to all of them.
-	BoundWindow Bound = "window"
-	// Of the time that messages take until they are recorded; it is for starts alone.
+	// BoundInFlight limits the messages and bytes in flight in a partition.
+	BoundInFlight Bound = "in flight"
+	// BoundDelay limits how long messages take until they are recorded. It applies to starts only.
 	BoundDelay Bound = "delay"
-	// Of what waits for the journal.
+	// BoundJournal limits what waits for the journal.
 	BoundJournal Bound = "journal"
 )
 
@@ -102,9 +99,9 @@ func (e *BusyError) Error() string { return ErrBusy.Error() + ": " + e.Reason }
 // Is implements errors.Is.
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// A FaultError is a panic in the engine itself: a bug in Tenuto. The instance
-// was dropped from memory and goes on from its history with the next message.
-// Whether the messages of that turn were recorded is unknown.
+// A FaultError reports a panic of the engine: a bug in Tenuto. The instance was evicted and
+// continues from its history with the next message. Whether the messages of that turn were
+// recorded is unknown.
 type FaultError struct {
 	Instance string
 	Value    any

@@ -14,11 +14,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// refuseFirst refuses the first appends that have an event of that type.
-func refuseFirst(t testing.TB, many int, kind string, refusals *int) func(*journalpb.Append) error {
+// refuseFirstOf refuses the first appends that have an event of that type.
+func refuseFirstOf(t testing.TB, count int, kind string, refusals *int) func(*journalpb.Append) error {
 	return func(a *journalpb.Append) error {
 		for _, event := range eventsIn(t, a) {
-			if event.Type() == kind && *refusals < many {
+			if event.Type() == kind && *refusals < count {
 				*refusals++
 				return errRefused
 			}
@@ -27,17 +27,17 @@ func refuseFirst(t testing.TB, many int, kind string, refusals *int) func(*journ
 	}
 }
 
-func TestRefusedAppendLeavesNoTrace(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestAppendRefused_LeavesNoTrace(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		runs := 0
 		n := lead(t, newTestJournal(), actors.Config{}, collect(), shout(),
 			upper.Bind(func(context.Context, string) (string, error) { runs++; return "A", nil }))
 		refusals := 0
-		n.journal.set(func(j *testJournal) { j.judge = refuseFirst(t, 1, "ActivityScheduled", &refusals) })
+		n.journal.configure(func(j *testJournal) { j.check = refuseFirstOf(t, 1, "ActivityScheduled", &refusals) })
 		n.start("s", "shout", "a").want(errRefused)
-		idle()
+		waitIdle()
 		if _, ok := n.journal.Instance("s"); ok || runs != 0 {
-			t.Error("something was left of it")
+			t.Error("a refused turn has left something")
 		}
 		n.send("s", "word", "a").want(actors.ErrNotFound)
 		n.start("s", "shout", "a").want(nil)
@@ -45,12 +45,12 @@ func TestRefusedAppendLeavesNoTrace(t *testing.T) {
 	})
 }
 
-func TestInstanceGoesOnAfterARefusedAppend(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestAppendRefused_InstanceContinues(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		n.start("c", "collect", "xxx").want(nil)
 		refusals := 0
-		n.journal.set(func(j *testJournal) { j.judge = refuseFirst(t, 1, "ExternalEvent", &refusals) })
+		n.journal.configure(func(j *testJournal) { j.check = refuseFirstOf(t, 1, "ExternalEvent", &refusals) })
 		n.send("c", "word", "lost").want(errRefused)
 		n.send("c", "word", "a").want(nil)
 		n.send("c", "word", "b").want(nil)
@@ -59,11 +59,10 @@ func TestInstanceGoesOnAfterARefusedAppend(t *testing.T) {
 	})
 }
 
-// An execution that continues as new before it takes any message leaves them all to
-// the next one. While the journal refuses that, nobody tries again but who has
-// sent them.
-func TestWhatTheNextExecutionTakesDoesNotWakeARefusedOne(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// An execution that continues as new before taking any message postpones them all. If the append
+// is refused, only the senders may try again.
+func TestAppendRefused_PostponedMessagesDoNotWake(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		var handle = replay.Orchestration[int, string]("eager")
 		n := lead(t, newTestJournal(), actors.Config{}, handle.Bind(func(ctx *replay.Context, number int) (string, error) {
 			if number < 3 {
@@ -72,8 +71,8 @@ func TestWhatTheNextExecutionTakesDoesNotWakeARefusedOne(t *testing.T) {
 			return word.Wait(ctx)
 		}))
 		refusals := 0
-		n.journal.set(func(j *testJournal) {
-			j.judge = func(a *journalpb.Append) error {
+		n.journal.configure(func(j *testJournal) {
+			j.check = func(a *journalpb.Append) error {
 				if first := a.Segments[0]; first.Execution != 2 || refusals == 100 {
 					return nil
 				}
@@ -84,29 +83,28 @@ func TestWhatTheNextExecutionTakesDoesNotWakeARefusedOne(t *testing.T) {
 		n.start("e", "eager", 1).want(nil)
 		time.Sleep(time.Second)
 		sent := n.send("e", "word", "a")
-		idle()
+		waitIdle()
 		if before := refusals; before == 0 || before > 10 {
 			t.Errorf("%d appends were refused in a second", before)
 		}
 		sent.want(errRefused)
-		n.journal.mend()
+		n.journal.clearCrash()
 		n.send("e", "word", "b").want(nil)
 		n.wantOutput("e", "b")
 	})
 }
 
-// Every kind of internal message is refused some times, and all comes to its
-// end.
-func TestInternalMessagesAreRepeatedUntilTheyAreTaken(t *testing.T) {
+// Every kind of internal message is refused some times, and everything still completes.
+func TestInternalMessages_RetriedUntilTaken(t *testing.T) {
 	for _, kind := range []string{"ActivityCompleted", "TimerFired", "OrchestrationStarted", "SubOrchestrationCompleted", "OrchestrationCompleted"} {
 		t.Run(kind, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				n := lead(t, newTestJournal(), actors.Config{}, bindUpper(), shout(), everything())
 				n.start("e", "everything", "a").want(nil)
-				idle()
+				waitIdle()
 				n.send("e", "word", "b").want(nil)
 				refusals := 0
-				n.journal.set(func(j *testJournal) { j.judge = refuseFirst(t, 5, kind, &refusals) })
+				n.journal.configure(func(j *testJournal) { j.check = refuseFirstOf(t, 5, kind, &refusals) })
 				n.wantOutput("e", "AbB")
 				if kind != "ActivityCompleted" && refusals != 5 {
 					t.Errorf("%d refusals", refusals)
@@ -116,8 +114,8 @@ func TestInternalMessagesAreRepeatedUntilTheyAreTaken(t *testing.T) {
 	}
 }
 
-func TestPanicInAnOrchestrationFailsThatInstance(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestPanic_OrchestrationFailsInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect(),
 			program("panics", func(ctx *replay.Context, _ string) (string, error) {
 				if _, err := word.Wait(ctx); err != nil {
@@ -149,14 +147,14 @@ func panicIn(instance string) func(*journalpb.Append) error {
 	}
 }
 
-func TestFaultOfTheEngineHitsOneInstance(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestFault_StopsOnlyOneInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		for _, id := range []string{"bad", "good"} {
 			n.start(id, "collect", "xx").want(nil)
 			n.send(id, "word", "a").want(nil)
 		}
-		n.journal.set(func(j *testJournal) { j.judge = panicIn("bad") })
+		n.journal.configure(func(j *testJournal) { j.check = panicIn("bad") })
 		for range 3 {
 			var fault *actors.FaultError
 			a := n.send("bad", "word", "lost").get()
@@ -165,22 +163,21 @@ func TestFaultOfTheEngineHitsOneInstance(t *testing.T) {
 			}
 		}
 		if !n.log.contains("a bug in the engine") {
-			t.Error("nothing in the log")
+			t.Error("nothing was logged")
 		}
 		n.send("good", "word", "b").want(nil)
 		n.wantOutput("good", "a b")
-		n.journal.set(func(j *testJournal) { j.judge = nil })
+		n.journal.configure(func(j *testJournal) { j.check = nil })
 		n.send("bad", "word", "b").want(nil)
 		n.wantOutput("bad", "a b")
 	})
 }
 
-// A fault while messages wait is the answer to all of them, and internal ones
-// come again.
-func TestFaultIsAnsweredToAllThatWait(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// A fault answers all waiting messages, and internal ones are repeated.
+func TestFault_AnswersAllPendingMessages(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, bindUpper(), shout(), collect())
-		n.journal.set(func(j *testJournal) { j.judge = panicIn("s") })
+		n.journal.configure(func(j *testJournal) { j.check = panicIn("s") })
 		started, waiting := n.start("s", "shout", "a"), n.send("s", "word", "b")
 		var fault *actors.FaultError
 		if a := started.get(); !errors.As(a.Err, &fault) {
@@ -191,8 +188,8 @@ func TestFaultIsAnsweredToAllThatWait(t *testing.T) {
 			t.Errorf("the event was answered %v", a.Err)
 		}
 		faults := 0
-		n.journal.set(func(j *testJournal) {
-			j.judge = func(a *journalpb.Append) error {
+		n.journal.configure(func(j *testJournal) {
+			j.check = func(a *journalpb.Append) error {
 				if faults < 3 && eventsIn(t, a)[0].GetActivityCompleted() != nil {
 					faults++
 					panic("a bug in the engine")
@@ -208,13 +205,12 @@ func TestFaultIsAnsweredToAllThatWait(t *testing.T) {
 	})
 }
 
-// The clock of a partition is one actor for all: a fault in what one alarm does
-// must not silence the others.
-func TestFaultInAnAlarmDoesNotStopTheClock(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, fickle(), patient(), timers([]time.Duration{time.Minute}))
-		n.journal.set(func(j *testJournal) {
-			j.judge = func(a *journalpb.Append) error {
+// One actor fires all timers of a partition: a fault in one timer must not stop the others.
+func TestFault_InTimerDoesNotStopTimers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, cancelingParent(), waitingChild(), timers([]time.Duration{time.Minute}))
+		n.journal.configure(func(j *testJournal) {
+			j.check = func(a *journalpb.Append) error {
 				if a.Instance == "kid" {
 					return errRefused
 				}
@@ -223,28 +219,28 @@ func TestFaultInAnAlarmDoesNotStopTheClock(t *testing.T) {
 		})
 		n.start("p", "fickle", "").want(nil)
 		n.start("t", "timers", "").want(nil)
-		idle()
-		// The child has not begun, so its cancellation waits for it.
+		waitIdle()
+		// The child has not begun, so its cancellation waits.
 		n.send("p", "word", "").want(nil)
-		n.journal.set(func(j *testJournal) { j.broken = "kid" })
+		n.journal.configure(func(j *testJournal) { j.panicOn = "kid" })
 		time.Sleep(time.Second)
-		if !n.log.contains("fault in an alarm") {
-			t.Error("nothing in the log")
+		if !n.log.contains("fault in timer") {
+			t.Error("nothing was logged")
 		}
 		n.wantOutput("t", "")
 	})
 }
 
-func TestGarbageInAHistoryHitsOneInstance(t *testing.T) {
-	broken := errors.New("unreadable")
+func TestCorruptHistory_StopsOnlyOneInstance(t *testing.T) {
+	errUnreadable := errors.New("unreadable")
 	for name, c := range map[string]struct {
 		garbage iter.Seq2[*journalpb.Event, error]
 		want    func(error) bool
 		stalls  bool
 	}{
 		"unreadable": {
-			func(yield func(*journalpb.Event, error) bool) { yield(nil, broken) },
-			func(err error) bool { return errors.Is(err, broken) }, false,
+			func(yield func(*journalpb.Event, error) bool) { yield(nil, errUnreadable) },
+			func(err error) bool { return errors.Is(err, errUnreadable) }, false,
 		},
 		"panic": {
 			func(func(*journalpb.Event, error) bool) { panic("a bug in the journal") },
@@ -260,13 +256,13 @@ func TestGarbageInAHistoryHitsOneInstance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				j := newTestJournal()
 				first := lead(t, j, actors.Config{}, collect())
 				first.start("bad", "collect", "x").want(nil)
 				first.close()
-				j.set(func(j *testJournal) {
-					j.garble = func(id string) iter.Seq2[*journalpb.Event, error] {
+				j.configure(func(j *testJournal) {
+					j.corruptEvents = func(id string) iter.Seq2[*journalpb.Event, error] {
 						if id == "bad" {
 							return c.garbage
 						}
@@ -279,17 +275,17 @@ func TestGarbageInAHistoryHitsOneInstance(t *testing.T) {
 				second.send("good", "word", "a").want(nil)
 				second.wantOutput("good", "a")
 				if c.stalls {
-					idle()
-					sent.pending()
+					waitIdle()
+					sent.wantPending()
 					if !c.want(second.partition.Stalled("bad")) {
-						t.Errorf("stalled because of %v", second.partition.Stalled("bad"))
+						t.Errorf("stalled by %v", second.partition.Stalled("bad"))
 					}
 					return
 				}
 				if a := sent.get(); !c.want(a.Err) {
 					t.Errorf("answered %v", a.Err)
 				}
-				j.set(func(j *testJournal) { j.garble = nil })
+				j.configure(func(j *testJournal) { j.corruptEvents = nil })
 				second.send("bad", "word", "b").want(nil)
 				second.wantOutput("bad", "b")
 			})
@@ -297,11 +293,11 @@ func TestGarbageInAHistoryHitsOneInstance(t *testing.T) {
 	}
 }
 
-// inOrder calls two activities, in the other order if swapped.
-func inOrder(swapped bool) replay.Definition {
+// twoActivities calls two activities, in reverse order if reversed.
+func twoActivities(reversed bool) replay.Definition {
 	return program("ordered", func(ctx *replay.Context, _ string) (string, error) {
 		inputs := []string{"a", "b"}
-		if swapped {
+		if reversed {
 			inputs = []string{"b", "a"}
 		}
 		first, second := upper.Start(ctx, inputs[0]), upper.Start(ctx, inputs[1])
@@ -314,25 +310,25 @@ func inOrder(swapped bool) replay.Definition {
 	})
 }
 
-func TestCodeThatDoesNotFitStallsTheInstance(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestStall_MismatchedCode(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		first := lead(t, j, actors.Config{}, bindUpper(), collect(), inOrder(false))
+		first := lead(t, j, actors.Config{}, bindUpper(), collect(), twoActivities(false))
 		first.start("o", "ordered", "").want(nil)
-		idle()
+		waitIdle()
 		before := first.history("o")
 		first.close()
 
-		second := lead(t, j, actors.Config{}, bindUpper(), collect(), inOrder(true))
+		second := lead(t, j, actors.Config{}, bindUpper(), collect(), twoActivities(true))
 		sent := second.send("o", "word", "early")
-		idle()
-		sent.pending()
+		waitIdle()
+		sent.wantPending()
 		later := second.send("o", "word", "late") // waits as well
-		idle()
-		later.pending()
+		waitIdle()
+		later.wantPending()
 		var mismatch *replay.Mismatch
 		if err := second.partition.Stalled("o"); !errors.As(err, &mismatch) {
-			t.Fatalf("stalled because of %v", err)
+			t.Fatalf("stalled by %v", err)
 		}
 		if mismatch.Kind != replay.ScheduledDifferently || mismatch.EventID != 2 || mismatch.Expected == "" ||
 			mismatch.Found == "" || !strings.Contains(mismatch.Source, "fault_test.go:") {
@@ -349,66 +345,66 @@ func TestCodeThatDoesNotFitStallsTheInstance(t *testing.T) {
 		sent.want(actors.ErrStopped)
 		later.want(actors.ErrStopped)
 
-		third := lead(t, j, actors.Config{}, bindUpper(), collect(), inOrder(false))
+		third := lead(t, j, actors.Config{}, bindUpper(), collect(), twoActivities(false))
 		third.send("o", "word", "x").want(nil)
 		third.wantOutput("o", "x[A B]")
 	})
 }
 
-// What is stalled is known to every leader, tried again by each, and forgotten when it
-// goes on, or when nothing holds it up any more.
-func TestThatAnInstanceIsStalledOutlivesItsLeader(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		const many = 5
+// Every leader knows of a stalled instance and retries it. Its condition is removed when it
+// continues, or when nothing blocks it.
+func TestStall_SurvivesFailover(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		const count = 5
 		id := func(i int) string { return fmt.Sprint("o-", i) }
 		j := newTestJournal()
-		held := func() (n int) {
-			for known := range j.Held() {
-				if known.Condition.Kind == journalpb.ConditionKind_CONDITION_KIND_STALLED && known.Condition.EventId == 2 &&
-					strings.Contains(known.Condition.Source, "fault_test.go:") {
+		pending := func() (n int) {
+			for meta := range j.WithCondition() {
+				if meta.Condition.Kind == journalpb.ConditionKind_CONDITION_KIND_STALLED && meta.Condition.EventId == 2 &&
+					strings.Contains(meta.Condition.Source, "fault_test.go:") {
 					n++
 				}
 			}
 			return n
 		}
-		wantHeld := func(when string, want int) {
+		wantStalled := func(when string, want int) {
 			t.Helper()
-			if got := held(); got != want {
+			if got := pending(); got != want {
 				t.Errorf("%s: %d are stalled, want %d", when, got, want)
 			}
 		}
-		first := lead(t, j, actors.Config{}, bindUpper(), inOrder(false))
-		for i := range many {
+		first := lead(t, j, actors.Config{}, bindUpper(), twoActivities(false))
+		for i := range count {
 			first.start(id(i), "ordered", "").want(nil)
 		}
-		idle()
+		waitIdle()
 		first.close()
-		wantHeld("with code that fits", 0)
+		wantStalled("with code that fits", 0)
 
-		second := lead(t, j, actors.Config{}, bindUpper(), inOrder(true))
-		for i := range many {
+		second := lead(t, j, actors.Config{}, bindUpper(), twoActivities(true))
+		for i := range count {
 			second.send(id(i), "word", "lost")
 		}
 		time.Sleep(time.Minute)
-		wantHeld("with other code", many)
+		wantStalled("with other code", count)
 		second.close()
 
-		third := lead(t, j, actors.Config{}, bindUpper(), inOrder(true))
+		third := lead(t, j, actors.Config{}, bindUpper(), twoActivities(true))
 		time.Sleep(time.Minute)
-		wantHeld("with the same other code again", many)
-		if stats := third.system.Stats(third.partition); stats.Stalls != many || stats.Live != 0 {
+		wantStalled("with the same other code again", count)
+		if stats := third.system.Stats(third.partition); stats.Stalls != count || stats.Live != 0 {
 			t.Errorf("%d were tried again, %d are in memory", stats.Stalls, stats.Live)
 		}
 		third.partition.Retry(id(0))
 		time.Sleep(time.Minute)
-		if stats := third.system.Stats(third.partition); stats.Stalls != many+1 {
+		if stats := third.system.Stats(third.partition); stats.Stalls != count+1 {
 			t.Errorf("%d were tried again after one was to be", stats.Stalls)
 		}
 		third.close()
 
-		fourth := lead(t, j, actors.Config{}, bindUpper(), inOrder(false))
+		fourth := lead(t, j, actors.Config{}, bindUpper(), twoActivities(false))
 		time.Sleep(time.Minute)
-		wantHeld("with code that fits, and nothing to do", 0)
+		wantStalled("with code that fits, and nothing to do", 0)
 		fourth.send(id(1), "word", "x").want(nil)
 		fourth.wantOutput(id(1), "x[A B]")
 	})

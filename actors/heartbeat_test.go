@@ -13,19 +13,18 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// kept returns what the journal has of the attempts of an instance's only
-// activity.
-func (n *node) kept(id string) *journalpb.Attempt {
-	for open := range n.journal.OpenOf(id) {
+// recordedAttempt returns the journal's record of the attempts of an instance's only activity.
+func (n *node) recordedAttempt(id string) *journalpb.Attempt {
+	for open := range n.journal.InstanceOperations(id) {
 		return open.Attempt
 	}
 	return nil
 }
 
-func TestSilentAttemptHasFailed(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestHeartbeat_TimeoutFailsAttempt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		var cause error
-		n := lead(t, newTestJournal(), actors.Config{}, call(once, replay.HeartbeatTimeout(time.Minute)),
+		n := lead(t, newTestJournal(), actors.Config{}, call(oneAttempt, replay.HeartbeatTimeout(time.Minute)),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
 				for i := range 10 {
 					time.Sleep(59 * time.Second)
@@ -37,17 +36,17 @@ func TestSilentAttemptHasFailed(t *testing.T) {
 				cause = replay.Heartbeat(ctx, "too late")
 				return "late", nil
 			}))
-		begin := time.Now()
+		start := time.Now()
 		n.start("c", "call", "").want(nil)
 		wantTimeout(t, n.failure("c"), replay.TimeoutHeartbeat)
-		wantPassed(t, begin, 10*59*time.Second+time.Minute)
-		idle()
+		wantElapsed(t, start, 10*59*time.Second+time.Minute)
+		waitIdle()
 		wantTimeout(t, cause, replay.TimeoutHeartbeat)
 	})
 }
 
-func TestNextAttemptFindsWhatTheLastHasReported(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestHeartbeat_DetailsReachNextAttempt(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, call(),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
 				done, some := replay.HeartbeatDetails[int](ctx)
@@ -57,7 +56,7 @@ func TestNextAttemptFindsWhatTheLastHasReported(t *testing.T) {
 				if number := replay.ActivityInfo(ctx).Number; some != (number > 1) {
 					return "", replay.NonRetryable(fmt.Errorf("attempt %d: details: %t", number, some))
 				}
-				for range 10 { // within a moment: most of it is not recorded by itself
+				for range 10 { // at the same moment: most of them are not recorded
 					done++
 					if err := replay.Heartbeat(ctx, done); err != nil {
 						return "", err
@@ -73,8 +72,8 @@ func TestNextAttemptFindsWhatTheLastHasReported(t *testing.T) {
 	})
 }
 
-func TestNextLeaderFindsWhatWasReported(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestHeartbeat_DetailsReachNextLeader(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		code := []replay.Definition{call(), work.Bind(func(ctx context.Context, _ int) (string, error) {
 			if text, ok := replay.HeartbeatDetails[string](ctx); ok {
 				return fmt.Sprintf("%s, attempt %d", text, replay.ActivityInfo(ctx).Number), nil
@@ -95,9 +94,9 @@ func TestNextLeaderFindsWhatWasReported(t *testing.T) {
 			j := newTestJournal()
 			first := lead(t, j, actors.Config{}, code...)
 			first.start("c", "call", "").want(nil)
-			idle()
+			waitIdle()
 			time.Sleep(c.after)
-			idle()
+			waitIdle()
 			first.close()
 			second := lead(t, j, actors.Config{}, code...)
 			if got := second.output("c"); got != c.want {
@@ -107,11 +106,11 @@ func TestNextLeaderFindsWhatWasReported(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsAreRecordedNowAndThen(t *testing.T) {
+func TestHeartbeat_RecordsAreRateLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		options []replay.ActivityOption
 		details func(i int) int
-		most    int
+		limit   int
 	}{
 		"every second":            {nil, func(i int) int { return i }, 62},
 		"a third of the timeout":  {[]replay.ActivityOption{replay.HeartbeatTimeout(time.Minute)}, func(i int) int { return i }, 5},
@@ -119,7 +118,7 @@ func TestHeartbeatsAreRecordedNowAndThen(t *testing.T) {
 		"never more than need be": {nil, func(i int) int { return i / 3000 }, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
 				n := lead(t, newTestJournal(), actors.Config{}, call(c.options...),
 					work.Bind(func(ctx context.Context, _ int) (string, error) {
 						for i := range 6000 {
@@ -132,9 +131,9 @@ func TestHeartbeatsAreRecordedNowAndThen(t *testing.T) {
 					}))
 				n.start("c", "call", "").want(nil)
 				n.wantOutput("c", "done")
-				made := n.journal.attempts()
-				if made > c.most || made < c.most*2/3 {
-					t.Errorf("%d records, want about %d", made, c.most)
+				made := n.journal.attemptRecordCount()
+				if made > c.limit || made < c.limit*2/3 {
+					t.Errorf("%d records, want about %d", made, c.limit)
 				}
 				n.wantHistory("c", "OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "OrchestrationCompleted")
 			})
@@ -142,9 +141,9 @@ func TestHeartbeatsAreRecordedNowAndThen(t *testing.T) {
 	}
 }
 
-func TestHeartbeatThatCannotBeEncodedIsASignOfLife(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := lead(t, newTestJournal(), actors.Config{}, call(once, replay.HeartbeatTimeout(time.Minute)),
+func TestHeartbeat_UnencodableStillCounts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := lead(t, newTestJournal(), actors.Config{}, call(oneAttempt, replay.HeartbeatTimeout(time.Minute)),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
 				for range 5 {
 					time.Sleep(50 * time.Second)
@@ -159,9 +158,9 @@ func TestHeartbeatThatCannotBeEncodedIsASignOfLife(t *testing.T) {
 	})
 }
 
-// What operators see of an activity that fails and reports.
-func TestAttemptsAreKeptWithTheActivity(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// The record shows the failures and details of an activity to operators.
+func TestAttemptRecord_ShowsFailuresAndDetails(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, call(),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
 				if err := replay.Heartbeat(ctx, "so far"); err != nil {
@@ -170,19 +169,19 @@ func TestAttemptsAreKeptWithTheActivity(t *testing.T) {
 				return "", errFull
 			}))
 		n.start("c", "call", "").want(nil)
-		time.Sleep(5 * time.Second) // the third has failed after 3 s, the fourth is due after 7
-		kept := n.kept("c")
-		next := time.Until(time.Unix(0, kept.GetNextAt()))
-		if kept.GetFailed() < 2 || kept.GetLastError().GetCode() != "test.full" || next <= 0 || next > 5*time.Second ||
-			string(kept.GetHeartbeat().GetData()) != `"so far"` {
-			t.Errorf("kept: %v", kept)
+		time.Sleep(5 * time.Second) // the third failed after 3 s, the fourth is due after 7
+		retained := n.recordedAttempt("c")
+		next := time.Until(time.Unix(0, retained.GetNextAt()))
+		if retained.GetFailed() < 2 || retained.GetLastError().GetCode() != "test.full" || next <= 0 || next > 5*time.Second ||
+			string(retained.GetHeartbeat().GetData()) != `"so far"` {
+			t.Errorf("recorded: %v", retained)
 		}
 	})
 }
 
-// A record that the journal refuses is repeated, and the attempts go on meanwhile.
-func TestRecordsOfAttemptsAreRepeated(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// A refused record is repeated, and the attempts continue meanwhile.
+func TestAttemptRecord_Retried(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, call(replay.Retry(replay.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour})),
 			work.Bind(func(ctx context.Context, _ int) (string, error) {
 				if replay.ActivityInfo(ctx).Number < 2 {
@@ -190,16 +189,16 @@ func TestRecordsOfAttemptsAreRepeated(t *testing.T) {
 				}
 				return "done", nil
 			}))
-		n.journal.set(func(j *testJournal) { j.refuseAttempts = 5 })
+		n.journal.configure(func(j *testJournal) { j.refuseAttempts = 5 })
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Minute)
-		if kept := n.kept("c"); kept.GetFailed() != 1 {
-			t.Errorf("kept: %v", kept)
+		if retained := n.recordedAttempt("c"); retained.GetFailed() != 1 {
+			t.Errorf("recorded: %v", retained)
 		}
 		n.wantOutput("c", "done")
-		pauses := n.journal.refusedAt
-		if len(pauses) != 5 || !slices.IsSortedFunc(pauses, time.Time.Compare) || pauses[4].Sub(pauses[0]) != 1500*time.Millisecond {
-			t.Errorf("refused at %v", pauses)
+		delays := n.journal.refusedAt
+		if len(delays) != 5 || !slices.IsSortedFunc(delays, time.Time.Compare) || delays[4].Sub(delays[0]) != 1500*time.Millisecond {
+			t.Errorf("refused at %v", delays)
 		}
 	})
 }

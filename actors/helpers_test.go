@@ -17,11 +17,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// virtually runs a test in virtual time. All goroutines must have ended when it
-// returns, or the bubble fails it.
-func virtually(t *testing.T, test func(t *testing.T)) {
+// inVirtualTime runs a test in virtual time. The test fails if a goroutine still runs when it
+// returns.
+func inVirtualTime(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
-		// After a dead letter protoactor keeps a goroutine for a second.
+		// protoactor keeps a goroutine for a second after a dead letter.
 		t.Cleanup(func() { time.Sleep(2 * time.Second) })
 		test(t)
 	})
@@ -33,36 +33,36 @@ type node struct {
 	journal   *testJournal
 	system    *actors.System
 	partition *actors.Partition
-	log       *logBook
+	log       *logBuffer
 }
 
 // lead opens the partition on a system of its own, in a new epoch.
 func lead(t testing.TB, j *testJournal, config actors.Config, definitions ...replay.Definition) *node {
 	t.Helper()
-	return leadWith(t, j, config, replay.Payloads{}, definitions...)
+	return leadWith(t, j, config, replay.PayloadConverter{}, definitions...)
 }
 
-func leadWith(t testing.TB, j *testJournal, config actors.Config, payloads replay.Payloads, definitions ...replay.Definition) *node {
+func leadWith(t testing.TB, j *testJournal, config actors.Config, payloads replay.PayloadConverter, definitions ...replay.Definition) *node {
 	t.Helper()
 	registry, err := replay.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry = registry.WithPayloads(payloads)
-	n := &node{t: t, journal: j, log: new(logBook)}
+	registry = registry.WithPayloadConverter(payloads)
+	n := &node{t: t, journal: j, log: new(logBuffer)}
 	config.Registry = registry
 	config.Logger = slog.New(slog.NewTextHandler(n.log, nil))
 	n.system = actors.NewSystem(config)
-	n.partition = n.system.Lead(t.Context(), j, j.reign(t))
+	n.partition = n.system.Lead(t.Context(), j, j.newEpoch(t))
 	t.Cleanup(n.close)
 	return n
 }
 
-// again opens the partition on the same system, in a new epoch.
-func (n *node) again() *node {
+// leadAgain opens the partition on the same system, in a new epoch.
+func (n *node) leadAgain() *node {
 	n.t.Helper()
 	next := *n
-	next.partition = n.system.Lead(n.t.Context(), n.journal, n.journal.reign(n.t))
+	next.partition = n.system.Lead(n.t.Context(), n.journal, n.journal.newEpoch(n.t))
 	n.t.Cleanup(next.partition.Close)
 	return &next
 }
@@ -72,24 +72,24 @@ func (n *node) close() {
 	n.system.Close()
 }
 
-// A logBook keeps what is logged.
-type logBook struct {
+// A logBuffer keeps log lines.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logBook) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logBook) contains(text string) bool { return l.count(text) > 0 }
+func (l *logBuffer) contains(text string) bool { return l.count(text) > 0 }
 
-// warns tells whether there is anything in it that is not plain news.
-func (l *logBook) warns() bool { return l.contains("level=WARN") || l.contains("level=ERROR") }
+// hasWarnings reports whether anything was logged above info level.
+func (l *logBuffer) hasWarnings() bool { return l.contains("level=WARN") || l.contains("level=ERROR") }
 
-func (l *logBook) count(text string) int {
+func (l *logBuffer) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
@@ -108,7 +108,6 @@ func (n *node) deliver(id string, m actors.Message) *reply {
 	return r
 }
 
-// get waits for the answer.
 func (r *reply) get() actors.Answer {
 	r.t.Helper()
 	select {
@@ -129,8 +128,8 @@ func (r *reply) want(err error) actors.Answer {
 	return a
 }
 
-// pending fails if there is an answer already.
-func (r *reply) pending() {
+// wantPending fails if there already is an answer.
+func (r *reply) wantPending() {
 	r.t.Helper()
 	select {
 	case a := <-r.ch:
@@ -163,9 +162,11 @@ func (n *node) start(id, name string, input any) *reply {
 	return n.deliver(id, message(n.startMessage(name, input)))
 }
 
-func (n *node) send(id, event string, value any) *reply { return n.sendOnce(id, event, "", value) }
+func (n *node) send(id, event string, value any) *reply {
+	return n.sendWithRequestID(id, event, "", value)
+}
 
-func (n *node) sendOnce(id, event, request string, value any) *reply {
+func (n *node) sendWithRequestID(id, event, request string, value any) *reply {
 	n.t.Helper()
 	return n.deliver(id, actors.Message{Message: replay.Message{Event: &journalpb.Event{
 		Body: &journalpb.Event_ExternalEvent{ExternalEvent: &journalpb.ExternalEvent{
@@ -179,15 +180,15 @@ func (n *node) awaitStatus(id string, status journalpb.Status) {
 	n.t.Helper()
 	limit := time.After(1000 * time.Hour)
 	for {
-		changed := n.journal.onChange()
-		known, _ := n.journal.Instance(id)
-		if known.GetStatus() == status {
+		changed := n.journal.changes()
+		meta, _ := n.journal.Instance(id)
+		if meta.GetStatus() == status {
 			return
 		}
 		select {
 		case <-changed:
 		case <-limit:
-			n.t.Fatalf("instance %q is %v, not %v: %v\n%s", id, known.GetStatus(), status, n.history(id), &n.log.text)
+			n.t.Fatalf("instance %q is %v, not %v: %v\n%s", id, meta.GetStatus(), status, n.history(id), &n.log.text)
 		}
 	}
 }
@@ -263,24 +264,24 @@ func (n *node) wantHistory(id string, want ...string) {
 // count returns how many events of a type an instance has.
 func (n *node) count(id, kind string) int {
 	n.t.Helper()
-	many := 0
+	count := 0
 	for _, event := range n.events(id) {
 		if event.Type() == kind {
-			many++
+			count++
 		}
 	}
-	return many
+	return count
 }
 
-// idle waits until nothing can happen before time passes.
-func idle() { synctest.Wait() }
+// waitIdle waits until nothing can happen before time passes.
+func waitIdle() { synctest.Wait() }
 
 // program binds a body that takes and returns a string.
 func program(name string, body func(*replay.Context, string) (string, error)) replay.Definition {
 	return replay.Orchestration[string, string](name).Bind(body)
 }
 
-// wantAs waits for the answer, whose error must be of the type of target.
+// wantAs waits for the answer, whose error must have the type of target.
 func (r *reply) wantAs(target any) {
 	r.t.Helper()
 	if a := r.get(); !errors.As(a.Err, target) {

@@ -14,23 +14,22 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// leadNewest is lead where every run that begins gets an incarnation.
-func leadNewest(t *testing.T, j *testJournal, config actors.Config, definitions ...replay.Definition) *node {
+// leadWithIncarnations is lead with an incarnation for every new run.
+func leadWithIncarnations(t *testing.T, j *testJournal, config actors.Config, definitions ...replay.Definition) *node {
 	t.Helper()
 	registry, err := replay.NewRegistry(definitions...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, journal: j, log: new(logBook)}
+	n := &node{t: t, journal: j, log: new(logBuffer)}
 	config.Registry, config.Logger = registry, slog.New(slog.NewTextHandler(n.log, nil))
 	n.system = actors.NewSystem(config)
-	place := actors.Place{Incarnations: func() bool { return true }}
-	n.partition = n.system.LeadAt(t.Context(), place, j, j.reign(t))
+	partitionConfig := actors.PartitionConfig{HasIncarnations: func() bool { return true }}
+	n.partition = n.system.LeadPartition(t.Context(), partitionConfig, j, j.newEpoch(t))
 	t.Cleanup(n.close)
 	return n
 }
 
-// purge removes an instance that has ended.
 func (n *node) purge(id string) {
 	n.t.Helper()
 	n.journal.mu.Lock()
@@ -43,13 +42,13 @@ func (n *node) purge(id string) {
 	}
 }
 
-// A parent gives its child up, and the child goes on as new. Later leaders find a child
-// that nobody waits for, and do not ask it again.
-func TestAParentAsksItsChildOnceToCancel(t *testing.T) {
+// A parent cancels its child, and the child continues as new. Later leaders find an orphan, and do
+// not ask it to cancel again.
+func TestIncarnation_ParentCancelsChildOnce(t *testing.T) {
 	for name, earlier := range map[string]bool{"the parent first": false, "a client before the parent": true} {
 		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
-				goesOn := program("kid", func(ctx *replay.Context, _ string) (string, error) {
+			inVirtualTime(t, func(t *testing.T) {
+				continuing := program("kid", func(ctx *replay.Context, _ string) (string, error) {
 					_, err := word.Wait(ctx)
 					if errors.Is(err, replay.ErrCanceled) && ctx.Execution() == 1 {
 						_ = replay.WithoutCancel(ctx).Sleep(time.Minute)
@@ -58,14 +57,14 @@ func TestAParentAsksItsChildOnceToCancel(t *testing.T) {
 					return "", err
 				})
 				j := newTestJournal()
-				n := lead(t, j, actors.Config{}, goesOn, program("parent", func(ctx *replay.Context, _ string) (string, error) {
+				n := lead(t, j, actors.Config{}, continuing, program("parent", func(ctx *replay.Context, _ string) (string, error) {
 					child := kid.Start(ctx, "", replay.ChildID("c"))
 					_, err := word.Wait(ctx)
 					child.Cancel(ctx)
 					return "gave it up", err
 				}))
 				n.start("p", "parent", "").want(nil)
-				idle()
+				waitIdle()
 				if earlier {
 					n.deliver("c", actors.Message{Message: replay.Message{Event: &journalpb.Event{
 						Body: &journalpb.Event_OrchestrationCancelRequested{OrchestrationCancelRequested: new(journalpb.OrchestrationCancelRequested)},
@@ -74,12 +73,12 @@ func TestAParentAsksItsChildOnceToCancel(t *testing.T) {
 				n.send("p", "word", "").want(nil)
 				n.wantOutput("p", "gave it up")
 				time.Sleep(2 * time.Minute)
-				if known, _ := j.Instance("c"); known.Execution != 2 {
-					t.Fatalf("the child: %v", known)
+				if meta, _ := j.Instance("c"); meta.Execution != 2 {
+					t.Fatalf("the child: %v", meta)
 				}
 				for range 3 {
 					n.partition.Close()
-					n = n.again()
+					n = n.leadAgain()
 					time.Sleep(time.Minute)
 				}
 				n.awaitStatus("c", journalpb.Status_STATUS_RUNNING)
@@ -89,39 +88,39 @@ func TestAParentAsksItsChildOnceToCancel(t *testing.T) {
 	}
 }
 
-func terminated() actors.Message {
+func terminationMessage() actors.Message {
 	return actors.Message{Message: replay.Message{Event: &journalpb.Event{
 		Body: &journalpb.Event_OrchestrationTerminated{OrchestrationTerminated: new(journalpb.OrchestrationTerminated)},
 	}}}
 }
 
-// held binds work that returns a result when it is told to.
-func held(result string, until <-chan struct{}) replay.Definition {
+// blockedWork binds work that returns a result when until is closed.
+func blockedWork(result string, until <-chan struct{}) replay.Definition {
 	return work.Bind(func(context.Context, int) (string, error) {
 		<-until
 		return result, nil
 	})
 }
 
-// A worker that was cut off brings the result of a run that was purged meanwhile. It
-// does not end the activity of the run that has the ID now.
-func TestALateResultOfAPurgedRunIsDropped(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := leadNewest(t, newTestJournal(), actors.Config{}, call())
+// A disconnected worker brings the result of a run that was purged meanwhile. It must not end the
+// activity of the run that has the ID now.
+func TestIncarnation_DropsResultOfPurgedRun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, call())
 		first, second := make(chan struct{}), make(chan struct{})
-		a := workerOn(t, "a", actors.Config{}, held("old", first))
-		wired := a.work(n)
+		a := workerOn(t, "a", actors.Config{}, blockedWork("old", first))
+		conn := a.connect(n)
 		n.start("c", "call", "").want(nil)
-		idle()
-		wired.end()
-		n.deliver("c", terminated()).want(nil)
-		idle()
+		waitIdle()
+		conn.close()
+		n.deliver("c", terminationMessage()).want(nil)
+		waitIdle()
 		n.purge("c")
 		close(first)
-		workerOn(t, "b", actors.Config{}, held("new", second)).work(n)
+		workerOn(t, "b", actors.Config{}, blockedWork("new", second)).connect(n)
 		n.start("c", "call", "").want(nil)
-		idle()
-		a.work(n) // brings its result
+		waitIdle()
+		a.connect(n) // brings its result
 		if history := n.history("c"); len(history) != 2 {
 			t.Fatalf("the late result was taken: %q", history)
 		}
@@ -130,45 +129,44 @@ func TestALateResultOfAPurgedRunIsDropped(t *testing.T) {
 	})
 }
 
-// What is meant for a run does not reach the one after it, and what is meant for
-// whichever run has the ID does.
-func TestAMessageForAPurgedRunIsDropped(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := leadNewest(t, newTestJournal(), actors.Config{}, call(), patient())
-		begin := func() uint64 {
+// A message for one run does not reach the next; a message for any run does.
+func TestIncarnation_DropsMessageForPurgedRun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, call(), waitingChild())
+		start := func() uint64 {
 			t.Helper()
 			n.start("c", "kid", "").want(nil)
-			known, _ := n.journal.Instance("c")
-			return known.Incarnation
+			meta, _ := n.journal.Instance("c")
+			return meta.Incarnation
 		}
-		old := begin()
-		n.deliver("c", terminated()).want(nil)
-		idle()
+		old := start()
+		n.deliver("c", terminationMessage()).want(nil)
+		waitIdle()
 		n.purge("c")
-		current := begin()
+		current := start()
 		if current <= old || old == 0 {
 			t.Fatalf("incarnation %d after %d", current, old)
 		}
 		for _, execution := range []uint64{0, 1} {
-			m := terminated()
+			m := terminationMessage()
 			m.Internal, m.Execution, m.Incarnation = true, execution, old
 			if answer := n.deliver("c", m).want(nil); !answer.Dropped {
 				t.Errorf("a message for execution %d of the purged run was taken", execution)
 			}
 		}
 		n.awaitStatus("c", journalpb.Status_STATUS_RUNNING)
-		m := terminated()
+		m := terminationMessage()
 		m.Internal, m.Incarnation = true, current
 		n.deliver("c", m).want(nil)
 		n.awaitStatus("c", journalpb.Status_STATUS_TERMINATED)
 	})
 }
 
-// The other partition asks for the child of a run that was purged, under whose ID a child
-// of the next run of its parent has begun.
-func TestACrossingForTheChildOfAPurgedRunIsDropped(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := leadNewest(t, newTestJournal(), actors.Config{}, patient())
+// The other partition sends a message for the child of a purged run. A child of the parent's next
+// run has that ID.
+func TestIncarnation_DropsCrossMessageForPurgedRun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, waitingChild())
 		start := n.startMessage("kid", "")
 		start.Parent = &journalpb.OperationRef{Instance: "p", Incarnation: 8, Execution: 1, EventId: 2}
 		n.deliver("c", message(start)).want(nil)
@@ -176,7 +174,7 @@ func TestACrossingForTheChildOfAPurgedRunIsDropped(t *testing.T) {
 			answers := make(chan actors.Answer, 1)
 			parent := proto.CloneOf(start.Parent)
 			parent.Incarnation = incarnation
-			n.partition.Receive(&actors.Crossing{Instance: "c", Event: terminated().Event, ChildOf: parent}, func(a actors.Answer) { answers <- a })
+			n.partition.Receive(&actors.CrossMessage{Instance: "c", Event: terminationMessage().Event, ChildOf: parent}, func(a actors.Answer) { answers <- a })
 			return <-answers
 		}
 		if answer := ask(7); answer.Err != nil || !answer.Dropped {
@@ -190,11 +188,11 @@ func TestACrossingForTheChildOfAPurgedRunIsDropped(t *testing.T) {
 	})
 }
 
-// A start keeps all that it says when it gets an incarnation, and what the sender has,
-// who may repeat it, is left alone.
-func TestAStartKeepsAllItsFieldsWithAnIncarnation(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		n := leadNewest(t, newTestJournal(), actors.Config{}, patient())
+// A start keeps all its fields when it gets an incarnation, and the sender's message, which may be
+// repeated, is not changed.
+func TestIncarnation_PreservesStartFields(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		n := leadWithIncarnations(t, newTestJournal(), actors.Config{}, waitingChild())
 		start := n.startMessage("kid", "")
 		start.Tags, start.RequestId, start.Trace, start.StartAt = map[string]string{"a": "b"}, "r", "t", 5
 		start.Inbox = []*journalpb.ExternalEvent{{Name: "word", Data: payload(t, "x")}}

@@ -14,25 +14,24 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// One turn takes at most turnMax messages, and no more after turnBytesMax bytes
-// of payload.
+// One turn takes at most turnMax messages, and stops after turnBytesMax bytes of payload.
 const (
 	turnMax      = 1024
 	turnBytesMax = 1 << 20
 )
 
-// What an instance's actor is told.
+// The messages to an instance's actor.
 type (
-	wakeUp   struct{}            // messages wait in the inbox
-	appended struct{ err error } // the append of the last turn was decided
-	leave    struct{}            // drop everything and stop
+	wakeUp        struct{}            // messages wait in the inbox
+	appendDecided struct{ err error } // the append of the pending turn was decided
+	stopRequest   struct{}            // evict and stop
 )
 
-// committed is what is told most: it is made once.
-var committed any = appended{}
+// appendCommitted is the most frequent message, so it is allocated once.
+var appendCommitted any = appendDecided{}
 
-// An instance is the actor of one live instance. It owns the history's end and
-// the cursor: one turn at a time, and the next only when the last is committed.
+// An instance is the actor of one live instance. It owns the end of the history and the cursor. It
+// takes one turn at a time, the next only after the last is committed.
 type instance struct {
 	id        string
 	partition *Partition
@@ -40,110 +39,108 @@ type instance struct {
 	mailbox   *mailbox
 	code      codeState
 
-	// Guarded by the partition's lock.
-	inbox   []Message
-	room    [1]Message // for as many messages as mostly wait
-	stalled error
-	held    *load // from outside, on their way; counted, unless an actor before had one
-	counted load
-	awake   bool // the actor has something to do, or is stalled
-	passage passage
-	idle    bool // then its neighbours among those that are:
-	older   *instance
-	newer   *instance
+	// The partition's lock guards the fields below.
+	inbox       []Message
+	inboxArray  [1]Message // avoids an allocation for one waiting message
+	stallReason error
+	inFlight    *load // external messages in flight: &ownInFlight, or that of a replaced actor
+	ownInFlight load
+	awake       bool // the actor has something to do, or is stalled
+	turnState   turnState
+	idle        bool // if so, older and newer are its neighbors in the idle list
+	older       *instance
+	newer       *instance
 
-	// The actor's own.
+	// Only the actor uses the fields below.
 	execution *replay.Execution
 	number    uint64 // of the execution
-	// Of the run that the execution belongs to; see incarnate.
+	// incarnation is that of the run that the execution belongs to; see assignIncarnation.
 	incarnation uint64
-	batchMax    int   // how many the next turn takes at most
-	startsAlone bool  // a start in the next turn is recorded without running the code
-	forming     *turn // has messages from the inbox, and may still be taken back
-	pending     *turn // what is being appended
-	leaving     bool
-	gone        bool
+	batchMax    int   // the most messages of the next turn
+	startOnly   bool  // the next turn records a start without running the code
+	openTurn    *turn // its messages can still be put back into the inbox
+	pendingTurn *turn // its append is not decided
+	stopping    bool
+	stopped     bool
 }
 
-// newInstance starts the actor of an instance.
 func newInstance(p *Partition, id string) *instance {
 	in := &instance{id: id, partition: p, batchMax: turnMax}
-	in.inbox, in.held = in.room[:0], &in.counted
+	in.inbox, in.inFlight = in.inboxArray[:0], &in.ownInFlight
 	p.live.Add(1)
-	in.code.watch.OnStray(in.strayed)
+	in.code.monitor.OnForeignCall(in.onForeignCall)
 	in.pid, in.mailbox = p.system.spawn(in.receive)
 	return in
 }
 
 func (in *instance) receive(ctx actor.Context) {
-	defer in.contain(ctx)
-	if in.gone {
+	defer in.recoverPanic(ctx)
+	if in.stopped {
 		return
 	}
 	switch message := ctx.Message().(type) {
 	case wakeUp:
 		in.run()
-	case appended:
-		in.commit(message.err)
+	case appendDecided:
+		in.finishAppend(message.err)
 		in.run()
-	case leave:
-		in.leaving = true
+	case stopRequest:
+		in.stopping = true
 	default:
 		return
 	}
-	if in.leaving && in.pending == nil && !in.gone {
+	if in.stopping && in.pendingTurn == nil && !in.stopped {
 		in.stop(ctx, ErrStopped)
 	}
 }
 
-// contain turns a panic of the engine into the end of this actor alone.
-func (in *instance) contain(ctx actor.Context) {
+// recoverPanic stops only this actor after a panic of the engine.
+func (in *instance) recoverPanic(ctx actor.Context) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	// The engine may have panicked where code runs.
+	// The panic may have left the labels of user code.
 	pprof.SetGoroutineLabels(context.Background())
 	if _, left := in.partition.leaveCode(in); left {
-		in.returned()
+		in.discardReturnedCode()
 		ctx.Stop(ctx.Self())
 		return
 	}
 	in.partition.system.counters.faults.Add(1)
 	fault := &FaultError{Instance: in.id, Value: value, Stack: string(debug.Stack())}
 	in.partition.logger.Error("fault in instance", "instance", in.id, "execution", in.number, "fault", value, "stack", fault.Stack)
-	// Detached first: whoever has this answer reaches a new actor.
+	// Detach first: a sender that has this answer must reach a new actor.
 	var waiting []Message
-	if in.forming != nil {
-		waiting = in.forming.batch
+	if in.openTurn != nil {
+		waiting = in.openTurn.batch
 	}
 	for _, m := range slices.Concat(waiting, in.partition.detach(in)) {
-		m.answer(Answer{Err: fault})
+		m.resolve(Answer{Err: fault})
 	}
-	if in.pending != nil {
-		in.pending.answer(fault)
+	if in.pendingTurn != nil {
+		in.pendingTurn.resolve(fault)
 	}
-	in.forming, in.pending = nil, nil
-	if !in.gone {
+	in.openTurn, in.pendingTurn = nil, nil
+	if !in.stopped {
 		in.stop(ctx, fault)
 	}
 }
 
-// stop ends the actor. Messages that wait are answered with err.
+// stop ends the actor. Waiting messages are answered with err.
 func (in *instance) stop(ctx actor.Context, err error) {
-	in.gone = true
-	in.drop()
+	in.stopped = true
+	in.evict()
 	for _, m := range in.partition.detach(in) {
-		m.answer(Answer{Err: err})
+		m.resolve(Answer{Err: err})
 	}
 	ctx.Stop(ctx.Self())
 	in.partition.live.Done()
 }
 
-// drop ends the coroutines. The history is all that is needed to bring them
-// back. Their deferred functions may block: whatever has to be done all the same
-// comes first.
-func (in *instance) drop() {
+// evict ends the coroutines; the history suffices to restore them. Their deferred functions may
+// block, so everything that must happen comes before.
+func (in *instance) evict() {
 	x := in.execution
 	if x == nil {
 		return
@@ -152,117 +149,116 @@ func (in *instance) drop() {
 	in.partition.mu.Lock()
 	in.partition.enterCode(in, true)
 	in.partition.mu.Unlock()
-	in.runsCode()
-	x.Drop()
-	in.codeDone()
+	in.labelGoroutine()
+	x.Evict()
+	in.finishCode()
 }
 
-// run takes turns until one has to wait for the journal, or nothing is left to
-// do.
+// run takes turns until one waits for the journal, or nothing is left to do.
 func (in *instance) run() {
-	for in.pending == nil && !in.leaving {
+	for in.pendingTurn == nil && !in.stopping {
 		t := in.newTurn()
-		in.forming = t
-		if !in.partition.take(in, t) {
-			in.forming = nil
+		in.openTurn = t
+		if !in.partition.takeBatch(in, t) {
+			in.openTurn = nil
 			t.release()
 			return
 		}
-		if err := in.turn(t); err != nil {
-			in.fail(t, err)
+		if err := in.runTurn(t); err != nil {
+			in.failTurn(t, err)
 		}
 	}
 }
 
-// turn takes the batch of a turn to the journal. On error nothing of it was answered.
-func (in *instance) turn(t *turn) error {
-	if t.terminates {
+// runTurn runs a turn and proposes its append. On error, no message of the batch has been
+// answered.
+func (in *instance) runTurn(t *turn) error {
+	if t.terminateOnly {
 		return in.terminate(t)
 	}
-	in.runsCode()
+	in.labelGoroutine()
 	err := in.deliver(t)
-	in.codeDone()
+	in.finishCode()
 	if err != nil {
-		return in.startAlone(t, err)
+		return in.recordStart(t, err)
 	}
-	if t.known.GetCondition() != nil && len(t.events) == 0 {
-		in.partition.recordCondition(t.known, nil)
+	if t.meta.GetCondition() != nil && len(t.events) == 0 {
+		in.partition.recordCondition(t.meta, nil)
 	}
 	in.propose(t)
 	return nil
 }
 
-// deliver has the code take the batch of a turn.
+// deliver passes the batch of a turn to the code.
 func (in *instance) deliver(t *turn) error {
-	known, err := in.load()
+	meta, err := in.load()
 	if err != nil {
 		return err
 	}
 	in.partition.system.counters.messages.Add(uint64(len(t.batch)))
-	t.known = known
+	t.meta = meta
 	for i := range t.batch {
 		t.sort(&t.batch[i])
 	}
-	if in.startsAlone {
-		in.startsAlone = false
-		if len(t.accepted) > 0 && t.accepted[0].started() != nil {
+	if in.startOnly {
+		in.startOnly = false
+		if len(t.accepted) > 0 && t.accepted[0].startEvent() != nil {
 			return errCodeBlocked
 		}
 	}
 	if len(t.messages) > 0 {
-		in.execution.SetApplied(in.partition.applied())
-		outcome, err := in.execution.Turn(in.partition.now().Shown(), t.messages)
+		in.execution.SetAppliedIndex(in.partition.appliedIndex())
+		outcome, err := in.execution.Turn(in.partition.now().AsTime(), t.messages)
 		if err != nil {
 			return err
 		}
 		t.events, t.successor = outcome.Events, in.execution.Successor()
 		if !in.execution.Ended() {
-			t.exceeds = in.partition.system.config.Limits.exceeded(in.execution.Size())
+			t.exceededLimit = in.partition.system.config.Limits.exceededLimit(in.execution.Size())
 		}
 		for i, disposition := range outcome.Dispositions {
 			if disposition == replay.Postponed {
 				t.postponed = append(t.postponed, *t.accepted[i])
 				continue
 			}
-			t.outcome(t.accepted[i], disposition)
+			t.addReply(t.accepted[i], disposition)
 		}
 	}
 	return nil
 }
 
-// terminate ends a stalled instance, as the one message of the turn asks. No code
-// has to run for it.
+// terminate ends a stalled instance without running code, as the turn's only message asks.
 func (in *instance) terminate(t *turn) error {
-	known, ok := in.partition.journal.Instance(in.id)
+	meta, ok := in.partition.journal.Instance(in.id)
 	if !ok {
 		return ErrNotFound
 	}
-	in.number, in.incarnation = known.Execution, known.Incarnation
+	in.number, in.incarnation = meta.Execution, meta.Incarnation
 	t.events = []*journalpb.Event{{
-		EventId:   known.LastEventId + 1,
-		Timestamp: max(in.partition.now().UnixNano(), known.UpdatedAt),
+		EventId:   meta.LastEventId + 1,
+		Timestamp: max(in.partition.now().UnixNano(), meta.UpdatedAt),
 		Body:      t.batch[0].Event.Body,
 	}}
-	t.outcome(&t.batch[0], replay.Recorded)
-	in.forming, in.pending = nil, t
+	t.addReply(&t.batch[0], replay.Recorded)
+	in.openTurn, in.pendingTurn = nil, t
 	in.appendPending()
 	return nil
 }
 
-// startAlone records the start of an instance whose code cannot take its first turn: this node
-// has none, or it is blocked, or it has made a durable call where it must not. Without a record
-// nobody could see the instance or end it. What came in the same batch waits for the next turn.
-func (in *instance) startAlone(t *turn, err error) error {
+// recordStart records the start of an instance whose code cannot take its first turn: the code is
+// missing, blocked, or has made a durable call where it must not. Without a record the instance
+// would be invisible and could not be ended. The rest of the batch waits for the next turn.
+func (in *instance) recordStart(t *turn, err error) error {
 	var noCode *replay.NoCodeError
 	var mismatch *replay.Mismatch
-	if len(t.accepted) == 0 || t.accepted[0].started() == nil {
+	if len(t.accepted) == 0 || t.accepted[0].startEvent() == nil {
 		return err
 	}
 	if !errors.As(err, &noCode) && !errors.As(err, &mismatch) && !errors.Is(err, errCodeBlocked) {
 		return err
 	}
-	in.drop()
-	in.forming = nil
+	in.evict()
+	in.openTurn = nil
 	var later []Message
 	for _, m := range t.accepted[1:] {
 		later = append(later, *m)
@@ -270,175 +266,171 @@ func (in *instance) startAlone(t *turn, err error) error {
 	in.partition.putBack(in, later, nil)
 	started := &journalpb.Event{EventId: 1, Timestamp: in.partition.now().UnixNano(), Body: t.messages[0].Event.Body}
 	t.events = []*journalpb.Event{started}
-	t.outcome(t.accepted[0], replay.Recorded)
-	t.startsAlone = true
+	t.addReply(t.accepted[0], replay.Recorded)
+	t.startOnly = true
 	in.propose(t)
 	return nil
 }
 
-// load brings the latest execution into memory, if the instance has one that
-// runs and it is not there. It returns what the journal knows of the instance, if
-// it had to ask; nil for nothing.
-func (in *instance) load() (known *journalpb.Instance, err error) {
+// load brings the latest execution into memory, if the instance has a running one that is not
+// loaded. It returns the journal's metadata if it had to read it; nil if there is none.
+func (in *instance) load() (meta *journalpb.Instance, err error) {
 	if in.execution != nil {
 		return nil, nil
 	}
-	known, ok := in.partition.journal.Instance(in.id)
+	meta, ok := in.partition.journal.Instance(in.id)
 	if !ok {
 		return nil, nil
 	}
-	if known.Status != journalpb.Status_STATUS_RUNNING {
-		return known, nil
+	if meta.Status != journalpb.Status_STATUS_RUNNING {
+		return meta, nil
 	}
-	in.begin(known.Execution, known.Incarnation)
+	in.beginExecution(meta.Execution, meta.Incarnation)
 	in.partition.system.counters.activations.Add(1)
-	return known, in.execution.Replay(in.partition.journal.Events(in.id, known.Execution, 1))
+	return meta, in.execution.Replay(in.partition.journal.Events(in.id, meta.Execution, 1))
 }
 
-func (in *instance) begin(number, incarnation uint64) {
+func (in *instance) beginExecution(number, incarnation uint64) {
 	config := in.partition.system.config
 	in.number, in.incarnation = number, incarnation
 	in.execution = replay.NewExecution(in.id, number, config.Registry, config.Logger)
-	if in.partition.incarnations() {
-		in.execution.CountAllNext()
+	if in.partition.hasIncarnations() {
+		in.execution.CountAllPayloadsNext()
 	}
-	in.execution.SetApplied(in.partition.applied())
-	in.execution.SetWatch(&in.code.watch)
+	in.execution.SetAppliedIndex(in.partition.appliedIndex())
+	in.execution.SetMonitor(&in.code.monitor)
 }
 
-// fail takes a turn back. Code that does not fit stalls the instance until a
-// node with other code takes it up; any other error is the batch's answer.
-func (in *instance) fail(t *turn, err error) {
-	defer in.drop()
-	in.forming = nil
+// failTurn undoes a turn. Code that does not fit stalls the instance until a node with other code
+// runs it. Any other error answers the batch.
+func (in *instance) failTurn(t *turn, err error) {
+	defer in.evict()
+	in.openTurn = nil
 	var mismatch *replay.Mismatch
 	var noCode *replay.NoCodeError
 	if errors.As(err, &mismatch) || errors.As(err, &noCode) {
 		in.partition.system.counters.stalls.Add(1)
-		in.partition.stalled(in, mismatch, err)
+		in.partition.logStalled(in, mismatch, err)
 		in.stall(t.batch, err)
 		return
 	}
-	in.partition.logger.Error("turn", "instance", in.id, "execution", in.number, "error", err)
+	in.partition.logger.Error("turn failed", "instance", in.id, "execution", in.number, "error", err)
 	for i := range t.batch {
-		t.batch[i].answer(Answer{Err: fmt.Errorf("turn: %w", err)})
+		t.batch[i].resolve(Answer{Err: fmt.Errorf("turn: %w", err)})
 	}
 }
 
-// stall has the instance wait for code that fits, with the messages of its batch, and
-// that recorded. One that has only tried again, and has nothing to wait with, leaves
-// memory: what is recorded of it says enough.
+// stall makes the instance wait for code that fits, keeps its messages, and records the condition.
+// An instance that only retried, and has no other messages, is evicted: its recorded condition
+// suffices.
 func (in *instance) stall(batch []Message, reason error) {
-	others := answerRetries(batch, reason)
-	known, ok := in.partition.journal.Instance(in.id)
-	if len(others) == 0 && known.GetCondition() != nil {
+	others := resolveRetries(batch, reason)
+	meta, ok := in.partition.journal.Instance(in.id)
+	if len(others) == 0 && meta.GetCondition() != nil {
 		return
 	}
 	in.partition.putBack(in, others, reason)
 	if condition := conditionOf(reason); ok && condition != nil {
-		in.partition.recordCondition(known, condition)
+		in.partition.recordCondition(meta, condition)
 	}
 }
 
-// propose appends the events of a turn. With none there is nothing to wait for.
+// propose appends the events of a turn. A turn without events does not wait.
 func (in *instance) propose(t *turn) {
-	in.forming, in.pending = nil, t
+	in.openTurn, in.pendingTurn = nil, t
 	if len(t.events) == 0 {
-		in.commit(nil)
+		in.finishAppend(nil)
 		return
 	}
 	bytes, err := t.encode()
 	tooLarge := bytes > in.partition.system.config.AppendBytesMax
 	if tooLarge && len(t.batch) > 1 {
-		in.halve(t.batch)
+		in.retryHalfBatch(t.batch)
 		return
 	}
 	switch {
 	case err != nil:
-		in.commit(err)
+		in.finishAppend(err)
 	case tooLarge:
-		in.overflow(fmt.Sprintf("one step asks for %d bytes of events, the limit is %d: schedule less at once, or pass references",
+		in.terminateForLimit(fmt.Sprintf("one step asks for %d bytes of events, the limit is %d: schedule less at once, or pass references",
 			bytes, in.partition.system.config.AppendBytesMax))
-	case t.exceeds != "":
-		in.overflow(t.exceeds)
+	case t.exceededLimit != "":
+		in.terminateForLimit(t.exceededLimit)
 	default:
 		t.append()
 	}
 }
 
-// appendPending hands the events of the pending turn to the journal.
 func (in *instance) appendPending() {
-	if _, err := in.pending.encode(); err != nil {
-		in.commit(err)
+	if _, err := in.pendingTurn.encode(); err != nil {
+		in.finishAppend(err)
 		return
 	}
-	in.pending.append()
+	in.pendingTurn.append()
 }
 
-// halve takes back a turn in which the code asked for more than one append
-// holds, because there were too many messages to answer to. Half as many are
-// tried next.
-func (in *instance) halve(batch []Message) {
-	in.pending = nil
+// retryHalfBatch undoes a turn whose events exceed one append because its batch was too large. The
+// next turn takes half as many messages.
+func (in *instance) retryHalfBatch(batch []Message) {
+	in.pendingTurn = nil
 	in.batchMax = len(batch) / 2
 	in.partition.putBack(in, batch, nil)
-	in.drop()
+	in.evict()
 }
 
-// overflow ends an instance whose code asks for more than there may be: it can
-// go neither forward nor back.
-func (in *instance) overflow(reason string) {
-	first := in.pending.events[0]
+// terminateForLimit ends an instance whose code exceeds a limit, because it cannot make progress.
+func (in *instance) terminateForLimit(reason string) {
+	first := in.pendingTurn.events[0]
 	terminated := &journalpb.Event{EventId: first.EventId, Timestamp: first.Timestamp, Body: &journalpb.Event_OrchestrationTerminated{
 		OrchestrationTerminated: &journalpb.OrchestrationTerminated{Reason: reason},
 	}}
 	if first.GetOrchestrationStarted() != nil {
 		terminated.EventId++
-		in.pending.events = []*journalpb.Event{first, terminated}
+		in.pendingTurn.events = []*journalpb.Event{first, terminated}
 	} else {
-		in.pending.events = []*journalpb.Event{terminated}
-		in.pending.instead = ErrEnded // the message is not recorded
+		in.pendingTurn.events = []*journalpb.Event{terminated}
+		in.pendingTurn.overrideErr = ErrEnded // the message is not recorded
 	}
-	in.pending.successor = nil
+	in.pendingTurn.successor = nil
 	in.appendPending()
 }
 
-// commit ends the pending turn: its events are facts, or never were and are
-// thrown away with everything that followed from them.
-func (in *instance) commit(err error) {
+// finishAppend ends the pending turn. If the append was refused, the turn's events and all that
+// followed from them are discarded.
+func (in *instance) finishAppend(err error) {
 	ended := err != nil
 	if err != nil {
-		in.partition.refused(in.id, in.number, err)
+		in.partition.logRefusedAppend(in.id, in.number, err)
 	} else {
 		in.batchMax = min(2*in.batchMax, turnMax)
-		in.partition.system.committed(in.id, in.number, in.pending.events)
-		in.release(in.pending.events)
-		ended = in.settled()
+		in.partition.system.observeCommitted(in.id, in.number, in.pendingTurn.events)
+		in.releaseEffects(in.pendingTurn.events)
+		ended = in.afterCommit()
 	}
-	t := in.pending
-	t.answer(err)
-	in.pending = nil
+	t := in.pendingTurn
+	t.resolve(err)
+	in.pendingTurn = nil
 	t.release()
 	if ended {
-		in.drop()
+		in.evict()
 	}
 }
 
-// settled looks at what the committed turn has made of the instance, and reports
-// whether the execution has ended.
-func (in *instance) settled() (ended bool) {
-	if later := in.pending.postponed; len(later) > 0 {
-		in.pending.postponed = nil
+// afterCommit updates the instance after its turn is committed, and reports whether the execution
+// has ended.
+func (in *instance) afterCommit() (ended bool) {
+	if later := in.pendingTurn.postponed; len(later) > 0 {
+		in.pendingTurn.postponed = nil
 		in.partition.putBack(in, later, nil)
 	}
-	last := in.pending.events
-	if len(last) > 0 && journalpb.Terminal(last[len(last)-1].Arm()) {
+	last := in.pendingTurn.events
+	if len(last) > 0 && journalpb.Terminal(last[len(last)-1].TypeNumber()) {
 		ended = true
 		in.partition.unstall(in)
 	}
-	if in.pending.successor != nil || in.pending.startsAlone {
-		// The next execution takes its first turn when it is loaded. One without code, or whose
-		// code does not fit, stalls then, as it does under every next leader.
+	if in.pendingTurn.successor != nil || in.pendingTurn.startOnly {
+		// The next execution takes its first turn when it is loaded. If its code is missing or
+		// does not fit, the instance stalls then, as it would under the next leader.
 		in.partition.nudge(in.id)
 	}
 	return ended

@@ -15,7 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// isError is errors.Is that takes nil for no error.
+// isError is errors.Is, where nil means no error.
 func isError(err, target error) bool {
 	if target == nil {
 		return err == nil
@@ -71,19 +71,19 @@ func everything() replay.Definition {
 	})
 }
 
-func TestInstanceRunsEndToEnd(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestInstance_EndToEnd(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, bindUpper(), shout(), everything())
 		answer := n.start("e", "everything", "a").want(nil)
 		if answer.Attached || answer.Dropped || answer.FirstExecution != 1 {
 			t.Errorf("answer to the start: %+v", answer)
 		}
-		idle()
-		begin := time.Now()
+		waitIdle()
+		start := time.Now()
 		n.send("e", "word", "b").want(nil)
 		n.wantOutput("e", "AbB")
-		if passed := time.Since(begin); passed != time.Hour {
-			t.Errorf("took %v", passed)
+		if elapsed := time.Since(start); elapsed != time.Hour {
+			t.Errorf("took %v", elapsed)
 		}
 		n.wantHistory("e",
 			"OrchestrationStarted", "ActivityScheduled", "ActivityCompleted of 2", "TimerCreated",
@@ -94,8 +94,8 @@ func TestInstanceRunsEndToEnd(t *testing.T) {
 	})
 }
 
-func TestNothingLeavesBeforeTheCommit(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestInstance_NoEffectsBeforeCommit(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		var ran atomic.Int32
 		n := lead(t, newTestJournal(), actors.Config{}, shout(),
 			upper.Bind(func(context.Context, string) (string, error) { ran.Add(1); return "", nil }),
@@ -105,23 +105,23 @@ func TestNothingLeavesBeforeTheCommit(t *testing.T) {
 				shoutHandle.Start(ctx, "b")
 				return word.Wait(ctx)
 			}))
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		started := n.start("i", "all-at-once", "")
 		time.Sleep(time.Hour)
-		started.pending()
-		if held := n.journal.waiting(); len(held) != 1 || ran.Load() != 0 {
-			t.Fatalf("%d appends, %d activities before the first commit", len(held), ran.Load())
+		started.wantPending()
+		if pending := n.journal.undecidedAppends(); len(pending) != 1 || ran.Load() != 0 {
+			t.Fatalf("%d appends, %d activities before the first commit", len(pending), ran.Load())
 		}
-		n.journal.letGo(nil)
+		n.journal.decideHeld(nil)
 		started.want(nil)
-		idle()
-		// The parent's next turn and the child's first, and the parent's
-		// activity, but not the child's.
-		if held := n.journal.waiting(); len(held) != 2 || ran.Load() != 1 {
-			t.Fatalf("%d appends, %d activities after the first commit", len(held), ran.Load())
+		waitIdle()
+		// The parent's next turn, the child's first turn and the parent's activity, but not the
+		// child's.
+		if pending := n.journal.undecidedAppends(); len(pending) != 2 || ran.Load() != 1 {
+			t.Fatalf("%d appends, %d activities after the first commit", len(pending), ran.Load())
 		}
-		n.journal.flow()
-		idle()
+		n.journal.releaseAppends()
+		waitIdle()
 		if ran.Load() != 2 || n.count("i", "TimerFired") != 1 {
 			t.Errorf("%d activities, history %v", ran.Load(), n.history("i"))
 		}
@@ -157,43 +157,43 @@ func numbers(from, to int) []string {
 	return all
 }
 
-func TestMessagesDuringAnAppendAreTheNextTurn(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestTurn_BatchesMessagesDuringAppend(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		started := n.start("c", "collect", strings.Repeat("x", 150))
-		idle()
+		waitIdle()
 		first := sendWords(n, "c", 0, 100)
-		idle()
-		if held := n.journal.waiting(); len(held) != 1 || len(wordsIn(t, held[0])) != 0 {
+		waitIdle()
+		if pending := n.journal.undecidedAppends(); len(pending) != 1 || len(wordsIn(t, pending[0])) != 0 {
 			t.Fatal("messages joined a turn that was being appended")
 		}
-		n.journal.letGo(nil)
+		n.journal.decideHeld(nil)
 		started.want(nil)
-		idle()
+		waitIdle()
 		sendWords(n, "c", 100, 150)
-		held := n.journal.waiting()
-		if len(held) != 1 || !slices.Equal(wordsIn(t, held[0]), numbers(0, 100)) {
-			t.Fatalf("%d appends, the first with the words %q", len(held), wordsIn(t, held[0]))
+		pending := n.journal.undecidedAppends()
+		if len(pending) != 1 || !slices.Equal(wordsIn(t, pending[0]), numbers(0, 100)) {
+			t.Fatalf("%d appends, the first with the words %q", len(pending), wordsIn(t, pending[0]))
 		}
 		for _, r := range first {
-			r.pending()
+			r.wantPending()
 		}
-		n.journal.flow()
+		n.journal.releaseAppends()
 		for _, r := range first {
 			r.want(nil)
 		}
 		n.wantOutput("c", strings.Join(numbers(0, 150), " "))
-		if appends := len(n.journal.committed()); appends != 3 {
+		if appends := len(n.journal.committedAppends()); appends != 3 {
 			t.Errorf("%d appends for three batches", appends)
 		}
 	})
 }
 
-func TestMessagesAreTakenInTheirOrder(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestTurn_MessageOrder(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.set(func(j *testJournal) { j.pace = steady(time.Millisecond) })
+		n.journal.configure(func(j *testJournal) { j.commitDelay = constantDelay(time.Millisecond) })
 		n.start("c", "collect", strings.Repeat("x", 5000)).want(nil)
 		for i := range 50 {
 			sendWords(n, "c", 100*i, 100*i+100)
@@ -203,50 +203,50 @@ func TestMessagesAreTakenInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestBatchesAreBoundedByBytes(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestTurn_BatchLimitBytes(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		n.start("c", "collect", strings.Repeat("x", 10))
-		idle()
+		waitIdle()
 		var replies []*reply
 		for range 9 {
 			replies = append(replies, n.send("c", "word", strings.Repeat("y", 400<<10)))
 		}
-		n.journal.flow()
+		n.journal.releaseAppends()
 		for _, r := range replies {
 			r.want(nil)
 		}
-		for _, a := range n.journal.committed()[1:] {
-			if many := len(wordsIn(t, a)); many != 3 {
-				t.Errorf("a turn took %d messages of 400 KiB", many)
+		for _, a := range n.journal.committedAppends()[1:] {
+			if count := len(wordsIn(t, a)); count != 3 {
+				t.Errorf("a turn took %d messages of 400 KiB", count)
 			}
 		}
 	})
 }
 
-func TestBatchesAreBoundedByNumber(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestTurn_BatchLimitMessages(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		n.start("c", "collect", strings.Repeat("x", 2500))
-		idle()
+		waitIdle()
 		sendWords(n, "c", 0, 2500)
-		n.journal.flow()
+		n.journal.releaseAppends()
 		n.wantOutput("c", strings.Join(numbers(0, 2500), " "))
-		if appends := len(n.journal.committed()); appends != 4 {
+		if appends := len(n.journal.committedAppends()); appends != 4 {
 			t.Errorf("%d appends", appends)
 		}
 	})
 }
 
-// dropCounter is a collect that counts how often it is dropped from memory.
-func dropCounter(drops *atomic.Int32) replay.Definition {
+// dropCounter is a collect that counts its evictions.
+func dropCounter(evictions *atomic.Int32) replay.Definition {
 	return program("counted", func(ctx *replay.Context, _ string) (string, error) {
 		done := false
 		defer func() {
 			if !done {
-				drops.Add(1)
+				evictions.Add(1)
 			}
 		}()
 		a, err := word.Wait(ctx)
@@ -259,14 +259,14 @@ func dropCounter(drops *atomic.Int32) replay.Definition {
 	})
 }
 
-func TestMessageWakesAnInstanceThatWasEvicted(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var drops atomic.Int32
-		n := lead(t, newTestJournal(), actors.Config{ResidentMax: 1}, dropCounter(&drops))
+func TestEviction_MessageReloadsInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var evictions atomic.Int32
+		n := lead(t, newTestJournal(), actors.Config{ResidentMax: 1}, dropCounter(&evictions))
 		for i := range 5 {
 			n.start(fmt.Sprint(i), "counted", "").want(nil)
-			idle()
-			if evicted := int(drops.Load()); evicted != i {
+			waitIdle()
+			if evicted := int(evictions.Load()); evicted != i {
 				t.Fatalf("%d evicted after %d starts", evicted, i+1)
 			}
 		}
@@ -278,32 +278,32 @@ func TestMessageWakesAnInstanceThatWasEvicted(t *testing.T) {
 		for i := range 5 {
 			n.wantOutput(fmt.Sprint(i), "ab")
 		}
-		if drops.Load() < 8 {
-			t.Errorf("only %d evicted", drops.Load())
+		if evictions.Load() < 8 {
+			t.Errorf("only %d evicted", evictions.Load())
 		}
 	})
 }
 
-func TestTheOneThatIsIdleLongestIsEvicted(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		var drops atomic.Int32
-		n := lead(t, newTestJournal(), actors.Config{ResidentMax: 2}, dropCounter(&drops), collect())
+func TestEviction_LeastRecentlyUsed(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var evictions atomic.Int32
+		n := lead(t, newTestJournal(), actors.Config{ResidentMax: 2}, dropCounter(&evictions), collect())
 		n.start("counted", "counted", "").want(nil)
-		idle()
+		waitIdle()
 		for i := range 5 {
 			n.start(fmt.Sprint(i), "collect", "xx").want(nil)
-			idle()
-			n.send("counted", "other", "").want(nil) // touched, so not the oldest
-			idle()
+			waitIdle()
+			n.send("counted", "other", "").want(nil) // used, so not the oldest
+			waitIdle()
 		}
-		if drops.Load() != 0 {
+		if evictions.Load() != 0 {
 			t.Error("an instance in use was evicted")
 		}
 	})
 }
 
-func TestMessageWakesAnInstanceOnANewLeader(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestInstance_LoadedOnNewLeader(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, collect())
 		first.start("c", "collect", "xx").want(nil)
@@ -315,8 +315,8 @@ func TestMessageWakesAnInstanceOnANewLeader(t *testing.T) {
 	})
 }
 
-func TestOutdatedLeaderIsRefused(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestFencing_OutdatedLeaderRefused(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, collect())
 		first.start("c", "collect", "xx").want(nil)
@@ -329,8 +329,7 @@ func TestOutdatedLeaderIsRefused(t *testing.T) {
 	})
 }
 
-// greedy schedules, for each word, an activity with an input of that many
-// letters.
+// greedy schedules, for each word, an activity with an input of that many letters.
 func greedy() replay.Definition {
 	return program("greedy", func(ctx *replay.Context, letters string) (string, error) {
 		var futures []*replay.Future[string]
@@ -346,42 +345,42 @@ func greedy() replay.Definition {
 	})
 }
 
-func TestBatchThatAsksForTooMuchIsTakenInParts(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		const most = 2000
-		n := lead(t, newTestJournal(), actors.Config{AppendBytesMax: most}, bindUpper(), greedy())
-		n.journal.holdAll()
+func TestAppendLimit_SplitsBatch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		const limit = 2000
+		n := lead(t, newTestJournal(), actors.Config{AppendBytesMax: limit}, bindUpper(), greedy())
+		n.journal.holdAppends()
 		n.start("g", "greedy", strings.Repeat("x", 40))
-		idle()
+		waitIdle()
 		replies := sendWords(n, "g", 0, 9)
 		replies = append(replies, sendWords(n, "g", 0, 9)...)
 		replies = append(replies, sendWords(n, "g", 0, 9)...)
 		replies = append(replies, sendWords(n, "g", 0, 9)...)
 		replies = append(replies, sendWords(n, "g", 0, 4)...)
-		n.journal.flow()
+		n.journal.releaseAppends()
 		for _, r := range replies {
 			r.want(nil)
 		}
 		n.wantOutput("g", "40")
-		for _, a := range n.journal.committed() {
+		for _, a := range n.journal.committedAppends() {
 			bytes := 0
 			for _, encoded := range a.Segments[0].Events {
 				bytes += len(encoded)
 			}
-			if bytes > most {
-				t.Errorf("an append of %d bytes", bytes)
+			if bytes > limit {
+				t.Errorf("append of %d bytes", bytes)
 			}
 		}
 	})
 }
 
-func TestStepThatAsksForTooMuchEndsTheInstance(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		given := make(chan error, 1)
+func TestAppendLimit_TerminatesOnLargeStep(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		result := make(chan error, 1)
 		n := lead(t, newTestJournal(), actors.Config{AppendBytesMax: 2000}, collect(),
 			upper.Bind(func(ctx context.Context, _ string) (string, error) {
 				<-ctx.Done()
-				given <- context.Cause(ctx)
+				result <- context.Cause(ctx)
 				return "", ctx.Err()
 			}),
 			program("huge", func(ctx *replay.Context, _ string) (string, error) {
@@ -394,33 +393,33 @@ func TestStepThatAsksForTooMuchEndsTheInstance(t *testing.T) {
 				return upper.Call(ctx, strings.Repeat(text, 3000))
 			}))
 		n.start("h", "huge", "").want(nil)
-		idle()
+		waitIdle()
 		n.send("h", "word", "y").want(actors.ErrEnded)
 		n.awaitStatus("h", journalpb.Status_STATUS_TERMINATED)
 		reason := n.last("h").GetOrchestrationTerminated().Reason
 		if !strings.Contains(reason, "the limit is 2000") {
 			t.Errorf("reason: %q", reason)
 		}
-		// What was open has nobody left who wants it.
-		if cause := <-given; cause == nil {
+		// Nothing waits for the open activity any more.
+		if cause := <-result; cause == nil {
 			t.Error("the activity's context ended without a cause")
 		}
-		n.awaitStatus("h::1.3", journalpb.Status_STATUS_CANCELLED)
+		n.awaitStatus("h::1.3", journalpb.Status_STATUS_CANCELED)
 		n.send("h", "word", "y").want(actors.ErrEnded)
 	})
 }
 
-func TestFirstStepThatAsksForTooMuchEndsTheInstance(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestAppendLimit_TerminatesOnLargeFirstStep(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{AppendBytesMax: 2000}, bindUpper(),
 			program("huge", func(ctx *replay.Context, _ string) (string, error) {
 				return upper.Call(ctx, strings.Repeat("y", 3000))
 			}))
 		n.start("h", "huge", "").want(nil)
 		n.wantHistory("h", "OrchestrationStarted", "OrchestrationTerminated")
-		// A start that does not fit by itself is for the journal to refuse.
-		n.journal.set(func(j *testJournal) {
-			j.judge = func(a *journalpb.Append) error { return fmt.Errorf("of %q: %w", a.Instance, errRefused) }
+		// The journal refuses a start that does not fit by itself.
+		n.journal.configure(func(j *testJournal) {
+			j.check = func(a *journalpb.Append) error { return fmt.Errorf("of %q: %w", a.Instance, errRefused) }
 		})
 		n.start("h2", "huge", strings.Repeat("y", 3000)).want(errRefused)
 	})

@@ -6,39 +6,37 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A Journal is what the actors need of a journal. Reads show everything that
-// was committed before the actors were given the lead, and every append of
-// theirs before its done is called. All methods may be called concurrently.
+// A Journal is the journal of one partition. Reads show everything committed before this
+// leadership, and each of its own appends before done is called. All methods may be called
+// concurrently.
 type Journal interface {
-	// Append proposes an append, which is the caller's again when Append returns. It
-	// does not block. done is called exactly once, with nil when the append is
-	// committed and applied; it does not block.
+	// Append proposes an append. The caller may reuse a when Append returns. It does not block.
+	// done is called exactly once, with nil after the append is committed and applied; it does not
+	// block.
 	Append(a *journalpb.Append, done func(error))
-	// Instance returns what the index knows of an instance.
+	// Instance returns the metadata of an instance.
 	Instance(id string) (*journalpb.Instance, bool)
-	// Events yields the history of an execution, beginning with one event_id.
+	// Events yields the history of an execution from an event_id on.
 	Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error]
 	// Event returns one event.
 	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)
-	// Attempt proposes to keep, with an open activity, what its attempts have
-	// come to. It is like Append.
+	// Attempt proposes a record of an open activity's attempts. Its contract is that of Append.
 	Attempt(a *journalpb.Attempt, done func(error))
-	// SetCondition proposes to keep with an instance why it does not go on, or that
-	// nothing holds it up. It is refused if the history has gone on. It is like Append.
+	// SetCondition proposes a record of why an instance does not continue, or that it can. It is
+	// refused if the history has grown. Its contract is that of Append.
 	SetCondition(c *journalpb.SetCondition, done func(error))
-	// Held yields the running instances that have a condition.
-	Held() iter.Seq[*journalpb.Instance]
-	// Open yields the open operations of every instance, in the order of
-	// instance ID and event_id.
-	Open() iter.Seq[*journalpb.Operation]
-	// OpenOf yields the open operations of one instance, in the order of event_id.
-	OpenOf(instance string) iter.Seq[*journalpb.Operation]
+	// WithCondition yields the running instances that have a condition.
+	WithCondition() iter.Seq[*journalpb.Instance]
+	// OpenOperations yields the open operations of all instances, in the order of instance ID and
+	// event_id.
+	OpenOperations() iter.Seq[*journalpb.Operation]
+	// InstanceOperations yields the open operations of one instance, in the order of event_id.
+	InstanceOperations(instance string) iter.Seq[*journalpb.Operation]
 	// Unbegun yields the running instances whose code has not run yet.
 	Unbegun() iter.Seq[*journalpb.Instance]
-	// Orphans yields the running children whose parents do not wait for them
-	// any more.
+	// Orphans yields the running children whose parents no longer wait for them.
 	Orphans() iter.Seq[*journalpb.Instance]
-	// Chained yields the detached starts, and those of children to be abandoned,
-	// whose instances do not exist yet.
+	// Chained yields the chained starts, and the starts of children to be abandoned, whose
+	// instances do not exist yet.
 	Chained() iter.Seq[*journalpb.ChainedStart]
 }

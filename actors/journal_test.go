@@ -12,30 +12,29 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A testJournal is the journal's own state machine without the Raft group
-// around it. An append is decided before Append returns, unless a test wants it
-// otherwise.
+// A testJournal is the journal's state machine without a Raft group. An append is decided before
+// Append returns, unless a test sets a switch.
 type testJournal struct {
 	*state.Machine
-	changed chan struct{} // closed and replaced whenever an append was decided
+	changed chan struct{} // closed and replaced after each decided append
 
-	readPace time.Duration // what it takes to read an open operation
-	search   time.Duration // what it takes to look for orphans
+	readDelay       time.Duration // the time to read an open operation
+	orphanScanDelay time.Duration // the time to look for orphans
 
-	mu     sync.Mutex
-	judge  func(*journalpb.Append) error // refuses an append, or panics
-	after  func(*journalpb.Append) error // makes a lie of an append that was applied
-	dead   func() bool                   // nothing is taken any more
-	garble func(instance string) iter.Seq2[*journalpb.Event, error]
-	broken string               // reading this instance's entry panics
-	pace   func() time.Duration // what a commit takes
-	hold   bool
-	held   []proposal
-	log    []*journalpb.Append // committed
+	mu            sync.Mutex
+	check         func(*journalpb.Append) error // refuses an append, or panics
+	afterApply    func(*journalpb.Append) error // returns an error for an append that was applied
+	isDown        func() bool                   // nothing is accepted any more
+	corruptEvents func(instance string) iter.Seq2[*journalpb.Event, error]
+	panicOn       string               // reading this instance's entry panics
+	commitDelay   func() time.Duration // the time of a commit
+	hold          bool
+	undecided     []proposal
+	log           []*journalpb.Append // committed
 
 	refuseAttempts int // how many are refused
 	refusedAt      []time.Time
-	attempted      int // how many were kept
+	attemptRecords int // how many were recorded
 }
 
 type proposal struct {
@@ -43,20 +42,21 @@ type proposal struct {
 	done   func(error)
 }
 
-// steady is a pace that does not change.
-func steady(pace time.Duration) func() time.Duration { return func() time.Duration { return pace } }
+func constantDelay(delay time.Duration) func() time.Duration {
+	return func() time.Duration { return delay }
+}
 
 func newTestJournal() *testJournal {
 	j := &testJournal{Machine: state.New(), changed: make(chan struct{})}
-	newest := &journalpb.GroupChange{Protocol: state.NewestProtocol}
-	if _, err := j.apply(&journalpb.Record{Command: &journalpb.Record_GroupChange{GroupChange: newest}}); err != nil {
+	newest := &journalpb.MetadataChange{Protocol: state.NewestProtocol}
+	if _, err := j.apply(&journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: newest}}); err != nil {
 		panic(err)
 	}
 	return j
 }
 
-// reign begins an epoch, as a journal does before it gives anybody the lead.
-func (j *testJournal) reign(t testing.TB) uint64 {
+// newEpoch begins an epoch, as a journal does before leadership begins.
+func (j *testJournal) newEpoch(t testing.TB) uint64 {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -78,24 +78,24 @@ func (j *testJournal) apply(record *journalpb.Record) (epoch uint64, err error) 
 func (j *testJournal) Append(a *journalpb.Append, done func(error)) {
 	a = proto.CloneOf(a)
 	j.mu.Lock()
-	hold, pause := j.hold, time.Duration(0)
-	if j.pace != nil {
-		pause = j.pace()
+	hold, delay := j.hold, time.Duration(0)
+	if j.commitDelay != nil {
+		delay = j.commitDelay()
 	}
 	if hold {
-		j.held = append(j.held, proposal{a, done})
+		j.undecided = append(j.undecided, proposal{a, done})
 	}
 	j.mu.Unlock()
 	switch {
 	case hold:
-	case pause > 0:
-		time.AfterFunc(pause, func() { done(j.decide(a)) })
+	case delay > 0:
+		time.AfterFunc(delay, func() { done(j.decide(a)) })
 	default:
 		done(j.decide(a))
 	}
 }
 
-// decide commits an append or refuses it.
+// decide commits or refuses an append.
 func (j *testJournal) decide(a *journalpb.Append) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -103,8 +103,8 @@ func (j *testJournal) decide(a *journalpb.Append) error {
 		close(j.changed)
 		j.changed = make(chan struct{})
 	}()
-	if j.judge != nil {
-		if err := j.judge(a); err != nil {
+	if j.check != nil {
+		if err := j.check(a); err != nil {
 			return err
 		}
 	}
@@ -112,8 +112,8 @@ func (j *testJournal) decide(a *journalpb.Append) error {
 		return err
 	}
 	j.log = append(j.log, a)
-	if j.after != nil {
-		return j.after(a)
+	if j.afterApply != nil {
+		return j.afterApply(a)
 	}
 	return nil
 }
@@ -126,13 +126,13 @@ func (j *testJournal) SetCondition(c *journalpb.SetCondition, done func(error)) 
 }
 
 func (j *testJournal) Attempt(a *journalpb.Attempt, done func(error)) {
-	done(j.keep(a))
+	done(j.recordAttempt(a))
 }
 
-func (j *testJournal) keep(a *journalpb.Attempt) error {
+func (j *testJournal) recordAttempt(a *journalpb.Attempt) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.dead != nil && j.dead() {
+	if j.isDown != nil && j.isDown() {
 		return errCrashed
 	}
 	if len(j.refusedAt) < j.refuseAttempts {
@@ -141,32 +141,32 @@ func (j *testJournal) keep(a *journalpb.Attempt) error {
 	}
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: a}})
 	if err == nil {
-		j.attempted++
+		j.attemptRecords++
 	}
 	return err
 }
 
-// attempts returns how many records of attempts were kept.
-func (j *testJournal) attempts() int {
+// attemptRecordCount returns how many records of attempts were committed.
+func (j *testJournal) attemptRecordCount() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.attempted
+	return j.attemptRecords
 }
 
-func (j *testJournal) Open() iter.Seq[*journalpb.Operation] {
+func (j *testJournal) OpenOperations() iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		for open := range j.Machine.Open() {
+		for open := range j.Machine.OpenOperations() {
 			if !yield(open) {
 				return
 			}
-			time.Sleep(j.readPace)
+			time.Sleep(j.readDelay)
 		}
 	}
 }
 
 func (j *testJournal) Orphans() iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
-		time.Sleep(j.search)
+		time.Sleep(j.orphanScanDelay)
 		for orphan := range j.Machine.Orphans() {
 			if !yield(orphan) {
 				return
@@ -178,7 +178,7 @@ func (j *testJournal) Orphans() iter.Seq[*journalpb.Instance] {
 func (j *testJournal) Instance(id string) (*journalpb.Instance, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if id != "" && id == j.broken {
+	if id != "" && id == j.panicOn {
 		panic("a bug in the journal")
 	}
 	return j.Machine.Instance(id)
@@ -187,42 +187,41 @@ func (j *testJournal) Instance(id string) (*journalpb.Instance, bool) {
 func (j *testJournal) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.garble != nil {
-		if garbage := j.garble(instance); garbage != nil {
+	if j.corruptEvents != nil {
+		if garbage := j.corruptEvents(instance); garbage != nil {
 			return garbage
 		}
 	}
 	return j.Machine.Events(instance, execution, from)
 }
 
-// set changes the switches.
-func (j *testJournal) set(change func(*testJournal)) {
+func (j *testJournal) configure(change func(*testJournal)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	change(j)
 }
 
-// holdAll keeps appends undecided from now on.
-func (j *testJournal) holdAll() { j.set(func(j *testJournal) { j.hold = true }) }
+// holdAppends keeps appends undecided from now on.
+func (j *testJournal) holdAppends() { j.configure(func(j *testJournal) { j.hold = true }) }
 
-// waiting returns the appends that are undecided.
-func (j *testJournal) waiting() []*journalpb.Append {
+// undecidedAppends returns the undecided appends.
+func (j *testJournal) undecidedAppends() []*journalpb.Append {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var appends []*journalpb.Append
-	for _, p := range j.held {
+	for _, p := range j.undecided {
 		appends = append(appends, p.append)
 	}
 	return appends
 }
 
-// letGo decides what is held: with nil it is committed, if it can be.
-func (j *testJournal) letGo(outcome error) {
+// decideHeld decides the held appends: with nil they are committed if possible.
+func (j *testJournal) decideHeld(outcome error) {
 	j.mu.Lock()
-	held := j.held
-	j.held = nil
+	pending := j.undecided
+	j.undecided = nil
 	j.mu.Unlock()
-	for _, p := range held {
+	for _, p := range pending {
 		if outcome != nil {
 			p.done(outcome)
 		} else {
@@ -231,25 +230,24 @@ func (j *testJournal) letGo(outcome error) {
 	}
 }
 
-// flow lets everything pass, held or not.
-func (j *testJournal) flow() {
-	j.set(func(j *testJournal) { j.hold = false })
-	j.letGo(nil)
+// releaseAppends decides all held appends, and holds no more.
+func (j *testJournal) releaseAppends() {
+	j.configure(func(j *testJournal) { j.hold = false })
+	j.decideHeld(nil)
 }
 
-func (j *testJournal) committed() []*journalpb.Append {
+func (j *testJournal) committedAppends() []*journalpb.Append {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.log[:len(j.log):len(j.log)]
 }
 
-func (j *testJournal) onChange() <-chan struct{} {
+func (j *testJournal) changes() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.changed
 }
 
-// eventsIn decodes the events of an append.
 func eventsIn(t testing.TB, a *journalpb.Append) []*journalpb.Event {
 	t.Helper()
 	var events []*journalpb.Event

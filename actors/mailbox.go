@@ -7,55 +7,54 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// throughput is how many messages an actor takes before it lets others run.
+// throughput is how many messages an actor takes before its goroutine yields.
 const throughput = 300
 
-// mailboxesInARow is how many mailboxes a goroutine runs before it lets others run.
-// Whoever does not is stopped by the runtime's scheduler after 10 ms: that is how long each
-// of those that run mailboxes would keep a heartbeat from its processor. More often, and
-// the journal's entries get smaller than they need be.
-const mailboxesInARow = 16
+// mailboxesPerYield is how many mailboxes a goroutine runs before it yields. The runtime preempts
+// a goroutine only after 10 ms, and every goroutine that runs mailboxes could delay a heartbeat
+// that long. Yielding more often would make the journal's entries smaller.
+const mailboxesPerYield = 16
 
-// A mailbox is what an actor has been told and has not taken yet. It keeps the rules
-// of protoactor's own, with one allocation for an actor instead of five and none
-// for waking it. Nobody posts but this package: there are no batches in it.
+// A mailbox holds the messages that an actor has not taken. It follows the rules of protoactor's
+// mailbox, with one allocation for each actor instead of five and none to wake it. Only this
+// package posts to it, so it has no batches.
 type mailbox struct {
 	dispatcher *dispatcher
 	invoker    actor.MessageInvoker
 
 	mu        sync.Mutex
-	system    []any // come before those of users
+	system    []any // taken before user messages
 	user      []any
-	first     [2]any // room for as many as there mostly are
-	next      int    // of user, the first that was not taken
-	running   bool   // a goroutine has the mailbox, or will
+	userArray [2]any // avoids an allocation for two messages
+	nextUser  int    // index in user of the first message not taken
+	running   bool   // a goroutine runs the mailbox, or will
 	suspended bool   // only system messages are taken
-	left      bool   // the dispatcher does not count the goroutine that runs it any more; that one's
+	abandoned bool   // its goroutine is no longer counted; only that goroutine uses the field
 
-	behind *mailbox // waits after this one for a goroutine; the dispatcher's
+	nextWaiting *mailbox // the next mailbox that waits for a goroutine; the dispatcher's
 }
 
 func (d *dispatcher) newMailbox() *mailbox {
 	m := &mailbox{dispatcher: d}
-	m.user = m.first[:0]
+	m.user = m.userArray[:0]
 	return m
 }
 
 // PostUserMessage implements actor.Mailbox.
 func (m *mailbox) PostUserMessage(message any) {
 	m.mu.Lock()
-	if len(m.user) == cap(m.user) && m.next > len(m.user)/2 {
-		// Where those were that are taken there is room enough.
-		kept := copy(m.user, m.user[m.next:])
-		clear(m.user[kept:])
-		m.user, m.next = m.user[:kept], 0
+	if len(m.user) == cap(m.user) && m.nextUser > len(m.user)/2 {
+		// Reuse the room of the messages already taken.
+		retained := copy(m.user, m.user[m.nextUser:])
+		clear(m.user[retained:])
+		m.user, m.nextUser = m.user[:retained], 0
 	}
 	m.user = append(m.user, message)
 	wake := !m.running && !m.suspended
 	m.running = m.running || wake
 	m.mu.Unlock()
 	if wake {
-		m.dispatcher.act(m)
+		m.dispatcher.runMailbox(m)
 	}
 }
 
@@ -67,7 +66,7 @@ func (m *mailbox) PostSystemMessage(message any) {
 	m.running = true
 	m.mu.Unlock()
 	if wake {
-		m.dispatcher.act(m)
+		m.dispatcher.runMailbox(m)
 	}
 }
 
@@ -83,27 +82,27 @@ func (m *mailbox) Start() {}
 func (m *mailbox) UserMessageCount() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.user) - m.next
+	return len(m.user) - m.nextUser
 }
 
-// run has the actor take its messages until there are none, and then those of the
-// mailboxes that wait for a goroutine. After a panic the supervisor decides how an actor
-// goes on, by a system message.
+// run delivers the actor's messages until there are none, and then those of mailboxes that wait
+// for a goroutine. It reports whether the goroutine was abandoned. After a panic the supervisor
+// sends a system message that decides how the actor continues.
 func (m *mailbox) run() (left bool) {
 	for dispatcher, ran := m.dispatcher, 1; m != nil; m, ran = dispatcher.next(), ran+1 {
 		for !m.deliver() {
 		}
-		if m.left {
+		if m.abandoned {
 			return true
 		}
-		if ran%mailboxesInARow == 0 {
+		if ran%mailboxesPerYield == 0 {
 			runtime.Gosched()
 		}
 	}
 	return false
 }
 
-// deliver is run up to a panic.
+// deliver delivers messages until there are none or the actor panics.
 func (m *mailbox) deliver() (done bool) {
 	var message any
 	defer func() {
@@ -111,8 +110,8 @@ func (m *mailbox) deliver() (done bool) {
 			m.invoker.EscalateFailure(value, message)
 		}
 	}()
-	for taken := 1; ; taken++ {
-		if taken%throughput == 0 {
+	for consumed := 1; ; consumed++ {
+		if consumed%throughput == 0 {
 			runtime.Gosched()
 		}
 		var system bool
@@ -127,7 +126,7 @@ func (m *mailbox) deliver() (done bool) {
 	}
 }
 
-// take returns the next message, nil if there is none: then the mailbox rests.
+// take returns the next message, or nil if there is none; then the mailbox stops running.
 func (m *mailbox) take() (message any, system bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,14 +144,14 @@ func (m *mailbox) take() (message any, system bool) {
 			return message, true
 		}
 	}
-	if m.suspended || m.next == len(m.user) {
+	if m.suspended || m.nextUser == len(m.user) {
 		m.running = false
 		return nil, false
 	}
-	message = m.user[m.next]
-	m.user[m.next] = nil
-	if m.next++; m.next == len(m.user) {
-		m.user, m.next = m.first[:0], 0
+	message = m.user[m.nextUser]
+	m.user[m.nextUser] = nil
+	if m.nextUser++; m.nextUser == len(m.user) {
+		m.user, m.nextUser = m.userArray[:0], 0
 	}
 	return message, false
 }

@@ -7,38 +7,37 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// An invoked is an actor that notes what it is given; some of that it does not
-// survive.
-type invoked struct {
-	mailbox *mailbox
-	seen    []any
+// A recordingActor records its messages; some of them make it panic.
+type recordingActor struct {
+	mailbox  *mailbox
+	messages []any
 }
 
-func (i *invoked) InvokeSystemMessage(message any) { i.seen = append(i.seen, message) }
+func (i *recordingActor) InvokeSystemMessage(message any) { i.messages = append(i.messages, message) }
 
-func (i *invoked) InvokeUserMessage(message any) {
+func (i *recordingActor) InvokeUserMessage(message any) {
 	if message == "panic" {
 		panic("of an actor")
 	}
-	i.seen = append(i.seen, message)
+	i.messages = append(i.messages, message)
 }
 
-// EscalateFailure does what the supervisor of every actor here does.
-func (i *invoked) EscalateFailure(reason, message any) {
-	i.seen = append(i.seen, reason, message)
+// EscalateFailure does what the supervisor of every actor does.
+func (i *recordingActor) EscalateFailure(reason, message any) {
+	i.messages = append(i.messages, reason, message)
 	i.mailbox.PostSystemMessage(&actor.SuspendMailbox{})
 	i.mailbox.PostSystemMessage("stop")
 }
 
-func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
+func TestMailbox_ActorSemantics(t *testing.T) {
 	d := newDispatcher()
 	defer func() {
 		d.close()
 		d.wait()
 	}()
 	m := d.newMailbox()
-	told := &invoked{mailbox: m}
-	m.RegisterHandlers(told, d)
+	observed := &recordingActor{mailbox: m}
+	m.RegisterHandlers(observed, d)
 	for _, step := range []struct {
 		what         string
 		system, user []any
@@ -52,37 +51,37 @@ func TestMailboxKeepsTheRulesOfAnActor(t *testing.T) {
 		{what: "a panic", user: []any{1, "panic", 2}, want: []any{1, "of an actor", "panic", "stop"}, left: 1},
 		{what: "suspended", system: []any{"c"}, user: []any{3}, want: []any{"c"}, left: 2},
 	} {
-		m.running = true // so that nobody else takes what is posted
+		m.running = true // so that no goroutine takes what is posted
 		for _, message := range step.user {
 			m.PostUserMessage(message)
 		}
 		for _, message := range step.system {
 			m.PostSystemMessage(message)
 		}
-		told.seen = nil
+		observed.messages = nil
 		m.run()
-		if !slices.Equal(told.seen, step.want) || m.UserMessageCount() != step.left || m.running {
-			t.Errorf("%s: %v and %d left; want %v and %d", step.what, told.seen, m.UserMessageCount(), step.want, step.left)
+		if !slices.Equal(observed.messages, step.want) || m.UserMessageCount() != step.left || m.running {
+			t.Errorf("%s: %v and %d left; want %v and %d", step.what, observed.messages, m.UserMessageCount(), step.want, step.left)
 		}
 	}
 }
 
-// An actor that always has something to take does not make its mailbox grow.
-func TestMailboxTakesNoMoreRoomThanWhatWaits(t *testing.T) {
+// The mailbox of an actor that is always busy does not grow.
+func TestMailbox_DoesNotGrow(t *testing.T) {
 	m := newDispatcher().newMailbox()
 	m.running = true
-	posted, taken := 0, 0
-	for taken < 10_000 {
-		for posted < taken+5 {
+	posted, consumed := 0, 0
+	for consumed < 10_000 {
+		for posted < consumed+5 {
 			m.PostUserMessage(posted)
 			posted++
 		}
-		if message, _ := m.take(); message != taken {
-			t.Fatalf("took %v, want %v", message, taken)
+		if message, _ := m.take(); message != consumed {
+			t.Fatalf("took %v, want %v", message, consumed)
 		}
-		taken++
+		consumed++
 	}
-	if room := cap(m.user); room > 32 {
-		t.Errorf("room for %d", room)
+	if capacity := cap(m.user); capacity > 32 {
+		t.Errorf("room for %d", capacity)
 	}
 }

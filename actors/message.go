@@ -9,40 +9,38 @@ import (
 
 // A Message is an input on its way to an instance.
 type Message struct {
-	// The event that it becomes, and the execution that it is meant for. A
-	// start carries OrchestrationStarted.
+	// The event that the message becomes, and the execution that it is meant for. A start carries
+	// OrchestrationStarted.
 	replay.Message
-	// For a query: the question; there is no event then.
+	// Query is the question of a query, which has no event.
 	Query *Query
-	// For a start: if the instance exists, that is no error.
+	// Attach says, for a start, that an existing instance is not an error.
 	Attach bool
-	// For a start: what is to happen if the instance exists and has ended.
+	// Reuse says, for a start, whether the ID of an ended instance may be used again.
 	Reuse Reuse
-	// Internal messages are never refused with ErrBusy: how many there can be
-	// is bounded by the operations that the journal has open.
+	// Internal messages are never refused with ErrBusy. The open operations in the journal bound
+	// their number.
 	Internal bool
-	// Says nothing: the instance is to try whether it can go on. If it cannot, the
-	// message does not wait.
+	// Retry asks the instance to try to continue. If it cannot, the message does not wait.
 	Retry bool
-	// Called once with the answer, from any goroutine; must not block. May be
-	// nil.
+	// Done is called once with the answer, from any goroutine. It must not block. It may be nil.
 	Done func(Answer)
 }
 
-// Reuse says when the ID of an instance that has ended may be used again: a new
-// run begins, with the next execution.
+// Reuse says when a new run may use the ID of an ended instance. The run begins with the next
+// execution.
 type Reuse uint8
 
 const (
-	// ReuseNever: an ID is used once.
+	// ReuseNever allows no new run.
 	ReuseNever Reuse = iota
-	// ReuseEnded: however the run ended.
+	// ReuseEnded allows a new run however the last one ended.
 	ReuseEnded
-	// ReuseFailed: if the run did not complete.
+	// ReuseFailed allows a new run if the last one did not complete.
 	ReuseFailed
 )
 
-// allows tells whether the policy lets a new run follow one with that status.
+// allows reports whether a new run may follow one with that status.
 func (r Reuse) allows(status journalpb.Status) bool {
 	switch status {
 	case journalpb.Status_STATUS_RUNNING:
@@ -53,51 +51,51 @@ func (r Reuse) allows(status journalpb.Status) bool {
 	return r != ReuseNever
 }
 
-// A Query is a question to an instance. It becomes no event.
+// A Query is a question to an instance. It is not recorded.
 type Query struct {
 	Name  string
 	Input *journalpb.Payload
 }
 
-// An Answer says what became of a message. With Err nil it is recorded, or
-// there is nothing left to record of it.
+// An Answer says what became of a message. If Err is nil, the message is recorded, or nothing is
+// left to record for it.
 type Answer struct {
 	Err error
-	// The message had been recorded before, or came too late to matter.
+	// Dropped says that the message was recorded before, or came too late to matter.
 	Dropped bool
-	// The answer to a start: the execution with which the run began, and whether it
-	// existed already; and the run's incarnation.
+	// FirstExecution, Attached and Incarnation answer a start: the first execution of the run,
+	// whether the instance already existed, and the run's incarnation.
 	FirstExecution uint64
 	Attached       bool
 	Incarnation    uint64
-	// Of a message from outside: such messages take long, and new starts will be
-	// refused if there are more of them.
-	Crowded bool
-	// The answer to a start from another partition that was dropped: the instance that
-	// it has met, and its last event if that has ended.
-	Instance *journalpb.Instance
-	End      *journalpb.Event
-	// The answer to a query.
+	// Overloaded says, for an external message, that messages take long, and that new starts will
+	// be refused if their rate grows.
+	Overloaded bool
+	// Instance answers a start from another partition that was dropped: the existing instance.
+	// LastEvent is its last event if it has ended.
+	Instance  *journalpb.Instance
+	LastEvent *journalpb.Event
+	// Output answers a query.
 	Output *journalpb.Payload
 }
 
-func (m *Message) answer(a Answer) {
+func (m *Message) resolve(a Answer) {
 	if m.Done != nil {
 		m.Done(a)
 	}
 }
 
-func (m *Message) started() *journalpb.OrchestrationStarted {
+func (m *Message) startEvent() *journalpb.OrchestrationStarted {
 	return m.Event.GetOrchestrationStarted()
 }
 
-// starts reports whether a message starts an execution.
-func starts(m Message) bool { return m.started() != nil }
+// isStart reports whether a message starts an execution.
+func isStart(m Message) bool { return m.startEvent() != nil }
 
-// terminates tells whether a message ends an instance without its code.
-func terminates(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
+// isTermination reports whether a message ends an instance without its code.
+func isTermination(m Message) bool { return m.Event.GetOrchestrationTerminated() != nil }
 
-// size returns about how many bytes a message takes.
+// size returns the approximate size of a message in bytes.
 func (m *Message) size() int {
 	if m.Query != nil {
 		return proto.Size(m.Query.Input)
@@ -105,12 +103,13 @@ func (m *Message) size() int {
 	return proto.Size(m.Event)
 }
 
-// turnful returns how many of the waiting messages one turn takes: at most most.
-func turnful(waiting []Message, most int) int {
+// batchSize returns how many of the waiting messages one turn takes: at most limit, and none after
+// turnBytesMax bytes.
+func batchSize(waiting []Message, limit int) int {
 	bytes := 0
 	for i := 1; i < len(waiting); i++ {
 		bytes += proto.Size(waiting[i-1].Event)
-		if i == most || bytes > turnBytesMax {
+		if i == limit || bytes > turnBytesMax {
 			return i
 		}
 	}

@@ -6,20 +6,19 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
-// now returns the cluster time: what is recorded, and compared with what was
-// recorded, is of this clock and no other.
+// now returns the cluster time. Everything that is recorded, or compared with a record, uses this
+// clock.
 func (p *Partition) now() clustertime.Time {
-	if p.place.Now != nil {
-		return p.place.Now()
+	if p.config.Now != nil {
+		return p.config.Now()
 	}
 	return p.system.config.Now()
 }
 
 func (t *task) now() clustertime.Time { return t.partition.now() }
 
-// localDeadline returns the moment by the clock of this machine when left has passed,
-// the zero time if there is no limit. It is the one place where what cluster time
-// decides becomes a time of the machine.
+// localDeadline returns the local time at which left has passed, the zero time if there is no
+// limit. Only here does a limit of cluster time become a local time.
 func localDeadline(left time.Duration) time.Time {
 	if left <= 0 {
 		return time.Time{}

@@ -13,93 +13,93 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Partition is the live side of one partition of the journal, on the node
-// that leads it, for one epoch. Its methods may be called concurrently.
+// A Partition runs the instances of one partition for one epoch, on the node that leads it. Its
+// methods may be called concurrently.
 type Partition struct {
 	system  *System
-	place   Place
+	config  PartitionConfig
 	journal Journal
 	epoch   uint64
 	logger  *slog.Logger
 
-	// Ends when the partition is closed: the context of its activities.
-	context context.Context
-	cancel  context.CancelCauseFunc
-	unwatch func() bool // does not watch the context given to Lead any more
+	// context ends when the partition is closed, or the context given to Lead ends. It is the
+	// parent of its activities' contexts.
+	context      context.Context
+	cancel       context.CancelCauseFunc
+	stopWatching func() bool // stops watching the context given to Lead
 
-	clock *clock
+	timers *timerActor
 
-	starts atomic.Uint64 // runs that were begun in this epoch; see incarnate
+	startCount atomic.Uint64 // runs started in this epoch; see assignIncarnation
 
-	taking sync.WaitGroup // of takeUp and takeUpRest
+	recovering sync.WaitGroup // of recoverOperations and recoverRest
 
-	// What is left of the rates of activities. Guarded by the pool's lock.
-	rates map[string]*bucket
-	// The exchange of this node with itself, about what it had begun as a worker.
+	// The token buckets of limited activities. The pool's lock guards them.
+	rates map[string]*tokenBucket
+	// The session of this node with itself, about attempts that it began as a worker.
 	rejoining sync.WaitGroup
 
-	mu        sync.Mutex
-	opening   *opening // nil once everything is taken up
-	closed    bool
-	window    window
-	turnstile turnstile
-	keeping   bool // timers are kept back
-	watchers  stallWatchers
-	instances map[string]*instance // those that have an actor
-	stalls    int                  // how many of them are stalled
-	waiting   map[Code]int         // how many of these wait for code, by which
-	idle      idlers
-	live      sync.WaitGroup // actors of instances, but those whose code was left behind
-	code      codeList
-	// Messages from other partitions that are not answered, with whom to tell.
-	received map[crossingKey]func(Answer)
+	mu             sync.Mutex
+	recovery       *recovery // nil after recovery
+	closed         bool
+	admission      admission
+	turnLimiter    turnLimiter
+	timersDeferred bool // due timers are deferred
+	watchers       stallWatchers
+	instances      map[string]*instance // those that have an actor
+	stalledCount   int                  // of instances
+	waitingForCode map[Code]int         // how many stalled instances wait for each code
+	idle           idleList
+	live           sync.WaitGroup // actors of instances, except those whose code was abandoned
+	code           codeList
+	// The callbacks of unanswered messages from other partitions.
+	pendingReceives map[crossMessageKey]func(Answer)
 }
 
-// Lead opens the partition whose journal this node leads since epoch: from now
-// on messages can be delivered, and what the journal has open is taken up
-// again: in the background, an instance that has messages first. ctx bounds the partition's life; Close must be called all the same.
+// Lead opens the partition whose journal this node has led since epoch. Messages can be delivered
+// at once. Open operations are recovered in the background; instances with waiting messages come
+// first. ctx bounds the partition's life, but the caller must still call Close.
 func (s *System) Lead(ctx context.Context, journal Journal, epoch uint64) *Partition {
-	return s.LeadAt(ctx, Place{}, journal, epoch)
+	return s.LeadPartition(ctx, PartitionConfig{}, journal, epoch)
 }
 
-// LeadAt is [System.Lead] for one of several partitions. The system may have more
-// than one of them open.
-func (s *System) LeadAt(ctx context.Context, place Place, journal Journal, epoch uint64) *Partition {
+// LeadPartition is [System.Lead] for one of several partitions. A system may have several open.
+func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionConfig, journal Journal, epoch uint64) *Partition {
 	p := &Partition{
-		system:    s,
-		place:     place,
-		received:  make(map[crossingKey]func(Answer)),
-		journal:   journal,
-		epoch:     epoch,
-		opening:   &opening{early: make(map[string]bool)},
-		logger:    s.logger.With("epoch", epoch),
-		instances: make(map[string]*instance),
-		waiting:   make(map[Code]int),
-		watchers:  make(stallWatchers),
-		turnstile: turnstile{turnsMax: s.config.TurnsMax},
-		rates:     s.config.buckets(),
+		system:          s,
+		config:          partitionConfig,
+		pendingReceives: make(map[crossMessageKey]func(Answer)),
+		journal:         journal,
+		epoch:           epoch,
+		recovery:        &recovery{recoveredEarly: make(map[string]bool)},
+		logger:          s.logger.With("epoch", epoch),
+		instances:       make(map[string]*instance),
+		waitingForCode:  make(map[Code]int),
+		watchers:        make(stallWatchers),
+		turnLimiter:     turnLimiter{inFlightMax: s.config.TurnsMax},
+		rates:           s.config.newTokenBuckets(),
 	}
-	// Not derived from ctx, so that activities learn the reason.
+	// Not derived from ctx, so that activities see ErrNodeStopping as the cause.
 	p.context, p.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	p.unwatch = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
-	p.clock = newClock(p)
-	p.taking.Go(p.takeUpRest)
-	p.taking.Go(func() {
-		p.takeUp()
-		p.retryHeld()
+	p.stopWatching = context.AfterFunc(ctx, func() { p.cancel(replay.ErrNodeStopping) })
+	p.timers = newTimerActor(p)
+	p.recovering.Go(p.recoverRest)
+	p.recovering.Go(func() {
+		p.recoverOperations()
+		p.retryStalled()
 	})
-	p.employSelf()
+	p.serveSelf()
 	return p
 }
 
 // Epoch returns the epoch for which the partition was opened.
 func (p *Partition) Epoch() uint64 { return p.epoch }
 
-// Deliver puts a message into the inbox of an instance and wakes it. It does
-// not block; the message's Done tells the rest.
+// Deliver puts a message into the inbox of an instance and wakes the instance. It does not block.
+// The outcome goes to the message's Done.
 func (p *Partition) Deliver(id string, m Message) {
 	if err := p.admit(id, m); err != nil {
-		m.answer(Answer{Err: err})
+		m.resolve(Answer{Err: err})
 	}
 }
 
@@ -110,10 +110,10 @@ func (p *Partition) admit(id string, m Message) error {
 		return ErrStopped
 	}
 	in, bytes := p.instances[id], 0
-	outside := !m.Internal && !endsStalled(in, &m)
-	if outside {
+	external := !m.Internal && !terminatesStalled(in, &m)
+	if external {
 		bytes = m.size()
-		if busy := p.busy(in, &m, bytes); busy != nil {
+		if busy := p.admissionError(in, &m, bytes); busy != nil {
 			return busy
 		}
 	}
@@ -121,76 +121,74 @@ func (p *Partition) admit(id string, m Message) error {
 		in = newInstance(p, id)
 		p.instances[id] = in
 	}
-	if outside {
-		p.hold(in, &m, bytes)
+	if external {
+		p.trackInFlight(in, &m, bytes)
 	}
 	in.inbox = append(in.inbox, m)
 	switch {
-	case in.code.blocked && terminates(m):
-		p.replace(in)
+	case in.code.blocked && isTermination(m):
+		p.replaceActor(in)
 		return nil
-	case in.stalled != nil && terminates(m):
-		p.tell(in, wakeUp{})
+	case in.stallReason != nil && isTermination(m):
+		p.send(in, wakeUp{})
 	}
 	if !in.awake {
 		in.awake = true
 		p.idle.remove(in)
-		if p.opening.knows(id) {
-			p.tell(in, wakeUp{})
+		if p.recovery.isRecovered(id) {
+			p.send(in, wakeUp{})
 		} else {
-			p.opening.waiting = append(p.opening.waiting, in)
+			p.recovery.waiting = append(p.recovery.waiting, in)
 		}
 	}
 	return nil
 }
 
-// endsStalled tells whether a message ends an instance that is stalled, or whose code is
-// blocked. It is taken however many wait, because they wait for that, or for a node with
-// other code; one such message is enough. The partition's lock is held.
-func endsStalled(in *instance, m *Message) bool {
-	return in != nil && (in.stalled != nil || in.code.blocked) && terminates(*m) && !slices.ContainsFunc(in.inbox, terminates)
+// terminatesStalled reports whether a message ends an instance that is stalled or whose code is
+// blocked. Such a message is accepted even if the inbox is full, because the waiting messages need
+// it or other code; one is enough. The partition's lock is held.
+func terminatesStalled(in *instance, m *Message) bool {
+	return in != nil && (in.stallReason != nil || in.code.blocked) && isTermination(*m) && !slices.ContainsFunc(in.inbox, isTermination)
 }
 
-// tell sends a message to the actor of an instance.
-func (p *Partition) tell(in *instance, message any) {
+func (p *Partition) send(in *instance, message any) {
 	p.system.actors.Root.Send(in.pid, message)
 }
 
-// take gives a turn what waits for the instance, as much as one takes, and nothing
-// while too many turns of others are on their way. One that is stalled is given
-// only what ends it. With nothing there the instance is idle from now on, and the
-// one that has been idle longest may have to leave; one that has nothing in memory
-// leaves itself.
-func (p *Partition) take(in *instance, t *turn) bool {
+// takeBatch moves waiting messages of an instance to a turn, and reports whether the turn may run.
+// A stalled instance gets only a termination. An instance waits while too many turns are in
+// flight. Without messages it becomes idle, and the longest idle instance may be evicted; an
+// instance that is not loaded stops.
+func (p *Partition) takeBatch(in *instance, t *turn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if in.stalled != nil {
+	if in.stallReason != nil {
 		return in.takeTerminate(t)
 	}
-	if in.passage == inside {
-		p.exit(in) // the last turn
+	if in.turnState == turnInFlight {
+		p.releaseTurn(in) // of the last turn
 	}
-	if n := turnful(in.inbox, in.batchMax); n > 0 {
-		if !p.turnstile.enter(in) {
+	if n := batchSize(in.inbox, in.batchMax); n > 0 {
+		if !p.turnLimiter.acquire(in) {
 			return false
 		}
 		t.batch = append(t.batch, in.inbox[:n]...)
 		clear(in.inbox[:n])
 		if in.inbox = in.inbox[n:]; len(in.inbox) == 0 {
-			in.inbox = in.room[:0]
+			in.inbox = in.inboxArray[:0]
 		}
 		p.enterCode(in, false)
-		in.code.starting = in.execution == nil && !in.startsAlone && slices.ContainsFunc(t.batch, starts)
+		in.code.starting = in.execution == nil && !in.startOnly && slices.ContainsFunc(t.batch, isStart)
 		return true
 	}
 	if p.closed {
 		return false
 	}
 	in.awake = false
-	defer p.calm()
+	defer p.resumeTimers()
 	if in.execution == nil {
 		delete(p.instances, in.id)
-		in.leaving = true
+		in.stopping = true
 		return false
 	}
 	p.idle.add(in)
@@ -200,16 +198,16 @@ func (p *Partition) take(in *instance, t *turn) bool {
 	return false
 }
 
-// evict lets an idle instance go. From here on a message to it makes a new
-// actor; nothing can be lost, because its inbox is empty. p.mu is held.
+// evict drops an idle instance from memory. The next message makes a new actor. Nothing is lost,
+// because the inbox is empty. p.mu is held.
 func (p *Partition) evict(in *instance) {
-	p.system.counters.dehydrations.Add(1)
+	p.system.counters.evictions.Add(1)
 	p.idle.remove(in)
 	delete(p.instances, in.id)
-	p.tell(in, leave{})
+	p.send(in, stopRequest{})
 }
 
-// EvictIdle evicts an instance if it is idle. Tests of orchestrations do that.
+// EvictIdle evicts an instance if it is idle. It is for tests of orchestrations.
 func (p *Partition) EvictIdle(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,8 +216,8 @@ func (p *Partition) EvictIdle(id string) {
 	}
 }
 
-// detach takes an instance off the partition and returns what waits for it. No
-// message reaches it from here on.
+// detach removes an instance from the partition and returns its waiting messages. No message
+// reaches it afterwards.
 func (p *Partition) detach(in *instance) []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,107 +227,104 @@ func (p *Partition) detach(in *instance) []Message {
 	return waiting
 }
 
-// forget takes an instance off everything that the partition knows of it. p.mu is
-// held.
+// forget removes an instance from the partition's state. p.mu is held.
 func (p *Partition) forget(in *instance) {
 	if p.instances[in.id] == in {
 		delete(p.instances, in.id)
 	}
 	p.idle.remove(in)
-	p.exit(in)
+	p.releaseTurn(in)
 	p.setStalled(in, nil)
-	p.calm()
+	p.resumeTimers()
 }
 
-// putBack returns messages to the front of the inbox. With a reason the instance
-// is stalled: it stays awake, so that nothing wakes it.
+// putBack returns messages to the front of the inbox. With a reason the instance is stalled; it
+// stays awake, so that no message wakes it.
 func (p *Partition) putBack(in *instance, batch []Message, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	in.inbox = append(batch, in.inbox...)
 	p.setStalled(in, reason)
 	if reason != nil {
-		p.exit(in)
-		p.watchers.tell(in.id)
-		p.calm()
+		p.releaseTurn(in)
+		p.watchers.notify(in.id)
+		p.resumeTimers()
 	}
 }
 
-// setStalled notes why an instance cannot go on; nil: it can. p.mu is held.
+// setStalled sets why an instance cannot continue; nil if it can. p.mu is held.
 func (p *Partition) setStalled(in *instance, reason error) {
 	switch {
-	case in.stalled == nil && reason != nil:
-		p.stalls++
-	case in.stalled != nil && reason == nil:
-		p.stalls--
+	case in.stallReason == nil && reason != nil:
+		p.stalledCount++
+	case in.stallReason != nil && reason == nil:
+		p.stalledCount--
 	}
-	p.countWaiting(in.stalled, -1)
+	p.countWaiting(in.stallReason, -1)
 	p.countWaiting(reason, 1)
-	in.stalled = reason
+	in.stallReason = reason
 }
 
-// takeTerminate gives a turn the first message of the inbox that ends the instance
-// without its code. The partition's lock is held.
+// takeTerminate moves the first termination in the inbox to a turn. The partition's lock is held.
 func (in *instance) takeTerminate(t *turn) bool {
-	i := slices.IndexFunc(in.inbox, terminates)
+	i := slices.IndexFunc(in.inbox, isTermination)
 	if i < 0 {
 		return false
 	}
-	t.batch, t.terminates = append(t.batch, in.inbox[i]), true
+	t.batch, t.terminateOnly = append(t.batch, in.inbox[i]), true
 	in.inbox = slices.Delete(in.inbox, i, i+1)
 	return true
 }
 
-// unstall lets an instance go on. It is awake already.
+// unstall lets an instance continue. It is already awake.
 func (p *Partition) unstall(in *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setStalled(in, nil)
 }
 
-// refused logs an append that was refused, unless that is because the partition
-// is closing, or another node leads, which is no news.
-func (p *Partition) refused(instance string, execution uint64, err error) {
-	p.system.counters.refusals.Add(1)
+// logRefusedAppend logs a refused append. It uses debug level if the partition is closing or
+// another node leads.
+func (p *Partition) logRefusedAppend(instance string, execution uint64, err error) {
+	p.system.counters.appendsRefused.Add(1)
 	level := slog.LevelWarn
-	if p.context.Err() != nil || p.place.Superseded != nil && p.place.Superseded(err) {
+	if p.context.Err() != nil || p.config.IsSuperseded != nil && p.config.IsSuperseded(err) {
 		level = slog.LevelDebug
 	}
 	p.logger.Log(p.context, level, "append refused", "instance", instance, "execution", execution, "error", err)
 }
 
-// stalled logs that an instance cannot go on, without payloads.
-func (p *Partition) stalled(in *instance, mismatch *replay.Mismatch, reason error) {
+// logStalled logs that an instance cannot continue, without payloads.
+func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason error) {
 	logger := p.logger.With("instance", in.id, "execution", in.number)
 	if mismatch == nil {
 		logger.Warn("instance stalled", "reason", reason)
 		return
 	}
-	shown := mismatch.WithoutPayloads()
-	logger.Warn("instance stalled", "reason", shown.Kind, "event_id", shown.EventID,
-		"expected", shown.Expected, "found", shown.Found, "source", shown.Source)
+	redacted := mismatch.WithoutPayloads()
+	logger.Warn("instance stalled", "reason", redacted.Kind, "event_id", redacted.EventID,
+		"expected", redacted.Expected, "found", redacted.Found, "source", redacted.Source)
 }
 
-// Stalled returns why an instance cannot go on: a [*replay.Mismatch] or a
+// Stalled returns why an instance cannot continue: a [*replay.Mismatch] or a
 // [*replay.NoCodeError]; nil if it can.
 func (p *Partition) Stalled(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if in := p.instances[id]; in != nil {
-		return in.stalled
+		return in.stallReason
 	}
 	return nil
 }
 
-// Close ends every actor of the partition: instances are dropped from memory,
-// activities are told to stop, messages that wait are answered with ErrStopped.
-// It returns when all are gone but the activities, and the code that is blocked outside
-// of durable calls for more than a second: that is left behind. It may be called twice.
+// Close ends every actor of the partition: it evicts instances, cancels activities, and answers
+// waiting messages with ErrStopped. It does not wait for activities to return, and it abandons
+// code that is blocked outside of durable calls for more than a second. It may be called twice.
 func (p *Partition) Close() {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
-	blocked, waiting := p.leaveBlocked()
+	blocked, waiting := p.abandonBlockedCode()
 	var live []*instance
 	if first {
 		for _, in := range p.instances {
@@ -338,64 +333,66 @@ func (p *Partition) Close() {
 	}
 	p.mu.Unlock()
 	for _, m := range waiting {
-		m.answer(Answer{Err: ErrStopped})
+		m.resolve(Answer{Err: ErrStopped})
 	}
-	p.logBlocked(blocked)
-	p.unwatch()
+	p.logBlockedCode(blocked)
+	p.stopWatching()
 	p.cancel(replay.ErrNodeStopping)
-	p.taking.Wait()
-	p.system.activities.forget(p)
+	p.recovering.Wait()
+	p.system.activities.forgetPartition(p)
 	for _, in := range live {
-		p.tell(in, leave{})
+		p.send(in, stopRequest{})
 	}
 	p.live.Wait()
-	p.closeCode()
+	p.stopCodeChecks()
 	p.rejoining.Wait()
-	p.clock.close()
+	p.timers.close()
 }
 
-// operation names the operation of the instance that an event schedules.
-func (in *instance) operation(eventID uint64) *journalpb.OperationRef {
+// operationRef returns the reference of the operation that an event schedules.
+func (in *instance) operationRef(eventID uint64) *journalpb.OperationRef {
 	return &journalpb.OperationRef{Instance: in.id, Incarnation: in.incarnation, Execution: in.number, EventId: eventID}
 }
 
-// incarnations reports whether runs that begin get an incarnation.
-func (p *Partition) incarnations() bool { return p.place.Incarnations != nil && p.place.Incarnations() }
-
-// applied returns the index of the journal that executions are told; 0 as long as replicas
-// would not keep what follows from it.
-func (p *Partition) applied() uint64 {
-	if p.place.AppliedIndex == nil || !p.incarnations() {
-		return 0
-	}
-	return p.place.AppliedIndex()
+// hasIncarnations reports whether new runs get an incarnation.
+func (p *Partition) hasIncarnations() bool {
+	return p.config.HasIncarnations != nil && p.config.HasIncarnations()
 }
 
-// incarnate gives a start that is about to begin a run the run's incarnation, in a
-// message of its own: the sender may still repeat the one it has.
-func (p *Partition) incarnate(m *Message, instance string, execution uint64) {
-	if !p.incarnations() {
+// appliedIndex returns the journal index that executions record. It returns 0 if some replica
+// would not keep it.
+func (p *Partition) appliedIndex() uint64 {
+	if p.config.AppliedIndex == nil || !p.hasIncarnations() {
+		return 0
+	}
+	return p.config.AppliedIndex()
+}
+
+// assignIncarnation gives the start of a new run its incarnation. It copies the event, because the
+// sender may repeat the one it has.
+func (p *Partition) assignIncarnation(m *Message, instance string, execution uint64) {
+	if !p.hasIncarnations() {
 		return
 	}
 	started := new(journalpb.OrchestrationStarted)
-	m.started().ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+	m.startEvent().ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		started.ProtoReflect().Set(field, value)
 		return true
 	})
-	if p.place.Incarnation != nil {
-		started.Incarnation = p.place.Incarnation(instance, execution)
+	if p.config.NewIncarnation != nil {
+		started.Incarnation = p.config.NewIncarnation(instance, execution)
 	} else {
-		started.Incarnation = journalpb.NewIncarnation(p.epoch, p.starts.Add(1))
+		started.Incarnation = journalpb.NewIncarnation(p.epoch, p.startCount.Add(1))
 	}
-	started.RequestHorizon = p.applied()
-	if started.Version == replay.NewestVersion { // asked for by a partition whose leader has no code for it
+	started.RequestHorizon = p.appliedIndex()
+	if started.Version == replay.NewestVersion { // from a partition whose leader has no code for it
 		started.Version = p.version(started.Name, started.Version)
 	}
 	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }
 
-// completion returns the message that completes an operation. done is called
-// when it need not be repeated any more.
+// completion returns the message that completes an operation. done is called when the message need
+// not be repeated.
 func completion(ref *journalpb.OperationRef, event *journalpb.Event, done func(Answer)) Message {
 	event.SourceEventId = ref.EventId
 	return Message{

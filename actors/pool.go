@@ -11,47 +11,44 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A pool runs activities on the bounded number of places that the node has: its
-// own, and for the leaders of other nodes those that they have handed over. Where
-// the node leads, the pool decides who runs what: itself as long as it has a
-// place, then the worker that has most places free. Tasks that nobody can take
-// wait; how many there can be is bounded by the operations that the journal has
-// open.
+// A pool runs attempts in this node's slots: those of partitions that the node leads, and those
+// that leaders on other nodes assign. On a leader the pool also chooses where an attempt runs: on
+// this node if it has a free slot, otherwise on the worker with the most free slots. Other tasks
+// wait; the open operations in the journal bound their number.
 type pool struct {
 	system *System
-	// Of the attempts that run here for other nodes.
+	// The parent context of attempts that run here for other nodes.
 	context context.Context
 	cancel  context.CancelCauseFunc
 
-	mu       sync.Mutex
-	tasks    map[*Partition]map[alarmKey]*task // every one that is not done
-	lines    map[class]*line
-	arrivals uint64 // of tasks in lines
-	remotes  map[*Partition][]*remote
-	loans    map[attemptKey]*loan
-	leaving  bool  // no more loans are taken
-	queued   []job // of loans that have no place yet
-	// By group: loans that are given up and whose bodies have not returned, and the
-	// leaders that this node works for.
-	strays    map[int]int
-	employers map[int]*outbox[FromWorker]
-	running   map[string]int // by the name of those that are limited
-	counts    ActivityCounts
-	taken     int // places
-	closed    bool
-	working   sync.WaitGroup
+	mu             sync.Mutex
+	tasks          map[*Partition]map[operationKey]*task // every task that has not ended
+	queues         map[class]*taskQueue
+	arrivals       uint64 // number of tasks ever queued
+	sessions       map[*Partition][]*workerSession
+	workerAttempts map[attemptKey]*workerAttempt
+	draining       bool       // no more assignments are accepted
+	queuedAttempts []workItem // of workerAttempts without a slot
+	// By partition: canceled workerAttempts whose bodies have not returned, and the outboxes to
+	// the leaders that this node works for.
+	canceledRunning map[int]int
+	leaders         map[int]*outbox[FromWorker]
+	runningByName   map[string]int // by name, of limited activities
+	counts          ActivityCounts
+	usedSlots       int
+	closed          bool
+	working         sync.WaitGroup
 }
 
-// ActivityCounts are how many attempts a node has begun since it was started.
+// ActivityCounts counts the attempts that a node has begun since it was started.
 type ActivityCounts struct {
-	// By the leader that counts: on its own places, and on those of other nodes.
+	// Local and Remote count, on the leader, attempts in its own slots and on workers.
 	Local  uint64
 	Remote uint64
-	// Those among them that were begun again, because the worker that had begun
-	// them was lost.
-	Again uint64
-	// For the leaders of other nodes.
-	Lent uint64
+	// Reassigned counts, among these, attempts begun again because their worker was lost.
+	Reassigned uint64
+	// AsWorker counts attempts made for the leaders of other nodes.
+	AsWorker uint64
 }
 
 // ActivityCounts returns how many attempts have begun.
@@ -63,21 +60,21 @@ func (s *System) ActivityCounts() ActivityCounts {
 
 func newPool(s *System) *pool {
 	p := &pool{
-		system:    s,
-		tasks:     make(map[*Partition]map[alarmKey]*task),
-		lines:     make(map[class]*line),
-		remotes:   make(map[*Partition][]*remote),
-		loans:     make(map[attemptKey]*loan),
-		strays:    make(map[int]int),
-		employers: make(map[int]*outbox[FromWorker]),
-		running:   make(map[string]int),
+		system:          s,
+		tasks:           make(map[*Partition]map[operationKey]*task),
+		queues:          make(map[class]*taskQueue),
+		sessions:        make(map[*Partition][]*workerSession),
+		workerAttempts:  make(map[attemptKey]*workerAttempt),
+		canceledRunning: make(map[int]int),
+		leaders:         make(map[int]*outbox[FromWorker]),
+		runningByName:   make(map[string]int),
 	}
 	p.context, p.cancel = context.WithCancelCause(context.Background())
 	return p
 }
 
-// locked calls f under the lock, and then without it what f returns.
-func (p *pool) locked(f func() (then func())) {
+// withLock calls f with the lock held, and then calls what f returns without the lock.
+func (p *pool) withLock(f func() (then func())) {
 	then := func() func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -88,92 +85,91 @@ func (p *pool) locked(f func() (then func())) {
 	}
 }
 
-// keep remembers a task until it is done. p.mu is held.
-func (p *pool) keep(t *task) bool {
+// addTask adds a task until it ends. p.mu is held.
+func (p *pool) addTask(t *task) bool {
 	if p.closed || t.partition.context.Err() != nil {
 		return false
 	}
-	of := p.tasks[t.partition]
-	if of == nil {
-		of = make(map[alarmKey]*task)
-		p.tasks[t.partition] = of
+	tasks := p.tasks[t.partition]
+	if tasks == nil {
+		tasks = make(map[operationKey]*task)
+		p.tasks[t.partition] = tasks
 	}
-	of[keyOf(t.ref)] = t
+	tasks[keyOf(t.ref)] = t
 	return true
 }
 
-// A job is an attempt that is to be made here. To run it is to make attempts in the
-// place that it was given, its own and then others, as long as there are any.
-type job interface {
+// A workItem is an attempt to be made on this node. Its run makes the attempt in its slot, and
+// then other waiting attempts in the same slot.
+type workItem interface {
 	runnable
 	name() string // of the activity
-	// start tells how, or that it is not wanted any more. The pool's lock is held.
-	start() (run *running, wanted bool)
+	// start returns the invocation, or reports that the attempt is no longer wanted. The pool's
+	// lock is held.
+	start() (run *invocation, requested bool)
 }
 
-// A running is an attempt as its body sees it.
-type running struct {
-	context context.Context
-	cancel  context.CancelCauseFunc
-	info    replay.Attempt
-	carried string // for the tracer
-	settler settler
-	// From the recording of the activity until this attempt got its place, and when its
-	// body began, by the clock of this machine.
-	waited time.Duration
-	began  time.Time
+// An invocation is an attempt as its body sees it.
+type invocation struct {
+	context      context.Context
+	cancel       context.CancelCauseFunc
+	info         replay.Attempt
+	traceContext string // for the tracer
+	resolver     resolver
+	// queuedFor is the time from the recording of the activity until the attempt got its slot.
+	// bodyStartedAt is when its body began, by the local clock.
+	queuedFor     time.Duration
+	bodyStartedAt time.Time
 }
 
-// unknownWait is how long an attempt has waited of which the leader does not say it.
-const unknownWait = -1
+// unknownQueueTime is the queuedFor of an attempt whose leader did not send it.
+const unknownQueueTime = -1
 
-// A settler takes what the body of an attempt has returned.
-type settler interface {
-	settle(output *journalpb.Payload, err error)
+// A resolver takes what the body of an attempt has returned.
+type resolver interface {
+	resolve(output *journalpb.Payload, err error)
 }
 
-// serves tells whether this node takes activities of a class. One without a tag
-// is for every node.
+// serves reports whether this node takes activities of a class. Every node serves activities
+// without a tag.
 func (p *pool) serves(c class) bool {
 	return (c.tag == "" || slices.Contains(p.system.config.Tags, c.tag)) && p.system.config.Registry.HasActivity(c.name)
 }
 
-// hasPlace tells whether an attempt of that name can begin here now. p.mu is
-// held.
-func (p *pool) hasPlace(name string) bool {
-	return p.taken < p.system.config.ActivitiesMax && p.mayRun(name)
+// hasSlot reports whether an attempt of that name can begin here now. p.mu is held.
+func (p *pool) hasSlot(name string) bool {
+	return p.usedSlots < p.system.config.ActivitiesMax && p.canRun(name)
 }
 
-// mayRun tells whether the limit of a name lets one more run here. p.mu is held.
-func (p *pool) mayRun(name string) bool {
-	most, limited := p.system.config.ActivityLimits[name]
-	return !limited || p.running[name] < most
+// canRun reports whether the limit of a name allows one more attempt here. p.mu is held.
+func (p *pool) canRun(name string) bool {
+	limit, limited := p.system.config.ActivityLimits[name]
+	return !limited || p.runningByName[name] < limit
 }
 
-// occupy counts a job that has got a place. p.mu is held.
-func (p *pool) occupy(name string) {
+// addRunning counts an attempt that has got a slot. p.mu is held.
+func (p *pool) addRunning(name string) {
 	if _, limited := p.system.config.ActivityLimits[name]; limited {
-		p.running[name]++
+		p.runningByName[name]++
 	}
 }
 
-// vacate counts one whose body has returned. p.mu is held.
-func (p *pool) vacate(name string) {
+// removeRunning uncounts an attempt whose body has returned. p.mu is held.
+func (p *pool) removeRunning(name string) {
 	if _, limited := p.system.config.ActivityLimits[name]; limited {
-		p.running[name]--
+		p.runningByName[name]--
 	}
 }
 
-// place gives a job one of the places here. p.mu is held.
-func (p *pool) place(j job) {
-	p.occupy(j.name())
-	p.taken++
+// startInSlot starts a work item in a free slot. p.mu is held.
+func (p *pool) startInSlot(j workItem) {
+	p.addRunning(j.name())
+	p.usedSlots++
 	p.system.dispatcher.start(j)
 }
 
-// prospect tells what a task of a class waits for: a place, or somebody who
-// serves it. p.mu is held.
-func (p *pool) prospect(c class) ActivityState {
+// queuedState returns what a task of a class waits for. p.mu is held.
+func (p *pool) queuedState(c class) ActivityState {
 	if p.serves(c) {
 		return ActivityQueued
 	}
@@ -181,7 +177,7 @@ func (p *pool) prospect(c class) ActivityState {
 	if c.tag != "" && !slices.Contains(p.system.config.Tags, c.tag) {
 		state = ActivityWaitingForTag
 	}
-	for _, r := range p.remotes[c.partition] {
+	for _, r := range p.sessions[c.partition] {
 		switch {
 		case r.serves(c):
 			return ActivityQueued
@@ -192,156 +188,153 @@ func (p *pool) prospect(c class) ActivityState {
 	return state
 }
 
-// taker returns who can begin an attempt of a class now: a worker, or with nil
-// this node. p.mu is held.
-func (p *pool) taker(c class) (r *remote, ok bool) {
-	ok = p.serves(c) && p.hasPlace(c.name)
+// candidate returns what can begin an attempt of a class now: a worker, or nil for this node. p.mu
+// is held.
+func (p *pool) candidate(c class) (r *workerSession, ok bool) {
+	ok = p.serves(c) && p.hasSlot(c.name)
 	if !ok {
-		r = p.freest(c)
+		r = p.leastLoaded(c)
 		ok = r != nil
 	}
-	return r, ok && p.mayBegin(c)
+	return r, ok && p.rateAllows(c)
 }
 
-// give has the next attempt of a task begun by whom taker has returned. p.mu is
-// held.
-func (p *pool) give(t *task, to *remote) {
-	p.begins(t)
+// assign begins the next attempt of a task on what candidate returned. p.mu is held.
+func (p *pool) assign(t *task, to *workerSession) {
+	p.claimTask(t)
 	if to == nil {
-		p.place(t)
+		p.startInSlot(t)
 	} else {
-		to.give(t)
+		to.assign(t)
 	}
 }
 
-// begins takes a task that is about to begin out of its line and counts it. p.mu
-// is held.
-func (p *pool) begins(t *task) {
-	t.unqueue()
+// claimTask takes a task that is about to begin out of its queue, and takes a token of its rate.
+// p.mu is held.
+func (p *pool) claimTask(t *task) {
+	t.dequeue()
 	t.state = ActivityQueued
 	if b := t.partition.rates[t.name()]; b != nil {
 		b.take(time.Now())
 	}
 }
 
-// dispatch has begun what can begin, what has waited longest first. p.mu is
-// held.
+// dispatch begins all attempts that can begin, longest waiting first. p.mu is held.
 func (p *pool) dispatch() {
 	for !p.closed {
-		t := p.oldest(func(c class) bool {
-			_, ok := p.taker(c)
+		t := p.oldestQueued(func(c class) bool {
+			_, ok := p.candidate(c)
 			return ok
 		})
 		if t == nil {
 			return
 		}
-		to, _ := p.taker(t.class())
-		p.give(t, to)
+		to, _ := p.candidate(t.class())
+		p.assign(t, to)
 	}
 }
 
-// start begins the next attempt of a task here, unless it is not wanted any
-// more. The pool's lock is held.
-func (t *task) start() (*running, bool) {
-	if t.state != ActivityQueued || t.current != nil || t.tooLate(t.now()) {
+// start begins the next attempt of a task here, unless it is no longer wanted. The pool's lock is
+// held.
+func (t *task) start() (*invocation, bool) {
+	if t.state != ActivityQueued || t.current != nil || t.isTooLate(t.now()) {
 		return nil, false
 	}
 	a := t.begin()
 	t.pool().counts.Local++
-	return &a.running, true
+	return &a.invocation, true
 }
 
 func (t *task) name() string { return t.scheduled.Name }
 
-// start returns the attempt that a job makes, nil if it is not wanted any more.
-func (p *pool) start(j job) *running {
+// start returns the attempt of a work item, nil if it is no longer wanted.
+func (p *pool) start(j workItem) *invocation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil
 	}
-	run, wanted := j.start()
-	if !wanted {
+	run, requested := j.start()
+	if !requested {
 		return nil
 	}
 	p.working.Add(1)
 	return run
 }
 
-// returned lets the context of an attempt go whose body has returned.
-func (p *pool) returned(run *running) {
+// finishAttempt releases the context of an attempt whose body has returned.
+func (p *pool) finishAttempt(run *invocation) {
 	run.cancel(context.Canceled)
 	p.working.Done()
 }
 
-// next returns what is to be done in a place where a job is done; nil if there is
-// nothing, and the place is free.
-func (p *pool) next(done job) job {
+// nextInSlot returns the next work item for a slot, or nil after it has freed the slot.
+func (p *pool) nextInSlot(done workItem) workItem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.vacate(done.name())
-	if j := p.pull(); j != nil {
-		p.occupy(j.name())
+	p.removeRunning(done.name())
+	if j := p.nextQueued(); j != nil {
+		p.addRunning(j.name())
 		return j
 	}
-	p.taken--
+	p.usedSlots--
 	return nil
 }
 
-// lost frees a place whose goroutine user code has ended.
-func (p *pool) lost(done job) {
+// freeSlot frees a slot whose goroutine was ended by user code.
+func (p *pool) freeSlot(done workItem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken--
-	p.vacate(done.name())
-	if j := p.pull(); j != nil {
-		p.place(j)
+	p.usedSlots--
+	p.removeRunning(done.name())
+	if j := p.nextQueued(); j != nil {
+		p.startInSlot(j)
 	}
 }
 
-// pull takes the next job that waits for a place here. p.mu is held.
-func (p *pool) pull() job {
+// nextQueued removes and returns the next work item that waits for a slot here. p.mu is held.
+func (p *pool) nextQueued() workItem {
 	if p.closed {
 		return nil
 	}
-	for i, j := range p.queued {
-		if p.mayRun(j.name()) {
-			p.queued = slices.Delete(p.queued, i, i+1)
+	for i, j := range p.queuedAttempts {
+		if p.canRun(j.name()) {
+			p.queuedAttempts = slices.Delete(p.queuedAttempts, i, i+1)
 			return j
 		}
 	}
-	t := p.oldest(func(c class) bool { return p.serves(c) && p.mayRun(c.name) && p.mayBegin(c) })
+	t := p.oldestQueued(func(c class) bool { return p.serves(c) && p.canRun(c.name) && p.rateAllows(c) })
 	if t == nil {
 		return nil
 	}
-	p.begins(t)
+	p.claimTask(t)
 	return t
 }
 
-// giveUp ends a task whose result is not wanted any more.
-func (p *pool) giveUp(partition *Partition, key alarmKey) {
-	p.locked(func() func() {
+// cancelTask cancels a task whose result is no longer wanted.
+func (p *pool) cancelTask(partition *Partition, key operationKey) {
+	p.withLock(func() func() {
 		t := p.tasks[partition][key]
 		if t == nil {
 			return nil
 		}
 		delete(p.tasks[partition], key)
-		return t.leave(ErrActivityClosed)
+		return t.cancel(ErrActivityClosed)
 	})
 }
 
-// forget gives up every task of a partition that is closed. Workers go on with
-// what they have, for the next leader.
-func (p *pool) forget(partition *Partition) {
-	p.locked(func() func() {
-		for _, r := range p.remotes[partition] {
-			r.abandon()
+// forgetPartition cancels every task of a closed partition. Workers continue their attempts for
+// the next leader.
+func (p *pool) forgetPartition(partition *Partition) {
+	p.withLock(func() func() {
+		for _, r := range p.sessions[partition] {
+			r.detachAttempts()
 		}
-		delete(p.remotes, partition)
+		delete(p.sessions, partition)
 		var then []func()
 		for _, t := range p.tasks[partition] {
-			if tell := t.leave(ErrStopped); tell != nil {
-				then = append(then, tell)
+			if resolve := t.cancel(ErrStopped); resolve != nil {
+				then = append(then, resolve)
 			}
 		}
 		delete(p.tasks, partition)
@@ -353,18 +346,18 @@ func (p *pool) forget(partition *Partition) {
 	})
 }
 
-// done forgets a task whose end is recorded, or was dropped: the activity was
-// closed before, perhaps by the same end.
-func (p *pool) done(t *task, dropped bool) {
-	p.locked(func() func() {
+// finishTask removes a task whose end is recorded or was dropped. A dropped end means that the
+// activity was already closed, perhaps by the same end.
+func (p *pool) finishTask(t *task, dropped bool) {
+	p.withLock(func() func() {
 		if key := keyOf(t.ref); p.tasks[t.partition][key] == t {
 			delete(p.tasks[t.partition], key)
 		}
 		if len(t.waiters) == 0 {
 			return nil
 		}
-		return t.tell(func() error {
-			if dropped && !t.partition.hasOutcome(t.ref, t.outcome) {
+		return t.resolveWaitersWith(func() error {
+			if dropped && !t.partition.hasEndEvent(t.ref, t.outcome) {
 				return ErrActivityClosed
 			}
 			return nil
@@ -372,8 +365,7 @@ func (p *pool) done(t *task, dropped bool) {
 	})
 }
 
-// close waits for running activities, for no longer than grace. It tells whether
-// all have returned.
+// close waits up to grace for running activities, and reports whether all have returned.
 func (p *pool) close(grace time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
@@ -388,46 +380,45 @@ func (p *pool) close(grace time.Duration) bool {
 	case <-returned:
 		return true
 	case <-time.After(grace):
-		p.system.logger.Warn("activities left behind: they did not heed the end of their context")
+		p.system.logger.Warn("activities abandoned: they did not return after their context was canceled")
 		return false
 	}
 }
 
 func (t *task) run() bool {
-	t.pool().work(t)
+	t.pool().runSlot(t)
 	return false
 }
 
-func (l *loan) run() bool {
-	l.pool.work(l)
+func (l *workerAttempt) run() bool {
+	l.pool.runSlot(l)
 	return false
 }
 
-// work makes the attempt of a job that has got a place, and then others in the same
-// place, as long as there are any.
-func (p *pool) work(j job) {
+// runSlot makes the attempt of a work item that has a slot, and then other waiting attempts in
+// that slot.
+func (p *pool) runSlot(j workItem) {
 	defer func() {
 		if j == nil {
 			return
 		}
 		if value := recover(); value != nil {
 			p.system.counters.faults.Add(1)
-			p.system.logger.Error("fault in an activity", "activity", j.name(), "fault", value, "stack", string(debug.Stack()))
+			p.system.logger.Error("fault in activity", "activity", j.name(), "fault", value, "stack", string(debug.Stack()))
 		}
-		p.lost(j)
+		p.freeSlot(j)
 	}()
 	for j != nil {
-		p.attempt(j)
-		j = p.next(j)
+		p.runAttempt(j)
+		j = p.nextInSlot(j)
 	}
 }
 
-// attempt makes one attempt.
-func (p *pool) attempt(j job) {
+func (p *pool) runAttempt(j workItem) {
 	run := p.start(j)
 	if run == nil {
 		return
 	}
-	defer p.returned(run)
-	p.system.perform(run)
+	defer p.finishAttempt(run)
+	p.system.runBody(run)
 }

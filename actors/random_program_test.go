@@ -21,8 +21,8 @@ const (
 	eventsEach = 6
 	// attemptsMax is more than any step needs.
 	attemptsMax = 5
-	// broken begins the panic of a program that has seen what must not be.
-	broken = "broken rule: "
+	// violationPrefix begins the panic of a program that has seen a violation.
+	violationPrefix = "broken rule: "
 )
 
 var (
@@ -32,46 +32,45 @@ var (
 	never         = replay.Event[int]("never")
 )
 
-// A plan is the input of a random program: what it does follows from it, and,
-// if it is wild, from the results that it gets.
+// A plan is the input of a random program. It determines what the program does; a wild program
+// also depends on the results that it gets.
 //
-// What a settled program returns depends on nothing but its plan: it awaits all
-// that it starts, its races have one winner that can be, and each of its
-// coroutines that waits for events has a name for itself. A wild one does
-// whatever there is to do.
+// The result of a settled program depends only on its plan: it awaits all that it starts, each race
+// has only one possible winner, and each coroutine that waits for events has its own name for them.
+// A wild program does anything.
 type plan struct {
-	Seed       uint64
-	Wild       bool
-	Path       string // where it was started: unique
-	Depth      int    // of coroutines, scopes and children
-	Generation int
-	Notes      string         // of the generations before
-	Taken      map[string]int // how many events of each name they have taken
+	Seed             uint64
+	Nondeterministic bool
+	Path             string // where it was started: unique
+	Depth            int    // of coroutines, scopes and children
+	Generation       int
+	Results          string         // of earlier executions
+	Consumed         map[string]int // how many events of each name they have taken
 }
 
 // A step is the input of an activity.
 type step struct {
 	Path    string
-	Fails   int  // so many attempts fail
-	Hangs   bool // they fail by a limit of time
+	Fails   int  // the number of attempts that fail
+	Hangs   bool // they fail by a timeout
 	Pending bool // the end comes from outside
-	Final   bool // it comes to an error that is final
-	Never   bool // it comes to no end by itself
+	Final   bool // it ends with a final error
+	Never   bool // it does not end by itself
 }
 
 // An interpreter runs one execution of a program.
 type interpreter struct {
-	world  *world
-	plan   plan
-	taken  map[string]int
-	shared bool // the second name for events is taken
-	lock   *replay.Semaphore
+	world     *world
+	plan      plan
+	consumed  map[string]int
+	sideTaken bool // the second event name is taken
+	lock      *replay.Semaphore
 }
 
 func (w *world) program(ctx *replay.Context, p plan) (string, error) {
-	in := &interpreter{world: w, plan: p, taken: maps.Clone(p.Taken), lock: replay.NewSemaphore(1)}
-	if in.taken == nil {
-		in.taken = make(map[string]int)
+	in := &interpreter{world: w, plan: p, consumed: maps.Clone(p.Consumed), lock: replay.NewSemaphore(1)}
+	if in.consumed == nil {
+		in.consumed = make(map[string]int)
 	}
 	b := in.block(ctx, fmt.Sprint(p.Path, "/", p.Generation))
 	b.depth = p.Depth
@@ -79,21 +78,21 @@ func (w *world) program(ctx *replay.Context, p plan) (string, error) {
 		b.event = "main"
 	}
 	b.statements(3 + b.random.IntN(7))
-	b.settle()
-	notes := p.Notes + b.end()
+	b.awaitOpen()
+	notes := p.Results + b.digest()
 	switch n := b.random.IntN(10); {
 	case n == 0:
 		panic("as planned: " + notes)
 	case n == 1:
 		return "", errors.New("as planned: " + notes)
 	case n < 6 && p.Generation < 2:
-		p.Generation, p.Notes, p.Taken = p.Generation+1, notes, in.taken
+		p.Generation, p.Results, p.Consumed = p.Generation+1, notes, in.consumed
 		return "", programHandle.ContinueAsNew(ctx, p)
 	}
 	return notes, ctx.Err()
 }
 
-// linger waits until it is cancelled, and takes its leave.
+// linger waits until it is canceled, and then runs some more code.
 func linger(ctx *replay.Context, path string) (string, error) {
 	_, err := never.WaitFor(ctx, forever)
 	if err != nil {
@@ -102,17 +101,17 @@ func linger(ctx *replay.Context, path string) (string, error) {
 	return "", err
 }
 
-// A block is a stretch of statements in one coroutine.
+// A block is a sequence of statements in one coroutine.
 type block struct {
-	in     *interpreter
-	ctx    *replay.Context
-	path   string
-	random *rand.Rand
-	event  string // the name of the events that it may wait for
-	depth  int
-	parts  int // how many paths it has given out
-	open   []*replay.Future[string]
-	notes  []string
+	in      *interpreter
+	ctx     *replay.Context
+	path    string
+	random  *rand.Rand
+	event   string // the name of the events that it may wait for
+	depth   int
+	paths   int // how many paths it has assigned
+	open    []*replay.Future[string]
+	results []string
 }
 
 func (in *interpreter) block(ctx *replay.Context, path string) *block {
@@ -121,15 +120,16 @@ func (in *interpreter) block(ctx *replay.Context, path string) *block {
 	return &block{in: in, ctx: ctx, path: path, random: rand.New(rand.NewPCG(in.plan.Seed, hash.Sum64()))}
 }
 
-func (b *block) part() string {
-	b.parts++
-	return fmt.Sprint(b.path, ".", b.parts)
+func (b *block) nextPath() string {
+	b.paths++
+	return fmt.Sprint(b.path, ".", b.paths)
 }
 
 func (b *block) chance(n int) bool { return b.random.IntN(n) == 0 }
 
-// note keeps a result. Of an error only its kind: the text may name event_ids.
-func (b *block) note(value any, err error) {
+// addResult keeps a result. It keeps only the kind of an error, because the text may contain
+// event_ids.
+func (b *block) addResult(value any, err error) {
 	switch {
 	case errors.Is(err, replay.ErrCanceled):
 		value = "canceled"
@@ -139,44 +139,43 @@ func (b *block) note(value any, err error) {
 		value = "failed"
 	}
 	text := fmt.Sprint(value)
-	b.notes = append(b.notes, text)
-	if b.in.plan.Wild && len(text)%2 == 0 {
-		b.random.Uint64() // results steer what comes next
+	b.results = append(b.results, text)
+	if b.in.plan.Nondeterministic && len(text)%2 == 0 {
+		b.random.Uint64() // results determine what comes next
 	}
 }
 
-// must fails the instance if something does not hold. The test fails when that
-// is recorded: in a turn that comes to nothing, since another node has taken the
-// lead, the code may be shown what never was.
-func (b *block) must(holds bool, otherwise string, args ...any) {
-	if !holds {
-		panic(broken + fmt.Sprintf(otherwise, args...))
+// require fails the instance if a condition does not hold. The test fails only if that is
+// recorded: in a turn that is discarded after a change of leader, the code may see events that are
+// never committed.
+func (b *block) require(ok bool, format string, args ...any) {
+	if !ok {
+		panic(violationPrefix + fmt.Sprintf(format, args...))
 	}
 }
 
-// end is what a block says of itself: short, so that it does not grow with
-// each block around it.
-func (b *block) end() string {
+// digest returns a short summary of a block, so that it does not grow with nesting.
+func (b *block) digest() string {
 	hash := fnv.New32a()
-	hash.Write([]byte(strings.Join(b.notes, ";")))
-	return fmt.Sprintf("(%d:%x)", len(b.notes), hash.Sum32())
+	hash.Write([]byte(strings.Join(b.results, ";")))
+	return fmt.Sprintf("(%d:%x)", len(b.results), hash.Sum32())
 }
 
-// settle awaits all that is open, if the program is a settled one.
-func (b *block) settle() {
-	if b.in.plan.Wild {
+// awaitOpen awaits all open operations of a settled program.
+func (b *block) awaitOpen() {
+	if b.in.plan.Nondeterministic {
 		return
 	}
 	for _, f := range b.open {
-		b.note(f.Await(b.ctx))
+		b.addResult(f.Await(b.ctx))
 	}
 	b.open = nil
 }
 
 func (b *block) statements(n int) {
 	for range n {
-		if b.in.plan.Wild && b.chance(3) {
-			b.wild()
+		if b.in.plan.Nondeterministic && b.chance(3) {
+			b.nondeterministic()
 		} else {
 			b.statement()
 		}
@@ -186,13 +185,13 @@ func (b *block) statements(n int) {
 func (b *block) statement() {
 	switch b.random.IntN(20) {
 	case 0, 1, 2:
-		b.note(stepHandle.Call(b.ctx, b.step(), b.retries()...))
+		b.addResult(stepHandle.Call(b.ctx, b.step(), b.retries()...))
 	case 3, 4, 5:
 		b.open = append(b.open, b.start())
 	case 6:
-		b.note(nil, b.ctx.Sleep(b.seconds()))
+		b.addResult(nil, b.ctx.Sleep(b.seconds()))
 	case 7, 8, 9:
-		b.take()
+		b.takeEvent()
 	case 10, 11:
 		b.compose()
 	case 12, 13:
@@ -201,17 +200,17 @@ func (b *block) statement() {
 		b.scope()
 	case 17:
 		if len(b.open) > 0 {
-			b.note(b.open[b.random.IntN(len(b.open))].Await(b.ctx))
+			b.addResult(b.open[b.random.IntN(len(b.open))].Await(b.ctx))
 		}
 	default:
-		b.record()
+		b.recordSync()
 	}
 }
 
 func (b *block) seconds() time.Duration { return time.Duration(b.random.IntN(3)) * time.Second }
 
 func (b *block) step() step {
-	s := step{Path: b.part()}
+	s := step{Path: b.nextPath()}
 	switch b.random.IntN(6) {
 	case 0:
 		s.Fails = 1 + b.random.IntN(3)
@@ -225,7 +224,7 @@ func (b *block) step() step {
 	return s
 }
 
-// retries returns options under which every step comes to its end.
+// retries returns options with which every step ends.
 func (b *block) retries() []replay.ActivityOption {
 	options := []replay.ActivityOption{
 		replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: attemptsMax}),
@@ -237,30 +236,30 @@ func (b *block) retries() []replay.ActivityOption {
 	return append(options, limits[:b.random.IntN(len(limits)+1)]...)
 }
 
-// start starts something that comes to its end by itself.
+// start starts an operation that ends by itself.
 func (b *block) start() *replay.Future[string] {
 	n := b.random.IntN(6)
 	switch {
 	case n == 0 && b.depth > 0:
 		return b.child()
 	case n < 3 && b.depth > 0:
-		inner := b.in.block(nil, b.part())
+		inner := b.in.block(nil, b.nextPath())
 		inner.depth = b.depth - 1
-		if b.event != "" && !b.in.shared {
-			b.in.shared, inner.event = true, "side"
+		if b.event != "" && !b.in.sideTaken {
+			b.in.sideTaken, inner.event = true, "side"
 		}
 		return replay.Go(b.ctx, func(ctx *replay.Context) (string, error) {
 			inner.ctx = ctx
 			inner.statements(1 + inner.random.IntN(3))
-			inner.settle()
-			return inner.end(), nil
+			inner.awaitOpen()
+			return inner.digest(), nil
 		})
 	}
 	return stepHandle.Start(b.ctx, b.step(), b.retries()...)
 }
 
 func (b *block) child() *replay.Future[string] {
-	p := plan{Seed: b.in.plan.Seed, Wild: b.in.plan.Wild, Path: b.part(), Depth: b.depth - 1}
+	p := plan{Seed: b.in.plan.Seed, Nondeterministic: b.in.plan.Nondeterministic, Path: b.nextPath(), Depth: b.depth - 1}
 	return programHandle.Start(b.ctx, p, b.childOptions(p.Path)...)
 }
 
@@ -273,66 +272,66 @@ func (b *block) childOptions(path string) []replay.ChildOption {
 	return options
 }
 
-// take waits for the next event. Those of one name have been sent in order.
-func (b *block) take() {
-	if b.event == "" || b.in.taken[b.event] == eventsEach {
+// takeEvent waits for the next event. The events of one name are sent in order.
+func (b *block) takeEvent() {
+	if b.event == "" || b.in.consumed[b.event] == eventsEach {
 		return
 	}
 	var value int
 	var err error
-	if b.in.plan.Wild {
+	if b.in.plan.Nondeterministic {
 		value, err = replay.Event[int](b.event).WaitFor(b.ctx, b.seconds())
 	} else {
 		value, err = replay.Event[int](b.event).Wait(b.ctx)
 	}
-	b.note(value, err)
+	b.addResult(value, err)
 	if err == nil {
-		b.in.taken[b.event]++
-		b.must(b.in.plan.Wild || value == b.in.taken[b.event], "event %s %d, want %d", b.event, value, b.in.taken[b.event])
+		b.in.consumed[b.event]++
+		b.require(b.in.plan.Nondeterministic || value == b.in.consumed[b.event], "event %s %d, want %d", b.event, value, b.in.consumed[b.event])
 	}
 }
 
-// compose starts several things and waits for all of them.
+// compose starts several operations and waits for all of them.
 func (b *block) compose() {
-	several := make([]*replay.Future[string], b.random.IntN(4))
-	for i := range several {
-		several[i] = b.start()
+	futures := make([]*replay.Future[string], b.random.IntN(4))
+	for i := range futures {
+		futures[i] = b.start()
 	}
 	switch b.random.IntN(4) {
 	case 0:
-		results, err := replay.All(b.ctx, several...)
-		b.note(results, err)
+		results, err := replay.All(b.ctx, futures...)
+		b.addResult(results, err)
 	case 1:
-		results, err := replay.Settle(b.ctx, several...)
-		b.note(len(results), err)
+		results, err := replay.AllResults(b.ctx, futures...)
+		b.addResult(len(results), err)
 	case 2:
 		var results []string
-		for i, f := range replay.AsCompleted(b.ctx, several...) {
-			b.must(f.Done(), "completed and not done")
+		for i, f := range replay.AsCompleted(b.ctx, futures...) {
+			b.require(f.Done(), "completed and not done")
 			results = append(results, fmt.Sprint(i))
 		}
 		slices.Sort(results)
-		b.note(results, nil)
+		b.addResult(results, nil)
 	case 3:
-		steps := make([]step, len(several))
+		steps := make([]step, len(futures))
 		for i := range steps {
-			steps[i] = step{Path: b.part()}
+			steps[i] = step{Path: b.nextPath()}
 		}
 		results, err := replay.Map(b.ctx, 2, steps, func(ctx *replay.Context, s step) (string, error) {
 			return stepHandle.Call(ctx, s)
 		})
-		b.note(results, err)
+		b.addResult(results, err)
 	}
-	b.open = append(b.open, several...)
+	b.open = append(b.open, futures...)
 }
 
-// endless starts something that comes to no end by itself.
+// endless starts an operation that does not end by itself.
 func (b *block) endless() replay.Awaitable {
 	switch b.random.IntN(4) {
 	case 0:
-		return stepHandle.Start(b.ctx, step{Path: b.part(), Never: true})
+		return stepHandle.Start(b.ctx, step{Path: b.nextPath(), Never: true})
 	case 1:
-		path := b.part()
+		path := b.nextPath()
 		return lingerHandle.Start(b.ctx, path, b.childOptions(path)...)
 	case 2:
 		return never.Subscribe(b.ctx)
@@ -340,19 +339,19 @@ func (b *block) endless() replay.Awaitable {
 	return b.ctx.Timer(forever)
 }
 
-// race has one winner that can be.
+// race starts a race with only one possible winner.
 func (b *block) race() {
 	operations := []replay.Awaitable{b.endless(), b.endless()}
 	winner := b.random.IntN(3)
 	operations = slices.Insert(operations, winner, replay.Awaitable(b.start()))
 	index, err := replay.Race(b.ctx, operations...)
-	b.must(err != nil || index == winner || b.in.plan.Wild, "%d has won, and not %d", index, winner)
-	b.note(index, err)
+	b.require(err != nil || index == winner || b.in.plan.Nondeterministic, "%d has won, and not %d", index, winner)
+	b.addResult(index, err)
 }
 
-// scope performs some statements in a scope of their own.
+// scope runs some statements in a scope of their own.
 func (b *block) scope() {
-	outer, open, depth := b.ctx, b.open, b.depth
+	outer, open, burst := b.ctx, b.open, b.depth
 	end := func() {}
 	switch b.random.IntN(4) {
 	case 0:
@@ -363,7 +362,7 @@ func (b *block) scope() {
 		b.ctx = replay.WithoutCancel(outer)
 	case 3:
 		limited, stop := replay.WithTimeout(outer, b.seconds())
-		b.note(never.Wait(limited))
+		b.addResult(never.Wait(limited))
 		stop()
 		return
 	}
@@ -372,31 +371,31 @@ func (b *block) scope() {
 		b.depth--
 		b.statements(1 + b.random.IntN(3))
 	}
-	b.settle()
+	b.awaitOpen()
 	if b.chance(2) {
-		inner, giveUp := replay.WithCancel(b.ctx)
-		f := stepHandle.Start(inner, step{Path: b.part(), Never: true})
-		b.note(nil, inner.Sleep(b.seconds()))
-		giveUp()
-		b.note(f.Await(inner))
+		inner, cancel := replay.WithCancel(b.ctx)
+		f := stepHandle.Start(inner, step{Path: b.nextPath(), Never: true})
+		b.addResult(nil, inner.Sleep(b.seconds()))
+		cancel()
+		b.addResult(f.Await(inner))
 	}
 	end()
-	b.note(nil, b.ctx.Err())
-	b.ctx, b.depth, b.open = outer, depth, append(open, b.open...)
+	b.addResult(nil, b.ctx.Err())
+	b.ctx, b.depth, b.open = outer, burst, append(open, b.open...)
 }
 
-// record does what is complete in itself.
-func (b *block) record() {
+// recordSync makes a call that completes at once.
+func (b *block) recordSync() {
 	switch b.random.IntN(7) {
 	case 0:
-		_, err := replay.Once(b.ctx, "once", b.in.world.once)
-		b.note("once", err)
+		_, err := replay.SideEffect(b.ctx, "once", b.in.world.sideEffect)
+		b.addResult("once", err)
 	case 1:
-		b.note(replay.Patched(b.ctx, fmt.Sprint("p", b.random.IntN(3))), nil)
+		b.addResult(replay.Patched(b.ctx, fmt.Sprint("p", b.random.IntN(3))), nil)
 	case 2:
-		b.note(nil, replay.SetStatus(b.ctx, b.path))
+		b.addResult(nil, replay.SetStatus(b.ctx, b.path))
 	case 3:
-		last := b.part()
+		last := b.nextPath()
 		b.ctx.OnClose(func(ctx *replay.Context, _ error) error {
 			_, err := stepHandle.Call(ctx, step{Path: last})
 			return err
@@ -405,20 +404,20 @@ func (b *block) record() {
 		_, _ = b.ctx.Random(), b.ctx.UUID()
 	case 5:
 		if err := b.in.lock.Acquire(b.ctx); err == nil {
-			b.note(nil, b.ctx.Sleep(b.seconds()))
+			b.addResult(nil, b.ctx.Sleep(b.seconds()))
 			b.in.lock.Release(b.ctx)
 		}
 	case 6:
-		p := plan{Seed: b.in.plan.Seed, Wild: b.in.plan.Wild, Path: b.part()}
-		b.note(nil, programHandle.Chain(b.ctx, p, replay.ChildID(p.Path)))
+		p := plan{Seed: b.in.plan.Seed, Nondeterministic: b.in.plan.Nondeterministic, Path: b.nextPath()}
+		b.addResult(nil, programHandle.Chain(b.ctx, p, replay.ChildID(p.Path)))
 	}
 }
 
-// wild does what depends on who comes first.
-func (b *block) wild() {
+// nondeterministic makes a call whose result depends on the order of events.
+func (b *block) nondeterministic() {
 	switch b.random.IntN(6) {
 	case 0:
-		b.note(b.start().AwaitFor(b.ctx, b.seconds()))
+		b.addResult(b.start().AwaitFor(b.ctx, b.seconds()))
 	case 1:
 		if len(b.open) > 0 {
 			b.open[b.random.IntN(len(b.open))].Cancel(b.ctx)
@@ -430,11 +429,11 @@ func (b *block) wild() {
 	case 4:
 		operations := []replay.Awaitable{b.ctx.Timer(b.seconds()), b.start(), b.start(), replay.Event[int]("main").Subscribe(b.ctx)}
 		index, err := replay.Next(b.ctx, operations[:1+b.random.IntN(4)]...)
-		b.note(index, err)
+		b.addResult(index, err)
 	case 5:
 		operations := []replay.Awaitable{b.ctx.Timer(b.seconds()), b.start(), replay.Event[int]("side").Subscribe(b.ctx), b.child()}
 		b.random.Shuffle(4, func(i, j int) { operations[i], operations[j] = operations[j], operations[i] })
 		index, err := replay.Race(b.ctx, operations...)
-		b.note(index, err)
+		b.addResult(index, err)
 	}
 }

@@ -22,15 +22,14 @@ import (
 
 var programSeed = flag.Uint64("program-seed", 0, "run TestRandomPrograms with this seed alone")
 
-// TestRandomPrograms runs random orchestrations on real actors: undisturbed,
-// then with each of the disturbances. What they leave in the journal keeps the
-// rules (random_rules_test.go), and a settled program comes to the same.
+// TestRandomPrograms runs random orchestrations on real actors: undisturbed, then with each
+// disturbance. The journal must keep the rules (random_rules_test.go), and a settled program must
+// return the same result.
 //
-// The programs have little in common with those of the test of the same name
-// in package replay. Those note whatever the engine shows them, down to the
-// time, and are given messages by the test; these have real activities,
-// children that are programs, and senders, and half of them must come to the
-// same result however all that is delayed.
+// The programs differ from those of the test of the same name in package replay. Those record
+// everything that the engine shows them, including the time, and get messages from the test. These
+// have real activities, children that are programs, and senders, and half of them must return the
+// same result with any delays.
 func TestRandomPrograms(t *testing.T) {
 	if *programSeed != 0 {
 		runProgram(t, *programSeed)
@@ -61,17 +60,16 @@ type disturbance struct {
 }
 
 var disturbances = []disturbance{
-	{"undisturbed", func(w *world) { w.quiet = true }},
-	{"crash again and again", (*world).crashAgainAndAgain},
+	{"undisturbed", func(w *world) { w.lossless = true }},
+	{"crash again and again", (*world).crashRepeatedly},
 	{"crash once", (*world).crashOnce},
-	{"passivation", (*world).passivate},
+	{"passivation", (*world).evictAll},
 	{"other order", (*world).reorder},
 	{"refusals", (*world).refuse},
 }
 
-// runProgram runs the program that a seed stands for. How far the nodes of a
-// crashed run come depends on the scheduler: a failure may need more than one
-// more run to be seen again.
+// runProgram runs the program of a seed. How far the nodes of a crashed run get depends on the
+// scheduler, so reproducing a failure may take several runs.
 func runProgram(t *testing.T, seed uint64) {
 	t.Helper()
 	defer func() {
@@ -81,7 +79,7 @@ func runProgram(t *testing.T, seed uint64) {
 	}()
 	var first *world
 	for variant, d := range disturbances {
-		virtually(t, func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T) {
 			w := newWorld(t, seed, uint64(variant))
 			if first != nil {
 				w.appends = first.appends
@@ -89,8 +87,8 @@ func runProgram(t *testing.T, seed uint64) {
 			w.run(d)
 			if first == nil {
 				first = w
-			} else if !w.wild && w.outcome != first.outcome {
-				t.Errorf("came to\n\t%s\nand not, as undisturbed, to\n\t%s", w.outcome, first.outcome)
+			} else if !w.nondeterministic && w.outcome != first.outcome {
+				t.Errorf("returned\n\t%s\nwant, as undisturbed,\n\t%s", w.outcome, first.outcome)
 			}
 			if t.Failed() {
 				t.Logf("disturbance: %s", d.name)
@@ -102,32 +100,32 @@ func runProgram(t *testing.T, seed uint64) {
 	}
 }
 
-// A world is what is around a program in one run.
+// A world is the environment of a program in one run.
 type world struct {
-	t       *testing.T
-	seed    uint64
-	wild    bool
-	quiet   bool // nothing is refused or lost
-	journal *testJournal
-	config  actors.Config
-	calls   atomic.Int64
-	outside sync.WaitGroup // senders, and those who complete activities
+	t                *testing.T
+	seed             uint64
+	nondeterministic bool
+	lossless         bool // nothing is refused or lost
+	journal          *testJournal
+	config           actors.Config
+	calls            atomic.Int64
+	clients          sync.WaitGroup // senders, and goroutines that complete activities
 
-	mu     sync.Mutex
-	random *rand.Rand    // of the outside
-	slow   time.Duration // the longest time that an activity takes
-	node   *node         // that leads
-	zombie *node         // that has led before, and does not know of its end yet
-	sent   []string      // the request IDs of messages that were taken
+	mu              sync.Mutex
+	random          *rand.Rand    // of the outside
+	activityTimeMax time.Duration // the longest time that an activity takes
+	node            *node         // the leader
+	zombie          *node         // an earlier leader that does not know it yet
+	sent            []string      // the request IDs of recorded messages
 
-	reign   func() int // how many appends until the next crash; nil: none
-	appends int        // of the undisturbed run
-	loads   int        // of histories
-	outcome string
+	appendsUntilCrash func() int // how many appends until the next crash; nil: none
+	appends           int        // of the undisturbed run
+	historyLoads      int        // of histories
+	outcome           string
 }
 
 func newWorld(t *testing.T, seed, variant uint64) *world {
-	return &world{t: t, seed: seed, wild: seed%2 == 0, journal: newTestJournal(), slow: 300 * time.Millisecond,
+	return &world{t: t, seed: seed, nondeterministic: seed%2 == 0, journal: newTestJournal(), activityTimeMax: 300 * time.Millisecond,
 		random: rand.New(rand.NewPCG(seed, variant))}
 }
 
@@ -147,31 +145,31 @@ func (w *world) leader() *node {
 	return w.node
 }
 
-func (w *world) once() (int64, error) { return w.calls.Add(1), nil }
+func (w *world) sideEffect() (int64, error) { return w.calls.Add(1), nil }
 
-// run runs the program to its end and judges what it leaves.
+// run runs the program to its end and checks the journal.
 func (w *world) run(d disturbance) {
 	d.begin(w)
 	w.lead()
 	if w.config.ResidentMax != 0 {
 		w.deliver(decoyID, startOf(w.t, lingerHandle.Name(), ""))
 	}
-	w.outside.Go(w.start)
-	w.live()
-	w.outside.Wait()
+	w.clients.Go(w.start)
+	w.runToEnd()
+	w.clients.Wait()
 	if w.config.ResidentMax != 0 {
 		w.deliver(decoyID, terminatedEvent())
 	}
 	w.leader().partition.Close()
-	w.retire()
+	w.closeZombie()
 	checkAll(w.t, w.journal.Machine, w.registry())
 	w.checkSent()
-	w.appends = len(w.journal.committed())
-	if w.config.ResidentMax != 0 && w.loads < (w.appends-10)/2 {
-		w.t.Errorf("%d loads and %d appends: instances stay in memory", w.loads, w.appends)
+	w.appends = len(w.journal.committedAppends())
+	if w.config.ResidentMax != 0 && w.historyLoads < (w.appends-10)/2 {
+		w.t.Errorf("%d loads and %d appends: instances stay in memory", w.historyLoads, w.appends)
 	}
 	if w.t.Failed() {
-		w.tellHistories()
+		w.logHistories()
 	}
 }
 
@@ -183,16 +181,16 @@ func (w *world) registry() *replay.Registry {
 	return registry
 }
 
-// lead gives the lead to a node, new or not, until its crash.
+// lead makes a node, new or not, the leader until its crash.
 func (w *world) lead() {
-	if w.reign != nil {
-		if appends := w.reign(); appends > 0 {
+	if w.appendsUntilCrash != nil {
+		if appends := w.appendsUntilCrash(); appends > 0 {
 			w.journal.crashAt(appends, w.intn(2) == 0)
 		}
 	}
 	var n *node
 	if before := w.leader(); before != nil && w.intn(10) > 0 {
-		n = before.again() // much cheaper
+		n = before.leadAgain() // much cheaper
 	} else {
 		n = lead(w.t, w.journal, w.config, w.definitions()...)
 	}
@@ -201,18 +199,17 @@ func (w *world) lead() {
 	w.node = n
 }
 
-// live goes on until all instances have ended, with another node after each
-// crash.
-func (w *world) live() {
-	for limit := time.Now().Add(4 * forever); !w.settled(); {
+// runToEnd continues until all instances have ended, with another node after each crash.
+func (w *world) runToEnd() {
+	for limit := time.Now().Add(4 * forever); !w.isQuiescent(); {
 		if time.Now().After(limit) {
-			w.t.Errorf("no end in sight")
-			w.tellHistories()
+			w.t.Errorf("the program does not end")
+			w.logHistories()
 			w.t.FailNow()
 		}
-		changed := w.journal.onChange()
-		if crashed(w.journal) {
-			w.succeed()
+		changed := w.journal.changes()
+		if isCrashed(w.journal) {
+			w.replaceLeader()
 			continue
 		}
 		select {
@@ -222,11 +219,11 @@ func (w *world) live() {
 	}
 }
 
-// succeed lets another node take the lead from one that has crashed, or that
-// will learn only later that it does not lead any more.
-func (w *world) succeed() {
+// replaceLeader makes another node the leader after one that crashed, or that will learn only
+// later that it no longer leads.
+func (w *world) replaceLeader() {
 	time.Sleep(time.Duration(w.intn(3)) * 100 * time.Millisecond)
-	w.retire()
+	w.closeZombie()
 	if w.intn(3) == 0 {
 		w.mu.Lock()
 		w.zombie = w.node
@@ -234,12 +231,11 @@ func (w *world) succeed() {
 	} else {
 		w.leader().partition.Close()
 	}
-	w.journal.mend()
+	w.journal.clearCrash()
 	w.lead()
 }
 
-// retire closes the node that led before.
-func (w *world) retire() {
+func (w *world) closeZombie() {
 	w.mu.Lock()
 	zombie := w.zombie
 	w.zombie = nil
@@ -249,17 +245,17 @@ func (w *world) retire() {
 	}
 }
 
-// settled tells whether nothing will happen any more.
-func (w *world) settled() bool {
-	if !w.over() {
+// isQuiescent reports whether nothing more will happen.
+func (w *world) isQuiescent() bool {
+	if !w.allEnded() {
 		return false
 	}
-	time.Sleep(10 * time.Second) // the start of a child may be on its way
-	return w.over()
+	time.Sleep(10 * time.Second) // the start of a child may be in flight
+	return w.allEnded()
 }
 
-// over tells whether all instances have ended that there are.
-func (w *world) over() bool {
+// allEnded reports whether all existing instances have ended.
+func (w *world) allEnded() bool {
 	if _, ok := w.journal.Instance(rootID); !ok {
 		return false
 	}
@@ -276,16 +272,16 @@ func (w *world) over() bool {
 
 // --- disturbances ---
 
-// crashAgainAndAgain ends a node after each k-th append.
-func (w *world) crashAgainAndAgain() {
+// crashRepeatedly ends a node after each k-th append.
+func (w *world) crashRepeatedly() {
 	k := 1 + int(w.seed/2)%4
-	w.reign = func() int { return k }
+	w.appendsUntilCrash = func() int { return k }
 }
 
-// crashOnce ends one node: over many programs, after every append there is.
+// crashOnce ends one node; over many programs, after every append there is.
 func (w *world) crashOnce() {
 	crashes := 0
-	w.reign = func() int {
+	w.appendsUntilCrash = func() int {
 		if crashes++; crashes > 1 {
 			return 0
 		}
@@ -293,20 +289,20 @@ func (w *world) crashOnce() {
 	}
 }
 
-// decoyID is the ID of an instance that is in memory in place of the others.
+// decoyID is the ID of the instance that stays in memory so that others are evicted.
 const decoyID = "decoy"
 
-// passivate has every instance dropped from memory after each of its turns.
-func (w *world) passivate() {
-	w.quiet, w.config.ResidentMax = true, 1
-	w.journal.set(func(j *testJournal) {
-		j.garble = func(instance string) iter.Seq2[*journalpb.Event, error] {
+// evictAll evicts every instance after each of its turns.
+func (w *world) evictAll() {
+	w.lossless, w.config.ResidentMax = true, 1
+	w.journal.configure(func(j *testJournal) {
+		j.corruptEvents = func(instance string) iter.Seq2[*journalpb.Event, error] {
 			if instance != decoyID {
-				w.loads++
+				w.historyLoads++
 			}
 			return nil
 		}
-		j.after = func(a *journalpb.Append) error {
+		j.afterApply = func(a *journalpb.Append) error {
 			if a.Instance != decoyID {
 				time.AfterFunc(time.Millisecond, func() {
 					w.leader().deliver(decoyID, actors.Message{Query: &actors.Query{Name: "are you there"}})
@@ -317,17 +313,17 @@ func (w *world) passivate() {
 	})
 }
 
-// reorder makes some activities and commits slower than others, and lets few
-// turns be on their way, so that more comes in one batch; and has more come.
+// reorder delays some activities and commits, and bounds the turns in flight tightly, so that more
+// messages form one batch; it also sends more messages.
 func (w *world) reorder() {
-	w.quiet, w.slow = true, 5*time.Second
+	w.lossless, w.activityTimeMax = true, 5*time.Second
 	w.config.TurnsMax = 1 + int(w.seed/2)%3
 	appends := 0
-	w.journal.set(func(j *testJournal) {
-		j.pace = func() time.Duration { return time.Duration(w.intn(300)) * time.Millisecond }
-		j.after = func(a *journalpb.Append) error {
+	w.journal.configure(func(j *testJournal) {
+		j.commitDelay = func() time.Duration { return time.Duration(w.intn(300)) * time.Millisecond }
+		j.afterApply = func(a *journalpb.Append) error {
 			if appends++; a.Instance == rootID && appends < 100 {
-				w.crowd(appends)
+				w.sendNoise(appends)
 			}
 			return nil
 		}
@@ -336,8 +332,8 @@ func (w *world) reorder() {
 
 // refuse refuses one append in four, and one attempt.
 func (w *world) refuse() {
-	w.journal.set(func(j *testJournal) {
-		j.judge = func(*journalpb.Append) error {
+	w.journal.configure(func(j *testJournal) {
+		j.check = func(*journalpb.Append) error {
 			if w.intn(4) == 0 {
 				return errRefused
 			}
@@ -349,40 +345,39 @@ func (w *world) refuse() {
 
 // --- what is outside ---
 
-// step is the body of an activity.
 func (w *world) step(ctx context.Context, s step) (string, error) {
 	info := replay.ActivityInfo(ctx)
-	w.begins(info)
-	pause := time.Duration(w.intn(int(w.slow)))
+	w.checkAttemptStart(info)
+	delay := time.Duration(w.intn(int(w.activityTimeMax)))
 	hangs := s.Hangs && info.Number <= s.Fails
 	if s.Never || hangs {
-		pause = 2 * forever
+		delay = 2 * forever
 	}
-	for ; pause > 0; pause -= time.Second {
+	for ; delay > 0; delay -= time.Second {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case <-time.After(min(pause, time.Second)):
+		case <-time.After(min(delay, time.Second)):
 		}
 		if !hangs {
-			_ = replay.Heartbeat(ctx, int64(pause))
+			_ = replay.Heartbeat(ctx, int64(delay))
 		}
 	}
 	switch {
 	case info.Number <= s.Fails:
 		return "", errors.New("not at this attempt")
 	case s.Pending:
-		w.outside.Go(func() { w.complete(info, s) })
-		return "", replay.ErrPending
+		w.clients.Go(func() { w.complete(info, s) })
+		return "", replay.ErrResultPending
 	case s.Final:
 		return "", replay.NonRetryable(errors.New(s.Path))
 	}
 	return s.Path, nil
 }
 
-// begins looks whether an attempt may: the call is recorded, and nothing that is
-// recorded of this attempt says that it has come further already.
-func (w *world) begins(a *replay.Attempt) {
+// checkAttemptStart checks that an attempt may begin: the call is recorded, and the record of this
+// attempt does not say that it has progressed further.
+func (w *world) checkAttemptStart(a *replay.Attempt) {
 	scheduled, err := w.journal.Event(a.Instance, a.Execution, a.EventID)
 	if err != nil || scheduled.GetActivityScheduled() == nil {
 		w.t.Errorf("%s began before it was recorded: %v, %v", a.IdempotencyKey(), scheduled, err)
@@ -392,22 +387,21 @@ func (w *world) begins(a *replay.Attempt) {
 	if w.zombie != nil {
 		return // which does not know what is recorded
 	}
-	for open := range w.journal.OpenOf(a.Instance) {
+	for open := range w.journal.InstanceOperations(a.Instance) {
 		if open.Ref.EventId != a.EventID || open.Ref.Execution != a.Execution {
 			continue
 		}
-		kept := open.Attempt
-		if failed := int(kept.GetFailed()); failed >= a.Number || kept.GetPending() && failed == a.Number-1 {
-			w.t.Errorf("attempt %d of %s begins again: %v", a.Number, a.IdempotencyKey(), kept)
-		} else if w.quiet && failed != a.Number-1 {
-			w.t.Errorf("attempt %d of %s begins, and recorded is %v", a.Number, a.IdempotencyKey(), kept)
+		retained := open.Attempt
+		if failed := int(retained.GetFailed()); failed >= a.Number || retained.GetPending() && failed == a.Number-1 {
+			w.t.Errorf("attempt %d of %s begins again: %v", a.Number, a.IdempotencyKey(), retained)
+		} else if w.lossless && failed != a.Number-1 {
+			w.t.Errorf("attempt %d of %s begins, but the record is %v", a.Number, a.IdempotencyKey(), retained)
 		}
 	}
 }
 
-// complete completes an activity from outside.
 func (w *world) complete(a *replay.Attempt, s step) {
-	time.Sleep(time.Duration(w.intn(int(w.slow))))
+	time.Sleep(time.Duration(w.intn(int(w.activityTimeMax))))
 	result := payload(w.t, s.Path)
 	for {
 		done := make(chan error, 1)
@@ -421,21 +415,21 @@ func (w *world) complete(a *replay.Attempt, s step) {
 			if err == nil || errors.Is(err, actors.ErrActivityClosed) {
 				return
 			}
-		case <-time.After(time.Second): // that one has lost the lead, and does not know
+		case <-time.After(time.Second): // that node has lost leadership, and does not know
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// start starts the program, and then those who send it messages.
+// start starts the program, and then its senders.
 func (w *world) start() {
-	w.deliver(rootID, startOf(w.t, programHandle.Name(), plan{Seed: w.seed, Wild: w.wild, Path: rootID, Depth: 2}))
+	w.deliver(rootID, startOf(w.t, programHandle.Name(), plan{Seed: w.seed, Nondeterministic: w.nondeterministic, Path: rootID, Depth: 2}))
 	for _, name := range []string{"main", "side"} {
-		w.outside.Go(func() { w.sendAll(name) })
+		w.clients.Go(func() { w.sendAll(name) })
 	}
-	w.outside.Go(w.suspend)
-	if w.wild && w.intn(3) == 0 {
-		w.outside.Go(w.end)
+	w.clients.Go(w.suspend)
+	if w.nondeterministic && w.intn(3) == 0 {
+		w.clients.Go(w.end)
 	}
 }
 
@@ -463,22 +457,22 @@ func (w *world) sendAll(name string) {
 	}
 }
 
-func (w *world) send(name string, value int) (taken bool) {
+func (w *world) send(name string, value int) (consumed bool) {
 	request := fmt.Sprint(name, value)
-	taken = w.deliver(rootID, &journalpb.Event{Body: &journalpb.Event_ExternalEvent{
+	consumed = w.deliver(rootID, &journalpb.Event{Body: &journalpb.Event_ExternalEvent{
 		ExternalEvent: &journalpb.ExternalEvent{Name: name, Data: payload(w.t, value), RequestId: request},
 	}})
-	if taken {
+	if consumed {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.sent = append(w.sent, request)
 	}
-	return taken
+	return consumed
 }
 
-// crowd sends an event that nobody waits for.
-func (w *world) crowd(value int) {
-	w.outside.Go(func() {
+// sendNoise sends an event that no code waits for.
+func (w *world) sendNoise(value int) {
+	w.clients.Go(func() {
 		time.Sleep(time.Duration(w.intn(300)) * time.Millisecond)
 		w.send("noise", value)
 	})
@@ -498,7 +492,6 @@ func (w *world) suspend() {
 	}
 }
 
-// end ends the program from outside.
 func (w *world) end() {
 	time.Sleep(time.Duration(w.intn(10_000)) * time.Millisecond)
 	if w.intn(4) == 0 {
@@ -510,9 +503,9 @@ func (w *world) end() {
 	}})
 }
 
-// deliver delivers an event to whoever leads until it is taken. It is not if the
+// deliver delivers an event to the current leader until it is taken. It is not taken if the
 // instance has ended.
-func (w *world) deliver(id string, event *journalpb.Event) (taken bool) {
+func (w *world) deliver(id string, event *journalpb.Event) (consumed bool) {
 	for {
 		m := actors.Message{Message: replay.Message{Event: proto.CloneOf(event)}}
 		err := w.leader().deliver(id, m).get().Err
@@ -525,12 +518,12 @@ func (w *world) deliver(id string, event *journalpb.Event) (taken bool) {
 
 // --- what is left ---
 
-// checkSent looks for all that was taken, in all executions, and at how the
-// program has ended.
+// checkSent checks that every message taken is recorded in some execution, and how the program has
+// ended.
 func (w *world) checkSent() {
 	recorded := make(map[string]bool)
-	known, _ := w.journal.Instance(rootID)
-	for number := range known.Execution {
+	meta, _ := w.journal.Instance(rootID)
+	for number := range meta.Execution {
 		for event, err := range w.journal.Events(rootID, number+1, 1) {
 			if err != nil {
 				w.t.Fatal(err)
@@ -546,13 +539,13 @@ func (w *world) checkSent() {
 	}
 }
 
-// outcomeOf says how an execution has ended, without what may differ: where.
+// outcomeOf describes how an execution has ended, without where, which may differ.
 func outcomeOf(last *journalpb.Event) string {
 	failure := last.GetOrchestrationFailed().GetError()
 	return fmt.Sprint(last.Type(), " ", string(last.GetOrchestrationCompleted().GetOutput().GetData()), failure.GetCode(), failure.GetMessage())
 }
 
-func (w *world) tellHistories() {
+func (w *world) logHistories() {
 	for instance := range w.journal.Instances() {
 		w.t.Logf("%s is %v:", instance.Instance, instance.Status)
 		for number := range instance.Execution {

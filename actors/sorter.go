@@ -7,21 +7,20 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A sorter decides which messages of a batch go to the code, beginning an
-// execution where a start asks for it, and what the others are answered.
+// A sorter decides which messages of a batch go to the code, and how the others are answered. It
+// begins an execution for a start.
 type sorter struct {
 	in       *instance
 	batch    []Message
-	known    *journalpb.Instance // in the journal, if no execution was in memory
+	meta     *journalpb.Instance // in the journal, if no execution was in memory
 	messages []replay.Message
-	accepted []*Message // the same, with their senders
+	accepted []*Message // the same messages, with their senders
 	replies  []reply
-	told     int // how many of them are sent
+	resolved int // how many replies are sent
 }
 
-// reset makes a sorter ready for another batch.
 func (s *sorter) reset() {
-	if cap(s.batch) > turnKeptMax {
+	if cap(s.batch) > turnReuseMax {
 		*s = sorter{}
 		return
 	}
@@ -34,18 +33,18 @@ func (s *sorter) reset() {
 
 func (s *sorter) sort(m *Message) {
 	switch {
-	case m.started() != nil:
+	case m.startEvent() != nil:
 		s.start(m)
 	case s.in.execution != nil && m.Query != nil:
 		s.query(m)
 	case s.in.execution != nil && s.in.refusesEvent(m):
-		s.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many events wait for the instance's code to take them"}})
+		s.reply(m, Answer{Err: &BusyError{RetryAfter: retryAfterMax, Bound: BoundInstance, Reason: "too many external events are buffered in the instance"}})
 	case s.in.execution != nil:
 		s.accept(m)
 	case m.Internal:
 		s.reply(m, Answer{Dropped: true})
 	default:
-		if s.known != nil {
+		if s.meta != nil {
 			s.reply(m, Answer{Err: ErrEnded})
 			return
 		}
@@ -53,53 +52,49 @@ func (s *sorter) sort(m *Message) {
 	}
 }
 
-// refusesEvent tells whether a message is an event from outside for which there
-// is no room.
+// refusesEvent reports whether a message is an external event that does not fit in the buffer.
 func (in *instance) refusesEvent(m *Message) bool {
 	event := m.Event.GetExternalEvent()
-	return event != nil && !m.Internal && in.partition.system.config.Limits.full(in.execution, event.Name)
+	return event != nil && !m.Internal && in.partition.system.config.Limits.isBufferFull(in.execution, event.Name)
 }
 
-// query answers a query from what is committed: the turn that this batch may
-// take comes after it.
+// query answers a query from committed state: the batch's turn comes later.
 func (s *sorter) query(m *Message) {
 	output, err := s.in.execution.Query(m.Query.Name, m.Query.Input)
 	s.reply(m, Answer{Output: output, Err: err})
 }
 
-// start begins the first execution of an instance, or meets one that exists.
+// start begins an execution, or answers for the existing instance.
 func (s *sorter) start(m *Message) {
-	if len(s.accepted) > 0 && s.accepted[0].started() != nil {
+	if len(s.accepted) > 0 && s.accepted[0].startEvent() != nil {
 		// The first start of this batch is about to be recorded.
-		s.meet(m, s.accepted[0].started(), s.in.number, s.in.incarnation)
+		s.answerExisting(m, s.accepted[0].startEvent(), s.in.number, s.in.incarnation)
 		return
 	}
-	if s.known == nil && s.in.execution != nil {
-		s.known, _ = s.in.partition.journal.Instance(s.in.id)
+	if s.meta == nil && s.in.execution != nil {
+		s.meta, _ = s.in.partition.journal.Instance(s.in.id)
 	}
-	known := s.known
-	existing := &journalpb.OrchestrationStarted{RequestId: known.GetRequestId(), Parent: known.GetParent()}
+	meta := s.meta
+	existing := &journalpb.OrchestrationStarted{RequestId: meta.GetRequestId(), Parent: meta.GetParent()}
 	switch {
-	case known == nil:
+	case meta == nil:
 		s.begin(m, 1)
-	case m.Reuse.allows(known.Status) && !sameStart(m.started(), existing):
-		s.begin(m, known.Execution+1)
+	case m.Reuse.allows(meta.Status) && !sameStart(m.startEvent(), existing):
+		s.begin(m, meta.Execution+1)
 	default:
-		s.meet(m, existing, known.FirstExecution, known.Incarnation)
+		s.answerExisting(m, existing, meta.FirstExecution, meta.Incarnation)
 	}
 }
 
-// begin begins a run with that execution.
 func (s *sorter) begin(m *Message, execution uint64) {
-	s.in.partition.incarnate(m, s.in.id, execution)
-	s.in.begin(execution, m.started().Incarnation)
+	s.in.partition.assignIncarnation(m, s.in.id, execution)
+	s.in.beginExecution(execution, m.startEvent().Incarnation)
 	s.accept(m)
 }
 
-// meet answers a start of an instance that exists: a repeated start is the same
-// start.
-func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
-	same := sameStart(m.started(), existing)
+// answerExisting answers a start of an existing instance. A repeated start counts as the original.
+func (s *sorter) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
+	same := sameStart(m.startEvent(), existing)
 	if !same && !m.Attach {
 		s.reply(m, Answer{Err: ErrInstanceExists})
 		return
@@ -109,10 +104,10 @@ func (s *sorter) meet(m *Message, existing *journalpb.OrchestrationStarted, firs
 	}})
 }
 
-// sameStart tells whether a start is the one by which a run was begun.
-func sameStart(wanted, existing *journalpb.OrchestrationStarted) bool {
-	return wanted.RequestId != "" && wanted.RequestId == existing.RequestId ||
-		wanted.Parent != nil && proto.Equal(wanted.Parent, existing.Parent)
+// sameStart reports whether a start is the one that began the existing run.
+func sameStart(requested, existing *journalpb.OrchestrationStarted) bool {
+	return requested.RequestId != "" && requested.RequestId == existing.RequestId ||
+		requested.Parent != nil && proto.Equal(requested.Parent, existing.Parent)
 }
 
 func (s *sorter) accept(m *Message) {
@@ -120,7 +115,7 @@ func (s *sorter) accept(m *Message) {
 	s.accepted = append(s.accepted, m)
 }
 
-// reply answers a message whatever becomes of the append.
+// reply answers a message whether or not the append is committed.
 func (s *sorter) reply(m *Message, a Answer) {
 	s.replies = append(s.replies, reply{m, a, true})
 }

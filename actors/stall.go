@@ -7,11 +7,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// stallWatchers are those who want to know when an instance stalls.
+// stallWatchers are the channels notified when an instance stalls.
 type stallWatchers map[string]map[chan struct{}]struct{}
 
-// WatchStalls returns a channel that has something when an instance has stalled
-// since it was called, however often it did. cancel must be called.
+// WatchStalls returns a channel that receives a value after an instance has stalled since the
+// call, once for any number of stalls. The caller must call cancel.
 func (p *Partition) WatchStalls(id string) (stalls <-chan struct{}, cancel func()) {
 	watcher := make(chan struct{}, 1)
 	p.mu.Lock()
@@ -30,9 +30,8 @@ func (p *Partition) WatchStalls(id string) (stalls <-chan struct{}, cancel func(
 	}
 }
 
-// tell tells those who watch an instance that it has stalled. The partition's
-// lock is held.
-func (w stallWatchers) tell(id string) {
+// notify tells the watchers of an instance that it has stalled. The partition's lock is held.
+func (w stallWatchers) notify(id string) {
 	for watcher := range w[id] {
 		select {
 		case watcher <- struct{}{}:
@@ -41,24 +40,23 @@ func (w stallWatchers) tell(id string) {
 	}
 }
 
-// WaitingForCode returns how many instances cannot go on because this node has no code for
-// them, by the code that they wait for. An instance that nothing has arrived for is not among
-// them.
+// WaitingForCode returns the number of instances that cannot continue because this node lacks
+// their code, by code. An instance without new messages is not counted.
 func (p *Partition) WaitingForCode() map[Code]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.waiting)
+	return maps.Clone(p.waitingForCode)
 }
 
-// countWaiting counts an instance that has stalled for a reason, or does not any more. The
-// partition's lock is held.
+// countWaiting adds change to the number of instances that wait for the code named by a reason.
+// The partition's lock is held.
 func (p *Partition) countWaiting(reason error, change int) {
 	var noCode *replay.NoCodeError
 	if !errors.As(reason, &noCode) || noCode.Activity {
 		return
 	}
 	code := Code{noCode.Name, noCode.Version}
-	if p.waiting[code] += change; p.waiting[code] == 0 {
-		delete(p.waiting, code)
+	if p.waitingForCode[code] += change; p.waitingForCode[code] == 0 {
+		delete(p.waitingForCode, code)
 	}
 }

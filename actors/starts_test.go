@@ -19,8 +19,8 @@ func (n *node) startAs(id, request string, attach bool) *reply {
 	return n.deliver(id, m)
 }
 
-func TestStartOfAnInstanceThatExists(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestStart_ExistingInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		meet := func(state string) {
 			t.Helper()
@@ -44,12 +44,12 @@ func TestStartOfAnInstanceThatExists(t *testing.T) {
 	})
 }
 
-func TestStartsInOneBatch(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestStart_OneBatch(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		lost := n.startAs("c", "lost", false)
-		idle()
+		waitIdle()
 		// These come in one batch, after the refusal of the one before.
 		early := n.send("c", "word", "too early")
 		first := n.startAs("c", "first", false)
@@ -58,13 +58,13 @@ func TestStartsInOneBatch(t *testing.T) {
 		other := n.startAs("c", "other", false)
 		late := n.send("c", "word", "a")
 		tooLate := n.send("c", "word", "b")
-		n.journal.letGo(errRefused)
+		n.journal.decideHeld(errRefused)
 		lost.want(errRefused)
-		idle()
+		waitIdle()
 		for _, r := range []*reply{early, first, same, attached, other, late} {
-			r.pending()
+			r.wantPending()
 		}
-		n.journal.flow()
+		n.journal.releaseAppends()
 		early.want(actors.ErrNotFound)
 		other.want(actors.ErrInstanceExists)
 		late.want(nil)
@@ -81,16 +81,16 @@ func TestStartsInOneBatch(t *testing.T) {
 	})
 }
 
-func TestStartsInOneBatchShareItsRefusal(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestStart_BatchSharesRefusal(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
-		n.journal.holdAll()
+		n.journal.holdAppends()
 		n.startAs("c", "", false)
-		idle()
+		waitIdle()
 		replies := []*reply{n.startAs("c", "first", false), n.startAs("c", "first", false), n.startAs("c", "", true)}
-		n.journal.letGo(errRefused)
-		idle()
-		n.journal.letGo(errRefused)
+		n.journal.decideHeld(errRefused)
+		waitIdle()
+		n.journal.decideHeld(errRefused)
 		for _, r := range replies {
 			r.want(errRefused)
 		}
@@ -100,61 +100,61 @@ func TestStartsInOneBatchShareItsRefusal(t *testing.T) {
 	})
 }
 
-func TestEventsForNobody(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestEvent_UnknownInstance(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, collect())
 		n.send("c", "word", "a").want(actors.ErrNotFound)
 		n.startAs("c", "", false).want(nil)
 		n.send("c", "word", "a").want(nil)
 		n.send("c", "word", "b").want(actors.ErrEnded)
-		if many := n.count("c", "ExternalEvent"); many != 1 {
-			t.Errorf("%d events recorded", many)
+		if count := n.count("c", "ExternalEvent"); count != 1 {
+			t.Errorf("%d events recorded", count)
 		}
 	})
 }
 
-func TestEventWithTheSameRequestIDIsRecordedOnce(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestEvent_DuplicateRequestIDRecordedOnce(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, collect())
 		first.start("c", "collect", "xx").want(nil)
-		if a := first.sendOnce("c", "word", "r1", "a").want(nil); a.Dropped {
+		if a := first.sendWithRequestID("c", "word", "r1", "a").want(nil); a.Dropped {
 			t.Error("the first was dropped")
 		}
-		if a := first.sendOnce("c", "word", "r1", "a").want(nil); !a.Dropped {
+		if a := first.sendWithRequestID("c", "word", "r1", "a").want(nil); !a.Dropped {
 			t.Error("the second was recorded")
 		}
 		first.close()
 		second := lead(t, j, actors.Config{}, collect())
-		if a := second.sendOnce("c", "word", "r1", "a").want(nil); !a.Dropped {
+		if a := second.sendWithRequestID("c", "word", "r1", "a").want(nil); !a.Dropped {
 			t.Error("the third was recorded, by another leader")
 		}
-		second.sendOnce("c", "word", "r2", "b").want(nil)
+		second.sendWithRequestID("c", "word", "r2", "b").want(nil)
 		second.wantOutput("c", "a b")
 	})
 }
 
-func TestFullInboxRefusesWhatComesFromOutside(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		const most = 10
-		n := lead(t, newTestJournal(), actors.Config{InboxMax: most + 1}, collect())
-		n.journal.holdAll()
+func TestInbox_FullRefusesExternalMessages(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		const limit = 10
+		n := lead(t, newTestJournal(), actors.Config{InboxMax: limit + 1}, collect())
+		n.journal.holdAppends()
 		started := n.start("c", "collect", "xxxxxxxxxx")
-		idle()
-		replies := sendWords(n, "c", 0, most)
+		waitIdle()
+		replies := sendWords(n, "c", 0, limit)
 		n.send("c", "word", "no").want(actors.ErrBusy)
-		inside := n.deliver("c", actors.Message{
+		internal := n.deliver("c", actors.Message{
 			Message: replay.Message{Execution: 1, Event: &journalpb.Event{
 				SourceEventId: 7,
 				Body:          &journalpb.Event_TimerFired{TimerFired: new(journalpb.TimerFired)},
 			}},
 			Internal: true,
 		})
-		idle()
-		inside.pending()
-		n.journal.flow()
+		waitIdle()
+		internal.wantPending()
+		n.journal.releaseAppends()
 		started.want(nil)
-		inside.want(nil)
+		internal.want(nil)
 		for _, r := range replies {
 			r.want(nil)
 		}
@@ -162,8 +162,8 @@ func TestFullInboxRefusesWhatComesFromOutside(t *testing.T) {
 	})
 }
 
-func TestStartWithoutCodeIsRecordedAndWaits(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestStartWithoutCode_RecordedAndWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, bindUpper(),
 			program("parent", func(ctx *replay.Context, text string) (string, error) {
@@ -172,7 +172,7 @@ func TestStartWithoutCodeIsRecordedAndWaits(t *testing.T) {
 		first.start("p", "parent", "a").want(nil)
 		first.awaitStatus("kid", journalpb.Status_STATUS_RUNNING)
 		first.wantHistory("kid", "OrchestrationStarted")
-		idle()
+		waitIdle()
 		shoutCode := actors.Code{Name: shoutHandle.Name()}
 		if waiting := first.partition.WaitingForCode(); len(waiting) != 1 || waiting[shoutCode] != 1 {
 			t.Errorf("%v wait for code", waiting)
@@ -190,9 +190,9 @@ func TestStartWithoutCodeIsRecordedAndWaits(t *testing.T) {
 	})
 }
 
-// An instance waits for code from when on something has arrived for it, until it ends.
-func TestInstancesThatWaitForCodeAreCounted(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+// An instance waits for code from its first message until it ends.
+func TestWaitingForCode_Counts(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{}, collect())
 		for _, id := range []string{"a", "b", "c"} {
@@ -203,7 +203,7 @@ func TestInstancesThatWaitForCodeAreCounted(t *testing.T) {
 		second := lead(t, j, actors.Config{})
 		count := func(want int) {
 			t.Helper()
-			idle()
+			waitIdle()
 			if got := second.partition.WaitingForCode()[actors.Code{Name: "collect"}]; got != want {
 				t.Errorf("%d wait for code; want %d", got, want)
 			}
@@ -222,20 +222,20 @@ func TestInstancesThatWaitForCodeAreCounted(t *testing.T) {
 	})
 }
 
-func TestWhatCameWithAStartWithoutCodeWaitsToo(t *testing.T) {
-	virtually(t, func(t *testing.T) {
+func TestStartWithoutCode_BatchWaits(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
 		first := lead(t, j, actors.Config{})
-		j.holdAll()
+		j.holdAppends()
 		first.startAs("c", "lost", false)
-		idle()
+		waitIdle()
 		started, sent := first.startAs("c", "", false), first.send("c", "word", "a")
-		j.letGo(errRefused)
-		idle()
-		j.flow()
+		j.decideHeld(errRefused)
+		waitIdle()
+		j.releaseAppends()
 		started.want(nil)
-		idle()
-		sent.pending()
+		waitIdle()
+		sent.wantPending()
 		var noCode *replay.NoCodeError
 		if err := first.partition.Stalled("c"); !errors.As(err, &noCode) || noCode.Name != "collect" {
 			t.Errorf("stalled because of %v", err)
@@ -250,9 +250,9 @@ func TestWhatCameWithAStartWithoutCodeWaitsToo(t *testing.T) {
 	})
 }
 
-// Nobody has code when the children are recorded, with what arrives for one of them. The
-// first node that has code, under versions only, chooses which one it is.
-func TestAStartWithoutCodeGetsAVersionFromTheFirstNodeThatHasCode(t *testing.T) {
+// No node has code when the children are recorded, with an event for one of them. The first node
+// that has code, only under versions, chooses the version.
+func TestStartWithoutCode_VersionFromFirstNode(t *testing.T) {
 	parent := func(name string) replay.Definition {
 		return program(name, func(ctx *replay.Context, id string) (string, error) {
 			if name == "chains" {
@@ -267,30 +267,30 @@ func TestAStartWithoutCodeGetsAVersionFromTheFirstNodeThatHasCode(t *testing.T) 
 			return text + got + ctx.Version(), err
 		}, replay.Version(version))
 	}
-	virtually(t, func(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()
-		first := leadNewest(t, j, actors.Config{}, parent("parent"), parent("chains"))
+		first := leadWithIncarnations(t, j, actors.Config{}, parent("parent"), parent("chains"))
 		first.start("p", "parent", "child").want(nil)
 		first.start("q", "chains", "chained").want(nil)
 		first.awaitStatus("child", journalpb.Status_STATUS_RUNNING)
 		first.awaitStatus("chained", journalpb.Status_STATUS_RUNNING)
 		first.wantHistory("child", "OrchestrationStarted")
 		sent := first.send("child", "word", "early")
-		idle()
+		waitIdle()
 		if got := first.partition.WaitingForCode()[actors.Code{Name: kid.Name(), Version: replay.NewestVersion}]; got != 2 {
 			t.Errorf("%d wait for code", got)
 		}
 		first.close()
-		_ = sent.get() // it has ended with the leadership, unrecorded
+		_ = sent.get() // it ended with the leadership, unrecorded
 
-		second := leadNewest(t, j, actors.Config{}, parent("parent"), parent("chains"), bound("1.9"), bound("1.10"))
-		idle()
+		second := leadWithIncarnations(t, j, actors.Config{}, parent("parent"), parent("chains"), bound("1.9"), bound("1.10"))
+		waitIdle()
 		for _, id := range []string{"child", "chained"} {
 			second.wantHistory(id, "OrchestrationStarted", "ExternalSubscribed")
 		}
 		second.close()
 
-		third := leadNewest(t, j, actors.Config{}, parent("parent"), parent("chains"), bound("1.10"), bound("2"))
+		third := leadWithIncarnations(t, j, actors.Config{}, parent("parent"), parent("chains"), bound("1.10"), bound("2"))
 		third.send("child", "word", "!").want(nil)
 		third.send("chained", "word", "!").want(nil)
 		third.wantOutput("p", "x!1.10")

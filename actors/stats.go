@@ -10,87 +10,83 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Stats are figures of a [System], counted since it was made.
+// Stats are the metrics of a [System]. Counters start at 0 when it is made.
 type Stats struct {
-	// Turns whose events are committed, the events in them, and the messages that
-	// they have taken, repetitions and what came too late included.
+	// Turns, Events and Messages count committed turns, their events, and the messages that they
+	// took, including repeated and late ones.
 	Turns    uint64
 	Events   uint64
 	Messages uint64
-	// Activations are instances that were brought into memory by replaying their
-	// history, Dehydrations those that had to leave because others were used later.
-	Activations  uint64
-	Dehydrations uint64
-	// Rejections are messages that were refused at the door with ErrBusy, Refusals
-	// appends that the journal did not take.
-	Rejections Rejections
-	Refusals   uint64
-	// Stalls is how often an instance could not go on because its code did not fit
-	// or was not there, Faults how often one was given up after a panic of the
-	// engine.
+	// Activations counts instances brought into memory by replay. Evictions counts those evicted
+	// because others were used later.
+	Activations uint64
+	Evictions   uint64
+	// Rejections counts messages refused with ErrBusy. AppendsRefused counts appends that the
+	// journal refused.
+	Rejections     Rejections
+	AppendsRefused uint64
+	// Stalls counts how often an instance could not continue because its code did not fit or was
+	// missing. Faults counts panics of the engine.
 	Stalls uint64
 	Faults uint64
 
-	// Blocked is how many instances wait for code that has been blocked outside of
-	// durable calls for a second, and LeftBehind how many such calls of code were left
-	// behind and have not returned yet.
-	Blocked    int
-	LeftBehind int
-	// Live is how many instances have an actor now, of the partitions that are led,
-	// and Idle how many of those have nothing to do.
+	// Blocked is the number of instances whose code has been blocked outside of durable calls for
+	// a second. AbandonedCode is the number of calls of abandoned code that have not returned.
+	Blocked       int
+	AbandonedCode int
+	// Live is the number of instances with an actor, in the partitions that this node leads. Idle
+	// is how many of them have nothing to do.
 	Live int
 	Idle int
-	// MessagesHeld is how many messages from outside are on their way: they wait for
-	// their turn, or for its commit. TurnsOnTheirWay are begun, and their appends are
-	// not decided; TurnsWaiting is how many instances wait to begin one, because
-	// Config.TurnsMax are on their way.
-	MessagesHeld    int
-	TurnsOnTheirWay int
-	TurnsWaiting    int
-	// TimersKept is how many partitions keep timers back that are due, because too
-	// many instances have something to do.
-	TimersKept int
-	// ActivitiesOpen is how many activities are scheduled and not ended, and
-	// ActivitiesWaiting how many of those wait for somebody who can take them.
+	// MessagesInFlight is the number of external messages that wait for a turn or its commit.
+	// TurnsInFlight is the number of turns whose appends are not decided. TurnsWaiting is the
+	// number of instances that wait because Config.TurnsMax turns are in flight.
+	MessagesInFlight int
+	TurnsInFlight    int
+	TurnsWaiting     int
+	// TimersDeferred is the number of partitions that defer due timers because too many instances
+	// are busy.
+	TimersDeferred int
+	// ActivitiesOpen is the number of activities that are scheduled and not ended.
+	// ActivitiesWaiting is how many of them wait for a slot or a worker.
 	ActivitiesOpen    int
 	ActivitiesWaiting int
 }
 
-// counters are what Stats is read from.
 type counters struct {
-	turns, events, messages   atomic.Uint64
-	activations, dehydrations atomic.Uint64
-	rejections                rejections
-	refusals, stalls, faults  atomic.Uint64
-	leftBehind                atomic.Int64
+	turns, events, messages        atomic.Uint64
+	activations, evictions         atomic.Uint64
+	rejections                     rejections
+	appendsRefused, stalls, faults atomic.Uint64
+	abandonedCode                  atomic.Int64
 }
 
-// Rejections are how many messages were refused, by the bound that they met.
-type Rejections struct{ Instance, Window, Delay uint64 }
+// Rejections counts refused messages by the bound that they exceeded.
+type Rejections struct{ Instance, InFlight, Delay uint64 }
 
-type rejections struct{ instance, window, delay atomic.Uint64 }
+type rejections struct{ instance, inFlight, delay atomic.Uint64 }
 
 func (r *rejections) of(b Bound) *atomic.Uint64 {
 	switch b {
 	case BoundInstance:
 		return &r.instance
-	case BoundWindow:
-		return &r.window
+	case BoundInFlight:
+		return &r.inFlight
 	}
 	return &r.delay
 }
 
-// Stats returns the figures of the system. The partitions are those that it leads;
-// nil is none.
+// Stats returns the metrics of the system. partitions are those that it leads; nil elements are
+// skipped.
 func (s *System) Stats(partitions ...*Partition) Stats {
 	c := &s.counters
 	stats := Stats{
 		Turns: c.turns.Load(), Events: c.events.Load(), Messages: c.messages.Load(),
-		Activations: c.activations.Load(), Dehydrations: c.dehydrations.Load(),
-		Rejections: Rejections{c.rejections.instance.Load(), c.rejections.window.Load(), c.rejections.delay.Load()},
-		Refusals:   c.refusals.Load(),
-		Stalls:     c.stalls.Load(), Faults: c.faults.Load(),
-		LeftBehind: int(c.leftBehind.Load()),
+		Activations: c.activations.Load(), Evictions: c.evictions.Load(),
+		Rejections:     Rejections{c.rejections.instance.Load(), c.rejections.inFlight.Load(), c.rejections.delay.Load()},
+		AppendsRefused: c.appendsRefused.Load(),
+		Stalls:         c.stalls.Load(), Faults: c.faults.Load(),
+		AbandonedCode: int(c.abandonedCode.Load()),
 	}
 	for _, partition := range partitions {
 		if partition == nil {
@@ -100,11 +96,11 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		stats.Live += len(partition.instances)
 		stats.Idle += partition.idle.count
 		stats.Blocked += partition.code.blocked
-		stats.MessagesHeld += partition.window.held.messages
-		stats.TurnsOnTheirWay += partition.turnstile.turns
-		stats.TurnsWaiting += len(partition.turnstile.waiting)
-		if partition.keeping {
-			stats.TimersKept++
+		stats.MessagesInFlight += partition.admission.inFlight.messages
+		stats.TurnsInFlight += partition.turnLimiter.inFlight
+		stats.TurnsWaiting += len(partition.turnLimiter.waiting)
+		if partition.timersDeferred {
+			stats.TimersDeferred++
 		}
 		partition.mu.Unlock()
 	}
@@ -114,27 +110,27 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 	for _, tasks := range p.tasks {
 		stats.ActivitiesOpen += len(tasks)
 	}
-	for _, l := range p.lines {
+	for _, l := range p.queues {
 		stats.ActivitiesWaiting += l.tasks.Len()
 	}
 	return stats
 }
 
-// An Observer is told what happens in a system, as it happens. Its methods are
-// called by many goroutines at once and must not block.
+// An Observer is told about events in a system as they happen. Its methods are called concurrently
+// and must not block.
 type Observer interface {
-	// Committed is called by the node that leads when the events of a turn are
-	// committed. They must not be changed.
+	// Committed is called on the leader when the events of a turn are committed. The events must
+	// not be changed.
 	Committed(instance string, execution uint64, events []*journalpb.Event)
-	// TimerFired is called when a timer rings, with how long after its time.
+	// TimerFired is called when a timer fires. late is how long after its due time.
 	TimerFired(late time.Duration)
-	// Attempted is called when the body of an attempt that was made here has
-	// returned, with how long it ran, and how long the attempt had waited for its place
-	// since the activity was recorded: negative if that is unknown.
-	Attempted(a *replay.Attempt, waited, ran time.Duration, outcome AttemptOutcome)
+	// Attempted is called when the body of an attempt made on this node has returned. ran is how
+	// long the body ran. queuedFor is how long the attempt waited for its slot since the activity
+	// was recorded; negative means unknown.
+	Attempted(a *replay.Attempt, queuedFor, ran time.Duration, outcome AttemptOutcome)
 }
 
-// An AttemptOutcome is what one attempt has come to.
+// An AttemptOutcome is how one attempt ended.
 type AttemptOutcome uint8
 
 // The outcomes of attempts.
@@ -154,19 +150,17 @@ func outcomeOf(err error, pending bool) AttemptOutcome {
 	return AttemptCompleted
 }
 
-// A Tracer makes spans of attempts. Its methods are called by many goroutines at
-// once.
+// A Tracer makes spans of attempts. Its methods are called concurrently.
 type Tracer interface {
-	// Carried returns what is to be carried to the nodes that make attempts of an
-	// execution, and recorded with the children that it starts; "" for nothing.
-	Carried(instance string, execution uint64) string
-	// Attempt is called before the body of an attempt runs here, which gets the
-	// context that it returns. ended is called when the body has returned.
-	Attempt(ctx context.Context, a *replay.Attempt, carried string) (traced context.Context, ended func(AttemptOutcome))
+	// TraceContext returns the text that is sent to nodes that make attempts of an execution, and
+	// recorded with the children that it starts; "" for none.
+	TraceContext(instance string, execution uint64) string
+	// Attempt is called before the body of an attempt runs on this node. The body gets tracedCtx.
+	// ended is called after the body has returned.
+	Attempt(ctx context.Context, a *replay.Attempt, traceContext string) (tracedCtx context.Context, ended func(AttemptOutcome))
 }
 
-// committed counts a turn whose events are committed.
-func (s *System) committed(instance string, execution uint64, events []*journalpb.Event) {
+func (s *System) observeCommitted(instance string, execution uint64, events []*journalpb.Event) {
 	if len(events) == 0 {
 		return
 	}
@@ -177,38 +171,37 @@ func (s *System) committed(instance string, execution uint64, events []*journalp
 	}
 }
 
-func (p *Partition) timerFired(due int64) {
+func (p *Partition) observeTimerFired(due int64) {
 	if observer := p.system.config.Observer; observer != nil {
 		observer.TimerFired(p.now().Sub(clustertime.FromUnix(due)))
 	}
 }
 
-func (s *System) attempted(run *running, outcome AttemptOutcome) {
+func (s *System) observeAttempt(run *invocation, outcome AttemptOutcome) {
 	if s.config.Observer != nil {
-		s.config.Observer.Attempted(&run.info, run.waited, time.Since(run.began), outcome)
+		s.config.Observer.Attempted(&run.info, run.queuedFor, time.Since(run.bodyStartedAt), outcome)
 	}
 }
 
-// carried returns what a tracer wants to be carried, "" without one.
-func (s *System) carried(instance string, execution uint64) string {
+// traceContext returns the tracer's context for an execution, "" without a tracer.
+func (s *System) traceContext(instance string, execution uint64) string {
 	if s.config.Tracer == nil {
 		return ""
 	}
-	return s.config.Tracer.Carried(instance, execution)
+	return s.config.Tracer.TraceContext(instance, execution)
 }
 
-// perform runs the body of an attempt.
-func (s *System) perform(run *running) {
-	ctx, settle := run.context, run.settler.settle
+func (s *System) runBody(run *invocation) {
+	ctx, resolve := run.context, run.resolver.resolve
 	if s.config.Tracer != nil {
-		traced, ended := s.config.Tracer.Attempt(ctx, &run.info, run.carried)
-		ctx = traced
-		settle = func(output *journalpb.Payload, err error) {
-			_, pending := read(err)
+		tracedCtx, ended := s.config.Tracer.Attempt(ctx, &run.info, run.traceContext)
+		ctx = tracedCtx
+		resolve = func(output *journalpb.Payload, err error) {
+			_, pending := readError(err)
 			ended(outcomeOf(err, pending))
-			run.settler.settle(output, err)
+			run.resolver.resolve(output, err)
 		}
 	}
-	run.began = time.Now()
-	s.config.Registry.Run(ctx, &run.info, settle)
+	run.bodyStartedAt = time.Now()
+	s.config.Registry.RunActivity(ctx, &run.info, resolve)
 }

@@ -9,53 +9,54 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A turn is a batch of messages on its way through code and journal. Its memory
-// serves one turn after the other; an instance that waits for messages has none.
+// A turn is a batch of messages and what follows from it until the append is decided. Its memory
+// is reused; an instance that waits for messages has none.
 type turn struct {
 	sorter
-	events    []*journalpb.Event
-	successor *journalpb.Event // of the next execution, if this one continues as new
-	postponed []Message        // that the next execution takes, once there is one
-	instead   error            // what the senders are told if it was taken
-	exceeds   string           // which limit the instance has gone beyond; empty if none
+	events        []*journalpb.Event
+	successor     *journalpb.Event // of the next execution, if this one continues as new
+	postponed     []Message        // for the next execution, once there is one
+	overrideErr   error            // what the senders get although the append is committed
+	exceededLimit string           // which limit the instance has exceeded; "" if none
 
-	terminates  bool // a stalled instance, by the one message of the batch
-	startsAlone bool // it records the start of an instance and nothing that its code does
+	terminateOnly bool // it ends a stalled instance, by the only message of the batch
+	startOnly     bool // it records the start of an instance and runs none of its code
 
-	record  journalpb.Append
-	encoded [2]encoding
-	decided func(error) // tells the instance what became of the append
+	record    journalpb.Append
+	encoded   [2]encoding
+	onDecided func(error) // tells the instance whether the append was committed
 }
 
-// An encoding is the events of one execution, all of them in one buffer.
+// An encoding holds the events of one execution in one buffer.
 type encoding struct {
 	segment journalpb.Segment
 	buffer  []byte
 }
 
-// What a turn may keep for the next.
+// A turn keeps no more memory than this for the next.
 const (
-	turnKeptMax   = 64       // messages
-	bufferKeptMax = 16 << 10 // bytes, of each buffer
+	turnReuseMax   = 64       // messages
+	bufferReuseMax = 16 << 10 // bytes, of each buffer
 )
 
 func (in *instance) newTurn() *turn {
 	t, ok := in.partition.system.turns.Get().(*turn)
 	if !ok {
 		t = new(turn)
-		t.decided = func(err error) {
+		t.onDecided = func(err error) {
 			if err == nil {
-				t.in.partition.tell(t.in, committed)
+				t.in.partition.send(t.in, appendCommitted)
 				return
 			}
-			t.in.partition.tell(t.in, appended{err})
+			t.in.partition.send(t.in, appendDecided{err})
 		}
 	}
 	t.in = in
 	return t
 }
 
-// release gives the memory of a turn to another. Nothing of it is used after that.
+// release makes the memory of a turn available to other turns. The caller must not use it
+// afterwards.
 func (t *turn) release() {
 	turns := &t.in.partition.system.turns
 	t.sorter.reset()
@@ -64,17 +65,17 @@ func (t *turn) release() {
 		e := &t.encoded[i]
 		clear(e.segment.Events)
 		e.segment.Events = e.segment.Events[:0]
-		if cap(e.buffer) > bufferKeptMax {
+		if cap(e.buffer) > bufferReuseMax {
 			e.buffer = nil
 		}
 	}
-	t.events, t.successor, t.postponed, t.instead, t.exceeds = nil, nil, nil, nil, ""
-	t.terminates, t.startsAlone = false, false
+	t.events, t.successor, t.postponed, t.overrideErr, t.exceededLimit = nil, nil, nil, nil, ""
+	t.terminateOnly, t.startOnly = false, false
 	turns.Put(t)
 }
 
-// encode prepares the append of a turn and returns how many bytes the events take
-// of the execution that it belongs to.
+// encode prepares the append of a turn. It returns how many bytes the events of its own execution
+// take.
 func (t *turn) encode() (bytes int, err error) {
 	t.record.Instance, t.record.Epoch = t.in.id, t.in.partition.epoch
 	t.record.Segments = append(t.record.Segments[:0], &t.encoded[0].segment)
@@ -94,11 +95,11 @@ func (e *encoding) encode(execution uint64, events []*journalpb.Event) (bytes in
 	if cap(e.buffer) < bytes {
 		e.buffer = make([]byte, 0, bytes)
 	}
-	sized := proto.MarshalOptions{UseCachedSize: true}
+	options := proto.MarshalOptions{UseCachedSize: true}
 	buffer := e.buffer[:0]
 	for _, event := range events {
 		from := len(buffer)
-		if buffer, err = sized.MarshalAppend(buffer, event); err != nil {
+		if buffer, err = options.MarshalAppend(buffer, event); err != nil {
 			return 0, fmt.Errorf("encode event: %w", err)
 		}
 		e.segment.Events = append(e.segment.Events, buffer[from:len(buffer):len(buffer)])
@@ -107,49 +108,48 @@ func (e *encoding) encode(execution uint64, events []*journalpb.Event) (bytes in
 	return bytes, nil
 }
 
-func (t *turn) append() { t.in.partition.journal.Append(&t.record, t.decided) }
+func (t *turn) append() { t.in.partition.journal.Append(&t.record, t.onDecided) }
 
-// A reply is what the sender of a message is told.
+// A reply is the answer to the sender of a message.
 type reply struct {
-	message    *Message
-	answer     Answer
-	regardless bool // of what becomes of the append
+	message       *Message
+	answer        Answer
+	ignoresAppend bool // the answer holds even if the append is refused
 }
 
-// answer tells each sender once what became of the append. The turn's postponed
-// messages are still here only if it was refused: put back instead, they would
-// bring about the same turn again at once.
-func (t *turn) answer(err error) {
+// resolve answers each sender once. Postponed messages are still here only if the append was
+// refused; putting them back would cause the same turn again at once.
+func (t *turn) resolve(err error) {
 	if err == nil {
-		err = t.instead
+		err = t.overrideErr
 	}
-	for t.told < len(t.replies) {
-		next := t.replies[t.told]
-		t.told++
-		if err != nil && !next.regardless {
+	for t.resolved < len(t.replies) {
+		next := t.replies[t.resolved]
+		t.resolved++
+		if err != nil && !next.ignoresAppend {
 			next.answer.Err = err
 		}
-		next.message.answer(next.answer)
+		next.message.resolve(next.answer)
 	}
 	for len(t.postponed) > 0 { // there is no next execution
 		next := t.postponed[0]
 		t.postponed = t.postponed[1:]
-		next.answer(Answer{Err: err})
+		next.resolve(Answer{Err: err})
 	}
 }
 
-// outcome notes what became of a message.
-func (t *turn) outcome(m *Message, disposition replay.Disposition) {
+// addReply adds the answer for a message that the code has taken.
+func (t *turn) addReply(m *Message, disposition replay.Disposition) {
 	a := Answer{Dropped: disposition == replay.Dropped}
 	switch disposition {
 	case replay.Ended:
 		a.Err = ErrEnded
 	case replay.Forgotten:
 		a.Err = ErrForgotten
-	case replay.Taken:
-		a.Err = ErrRequestID
+	case replay.RequestIDReused:
+		a.Err = ErrRequestIDReused
 	}
-	if m.started() != nil {
+	if m.startEvent() != nil {
 		a.FirstExecution, a.Incarnation = t.in.number, t.in.incarnation
 	}
 	t.replies = append(t.replies, reply{message: m, answer: a})

@@ -1,13 +1,13 @@
-// Command bench measures Tenuto: loads on real nodes, with every write synced
-// to disk, and in the same run what they stand on, the disk and the Raft library
-// with nothing around it. Every figure is printed with its ratio to that.
+// Command bench measures Tenuto: loads on real nodes, with every write synced to disk, and in
+// the same run their baselines, the disk and the bare Raft library. Each result is printed
+// with its ratio to a baseline.
 //
 //	go run ./bench                                  # everything on one node, once
 //	go run ./bench -cases hello5 -nodes 3 -repeat 5
 //	go run ./bench -repeat 5 -json run.json -html run.html
 //
-// The tables go to the standard output, as Markdown; what is being done, to the
-// standard error. README.md says how to read them.
+// Tables go to standard output as Markdown, progress to standard error. README.md says how to
+// read them.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 )
 
 func main() {
-	// With -nodes 3p this program is also the other nodes.
+	// With -nodes 3p this program also runs the other nodes.
 	wasNode, err := cases.RunAsNode()
 	if !wasNode {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -44,8 +44,7 @@ func main() {
 	}
 }
 
-// run measures as the arguments say. What was measured until something failed
-// is written too.
+// run measures as the arguments say. After an error it still writes the results so far.
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	o, err := parse(args, progress)
 	if err != nil {
@@ -58,40 +57,40 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	r, err := measured(ctx, o, progress)
+	r, err := measureAll(ctx, o, progress)
 	if err := errors.Join(err, stop()); r == nil {
 		return err
 	}
 	return errors.Join(err, o.write(r, out))
 }
 
-func measured(ctx context.Context, o *options, progress io.Writer) (*report.Report, error) {
+func measureAll(ctx context.Context, o *options, progress io.Writer) (*report.Report, error) {
 	recordBytes, err := cases.RecordBytes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	line := &line{to: progress}
+	line := &progressLine{to: progress}
 	plan := measure.Plan{
 		Subjects: cases.Subjects(o.cases, cases.Env{
-			Nodes: o.nodes, Groups: o.groups, N: o.n, C: o.c, Logger: slog.New(slog.DiscardHandler),
+			Nodes: o.nodes, Partitions: o.partitions, N: o.n, C: o.c, Logger: slog.New(slog.DiscardHandler),
 		}, recordBytes, 1),
 		Repeat:   o.repeat,
 		Dir:      o.dir,
-		Progress: line.say,
+		Progress: line.update,
 	}
 	r := &report.Report{
 		Title:    "Tenuto, " + o.describeNodes(),
 		When:     time.Now(),
 		Machine:  measure.ThisMachine(o.dataDir()),
 		Settings: o.settings(recordBytes),
-		Bars:     cases.Bars(o.nodes),
+		Targets:  cases.Targets(o.nodes),
 	}
-	r.Measured, err = plan.Rounds(ctx)
-	line.end()
+	r.Results, err = plan.Run(ctx)
+	line.erase()
 	return r, err
 }
 
-// write writes the report to where it is wanted.
+// write writes the report to its outputs.
 func (o *options) write(r *report.Report, out io.Writer) error {
 	return errors.Join(
 		r.WriteMarkdown(out),
@@ -100,7 +99,7 @@ func (o *options) write(r *report.Report, out io.Writer) error {
 	)
 }
 
-// writeFile writes a file, unless it has no name.
+// writeFile writes a file, unless name is empty.
 func writeFile(name string, write func(io.Writer) error) (err error) {
 	if name == "" {
 		return nil

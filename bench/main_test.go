@@ -14,7 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/report"
 )
 
-// TestMain is also the main of nodes in processes of their own.
+// TestMain also runs nodes in their own processes.
 func TestMain(m *testing.M) {
 	wasNode, err := cases.RunAsNode()
 	if err != nil {
@@ -26,21 +26,21 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestFlagsAreValidated(t *testing.T) {
+func TestFlags_Validated(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"-nodes 2":                   "-nodes 2",
 		"-store paper":               "-store paper",
 		"-repeat 0":                  "-repeat 0",
-		"-n -1":                      "not negative",
-		"-c -1":                      "not negative",
-		"-procs -1":                  "not negative",
+		"-n -1":                      "must not be negative",
+		"-c -1":                      "must not be negative",
+		"-procs -1":                  "must not be negative",
 		"-cases hello5,hello6":       `no case "hello6"`,
 		"-cases failover":            "failover cannot run with -nodes 1",
 		"-cases idle -nodes 3":       "idle cannot run with -nodes 3",
-		"-cases hello5 -repeat 2 x ": "there are only flags",
+		"-cases hello5 -repeat 2 x ": "unexpected argument",
 		"-n many":                    "invalid value",
-		"-groups 0":                  "-groups 0",
-		"-nodes 3p -groups 2":        "1 with -nodes 3p",
+		"-partitions 0":              "-partitions 0",
+		"-nodes 3p -partitions 2":    "1 with -nodes 3p",
 	} {
 		if _, err := parse(strings.Fields(arguments), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error with %q", arguments, err, want)
@@ -48,7 +48,7 @@ func TestFlagsAreValidated(t *testing.T) {
 	}
 }
 
-func TestCasesThatDoNotFitAreLeftOutUnlessNamed(t *testing.T) {
+func TestCases_UnfitAreSkippedUnlessNamed(t *testing.T) {
 	for nodes, left := range map[cases.Nodes]string{cases.OneNode: "failover", cases.ThreeNodes: "idle", cases.ThreeProcesses: "idle"} {
 		o, err := parse([]string{"-nodes", string(nodes)}, io.Discard)
 		if err != nil {
@@ -65,7 +65,7 @@ func TestCasesThatDoNotFitAreLeftOutUnlessNamed(t *testing.T) {
 	}
 }
 
-func TestARunWritesItsReportEverywhere(t *testing.T) {
+func TestRun_WritesReports(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
@@ -79,9 +79,9 @@ func TestARunWritesItsReportEverywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, wanted := range []string{"| start acknowledged, p50 ÷ commit p50 |", "### yardstick: commit", "### start"} {
-		if !strings.Contains(out.String(), wanted) {
-			t.Errorf("no %q in\n%s", wanted, out.String())
+	for _, want := range []string{"| start acknowledged, p50 ÷ commit p50 |", "### baseline: commit", "### start"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 	if !strings.Contains(progress.String(), "round 1 of 2") {
@@ -109,7 +109,7 @@ func checkJSON(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := r.Measured[len(r.Measured)-1]
+	last := r.Results[len(r.Results)-1]
 	if last.Name != "start" || len(last.Results) != 2 || last.Results[0].Distributions[0].Histogram.Count() != 20 {
 		t.Errorf("read back: %+v", last)
 	}

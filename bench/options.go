@@ -16,22 +16,22 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/report"
 )
 
-// stores are the log stores that nodes can be given.
+// stores are the available log stores.
 var stores = []string{"bolt"}
 
 type options struct {
-	cases  []*cases.Case
-	nodes  cases.Nodes
-	groups int
-	store  string
-	repeat int
-	c, n   int
-	procs  int
-	dir    string
-	json   string
-	html   string
-	cpu    string
-	allocs string
+	cases      []*cases.Case
+	nodes      cases.Nodes
+	partitions int
+	store      string
+	repeat     int
+	c, n       int
+	procs      int
+	dir        string
+	json       string
+	html       string
+	cpu        string
+	allocs     string
 }
 
 func parse(args []string, usage io.Writer) (*options, error) {
@@ -39,56 +39,56 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	var names, nodes string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.StringVar(&names, "cases", "", "which cases, by `name`,name,… (default all that fit the nodes)")
+	flags.StringVar(&names, "cases", "", "cases to run, as `name`,name,… (default all that fit the nodes)")
 	flags.StringVar(&nodes, "nodes", string(cases.OneNode), "1, 3 (in this process), or 3p (in three processes)")
-	flags.IntVar(&o.groups, "groups", 1, "how many Raft groups keep the instances between them; more than one not with -nodes 3p")
-	flags.StringVar(&o.store, "store", stores[0], "where nodes keep the Raft log: "+strings.Join(stores, ", "))
-	flags.IntVar(&o.repeat, "repeat", 1, "how many times; the cases take turns")
-	flags.IntVar(&o.c, "c", 0, "how many at a time (default what each case has)")
-	flags.IntVar(&o.n, "n", 0, "how many (default what each case has)")
-	flags.IntVar(&o.procs, "procs", 0, "GOMAXPROCS (default as it is)")
-	flags.StringVar(&o.dir, "dir", "", "make the nodes' data in this `directory`, and remove it (default the system's for temporary files)")
-	flags.StringVar(&o.json, "json", "", "write everything that was measured to this `file`")
+	flags.IntVar(&o.partitions, "partitions", 1, "number of partitions; must be 1 with -nodes 3p")
+	flags.StringVar(&o.store, "store", stores[0], "store of the Raft log: "+strings.Join(stores, ", "))
+	flags.IntVar(&o.repeat, "repeat", 1, "number of repetitions; the cases are interleaved")
+	flags.IntVar(&o.c, "c", 0, "concurrency (default that of each case)")
+	flags.IntVar(&o.n, "n", 0, "amount (default that of each case)")
+	flags.IntVar(&o.procs, "procs", 0, "GOMAXPROCS (default unchanged)")
+	flags.StringVar(&o.dir, "dir", "", "`directory` for temporary data of nodes (default that for temporary files)")
+	flags.StringVar(&o.json, "json", "", "write all results to this `file`")
 	flags.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
 	flags.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile of the whole run to this `file`")
-	flags.StringVar(&o.allocs, "allocprofile", "", "write a profile of the allocations of the whole run to this `file`")
+	flags.StringVar(&o.allocs, "allocprofile", "", "write an allocation profile of the whole run to this `file`")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%q: there are only flags, see -help", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q, see -help", flags.Arg(0))
 	}
 	o.nodes = cases.Nodes(nodes)
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return o, o.choose(names)
+	return o, o.selectCases(names)
 }
 
 func (o *options) validate() error {
 	switch {
 	case !slices.Contains(cases.AllNodes, o.nodes):
-		return fmt.Errorf("-nodes %s: it is 1, 3 or 3p", o.nodes)
-	case o.groups < 1, o.groups > 1 && o.nodes == cases.ThreeProcesses:
-		return fmt.Errorf("-groups %d: it is at least 1, and 1 with -nodes 3p", o.groups)
+		return fmt.Errorf("-nodes %s: must be 1, 3 or 3p", o.nodes)
+	case o.partitions < 1, o.partitions > 1 && o.nodes == cases.ThreeProcesses:
+		return fmt.Errorf("-partitions %d: must be at least 1, and 1 with -nodes 3p", o.partitions)
 	case !slices.Contains(stores, o.store):
-		return fmt.Errorf("-store %s: it is %s", o.store, strings.Join(stores, " or "))
+		return fmt.Errorf("-store %s: must be %s", o.store, strings.Join(stores, " or "))
 	case o.repeat < 1:
-		return fmt.Errorf("-repeat %d: it is at least 1", o.repeat)
+		return fmt.Errorf("-repeat %d: must be at least 1", o.repeat)
 	case min(o.c, o.n, o.procs) < 0:
-		return errors.New("-c, -n and -procs are not negative")
+		return errors.New("-c, -n and -procs must not be negative")
 	}
 	return nil
 }
 
-// choose finds the cases that are wanted and fit the nodes. One that was asked
-// for by name and does not fit is an error.
-func (o *options) choose(names string) error {
-	var wanted []string
+// selectCases selects the named cases, or all that fit the nodes. A named case that does not
+// fit is an error.
+func (o *options) selectCases(names string) error {
+	var want []string
 	if names != "" {
-		wanted = strings.Split(names, ",")
+		want = strings.Split(names, ",")
 	}
-	selected, err := cases.Select(wanted)
+	selected, err := cases.Select(want)
 	if err != nil {
 		return fmt.Errorf("-cases: %w", err)
 	}
@@ -123,23 +123,23 @@ func (o *options) describeNodes() string {
 func (o *options) settings(recordBytes int) []report.Setting {
 	amount := func(n int) string {
 		if n == 0 {
-			return "as each case has it"
+			return "default of each case"
 		}
 		return strconv.Itoa(n)
 	}
 	return []report.Setting{
 		{Name: "nodes", Value: o.describeNodes()},
-		{Name: "Raft groups", Value: strconv.Itoa(o.groups)},
+		{Name: "partitions", Value: strconv.Itoa(o.partitions)},
 		{Name: "log store", Value: o.store + ", every write synced"},
 		{Name: "n, c", Value: amount(o.n) + ", " + amount(o.c)},
-		{Name: "records of the yardsticks", Value: fmt.Sprintf("%d bytes, the mean of the engine's for five activities", recordBytes)},
+		{Name: "records of the baselines", Value: fmt.Sprintf("%d bytes, the engine's mean for five activities", recordBytes)},
 	}
 }
 
-// profile starts the profiles that are wanted; stop writes them.
+// profile starts the requested profiles. stop writes them.
 func (o *options) profile() (stop func() error, err error) {
 	if o.allocs != "" {
-		runtime.MemProfileRate = 4 << 10 // finer than usual
+		runtime.MemProfileRate = 4 << 10 // finer than the default
 	}
 	if o.cpu == "" {
 		return o.writeAllocs, nil

@@ -11,45 +11,43 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// ErrActivityClosed: the attempt that the token names does not count any more:
-// the activity is done or was given up, or this attempt has failed. Or there never
-// was such an attempt. This call has done nothing. A failure that it repeats may have
-// been recorded before, if a later attempt has failed or has ended the activity since.
+// ErrActivityClosed means that the attempt named by the token no longer counts, or never existed:
+// the activity is done or was canceled, or this attempt has failed. The call did nothing. An
+// earlier call with the same failure may have been recorded if a later attempt has failed or ended
+// the activity since.
 var ErrActivityClosed = actors.ErrActivityClosed
 
-// CompleteActivity ends an activity from outside with a result; see
-// [replay.ErrPending]. The token is that of the attempt, as
-// [replay.Attempt.Token] returns it. It returns when the end is committed. Doing
-// it again with the same value is no error.
+// CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
+// The token is that of the attempt, from [replay.Attempt.Token]. CompleteActivity returns after the
+// completion is committed. Repeating it with the same value returns nil.
 //
-// An instance that is stalled or waits for code records nothing: the error is
-// [ErrStalled]. The leading node keeps the first result that it got and has it
-// recorded when the instance goes on; a leader that takes over meanwhile knows
-// nothing of it. So the call is to be repeated, until another answer says what
-// was recorded: nil for this value, [ErrActivityClosed] for another one.
+// An instance that is stalled or waits for code records nothing: the error is [ErrStalled]. The
+// leader keeps the first result and records it when the instance goes on. A new leader does not
+// know that result. So the caller must repeat the call until it returns nil, which means that this
+// value was recorded, or [ErrActivityClosed], which means that another one was.
 //
 // Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
-	payload, err := client.encode(replay.PayloadOf{Kind: "activity", Part: "result"}, value)
+	payload, err := client.encode(replay.PayloadInfo{Kind: "activity", Part: "result"}, value)
 	if err != nil {
 		return fmt.Errorf("complete activity: %w", err)
 	}
 	return client.complete(ctx, token, &clusterpb.CompleteRequest{Result: payload})
 }
 
-// FailActivity fails an attempt from outside, as if the activity's body had
-// returned failure: the call's retry policy decides whether there is another
-// attempt, which has a token of its own. [replay.NonRetryable] ends the activity.
-// It returns when the failure is committed. Doing it again is no error until a later
-// attempt has failed or has ended the activity. Errors are those of [CompleteActivity].
+// FailActivity fails an attempt from outside, as if the activity function had returned failure. The
+// retry policy decides whether there is another attempt, which has its own token.
+// [replay.NonRetryable] ends the activity. FailActivity returns after the failure is committed.
+// Repeating it returns nil until a later attempt has failed or has ended the activity. Errors are
+// those of [CompleteActivity].
 func FailActivity(ctx context.Context, client *Client, token string, failure error) error {
 	if failure == nil {
-		return &InputError{"failure", "is nil: say what the activity failed with"}
+		return &InputError{"failure", "is nil: pass the error of the activity"}
 	}
 	if err := client.check(ctx); err != nil {
 		return fmt.Errorf("fail activity: %w", err)
 	}
-	record, err := client.payloads.EncodeError(failure)
+	record, err := client.converter.EncodeError(failure)
 	if err != nil {
 		return fmt.Errorf("fail activity: %w", err)
 	}
@@ -70,35 +68,35 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 	return nil
 }
 
-func (g *group) complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+func (g *partition) complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
 	ref := &journalpb.OperationRef{Instance: instance, Incarnation: r.Incarnation, Execution: r.Execution, EventId: r.EventId}
 	stalls, cancel := p.WatchStalls(instance)
 	defer cancel()
-	if err := withheld(p, ref); err != nil {
+	if err := checkNotStalled(p, ref); err != nil {
 		return nil, err
 	}
 	outcomes := make(chan error, 1)
 	p.CompleteActivity(actors.Completion{Ref: ref, Attempt: int(r.Attempt), Result: r.Result, Error: r.Error},
 		func(err error) { outcomes <- err })
-	if err := awaitRecord(ctx, p, ref, outcomes, stalls); err != nil {
+	if err := awaitCompletion(ctx, p, ref, outcomes, stalls); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
 }
 
-// awaitRecord waits for the outcome of a completion, as long as its instance has
-// not stalled, maybe over it.
-func awaitRecord(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error, stalls <-chan struct{}) error {
+// awaitCompletion waits for the outcome of a completion until the instance stalls, which the
+// completion itself may cause.
+func awaitCompletion(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error, stalls <-chan struct{}) error {
 	for {
 		select {
 		case err := <-outcomes: // may be there already
 			return err
 		default:
 		}
-		if err := withheld(p, ref); err != nil {
+		if err := checkNotStalled(p, ref); err != nil {
 			return err
 		}
 		select {
@@ -111,14 +109,14 @@ func awaitRecord(ctx context.Context, p *actors.Partition, ref *journalpb.Operat
 	}
 }
 
-// withheld tells whether the end of an activity is not recorded because its
-// instance does not go on.
-func withheld(p *actors.Partition, ref *journalpb.OperationRef) error {
+// checkNotStalled returns an error if the end of an activity is not recorded because its instance
+// is stalled or waits for code.
+func checkNotStalled(p *actors.Partition, ref *journalpb.OperationRef) error {
 	reason := p.Stalled(ref.Instance)
 	if reason == nil || p.Activity(ref) != ActivityEnding {
 		return nil
 	}
-	// Whoever completes an activity may read nothing of its instance.
+	// The completer of an activity may lack the right to read the instance.
 	if mismatch, ok := reason.(*replay.Mismatch); ok {
 		reason = mismatch.WithoutPayloads()
 	}
@@ -130,15 +128,15 @@ type ActivityState = actors.ActivityState
 
 // The states of an open activity.
 const (
-	// ActivityQueued: no node that could run it has a place for it, or the rate of
-	// the activity does not let an attempt begin, or a worker that may still run it
-	// is waited for; see Config.ActivitiesMax, ActivityLimits and ActivityRates.
+	// ActivityQueued: no node that can run it has a free slot, the rate of the activity allows no
+	// attempt yet, or the leader waits for a worker that may still run it; see
+	// Config.ActivitiesMax, ActivityLimits and ActivityRates.
 	ActivityQueued = actors.ActivityQueued
-	// ActivityRunning: an attempt's body runs.
+	// ActivityRunning: an attempt runs.
 	ActivityRunning = actors.ActivityRunning
-	// ActivityPausing: the last attempt has failed, and the next is due later.
-	ActivityPausing = actors.ActivityPausing
-	// ActivityPending: its end will come from outside; see [replay.ErrPending].
+	// ActivityBackingOff: the last attempt failed, and the next is not due yet.
+	ActivityBackingOff = actors.ActivityBackingOff
+	// ActivityPending: its result will come from outside; see [replay.ErrResultPending].
 	ActivityPending = actors.ActivityPending
 	// ActivityWaitingForTag: no node serves its tag; see Config.Tags.
 	ActivityWaitingForTag = actors.ActivityWaitingForTag
@@ -150,42 +148,41 @@ const (
 
 // An OpenOperation is something that an instance waits for.
 type OpenOperation struct {
-	// The type of the event that scheduled it: ActivityScheduled, TimerCreated,
-	// ExternalSubscribed or SubOrchestrationScheduled.
-	Kind string
-	// Of the activity, event or orchestration; "" of a timer.
+	// EventType is the type of the event that scheduled the operation: ActivityScheduled,
+	// TimerCreated, ExternalSubscribed or SubOrchestrationScheduled.
+	EventType string
+	// Name is the name of the activity, event or orchestration; "" for a timer.
 	Name      string
 	Execution uint64
 	EventID   uint64 // of the event that scheduled it
 	Since     time.Time
 
-	// Of a timer: when it is due.
+	// FireAt is when a timer is due.
 	FireAt time.Time
-	// Of a child: the ID of its instance.
+	// ChildID is the instance ID of a child.
 	ChildID string
 
-	// Of an activity: what it is doing, "" for a moment after it was scheduled.
+	// State is the state of an activity; "" briefly after it was scheduled.
 	State ActivityState
-	// Of an activity: how many attempts have failed, and what the last of them
-	// failed with.
-	Failed    int
-	LastError error
-	// Of an activity that pauses: when the next attempt is due.
+	// FailedAttempts is how many attempts of an activity have failed. LastError is the error of the
+	// last of them.
+	FailedAttempts int
+	LastError      error
+	// NextAttempt is when the next attempt is due, if the activity is backing off.
 	NextAttempt time.Time
 
 	heartbeat *journalpb.Payload
-	payloads  replay.Payloads
+	converter replay.PayloadConverter
 }
 
-// Heartbeat decodes what an activity has reported last, as far as that is
-// recorded (see [replay.Heartbeat]), into what into points to; it leaves it as it
-// is when nothing was.
+// Heartbeat decodes the last recorded heartbeat of an activity (see [replay.Heartbeat]) into the
+// value that into points to. It leaves that value unchanged if there is no heartbeat.
 func (o *OpenOperation) Heartbeat(into any) error {
-	return o.payloads.Decode(replay.PayloadOf{Kind: "activity", Name: o.Name, Part: "details"}, o.heartbeat, into)
+	return o.converter.Decode(replay.PayloadInfo{Kind: "activity", Name: o.Name, Part: "details"}, o.heartbeat, into)
 }
 
-// Pending returns what an instance waits for, in the order in which it was
-// scheduled; nothing if it has ended.
+// Pending returns the open operations of an instance in the order in which they were scheduled. It
+// returns none if the instance has ended.
 //
 // Errors: [ErrNotFound], [*InputError], [*UnavailableError].
 func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, error) {
@@ -198,36 +195,36 @@ func (c *Client) Pending(ctx context.Context, id string) ([]*OpenOperation, erro
 	}
 	var operations []*OpenOperation
 	for _, wire := range response.GetPending().GetOperations() {
-		operations = append(operations, newOpenOperation(wire, c.payloads))
+		operations = append(operations, newOpenOperation(wire, c.converter))
 	}
 	return operations, nil
 }
 
-func newOpenOperation(wire *clusterpb.OpenOperation, payloads replay.Payloads) *OpenOperation {
+func newOpenOperation(wire *clusterpb.OpenOperation, converter replay.PayloadConverter) *OpenOperation {
 	open, attempt := wire.GetOperation(), wire.GetOperation().GetAttempt()
 	o := &OpenOperation{
-		Kind:      journalpb.ArmName(int(open.GetKind())),
-		Name:      wire.GetName(),
-		Execution: open.GetRef().GetExecution(),
-		EventID:   open.GetRef().GetEventId(),
-		Since:     time.Unix(0, wire.GetSince()),
-		ChildID:   open.GetChild(),
-		State:     ActivityState(wire.GetState()),
-		Failed:    int(attempt.GetFailed()),
-		LastError: payloads.DecodeError(attempt.GetLastError()),
-		heartbeat: attempt.GetHeartbeat(),
-		payloads:  payloads,
+		EventType:      journalpb.TypeName(int(open.GetKind())),
+		Name:           wire.GetName(),
+		Execution:      open.GetRef().GetExecution(),
+		EventID:        open.GetRef().GetEventId(),
+		Since:          time.Unix(0, wire.GetSince()),
+		ChildID:        open.GetChild(),
+		State:          ActivityState(wire.GetState()),
+		FailedAttempts: int(attempt.GetFailed()),
+		LastError:      converter.DecodeError(attempt.GetLastError()),
+		heartbeat:      attempt.GetHeartbeat(),
+		converter:      converter,
 	}
 	if at := open.GetFireAt(); at != 0 {
 		o.FireAt = time.Unix(0, at)
 	}
-	if at := attempt.GetNextAt(); at != 0 && o.State == ActivityPausing {
+	if at := attempt.GetNextAt(); at != 0 && o.State == ActivityBackingOff {
 		o.NextAttempt = time.Unix(0, at)
 	}
 	return o
 }
 
-func (g *group) pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
+func (g *partition) pending(ctx context.Context, p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
@@ -235,7 +232,7 @@ func (g *group) pending(ctx context.Context, p *actors.Partition, instance strin
 		return nil, ErrNotFound
 	}
 	result := new(clusterpb.PendingResult)
-	for open := range g.journal.OpenOf(instance) {
+	for open := range g.journal.InstanceOperations(instance) {
 		event, err := g.journal.Event(open.Ref.Instance, open.Ref.Execution, open.Ref.EventId)
 		if err != nil {
 			return nil, err

@@ -15,40 +15,42 @@ import (
 )
 
 var (
-	ask   = replay.Activity[string, string]("ask")
-	asked = replay.Orchestration[string, string]("asked")
+	asyncActivity      = replay.Activity[string, string]("ask")
+	asyncOrchestration = replay.Orchestration[string, string]("asked")
 )
 
-// desk keeps the tokens of what was asked.
-type desk struct {
+// tokenCollector keeps the tokens of attempts.
+type tokenCollector struct {
 	mu     sync.Mutex
 	tokens []string
 }
 
-func (d *desk) definitions(options ...replay.ActivityOption) []replay.Definition {
+func (d *tokenCollector) definitions(options ...replay.ActivityOption) []replay.Definition {
 	return []replay.Definition{
-		ask.Bind(func(ctx context.Context, _ string) (string, error) {
+		asyncActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			if err := replay.Heartbeat(ctx, "asked"); err != nil {
 				return "", err
 			}
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.tokens = append(d.tokens, replay.ActivityInfo(ctx).Token())
-			return "", replay.ErrPending
+			return "", replay.ErrResultPending
 		}),
-		asked.Bind(func(ctx *replay.Context, text string) (string, error) { return ask.Call(ctx, text, options...) }),
+		asyncOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
+			return asyncActivity.Call(ctx, text, options...)
+		}),
 		waiter.Bind(waiterBody),
 	}
 }
 
-func (d *desk) all() []string {
+func (d *tokenCollector) all() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tokens[:len(d.tokens):len(d.tokens)]
 }
 
-// only waits for the only open operation of an instance to be in a state.
-func only(t *testing.T, client *Client, id string, state ActivityState) *OpenOperation {
+// awaitOnlyOperation waits until the only open operation of an instance is in a state.
+func awaitOnlyOperation(t *testing.T, client *Client, id string, state ActivityState) *OpenOperation {
 	t.Helper()
 	var found *OpenOperation
 	eventually(t, "the activity is "+string(state), func() bool {
@@ -65,35 +67,35 @@ func only(t *testing.T, client *Client, id string, state ActivityState) *OpenOpe
 	return found
 }
 
-func TestActivityIsCompletedByTokenFromAnyNode(t *testing.T) {
-	noGoroutinesLeft(t)
-	d := new(desk)
+func TestActivityToken_CompletesFromAnyNode(t *testing.T) {
+	checkGoroutineLeaks(t)
+	d := new(tokenCollector)
 	nodes := startPeersWith(t, 3, d.definitions(replay.Retry(replay.RetryPolicy{InitialInterval: time.Millisecond}))...)
 	ctx := testContext(t)
-	run, err := StartRun(ctx, nodes[0].Client(), asked, "a", "")
+	run, err := StartRun(ctx, nodes[0].Client(), asyncOrchestration, "a", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := only(t, nodes[1].Client(), "a", ActivityPending)
+	open := awaitOnlyOperation(t, nodes[1].Client(), "a", ActivityPending)
 	var details string
-	eventually(t, "what was reported is recorded", func() bool {
-		open = only(t, nodes[1].Client(), "a", ActivityPending)
+	eventually(t, "the heartbeat is recorded", func() bool {
+		open = awaitOnlyOperation(t, nodes[1].Client(), "a", ActivityPending)
 		return open.Heartbeat(&details) == nil && details != ""
 	})
-	if details != "asked" || open.Name != "ask" || open.Kind != "ActivityScheduled" ||
-		open.EventID != 2 || open.Failed != 0 || open.LastError != nil || time.Since(open.Since) > patience {
-		t.Errorf("open: %+v, reported %q", open, details)
+	if details != "asked" || open.Name != "ask" || open.EventType != "ActivityScheduled" ||
+		open.EventID != 2 || open.FailedAttempts != 0 || open.LastError != nil || time.Since(open.Since) > testTimeout {
+		t.Errorf("open: %+v, heartbeat %q", open, details)
 	}
-	if err := FailActivity(ctx, nodes[1].Client(), d.all()[0], errWanted); err != nil {
+	if err := FailActivity(ctx, nodes[1].Client(), d.all()[0], errTest); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a second attempt", func() bool { return len(d.all()) == 2 })
-	open = only(t, nodes[2].Client(), "a", ActivityPending)
-	if open.Failed != 1 || open.LastError == nil || open.LastError.Error() != errWanted.Error() {
+	open = awaitOnlyOperation(t, nodes[2].Client(), "a", ActivityPending)
+	if open.FailedAttempts != 1 || open.LastError == nil || open.LastError.Error() != errTest.Error() {
 		t.Errorf("open: %+v", open)
 	}
 	if err := CompleteActivity(ctx, nodes[2].Client(), d.all()[0], "late"); !errors.Is(err, ErrActivityClosed) {
-		t.Errorf("by the first token: %v", err)
+		t.Errorf("first token: %v", err)
 	}
 	for _, node := range nodes {
 		if err := CompleteActivity(ctx, node.Client(), d.all()[1], "granted"); err != nil {
@@ -111,9 +113,9 @@ func TestActivityIsCompletedByTokenFromAnyNode(t *testing.T) {
 	}
 }
 
-func TestPendingActivityOutlivesItsLeader(t *testing.T) {
-	noGoroutinesLeft(t)
-	d := new(desk)
+func TestPendingActivity_SurvivesLeaderLoss(t *testing.T) {
+	checkGoroutineLeaks(t)
+	d := new(tokenCollector)
 	nodes := startPeersWith(t, 3, d.definitions()...)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
@@ -123,13 +125,13 @@ func TestPendingActivityOutlivesItsLeader(t *testing.T) {
 			other = node
 		}
 	}
-	run, err := StartRun(ctx, other.Client(), asked, "a", "")
+	run, err := StartRun(ctx, other.Client(), asyncOrchestration, "a", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	only(t, other.Client(), "a", ActivityPending)
+	awaitOnlyOperation(t, other.Client(), "a", ActivityPending)
 	eventually(t, "that it is pending is recorded", func() bool {
-		for open := range leader.of("a").journal.OpenOf("a") {
+		for open := range leader.partitionOf("a").journal.InstanceOperations("a") {
 			return open.Attempt.GetPending()
 		}
 		return false
@@ -137,7 +139,7 @@ func TestPendingActivityOutlivesItsLeader(t *testing.T) {
 	if err := leader.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	only(t, other.Client(), "a", ActivityPending)
+	awaitOnlyOperation(t, other.Client(), "a", ActivityPending)
 	if err := CompleteActivity(ctx, other.Client(), d.all()[0], "granted"); err != nil {
 		t.Fatal(err)
 	}
@@ -146,29 +148,29 @@ func TestPendingActivityOutlivesItsLeader(t *testing.T) {
 	}
 }
 
-func TestWrongTokensAreRefused(t *testing.T) {
-	d := new(desk)
+func TestActivityToken_RejectsInvalid(t *testing.T) {
+	d := new(tokenCollector)
 	node := startNode(t, Config{InMemory: true, Definitions: d.definitions()})
 	ctx, client := testContext(t), node.Client()
 	var wrong *replay.TokenError
 	if err := CompleteActivity(ctx, client, "no token", 1); !errors.As(err, &wrong) {
 		t.Errorf("no token: %v", err)
 	}
-	stranger := &replay.Attempt{Instance: "nobody", Execution: 1, EventID: 2, Number: 1}
-	if err := FailActivity(ctx, client, stranger.Token(), errWanted); !errors.Is(err, ErrActivityClosed) {
-		t.Errorf("nobody's token: %v", err)
+	unknownAttempt := &replay.Attempt{Instance: "nobody", Execution: 1, EventID: 2, Number: 1}
+	if err := FailActivity(ctx, client, unknownAttempt.Token(), errTest); !errors.Is(err, ErrActivityClosed) {
+		t.Errorf("token of an unknown instance: %v", err)
 	}
 	var input *InputError
-	if err := FailActivity(ctx, client, stranger.Token(), nil); !errors.As(err, &input) {
+	if err := FailActivity(ctx, client, unknownAttempt.Token(), nil); !errors.As(err, &input) {
 		t.Errorf("no failure: %v", err)
 	}
-	if err := CompleteActivity(ctx, client, stranger.Token(), make(chan int)); err == nil {
+	if err := CompleteActivity(ctx, client, unknownAttempt.Token(), make(chan int)); err == nil {
 		t.Error("a value that cannot be encoded")
 	}
 }
 
-func TestPendingShowsWhatAnInstanceWaitsFor(t *testing.T) {
-	d := new(desk)
+func TestPending_ListsOpenOperations(t *testing.T) {
+	d := new(tokenCollector)
 	node := startNode(t, Config{InMemory: true, Tags: []string{"disk"}, Definitions: append(d.definitions(replay.Tag("gpu")),
 		doubled.Bind(func(ctx *replay.Context, n int) (int, error) {
 			double.Start(ctx, n)
@@ -178,53 +180,53 @@ func TestPendingShowsWhatAnInstanceWaitsFor(t *testing.T) {
 			return 0, err
 		}))})
 	ctx, client := testContext(t), node.Client()
-	if _, err := StartRun(ctx, client, asked, "a", ""); err != nil {
+	if _, err := StartRun(ctx, client, asyncOrchestration, "a", ""); err != nil {
 		t.Fatal(err)
 	}
-	only(t, client, "a", ActivityWaitingForTag)
+	awaitOnlyOperation(t, client, "a", ActivityWaitingForTag)
 	if _, err := StartRun(ctx, client, doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
 	var operations []*OpenOperation
-	eventually(t, "the activity has been looked at", func() bool {
+	eventually(t, "the activity waits for code", func() bool {
 		var err error
 		if operations, err = client.Pending(ctx, "d"); err != nil {
 			t.Fatal(err)
 		}
 		return len(operations) == 4 && operations[0].State != ""
 	})
-	if o := operations[0]; o.Kind != "ActivityScheduled" || o.Name != "double" || o.State != ActivityWaitingForCode {
+	if o := operations[0]; o.EventType != "ActivityScheduled" || o.Name != "double" || o.State != ActivityWaitingForCode {
 		t.Errorf("the activity: %+v", o)
 	}
-	if o := operations[1]; o.Kind != "TimerCreated" || o.FireAt.Sub(o.Since) != time.Hour {
+	if o := operations[1]; o.EventType != "TimerCreated" || o.FireAt.Sub(o.Since) != time.Hour {
 		t.Errorf("the timer: %+v", o)
 	}
-	if o := operations[2]; o.Kind != "SubOrchestrationScheduled" || o.Name != "waiter" || o.ChildID != "child" {
+	if o := operations[2]; o.EventType != "SubOrchestrationScheduled" || o.Name != "waiter" || o.ChildID != "child" {
 		t.Errorf("the child: %+v", o)
 	}
-	if o := operations[3]; o.Kind != "ExternalSubscribed" || o.Name != "word" || o.EventID != 5 || o.Execution != 1 {
+	if o := operations[3]; o.EventType != "ExternalSubscribed" || o.Name != "word" || o.EventID != 5 || o.Execution != 1 {
 		t.Errorf("the subscription: %+v", o)
 	}
 	if _, err := client.Pending(ctx, "nobody"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("of nobody: %v", err)
+		t.Errorf("unknown instance: %v", err)
 	}
 	if _, err := client.Pending(ctx, ""); !errors.As(err, new(*InputError)) {
 		t.Errorf("without an ID: %v", err)
 	}
 }
 
-// A result for an instance that cannot take it is answered at once, kept as long
-// as this node leads, and can be brought again whoever leads.
-func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
-	noGoroutinesLeft(t)
-	dir, d, ctx := t.TempDir(), new(desk), testContext(t)
+// A result for an instance that cannot record it is refused at once, kept while this node leads,
+// and accepted again on any leader.
+func TestActivityToken_StalledInstanceAnswersAtOnce(t *testing.T) {
+	checkGoroutineLeaks(t)
+	dir, d, ctx := t.TempDir(), new(tokenCollector), testContext(t)
 	var other atomic.Bool
 	good := d.definitions()
-	changed := append(good[:1:1], asked.Bind(func(ctx *replay.Context, text string) (string, error) {
+	changed := append(good[:1:1], asyncOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
 		if other.Load() {
 			return word.Wait(ctx)
 		}
-		return ask.Call(ctx, text)
+		return asyncActivity.Call(ctx, text)
 	}))
 	restart := func(node *Node, code ...replay.Definition) *Node {
 		t.Helper()
@@ -235,11 +237,11 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 	}
 	node := startNode(t, Config{Dir: dir, Definitions: good})
 	for i, id := range []string{"a", "b"} {
-		if _, err := StartRun(ctx, node.Client(), asked, id, coalCanary); err != nil {
+		if _, err := StartRun(ctx, node.Client(), asyncOrchestration, id, payloadCanary); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "that it is pending is recorded", func() bool {
-			for open := range node.of(id).journal.OpenOf(id) {
+			for open := range node.partitionOf(id).journal.InstanceOperations(id) {
 				return open.Attempt.GetPending() && len(d.all()) == i+1
 			}
 			return false
@@ -248,7 +250,7 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 	refused := func(client *Client, token, value string) {
 		t.Helper()
 		err := CompleteActivity(ctx, client, token, value)
-		if !errors.Is(err, ErrStalled) || strings.Contains(err.Error(), coalCanary) {
+		if !errors.Is(err, ErrStalled) || strings.Contains(err.Error(), payloadCanary) {
 			t.Errorf("%q for a stalled instance: %v; want ErrStalled, and no payload", value, err)
 		}
 	}
@@ -271,10 +273,10 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 	}
 	ends(node.Client(), "a")
 	if err := CompleteActivity(ctx, node.Client(), d.all()[0], "granted"); err != nil {
-		t.Errorf("again, after it was recorded: %v", err)
+		t.Errorf("same result after it was recorded: %v", err)
 	}
 	if err := CompleteActivity(ctx, node.Client(), d.all()[0], "too late"); !errors.Is(err, ErrActivityClosed) {
-		t.Errorf("another, after one was recorded: %v", err)
+		t.Errorf("another result after one was recorded: %v", err)
 	}
 
 	node = restart(node, good[0]) // no code for the orchestration
@@ -286,17 +288,17 @@ func TestACompletionForAStalledInstanceIsAnswered(t *testing.T) {
 	ends(node.Client(), "b")
 }
 
-// Of many who end an attempt at once, on any node, one does.
-func TestOfManyCompletionsByOneTokenOneIsRecorded(t *testing.T) {
-	noGoroutinesLeft(t)
-	d := new(desk)
+// Of several concurrent completions of an attempt on different nodes, one is recorded.
+func TestActivityToken_ConcurrentCompletionsRecordOne(t *testing.T) {
+	checkGoroutineLeaks(t)
+	d := new(tokenCollector)
 	nodes := startPeersWith(t, 3, d.definitions()...)
 	ctx := testContext(t)
-	run, err := StartRun(ctx, nodes[0].Client(), asked, "a", "")
+	run, err := StartRun(ctx, nodes[0].Client(), asyncOrchestration, "a", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	only(t, nodes[0].Client(), "a", ActivityPending)
+	awaitOnlyOperation(t, nodes[0].Client(), "a", ActivityPending)
 	token := d.all()[0]
 	type answer struct {
 		value string
@@ -308,7 +310,7 @@ func TestOfManyCompletionsByOneTokenOneIsRecorded(t *testing.T) {
 		go func() { answers <- answer{value, CompleteActivity(ctx, nodes[i%3].Client(), token, value)} }()
 	}
 	go func() {
-		answers <- answer{"failed", FailActivity(ctx, nodes[0].Client(), token, replay.NonRetryable(errWanted))}
+		answers <- answer{"failed", FailActivity(ctx, nodes[0].Client(), token, replay.NonRetryable(errTest))}
 	}()
 	taken := make(map[string]int)
 	for range 13 {
@@ -324,22 +326,22 @@ func TestOfManyCompletionsByOneTokenOneIsRecorded(t *testing.T) {
 		got = "failed"
 	}
 	if len(taken) != 1 || taken[got] == 0 {
-		t.Errorf("%q, %v; taken: %v", got, err, taken)
+		t.Errorf("%q, %v; accepted: %v", got, err, taken)
 	}
 	ended := func(event *journalpb.Event) bool { return event.SourceEventId == 2 }
 	if n := countEvents(t, nodes[0].Client(), "a", 0, ended); n != 1 {
 		t.Errorf("%d ends of the activity", n)
 	}
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 }
 
-// A token is that of one attempt in one execution.
-func TestTheTokenOfAnEarlierExecutionEndsNothing(t *testing.T) {
-	noGoroutinesLeft(t)
-	d, repeats := new(desk), replay.Orchestration[int, string]("repeats")
-	// The first execution has an answer, the second gives up asking.
+// A token is valid for one attempt in one execution.
+func TestActivityToken_IgnoresEarlierExecution(t *testing.T) {
+	checkGoroutineLeaks(t)
+	d, repeats := new(tokenCollector), replay.Orchestration[int, string]("repeats")
+	// The first execution gets a result, the second cancels its activity.
 	body := func(ctx *replay.Context, n int) (string, error) {
-		future := ask.Start(ctx, "")
+		future := asyncActivity.Start(ctx, "")
 		if n == 2 {
 			if _, err := word.Wait(ctx); err != nil {
 				return "", err
@@ -358,7 +360,7 @@ func TestTheTokenOfAnEarlierExecutionEndsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := func(n int) string {
-		eventually(t, "it was asked", func() bool { return len(d.all()) >= n })
+		eventually(t, "the activity was called", func() bool { return len(d.all()) >= n })
 		return d.all()[n-1]
 	}
 	complete := func(token, value string) error { return CompleteActivity(ctx, node.Client(), token, value) }
@@ -374,21 +376,21 @@ func TestTheTokenOfAnEarlierExecutionEndsNothing(t *testing.T) {
 	expect := func(when string) {
 		t.Helper()
 		if err := complete(first, "one"); err != nil {
-			t.Errorf("%s: what was recorded, again: %v", when, err)
+			t.Errorf("%s: the recorded result again: %v", when, err)
 		}
 		if err := complete(first, "other"); !errors.Is(err, ErrActivityClosed) {
 			t.Errorf("%s: another result: %v", when, err)
 		}
-		if err := FailActivity(ctx, node.Client(), first, errWanted); !errors.Is(err, ErrActivityClosed) {
+		if err := FailActivity(ctx, node.Client(), first, errTest); !errors.Is(err, ErrActivityClosed) {
 			t.Errorf("%s: a failure after the result: %v", when, err)
 		}
 		if err := complete(asked(2), "late"); !errors.Is(err, ErrActivityClosed) {
-			t.Errorf("%s: the result of what was given up: %v", when, err)
+			t.Errorf("%s: a result for the canceled activity: %v", when, err)
 		}
 	}
 	expect("while the third runs")
-	eventually(t, "that the third is pending is recorded", func() bool {
-		for open := range node.of("r").journal.OpenOf("r") {
+	eventually(t, "the third attempt is recorded as pending", func() bool {
+		for open := range node.partitionOf("r").journal.InstanceOperations("r") {
 			return open.Attempt.GetPending()
 		}
 		return false
@@ -398,11 +400,11 @@ func TestTheTokenOfAnEarlierExecutionEndsNothing(t *testing.T) {
 	if err := complete(third, "three"); err != nil {
 		t.Fatal(err)
 	}
-	if got := outcome(t, node.Client(), "r"); got != "completed three" {
+	if got := awaitOutcome(t, node.Client(), "r"); got != "completed three" {
 		t.Error(got)
 	}
 	expect("after the end")
 	if executions, err := node.Client().Executions(ctx, "r"); err != nil || len(executions) != 3 || executions[2].Events != 4 {
-		t.Errorf("%+v, %v; want nothing recorded but what counts", executions, err)
+		t.Errorf("%+v, %v; want only valid completions recorded", executions, err)
 	}
 }

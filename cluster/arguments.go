@@ -15,10 +15,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// check refuses a call without a client or a context.
+// check returns an error if the client or the context is nil.
 func (c *Client) check(ctx context.Context) error {
 	switch {
-	case c == nil || c.access == nil:
+	case c == nil || c.transport == nil:
 		return &InputError{"client", "is nil: use Node.Client or Dial"}
 	case ctx == nil:
 		return &InputError{"context", "is nil"}
@@ -26,16 +26,14 @@ func (c *Client) check(ctx context.Context) error {
 	return nil
 }
 
-// call brings a request to the leader and its answer back.
 func (c *Client) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, err
 	}
-	return c.access.call(ctx, request)
+	return c.transport.call(ctx, request)
 }
 
-// apply applies the options of a call to what they change.
-func apply[T any, O ~func(T)](to T, options []O) error {
+func applyOptions[T any, O ~func(T)](to T, options []O) error {
 	for i, option := range options {
 		if option == nil {
 			return &InputError{"option", fmt.Sprintf("%d is nil", i+1)}
@@ -45,23 +43,23 @@ func apply[T any, O ~func(T)](to T, options []O) error {
 	return nil
 }
 
-// encode turns an argument of a call into a payload. It refuses text that is not UTF-8:
-// encoding/json would change it without an error.
-func (c *Client) encode(of replay.PayloadOf, value any) (*journalpb.Payload, error) {
+// encode converts an argument to a payload. It refuses text that is not UTF-8, which encoding/json
+// would silently change.
+func (c *Client) encode(of replay.PayloadInfo, value any) (*journalpb.Payload, error) {
 	if c == nil {
 		return nil, c.check(context.Background())
 	}
 	if path, text, found := invalidText(of.Part, reflect.ValueOf(value), 0); found {
-		return nil, &InputError{path, fmt.Sprintf("%.140q is not UTF-8, which JSON cannot hold: pass it as []byte", text)}
+		return nil, &InputError{path, fmt.Sprintf("%.140q is not UTF-8, which JSON cannot represent: pass it as []byte", text)}
 	}
-	return c.payloads.Encode(of, value)
+	return c.converter.Encode(of, value)
 }
 
-// textDepthMax bounds how deep a value is searched; encoding/json refuses cycles itself.
+// textDepthMax bounds how deep invalidText searches a value; encoding/json refuses cycles itself.
 const textDepthMax = 1000
 
-// invalidText finds a string that is not UTF-8 in what encoding/json would write, and
-// returns the way to it.
+// invalidText finds a string that is not UTF-8 in what encoding/json would write, and returns its
+// path.
 func invalidText(path string, v reflect.Value, depth int) (at, text string, found bool) {
 	if !v.IsValid() || depth > textDepthMax || !mayHoldText(v.Type()) {
 		return "", "", false
@@ -91,7 +89,6 @@ func invalidText(path string, v reflect.Value, depth int) (at, text string, foun
 	return at, text, found
 }
 
-// isEncoded reports whether encoding/json looks at a field.
 func isEncoded(field reflect.StructField) bool {
 	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 	return (field.IsExported() || field.Anonymous) && name != "-"
@@ -103,8 +100,7 @@ var (
 	textTypes     sync.Map // of reflect.Type to bool
 )
 
-// mayHoldText reports whether values of a type may hold strings that encoding/json writes
-// itself.
+// mayHoldText reports whether values of a type may hold strings that encoding/json writes itself.
 func mayHoldText(t reflect.Type) bool {
 	if known, ok := textTypes.Load(t); ok {
 		return known.(bool)
@@ -114,21 +110,21 @@ func mayHoldText(t reflect.Type) bool {
 	return holds
 }
 
-func holdsText(t reflect.Type, looked map[reflect.Type]bool) bool {
-	if looked[t] || t.Implements(jsonMarshaler) || t.Implements(textMarshaler) {
+func holdsText(t reflect.Type, visited map[reflect.Type]bool) bool {
+	if visited[t] || t.Implements(jsonMarshaler) || t.Implements(textMarshaler) {
 		return false
 	}
-	looked[t] = true
+	visited[t] = true
 	switch t.Kind() {
 	case reflect.String, reflect.Interface:
 		return true
 	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return holdsText(t.Elem(), looked)
+		return holdsText(t.Elem(), visited)
 	case reflect.Map:
-		return holdsText(t.Key(), looked) || holdsText(t.Elem(), looked)
+		return holdsText(t.Key(), visited) || holdsText(t.Elem(), visited)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if field := t.Field(i); isEncoded(field) && holdsText(field.Type, looked) {
+			if field := t.Field(i); isEncoded(field) && holdsText(field.Type, visited) {
 				return true
 			}
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// outcomeInCaller returns the error of a call, and makes a panic a failure of the test.
-func outcomeInCaller(t *testing.T, name string, call func() error) (err error) {
+// callWithoutPanic returns the error of a call, and fails the test if the call panics.
+func callWithoutPanic(t *testing.T, name string, call func() error) (err error) {
 	t.Helper()
 	defer func() {
 		if value := recover(); value != nil {
@@ -27,7 +27,7 @@ func outcomeInCaller(t *testing.T, name string, call func() error) (err error) {
 	return call()
 }
 
-func TestANodeThatWasNotStartedRefusesEveryCall(t *testing.T) {
+func TestUnstartedNode_RejectsEveryCall(t *testing.T) {
 	ctx := testContext(t)
 	for name, node := range map[string]*Node{"nil": nil, "zero": new(Node)} {
 		for what, call := range map[string]func() error{
@@ -35,22 +35,22 @@ func TestANodeThatWasNotStartedRefusesEveryCall(t *testing.T) {
 			"stop":                func() error { return node.Stop(ctx) },
 			"err":                 func() error { return node.Err() },
 			"health":              func() error { return node.Health().Err },
-			"members":             func() error { return second(node.Members(ctx)) },
+			"members":             func() error { return errOf(node.Members(ctx)) },
 			"remove a node":       func() error { return node.RemoveNode(ctx, "n") },
 			"adopt a node":        func() error { return node.AdoptNode(ctx, "n", strings.Repeat("0", 32)) },
 			"issue a token":       func() error { _, _, err := node.IssueJoinToken(ctx, time.Hour); return err },
-			"get by its client":   func() error { return second(node.Client().Get(ctx, "i")) },
+			"get by its client":   func() error { return errOf(node.Client().Get(ctx, "i")) },
 			"add a meter":         func() error { return node.AddMeterProvider(noop.NewMeterProvider()) },
 			"close its client":    func() error { return node.Client().Close() },
-			"start by its client": func() error { return second(StartRun(ctx, node.Client(), doubled, "d", 1)) },
+			"start by its client": func() error { return errOf(StartRun(ctx, node.Client(), doubled, "d", 1)) },
 		} {
-			if err := outcomeInCaller(t, name+": "+what, call); !isInputError(err) {
+			if err := callWithoutPanic(t, name+": "+what, call); !isInputError(err) {
 				t.Errorf("%s: %s: %v; want an InputError", name, what, err)
 			}
 		}
-		if ready := node.Health().Ready(); ready == nil || node.Failed() != nil || node.Leading() ||
+		if ready := node.Health().Ready(); ready == nil || node.Failed() != nil || node.IsLeader() ||
 			node.ID()+node.Leader()+node.LeaderOf("i")+node.Identity() != "" {
-			t.Errorf("%s: it says that it takes part: %v", name, ready)
+			t.Errorf("%s: it reports membership: %v", name, ready)
 		}
 	}
 	if err := startNode(t, Config{InMemory: true}).AddMeterProvider(nil); !isInputError(err) {
@@ -58,53 +58,53 @@ func TestANodeThatWasNotStartedRefusesEveryCall(t *testing.T) {
 	}
 }
 
-func TestNilArgumentsAreRefused(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), account.Bind(accountBody))})
+func TestArguments_RejectNil(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), accountOrchestration.Bind(accountOrchestrationBody))})
 	ctx, client := testContext(t), node.Client()
 	var none context.Context
 	var nobody *Client
 	var run *Run[int]
 	for name, call := range map[string]func() error{
-		"start without a context":       func() error { return second(StartRun(none, client, doubled, "d", 1)) },
-		"start without a client":        func() error { return second(StartRun(ctx, nobody, doubled, "d", 1)) },
-		"start by an empty client":      func() error { return second(StartRun(ctx, new(Client), doubled, "d", 1)) },
-		"start with a nil option":       func() error { return second(StartRun(ctx, client, doubled, "d", 1, nil)) },
+		"start without a context":       func() error { return errOf(StartRun(none, client, doubled, "d", 1)) },
+		"start without a client":        func() error { return errOf(StartRun(ctx, nobody, doubled, "d", 1)) },
+		"start by an empty client":      func() error { return errOf(StartRun(ctx, new(Client), doubled, "d", 1)) },
+		"start with a nil option":       func() error { return errOf(StartRun(ctx, client, doubled, "d", 1, nil)) },
 		"send without a context":        func() error { return Send(none, client, "a", word, "") },
 		"send without a client":         func() error { return Send(ctx, nobody, "a", word, "") },
 		"send with a nil option":        func() error { return Send(ctx, client, "a", word, "", nil) },
-		"send or start, no client":      func() error { return second(SendOrStart(ctx, nobody, waiter, "a", "", word, "")) },
-		"query without a client":        func() error { return second(Query(ctx, nobody, "a", balance, "")) },
-		"query without a context":       func() error { return second(Query(none, client, "a", balance, "")) },
-		"update with a nil option":      func() error { return second(CallUpdate(ctx, client, "a", raise, 1, nil)) },
-		"update without a client":       func() error { return second(CallUpdate(ctx, nobody, "a", raise, 1)) },
+		"send or start, no client":      func() error { return errOf(SendOrStart(ctx, nobody, waiter, "a", "", word, "")) },
+		"query without a client":        func() error { return errOf(Query(ctx, nobody, "a", balanceQuery, "")) },
+		"query without a context":       func() error { return errOf(Query(none, client, "a", balanceQuery, "")) },
+		"update with a nil option":      func() error { return errOf(CallUpdate(ctx, client, "a", raiseUpdate, 1, nil)) },
+		"update without a client":       func() error { return errOf(CallUpdate(ctx, nobody, "a", raiseUpdate, 1)) },
 		"complete without a client":     func() error { return CompleteActivity(ctx, nobody, "x", 1) },
-		"fail without a client":         func() error { return FailActivity(ctx, nobody, "x", errWanted) },
+		"fail without a client":         func() error { return FailActivity(ctx, nobody, "x", errTest) },
 		"fail without a failure":        func() error { return FailActivity(ctx, client, "x", nil) },
-		"get without a context":         func() error { return second(client.Get(none, "a")) },
-		"get with a nil option":         func() error { return second(client.Get(ctx, "a", nil)) },
-		"wait without a client":         func() error { return second(nobody.Wait(ctx, "a")) },
-		"watch without a context":       func() error { return second(watched(none, client, "a", Position{})) },
+		"get without a context":         func() error { return errOf(client.Get(none, "a")) },
+		"get with a nil option":         func() error { return errOf(client.Get(ctx, "a", nil)) },
+		"wait without a client":         func() error { return errOf(nobody.Wait(ctx, "a")) },
+		"watch without a context":       func() error { return errOf(collectWatch(none, client, "a", Position{})) },
 		"export without a writer":       func() error { return client.Export(ctx, "a", 0, nil) },
-		"a nil run":                     func() error { return second(run.Wait(ctx)) },
-		"members without a context":     func() error { return second(client.Members(none)) },
-		"purge without a client":        func() error { return second(nobody.Purge(ctx)) },
+		"a nil run":                     func() error { return errOf(run.Wait(ctx)) },
+		"members without a context":     func() error { return errOf(client.Members(none)) },
+		"purge without a client":        func() error { return errOf(nobody.Purge(ctx)) },
 		"stop without a context":        func() error { return node.Stop(none) },
-		"dial without a context":        func() error { return second(Dial(none, DialConfig{Addresses: []string{"127.0.0.1:1"}})) },
-		"a node without a context":      func() error { return second(Start(none, Config{InMemory: true})) },
+		"dial without a context":        func() error { return errOf(Dial(none, DialConfig{Addresses: []string{"127.0.0.1:1"}})) },
+		"a node without a context":      func() error { return errOf(Start(none, Config{InMemory: true})) },
 		"close without a client":        func() error { return nobody.Close() },
 		"cancel by an empty client":     func() error { return new(Client).Cancel(ctx, "a", "") },
-		"list without a context":        func() error { return second(client.List(none, Filter{}, "", 0)) },
-		"executions without a context":  func() error { return second(client.Executions(none, "a")) },
+		"list without a context":        func() error { return errOf(client.List(none, Filter{}, "", 0)) },
+		"executions without a context":  func() error { return errOf(client.Executions(none, "a")) },
 		"token without a context":       func() error { _, _, err := client.IssueJoinToken(none, 0); return err },
 		"remove node without a context": func() error { return client.RemoveNode(none, "n") },
 	} {
-		if err := outcomeInCaller(t, name, call); !errors.As(err, new(*InputError)) {
+		if err := callWithoutPanic(t, name, call); !errors.As(err, new(*InputError)) {
 			t.Errorf("%s: %v; want an InputError", name, err)
 		}
 	}
 }
 
-func TestTextThatIsNotUTF8IsRefusedWithTheNameOfItsField(t *testing.T) {
+func TestArguments_InvalidUTF8NamesField(t *testing.T) {
 	type address struct{ Street string }
 	type order struct {
 		Home  *address
@@ -113,57 +113,56 @@ func TestTextThatIsNotUTF8IsRefusedWithTheNameOfItsField(t *testing.T) {
 		skip  string
 	}
 	const bad = "a\xff"
-	orders, told := replay.Orchestration[order, int]("orders"), replay.Event[any]("told")
+	orders, received := replay.Orchestration[order, int]("orders"), replay.Event[any]("told")
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), orders.Bind(
 		func(*replay.Context, order) (int, error) { return 1, nil }))})
 	ctx, client := testContext(t), node.Client()
 	for field, err := range map[string]error{
-		"input":             second(StartRun(ctx, client, waiter, "w", bad)),
-		"input.Home.Street": second(StartRun(ctx, client, orders, "o", order{Home: &address{bad}})),
-		"input.Notes[x][1]": second(StartRun(ctx, client, orders, "o", order{Notes: map[string][]any{"x": {1, bad}}})),
-		"data":              Send(ctx, client, "w", told, any(bad)),
-		"a key of data":     Send(ctx, client, "w", told, any(map[string]int{bad: 1})),
+		"input":             errOf(StartRun(ctx, client, waiter, "w", bad)),
+		"input.Home.Street": errOf(StartRun(ctx, client, orders, "o", order{Home: &address{bad}})),
+		"input.Notes[x][1]": errOf(StartRun(ctx, client, orders, "o", order{Notes: map[string][]any{"x": {1, bad}}})),
+		"data":              Send(ctx, client, "w", received, any(bad)),
+		"a key of data":     Send(ctx, client, "w", received, any(map[string]int{bad: 1})),
 		"reason":            client.Cancel(ctx, "w", bad),
-		"tag key":           second(StartRun(ctx, client, doubled, "d", 1, Tags(map[string]string{bad: ""}))),
-		"request ID":        second(StartRun(ctx, client, doubled, "d", 1, RequestID(bad))),
+		"tag key":           errOf(StartRun(ctx, client, doubled, "d", 1, Tags(map[string]string{bad: ""}))),
+		"request ID":        errOf(StartRun(ctx, client, doubled, "d", 1, RequestID(bad))),
 	} {
 		var wrong *InputError
 		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(wrong.Reason, "UTF-8") {
 			t.Errorf("%s: %v; want an InputError of that field", field, err)
 		}
 	}
-	// Bytes may be anything, and so may what is not encoded; the replacement character is
-	// text like any other.
+	// Bytes need not be UTF-8, nor do unencoded fields; the replacement character is valid text.
 	if _, err := Call(ctx, client, orders, "fine", order{Raw: []byte{0xff}, skip: bad, Home: &address{"\ufffd \\ufffd"}}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAnEndedContextSaysThatNothingWasDone(t *testing.T) {
-	noGoroutinesLeft(t)
-	nodes := startPeersWith(t, 3, append(definitions(), account.Bind(accountBody))...)
+func TestCall_EndedContextIsNotExecuted(t *testing.T) {
+	checkGoroutineLeaks(t)
+	nodes := startPeersWith(t, 3, append(definitions(), accountOrchestration.Bind(accountOrchestrationBody))...)
 	leader := leaderOf(t, nodes)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, client := range map[string]*Client{"of the leader": leader.Client(), "elsewhere": dialNodes(t, DialConfig{}, nodes...)} {
 		for call, err := range map[string]error{
-			"start": second(StartRun(ended, client, doubled, "d", 1)),
+			"start": errOf(StartRun(ended, client, doubled, "d", 1)),
 			"send":  Send(ended, client, "d", word, ""),
-			"query": second(Query(ended, client, "d", balance, "")),
-			"get":   second(client.Get(ended, "d")),
+			"query": errOf(Query(ended, client, "d", balanceQuery, "")),
+			"get":   errOf(client.Get(ended, "d")),
 		} {
 			var unavailable *UnavailableError
 			if !errors.As(err, &unavailable) || !unavailable.NotExecuted || !errors.Is(err, context.Canceled) {
-				t.Errorf("%s, %s: %v; want that nothing was done, and why", name, call, err)
+				t.Errorf("%s, %s: %v; want NotExecuted and the reason", name, call, err)
 			}
 		}
 	}
 }
 
-// What a client of ours would refuse by itself, the node refuses too.
-func TestTheBoundsOfPayloadsHoldForRawClients(t *testing.T) {
+// The node also refuses what the client refuses by itself.
+func TestPayloadLimits_HoldForRawClients(t *testing.T) {
 	plain := startNode(t, Config{InMemory: true, Definitions: definitions()})
-	coded := startNode(t, Config{InMemory: true, NodeID: "coded", Definitions: definitions(), Payloads: replay.Payloads{Codec: flipped{}, Max: 100}})
+	coded := startNode(t, Config{InMemory: true, NodeID: "coded", Definitions: definitions(), PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}, MaxBytes: 100}})
 	sized := func(n int) *journalpb.Payload { return &journalpb.Payload{Data: bytes.Repeat([]byte("1"), n)} }
 	named := func(n int) *journalpb.Payload { return &journalpb.Payload{ContentType: strings.Repeat("x", n)} }
 	inEach := func(payload *journalpb.Payload) map[string]*clusterpb.Request {
@@ -181,7 +180,7 @@ func TestTheBoundsOfPayloadsHoldForRawClients(t *testing.T) {
 		for where, request := range inEach(payload) {
 			request = proto.CloneOf(request)
 			request.Instance = "i"
-			err := (&gate{node}).check(asLocal(testContext(t)), request)
+			err := (&nodeService{node}).check(withLocalPrincipal(testContext(t)), request)
 			if allowed != (err == nil) || err != nil && !errors.As(err, new(*InputError)) {
 				t.Errorf("%s, %d bytes, content type of %d: %v; want allowed %t", where, len(payload.Data), len(payload.ContentType), err, allowed)
 			}
@@ -189,25 +188,25 @@ func TestTheBoundsOfPayloadsHoldForRawClients(t *testing.T) {
 	}
 	check(plain, sized(replay.PayloadMax), true)
 	check(plain, sized(replay.PayloadMax+1), false)
-	check(coded, sized(133+codecRoom), true)
-	check(coded, sized(134+codecRoom), false)
+	check(coded, sized(133+codecOverhead), true)
+	check(coded, sized(134+codecOverhead), false)
 	check(plain, named(contentTypeMax), true)
 	check(plain, named(contentTypeMax+1), false)
 	long := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Complete{Complete: &clusterpb.CompleteRequest{
 		Error: &journalpb.Error{Message: strings.Repeat("x", 2<<20)},
 	}}}
-	if err := (&gate{plain}).check(asLocal(testContext(t)), long); !errors.As(err, new(*InputError)) {
+	if err := (&nodeService{plain}).check(withLocalPrincipal(testContext(t)), long); !errors.As(err, new(*InputError)) {
 		t.Errorf("a long failure: %v; want an InputError", err)
 	}
 }
 
-func TestAuthorizeIsAskedForEverythingThatACallDoes(t *testing.T) {
+func TestAuthorize_CalledForEveryAction(t *testing.T) {
 	var asked []string
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	node.config.Authorize = func(_ context.Context, _ Principal, action Action, instance string) error {
 		asked = append(asked, string(action)+" "+instance)
 		if action == ActionSend || action == ActionPurge {
-			return errWanted
+			return errTest
 		}
 		return nil
 	}
@@ -226,7 +225,7 @@ func TestAuthorizeIsAskedForEverythingThatACallDoes(t *testing.T) {
 		}}}, "purge a", true},
 	} {
 		asked = nil
-		err := (&gate{node}).authorize(testContext(t), Principal{RoleClient, "c"}, c.request)
+		err := (&nodeService{node}).authorize(testContext(t), Principal{PrincipalClient, "c"}, c.request)
 		if strings.Join(asked, ",") != c.asked || errors.Is(err, ErrNotAuthorized) != c.refused {
 			t.Errorf("%s: asked about %q, %v; want %q, refused %t", what, asked, err, c.asked, c.refused)
 		}

@@ -12,27 +12,27 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/tenuto-dev/tenuto/internal/rig"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// deadlined is an activity that uses the deadline of its context, and timedCalls calls it on
-// the node with the tag.
+// deadlined is an activity that uses the deadline of its context, and timedOrchestration calls it
+// on the node with the tag.
 var (
-	deadlined  = replay.Activity[string, bool]("deadlined")
-	empty      = replay.Activity[string, bool]("empty")
-	timedCalls = replay.Orchestration[string, bool]("timedCalls")
+	deadlineActivity   = replay.Activity[string, bool]("deadlined")
+	emptyActivity      = replay.Activity[string, bool]("empty")
+	timedOrchestration = replay.Orchestration[string, bool]("timedCalls")
 )
 
-func timedCallsBody(ctx *replay.Context, tag string) (bool, error) {
-	if _, err := empty.Call(ctx, "", replay.Tag(tag)); err != nil {
+func timedOrchestrationBody(ctx *replay.Context, tag string) (bool, error) {
+	if _, err := emptyActivity.Call(ctx, "", replay.Tag(tag)); err != nil {
 		return false, err
 	}
-	return deadlined.Call(ctx, "", replay.Tag(tag), replay.StartToClose(20*time.Minute))
+	return deadlineActivity.Call(ctx, "", replay.Tag(tag), replay.StartToClose(20*time.Minute))
 }
 
-// deadlinedBody fails unless the deadline of its context is one of the local clock.
-func deadlinedBody(address string) func(context.Context, string) (bool, error) {
+// deadlineActivityBody fails unless the deadline of its context is in local clock time.
+func deadlineActivityBody(address string) func(context.Context, string) (bool, error) {
 	return func(ctx context.Context, _ string) (bool, error) {
 		deadline, ok := ctx.Deadline()
 		if left := time.Until(deadline); !ok || left <= 0 || left > 20*time.Minute {
@@ -49,56 +49,55 @@ func deadlinedBody(address string) func(context.Context, string) (bool, error) {
 		defer cancel()
 		select {
 		case <-short.Done():
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			return false, replay.NonRetryable(errors.New("a shorter deadline below that of the attempt never ends"))
 		}
 		return true, nil
 	}
 }
 
-// The cluster was founded with wall clocks that were an hour off. They are set right,
-// and the cluster time goes on as before.
-func TestAttemptsGoByTheLocalClockWhateverTheClusterTimeIs(t *testing.T) {
-	for _, off := range []time.Duration{-time.Hour, time.Hour} {
-		t.Run(off.String(), func(t *testing.T) {
+// The cluster was founded with wall clocks that were an hour off. After they are corrected, cluster
+// time continues as before.
+func TestAttempt_UsesLocalClock(t *testing.T) {
+	for _, offset := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(offset.String(), func(t *testing.T) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = listener.Close() }()
-			wrong := func() time.Time { return time.Now().Add(off) }
-			within := rig.With(testContext(t), rig.Rig{WallClock: wrong})
+			wrong := func() time.Time { return time.Now().Add(offset) }
+			within := harness.NewContext(testContext(t), harness.Overrides{WallClock: wrong})
 			var nodes []*Node
 			var readers []sdk.Reader
 			peers := loopbackPeers(t, 3)
 			for i := range peers {
 				reader := sdk.NewManualReader()
-				config := peerConfig(t, peers, i, empty.Bind(func(context.Context, string) (bool, error) { return true, nil }),
-					deadlined.Bind(deadlinedBody(listener.Addr().String())), timedCalls.Bind(timedCallsBody))
-				config.Groups, config.Tags = 1, []string{config.NodeID}
+				config := peerConfig(t, peers, i, emptyActivity.Bind(func(context.Context, string) (bool, error) { return true, nil }),
+					deadlineActivity.Bind(deadlineActivityBody(listener.Addr().String())), timedOrchestration.Bind(timedOrchestrationBody))
+				config.Partitions, config.Tags = 1, []string{config.NodeID}
 				config.MeterProvider = sdk.NewMeterProvider(sdk.WithReader(reader))
 				nodes, readers = append(nodes, startNodeIn(within, t, config)), append(readers, reader)
 			}
 			leader := leaderOf(t, nodes)
 			for i, node := range nodes {
-				if ok, err := Call(testContext(t), leader.Client(), timedCalls, "on-"+node.ID(), node.ID()); err != nil || !ok {
+				if ok, err := Call(testContext(t), leader.Client(), timedOrchestration, "on-"+node.ID(), node.ID()); err != nil || !ok {
 					t.Errorf("on %s, led by %s: %v, %v", node.ID(), leader.ID(), ok, err)
 				}
-				wantSoon(t, readers[i], "tenuto.activity.attempt.duration")
-				wantSoon(t, readers[i], "tenuto.activity.delay")
+				expectShortDurations(t, readers[i], "tenuto.activity.attempt.duration")
+				expectShortDurations(t, readers[i], "tenuto.activity.delay")
 			}
 		})
 	}
 }
 
-// wantSoon checks that what two attempts have recorded in a histogram is not off by an
-// hour.
-func wantSoon(t *testing.T, reader sdk.Reader, name string) {
+// expectShortDurations checks that a histogram with two attempts is not off by an hour.
+func expectShortDurations(t *testing.T, reader sdk.Reader, name string) {
 	t.Helper()
 	var data metricdata.Histogram[float64]
 	eventually(t, "both attempts are recorded", func() bool {
-		data, _ = collected(t, reader)[name].Data.(metricdata.Histogram[float64])
-		return total(metricdata.Metrics{Data: data}) == 2
+		data, _ = collectMetrics(t, reader)[name].Data.(metricdata.Histogram[float64])
+		return sumMetric(metricdata.Metrics{Data: data}) == 2
 	})
 	for _, point := range data.DataPoints {
 		if least, _ := point.Min.Value(); math.Abs(point.Sum) > 1200 || least < 0 {

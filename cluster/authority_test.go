@@ -36,7 +36,7 @@ func newAuthority(t testing.TB) *authority {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	a.certificate = signed(t, template, template, a.key, a.key)
+	a.certificate = signCertificate(t, template, template, a.key, a.key)
 	return a
 }
 
@@ -49,7 +49,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func signed(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
+func signCertificate(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
 	t.Helper()
 	encoded, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
 	if err != nil {
@@ -62,7 +62,7 @@ func signed(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.Pri
 	return certificate
 }
 
-// issue returns a certificate with these identities, changed as a test wants it.
+// issue returns a certificate with these identities, modified by changes.
 func (a *authority) issue(identities []string, changes ...func(*x509.Certificate)) *tls.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -81,18 +81,18 @@ func (a *authority) issue(identities []string, changes ...func(*x509.Certificate
 		change(template)
 	}
 	key := newKey(a.t)
-	certificate := signed(a.t, template, a.certificate, key, a.key)
+	certificate := signCertificate(a.t, template, a.certificate, key, a.key)
 	return &tls.Certificate{Certificate: [][]byte{certificate.Raw}, PrivateKey: key, Leaf: certificate}
 }
 
 func (a *authority) node(id string) *tls.Certificate {
 	a.t.Helper()
-	return a.issue([]string{identityURI(clusterIDDefault, Principal{RoleNode, id})})
+	return a.issue([]string{identityURI(clusterIDDefault, Principal{PrincipalNode, id})})
 }
 
 func (a *authority) client(name string) *tls.Certificate {
 	a.t.Helper()
-	return a.issue([]string{identityURI(clusterIDDefault, Principal{RoleClient, name})})
+	return a.issue([]string{identityURI(clusterIDDefault, Principal{PrincipalClient, name})})
 }
 
 func (a *authority) roots() *x509.CertPool {
@@ -101,31 +101,31 @@ func (a *authority) roots() *x509.CertPool {
 	return pool
 }
 
-// keys are a certificate, believing this authority.
-func (a *authority) keys(certificate *tls.Certificate) *heldKeys {
-	return &heldKeys{keys: &Keys{Certificate: certificate, Roots: a.roots()}}
+// keys returns a source with a certificate that trusts this authority.
+func (a *authority) keys(certificate *tls.Certificate) *replaceableKeys {
+	return &replaceableKeys{keys: &Keys{Certificate: certificate, Roots: a.roots()}}
 }
 
-// heldKeys is a source whose keys a test replaces.
-type heldKeys struct {
+// replaceableKeys is a source whose keys a test replaces.
+type replaceableKeys struct {
 	mu   sync.Mutex
 	keys *Keys
 }
 
-func (h *heldKeys) Keys() (*Keys, error) {
+func (h *replaceableKeys) Keys() (*Keys, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.keys, nil
 }
 
-func (h *heldKeys) replace(keys *Keys) {
+func (h *replaceableKeys) replace(keys *Keys) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.keys = keys
 }
 
-// write puts a certificate, its key and authorities into files.
-func write(t testing.TB, dir string, certificate *tls.Certificate, authorities ...*authority) (paths [3]string) {
+// writeKeyFiles writes a certificate, its key and authorities to files.
+func writeKeyFiles(t testing.TB, dir string, certificate *tls.Certificate, authorities ...*authority) (paths [3]string) {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
 	if err != nil {
@@ -149,29 +149,29 @@ func write(t testing.TB, dir string, certificate *tls.Certificate, authorities .
 	return paths
 }
 
-// A logbook keeps what is logged.
-type logbook struct {
+// A logRecorder keeps what is logged.
+type logRecorder struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (b *logbook) Write(line []byte) (int, error) {
+func (b *logRecorder) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(line)
 }
 
-// all returns all that was logged.
-func (b *logbook) all() []byte {
+// all returns everything that was logged.
+func (b *logRecorder) all() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return bytes.Clone(b.text.Bytes())
 }
 
-func (b *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+func (b *logRecorder) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// lines returns how many lines hold a text.
-func (b *logbook) lines(text string) int {
+// countLines returns the number of lines that contain text.
+func (b *logRecorder) countLines(text string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := 0
@@ -183,15 +183,15 @@ func (b *logbook) lines(text string) int {
 	return n
 }
 
-// startSecured starts three nodes with certificates of an authority, and returns
-// their logs as well.
-func startSecured(t *testing.T, a *authority, change func(i int, config *Config)) ([]*Node, []*logbook) {
+// startWithTLS starts three nodes with certificates of an authority, and returns them and their
+// logs.
+func startWithTLS(t *testing.T, a *authority, change func(i int, config *Config)) ([]*Node, []*logRecorder) {
 	t.Helper()
 	peers := loopbackPeers(t, 3)
 	var nodes []*Node
-	var logs []*logbook
+	var logs []*logRecorder
 	for i := range peers {
-		log := new(logbook)
+		log := new(logRecorder)
 		config := peerConfig(t, peers, i, definitions()...)
 		config.TLS, config.Logger = a.keys(a.node(peers[i].NodeID)), log.logger()
 		if change != nil {
@@ -202,16 +202,16 @@ func startSecured(t *testing.T, a *authority, change func(i int, config *Config)
 	return nodes, logs
 }
 
-// tell is a call that any leader answers.
-func tell(ctx context.Context, t *testing.T, node *Node, id string) {
+// callThrough makes a call through a node.
+func callThrough(ctx context.Context, t *testing.T, node *Node, id string) {
 	t.Helper()
 	if got, err := Call(ctx, node.Client(), doubled, id, 21); err != nil || got != 42 {
 		t.Fatalf("a call through %s: %d, %v", node.ID(), got, err)
 	}
 }
 
-// left returns how many more lines are logged in this second.
-func (r *refusals) left() int {
+// remaining returns how many more lines may be logged in this second.
+func (r *refusalLog) remaining() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return refusalsPerSecond - r.logged

@@ -10,8 +10,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// ErrNotAuthorized: the caller may not do that. Nothing was done.
-var ErrNotAuthorized = errors.New("tenuto: the caller may not do that")
+// ErrNotAuthorized means that the caller lacks the right to make the call. Nothing was done.
+var ErrNotAuthorized = errors.New("tenuto: not authorized")
 
 // An Action is what a remote client asks for; see Config.Authorize.
 type Action string
@@ -26,29 +26,28 @@ const (
 	ActionResume       Action = "resume"
 	ActionRetry        Action = "retry"
 	ActionUpdate       Action = "update"
-	ActionComplete     Action = "complete" // an activity, from outside, or fail it
+	ActionComplete     Action = "complete" // complete or fail an activity from outside
 	ActionPurge        Action = "purge"
-	ActionGet          Action = "get"     // the state, the end, the executions, what is pending
-	ActionHistory      Action = "history" // and watch, and wait for an update
+	ActionGet          Action = "get"     // status, end, executions, pending operations
+	ActionHistory      Action = "history" // also watch, and wait for an update
 	ActionQuery        Action = "query"
-	ActionList         Action = "list"        // and count
-	ActionSeeMembers   Action = "see members" // of the cluster
+	ActionList         Action = "list" // also count
+	ActionSeeMembers   Action = "see members"
 	ActionRemoveMember Action = "remove member"
-	ActionAdoptMember  Action = "adopt member" // the new directory of one
-	ActionIssueToken   Action = "issue token"  // with which a node may join
+	ActionAdoptMember  Action = "adopt member" // adopt its new directory
+	ActionIssueToken   Action = "issue token"  // a join token
 	ActionSeeTokens    Action = "see tokens"
 	ActionRevokeToken  Action = "revoke token"
 )
 
-var signalActions = map[clusterpb.SignalRequest_Kind]Action{
-	clusterpb.SignalRequest_KIND_CANCEL:    ActionCancel,
-	clusterpb.SignalRequest_KIND_TERMINATE: ActionTerminate,
-	clusterpb.SignalRequest_KIND_SUSPEND:   ActionSuspend,
-	clusterpb.SignalRequest_KIND_RESUME:    ActionResume,
-	clusterpb.SignalRequest_KIND_RETRY:     ActionRetry,
+var controlActions = map[clusterpb.ControlRequest_Kind]Action{
+	clusterpb.ControlRequest_KIND_CANCEL:    ActionCancel,
+	clusterpb.ControlRequest_KIND_TERMINATE: ActionTerminate,
+	clusterpb.ControlRequest_KIND_SUSPEND:   ActionSuspend,
+	clusterpb.ControlRequest_KIND_RESUME:    ActionResume,
+	clusterpb.ControlRequest_KIND_RETRY:     ActionRetry,
 }
 
-// actionsOf returns all that a request asks for; see actionOf.
 func actionsOf(request *clusterpb.Request) []Action {
 	if request.GetStart().GetSend() != nil {
 		return []Action{ActionStart, ActionSend}
@@ -56,15 +55,15 @@ func actionsOf(request *clusterpb.Request) []Action {
 	return []Action{actionOf(request)}
 }
 
-// actionOf returns what a request asks for, "" for what is between nodes alone.
+// actionOf returns the action of a request, "" if only nodes may send it.
 func actionOf(request *clusterpb.Request) Action {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
 		return ActionStart
 	case *clusterpb.Request_Send:
 		return ActionSend
-	case *clusterpb.Request_Signal:
-		return signalActions[call.Signal.GetKind()]
+	case *clusterpb.Request_Control:
+		return controlActions[call.Control.GetKind()]
 	case *clusterpb.Request_Update:
 		return ActionUpdate
 	case *clusterpb.Request_Complete:
@@ -95,45 +94,43 @@ func actionOf(request *clusterpb.Request) Action {
 	return ""
 }
 
-// A gate stands between the network and the node: what comes from other nodes
-// and from clients is checked here, whatever they may have checked themselves.
-type gate struct{ node *Node }
+// A nodeService checks every call from the network, whatever its sender has checked.
+type nodeService struct{ node *Node }
 
-// serve implements caller.
-func (g *gate) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+func (g *nodeService) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	check := func() error { return g.check(ctx, request) }
-	if err := g.node.recovered(request, check); err != nil {
-		return &clusterpb.Response{Protocol: g.node.config.protocol, Failure: failure(err)}
+	if err := g.node.recoverCall(request, check); err != nil {
+		return &clusterpb.Response{Protocol: g.node.config.protocol, Failure: toFailure(err)}
 	}
 	return g.node.serve(ctx, request)
 }
 
-// Kinds of requests that no remote client may send come with an action of "".
-func (g *gate) check(ctx context.Context, request *clusterpb.Request) error {
+// check returns an error if the request is not valid or the caller may not send it. Requests whose
+// action is "" must come from nodes.
+func (g *nodeService) check(ctx context.Context, request *clusterpb.Request) error {
 	if request.Call == nil {
-		return fmt.Errorf("%w: a call that this node does not know", ErrProtocol)
+		return fmt.Errorf("%w: unknown call", ErrProtocol)
 	}
 	if err := firstError(checkRequest(request), g.node.checkPayloads(request)); err != nil {
 		return err
 	}
-	if int(request.Group) > len(g.node.groups) {
-		return fmt.Errorf("%w: a group that this node does not know", ErrProtocol)
+	if int(request.Partition) > len(g.node.partitions) {
+		return fmt.Errorf("%w: unknown partition %d", ErrProtocol, request.Partition-1)
 	}
 	caller := callerOf(ctx)
 	switch {
-	case request.GetEnrol() != nil && caller.Role == RoleNode:
-		return checkEnrol(caller, request.GetEnrol())
-	case caller.Role == RoleLocal, caller.Role == RoleNode && g.node.isMember(caller.Name):
+	case request.GetJoin() != nil && caller.Kind == PrincipalNode:
+		return checkJoinCaller(caller, request.GetJoin())
+	case caller.Kind == PrincipalLocal, caller.Kind == PrincipalNode && g.node.isMember(caller.Name):
 		return nil
-	case caller.Role != RoleClient || actionOf(request) == "":
-		g.node.config.Logger.Warn("call refused", "caller", caller.String(), "error", "it is between nodes")
+	case caller.Kind != PrincipalClient || actionOf(request) == "":
+		g.node.config.Logger.Warn("call refused", "caller", caller.String(), "error", "only nodes may make this call")
 		return ErrNotAuthorized
 	}
 	return g.authorize(ctx, caller, request)
 }
 
-// authorize asks Config.Authorize.
-func (g *gate) authorize(ctx context.Context, caller Principal, request *clusterpb.Request) error {
+func (g *nodeService) authorize(ctx context.Context, caller Principal, request *clusterpb.Request) error {
 	if g.node.config.Authorize == nil {
 		return nil
 	}
@@ -152,7 +149,6 @@ func (g *gate) authorize(ctx context.Context, caller Principal, request *cluster
 	return nil
 }
 
-// callerOf returns who has sent what a gRPC server has received.
 func callerOf(ctx context.Context) Principal {
 	if sender, ok := peer.FromContext(ctx); ok {
 		if info, ok := sender.AuthInfo.(linkInfo); ok {

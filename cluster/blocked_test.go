@@ -11,31 +11,30 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A blockage is orchestration code that blocks outside of durable calls.
-type blockage struct {
+// A codeBlocker is orchestration code that blocks outside of durable calls.
+type codeBlocker struct {
 	release chan struct{}
 	mu      sync.Mutex
-	reached int // how often the code has come there
+	reached int // how often the code has blocked
 }
 
 var (
-	blocked  = replay.Orchestration[string, string]("blocked")
-	progress = replay.Query[string, string]("progress")
-	rename   = replay.Update[string, string]("rename")
+	blockedOrchestration = replay.Orchestration[string, string]("blocked")
+	progressQuery        = replay.Query[string, string]("progress")
+	renameUpdate         = replay.Update[string, string]("rename")
 )
 
-func newBlockage(t *testing.T) *blockage {
-	b := &blockage{release: make(chan struct{})}
+func newCodeBlocker(t *testing.T) *codeBlocker {
+	b := &codeBlocker{release: make(chan struct{})}
 	t.Cleanup(func() { close(b.release) })
 	return b
 }
 
-// body waits for a word, and then for the test. What it does after that must have no
-// effect.
-func (b *blockage) body(ctx *replay.Context, _ string) (string, error) {
+// body waits for a word, and then for the test. What it does after that must have no effect.
+func (b *codeBlocker) body(ctx *replay.Context, _ string) (string, error) {
 	err := errors.Join(
-		progress.Answer(ctx, func(string) (string, error) { return "waits", nil }),
-		rename.Handle(ctx, nil, func(_ *replay.Context, name string) (string, error) { return name, nil }),
+		progressQuery.Handle(ctx, func(string) (string, error) { return "waits", nil }),
+		renameUpdate.Handle(ctx, nil, func(_ *replay.Context, name string) (string, error) { return name, nil }),
 	)
 	if err != nil {
 		return "", err
@@ -51,52 +50,52 @@ func (b *blockage) body(ctx *replay.Context, _ string) (string, error) {
 	return "released", err
 }
 
-func (b *blockage) times() int {
+func (b *codeBlocker) timesReached() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.reached
 }
 
 // block starts an instance whose code blocks, and returns when it does.
-func (b *blockage) block(t *testing.T, client *Client, id string) {
+func (b *codeBlocker) block(t *testing.T, client *Client, id string) {
 	t.Helper()
 	ctx := testContext(t)
-	if _, err := StartRun(ctx, client, blocked, id, ""); err != nil {
+	if _, err := StartRun(ctx, client, blockedOrchestration, id, ""); err != nil {
 		t.Fatal(err)
 	}
-	before := b.times()
-	go func() { _ = Send(ctx, client, id, word, "go") }() // is answered when the code goes on
-	eventually(t, "the code blocks", func() bool { return b.times() > before })
+	before := b.timesReached()
+	go func() { _ = Send(ctx, client, id, word, "go") }() // returns when the code goes on
+	eventually(t, "the code blocks", func() bool { return b.timesReached() > before })
 }
 
-// servesOthers calls orchestrations in all groups.
-func servesOthers(t *testing.T, client *Client, name string) {
+// expectOthersServed calls orchestrations in all partitions.
+func expectOthersServed(t *testing.T, client *Client, name string) {
 	t.Helper()
-	for i := range 2 * testGroups {
+	for i := range 2 * testPartitionsDefault {
 		if got, err := Call(testContext(t), client, doubled, fmt.Sprintf("%s-%d", name, i), 21); err != nil || got != 42 {
 			t.Fatalf("another instance returned %d, %v", got, err)
 		}
 	}
 }
 
-// Each node leads in turn, and each meets the instance: the message is repeated.
-func TestAClusterGoesOnWhoseInstanceBlocks(t *testing.T) {
-	b := newBlockage(t)
-	nodes := startPeersWith(t, 3, append(definitions(), blocked.Bind(b.body))...)
+// Each node leads in turn and meets the blocked instance, because the message is repeated.
+func TestBlockedInstance_ClusterContinues(t *testing.T) {
+	b := newCodeBlocker(t)
+	nodes := startPeersWith(t, 3, append(definitions(), blockedOrchestration.Bind(b.body))...)
 	client := dialNodes(t, DialConfig{}, nodes...)
 	b.block(t, client, "b")
 	transfers := 0
 	for i := range 6 {
 		leader := leaderOfInstance(t, nodes, "b")
-		before := b.times()
-		err := leader.of("b").journal.TransferLeadership(testContext(t))
-		servesOthers(t, client, fmt.Sprint("after-", i))
+		before := b.timesReached()
+		err := leader.partitionOf("b").journal.TransferLeadership(testContext(t))
+		expectOthersServed(t, client, fmt.Sprint("after-", i))
 		if err != nil {
-			t.Logf("transfer %d: %v", i, err) // it has lost the lead by itself
+			t.Logf("transfer %d: %v", i, err) // it lost leadership by itself
 			continue
 		}
 		transfers++
-		eventually(t, "the next leader meets it", func() bool { return b.times() > before })
+		eventually(t, "the next leader meets it", func() bool { return b.timesReached() > before })
 	}
 	if transfers == 0 {
 		t.Fatal("no transfer of leadership succeeded")
@@ -120,7 +119,7 @@ func leaderOfInstance(t *testing.T, nodes []*Node, id string) *Node {
 	var leader *Node
 	eventually(t, "a node leads", func() bool {
 		for _, node := range nodes {
-			if node.of(id).leads() {
+			if node.partitionOf(id).isLeader() {
 				leader = node
 				return true
 			}
@@ -130,14 +129,14 @@ func leaderOfInstance(t *testing.T, nodes []*Node, id string) *Node {
 	return leader
 }
 
-func TestANodeWhoseInstanceBlocksStops(t *testing.T) {
+func TestBlockedInstance_NodeStops(t *testing.T) {
 	for name, stop := range map[string]func(*Node) error{
 		"close": (*Node).Close,
 		"stop":  func(n *Node) error { return n.Stop(context.Background()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBlockage(t)
-			node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), blocked.Bind(b.body))})
+			b := newCodeBlocker(t)
+			node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), blockedOrchestration.Bind(b.body))})
 			b.block(t, node.Client(), "b")
 			if err := stop(node); err != nil {
 				t.Error(err)
@@ -146,17 +145,17 @@ func TestANodeWhoseInstanceBlocksStops(t *testing.T) {
 	}
 }
 
-// Whoever asks a blocked instance waits until the context ends, and no one else does.
-func TestCallsToAnInstanceThatBlocks(t *testing.T) {
-	b := newBlockage(t)
-	nodes := startPeersWith(t, 3, append(definitions(), blocked.Bind(b.body))...)
+// Callers of a blocked instance wait until their contexts end; other calls are not delayed.
+func TestBlockedInstance_CallsWaitForContext(t *testing.T) {
+	b := newCodeBlocker(t)
+	nodes := startPeersWith(t, 3, append(definitions(), blockedOrchestration.Bind(b.body))...)
 	client := dialNodes(t, DialConfig{}, nodes...)
 	b.block(t, client, "b")
 	count := func(of func(actors.Stats) int) (sum int) {
 		for _, node := range nodes {
 			var led []*actors.Partition
-			for _, g := range node.led() {
-				led = append(led, g.partition.Load())
+			for _, g := range node.ledPartitions() {
+				led = append(led, g.live.Load())
 			}
 			sum += of(node.system.Stats(led...))
 		}
@@ -165,20 +164,20 @@ func TestCallsToAnInstanceThatBlocks(t *testing.T) {
 	var asking sync.WaitGroup
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
-	for _, through := range []*Client{client, nodes[0].Client(), nodes[1].Client(), nodes[2].Client()} {
+	for _, via := range []*Client{client, nodes[0].Client(), nodes[1].Client(), nodes[2].Client()} {
 		for range 50 {
 			asking.Go(func() {
-				_, _ = Query(ctx, through, "b", progress, "") // answered only if another node leads meanwhile
+				_, _ = Query(ctx, via, "b", progressQuery, "") // answered only if another node leads meanwhile
 			})
 			asking.Go(func() {
-				_, _ = CallUpdate(ctx, through, "b", rename, "x")
+				_, _ = CallUpdate(ctx, via, "b", renameUpdate, "x")
 			})
 		}
 	}
-	eventually(t, "it is counted as blocked", func() bool {
+	eventually(t, "the instance is counted as blocked", func() bool {
 		return count(func(s actors.Stats) int { return s.Blocked }) == 1
 	})
-	servesOthers(t, client, "meanwhile")
+	expectOthersServed(t, client, "meanwhile")
 	if status, err := client.Get(testContext(t), "b"); err != nil || status.State != Running {
 		t.Errorf("%+v, %v", status, err)
 	}
@@ -191,23 +190,23 @@ func TestCallsToAnInstanceThatBlocks(t *testing.T) {
 	if err != nil || status.State != Terminated {
 		t.Errorf("%+v, %v", status, err)
 	}
-	if count(func(s actors.Stats) int { return s.LeftBehind }) == 0 {
-		t.Error("no code was left behind")
+	if count(func(s actors.Stats) int { return s.AbandonedCode }) == 0 {
+		t.Error("no code was abandoned")
 	}
 }
 
-// The history ends where the code was left behind, whatever that does later.
-func TestCodeThatWasLeftBehindHasNoEffect(t *testing.T) {
-	b := &blockage{release: make(chan struct{})}
-	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), blocked.Bind(b.body))})
+// The history ends where the code was abandoned, whatever that code does later.
+func TestBlockedInstance_AbandonedCodeHasNoEffect(t *testing.T) {
+	b := &codeBlocker{release: make(chan struct{})}
+	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), blockedOrchestration.Bind(b.body))})
 	b.block(t, node.Client(), "b")
 	if err := node.Client().Terminate(testContext(t), "b", "it blocks"); err != nil {
 		t.Fatal(err)
 	}
-	before := node.of("b").journal.Digest()
+	before := node.partitionOf("b").journal.Digest()
 	close(b.release)
-	eventually(t, "the code has returned", func() bool { return node.system.Stats().LeftBehind == 0 })
-	if node.of("b").journal.Digest() != before {
+	eventually(t, "the code has returned", func() bool { return node.system.Stats().AbandonedCode == 0 })
+	if node.partitionOf("b").journal.Digest() != before {
 		t.Error("it has appended something")
 	}
 	if err := node.Close(); err != nil {

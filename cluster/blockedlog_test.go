@@ -8,29 +8,29 @@ import (
 	"testing"
 )
 
-// blockedHandler is a slog.Handler that blocks until it is released.
-type blockedHandler struct{ release <-chan struct{} }
+// blockingLogHandler is a slog.Handler that blocks until it is released.
+type blockingLogHandler struct{ release <-chan struct{} }
 
-func (blockedHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (blockingLogHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (h blockedHandler) Handle(context.Context, slog.Record) error {
+func (h blockingLogHandler) Handle(context.Context, slog.Record) error {
 	<-h.release
 	return nil
 }
 
-func (h blockedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h blockedHandler) WithGroup(string) slog.Handler      { return h }
+func (h blockingLogHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h blockingLogHandler) WithGroup(string) slog.Handler      { return h }
 
-func TestNodeWhoseLoggerBlocksServesAndFailsAndCloses(t *testing.T) {
+func TestBlockedLogger_NodeServesFailsAndCloses(t *testing.T) {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
-	node := startNode(t, Config{InMemory: true, Definitions: definitions(), Logger: slog.New(blockedHandler{release})})
+	node := startNode(t, Config{InMemory: true, Definitions: definitions(), Logger: slog.New(blockingLogHandler{release})})
 	eventually(t, "the node leads and is ready", func() bool { return node.Health().Ready() == nil })
 	if got, err := Call(t.Context(), node.Client(), doubled, "a", 21); err != nil || got != 42 {
 		t.Errorf("call: %d, %v", got, err)
 	}
-	node.groups[0].journal.Retire(errors.New("a test says so"))
-	if code, body := probed(t, node, "/healthz"); code != http.StatusServiceUnavailable || body["reason"] != ErrSteppedDown.Error() {
+	node.partitions[0].journal.Fail(errors.New("a test says so"))
+	if code, body := probeHealth(t, node, "/healthz"); code != http.StatusServiceUnavailable || body["reason"] != ErrNodeFailed.Error() {
 		t.Errorf("healthz: %d, %v", code, body)
 	}
 	if err := node.Close(); err != nil {

@@ -21,42 +21,41 @@ import (
 
 const (
 	callMethod       = "/tenuto.cluster.v1.Node/Call"
-	requestBytesMax  = 8 << 20  // a payload is at most 4 MiB
-	responseBytesMax = 80 << 20 // a history of 64 MiB and something around it
-	// Calls at once over one connection.
+	requestBytesMax  = 8 << 20  // a payload has at most 4 MiB
+	responseBytesMax = 80 << 20 // a history of 64 MiB, encoded
+	// Concurrent calls over one connection.
 	streamsMax = 16384
-	// After this, a tenth more or less, the other side is asked to replace a
-	// connection, and may end its calls in the time of grace. That is before
-	// linkAgeMax.
+	// After this time, plus or minus a tenth, the server asks the client to reconnect; calls may
+	// finish within callsAgeGrace. The sum is less than linkAgeMax.
 	callsAgeMax   = 8 * time.Minute
 	callsAgeGrace = time.Minute
-	// A connection without calls is closed after this.
+	// A connection without calls is closed after this time.
 	callsIdleMax = 5 * time.Minute
 	dialTimeout  = 2 * time.Second
-	// A node that is not called for so long, and to which there is no connection, is not
-	// dialed any more, until it is called again.
+	// A node not called for this time and not connected is no longer dialed until it is called
+	// again.
 	forgetAfter    = time.Minute
 	forgetEvery    = 10 * time.Second
 	keepAliveEvery = 10 * time.Second
 	keepAliveWait  = 2 * time.Second
 )
 
-// A callServer takes the calls of other nodes and of remote clients.
+// A callServer receives the calls of other nodes and of remote clients.
 type callServer struct {
 	server  *grpc.Server
 	running sync.WaitGroup
 }
 
-// caller is what the service needs of a node.
-type caller interface {
+// nodeServer is what the gRPC service needs of a node.
+type nodeServer interface {
 	serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
-	employ(stream grpc.ServerStream) error
-	startAll(stream grpc.ServerStream) error
+	serveWorker(stream grpc.ServerStream) error
+	serveStartBatch(stream grpc.ServerStream) error
 }
 
-var callService = grpc.ServiceDesc{
+var nodeServiceDesc = grpc.ServiceDesc{
 	ServiceName: "tenuto.cluster.v1.Node",
-	HandlerType: (*caller)(nil),
+	HandlerType: (*nodeServer)(nil),
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Call",
 		Handler: func(node any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -64,57 +63,54 @@ var callService = grpc.ServiceDesc{
 			if err := decode(request); err != nil {
 				return nil, err
 			}
-			return node.(caller).serve(ctx, request), nil
+			return node.(nodeServer).serve(ctx, request), nil
 		},
 	}},
-	Streams: []grpc.StreamDesc{workStream, startsStream},
+	Streams: []grpc.StreamDesc{workStream, startBatchStream},
 }
 
-func serveCalls(to caller, door *door) *callServer {
+func serveCalls(to nodeServer, listener *protocolListener) *callServer {
 	s := &callServer{server: grpc.NewServer(
 		grpc.Creds(linkCredentials{}),
 		grpc.MaxRecvMsgSize(requestBytesMax),
 		grpc.MaxSendMsgSize(responseBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
 		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.StreamInterceptor(membersOnly(door.port.links.isMember)),
+		grpc.StreamInterceptor(requireMember(listener.mux.links.isMember)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: callsAgeMax, MaxConnectionAgeGrace: callsAgeGrace, MaxConnectionIdle: callsIdleMax,
 			Time: keepAliveEvery, Timeout: keepAliveWait,
 		}),
-		grpc.WaitForHandlers(true), // when it is stopped
+		grpc.WaitForHandlers(true), // in Stop
 		grpc.StatsHandler(answerStats{}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAliveEvery / 2, PermitWithoutStream: true}),
 	)}
-	s.server.RegisterService(&callService, to)
+	s.server.RegisterService(&nodeServiceDesc, to)
 	s.running.Add(1)
 	go func() {
 		defer s.running.Done()
-		_ = s.server.Serve(door)
+		_ = s.server.Serve(listener)
 	}()
 	return s
 }
 
-// close ends every call and waits for them.
 func (s *callServer) close() {
 	s.server.Stop()
 	s.running.Wait()
 }
 
-// membersOnly refuses streams that others than members open: what clients may do is
-// calls.
-func membersOnly(isMember func(nodeID string) bool) grpc.StreamServerInterceptor {
+// requireMember refuses streams of non-members; clients may only make unary calls.
+func requireMember(isMember func(nodeID string) bool) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		caller := callerOf(stream.Context())
-		if caller.Role == RoleLocal || caller.Role == RoleNode && isMember(caller.Name) {
+		if caller.Kind == PrincipalLocal || caller.Kind == PrincipalNode && isMember(caller.Name) {
 			return handler(service, stream)
 		}
 		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
 	}
 }
 
-// linkCredentials tell gRPC who is at the other end: the handshake was made
-// before, by the port or the dialer.
+// linkCredentials tells gRPC the peer of a connection, on which the handshake was already made.
 type linkCredentials struct{}
 
 // linkInfo implements credentials.AuthInfo.
@@ -158,39 +154,37 @@ type callPool struct {
 	closed bool
 }
 
-// A calledNode is a node that is called, by its address.
 type calledNode struct {
 	*grpc.ClientConn
-	called time.Time // last; guarded by the pool's lock
-	// Why it could not be reached the last time.
-	failure atomic.Pointer[unreachedError]
+	lastCalled    time.Time // guarded by the pool's mutex
+	lastDialError atomic.Pointer[unreachableError]
 }
 
-// An unreachedError says why there was no connection. Nothing was sent.
-type unreachedError struct{ err error }
+// An unreachableError says why there was no connection. Nothing was sent.
+type unreachableError struct{ err error }
 
-func (e *unreachedError) Error() string { return e.err.Error() }
-func (e *unreachedError) Unwrap() error { return e.err }
+func (e *unreachableError) Error() string { return e.err.Error() }
+func (e *unreachableError) Unwrap() error { return e.err }
 
 func newCallPool(dialer *dialer) *callPool {
 	return &callPool{dialer: dialer, nodes: make(map[string]*calledNode)}
 }
 
-func (p *callPool) to(address string) (*calledNode, error) {
+func (p *callPool) nodeFor(address string) (*calledNode, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, ErrClosed
 	}
 	if node := p.nodes[address]; node != nil {
-		node.called = time.Now()
+		node.lastCalled = time.Now()
 		return node, nil
 	}
-	node := &calledNode{called: time.Now()}
+	node := &calledNode{lastCalled: time.Now()}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
-		conn, err := p.dialer.dial(ctx, address, forCalls)
+		conn, err := p.dialer.dial(ctx, address, purposeCalls)
 		if err != nil {
-			node.failure.Store(&unreachedError{err})
+			node.lastDialError.Store(&unreachableError{err})
 		}
 		return conn, err
 	}
@@ -210,10 +204,10 @@ func (p *callPool) to(address string) (*calledNode, error) {
 	return node, nil
 }
 
-// call has the node at that address answer a request. After an [*unreachedError]
-// it was not sent; after any other it may have arrived or not.
+// call sends a request to the node at an address. After an [*unreachableError] it was not sent;
+// after any other error it may have arrived.
 func (p *callPool) call(ctx context.Context, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
-	node, err := p.reach(ctx, address)
+	node, err := p.connectedNode(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -224,62 +218,60 @@ func (p *callPool) call(ctx context.Context, address string, request *clusterpb.
 	return response, nil
 }
 
-// callFor is call for a request that has several responses, on a stream.
-func (p *callPool) callFor(ctx context.Context, address string, to *grpc.StreamDesc, request *clusterpb.Request) (grpc.ClientStream, error) {
-	node, err := p.reach(ctx, address)
+// openStream sends a request that has several responses, on a stream.
+func (p *callPool) openStream(ctx context.Context, address string, to *grpc.StreamDesc, request *clusterpb.Request) (grpc.ClientStream, error) {
+	node, err := p.connectedNode(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := node.NewStream(ctx, to, "/"+callService.ServiceName+"/"+to.StreamName)
+	stream, err := node.NewStream(ctx, to, "/"+nodeServiceDesc.ServiceName+"/"+to.StreamName)
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) { // of which RecvMsg tells the reason
+	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) { // RecvMsg returns the reason for EOF
 		return nil, err
 	}
 	return stream, stream.CloseSend()
 }
 
-// reach returns the node at that address when there is a connection; the error is an
-// [*unreachedError].
-func (p *callPool) reach(ctx context.Context, address string) (*calledNode, error) {
-	node, err := p.to(address)
+// connectedNode returns the node at an address after it is connected. The error is an
+// [*unreachableError].
+func (p *callPool) connectedNode(ctx context.Context, address string) (*calledNode, error) {
+	node, err := p.nodeFor(address)
 	if err != nil {
-		return nil, &unreachedError{err}
+		return nil, &unreachableError{err}
 	}
 	return node, node.connect(ctx)
 }
 
-// ask is call with the error as a failure.
 func (p *callPool) ask(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 	response, err := p.call(ctx, address, request)
 	if err != nil {
-		return unanswered(err)
+		return errorResponse(err)
 	}
 	return response
 }
 
-// unanswered is an error of a call as an answer to it.
-func unanswered(err error) *clusterpb.Response {
-	var unreached *unreachedError
+func errorResponse(err error) *clusterpb.Response {
+	var unreached *unreachableError
 	switch {
 	case errors.As(err, &unreached):
-		return notLeader(err.Error())
+		return notLeaderResponse(err.Error())
 	case status.Code(err) == codes.Unimplemented || status.Code(err) == codes.ResourceExhausted:
 		return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeInternal, Message: err.Error(), NotExecuted: true}}
 	}
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}}
 }
 
-// hurry has a connection made before it is needed. (One that could not be made waits
-// for its pause: gRPC's way to end that races with itself.)
-func (p *callPool) hurry(address string) {
-	if node, err := p.to(address); err == nil {
+// preconnect opens a connection before it is needed. It does not shorten the backoff of a failed
+// one: gRPC's method for that has a data race.
+func (p *callPool) preconnect(address string) {
+	if node, err := p.nodeFor(address); err == nil {
 		node.Connect()
 	}
 }
 
-// connect waits for a connection; the error is an [*unreachedError].
+// connect waits for a connection; the error is an [*unreachableError].
 func (n *calledNode) connect(ctx context.Context) error {
 	for {
 		state := n.GetState()
@@ -287,36 +279,34 @@ func (n *calledNode) connect(ctx context.Context) error {
 		case connectivity.Ready:
 			return nil
 		case connectivity.Shutdown:
-			return &unreachedError{ErrClosed}
+			return &unreachableError{ErrClosed}
 		case connectivity.TransientFailure:
-			if failure := n.failure.Load(); failure != nil {
+			if failure := n.lastDialError.Load(); failure != nil {
 				return failure
 			}
-			return &unreachedError{errors.New("the connection was closed")}
+			return &unreachableError{errors.New("connection closed")}
 		case connectivity.Idle:
 			n.Connect()
 		}
 		if !n.WaitForStateChange(ctx, state) {
-			return &unreachedError{ctx.Err()}
+			return &unreachableError{ctx.Err()}
 		}
 	}
 }
 
-// forget closes what leads to nodes that are not called any more and cannot be reached:
-// gRPC would dial them for ever. Nothing is on its way to them, except who waits for a
-// connection and finds that there is none.
+// forget closes clients of nodes that are neither called nor reachable, which gRPC would dial
+// forever. Calls that wait for such a connection get an error.
 func (p *callPool) forget(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for address, node := range p.nodes {
-		if now.Sub(node.called) > forgetAfter && node.GetState() != connectivity.Ready {
+		if now.Sub(node.lastCalled) > forgetAfter && node.GetState() != connectivity.Ready {
 			_ = node.Close()
 			delete(p.nodes, address)
 		}
 	}
 }
 
-// forgetUntil forgets nodes until done is closed.
 func (p *callPool) forgetUntil(done <-chan struct{}) {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()

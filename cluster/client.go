@@ -12,39 +12,37 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Client starts instances, sends them events and asks about them: through the
-// node that made it, or over the network, if [Dial] has made it. Its methods may
-// be called concurrently. The typed functions [Call], [StartRun] and [Send] are
-// built on it.
+// A Client calls a cluster through its node ([Node.Client]) or over the network ([Dial]). Its
+// methods may be called concurrently. The typed functions [Call], [StartRun] and [Send] are built
+// on it.
 //
-// Every call is repeated until a leader answers; a context without a deadline
-// bounds that by Config.CallTimeout. The error is then an [*UnavailableError].
+// Every call is retried until a leader answers or the context ends; without a deadline, for
+// Config.CallTimeout. The error is then an [*UnavailableError].
 type Client struct {
-	access   access
-	payloads replay.Payloads
+	transport transport
+	converter replay.PayloadConverter
 }
 
-// Close ends what [Dial] has opened, and the calls that wait with [ErrClosed]. It
-// does nothing to the client of a node, which ends with its node. It may be called
-// twice.
+// Close closes a client made by [Dial]: waiting calls return [ErrClosed]. It has no effect on the
+// client of a node. It may be called twice.
 func (c *Client) Close() error {
 	if err := c.check(context.Background()); err != nil {
 		return err
 	}
-	return c.access.release()
+	return c.transport.release()
 }
 
-// An access is how a client reaches the cluster.
-type access interface {
-	// call brings a request to the leader and its answer back.
+// A transport is how a client reaches the cluster.
+type transport interface {
+	// call sends a request to the leader and returns its response.
 	call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
-	// near has one node answer a read, as of what it has applied.
-	near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
-	// await returns the status of a run when it has ended.
+	// readStale sends a read to one node, which answers from the state it has applied.
+	readStale(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error)
+	// await returns the status of a run after the run has ended.
 	await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error)
-	// follow passes the events of a run on, from a position, until pass returns
-	// false or the run has ended.
-	follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error
+	// follow passes the events of a run to pass, from a position on, until pass returns false or
+	// the run has ended.
+	follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error
 	release() error
 }
 
@@ -55,14 +53,14 @@ func checkID(id string) error {
 	return nil
 }
 
-// start starts an instance and returns which run it has begun or met.
+// start starts an instance and returns the run that it began or attached to.
 func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Payload, options []StartOption) (runRef, error) {
 	start := &clusterpb.StartRequest{Name: name, Input: input}
-	if err := firstError(c.check(ctx), apply(start, options), checkID(id), checkStart(start)); err != nil {
+	if err := firstError(c.check(ctx), applyOptions(start, options), checkID(id), checkStart(start)); err != nil {
 		return runRef{}, err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Start{Start: start}}
-	start.RequestId, request.Again = requestIDOr(start.RequestId)
+	start.RequestId, request.Retried = requestIDOrNew(start.RequestId)
 	if start.Send != nil {
 		start.Send.RequestId = start.RequestId
 	}
@@ -75,30 +73,28 @@ func (c *Client) start(ctx context.Context, id, name string, input *journalpb.Pa
 	return runRef{response.GetStart().GetFirstExecution(), response.GetStart().GetIncarnation()}, nil
 }
 
-// requestIDOr returns the request ID and true if it was chosen by the user, or
-// else a new one.
-func requestIDOr(chosen string) (id string, again bool) {
+// requestIDOrNew returns the request ID and true if the user has chosen one, or else a new ID and
+// false.
+func requestIDOrNew(chosen string) (id string, again bool) {
 	if chosen != "" {
 		return chosen, true
 	}
 	return rand.Text(), false
 }
 
-// send sends an event.
 func (c *Client) send(ctx context.Context, id string, send *clusterpb.SendRequest) error {
 	if err := firstError(checkID(id), checkSend(send)); err != nil {
 		return err
 	}
 	request := &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Send{Send: send}}
-	send.RequestId, request.Again = requestIDOr(send.RequestId)
+	send.RequestId, request.Retried = requestIDOrNew(send.RequestId)
 	if _, err := c.call(ctx, request); err != nil {
 		return fmt.Errorf("send %q to %s: %w", send.Name, id, err)
 	}
 	return nil
 }
 
-// Get returns the state of an instance. The error is [ErrNotFound] when there is
-// none of that ID.
+// Get returns the status of an instance. It returns [ErrNotFound] if the instance does not exist.
 func (c *Client) Get(ctx context.Context, id string, options ...ReadOption) (*Status, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -108,19 +104,19 @@ func (c *Client) Get(ctx context.Context, id string, options ...ReadOption) (*St
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", id, err)
 	}
-	status := newStatus(response.GetGet().GetStatus(), c.payloads)
+	status := newStatus(response.GetGet().GetStatus(), c.converter)
 	status.AppliedIndex = response.GetAppliedIndex()
 	return status, nil
 }
 
-// History returns the history of an instance's latest execution. The error is
-// [ErrNotFound] when there is no instance of that ID.
+// History returns the history of the latest execution of an instance. It returns [ErrNotFound] if
+// the instance does not exist.
 func (c *Client) History(ctx context.Context, id string, options ...ReadOption) (*History, error) {
 	return c.HistoryOf(ctx, id, 0, options...)
 }
 
-// HistoryOf returns the history of one execution of an instance, counted from
-// 1; 0 means the latest. The error is [ErrNotFound] when there is none.
+// HistoryOf returns the history of one execution of an instance. Executions count from 1; 0 means
+// the latest. It returns [ErrNotFound] if there is no such execution.
 func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, options ...ReadOption) (*History, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -128,7 +124,7 @@ func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, opt
 	history := &History{InstanceID: id}
 	index, err := c.readHistory(ctx, id, execution, options, func(execution uint64, event *journalpb.Event) error {
 		history.Execution = execution
-		opened, err := c.payloads.OpenEvent(event)
+		opened, err := c.converter.OpenEvent(event)
 		if err != nil {
 			return fmt.Errorf("event %d: %w", event.EventId, err)
 		}
@@ -142,8 +138,8 @@ func (c *Client) HistoryOf(ctx context.Context, id string, execution uint64, opt
 	return history, nil
 }
 
-// readHistory reads the history of an execution page by page, so that no node holds a long
-// one in memory for a caller. It returns the index of the journal that was read last.
+// readHistory reads the history of an execution in pages, so that no node holds a long history in
+// memory. It returns the applied index of the last page.
 func (c *Client) readHistory(ctx context.Context, id string, execution uint64, options []ReadOption, pass func(execution uint64, event *journalpb.Event) error) (index uint64, err error) {
 	asked := &clusterpb.HistoryRequest{Execution: execution, Paged: true}
 	for {
@@ -169,11 +165,10 @@ func (c *Client) readHistory(ctx context.Context, id string, execution uint64, o
 	}
 }
 
-// Wait returns when the latest run of an instance has ended: its status then.
+// Wait waits until the latest run of an instance has ended and returns its status.
 //
-// Errors: [ErrNotFound] when there is no instance of that ID, or it was purged;
-// [*InputError]; [*UnavailableError]; [ErrClosed]; ctx's; or why the node has
-// stepped aside.
+// Errors: [ErrNotFound] if the instance does not exist or was purged; [*InputError];
+// [*UnavailableError]; [ErrClosed]; the error of ctx; or the reason why the node has failed.
 func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 	status, err := c.Get(ctx, id)
 	if err != nil {
@@ -182,14 +177,13 @@ func (c *Client) Wait(ctx context.Context, id string) (*Status, error) {
 	return c.wait(ctx, id, status.run)
 }
 
-// wait waits for the end of a run.
 func (c *Client) wait(ctx context.Context, id string, run runRef) (*Status, error) {
 	if err := c.check(ctx); err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
-	status, err := c.access.await(ctx, id, run)
+	status, err := c.transport.await(ctx, id, run)
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", id, err)
 	}
-	return newStatus(status, c.payloads), nil
+	return newStatus(status, c.converter), nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestStartOfAnExistingID(t *testing.T) {
+func TestStart_ExistingID(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	client := node.Client()
 	ctx := testContext(t)
@@ -38,7 +38,7 @@ func TestStartOfAnExistingID(t *testing.T) {
 	}
 }
 
-func TestEventsToUnknownAndEndedInstancesAreRefused(t *testing.T) {
+func TestSend_RejectsUnknownAndEndedInstances(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx := testContext(t)
 	if err := Send(ctx, node.Client(), "nobody", word, "x"); !errors.Is(err, ErrNotFound) {
@@ -52,15 +52,15 @@ func TestEventsToUnknownAndEndedInstancesAreRefused(t *testing.T) {
 	}
 }
 
-func TestEndsAreTold(t *testing.T) {
+func TestWait_ReportsEachEndState(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx := testContext(t)
-	_, err := Call(ctx, node.Client(), failing, "e", "error")
+	_, err := Call(ctx, node.Client(), failingOrchestration, "e", "error")
 	var ended *RunError
-	if !errors.As(err, &ended) || ended.State != Failed || ended.Err.Error() != errWanted.Error() {
+	if !errors.As(err, &ended) || ended.State != Failed || ended.Err.Error() != errTest.Error() {
 		t.Errorf("a failed run: %v", err)
 	}
-	_, err = Call(ctx, node.Client(), failing, "p", "panic")
+	_, err = Call(ctx, node.Client(), failingOrchestration, "p", "panic")
 	var panicked *replay.PanicError
 	if !errors.As(err, &panicked) || !strings.Contains(panicked.Stack, "helpers_test.go") {
 		t.Errorf("a run that panicked: %v", err)
@@ -74,7 +74,7 @@ func TestEndsAreTold(t *testing.T) {
 	}
 }
 
-func TestArgumentsAreChecked(t *testing.T) {
+func TestClient_ChecksArguments(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx := testContext(t)
 	for _, id := range []string{"", strings.Repeat("x", 129), "a b", "a\nb", "é", "a\x00"} {
@@ -98,7 +98,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 	}
 }
 
-func TestHistoryIsGaplessAndPrinted(t *testing.T) {
+func TestHistory_GaplessAndPrintable(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx := testContext(t)
 	if _, err := Call(ctx, node.Client(), doubled, "d", 4); err != nil {
@@ -122,7 +122,7 @@ func TestHistoryIsGaplessAndPrinted(t *testing.T) {
 	}
 }
 
-func TestAnActivityOfALargeResultFailsAndSaysWhy(t *testing.T) {
+func TestActivity_TooLargeResultFails(t *testing.T) {
 	large := replay.Activity[int, string]("large")
 	caller := replay.Orchestration[int, string]("caller")
 	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{
@@ -135,7 +135,7 @@ func TestAnActivityOfALargeResultFailsAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAStepThatAsksForTooMuchTerminatesItsInstance(t *testing.T) {
+func TestStep_TooLargeTerminatesInstance(t *testing.T) {
 	big := replay.Activity[string, int]("big")
 	caller := replay.Orchestration[int, int]("caller")
 	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{
@@ -155,7 +155,7 @@ func TestAStepThatAsksForTooMuchTerminatesItsInstance(t *testing.T) {
 		t.Errorf("ten of half a MiB: %v", err)
 	}
 	history, err := node.Client().History(ctx, "c")
-	if err != nil || len(history.Events) != 2 || history.Events[1].Arm() != journalpb.ArmOrchestrationTerminated {
+	if err != nil || len(history.Events) != 2 || history.Events[1].TypeNumber() != journalpb.TypeOrchestrationTerminated {
 		t.Errorf("history %v, %v", history, err)
 	}
 	if got, err := Call(ctx, node.Client(), caller, "d", 5); err != nil || got != 5 {

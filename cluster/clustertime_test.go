@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tenuto-dev/tenuto/internal/rig"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -15,9 +15,9 @@ func sleeperBody(ctx *replay.Context, d time.Duration) (string, error) {
 	return "slept", ctx.Sleep(d)
 }
 
-// The wall clocks of all nodes but the first leader's are wrong, and then that one
-// too, and every node leads once.
-func TestNoTimerFiresEarlyWhateverTheWallClocksDo(t *testing.T) {
+// The wall clocks of all nodes but the first leader are wrong, then that one is too, and every node
+// leads once.
+func TestClusterTime_TimersNeverFireEarly(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour + time.Minute, 26 * time.Hour, -time.Hour, -26 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			var steps [3]atomic.Int64
@@ -26,7 +26,7 @@ func TestNoTimerFiresEarlyWhateverTheWallClocksDo(t *testing.T) {
 			for i := range peers {
 				config := peerConfig(t, peers, i, append(definitions(), sleeper.Bind(sleeperBody))...)
 				clock := func() time.Time { return time.Now().Add(time.Duration(steps[i].Load())) }
-				nodes = append(nodes, startNodeIn(rig.With(testContext(t), rig.Rig{WallClock: clock}), t, config))
+				nodes = append(nodes, startNodeIn(harness.NewContext(testContext(t), harness.Overrides{WallClock: clock}), t, config))
 			}
 			ctx := testContext(t)
 			first := leaderOf(t, nodes)
@@ -36,7 +36,7 @@ func TestNoTimerFiresEarlyWhateverTheWallClocksDo(t *testing.T) {
 			for i := range steps {
 				steps[i].Store(int64(step))
 			}
-			wantAsleep(t, first, "during the same reign")
+			expectAsleep(t, first, "during the same leadership")
 			if err := first.Stop(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -46,14 +46,13 @@ func TestNoTimerFiresEarlyWhateverTheWallClocksDo(t *testing.T) {
 					left = append(left, node)
 				}
 			}
-			wantAsleep(t, leaderOf(t, left), "after a takeover")
+			expectAsleep(t, leaderOf(t, left), "after a change of leader")
 		})
 	}
 }
 
-// wantAsleep checks that the timer of an hour has not fired when one of a moment
-// that was set later has.
-func wantAsleep(t *testing.T, leader *Node, when string) {
+// expectAsleep checks that a timer of an hour has not fired after a shorter timer, set later, has.
+func expectAsleep(t *testing.T, leader *Node, when string) {
 	t.Helper()
 	ctx := testContext(t)
 	if _, err := Call(ctx, leader.Client(), sleeper, "moment-"+leader.ID(), 20*time.Millisecond); err != nil {
@@ -68,8 +67,8 @@ func wantAsleep(t *testing.T, leader *Node, when string) {
 		t.Fatal(err)
 	}
 	for _, event := range history.Events {
-		if off := time.Since(time.Unix(0, event.Timestamp)).Abs(); off > 2*patience {
-			t.Errorf("%s: event %d is recorded %v off", when, event.EventId, off)
+		if offset := time.Since(time.Unix(0, event.Timestamp)).Abs(); offset > 2*testTimeout {
+			t.Errorf("%s: event %d is recorded %v off", when, event.EventId, offset)
 		}
 	}
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// canary is in every value and every error of these tests.
-const canary = "canary-Zq7xW"
+// codecCanary is in every value and every error of these tests.
+const codecCanary = "canary-Zq7xW"
 
-// sealing encrypts under a fresh nonce each time.
-type sealing struct{ cipher.AEAD }
+// sealingCodec encrypts under a fresh nonce each time.
+type sealingCodec struct{ cipher.AEAD }
 
-func newSealing(t *testing.T) replay.Payloads {
+func newSealingCodec(t *testing.T) replay.PayloadConverter {
 	t.Helper()
 	block, err := aes.NewCipher(bytes.Repeat([]byte("k"), 16))
 	if err != nil {
@@ -36,57 +36,59 @@ func newSealing(t *testing.T) replay.Payloads {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return replay.Payloads{Codec: sealing{aead}}
+	return replay.PayloadConverter{Codec: sealingCodec{aead}}
 }
 
-func (s sealing) Encode(data []byte) ([]byte, string, error) {
+func (s sealingCodec) Encode(data []byte) ([]byte, string, error) {
 	return s.Seal(nil, nil, data, nil), "sealed", nil
 }
 
-func (s sealing) Decode(data []byte, _ string) ([]byte, error) { return s.Open(nil, nil, data, nil) }
+func (s sealingCodec) Decode(data []byte, _ string) ([]byte, error) {
+	return s.Open(nil, nil, data, nil)
+}
 
 var (
-	secret      = replay.Orchestration[string, string]("secret")
-	secretWork  = replay.Activity[string, string]("secret work")
-	secretAsk   = replay.Activity[string, string]("secret ask")
-	secretNews  = replay.Event[string]("secret news")
-	secretState = replay.Query[string, string]("secret state")
-	secretSet   = replay.Update[string, string]("secret set")
+	secretOrchestration = replay.Orchestration[string, string]("secret")
+	secretActivity      = replay.Activity[string, string]("secret work")
+	secretAsyncActivity = replay.Activity[string, string]("secret ask")
+	secretEvent         = replay.Event[string]("secret news")
+	secretQuery         = replay.Query[string, string]("secret state")
+	secretUpdate        = replay.Update[string, string]("secret set")
 )
 
-// secretDefinitions hand the canary to everything that records something.
+// secretDefinitions pass the canary to everything that records values.
 func secretDefinitions(tokens chan<- string) []replay.Definition {
 	return []replay.Definition{
-		secretWork.Bind(func(ctx context.Context, text string) (string, error) {
-			if err := replay.Heartbeat(ctx, canary+" details"); err != nil {
+		secretActivity.Bind(func(ctx context.Context, text string) (string, error) {
+			if err := replay.Heartbeat(ctx, codecCanary+" details"); err != nil {
 				return "", err
 			}
 			if replay.ActivityInfo(ctx).Number == 1 {
-				return "", errors.New(canary + " first attempt")
+				return "", errors.New(codecCanary + " first attempt")
 			}
 			return text, nil
 		}),
-		secretAsk.Bind(func(ctx context.Context, _ string) (string, error) {
+		secretAsyncActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			tokens <- replay.ActivityInfo(ctx).Token()
-			return "", replay.ErrPending
+			return "", replay.ErrResultPending
 		}),
-		secret.Bind(func(ctx *replay.Context, text string) (string, error) {
+		secretOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
 			err := errors.Join(
-				secretState.Answer(ctx, func(asked string) (string, error) { return asked + text, nil }),
-				secretSet.Handle(ctx, nil, func(_ *replay.Context, to string) (string, error) { return to, errors.New(canary + to) }),
-				replay.SetStatus(ctx, canary+" status"),
+				secretQuery.Handle(ctx, func(asked string) (string, error) { return asked + text, nil }),
+				secretUpdate.Handle(ctx, nil, func(_ *replay.Context, to string) (string, error) { return to, errors.New(codecCanary + to) }),
+				replay.SetStatus(ctx, codecCanary+" status"),
 			)
 			if err != nil {
 				return "", err
 			}
-			if text, err = secretWork.Call(ctx, text); err != nil {
+			if text, err = secretActivity.Call(ctx, text); err != nil {
 				return "", err
 			}
-			news, err := secretNews.Wait(ctx)
+			news, err := secretEvent.Wait(ctx)
 			if err != nil {
 				return "", err
 			}
-			asked, err := secretAsk.Call(ctx, canary)
+			asked, err := secretAsyncActivity.Call(ctx, codecCanary)
 			if err == nil {
 				return text + news + asked, nil
 			}
@@ -95,20 +97,19 @@ func secretDefinitions(tokens chan<- string) []replay.Definition {
 	}
 }
 
-// startSecretly starts three nodes with a codec; what they send each other is
-// searched for the canary.
-func startSecretly(t *testing.T, tokens chan<- string) (nodes []*Node, dirs []string, seen *atomic.Bool) {
+// startWithCodec starts three nodes with a codec, and searches their traffic for the canary.
+func startWithCodec(t *testing.T, tokens chan<- string) (nodes []*Node, dirs []string, seen *atomic.Bool) {
 	t.Helper()
 	seen = new(atomic.Bool)
 	peers := loopbackPeers(t, 3)
 	for i := range peers {
 		config := peerConfig(t, peers, i, secretDefinitions(tokens)...)
-		config.Payloads = newSealing(t)
+		config.PayloadConverter = newSealingCodec(t)
 		node := startNode(t, config)
 		ask := node.ask
 		node.ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 			response := ask(ctx, request)
-			if betrays(request) || betrays(response) {
+			if containsCanary(request) || containsCanary(response) {
 				seen.Store(true)
 			}
 			return response
@@ -118,17 +119,17 @@ func startSecretly(t *testing.T, tokens chan<- string) (nodes []*Node, dirs []st
 	return nodes, dirs, seen
 }
 
-func betrays(m proto.Message) bool {
+func containsCanary(m proto.Message) bool {
 	encoded, err := proto.Marshal(m)
-	return err != nil || bytes.Contains(encoded, []byte(canary)) || strings.Contains(prototext.Format(m), canary)
+	return err != nil || bytes.Contains(encoded, []byte(codecCanary)) || strings.Contains(prototext.Format(m), codecCanary)
 }
 
-func TestWithACodecNothingOfUsersIsOnDiskOrOnTheWire(t *testing.T) {
+func TestCodec_HidesPayloadsOnDiskAndWire(t *testing.T) {
 	tokens := make(chan string, 10)
-	nodes, dirs, seen := startSecretly(t, tokens)
+	nodes, dirs, seen := startWithCodec(t, tokens)
 	ctx := testContext(t)
 	for i, node := range nodes {
-		useSecretly(ctx, t, node.Client(), []string{"a", "b", "c"}[i], tokens)
+		useEveryCall(ctx, t, node.Client(), []string{"a", "b", "c"}[i], tokens)
 	}
 	if seen.Load() {
 		t.Error("the canary was on the wire")
@@ -143,38 +144,38 @@ func TestWithACodecNothingOfUsersIsOnDiskOrOnTheWire(t *testing.T) {
 	}
 }
 
-// useSecretly calls whatever a client can.
-func useSecretly(ctx context.Context, t *testing.T, client *Client, id string, tokens <-chan string) {
+// useEveryCall makes every call that a client has.
+func useEveryCall(ctx context.Context, t *testing.T, client *Client, id string, tokens <-chan string) {
 	t.Helper()
-	run, err := StartRun(ctx, client, secret, id, canary+" input")
+	run, err := StartRun(ctx, client, secretOrchestration, id, codecCanary+" input")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := Query(ctx, client, id, secretState, canary); err != nil || text != canary+canary+" input" {
+	if text, err := Query(ctx, client, id, secretQuery, codecCanary); err != nil || text != codecCanary+codecCanary+" input" {
 		t.Errorf("query: %q, %v", text, err)
 	}
-	if text, err := CallUpdate(ctx, client, id, secretSet, canary+" update"); err == nil || !strings.Contains(err.Error(), canary+canary+" update") {
+	if text, err := CallUpdate(ctx, client, id, secretUpdate, codecCanary+" update"); err == nil || !strings.Contains(err.Error(), codecCanary+codecCanary+" update") {
 		t.Errorf("update: %q, %v", text, err)
 	}
-	if err := Send(ctx, client, id, secretNews, canary+" news"); err != nil {
+	if err := Send(ctx, client, id, secretEvent, codecCanary+" news"); err != nil {
 		t.Error(err)
 	}
 	token := <-tokens
 	for range 2 {
-		if err := FailActivity(ctx, client, token, replay.NonRetryable(errors.New(canary+" refused"))); err != nil {
+		if err := FailActivity(ctx, client, token, replay.NonRetryable(errors.New(codecCanary+" refused"))); err != nil {
 			t.Errorf("fail activity: %v", err)
 		}
 	}
-	if _, err := run.Wait(ctx); err == nil || !strings.Contains(err.Error(), canary+" refused") {
+	if _, err := run.Wait(ctx); err == nil || !strings.Contains(err.Error(), codecCanary+" refused") {
 		t.Errorf("ended with %v", err)
 	}
 	status, err := client.Get(ctx, id)
-	var published string
-	if err != nil || status.Published(&published) != nil || published != canary+" status" {
-		t.Errorf("published %q, %v", published, err)
+	var customStatus string
+	if err != nil || status.CustomStatus(&customStatus) != nil || customStatus != codecCanary+" status" {
+		t.Errorf("published %q, %v", customStatus, err)
 	}
 	history, err := client.History(ctx, id)
-	if err != nil || !strings.Contains(string(history.Events[0].GetOrchestrationStarted().GetInput().GetData()), canary) {
+	if err != nil || !strings.Contains(string(history.Events[0].GetOrchestrationStarted().GetInput().GetData()), codecCanary) {
 		t.Errorf("history: %v, %v", history, err)
 	}
 	var last *journalpb.Event
@@ -184,7 +185,7 @@ func useSecretly(ctx context.Context, t *testing.T, client *Client, id string, t
 		}
 		last = recorded.Event
 	}
-	if failed := last.GetOrchestrationFailed(); failed == nil || !betrays(failed) {
+	if failed := last.GetOrchestrationFailed(); failed == nil || !containsCanary(failed) {
 		t.Errorf("the last event that was watched: %v", last)
 	}
 }
@@ -199,7 +200,7 @@ func searchFiles(t *testing.T, dir string) {
 		}
 		files++
 		data, err := os.ReadFile(path)
-		if bytes.Contains(data, []byte(canary)) {
+		if bytes.Contains(data, []byte(codecCanary)) {
 			t.Errorf("the canary is in %s", filepath.Base(path))
 		}
 		return err

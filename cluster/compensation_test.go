@@ -12,30 +12,29 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// journey books three things, waits, and gives back what it has booked when it
-// is cancelled.
+// journey books three things, waits, and cancels the bookings when it is canceled.
 var (
-	journey  = replay.Orchestration[string, string]("journey")
-	book     = replay.Activity[string, string]("book")
-	giveBack = replay.Activity[string, string]("give-back")
+	journey       = replay.Orchestration[string, string]("journey")
+	bookActivity  = replay.Activity[string, string]("book")
+	cancelBooking = replay.Activity[string, string]("give-back")
 )
 
 func journeyBody(ctx *replay.Context, _ string) (string, error) {
 	saga := replay.NewSaga(ctx)
 	for _, what := range []string{"flight", "hotel", "car"} {
-		if _, err := book.Call(ctx, what); err != nil {
+		if _, err := bookActivity.Call(ctx, what); err != nil {
 			return "", err
 		}
 		saga.Compensate(ctx, func(ctx *replay.Context) error {
-			_, err := giveBack.Call(ctx, what)
+			_, err := cancelBooking.Call(ctx, what)
 			return err
 		})
 	}
 	return word.Wait(ctx)
 }
 
-// journeyDefinitions binds a journey whose activities write down, in the file
-// effects, when they begin and end. The one called hold does not end.
+// journeyDefinitions binds a journey whose activities log their begin and end to the file effects.
+// The activity called hold does not end.
 func journeyDefinitions(effects, hold string) []replay.Definition {
 	note := func(verb string) func(context.Context, string) (string, error) {
 		return func(ctx context.Context, what string) (string, error) {
@@ -49,7 +48,7 @@ func journeyDefinitions(effects, hold string) []replay.Definition {
 			return "", appendLine(effects, "end "+verb+" "+what)
 		}
 	}
-	return []replay.Definition{journey.Bind(journeyBody), book.Bind(note("book")), giveBack.Bind(note("give back"))}
+	return []replay.Definition{journey.Bind(journeyBody), bookActivity.Bind(note("book")), cancelBooking.Bind(note("give back"))}
 }
 
 func appendLine(name, line string) error {
@@ -64,7 +63,7 @@ func appendLine(name, line string) error {
 	return err
 }
 
-func linesOf(t *testing.T, name string) []string {
+func readLines(t *testing.T, name string) []string {
 	t.Helper()
 	content, err := os.ReadFile(name)
 	if err != nil && !os.IsNotExist(err) {
@@ -73,29 +72,29 @@ func linesOf(t *testing.T, name string) []string {
 	return strings.Split(strings.TrimSuffix(string(content), "\n"), "\n")
 }
 
-// Whichever step of the compensation the process is killed in: what was given
-// back stays so, that step is taken again, and the rest follows in its order.
-func TestCompensationInReverseOrderAfterCancellationOnceAcrossAKill(t *testing.T) {
+// The process is killed in each step of the compensation: earlier steps are not repeated, that step
+// is retried, and the rest follows in order.
+func TestCompensation_RunsOnceInReverseAcrossKills(t *testing.T) {
 	order := []string{"car", "hotel", "flight"}
 	for killed, what := range order {
 		t.Run("killed while giving back the "+what, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			config := nodeProcessConfig{Dir: filepath.Join(dir, "node"), Effects: filepath.Join(dir, "effects"), Hold: "give back " + what}
+			config := nodeProcessConfig{Dir: filepath.Join(dir, "node"), Effects: filepath.Join(dir, "effects"), HangAt: "give back " + what}
 			node := startNodeProcess(t, config)
-			node.tell("journey j")
+			node.send("journey j")
 			eventually(t, "all is booked", func() bool {
 				return slices.ContainsFunc(node.history("j"), func(event string) bool { return strings.HasPrefix(event, "ExternalSubscribed") })
 			})
-			node.tell("cancel j")
-			eventually(t, "it is in the middle", func() bool { return slices.Contains(linesOf(t, config.Effects), "begin "+config.Hold) })
+			node.send("cancel j")
+			eventually(t, "it is in the middle", func() bool { return slices.Contains(readLines(t, config.Effects), "begin "+config.HangAt) })
 			node.kill()
 
-			config.Hold = ""
+			config.HangAt = ""
 			node = startNodeProcess(t, config)
-			node.tell("end j")
-			if state := node.expect("end"); state != string(Cancelled) {
-				t.Errorf("it ended %s; want cancelled", state)
+			node.send("end j")
+			if state := node.awaitLine("end"); state != string(Canceled) {
+				t.Errorf("it ended %s; want canceled", state)
 			}
 			var want []string
 			for i, what := range order {
@@ -104,17 +103,17 @@ func TestCompensationInReverseOrderAfterCancellationOnceAcrossAKill(t *testing.T
 				}
 				want = append(want, "begin give back "+what, "end give back "+what)
 			}
-			if got := linesOf(t, config.Effects)[6:]; !slices.Equal(got, want) {
+			if got := readLines(t, config.Effects)[6:]; !slices.Equal(got, want) {
 				t.Errorf("effects:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			expectGivenBack(t, node, order)
+			expectCompensated(t, node, order)
 		})
 	}
 }
 
-// expectGivenBack checks that a history has each step of the compensation once,
-// begun and completed before the next.
-func expectGivenBack(t *testing.T, node *nodeProcess, order []string) {
+// expectCompensated checks that a history has each step of the compensation once, begun and
+// completed before the next.
+func expectCompensated(t *testing.T, node *nodeProcess, order []string) {
 	t.Helper()
 	events := node.history("j")
 	from := slices.IndexFunc(events, func(event string) bool { return strings.HasPrefix(event, "OrchestrationCancelRequested") })
@@ -128,7 +127,7 @@ func expectGivenBack(t *testing.T, node *nodeProcess, order []string) {
 	for range order {
 		want = append(want, "ActivityScheduled", "ActivityCompleted")
 	}
-	if want = append(want, "OrchestrationCancelled"); !slices.Equal(got, want) {
+	if want = append(want, "OrchestrationCanceled"); !slices.Equal(got, want) {
 		t.Errorf("history:\n%s", strings.Join(events, "\n"))
 	}
 }

@@ -13,179 +13,167 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
-	"github.com/tenuto-dev/tenuto/internal/rig"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Peer is a node of the cluster.
+// A Peer is a founding node of the cluster.
 type Peer struct {
 	NodeID  string
 	Address string // host:port
 }
 
-// Config is the configuration of a node. It is copied by [Start]. Zero values
-// mean defaults.
+// Config is the configuration of a node. [Start] copies it. Zero values mean defaults.
 type Config struct {
-	// Where the journal lives; made if it is not there. One node at a time may
-	// use it. Required, unless InMemory is set.
+	// Dir holds the journal. It is created if it does not exist. Only one node at a time may use
+	// it. Required unless InMemory is set.
 	Dir string
-	// Keep everything in memory, for tests: it is gone when the node stops, and to a cluster
-	// the node has lost its Dir then.
+	// InMemory keeps all data in memory, for tests. When the node stops, its data is lost, like a
+	// Dir.
 	InMemory bool
 
-	// The name of the node, for ever: it is stamped into Dir. For a node that has lost its Dir
-	// see the section on members. 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit.
-	// Defaults to "node" when there are no Peers; required otherwise.
+	// NodeID is the permanent name of the node, stored in Dir. For a lost Dir, see
+	// docs/security.md. 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit. Defaults to
+	// "node" without Peers and Join; required otherwise.
 	NodeID string
-	// The name of the cluster, for ever: it is stamped into Dir too, and nodes
-	// and clients with certificates of another cluster are refused. 1 to 64 of
-	// A-Z a-z 0-9 . _ -, the first a letter or digit. Defaults to "tenuto".
+	// ClusterID is the permanent name of the cluster, stored in Dir. Nodes and clients with
+	// certificates of another cluster are refused. Syntax as NodeID. Defaults to "tenuto".
 	ClusterID string
-	// The address to listen at for other nodes and remote clients, host:port.
-	// Without TLS it must be a loopback address. Defaults to none, which only a
-	// node without Peers can have: nobody reaches it, and nobody can join it.
+	// Listen is the address for other nodes and remote clients, host:port; without TLS, a loopback
+	// address. Defaults to none: the node is reachable only within its process, and cannot have
+	// Peers or be joined.
 	Listen string
-	// What the node shows to others and whom it believes; see [KeyFiles] and the
-	// section on security.
-	// Defaults to none: plaintext, on loopback only.
+	// TLS provides the keys of this node and the authorities that it trusts; see [KeyFiles] and
+	// docs/security.md. Defaults to none: plaintext, on loopback only.
 	TLS KeySource
-	// Asked about each call of a remote client, reads included; an error refuses
-	// it with [ErrNotAuthorized], and its text goes to the log and not to the
-	// caller. instanceID is "" for what concerns no single one. A call that does two
-	// things needs the right to both: [SendOrStart] is asked about as [ActionStart] and
-	// as [ActionSend]. It needs TLS, may
-	// be called concurrently, and is not asked about calls of other nodes, which
-	// have asked. Defaults to allowing everything to whoever has a certificate of
-	// the cluster.
+	// Authorize is called for each call of a remote client, reads included. Its error is logged,
+	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
+	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend].
+	// Authorize requires TLS, may be called concurrently, and is not called for calls that other
+	// nodes forward, which have called it. Defaults to allowing each client with a certificate of
+	// the cluster everything.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
-	// The nodes that found the cluster, this one among them; the same list on
-	// every node. It founds the cluster when Dir is empty; later it only gives this node's
-	// address and helps to find the others. The cluster is founded when
-	// all of them have run at the same time, each with an empty Dir. Defaults to
-	// this node alone: a cluster of one, which others can join while it has a Listen.
+	// Peers are the founding nodes, including this one; the list must be the same on every node.
+	// The cluster is founded once all of them have run at the same time, each with an empty Dir.
+	// Later, Peers only gives the address of this node and helps to find the others. Defaults to
+	// this node alone: a cluster of one, which others can join if Listen is set.
 	Peers []Peer
-	// Addresses of a cluster that a node with an empty Dir is to be added to, of
-	// any of its nodes. It gets a vote when it has caught up. Ignored later, but
-	// for finding the others. Excludes Peers.
+	// Join holds addresses of nodes of a cluster to which a node with an empty Dir is added. The
+	// node gets a vote after it has caught up. Later, Join only helps to find the others. Must not
+	// be set together with Peers.
 	Join []string
-	// A token that a member has issued ([Client.IssueJoinToken]) for this node to be
-	// added, where the cluster asks for one: see RequireJoinToken. It is used up when
-	// the node is added, and ignored later. Defaults to none.
+	// JoinToken is a token of a member ([Client.IssueJoinToken]) that admits this node; see
+	// RequireJoinToken. It is used up when the node is added, and ignored later. Defaults to none.
 	JoinToken string
-	// While this node leads, others are added only with a token. To be the same on
-	// every node. Defaults to adding every node that asks; with TLS, every one that
-	// has a certificate of its name.
+	// RequireJoinToken makes this node, while it is leader, admit new nodes only with a token. Must
+	// be the same on every node. Defaults to admitting every node that asks; with TLS, every node
+	// that has a certificate for its name.
 	RequireJoinToken bool
-	// How many Raft groups keep the instances between them, 1 to 64; each node takes
-	// part in all of them, and leads some. More than one is for clusters whose leader
-	// is the limit: on one disk they are slower. Chosen when the cluster is founded,
-	// for ever: it is stamped into Dir, and must be the same on every node. Defaults
-	// to 1.
-	Groups int
-	// Where others reach this node, host:port; on each start the cluster learns of
-	// it. Defaults to the address in Peers, or else to Listen.
+	// Partitions is the number of Raft groups that share the instances, 1 to 64. Each node is a
+	// member of all and leads some. More than one helps clusters limited by their leader; on a
+	// single disk it is slower. The number is stored in Dir when the cluster is founded, cannot
+	// change, and must be the same on every node. Defaults to 1.
+	Partitions int
+	// Advertise is the address at which others reach this node, host:port, reported on each start.
+	// Defaults to the address in Peers, or else to Listen.
 	Advertise string
 
-	// The code: bound handles. Nodes may differ: when instances wait for code that the leader
-	// of their partition lacks, leadership moves to a node that has it and all that the leader
-	// has.
+	// Definitions are the bound handles. Nodes may differ: if instances wait for code that the
+	// leader of their partition lacks, leadership moves to a node that has that code and all of the
+	// leader's.
 	Definitions []replay.Definition
-	// How values become payloads: what encrypts or compresses them, and how large
-	// they may be. To be the same on every node and in every [DialConfig], for as
-	// long as there are instances. Defaults to JSON with the default bounds; large
-	// values are logged, unless Warn is set.
-	Payloads replay.Payloads
+	// PayloadConverter encodes values as payloads: it may encrypt or compress, and bounds their
+	// size. Must be the same on every node and in every [DialConfig] as long as there are
+	// instances. Defaults to JSON with the default bounds. Large values are logged unless Warn is
+	// set.
+	PayloadConverter replay.PayloadConverter
 
-	// How many activities run at once on this node. Defaults to 256.
+	// ActivitiesMax bounds the activities that run at once on this node. Defaults to 256.
 	ActivitiesMax int
-	// How many of them at once, by name. Defaults to no limits but ActivitiesMax.
+	// ActivityLimits bounds, by activity name, how many run at once on this node. Defaults to no
+	// limits besides ActivitiesMax.
 	ActivityLimits map[string]int
-	// How often attempts of an activity begin in the whole cluster, by name. To be
-	// the same on every node: that of the leading one counts. Of several groups each
-	// gets its share. After a change of the
-	// leader one attempt may begin too early. Defaults to no bounds.
+	// ActivityRates bounds, by activity name, how often attempts begin in the whole cluster. Must
+	// be the same on every node: the leader's applies. Partitions share a rate equally. After a
+	// change of leader one attempt may begin too early. Defaults to no bounds.
 	ActivityRates map[string]Rate
-	// The tags of activities that this node runs, besides those without a tag; see
-	// [replay.Tag]. Defaults to none.
+	// Tags are the tags of activities that this node runs, in addition to activities without a tag;
+	// see [replay.Tag]. Defaults to none.
 	Tags []string
-	// How many idle instances stay in memory; several groups share it. Defaults to
-	// 10,000.
+	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
 	ResidentMax int
-	// What one instance may come to: open operations, buffered events, the length of
-	// a history. To be the same on every node: those of the leading one count.
+	// Limits bounds each instance. Must be the same on every node: the leader's apply.
 	Limits Limits
-	// How long Stop and Close wait for the bodies of running activities to return, after their
-	// contexts have ended. Defaults to 10 s.
+	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
+	// their contexts have ended. Defaults to 10 s.
 	StopGrace time.Duration
-	// How long a call without a deadline of its own is repeated while no leader
-	// answers. Defaults to 30 s.
+	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
+	// Defaults to 30 s.
 	CallTimeout time.Duration
-	// How long instances are kept after their end. Defaults to for ever. To be
-	// the same on every node: that of the leading one counts.
+	// Retention is how long instances are kept after their end. Must be the same on every node: the
+	// leader's applies. Defaults to forever.
 	Retention Retention
-	// Its handler may be slow, or block: then the node does not wait for it, and drops
-	// records when more than 1,024 wait. Defaults to slog.Default().
+	// Logger receives the log. If its handler is slow or blocks, the node goes on, and drops
+	// records while more than 1,024 wait. Defaults to slog.Default().
 	Logger *slog.Logger
-	// Where the node's figures go; METRICS.md lists them. Defaults to the global
-	// one of OpenTelemetry, which keeps none until the application has set another.
+	// MeterProvider receives the metrics, listed in METRICS.md. Defaults to the global provider of
+	// OpenTelemetry, which records nothing until the application sets another.
 	MeterProvider metric.MeterProvider
-	// Where spans go; see the section on traces. Whether it records any is looked at
-	// when the node starts. Defaults to the global one of OpenTelemetry, which
-	// records none until the application has set another.
+	// TracerProvider receives spans; see METRICS.md. Whether it records spans is checked when the
+	// node starts. Defaults like MeterProvider.
 	TracerProvider trace.TracerProvider
 
-	rig           rig.Rig       // of harnesses
-	protocol      uint32        // the newest that the node speaks; 0: protocolVersion
-	tendEvery     time.Duration // how often leaders look after what their groups have in common; 1 s
-	journalLogger *slog.Logger  // Logger; the journal names the node itself
+	harness             harness.Overrides // for test harnesses
+	protocol            uint32            // newest version that the node speaks; 0: protocolVersion
+	maintenanceInterval time.Duration     // between a leader's synchronizations of its partitions; 1 s
+	journalLogger       *slog.Logger      // Logger without the node key: the journal adds its own
 }
 
 // A Rate bounds how often attempts of an activity begin.
 type Rate struct {
-	// How many attempts begin in a second, on average: 1e-6 to 1e6.
+	// PerSecond is the mean number of attempts that begin per second, 1e-6 to 1e6.
 	PerSecond float64
-	// How many may begin at once after a pause. Defaults to 1.
+	// Burst is how many attempts may begin at once after a pause. Defaults to 1.
 	Burst int
 }
 
 const (
-	nodeIDDefault      = "node"
-	clusterIDDefault   = "tenuto"
-	stopGraceDefault   = 10 * time.Second
-	callTimeoutDefault = 30 * time.Second
-	tendEvery          = time.Second
-	// groupsMax bounds Config.Groups. Each group has a log that is synced by itself,
-	// nine goroutines and more, and its share of the memory.
-	groupsMax = 64
+	nodeIDDefault       = "node"
+	clusterIDDefault    = "tenuto"
+	stopGraceDefault    = 10 * time.Second
+	callTimeoutDefault  = 30 * time.Second
+	maintenanceInterval = time.Second
+	// partitionsMax bounds Config.Partitions. Each partition has a log that is synced separately,
+	// at least nine goroutines, and a share of the memory.
+	partitionsMax = 64
 )
 
-// Limits bound what one instance may come to.
+// Limits bounds the size of one instance.
 type Limits struct {
-	// The most operations that are open at once: activities, timers, children and
-	// awaited events. An instance that asks for more is terminated, with the
-	// reason. Defaults to 10,000.
+	// Open bounds the operations open at once: activities, timers, children and awaited events. An
+	// instance that exceeds it is terminated, with the reason. Defaults to 10,000.
 	Open int
-	// The most external events that wait for code to take them, and the bytes of
-	// their payloads. Further ones are refused with a [BusyError]. Default to
-	// 10,000 and 16 MiB.
+	// Buffered and BufferedBytes bound the external events that wait for code to take them, in
+	// events and in bytes of their payloads. Further events are refused with a [BusyError]. Default
+	// to 10,000 and 16 MiB.
 	Buffered      int
 	BufferedBytes int
-	// The longest history of an execution, in events and in bytes of payloads. An
-	// instance that goes on beyond is terminated, with the reason: it should have
+	// HistoryEvents and HistoryBytes bound the history of one execution, in events and in bytes of
+	// payloads. An instance that exceeds them is terminated, with the reason: it should have
 	// continued as new. Default to 200,000 and 64 MiB.
 	HistoryEvents int
 	HistoryBytes  int
 }
 
-// Bounds of Rate.PerSecond: one in about a week, one in a microsecond.
+// Bounds of Rate.PerSecond: about one in 12 days, and one per microsecond.
 const (
 	ratePerSecondMin = 1e-6
 	ratePerSecondMax = 1e6
 )
 
-// A ConfigError reports a field of [Config] that cannot be used.
+// A ConfigError reports a field of [Config] that is not valid.
 type ConfigError struct {
 	Field  string
 	Reason string
@@ -214,11 +202,11 @@ func (c Config) withDefaults() Config {
 	if c.TracerProvider == nil {
 		c.TracerProvider = otel.GetTracerProvider()
 	}
-	if c.Groups == 0 {
-		c.Groups = 1
+	if c.Partitions == 0 {
+		c.Partitions = 1
 	}
-	if c.tendEvery == 0 {
-		c.tendEvery = tendEvery
+	if c.maintenanceInterval == 0 {
+		c.maintenanceInterval = maintenanceInterval
 	}
 	if c.StopGrace == 0 {
 		c.StopGrace = stopGraceDefault
@@ -238,23 +226,23 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case c.Dir == "" && !c.InMemory:
-		return &ConfigError{"Dir", "is empty: name a directory, or set InMemory for a test"}
+		return &ConfigError{"Dir", "is empty: set a directory, or set InMemory in a test"}
 	case c.Dir != "" && c.InMemory:
-		return &ConfigError{"InMemory", "is set, and so is Dir: choose one"}
+		return &ConfigError{"InMemory", "and Dir are both set: set only one of them"}
 	case c.NodeID == "":
-		return &ConfigError{"NodeID", "is empty: every node of a cluster needs a name of its own"}
+		return &ConfigError{"NodeID", "is empty: every node of a cluster needs a unique name"}
 	case len(c.Peers) > 0 && c.Listen == "":
-		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
+		return &ConfigError{"Listen", "is empty: other nodes must be able to reach this node"}
 	case !namePattern.MatchString(c.ClusterID):
 		return &ConfigError{"ClusterID", fmt.Sprintf("is %.100q: %s", c.ClusterID, nameRule)}
 	case !namePattern.MatchString(c.NodeID):
 		return &ConfigError{"NodeID", fmt.Sprintf("is %.100q: %s", c.NodeID, nameRule)}
 	case c.Authorize != nil && c.TLS == nil:
-		return &ConfigError{"Authorize", "is set without TLS: callers cannot be told apart"}
-	case c.Groups < 1 || c.Groups > groupsMax:
-		return &ConfigError{"Groups", fmt.Sprintf("is %d: 1 to %d are allowed", c.Groups, groupsMax)}
+		return &ConfigError{"Authorize", "is set without TLS: callers cannot be authenticated"}
+	case c.Partitions < 1 || c.Partitions > partitionsMax:
+		return &ConfigError{"Partitions", fmt.Sprintf("is %d: 1 to %d are allowed", c.Partitions, partitionsMax)}
 	case min(c.Limits.Open, c.Limits.Buffered, c.Limits.BufferedBytes, c.Limits.HistoryEvents, c.Limits.HistoryBytes) < 0:
-		return &ConfigError{"Limits", "has a negative one: 0 means its default"}
+		return &ConfigError{"Limits", "has a negative value: 0 means the default"}
 	case c.ActivitiesMax < 0:
 		return &ConfigError{"ActivitiesMax", negativeRule}
 	case c.ResidentMax < 0:
@@ -265,8 +253,8 @@ func (c Config) validate() error {
 		return &ConfigError{"CallTimeout", negativeRule}
 	case slices.Contains(c.Tags, ""):
 		return &ConfigError{"Tags", "has an empty tag: activities without a tag run on every node"}
-	case c.Retention.negative():
-		return &ConfigError{"Retention", "has a negative duration: 0 means for ever"}
+	case c.Retention.isNegative():
+		return &ConfigError{"Retention", "has a negative duration: 0 means forever"}
 	}
 	if err := firstError(c.validatePeers(), c.validateJoin(), c.validateActivities()); err != nil {
 		return err
@@ -274,25 +262,25 @@ func (c Config) validate() error {
 	return c.validateListen()
 }
 
-// warnedIn has large values logged, unless the user is told of them.
-func warnedIn(payloads replay.Payloads, logger *slog.Logger) replay.Payloads {
-	if payloads.Warn == nil {
-		payloads.Warn = func(of replay.PayloadOf, bytes int) {
+// withPayloadWarnings logs large values unless the user has set Warn.
+func withPayloadWarnings(converter replay.PayloadConverter, logger *slog.Logger) replay.PayloadConverter {
+	if converter.Warn == nil {
+		converter.Warn = func(of replay.PayloadInfo, bytes int) {
 			logger.Warn("large payload", "of", of.String(), "bytes", bytes)
 		}
 	}
-	return payloads
+	return converter
 }
 
 func (c Config) validateActivities() error {
 	for name, most := range c.ActivityLimits {
 		if most < 1 {
-			return &ConfigError{"ActivityLimits", fmt.Sprintf("has %d for %q: at least 1 is needed", most, name)}
+			return &ConfigError{"ActivityLimits", fmt.Sprintf("has %d for %q: the minimum is 1", most, name)}
 		}
 	}
 	for name, rate := range c.ActivityRates {
 		if !(rate.PerSecond >= ratePerSecondMin && rate.PerSecond <= ratePerSecondMax) || rate.Burst < 0 {
-			return &ConfigError{"ActivityRates", fmt.Sprintf("has %+v for %q: PerSecond is %g to %g, Burst not negative",
+			return &ConfigError{"ActivityRates", fmt.Sprintf("has %+v for %q: PerSecond must be %g to %g, Burst must not be negative",
 				rate, name, ratePerSecondMin, ratePerSecondMax)}
 		}
 	}
@@ -311,8 +299,8 @@ func (c Config) validatePeers() error {
 		case seen[peer.NodeID]:
 			return &ConfigError{"Peers", fmt.Sprintf("names node %q twice", peer.NodeID)}
 		case at[peer.Address] != "":
-			return &ConfigError{"Peers", fmt.Sprintf("has the address %q for %q and for %q", peer.Address, at[peer.Address], peer.NodeID)}
-		case c.TLS == nil && isElsewhere(peer.Address):
+			return &ConfigError{"Peers", fmt.Sprintf("has address %q for both %q and %q", peer.Address, at[peer.Address], peer.NodeID)}
+		case c.TLS == nil && isRemoteAddress(peer.Address):
 			return &ConfigError{"Peers", fmt.Sprintf("has %q: %s", peer.Address, loopbackRule)}
 		}
 		seen[peer.NodeID], at[peer.Address] = true, peer.NodeID
@@ -331,21 +319,21 @@ func (c Config) validateJoin() error {
 	}
 	switch {
 	case c.JoinToken != "" && c.Join == nil:
-		return &ConfigError{"JoinToken", "is set, and Join is not"}
+		return &ConfigError{"JoinToken", "is set without Join"}
 	case c.Join == nil:
 		return nil
 	case len(c.Join) == 0:
-		return &ConfigError{"Join", "is empty: name a node of the cluster"}
+		return &ConfigError{"Join", "is empty: add the address of a node of the cluster"}
 	case len(c.Peers) > 0:
-		return &ConfigError{"Join", "is set, and so are Peers: choose one"}
+		return &ConfigError{"Join", "and Peers are both set: set only one of them"}
 	case c.Listen == "":
-		return &ConfigError{"Listen", "is empty: other nodes have to reach this one"}
+		return &ConfigError{"Listen", "is empty: other nodes must be able to reach this node"}
 	}
 	for _, address := range c.Join {
 		if _, _, err := net.SplitHostPort(address); err != nil {
 			return &ConfigError{"Join", "has an address that is not host:port: " + err.Error()}
 		}
-		if c.TLS == nil && isElsewhere(address) {
+		if c.TLS == nil && isRemoteAddress(address) {
 			return &ConfigError{"Join", fmt.Sprintf("has %q: %s", address, loopbackRule)}
 		}
 	}
@@ -355,20 +343,20 @@ func (c Config) validateJoin() error {
 	return nil
 }
 
-const loopbackRule = "without TLS connections are made to loopback only"
+const loopbackRule = "without TLS, connections are allowed to loopback addresses only"
 
-const negativeRule = "is negative: 0 means its default"
+const negativeRule = "is negative: 0 means the default"
 
-// isElsewhere reports whether an address is that of another machine. A name may turn out to be of
-// this one, and is looked up when it is called.
-func isElsewhere(address string) bool {
+// isRemoteAddress reports whether an address is an IP address of another machine. Host names are
+// resolved, and checked, when they are dialed.
+func isRemoteAddress(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && ip != nil && !ip.IsLoopback() && !ip.IsUnspecified()
 }
 
-// validateListen refuses plaintext on anything but loopback: one forged packet
-// to an open Raft port takes the cluster over.
+// validateListen refuses plaintext except on loopback: one forged packet to an open Raft port would
+// take over the cluster.
 func (c Config) validateListen() error {
 	if c.Listen == "" {
 		return nil
@@ -381,12 +369,12 @@ func (c Config) validateListen() error {
 		return nil
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return &ConfigError{"Listen", fmt.Sprintf("is %q: without TLS a node listens on loopback only", c.Listen)}
+		return &ConfigError{"Listen", fmt.Sprintf("is %q: without TLS, a node may listen on loopback only", c.Listen)}
 	}
 	return nil
 }
 
-// address returns where others reach this node.
+// address returns where other nodes reach this node.
 func (c Config) address() string {
 	if c.Advertise != "" {
 		return c.Advertise

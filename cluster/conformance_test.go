@@ -15,8 +15,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A scenario is a body, what is done to its instance from outside, and how that
-// ends. CONFORMANCE.md says which behaviours they stand for.
+// A scenario is a body, what is done to its instance from outside, and its expected end.
+// CONFORMANCE.md lists the behavior that each stands for.
 type scenario struct {
 	name string
 	body func(ctx *replay.Context) (string, error)
@@ -27,66 +27,66 @@ type scenario struct {
 	events string
 }
 
-// script runs the body of the scenario that its input names, and of its
-// children, under names that begin with that and a slash.
+// script runs the body of the scenario named by its input. Names of its children begin with that
+// name and a slash.
 var script = replay.Orchestration[string, string]("script")
 
 // The activities of scenarios.
 var (
-	echo  = replay.Activity[string, string]("echo")
-	fails = replay.Activity[string, string]("fails")
-	hang  = replay.Activity[string, string]("hang") // until it is given up
-	once  = replay.RetryPolicy{MaxAttempts: 1}
+	echo            = replay.Activity[string, string]("echo")
+	failingActivity = replay.Activity[string, string]("fails")
+	hangingActivity = replay.Activity[string, string]("hang") // until it is canceled
+	singleAttempt   = replay.RetryPolicy{MaxAttempts: 1}
 )
 
-// heard gets the names of activities that have begun, and of those that were told
-// to stop.
-type heard struct{ begun, stopped chan string }
+// attemptObserver receives the names of activities that have begun, and of those that were
+// canceled.
+type attemptObserver struct{ started, canceled chan string }
 
-func (h *heard) definitions() []replay.Definition {
+func (h *attemptObserver) definitions() []replay.Definition {
 	return []replay.Definition{
 		echo.Bind(func(_ context.Context, s string) (string, error) { return s, nil }),
-		fails.Bind(func(_ context.Context, s string) (string, error) { return "", errors.New(s) }),
-		hang.Bind(func(ctx context.Context, s string) (string, error) {
-			h.begun <- s
+		failingActivity.Bind(func(_ context.Context, s string) (string, error) { return "", errors.New(s) }),
+		hangingActivity.Bind(func(ctx context.Context, s string) (string, error) {
+			h.started <- s
 			<-ctx.Done()
-			h.stopped <- s
+			h.canceled <- s
 			return s, nil // too late
 		}),
 	}
 }
 
 func TestConformance(t *testing.T) {
-	h := &heard{begun: make(chan string, 100), stopped: make(chan string, 100)}
-	groups := map[string][]scenario{
+	h := &attemptObserver{started: make(chan string, 100), canceled: make(chan string, 100)}
+	partitions := map[string][]scenario{
 		"error": errorScenarios(), "status": statusScenarios(), "continue": continueScenarios(),
 		"cancel": cancelScenarios(h), "child": childScenarios(),
 	}
-	bodies := map[string]func(*replay.Context) (string, error){"waits": waits}
-	for group, scenarios := range groups {
+	bodies := map[string]func(*replay.Context) (string, error){"waits": waitForWord}
+	for partition, scenarios := range partitions {
 		for _, s := range scenarios {
-			bodies[group+"/"+s.name] = s.body
+			bodies[partition+"/"+s.name] = s.body
 		}
 	}
 	node := startNode(t, Config{InMemory: true, Definitions: append(h.definitions(),
 		double.Bind(doubleBody),
 		script.Bind(func(ctx *replay.Context, name string) (string, error) { return bodies[name](ctx) }))})
-	for group, scenarios := range groups {
+	for partition, scenarios := range partitions {
 		for i, s := range scenarios {
-			t.Run(group+"/"+s.name, func(t *testing.T) { s.play(t, node.Client(), group, fmt.Sprintf("%s-%d", group, i)) })
+			t.Run(partition+"/"+s.name, func(t *testing.T) { s.run(t, node.Client(), partition, fmt.Sprintf("%s-%d", partition, i)) })
 		}
 	}
 }
 
-func (s *scenario) play(t *testing.T, client *Client, group, id string) {
+func (s *scenario) run(t *testing.T, client *Client, partition, id string) {
 	ctx := testContext(t)
-	if _, err := StartRun(ctx, client, script, id, group+"/"+s.name); err != nil {
+	if _, err := StartRun(ctx, client, script, id, partition+"/"+s.name); err != nil {
 		t.Fatal(err)
 	}
 	if s.do != nil {
 		s.do(t, client, id)
 	}
-	if got := outcome(t, client, id); got != s.want {
+	if got := awaitOutcome(t, client, id); got != s.want {
 		t.Errorf("%s; want %s", got, s.want)
 	}
 	history, err := client.History(ctx, id)
@@ -97,7 +97,7 @@ func (s *scenario) play(t *testing.T, client *Client, group, id string) {
 	for _, event := range history.Events[1:] {
 		name := strings.TrimPrefix(event.Type(), "Orchestration")
 		types = append(types, name)
-		if name == "Completed" || name == "Failed" || name == "Cancelled" || name == "Terminated" {
+		if name == "Completed" || name == "Failed" || name == "Canceled" || name == "Terminated" {
 			ends++
 		}
 	}
@@ -109,8 +109,8 @@ func (s *scenario) play(t *testing.T, client *Client, group, id string) {
 	}
 }
 
-// outcome waits for the end of a run and tells it.
-func outcome(t *testing.T, client *Client, id string) string {
+// awaitOutcome waits for the end of a run and returns its outcome.
+func awaitOutcome(t *testing.T, client *Client, id string) string {
 	t.Helper()
 	status, err := client.Wait(testContext(t), id)
 	if err != nil {
@@ -126,7 +126,7 @@ func outcome(t *testing.T, client *Client, id string) string {
 	return string(status.State) + " " + output
 }
 
-func sends(words ...string) func(t *testing.T, client *Client, id string) {
+func sendWords(words ...string) func(t *testing.T, client *Client, id string) {
 	return func(t *testing.T, client *Client, id string) {
 		for _, w := range words {
 			if err := Send(testContext(t), client, id, word, w); err != nil {
@@ -136,13 +136,13 @@ func sends(words ...string) func(t *testing.T, client *Client, id string) {
 	}
 }
 
-func waits(ctx *replay.Context) (string, error) { return word.Wait(ctx) }
+func waitForWord(ctx *replay.Context) (string, error) { return word.Wait(ctx) }
 
-// order is a purchase in three steps, of which those fail that are named.
-func order(failing string) func(ctx *replay.Context) (string, error) {
+// purchaseBody is a purchase in three steps, of which the named ones fail.
+func purchaseBody(failing string) func(ctx *replay.Context) (string, error) {
 	step := func(ctx *replay.Context, name string) error {
 		if name == failing {
-			_, err := fails.Call(ctx, "no "+name, replay.Retry(once))
+			_, err := failingActivity.Call(ctx, "no "+name, replay.Retry(singleAttempt))
 			return err
 		}
 		_, err := echo.Call(ctx, name)
@@ -163,15 +163,15 @@ func errorScenarios() []scenario {
 	wrong := replay.Activity[int, int]("echo")
 	number := replay.Event[int]("word")
 	return []scenario{
-		{name: "all steps succeed", body: order(""), want: "completed shipped",
+		{name: "all steps succeed", body: purchaseBody(""), want: "completed shipped",
 			events: "ActivityScheduled ActivityCompleted ActivityScheduled ActivityCompleted Completed"},
-		{name: "a later step fails and the first is undone", body: order("ship"), want: "completed given back: no ship",
+		{name: "a later step fails and the first is undone", body: purchaseBody("ship"), want: "completed given back: no ship",
 			events: "ActivityScheduled ActivityCompleted ActivityScheduled ActivityFailed ActivityScheduled ActivityCompleted Completed"},
-		{name: "the first step fails", body: order("debit"), want: "completed nothing done: no debit"},
-		{name: "the body fails at once", body: func(*replay.Context) (string, error) { return "", errWanted },
+		{name: "the first step fails", body: purchaseBody("debit"), want: "completed nothing done: no debit"},
+		{name: "the body fails at once", body: func(*replay.Context) (string, error) { return "", errTest },
 			want: "failed as wanted", events: "Failed"},
 		{name: "an activity's failure is passed on", body: func(ctx *replay.Context) (string, error) {
-			return fails.Call(ctx, "broken", replay.Retry(once))
+			return failingActivity.Call(ctx, "broken", replay.Retry(singleAttempt))
 		}, want: `failed activity "fails": broken`, events: "ActivityScheduled ActivityFailed Failed"},
 		{name: "a panic is the instance's failure", body: func(*replay.Context) (string, error) { panic("boom") },
 			want: "failed panic: boom", events: "Failed"},
@@ -182,15 +182,15 @@ func errorScenarios() []scenario {
 		{name: "an event of another type is an error, and the code goes on", body: func(ctx *replay.Context) (string, error) {
 			_, err := number.Wait(ctx)
 			return fmt.Sprint(err != nil), nil
-		}, do: sends("x"), want: "completed true"},
+		}, do: sendWords("x"), want: "completed true"},
 		{name: "an event before its subscription is kept", body: func(ctx *replay.Context) (string, error) {
 			if err := ctx.Sleep(20 * time.Millisecond); err != nil {
 				return "", err
 			}
 			return word.WaitFor(ctx, time.Hour)
-		}, do: sends("early"), want: "completed early"},
-		{name: "the first of two equal events is taken", body: waits, do: func(t *testing.T, client *Client, id string) {
-			sends("one")(t, client, id)
+		}, do: sendWords("early"), want: "completed early"},
+		{name: "the first of two equal events is taken", body: waitForWord, do: func(t *testing.T, client *Client, id string) {
+			sendWords("one")(t, client, id)
 			if err := Send(testContext(t), client, id, word, "two"); !errors.Is(err, ErrEnded) {
 				t.Errorf("an event after the end: %v", err)
 			}
@@ -203,37 +203,37 @@ func errorScenarios() []scenario {
 			event, err := b.Await(ctx)
 			result, callErr := a.Await(ctx)
 			return result + event, errors.Join(err, callErr)
-		}, do: sends("b"), want: "completed ab"},
+		}, do: sendWords("b"), want: "completed ab"},
 	}
 }
 
-// published reads what an instance has published.
-func published(t *testing.T, client *Client, id string) string {
+// customStatusOf returns the custom status of an instance.
+func customStatusOf(t *testing.T, client *Client, id string) string {
 	t.Helper()
 	status, err := client.Get(testContext(t), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := "nothing"
-	if err := status.Published(&text); err != nil {
+	if err := status.CustomStatus(&text); err != nil {
 		t.Fatal(err)
 	}
 	return text
 }
 
-func publishes(want ...string) func(t *testing.T, client *Client, id string) {
+func expectStatuses(want ...string) func(t *testing.T, client *Client, id string) {
 	return func(t *testing.T, client *Client, id string) {
 		for i, w := range want {
-			if got := published(t, client, id); got != w {
+			if got := customStatusOf(t, client, id); got != w {
 				t.Errorf("look %d: published %q; want %q", i+1, got, w)
 			}
-			sends("next")(t, client, id)
+			sendWords("next")(t, client, id)
 		}
 	}
 }
 
-// sets publishes each list of values in a turn of its own.
-func sets(values ...[]string) func(ctx *replay.Context) (string, error) {
+// setStatuses sets each list of custom statuses in a turn of its own.
+func setStatuses(values ...[]string) func(ctx *replay.Context) (string, error) {
 	return func(ctx *replay.Context) (string, error) {
 		for _, turn := range values {
 			for _, value := range turn {
@@ -252,10 +252,10 @@ func sets(values ...[]string) func(ctx *replay.Context) (string, error) {
 func statusScenarios() []scenario {
 	text := func(bytes int) string { return strings.Repeat("x", bytes-len(`""`)) }
 	return []scenario{
-		{name: "none before one is set", body: sets(nil, []string{"a"}), do: publishes("nothing", "a"), want: "completed "},
-		{name: "the last of a turn wins", body: sets([]string{"a", "b", "c"}), do: publishes("c"), want: "completed ",
+		{name: "none before one is set", body: setStatuses(nil, []string{"a"}), do: expectStatuses("nothing", "a"), want: "completed "},
+		{name: "the last of a turn wins", body: setStatuses([]string{"a", "b", "c"}), do: expectStatuses("c"), want: "completed ",
 			events: "StatusSet StatusSet StatusSet ExternalSubscribed ExternalEvent Completed"},
-		{name: "kept over turns until another is set", body: sets([]string{"a"}, nil, []string{"b"}), do: publishes("a", "a", "b"), want: "completed "},
+		{name: "kept over turns until another is set", body: setStatuses([]string{"a"}, nil, []string{"b"}), do: expectStatuses("a", "a", "b"), want: "completed "},
 		{name: "taken back", body: func(ctx *replay.Context) (string, error) {
 			if err := replay.SetStatus(ctx, "a"); err != nil {
 				return "", err
@@ -267,31 +267,31 @@ func statusScenarios() []scenario {
 				return "", err
 			}
 			return word.Wait(ctx)
-		}, do: publishes("a", "nothing"), want: "completed next"},
+		}, do: expectStatuses("a", "nothing"), want: "completed next"},
 		{name: "visible after a failure", body: func(ctx *replay.Context) (string, error) {
-			return "", errors.Join(replay.SetStatus(ctx, "halfway"), errWanted)
+			return "", errors.Join(replay.SetStatus(ctx, "halfway"), errTest)
 		}, do: func(t *testing.T, client *Client, id string) {
-			_ = outcome(t, client, id)
-			if got := published(t, client, id); got != "halfway" {
+			_ = awaitOutcome(t, client, id)
+			if got := customStatusOf(t, client, id); got != "halfway" {
 				t.Errorf("published %q", got)
 			}
 		}, want: "failed as wanted"},
-		{name: "of the greatest size", body: sets([]string{text(replay.PayloadMax)}), do: func(t *testing.T, client *Client, id string) {
-			if got := published(t, client, id); len(got) != replay.PayloadMax-2 {
+		{name: "of the greatest size", body: setStatuses([]string{text(replay.PayloadMax)}), do: func(t *testing.T, client *Client, id string) {
+			if got := customStatusOf(t, client, id); len(got) != replay.PayloadMax-2 {
 				t.Errorf("%d bytes", len(got))
 			}
-			sends("")(t, client, id)
+			sendWords("")(t, client, id)
 		}, want: "completed "},
-		{name: "too large", body: sets([]string{text(replay.PayloadMax + 1)}),
+		{name: "too large", body: setStatuses([]string{text(replay.PayloadMax + 1)}),
 			want: "failed encode status: tenuto: payload of 1048577 bytes: at most 1048576 are allowed"},
 		{name: "kept over continue-as-new", body: func(ctx *replay.Context) (string, error) {
 			if ctx.Execution() == 1 {
 				return "", errors.Join(replay.SetStatus(ctx, "a"), script.ContinueAsNew(ctx, "status/kept over continue-as-new"))
 			}
-			return sets(nil, []string{"b"})(ctx)
+			return setStatuses(nil, []string{"b"})(ctx)
 		}, do: func(t *testing.T, client *Client, id string) {
-			secondExecution(t, client, id)
-			publishes("a", "b")(t, client, id)
+			awaitSecondExecution(t, client, id)
+			expectStatuses("a", "b")(t, client, id)
 		}, want: "completed "},
 		{name: "taken back after continue-as-new", body: func(ctx *replay.Context) (string, error) {
 			if ctx.Execution() == 1 {
@@ -302,20 +302,20 @@ func statusScenarios() []scenario {
 			}
 			return word.Wait(ctx)
 		}, do: func(t *testing.T, client *Client, id string) {
-			secondExecution(t, client, id)
-			publishes("nothing")(t, client, id)
+			awaitSecondExecution(t, client, id)
+			expectStatuses("nothing")(t, client, id)
 		}, want: "completed next"},
 	}
 }
 
-// secondExecution waits until the code of the second execution waits for a word.
-func secondExecution(t *testing.T, client *Client, id string) {
+// awaitSecondExecution waits until the code of the second execution waits for a word.
+func awaitSecondExecution(t *testing.T, client *Client, id string) {
 	t.Helper()
 	for r, err := range client.Watch(testContext(t), id, Position{2, 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Event.Arm() == journalpb.ArmExternalSubscribed {
+		if r.Event.TypeNumber() == journalpb.TypeExternalSubscribed {
 			return
 		}
 	}
@@ -329,7 +329,7 @@ func continueScenarios() []scenario {
 			}
 			return fmt.Sprint(ctx.Execution()), nil
 		}, do: func(t *testing.T, client *Client, id string) {
-			_ = outcome(t, client, id)
+			_ = awaitOutcome(t, client, id)
 			executions, err := client.Executions(testContext(t), id)
 			var states []string
 			for _, e := range executions {
@@ -345,27 +345,27 @@ func continueScenarios() []scenario {
 			}
 			return word.Wait(ctx)
 		}, do: func(t *testing.T, client *Client, id string) {
-			secondExecution(t, client, id)
+			awaitSecondExecution(t, client, id)
 			if err := Send(testContext(t), client, id, word, "x", EventID("x")); err != nil {
 				t.Fatal(err)
 			}
-			if first, second := countEvents(t, client, id, 1, withRequestID("x")), countEvents(t, client, id, 2, withRequestID("x")); first != 0 || second != 1 {
+			if first, second := countEvents(t, client, id, 1, hasRequestID("x")), countEvents(t, client, id, 2, hasRequestID("x")); first != 0 || second != 1 {
 				t.Errorf("%d times in the first, %d in the second", first, second)
 			}
 		}, want: "completed x", events: "ExternalSubscribed ExternalEvent Completed"},
-		{name: "cancelled in the second execution", body: func(ctx *replay.Context) (string, error) {
+		{name: "canceled in the second execution", body: func(ctx *replay.Context) (string, error) {
 			if ctx.Execution() < 2 {
-				return "", script.ContinueAsNew(ctx, "continue/cancelled in the second execution")
+				return "", script.ContinueAsNew(ctx, "continue/canceled in the second execution")
 			}
 			return word.Wait(ctx)
 		}, do: func(t *testing.T, client *Client, id string) {
-			secondExecution(t, client, id)
-			cancels("enough")(t, client, id)
-		}, want: "cancelled canceled: enough", events: "ExternalSubscribed CancelRequested CancelRequested Cancelled"},
+			awaitSecondExecution(t, client, id)
+			cancelWith("enough")(t, client, id)
+		}, want: "canceled canceled: enough", events: "ExternalSubscribed CancelRequested CancelRequested Canceled"},
 	}
 }
 
-func cancels(reasons ...string) func(t *testing.T, client *Client, id string) {
+func cancelWith(reasons ...string) func(t *testing.T, client *Client, id string) {
 	return func(t *testing.T, client *Client, id string) {
 		for _, reason := range reasons {
 			if err := client.Cancel(testContext(t), id, reason); err != nil && !errors.Is(err, ErrEnded) {
@@ -375,17 +375,17 @@ func cancels(reasons ...string) func(t *testing.T, client *Client, id string) {
 	}
 }
 
-// hears waits until an activity has begun, and was told to stop after something
-// was done.
-func (h *heard) hears(name string, do func(t *testing.T, client *Client, id string)) func(t *testing.T, client *Client, id string) {
+// expectCanceled waits until an activity has begun, calls do, and waits until the activity is
+// canceled.
+func (h *attemptObserver) expectCanceled(name string, do func(t *testing.T, client *Client, id string)) func(t *testing.T, client *Client, id string) {
 	return func(t *testing.T, client *Client, id string) {
-		expectWord(t, h.begun, name)
+		expectReceived(t, h.started, name)
 		do(t, client, id)
-		expectWord(t, h.stopped, name)
+		expectReceived(t, h.canceled, name)
 	}
 }
 
-func expectWord(t *testing.T, words <-chan string, want string) {
+func expectReceived(t *testing.T, words <-chan string, want string) {
 	t.Helper()
 	select {
 	case got := <-words:
@@ -397,43 +397,43 @@ func expectWord(t *testing.T, words <-chan string, want string) {
 	}
 }
 
-func cancelScenarios(h *heard) []scenario {
+func cancelScenarios(h *attemptObserver) []scenario {
 	return []scenario{
 		{name: "a running activity is told, and its result dropped", body: func(ctx *replay.Context) (string, error) {
-			return hang.Call(ctx, "running")
-		}, do: h.hears("running", cancels("enough")), want: "cancelled canceled: enough", events: "ActivityScheduled CancelRequested CancelRequested Cancelled"},
+			return hangingActivity.Call(ctx, "running")
+		}, do: h.expectCanceled("running", cancelWith("enough")), want: "canceled canceled: enough", events: "ActivityScheduled CancelRequested CancelRequested Canceled"},
 		{name: "an activity that loses a race is told", body: func(ctx *replay.Context) (string, error) {
-			_, err := replay.Race(ctx, hang.Start(ctx, "loser"), word.Subscribe(ctx))
+			_, err := replay.Race(ctx, hangingActivity.Start(ctx, "loser"), word.Subscribe(ctx))
 			if err != nil {
 				return "", err
 			}
 			return echo.Call(ctx, "on")
-		}, do: h.hears("loser", sends("win")), want: "completed on",
+		}, do: h.expectCanceled("loser", sendWords("win")), want: "completed on",
 			events: "ActivityScheduled ExternalSubscribed ExternalEvent CancelRequested ActivityScheduled ActivityCompleted Completed"},
-		{name: "an activity that is given up is told", body: func(ctx *replay.Context) (string, error) {
-			future := hang.Start(ctx, "given up")
+		{name: "a canceled activity is told", body: func(ctx *replay.Context) (string, error) {
+			future := hangingActivity.Start(ctx, "canceled")
 			if _, err := word.Wait(ctx); err != nil {
 				return "", err
 			}
 			future.Cancel(ctx)
 			return word.Wait(ctx)
-		}, do: h.hears("given up", sends("give it up", "on")), want: "completed on"},
+		}, do: h.expectCanceled("canceled", sendWords("give it up", "on")), want: "completed on"},
 		{name: "an activity that nobody awaits is told at the end", body: func(ctx *replay.Context) (string, error) {
-			hang.Start(ctx, "forgotten")
+			hangingActivity.Start(ctx, "forgotten")
 			return word.Wait(ctx)
-		}, do: h.hears("forgotten", sends("end")), want: "completed end",
+		}, do: h.expectCanceled("forgotten", sendWords("end")), want: "completed end",
 			events: "ActivityScheduled ExternalSubscribed ExternalEvent CancelRequested Completed"},
 		{name: "an activity that nobody awaits is told at a failure", body: func(ctx *replay.Context) (string, error) {
-			hang.Start(ctx, "failed")
+			hangingActivity.Start(ctx, "failed")
 			_, err := word.Wait(ctx)
-			return "", errors.Join(err, errWanted)
-		}, do: h.hears("failed", sends("end")), want: "failed as wanted"},
+			return "", errors.Join(err, errTest)
+		}, do: h.expectCanceled("failed", sendWords("end")), want: "failed as wanted"},
 		{name: "twice: the first reason stays", body: func(ctx *replay.Context) (string, error) {
 			_, err := word.Wait(ctx)
 			return "", errors.Join(err, replay.WithoutCancel(ctx).Sleep(20*time.Millisecond))
-		}, do: cancels("first", "second", "third"), want: "cancelled canceled: first"},
-		{name: "after the end it changes nothing", body: waits, do: func(t *testing.T, client *Client, id string) {
-			sends("end")(t, client, id)
+		}, do: cancelWith("first", "second", "third"), want: "canceled canceled: first"},
+		{name: "after the end it changes nothing", body: waitForWord, do: func(t *testing.T, client *Client, id string) {
+			sendWords("end")(t, client, id)
 			before, beforeErr := client.History(testContext(t), id)
 			if err := client.Cancel(testContext(t), id, "late"); !errors.Is(err, ErrEnded) {
 				t.Errorf("%v; want ErrEnded", err)
@@ -446,11 +446,11 @@ func cancelScenarios(h *heard) []scenario {
 		{name: "the code may go on all the same", body: func(ctx *replay.Context) (string, error) {
 			_, err := word.Wait(ctx)
 			return fmt.Sprint(errors.Is(err, replay.ErrCanceled)), nil
-		}, do: cancels("please"), want: "completed true"},
+		}, do: cancelWith("please"), want: "completed true"},
 	}
 }
 
-// childScenarios give children up in several ways.
+// childScenarios cancels children in several ways.
 func childScenarios() []scenario {
 	child := func(ctx *replay.Context, name string) replay.ChildOption {
 		return replay.ChildID(ctx.InstanceID() + "/" + name)
@@ -467,17 +467,17 @@ func childScenarios() []scenario {
 				return err == nil
 			})
 			do(t, client, id)
-			if got := outcome(t, client, child); got != want {
+			if got := awaitOutcome(t, client, child); got != want {
 				t.Errorf("the child: %s; want %s", got, want)
 			}
 		}
 	}
-	const givenUp = "cancelled canceled: given up by its parent"
+	const canceledByParent = "canceled canceled: canceled by its parent"
 	return []scenario{
-		{name: "cancelled with their parent", body: func(ctx *replay.Context) (string, error) {
+		{name: "canceled with their parent", body: func(ctx *replay.Context) (string, error) {
 			return script.Call(ctx, "waits", child(ctx, "a"))
-		}, do: ends("/a", givenUp, cancels("enough")), want: "cancelled canceled: enough"},
-		{name: "five are cancelled with their parent", body: func(ctx *replay.Context) (string, error) {
+		}, do: ends("/a", canceledByParent, cancelWith("enough")), want: "canceled canceled: enough"},
+		{name: "five are canceled with their parent", body: func(ctx *replay.Context) (string, error) {
 			var all []*replay.Future[string]
 			for i := range 5 {
 				all = append(all, script.Start(ctx, "waits", child(ctx, fmt.Sprint(i))))
@@ -486,44 +486,44 @@ func childScenarios() []scenario {
 			return "", err
 		}, do: func(t *testing.T, client *Client, id string) {
 			for i := range 5 {
-				ends(fmt.Sprintf("/%d", i), givenUp, cancels("enough"))(t, client, id)
+				ends(fmt.Sprintf("/%d", i), canceledByParent, cancelWith("enough"))(t, client, id)
 			}
-		}, want: "cancelled canceled: enough"},
-		{name: "cancelled directly, the parent hears of it", body: func(ctx *replay.Context) (string, error) {
+		}, want: "canceled canceled: enough"},
+		{name: "canceled directly, the parent hears of it", body: func(ctx *replay.Context) (string, error) {
 			_, err := script.Call(ctx, "waits", child(ctx, "a"))
 			var failed *replay.ChildError
 			return fmt.Sprint(errors.Is(err, replay.ErrCanceled), errors.As(err, &failed) && failed.EventID == 2), nil
-		}, do: ends("/a", "cancelled canceled: go home", func(t *testing.T, client *Client, id string) {
-			cancels("go home")(t, client, id+"/a")
+		}, do: ends("/a", "canceled canceled: go home", func(t *testing.T, client *Client, id string) {
+			cancelWith("go home")(t, client, id+"/a")
 		}), want: "completed true true", events: "SubOrchestrationScheduled SubOrchestrationFailed Completed"},
-		{name: "the loser of a race is cancelled", body: func(ctx *replay.Context) (string, error) {
+		{name: "the loser of a race is canceled", body: func(ctx *replay.Context) (string, error) {
 			_, err := replay.Race(ctx, script.Start(ctx, "waits", child(ctx, "a")), word.Subscribe(ctx))
 			return "", err
-		}, do: ends("/a", givenUp, sends("win")), want: "completed "},
-		{name: "the loser of a race is cancelled under its derived ID", body: func(ctx *replay.Context) (string, error) {
+		}, do: ends("/a", canceledByParent, sendWords("win")), want: "completed "},
+		{name: "the loser of a race is canceled under its derived ID", body: func(ctx *replay.Context) (string, error) {
 			_, err := replay.Race(ctx, script.Start(ctx, "waits"), word.Subscribe(ctx))
 			return "", err
-		}, do: ends(derived, givenUp, sends("win")), want: "completed "},
-		{name: "given up by name", body: func(ctx *replay.Context) (string, error) {
+		}, do: ends(derived, canceledByParent, sendWords("win")), want: "completed "},
+		{name: "canceled by name", body: func(ctx *replay.Context) (string, error) {
 			future := script.Start(ctx, "waits", child(ctx, "a"))
 			if _, err := word.Wait(ctx); err != nil {
 				return "", err
 			}
 			future.Cancel(ctx)
 			return word.Wait(ctx)
-		}, do: ends("/a", givenUp, sends("give it up", "on")), want: "completed on"},
-		{name: "given up and cancelled from outside, it ends once", body: func(ctx *replay.Context) (string, error) {
+		}, do: ends("/a", canceledByParent, sendWords("give it up", "on")), want: "completed on"},
+		{name: "canceled by its parent and from outside, it ends once", body: func(ctx *replay.Context) (string, error) {
 			_, err := replay.Race(ctx, script.Start(ctx, "waits", child(ctx, "a")), word.Subscribe(ctx))
 			return "", err
-		}, do: ends("/a", "cancelled canceled: first", func(t *testing.T, client *Client, id string) {
-			cancels("first")(t, client, id+"/a")
+		}, do: ends("/a", "canceled canceled: first", func(t *testing.T, client *Client, id string) {
+			cancelWith("first")(t, client, id+"/a")
 			if err := Send(testContext(t), client, id, word, "win"); err != nil && !errors.Is(err, ErrEnded) {
 				t.Fatal(err)
 			}
-			cancels("second")(t, client, id+"/a")
+			cancelWith("second")(t, client, id+"/a")
 		}), want: "completed "},
 		{name: "two of which one fails", body: func(ctx *replay.Context) (string, error) {
-			results, err := replay.Settle(ctx, script.Start(ctx, "error/the body fails at once"), script.Start(ctx, "error/all steps succeed"))
+			results, err := replay.AllResults(ctx, script.Start(ctx, "error/the body fails at once"), script.Start(ctx, "error/all steps succeed"))
 			if err != nil {
 				return "", err
 			}
@@ -532,8 +532,8 @@ func childScenarios() []scenario {
 	}
 }
 
-// TestTheTestsThatConformanceNamesExist reads the names in CONFORMANCE.md.
-func TestTheTestsThatConformanceNamesExist(t *testing.T) {
+// TestConformance_NamedTestsExist checks that the tests named in CONFORMANCE.md exist.
+func TestConformance_NamedTestsExist(t *testing.T) {
 	table, err := os.ReadFile("CONFORMANCE.md")
 	if err != nil {
 		t.Fatal(err)
@@ -555,8 +555,8 @@ func TestTheTestsThatConformanceNamesExist(t *testing.T) {
 		if !strings.Contains(sources, "func "+name[1]+"(") {
 			t.Errorf("there is no %s", name[1])
 		}
-		if group := name[2]; group != "" && (name[1] != "TestConformance" || !strings.Contains(sources, `"`+group+`": `+group+"Scenarios")) {
-			t.Errorf("there is no group %s of %s", group, name[1])
+		if partition := name[2]; partition != "" && (name[1] != "TestConformance" || !strings.Contains(sources, `"`+partition+`": `+partition+"Scenarios")) {
+			t.Errorf("there is no group %s of %s", partition, name[1])
 		}
 	}
 }

@@ -20,27 +20,26 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// DialConfig is the configuration of a remote client. It is copied by [Dial].
-// Zero values mean defaults.
+// DialConfig is the configuration of a remote client. [Dial] copies it. Zero values mean defaults.
 type DialConfig struct {
-	// Of nodes of the cluster, host:port: any of them, the client learns the
-	// others. Required.
+	// Addresses are addresses of nodes of the cluster, host:port. One is enough: the client learns
+	// the others. Required.
 	Addresses []string
-	// The name of the cluster; see Config.ClusterID. Defaults to "tenuto".
+	// ClusterID is the name of the cluster; see Config.ClusterID. Defaults to "tenuto".
 	ClusterID string
-	// What the client shows to nodes and whom it believes; see [KeyFiles]. Its
-	// certificate names a client of the cluster, or a node. Defaults to none:
-	// plaintext, to loopback only.
+	// TLS provides the keys of the client and the authorities that it trusts; see [KeyFiles]. Its
+	// certificate names a client or a node of the cluster. Defaults to none: plaintext, to loopback
+	// only.
 	TLS KeySource
-	// How long a call without a deadline of its own is repeated while no leader
-	// answers. Defaults to 30 s.
+	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
+	// Defaults to 30 s.
 	CallTimeout time.Duration
-	// How values become payloads: as the nodes of the cluster have it.
-	Payloads replay.Payloads
-	// Defaults to slog.Default().
+	// PayloadConverter must be the same as on the nodes of the cluster.
+	PayloadConverter replay.PayloadConverter
+	// Logger receives the log. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	refreshEvery time.Duration // of tests; 0: the constant, less: never
+	refreshEvery time.Duration // for tests; 0: the constant; negative: never
 }
 
 func (c DialConfig) withDefaults() DialConfig {
@@ -63,13 +62,13 @@ func (c DialConfig) withDefaults() DialConfig {
 
 func (c DialConfig) validate() error {
 	if len(c.Addresses) == 0 {
-		return &InputError{"DialConfig.Addresses", "is empty: name a node or more"}
+		return &InputError{"DialConfig.Addresses", "is empty: add the address of a node"}
 	}
 	for _, address := range c.Addresses {
 		if _, _, err := net.SplitHostPort(address); err != nil {
-			return &InputError{"DialConfig.Addresses", "has one that is not host:port: " + err.Error()}
+			return &InputError{"DialConfig.Addresses", "has an address that is not host:port: " + err.Error()}
 		}
-		if c.TLS == nil && isElsewhere(address) {
+		if c.TLS == nil && isRemoteAddress(address) {
 			return &InputError{"DialConfig.Addresses", fmt.Sprintf("has %q: %s", address, loopbackRule)}
 		}
 	}
@@ -79,22 +78,20 @@ func (c DialConfig) validate() error {
 	return nil
 }
 
-// Dial returns a client that calls a cluster over the network, when a node of it
-// has answered. It does what the client of a node does, and is to be closed
-// ([Client.Close]). It finds the leader by itself, learns of new members, and goes
-// on through the loss of any node; a wait or a watch goes on at another node where
-// it was.
+// Dial connects to a cluster over the network and returns a client after a node has answered. The
+// client does what the client of a node does; the caller must close it ([Client.Close]). It finds
+// the leader and survives the loss of any node: a wait or a watch continues at another node from
+// the same position.
 //
-// A client that makes no call hears of new members too: it keeps a question open at one node,
-// which answers when the members change, or after 2 s. All nodes may be replaced, one after the
-// other, if each new one has its vote before an old one is removed and stopped: the client hears
-// of it within about 0.1 s. While the node that the client asks hangs, or is cut off from it, the
-// client needs up to 4 s to turn to another. A client that reaches none of the nodes that it
-// knows, while all of them are replaced, is to be dialed anew.
+// The client learns of new members by a request that it keeps open at one node, which answers when
+// the members change, or after 2 s. All nodes may be replaced one by one, if each new node is a
+// voter before an old one is removed and stopped; the client learns of each change within about 0.1
+// s. If the node that it asks hangs or is cut off, it needs up to 4 s to turn to another. If it
+// reaches none of its known nodes while all are replaced, it must be dialed again.
 //
-// ctx bounds the first contact; without a deadline, CallTimeout does. Errors:
-// [*InputError] for a field that cannot be used; [*UnavailableError] when no node
-// answers, with the reason why the last one did not; [ErrNotAuthorized]; ctx's.
+// ctx bounds the first contact; without a deadline, CallTimeout does. Errors: [*InputError] for a
+// field that is not valid; [*UnavailableError] if no node answers, with the reason of the last;
+// [ErrNotAuthorized]; the error of ctx.
 func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("dial: %w", &InputError{"context", "is nil"})
@@ -103,92 +100,89 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	r := &remote{
-		config: config, addresses: config.Addresses, nearest: config.Addresses[0], closing: make(chan struct{}), look: make(chan struct{}, 1),
-		groups: []*aimedGroup{newAimedGroup(config.Addresses[0])},
+	r := &remoteTransport{
+		config: config, addresses: config.Addresses, anyNode: config.Addresses[0], closing: make(chan struct{}), refreshNow: make(chan struct{}, 1),
+		partitions: []*remotePartition{newRemotePartition(config.Addresses[0])},
 	}
 	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
 	if config.TLS != nil {
-		ring, err := newKeyring(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
+		tlsSource, err := newTLSSource(config.TLS, config.ClusterID, func(Principal) error { return nil }, config.Logger)
 		if err != nil {
-			return nil, fmt.Errorf("dial: %w", &InputError{"DialConfig.TLS", "has no keys that can be used: " + err.Error()})
+			return nil, fmt.Errorf("dial: %w", &InputError{"DialConfig.TLS", "has no usable keys: " + err.Error()})
 		}
-		dialer.ring = ring
+		dialer.tlsSource = tlsSource
 	}
 	r.pool = newCallPool(dialer)
-	r.reach = r.pool.ask
+	r.callNode = r.pool.ask
 	r.running.Go(func() { dialer.links.sweepUntil(r.closing) })
 	r.running.Go(func() { r.pool.forgetUntil(r.closing) })
-	r.running.Go(r.scout)
-	if err := r.meet(ctx); err != nil {
+	r.running.Go(r.runProber)
+	if err := r.fetchMembers(ctx); err != nil {
 		_ = r.release()
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	if config.refreshEvery > 0 {
 		r.running.Go(r.followMembers)
 	}
-	return &Client{access: r, payloads: warnedIn(config.Payloads, config.Logger)}, nil
+	return &Client{transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger)}, nil
 }
 
-// A remote is the access of a client over the network.
-type remote struct {
+// A remoteTransport reaches the cluster over the network.
+type remoteTransport struct {
 	config DialConfig
 	pool   *callPool
-	// Asks the node at an address once; tests put themselves in between.
-	reach  func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
-	budget budget
-	polls  attempts // at any node
+	// callNode sends a request to the node at an address, once. Tests replace it.
+	callNode func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
+	budget   retryBudget
+	polls    inFlightCalls // at any node
 
-	closing chan struct{}
-	look    chan struct{} // has room for one: the scout is to look around at once
-	closed  sync.Once
-	running sync.WaitGroup
+	closing    chan struct{}
+	refreshNow chan struct{} // has capacity 1: the prober must refresh the members at once
+	closeOnce  sync.Once
+	running    sync.WaitGroup
 
-	mu        sync.Mutex
-	nodes     map[string]string // IDs by address, as a node has told last
-	addresses []string          // of the members and of the configuration
-	groups    []*aimedGroup     // one until a node has told how many there are
-	learned   uint64            // how long the log was of the node that has told the members
-	newest    []uint64          // of each group: the newest configuration that was told of
-	nearest   string            // whom to ask for what any node can answer
-	turned    bool              // away from a node, so that the members may be others
-	patience  time.Duration     // with a node that was probed; 0: scoutTimeout
+	mu                   sync.Mutex
+	nodes                map[string]string  // IDs by address, as last reported by a node
+	addresses            []string           // of members and of the configuration
+	partitions           []*remotePartition // one until a node has reported the number
+	membersIndex         uint64             // highest last index of the log of a reporting node
+	configurationIndexes []uint64           // by partition: newest reported configuration
+	anyNode              string             // address for requests that any node can answer
+	membersStale         bool               // the client switched away from a node
+	probeTimeout         time.Duration      // of the next probe; 0: probeTimeoutMin
 }
 
-// An aimedGroup is what a remote client knows of a group.
-type aimedGroup struct {
-	leading  string   // whom to call: the leader, as far as is known; guarded by the remote's lock
-	moved    bell     // rings when another node is called
-	attempts attempts // at the leader
-	throttle throttle
-	gate     callGate
-	seen     horizon
-	told     horizon // what a node that told the members had applied
+// A remotePartition is what a remote client knows of a partition.
+type remotePartition struct {
+	leader         string        // address of the leader, if known; guarded by remoteTransport.mu
+	leaderNotifier notifier      // notifies when the address changes
+	attempts       inFlightCalls // at the leader
+	startLimiter   startLimiter
+	callLimiter    callLimiter
+	seenIndex      maxIndex
+	reportedIndex  maxIndex // applied index of a node that reported the members
 }
 
-func newAimedGroup(leading string) *aimedGroup {
-	return &aimedGroup{leading: leading, gate: newCallGate()}
+func newRemotePartition(leader string) *remotePartition {
+	return &remotePartition{leader: leader, callLimiter: newCallLimiter()}
 }
 
-// groupFor returns the group that a request concerns; the first, if it concerns all.
-func (r *remote) groupFor(request *clusterpb.Request) *aimedGroup {
-	groups := r.known()
+func (r *remoteTransport) partitionFor(request *clusterpb.Request) *remotePartition {
+	partitions := r.knownPartitions()
 	if request.Instance == "" {
-		return groups[0]
+		return partitions[0]
 	}
-	return groups[slots.Group(request.Instance, len(groups))]
+	return partitions[slots.Partition(request.Instance, len(partitions))]
 }
 
-// known returns all groups, as far as is known.
-func (r *remote) known() []*aimedGroup {
+func (r *remoteTransport) knownPartitions() []*remotePartition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.groups
+	return r.partitions
 }
 
-// release implements access.
-func (r *remote) release() error {
-	r.closed.Do(func() {
+func (r *remoteTransport) release() error {
+	r.closeOnce.Do(func() {
 		close(r.closing)
 		r.pool.close()
 	})
@@ -196,12 +190,11 @@ func (r *remote) release() error {
 	return nil
 }
 
-// call implements access.
-func (r *remote) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	g := r.groupFor(request)
-	response, err := r.persist(ctx, request, route{throttle: &g.throttle, gate: g.gate, seen: max(g.seen.Load(), g.told.Load())}, r.ask)
+func (r *remoteTransport) call(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	g := r.partitionFor(request)
+	response, err := r.callWithRetry(ctx, request, callRetrier{startLimiter: &g.startLimiter, callLimiter: g.callLimiter, seenIndex: max(g.seenIndex.Load(), g.reportedIndex.Load())}, r.ask)
 	if members := response.GetMembers(); err == nil && members != nil && !namesLeader(members) {
-		if _, better := r.askOthers(ctx, request); better != nil {
+		if _, better := r.askAllNodes(ctx, request); better != nil {
 			return better, nil
 		}
 	}
@@ -212,28 +205,28 @@ func namesLeader(result *clusterpb.MembersResult) bool {
 	return slices.ContainsFunc(result.GetMembers(), (*clusterpb.Member).GetLeader)
 }
 
-// askOthers asks all nodes at once for the members, for membersWait at most, and returns the
-// first answer that names a leader and who gave it, nil if there is none: one node has named no
-// leader, but that may be a node which the cluster refuses or which is cut off from it.
-func (r *remote) askOthers(ctx context.Context, request *clusterpb.Request) (from string, answer *clusterpb.Response) {
+// askAllNodes asks all nodes for the members, for at most membersWait, and returns the first answer
+// that names a leader, and its sender; nil if there is none. It is used after a node named no
+// leader: the cluster may refuse that node, or the node may be cut off.
+func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Request) (from string, answer *clusterpb.Response) {
 	r.mu.Lock()
 	addresses := r.addresses[:min(len(r.addresses), addressesMax)]
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, membersWait)
 	defer cancel()
-	type told struct {
+	type received struct {
 		from   string
 		answer *clusterpb.Response
 	}
-	answers := make(chan told, len(addresses))
+	answers := make(chan received, len(addresses))
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, address := range addresses {
-		asking.Go(func() { answers <- told{address, r.reach(ctx, address, proto.CloneOf(request))} })
+		asking.Go(func() { answers <- received{address, r.callNode(ctx, address, proto.CloneOf(request))} })
 	}
 	for range addresses {
 		t := <-answers
-		r.learn(t.answer) // of any: a node that knows of no leader takes nothing away
+		r.learnMembers(t.answer) // an answer without a leader removes nothing
 		if namesLeader(t.answer.GetMembers()) {
 			cancel()
 			return t.from, t.answer
@@ -242,134 +235,128 @@ func (r *remote) askOthers(ctx context.Context, request *clusterpb.Request) (fro
 	return "", nil
 }
 
-// near implements access.
-func (r *remote) near(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (r *remoteTransport) readStale(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	request.Stale = true
-	r.tellSeen(request)
-	return r.persist(ctx, request, route{}, r.askNear)
+	r.setSeenIndex(request)
+	return r.callWithRetry(ctx, request, callRetrier{}, r.askAnyNode)
 }
 
-// tellSeen has a request say what answers before have shown.
-func (r *remote) tellSeen(request *clusterpb.Request) {
-	if groups := r.known(); request.Instance == "" && len(groups) > 1 {
+func (r *remoteTransport) setSeenIndex(request *clusterpb.Request) {
+	if partitions := r.knownPartitions(); request.Instance == "" && len(partitions) > 1 {
 		request.SeenIndexes = nil
-		for _, g := range groups {
-			request.SeenIndexes = append(request.SeenIndexes, g.seen.Load())
+		for _, g := range partitions {
+			request.SeenIndexes = append(request.SeenIndexes, g.seenIndex.Load())
 		}
 		return
 	}
-	request.SeenIndex = r.groupFor(request).seen.Load()
+	request.SeenIndex = r.partitionFor(request).seenIndex.Load()
 }
 
-// persist has a request answered, in the time that a call has.
-func (r *remote) persist(ctx context.Context, request *clusterpb.Request, way route, ask asker) (*clusterpb.Response, error) {
-	ctx, cancel := bounded(ctx, r.config.CallTimeout)
+// callWithRetry sends a request until it is answered or its time is over.
+func (r *remoteTransport) callWithRetry(ctx context.Context, request *clusterpb.Request, call callRetrier, ask asker) (*clusterpb.Response, error) {
+	ctx, cancel := withDefaultTimeout(ctx, r.config.CallTimeout)
 	defer cancel()
 	request.Protocol = protocolVersion
-	way.closing, way.moved, way.budget = r.closing, &r.groupFor(request).moved, &r.budget
-	response, err := way.persist(ctx, request, ask)
+	call.closing, call.leaderNotifier, call.retryBudget = r.closing, &r.partitionFor(request).leaderNotifier, &r.budget
+	response, err := call.do(ctx, request, ask)
 	if err == nil {
-		r.learn(response)
+		r.learnMembers(response)
 	}
 	return response, err
 }
 
-// ask asks the node that leads, as far as is known, once.
-func (r *remote) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	g := r.groupFor(request)
-	address := r.aimed(&g.leading)
+// ask sends a request to the known leader, once.
+func (r *remoteTransport) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	g := r.partitionFor(request)
+	address := r.addressOf(&g.leader)
 	ctx, end := g.attempts.begin(ctx, address)
 	defer end()
-	response := r.reach(ctx, address, request)
-	r.judge(g, response, &g.leading, address, response.GetFailure().GetLeader())
+	response := r.callNode(ctx, address, request)
+	r.handleResponse(g, response, &g.leader, address, response.GetFailure().GetLeader())
 	return response
 }
 
-// askNear asks a node for what any node can answer. It does not wait much longer
-// than a node takes.
-func (r *remote) askNear(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	ctx, cancel := context.WithTimeout(ctx, pollTime+handshakeTimeout)
+// askAnyNode sends a request to one node that any node can answer. It waits little longer than a
+// node may take.
+func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout+handshakeTimeout)
 	defer cancel()
-	address := r.aimed(&r.nearest)
+	address := r.addressOf(&r.anyNode)
 	ctx, end := r.polls.begin(ctx, address)
 	defer end()
-	response := r.reach(ctx, address, request)
+	response := r.callNode(ctx, address, request)
 	if response.GetFailure() == nil {
-		r.setPatience(0)
+		r.setProbeTimeout(0)
 	}
-	r.judge(r.groupFor(request), response, &r.nearest, address, "")
+	r.handleResponse(r.partitionFor(request), response, &r.anyNode, address, "")
 	return response
 }
 
-func (r *remote) setPatience(patience time.Duration) {
+func (r *remoteTransport) setProbeTimeout(waitTime time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.patience = patience
+	r.probeTimeout = waitTime
 }
 
-// judge turns away from a node that was of no use: to a better one, or else to the
-// next.
-func (r *remote) judge(g *aimedGroup, response *clusterpb.Response, aim *string, from, better string) {
-	if failure := response.GetFailure(); failure != nil && repeatable(failure) && r.turn(aim, from, better) {
-		g.moved.ring()
+// handleResponse switches away from a node that could not answer: to a better one if known, else to
+// the next.
+func (r *remoteTransport) handleResponse(g *remotePartition, response *clusterpb.Response, target *string, from, better string) {
+	if failure := response.GetFailure(); failure != nil && isRetryable(failure) && r.switchAddress(target, from, better) {
+		g.leaderNotifier.notify()
 	}
 	if indexes := response.GetAppliedIndexes(); len(indexes) > 0 {
-		for i, all := range r.known() {
+		for i, all := range r.knownPartitions() {
 			if i < len(indexes) {
-				all.seen.see(indexes[i])
+				all.seenIndex.advance(indexes[i])
 			}
 		}
 		return
 	}
-	g.seen.see(response.GetAppliedIndex())
+	g.seenIndex.advance(response.GetAppliedIndex())
 }
 
-// A horizon is the highest index of a journal that an answer has shown.
-type horizon struct{ atomic.Uint64 }
+// A maxIndex is the highest index of a journal that an answer has shown.
+type maxIndex struct{ atomic.Uint64 }
 
-// see takes note of an index.
-func (h *horizon) see(index uint64) {
+func (h *maxIndex) advance(index uint64) {
 	for seen := h.Load(); index > seen; seen = h.Load() {
 		h.CompareAndSwap(seen, index)
 	}
 }
 
-// aimed returns where an aim is now.
-func (r *remote) aimed(aim *string) string {
+func (r *remoteTransport) addressOf(target *string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return *aim
+	return *target
 }
 
-// turn changes an aim, unless another call has done so already, and tells whether it
-// did, to a node that is known to be better.
-func (r *remote) turn(aim *string, from, to string) (better bool) {
+// switchAddress changes the address of a target, unless another call already has. It reports
+// whether the new address is known to be better.
+func (r *remoteTransport) switchAddress(target *string, from, to string) (better bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if *aim != from {
+	if *target != from {
 		return false
 	}
 	better = to != ""
 	if !better {
-		to = r.after(from)
-		delete(r.nodes, from) // another node may have taken its place
+		to = r.nextAddress(from)
+		delete(r.nodes, from) // another node may use the address now
 	}
-	*aim, r.turned = to, true
+	*target, r.membersStale = to, true
 	select {
-	case r.look <- struct{}{}:
-	default: // it will
+	case r.refreshNow <- struct{}{}:
+	default: // a refresh is pending
 	}
 	return better
 }
 
-// after returns the address after another one, with mu held.
-func (r *remote) after(address string) string {
+func (r *remoteTransport) nextAddress(address string) string {
 	return r.addresses[(slices.Index(r.addresses, address)+1)%len(r.addresses)]
 }
 
-// meet learns who the members are from the first node that answers.
-func (r *remote) meet(ctx context.Context) error {
-	_, err := r.persist(ctx, membersRequest(), route{}, r.askNear)
+func (r *remoteTransport) fetchMembers(ctx context.Context) error {
+	_, err := r.callWithRetry(ctx, membersRequest(), callRetrier{}, r.askAnyNode)
 	return err
 }
 
@@ -377,9 +364,9 @@ func membersRequest() *clusterpb.Request {
 	return &clusterpb.Request{Protocol: protocolVersion, Stale: true, Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
 }
 
-// learn takes over what a node says of the members, and returns where the leader of
-// each group is, "" of those that the node does not know.
-func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
+// learnMembers records the members in a response. It returns the address of the leader of each
+// partition, "" where it is unknown.
+func (r *remoteTransport) learnMembers(response *clusterpb.Response) (leaders []string) {
 	result := response.GetMembers()
 	members := result.GetMembers()
 	if len(members) == 0 {
@@ -387,15 +374,15 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.groups) < min(int(result.Groups), groupsMax) {
-		r.groups = append(slices.Clone(r.groups), newAimedGroup(members[0].Address))
+	for len(r.partitions) < min(int(result.Partitions), partitionsMax) {
+		r.partitions = append(slices.Clone(r.partitions), newRemotePartition(members[0].Address))
 	}
 	for i, index := range result.AppliedIndexes {
-		if i < len(r.groups) {
-			r.groups[i].told.see(index)
+		if i < len(r.partitions) {
+			r.partitions[i].reportedIndex.advance(index)
 		}
 	}
-	leaders = make([]string, len(r.groups))
+	leaders = make([]string, len(r.partitions))
 	nodes := make(map[string]string)
 	var addresses []string
 	for _, member := range members {
@@ -404,50 +391,50 @@ func (r *remote) learn(response *clusterpb.Response) (leaders []string) {
 		if member.Leader {
 			leaders[0] = member.Address
 		}
-		for _, group := range member.Leads {
-			if int(group) < len(leaders) {
-				leaders[group] = member.Address
+		for _, partition := range member.LeadsPartitions {
+			if int(partition) < len(leaders) {
+				leaders[partition] = member.Address
 			}
 		}
 	}
-	r.takeOver(nodes, addresses, leaders[0] != "" && r.isNewest(result))
-	r.turned = false
+	r.setMembers(nodes, addresses, leaders[0] != "" && r.isNewest(result))
+	r.membersStale = false
 	for i, leader := range leaders {
-		if g := r.groups[i]; leader != "" && g.leading != leader {
-			g.leading = leader
-			g.moved.ring()
+		if g := r.partitions[i]; leader != "" && g.leader != leader {
+			g.leader = leader
+			g.leaderNotifier.notify()
 		}
 	}
 	return leaders
 }
 
-// isNewest reports, with mu held, whether a node that has told of the members is not behind
-// another that did. It takes note of how far the node is.
-func (r *remote) isNewest(result *clusterpb.MembersResult) bool {
-	newest := result.LastIndex >= r.learned
-	if told := result.ConfigurationIndexes; len(told) == len(r.groups) {
+// isNewest records how recent a report of the members is, with mu held, and reports whether it is
+// at least as recent as all before.
+func (r *remoteTransport) isNewest(result *clusterpb.MembersResult) bool {
+	newest := result.LastIndex >= r.membersIndex
+	if received := result.ConfigurationIndexes; len(received) == len(r.partitions) {
 		newest = true
-		seen := make([]uint64, len(told))
-		copy(seen, r.newest)
-		for i, index := range told {
+		seen := make([]uint64, len(received))
+		copy(seen, r.configurationIndexes)
+		for i, index := range received {
 			newest = newest && index >= seen[i]
 			seen[i] = max(seen[i], index)
 		}
-		r.newest = seen
+		r.configurationIndexes = seen
 	}
-	r.learned = max(r.learned, result.LastIndex)
+	r.membersIndex = max(r.membersIndex, result.LastIndex)
 	return newest
 }
 
-// addressesMax bounds how many addresses a remote client knows.
+// addressesMax bounds the addresses that a remote client keeps.
 const addressesMax = 256
 
-// takeOver takes over what a node has told of the members, with mu held. If the node may be
-// behind, or knows of no leader, then other addresses stay known: the members may be there.
-// The client turns away from one that is no member any more.
-func (r *remote) takeOver(nodes map[string]string, addresses []string, current bool) {
-	if current && r.nodes[r.nearest] != "" && nodes[r.nearest] == "" {
-		r.nearest = addresses[0]
+// setMembers records reported members, with mu held. Unless the report is current and names a
+// leader, other known addresses are kept: members may be there. Otherwise the client switches away
+// from a node that is no longer a member.
+func (r *remoteTransport) setMembers(nodes map[string]string, addresses []string, current bool) {
+	if current && r.nodes[r.anyNode] != "" && nodes[r.anyNode] == "" {
+		r.anyNode = addresses[0]
 	}
 	known := r.config.Addresses
 	if !current {
@@ -466,151 +453,149 @@ func (r *remote) takeOver(nodes map[string]string, addresses []string, current b
 	r.nodes, r.addresses = nodes, addresses
 }
 
-// nodeAt returns who is to answer at an address, "" if that is not known.
-func (r *remote) nodeAt(address string) string {
+// nodeAt returns the ID of the node expected at an address, "" if unknown.
+func (r *remoteTransport) nodeAt(address string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.nodes[address]
 }
 
-// Of the scout.
+// Timing of the prober.
 const (
-	scoutEvery = 250 * time.Millisecond
-	// How often the members are asked for of a node that answers at once without news.
+	proberInterval = 250 * time.Millisecond
+	// How often the client asks for the members while the node answers at once without news.
 	refreshEvery = time.Second
-	// How long a node may take before the scout becomes suspicious.
-	suspectAfter = 500 * time.Millisecond
-	scoutTimeout = 500 * time.Millisecond
-	probeEvery   = 500 * time.Millisecond
+	// How long an answer may take before the prober suspects the node.
+	suspectAfter    = 500 * time.Millisecond
+	probeTimeoutMin = 500 * time.Millisecond
+	probeEvery      = 500 * time.Millisecond
 )
 
-// scout asks for the members when the client has turned away from a node, and
-// whether another leads when a call takes long: a node that hangs does not tell.
-// While a node holds a wait it is asked whether it is still there.
-func (r *remote) scout() {
-	ticker := time.NewTicker(scoutEvery)
+// runProber refreshes the members after the client has switched away from a node. If a call takes
+// long, it asks another node for the leader, because a hanging node cannot report a change. While a
+// node holds a wait, it checks that the node still answers.
+func (r *remoteTransport) runProber() {
+	ticker := time.NewTicker(proberInterval)
 	defer ticker.Stop()
-	var probed time.Time
+	var lastProbe time.Time
 	var asked time.Time
 	for {
 		select {
 		case <-r.closing:
 			return
-		case <-r.look:
-			if time.Since(asked) < scoutEvery {
-				continue // the next tick will do
+		case <-r.refreshNow:
+			if time.Since(asked) < proberInterval {
+				continue // the next tick refreshes
 			}
 		case <-ticker.C:
 		}
 		now := time.Now()
-		if address, suspect := r.suspect(now); suspect {
-			r.lookAround(address)
+		if address, shouldProbe := r.suspectedNode(now); shouldProbe {
+			r.refreshMembers(address)
 			asked = now
 		}
-		if address := r.polls.slow(now.Add(-suspectAfter)); address != "" && now.Sub(probed) >= probeEvery {
+		if address := r.polls.slowAddress(now.Add(-suspectAfter)); address != "" && now.Sub(lastProbe) >= probeEvery {
 			r.probe(address)
-			probed = now
+			lastProbe = now
 		}
 	}
 }
 
-// suspect returns whom to ask for the members, if they are to be asked for.
-func (r *remote) suspect(now time.Time) (whom string, suspect bool) {
+// suspectedNode returns the node to ask for the members, and whether to ask it.
+func (r *remoteTransport) suspectedNode(now time.Time) (address string, shouldProbe bool) {
 	slow := ""
-	for _, g := range r.known() {
-		slow = cmp.Or(slow, g.attempts.slow(now.Add(-suspectAfter)))
+	for _, g := range r.knownPartitions() {
+		slow = cmp.Or(slow, g.attempts.slowAddress(now.Add(-suspectAfter)))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slow != "" {
-		return r.after(slow), true
+		return r.nextAddress(slow), true
 	}
-	return r.nearest, r.turned
+	return r.anyNode, r.membersStale
 }
 
-// probe abandons what is waited for at a node that does not answer a simple
-// question either. The next one gets twice as long to answer, so that waits come
-// to their end where all nodes are slow.
-func (r *remote) probe(address string) {
+// probe cancels the waits held by a node that does not answer a simple request either. Each failure
+// doubles the next timeout, up to pollTimeout, so that waits complete even if all nodes are slow.
+func (r *remoteTransport) probe(address string) {
 	r.mu.Lock()
-	patience := max(r.patience, scoutTimeout)
+	waitTime := max(r.probeTimeout, probeTimeoutMin)
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTime)
 	defer cancel()
-	if r.reach(ctx, address, membersRequest()).GetMembers() != nil {
-		r.setPatience(0)
+	if r.callNode(ctx, address, membersRequest()).GetMembers() != nil {
+		r.setProbeTimeout(0)
 		return
 	}
-	r.setPatience(min(2*patience, pollTime))
-	r.turn(&r.nearest, address, "")
-	r.polls.abandonIf(func(to string) bool { return to == address })
+	r.setProbeTimeout(min(2*waitTime, pollTimeout))
+	r.switchAddress(&r.anyNode, address, "")
+	r.polls.cancelIf(func(to string) bool { return to == address })
 }
 
-// lookAround asks a node for the members, and all others at once if it does not answer that.
-func (r *remote) lookAround(address string) {
-	ctx, cancel := context.WithTimeout(context.Background(), scoutTimeout)
+// refreshMembers asks a node for the members, and all nodes if it does not answer.
+func (r *remoteTransport) refreshMembers(address string) {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeoutMin)
 	defer cancel()
-	response := r.reach(ctx, address, membersRequest())
+	response := r.callNode(ctx, address, membersRequest())
 	if response.GetMembers() == nil {
-		r.lookElsewhere(address)
+		r.refreshFromOthers(address)
 	}
-	r.heed(response)
+	r.applyMembers(response)
 }
 
-// lookElsewhere asks all nodes for the members because one was of no use, and turns away from
-// that one. It reports whether another one has named a leader.
-func (r *remote) lookElsewhere(address string) bool {
-	from, response := r.askOthers(context.Background(), membersRequest())
-	r.turn(&r.nearest, address, from)
-	r.heed(response)
+// refreshFromOthers asks all nodes for the members, and switches away from one that could not
+// answer. It reports whether a node has named a leader.
+func (r *remoteTransport) refreshFromOthers(address string) bool {
+	from, response := r.askAllNodes(context.Background(), membersRequest())
+	r.switchAddress(&r.anyNode, address, from)
+	r.applyMembers(response)
 	return response != nil
 }
 
-// heed learns who the members are, and ends what is on its way to nodes that do not lead.
-func (r *remote) heed(response *clusterpb.Response) {
-	groups := r.known()
-	for i, leader := range r.learn(response) {
-		if leader != "" && i < len(groups) {
-			groups[i].attempts.abandon(leader)
+// applyMembers records the members, and cancels calls in flight to nodes that do not lead.
+func (r *remoteTransport) applyMembers(response *clusterpb.Response) {
+	partitions := r.knownPartitions()
+	for i, leader := range r.learnMembers(response) {
+		if leader != "" && i < len(partitions) {
+			partitions[i].attempts.cancelExcept(leader)
 		}
 	}
 }
 
-// followMembers keeps a question for the members open at a node, which answers when they change:
-// they may all be replaced without a failed call.
-func (r *remote) followMembers() {
-	for rest(context.Background(), r.closing, r.followOnce()) == nil {
+// followMembers keeps a request for the members open at a node, which answers when they change. So
+// all members may be replaced without a failed call.
+func (r *remoteTransport) followMembers() {
+	for sleep(context.Background(), r.closing, r.followOnce()) == nil {
 	}
 }
 
-// followOnce asks once, and returns how long to wait before the next time.
-func (r *remote) followOnce() time.Duration {
+// followOnce asks once, and returns how long to wait before the next request.
+func (r *remoteTransport) followOnce() time.Duration {
 	began := time.Now()
 	r.mu.Lock()
-	address, known := r.nearest, r.newest
+	address, known := r.anyNode, r.configurationIndexes
 	r.mu.Unlock()
 	request := membersRequest()
 	request.GetMembers().KnownIndexes = known
-	ctx, cancel := context.WithTimeout(context.Background(), membersHold+scoutTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), membersPollTimeout+probeTimeoutMin)
 	defer cancel()
-	response := r.reach(ctx, address, request)
-	r.heed(response)
+	response := r.callNode(ctx, address, request)
+	r.applyMembers(response)
 	if !namesLeader(response.GetMembers()) {
-		if r.lookElsewhere(address) {
-			return pauseFirst // the next node may go as soon
+		if r.refreshFromOthers(address) {
+			return backoffMin // the next node may fail as soon
 		}
-		return scoutEvery
+		return proberInterval
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Equal(known, r.newest) {
+	if !slices.Equal(known, r.configurationIndexes) {
 		return 0
 	}
 	return r.config.refreshEvery - time.Since(began)
 }
 
-// await implements access.
-func (r *remote) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
+func (r *remoteTransport) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
 	for {
 		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Wait{
 			Wait: &clusterpb.WaitRequest{FirstExecution: run.first, Incarnation: run.incarnation},
@@ -621,8 +606,7 @@ func (r *remote) await(ctx context.Context, id string, run runRef) (*clusterpb.S
 	}
 }
 
-// follow implements access.
-func (r *remote) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
+func (r *remoteTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
 	asked := &clusterpb.WatchRequest{Execution: from.Execution, EventId: from.EventID}
 	for {
 		response, err := r.poll(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Watch{Watch: asked}})
@@ -635,8 +619,8 @@ func (r *remote) follow(ctx context.Context, id string, from Position, pass func
 			if err := proto.Unmarshal(watched.Event, event); err != nil {
 				return fmt.Errorf("decode event: %w", err)
 			}
-			if !pass(Recorded{watched.Execution, event}) {
-				return errEnough
+			if !pass(RecordedEvent{watched.Execution, event}) {
+				return errReaderStopped
 			}
 		}
 		if result.GetEnded() {
@@ -646,13 +630,13 @@ func (r *remote) follow(ctx context.Context, id string, from Position, pass func
 	}
 }
 
-// poll has one part of a long wait answered. Only ctx bounds the whole; nodes that
-// cannot be reached for as long as a call may take end it.
-func (r *remote) poll(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	r.tellSeen(request)
-	limited, cancel := context.WithTimeout(ctx, pollTime+r.config.CallTimeout)
+// poll sends one part of a long wait. ctx bounds the whole wait; it also ends if no node can be
+// reached for as long as a call may take.
+func (r *remoteTransport) poll(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	r.setSeenIndex(request)
+	limited, cancel := context.WithTimeout(ctx, pollTimeout+r.config.CallTimeout)
 	defer cancel()
-	response, err := r.persist(limited, request, route{}, r.askNear)
+	response, err := r.callWithRetry(limited, request, callRetrier{}, r.askAnyNode)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

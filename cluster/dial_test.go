@@ -25,7 +25,7 @@ func dialNodes(t *testing.T, config DialConfig, nodes ...*Node) *Client {
 		config.Addresses = append(config.Addresses, node.config.Listen)
 	}
 	if config.Logger == nil {
-		config.Logger = quiet()
+		config.Logger = testLogger()
 	}
 	client, err := Dial(testContext(t), config)
 	if err != nil {
@@ -39,8 +39,8 @@ func dialNodes(t *testing.T, config DialConfig, nodes ...*Node) *Client {
 	return client
 }
 
-// lifeSeenBy returns what a client sees of a whole life of instances, in words.
-func lifeSeenBy(ctx context.Context, client *Client, prefix string) (seen []string) {
+// observeLifecycle returns what a client observes over the whole life of instances, as text.
+func observeLifecycle(ctx context.Context, client *Client, prefix string) (seen []string) {
 	note := func(what string, values ...any) { seen = append(seen, what+": "+fmt.Sprint(values...)) }
 	id := func(name string) string { return prefix + name }
 	noteErr := func(what string, err error) {
@@ -50,19 +50,19 @@ func lifeSeenBy(ctx context.Context, client *Client, prefix string) (seen []stri
 		}
 		note(what, text)
 	}
-	sum, err := Call(ctx, client, fifth, id("fifth"), 3)
+	sum, err := Call(ctx, client, fiveActivities, id("fifth"), 3)
 	note("call", sum)
 	noteErr("its error", err)
-	_, err = StartRun(ctx, client, fifth, id("fifth"), 3)
+	_, err = StartRun(ctx, client, fiveActivities, id("fifth"), 3)
 	note("a second start", errors.Is(err, ErrInstanceExists))
-	_, err = StartRun(ctx, client, ledger, id("ledger"), 10, Tags(map[string]string{"of": prefix}))
+	_, err = StartRun(ctx, client, ledgerOrchestration, id("ledger"), 10, Tags(map[string]string{"of": prefix}))
 	noteErr("start", err)
-	raised, err := CallUpdate(ctx, client, id("ledger"), raise, 5)
+	raised, err := CallUpdate(ctx, client, id("ledger"), raiseUpdate, 5)
 	note("update", raised)
 	noteErr("its error", err)
-	_, err = CallUpdate(ctx, client, id("ledger"), raise, 500)
+	_, err = CallUpdate(ctx, client, id("ledger"), raiseUpdate, 500)
 	noteErr("one that is refused", err)
-	_, err = CallUpdate(ctx, client, id("ledger"), raise, -1)
+	_, err = CallUpdate(ctx, client, id("ledger"), raiseUpdate, -1)
 	note("one that fails", errors.Is(err, errLow))
 	_, err = Query(ctx, client, id("ledger"), replay.Query[int, int]("none"), 1)
 	note("query of one that has none", errors.As(err, new(*replay.NoQueryError)))
@@ -70,15 +70,15 @@ func lifeSeenBy(ctx context.Context, client *Client, prefix string) (seen []stri
 	note("pending", len(pending), err)
 	noteErr("suspend", client.Suspend(ctx, id("ledger"), "a"))
 	noteErr("resume", client.Resume(ctx, id("ledger"), "b"))
-	noteErr("send", Send(ctx, client, id("ledger"), closed, 0))
+	noteErr("send", Send(ctx, client, id("ledger"), closedEvent, 0))
 	status, err := client.Wait(ctx, id("ledger"))
 	noteErr("wait", err)
 	note("state", status.State, status.LastEventID)
 	history, err := client.History(ctx, id("ledger"))
 	noteErr("history", err)
 	note("events", len(history.Events))
-	places, err := watched(ctx, client, id("ledger"), Position{})
-	note("watched", places)
+	positions, err := collectWatch(ctx, client, id("ledger"), Position{})
+	note("watched", positions)
 	noteErr("its error", err)
 	executions, err := client.Executions(ctx, id("ledger"))
 	note("executions", len(executions), err)
@@ -86,7 +86,7 @@ func lifeSeenBy(ctx context.Context, client *Client, prefix string) (seen []stri
 	note("list", len(page.Instances), err)
 	n, err := client.Count(ctx, Filter{IDPrefix: prefix})
 	note("count", n, err)
-	_, err = Call(ctx, client, failing, id("failing"), "")
+	_, err = Call(ctx, client, failingOrchestration, id("failing"), "")
 	noteErr("a failure", err)
 	run, err := SendOrStart(ctx, client, waiter, id("waiter"), "got ", word, "it")
 	noteErr("send or start", err)
@@ -96,7 +96,7 @@ func lifeSeenBy(ctx context.Context, client *Client, prefix string) (seen []stri
 	noteErr("cancel of one that has ended", client.Cancel(ctx, id("waiter"), ""))
 	_, err = client.Wait(ctx, id("nobody"))
 	noteErr("wait for nobody", err)
-	_, err = watched(ctx, client, id("nobody"), Position{})
+	_, err = collectWatch(ctx, client, id("nobody"), Position{})
 	noteErr("watch nobody", err)
 	noteErr("a wrong ID", client.Cancel(ctx, "no ID", ""))
 	purged, err := client.Purge(ctx, id("waiter"), id("nobody"))
@@ -106,40 +106,40 @@ func lifeSeenBy(ctx context.Context, client *Client, prefix string) (seen []stri
 	return seen
 }
 
-func TestARemoteClientSeesWhatThatOfANodeSees(t *testing.T) {
-	noGoroutinesLeft(t)
-	nodes := startPeersWith(t, 3, ledgers()...)
+func TestRemoteClient_MatchesNodeClient(t *testing.T) {
+	checkGoroutineLeaks(t)
+	nodes := startPeersWith(t, 3, ledgerDefinitions()...)
 	ctx := testContext(t)
-	want := lifeSeenBy(ctx, leaderOf(t, nodes).Client(), "embedded-")
+	want := observeLifecycle(ctx, leaderOf(t, nodes).Client(), "embedded-")
 	for i, node := range nodes {
-		got := lifeSeenBy(ctx, dialNodes(t, DialConfig{}, node), fmt.Sprintf("remote-%d-", i))
+		got := observeLifecycle(ctx, dialNodes(t, DialConfig{}, node), fmt.Sprintf("remote-%d-", i))
 		if !slices.Equal(got, want) {
 			t.Errorf("through %s:\n%s\nwant\n%s", node.ID(), strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
 
-// A watch and a wait go on at other nodes, without a gap or a repetition, when the
-// one that has answered them is gone.
-func TestARemoteClientGoesOnThroughTheLossOfANode(t *testing.T) {
-	noGoroutinesLeft(t)
+// A watch and a wait continue at other nodes, without a gap or a repetition, after the node that
+// answered them is gone.
+func TestRemoteClient_SurvivesNodeLoss(t *testing.T) {
+	checkGoroutineLeaks(t)
 	nodes := startPeersWith(t, 3, append(definitions(), counter.Bind(counterBody))...)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
 	client := dialNodes(t, DialConfig{}, nodes...)
-	run, err := StartRun(ctx, client, counter, "c", count{Round: 1})
+	run, err := StartRun(ctx, client, counter, "c", counterState{Round: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error)
-	go func() { ended <- second(run.Wait(ctx)) }()
-	var places []string
+	go func() { ended <- errOf(run.Wait(ctx)) }()
+	var positions []string
 	n := 0
 	for r, err := range client.Watch(ctx, "c", Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		places = append(places, fmt.Sprintf("%d.%d", r.Execution, r.Event.EventId))
+		positions = append(positions, fmt.Sprintf("%d.%d", r.Execution, r.Event.EventId))
 		if r.Event.GetExternalSubscribed() == nil {
 			continue
 		}
@@ -155,19 +155,19 @@ func TestARemoteClientGoesOnThroughTheLossOfANode(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the wait: %v", err)
 	}
-	all, err := watched(ctx, client, "c", Position{})
-	if err != nil || !slices.Equal(places, all) {
-		t.Errorf("%v; want %v, %v", places, all, err)
+	all, err := collectWatch(ctx, client, "c", Position{})
+	if err != nil || !slices.Equal(positions, all) {
+		t.Errorf("%v; want %v, %v", positions, all, err)
 	}
 }
 
-func TestARemoteClientSaysWhetherNothingWasDone(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestRemoteClient_ReportsNotExecuted(t *testing.T) {
+	checkGoroutineLeaks(t)
 	peers := loopbackPeers(t, 1)
-	_, err := Dial(context.Background(), DialConfig{Addresses: []string{peers[0].Address}, CallTimeout: 50 * time.Millisecond, Logger: quiet()})
+	_, err := Dial(context.Background(), DialConfig{Addresses: []string{peers[0].Address}, CallTimeout: 50 * time.Millisecond, Logger: testLogger()})
 	var unavailable *UnavailableError
 	if !errors.As(err, &unavailable) || !unavailable.NotExecuted || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("where nobody is: %v; want that nothing was done, and why", err)
+		t.Errorf("no listener: %v; want NotExecuted and the reason", err)
 	}
 	nodes := startPeers(t, 3)
 	leaderOf(t, nodes)
@@ -179,7 +179,7 @@ func TestARemoteClientSaysWhetherNothingWasDone(t *testing.T) {
 	}
 	_, err = StartRun(context.Background(), client, doubled, "d", 1)
 	if !errors.As(err, &unavailable) || !unavailable.NotExecuted {
-		t.Errorf("when all are gone: %v; want that nothing was done", err)
+		t.Errorf("all nodes gone: %v; want NotExecuted", err)
 	}
 	if err := client.Close(); err != nil {
 		t.Error(err)
@@ -189,7 +189,7 @@ func TestARemoteClientSaysWhetherNothingWasDone(t *testing.T) {
 	}
 }
 
-func TestWhatDialRefuses(t *testing.T) {
+func TestDial_RejectsInvalidConfig(t *testing.T) {
 	for name, config := range map[string]DialConfig{
 		"no address":     {},
 		"no host:port":   {Addresses: []string{"localhost"}},
@@ -203,19 +203,19 @@ func TestWhatDialRefuses(t *testing.T) {
 	}
 }
 
-// A stranger answers like a node of which a test decides what it knows.
-type stranger struct {
+// A fakeNode answers like a node whose knowledge is set by the test.
+type fakeNode struct {
 	leader  atomic.Pointer[string]
 	hanging bool
-	called  atomic.Int32
+	calls   atomic.Int32
 }
 
-func (s *stranger) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+func (s *fakeNode) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetMembers() != nil {
 		result := &clusterpb.MembersResult{Members: []*clusterpb.Member{{Node: "s", Address: *s.leader.Load(), Leader: true}}}
 		return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 	}
-	s.called.Add(1)
+	s.calls.Add(1)
 	if s.hanging {
 		<-ctx.Done()
 		return new(clusterpb.Response)
@@ -223,51 +223,51 @@ func (s *stranger) serve(ctx context.Context, request *clusterpb.Request) *clust
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}
 }
 
-func (*stranger) employ(grpc.ServerStream) error   { return nil }
-func (*stranger) startAll(grpc.ServerStream) error { return nil }
+func (*fakeNode) serveWorker(grpc.ServerStream) error     { return nil }
+func (*fakeNode) serveStartBatch(grpc.ServerStream) error { return nil }
 
-// A node that hangs keeps its connections. What it has in hand is taken to the new
-// leader as soon as others know of one.
-func TestACallToALeaderThatHangsGoesOnAtTheNext(t *testing.T) {
-	noGoroutinesLeft(t)
-	var servers []*stranger
+// A hanging node keeps its connections. A call in flight to it moves to the new leader as soon as
+// other nodes know that one.
+func TestRemoteClient_CallLeavesHangingLeader(t *testing.T) {
+	checkGoroutineLeaks(t)
+	var servers []*fakeNode
 	var addresses []string
 	for i := range 2 {
-		port, err := listen("127.0.0.1:0", &dialer{links: newLinks(nil)}, nil, quiet())
+		mux, err := listen("127.0.0.1:0", &dialer{links: newLinks(nil)}, nil, testLogger())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(port.close)
-		server := &stranger{hanging: i == 0}
-		calls := serveCalls(server, port.calls)
+		t.Cleanup(mux.close)
+		server := &fakeNode{hanging: i == 0}
+		calls := serveCalls(server, mux.calls)
 		t.Cleanup(calls.close)
-		servers, addresses = append(servers, server), append(addresses, port.listener.Addr().String())
+		servers, addresses = append(servers, server), append(addresses, mux.listener.Addr().String())
 	}
 	servers[0].leader.Store(&addresses[0])
 	servers[1].leader.Store(&addresses[0])
-	client, err := Dial(testContext(t), DialConfig{Addresses: addresses, Logger: quiet()})
+	client, err := Dial(testContext(t), DialConfig{Addresses: addresses, Logger: testLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
 	sent := make(chan error)
 	go func() { sent <- Send(testContext(t), client, "i", word, "") }()
-	eventually(t, "the leader that hangs is called", func() bool { return servers[0].called.Load() == 1 })
+	eventually(t, "the leader that hangs is called", func() bool { return servers[0].calls.Load() == 1 })
 	servers[1].leader.Store(&addresses[1])
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
 }
 
-// hangingRemote is a client of three nodes, of which some do not answer.
-func hangingRemote(t *testing.T, hangs func(address string) bool) (r *remote, asked func(address string) int) {
+// newHangingRemote is a client of three nodes, of which some do not answer.
+func newHangingRemote(t *testing.T, hangs func(address string) bool) (r *remoteTransport, asked func(address string) int) {
 	t.Helper()
 	var mu sync.Mutex
 	counts := make(map[string]int)
-	r = &remote{
+	r = &remoteTransport{
 		config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
-		addresses: []string{"a", "b", "c"}, groups: []*aimedGroup{newAimedGroup("a")}, nearest: "a",
-		reach: func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+		addresses: []string{"a", "b", "c"}, partitions: []*remotePartition{newRemotePartition("a")}, anyNode: "a",
+		callNode: func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 			mu.Lock()
 			counts[address]++
 			mu.Unlock()
@@ -285,7 +285,7 @@ func hangingRemote(t *testing.T, hangs func(address string) bool) (r *remote, as
 			return &clusterpb.Response{Result: &clusterpb.Response_Wait{Wait: &clusterpb.WaitResult{Status: &clusterpb.Status{Instance: address}}}}
 		},
 	}
-	r.running.Go(r.scout)
+	r.running.Go(r.runProber)
 	t.Cleanup(func() { _ = r.release() })
 	return r, func(address string) int {
 		mu.Lock()
@@ -294,19 +294,19 @@ func hangingRemote(t *testing.T, hangs func(address string) bool) (r *remote, as
 	}
 }
 
-func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
+func TestRemoteClient_WaitLeavesHangingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := hangingRemote(t, func(address string) bool { return address != "c" })
+		r, _ := newHangingRemote(t, func(address string) bool { return address != "c" })
 		begin := time.Now()
 		status, err := r.await(t.Context(), "i", runRef{first: 1})
 		if err != nil || status.Instance != "c" {
 			t.Fatalf("%v, %v", status, err)
 		}
-		// The second node that hangs is given twice the time.
-		if passed := time.Since(begin); passed > 4*time.Second {
-			t.Errorf("it took %v", passed)
+		// The second hanging node gets twice the time.
+		if elapsed := time.Since(begin); elapsed > 4*time.Second {
+			t.Errorf("it took %v", elapsed)
 		}
-		r.turn(&r.nearest, "c", "b")
+		r.switchAddress(&r.anyNode, "c", "b")
 		begin = time.Now()
 		if _, err := r.await(t.Context(), "i", runRef{first: 1}); err != nil || time.Since(begin) > 3*time.Second {
 			t.Errorf("again: %v after %v", err, time.Since(begin))
@@ -314,23 +314,23 @@ func TestAWaitMovesOnFromANodeThatHangs(t *testing.T) {
 	})
 }
 
-func TestMembersAreAskedOfAllNodesBeforeNoneLeads(t *testing.T) {
+func TestRemoteClient_AsksAllNodesForLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var knows atomic.Pointer[string] // the address of the node that is in contact with the leader
-		r := &remote{
+		r := &remoteTransport{
 			config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
-			addresses: []string{"refused", "hangs", "healthy"}, groups: []*aimedGroup{newAimedGroup("refused")}, nearest: "refused",
-			reach: func(ctx context.Context, address string, _ *clusterpb.Request) *clusterpb.Response {
+			addresses: []string{"refused", "hangs", "healthy"}, partitions: []*remotePartition{newRemotePartition("refused")}, anyNode: "refused",
+			callNode: func(ctx context.Context, address string, _ *clusterpb.Request) *clusterpb.Response {
 				if address == "hangs" {
 					<-ctx.Done()
-					return notLeader("it hangs")
+					return notLeaderResponse("it hangs")
 				}
 				members := []*clusterpb.Member{{Node: "n0", Address: "refused"}, {Node: "n2", Address: "healthy", Leader: address == *knows.Load()}}
 				return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{Members: members}}}
 			},
 		}
 		t.Cleanup(func() { _ = r.release() })
-		client := &Client{access: r}
+		client := &Client{transport: r}
 		leads := func() bool {
 			begin := time.Now()
 			members, err := client.Members(t.Context())
@@ -342,22 +342,22 @@ func TestMembersAreAskedOfAllNodesBeforeNoneLeads(t *testing.T) {
 		nobody, healthy := "", "healthy"
 		knows.Store(&nobody)
 		if leads() {
-			t.Error("a node leads that nobody knows of")
+			t.Error("a leader is named that no node knows")
 		}
 		knows.Store(&healthy)
 		if !leads() {
-			t.Error("no node leads; want the one that another node knows of")
+			t.Error("no leader; want the one that another node knows")
 		}
-		if got := r.aimed(&r.groups[0].leading); got != healthy {
+		if got := r.addressOf(&r.partitions[0].leader); got != healthy {
 			t.Errorf("the next call goes to %q; want the leader", got)
 		}
 	})
 }
 
-// Where every node is slow, patience grows until one answers.
-func TestAWaitComesToItsEndWhereAllNodesAreSlow(t *testing.T) {
+// If every node is slow, the timeout grows until one answers.
+func TestRemoteClient_WaitEndsWhenAllNodesAreSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, asked := hangingRemote(t, func(string) bool { time.Sleep(3 * time.Second); return false })
+		r, asked := newHangingRemote(t, func(string) bool { time.Sleep(3 * time.Second); return false })
 		if status, err := r.await(t.Context(), "i", runRef{first: 1}); err != nil || status.Instance == "" {
 			t.Fatalf("%v, %v", status, err)
 		}

@@ -16,101 +16,99 @@ import (
 
 // Errors of the client. With each of them nothing was recorded.
 var (
-	// ErrNotFound: there is no instance of that ID.
+	// ErrNotFound means that no instance has that ID.
 	ErrNotFound = actors.ErrNotFound
-	// ErrInstanceExists: an instance of that ID exists, running or ended.
+	// ErrInstanceExists means that an instance with that ID exists, running or ended.
 	ErrInstanceExists = actors.ErrInstanceExists
-	// ErrEnded: the instance has come to its end and takes no more input.
+	// ErrEnded means that the instance has ended and accepts no more input.
 	ErrEnded = actors.ErrEnded
-	// ErrBusy: there is more to do than can be done in time; see [BusyError].
+	// ErrBusy means that the call was shed under overload; see [BusyError].
 	ErrBusy = actors.ErrBusy
-	// ErrRequestID: the request ID of an event or an update was used for something else.
-	ErrRequestID = actors.ErrRequestID
-	// ErrNoCode: no code is bound for the orchestration.
-	ErrNoCode = errors.New("tenuto: no code for the orchestration on the leading node")
-	// ErrStalled: the instance is stalled, or waits for code. The result of the
-	// activity is not recorded, and will be at most when the instance goes on;
-	// see [CompleteActivity].
+	// ErrRequestIDReused means that the request ID of an event or an update was used before for
+	// another one.
+	ErrRequestIDReused = actors.ErrRequestIDReused
+	// ErrNoCode means that the leader has no code for the orchestration.
+	ErrNoCode = errors.New("tenuto: the leader has no code for the orchestration")
+	// ErrStalled means that the instance is stalled or waits for code, so the result of the
+	// activity is not recorded yet; see [CompleteActivity].
 	ErrStalled = errors.New("tenuto: the instance is stalled and records nothing")
-	// ErrNotStalled: the instance is not stalled, and does not wait for code; see [Client.Retry].
+	// ErrNotStalled means that the instance is neither stalled nor waiting for code; see
+	// [Client.Retry].
 	ErrNotStalled = errors.New("tenuto: the instance is not stalled")
-	// ErrClosed: the node was stopped.
-	ErrClosed = errors.New("tenuto: the node is stopped")
+	// ErrClosed means that the node, or the client, was closed.
+	ErrClosed = errors.New("tenuto: the node or client is closed")
 )
 
-// A BusyError reports that a call was refused because too much is on its way
-// already: to its instance, which gets a tenth of all, or as a whole; or, for a
-// start, because what is there takes too long. The call has been repeated already,
-// with growing pauses of up to 2 s, give or take a half, as long as its context
-// allows; without a deadline, for Config.CallTimeout or DialConfig.CallTimeout. Not so
-// a start that has waited for 2 s while more came than the leader takes ([BoundLine]),
-// nor anything in a context of [WithoutBusyRepeats].
-// Nothing was done. errors.Is finds [ErrBusy]. Its fields:
+// A BusyError reports that a call was shed under overload, and nothing was done: too many calls are
+// in flight to the instance (which may have a tenth of the total) or altogether; or, for a start,
+// accepted work takes too long. errors.Is finds [ErrBusy].
 //
-//	RetryAfter time.Duration // after how long it may be of use to try again: 50 ms to 2 s
-//	Bound      BusyBound     // which bound was met; "" if a node of an earlier version does not say
+// It is returned after retries for as long as the context allows; without a deadline, for
+// Config.CallTimeout or DialConfig.CallTimeout. Their backoff grows up to 2 s, plus or minus one
+// half. Not retried are a start that has waited 2 s while more arrive than the leader accepts
+// ([BoundQueue]), and any call in a context of [WithoutBusyRetries]. Its fields:
+//
+//	RetryAfter time.Duration // when a retry may succeed: 50 ms to 2 s
+//	Bound      BusyBound     // the exceeded bound; "" if a node of an earlier version sent it
 //	Reason     string        // for people to read
 type BusyError = actors.BusyError
 
-// A BusyBound is one that a [BusyError] has met.
+// A BusyBound names the bound that a [BusyError] reports.
 type BusyBound = actors.Bound
 
-// The bounds of what a leader takes, of the calls that a node, or a remote client, has on
-// their way to it, and of the starts that wait in line on a node until the leader takes
-// more: while more come than are taken, all but 128 wait for 2 s at most; and of the long
-// answers that a node sends at once over the network.
+// The bounds. The first four are bounds of the leader. BoundCalls bounds the calls in flight from a
+// node or remote client to the leader. BoundQueue bounds the starts that wait on a node for the
+// leader: while more arrive than it accepts, all but 128 wait at most 2 s. BoundAnswers bounds the
+// long answers that a node sends at once.
 const (
 	BoundInstance = actors.BoundInstance
-	BoundWindow   = actors.BoundWindow
+	BoundInFlight = actors.BoundInFlight
 	BoundDelay    = actors.BoundDelay
 	BoundJournal  = actors.BoundJournal
 	BoundCalls    = BusyBound("calls")
-	BoundLine     = BusyBound("line")
+	BoundQueue    = BusyBound("queue")
 	BoundAnswers  = BusyBound("answers")
 )
 
-// An UnavailableError reports that no leader gave an answer in time; or that an earlier
-// attempt of the call may have been carried out, and a leader cannot tell any more: the
-// instance was started anew since the call began. The outcome is unknown then, too, and
-// nothing was done by the last attempt. Or it reports that an update was accepted, and
-// that its result is not known yet; see [CallUpdate].
+// An UnavailableError reports that no leader answered in time, that no leader can determine the
+// outcome, or that the result of an accepted update is not known yet (see [CallUpdate]). The second
+// case arises when an earlier attempt may have been executed, but the instance was started anew
+// since; the last attempt did nothing then.
 type UnavailableError struct {
-	// Nothing was done and nothing will be. When false, the outcome is
-	// unknown: a repetition with the same request ID is safe for as long as that is
-	// known; see [EventID].
+	// NotExecuted means that nothing was done and nothing will be. If false, the outcome is
+	// unknown: a retry with the same request ID is safe as long as that ID is known; see [EventID].
 	NotExecuted bool
-	// What the last attempt met.
+	// Err is the error of the last attempt.
 	Err error
 }
 
 func (e *UnavailableError) Error() string {
 	if e.NotExecuted {
-		return "tenuto: no leader took the call, nothing was done: " + unprefixed(e.Err.Error())
+		return "tenuto: no leader accepted the call, nothing was done: " + trimPrefix(e.Err.Error())
 	}
-	return "tenuto: no answer, the outcome is unknown: " + unprefixed(e.Err.Error())
+	return "tenuto: no answer, the outcome is unknown: " + trimPrefix(e.Err.Error())
 }
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// unprefixed returns the text of an error as a part of another one's, which says by itself
-// whose it is.
-func unprefixed(text string) string {
+// trimPrefix returns an error text without its prefix, for use within another error text.
+func trimPrefix(text string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(text, prefix), ": "+prefix, ": ")
 }
 
-// saidOnce returns the text of an error with the prefix where it comes first, and nowhere else.
-func saidOnce(text string) string {
+// dedupPrefix returns an error text with only the first occurrence of the prefix.
+func dedupPrefix(text string) string {
 	before, after, found := strings.Cut(text, prefix)
 	if !found {
 		return text
 	}
-	return before + prefix + unprefixed(after)
+	return before + prefix + trimPrefix(after)
 }
 
-// prefix is how the texts of errors begin that are no part of others.
+// prefix begins the text of every outermost error.
 const prefix = "tenuto: "
 
-// An InputError reports an argument that cannot be used. Nothing was done.
+// An InputError reports an argument that is not valid. Nothing was done.
 type InputError struct {
 	Field  string
 	Reason string
@@ -118,23 +116,21 @@ type InputError struct {
 
 func (e *InputError) Error() string { return fmt.Sprintf("tenuto: %s %s", e.Field, e.Reason) }
 
-// A GroupsError reports that Config.Dir is of a cluster with another number of groups
-// than Config.Groups says. Its fields:
+// A PartitionCountError reports that Config.Dir belongs to a cluster with another number of
+// partitions than Config.Partitions. Its fields:
 //
 //	Dir  string
-//	Want int // Config.Groups
-//	Have int // the number of groups with which the cluster was founded
-type GroupsError = journal.GroupsError
+//	Want int // Config.Partitions
+//	Have int // the number of partitions with which the cluster was founded
+type PartitionCountError = journal.PartitionCountError
 
-// An InternalError reports that the leading node could not carry a call out
-// because of a fault of its own, or of an instance's history; its log says more.
-// The outcome is unknown.
+// An InternalError reports a fault of the leader, or of the history of an instance; the leader's
+// log has details. The outcome of the call is unknown.
 type InternalError struct{ Message string }
 
-func (e *InternalError) Error() string { return "tenuto: internal error: " + unprefixed(e.Message) }
+func (e *InternalError) Error() string { return "tenuto: internal error: " + trimPrefix(e.Message) }
 
-// The codes of failures between nodes. A code that is not known is an internal
-// error.
+// Failure codes between nodes. An unknown code is an internal error.
 const (
 	codeNotLeader = "not_leader"
 	codeUnknown   = "unknown_outcome"
@@ -146,12 +142,11 @@ const (
 	codeForgotten = "forgotten"
 )
 
-// journalBusyPause is after how long to try again when the journal's queue is
-// full.
-const journalBusyPause = 100 * time.Millisecond
+// journalRetryAfter is when to retry after the queue of the journal was full.
+const journalRetryAfter = 100 * time.Millisecond
 
-// sentinels are the errors that callers tell apart, with the codes under which they travel.
-// An error that is several of them is the first.
+// sentinels are the errors that callers distinguish, with their codes on the wire. An error that
+// matches several gets the code of the first.
 var sentinels = []struct {
 	code string
 	err  error
@@ -161,7 +156,7 @@ var sentinels = []struct {
 	{"ended", ErrEnded},
 	{codeBusy, ErrBusy},
 	{"no_code", ErrNoCode},
-	{"request_id", ErrRequestID},
+	{"request_id", ErrRequestIDReused},
 	{codeProtocol, ErrProtocol},
 	{codeForgotten, actors.ErrForgotten},
 	{"activity_closed", ErrActivityClosed},
@@ -169,24 +164,23 @@ var sentinels = []struct {
 	{"not_stalled", ErrNotStalled},
 	{"not_authorized", ErrNotAuthorized},
 	{"removed", ErrRemoved},
-	{"member", ErrMember},
+	{"member", ErrMemberExists},
 	{"not_member", ErrNotMember},
 	{"other_directory", ErrOtherDirectory},
-	{"copied", ErrCopied},
-	{"answers", ErrAnswers},
+	{"copied", ErrDirectoryCopied},
+	{"answers", ErrNodeAlive},
 	{"address_taken", ErrAddressTaken},
-	{"changing", ErrChanging},
-	{"alone", ErrAlone},
+	{"changing", ErrMembershipChanging},
+	{"alone", ErrLastVoter},
 	{"token_required", ErrTokenRequired},
 	{"token_invalid", ErrTokenInvalid},
 	{"token_expired", ErrTokenExpired},
 	{"token_used", ErrTokenUsed},
-	{"tokens", ErrTokens},
-	{"groups", ErrGroups},
+	{"tokens", ErrTooManyTokens},
+	{"groups", ErrPartitionCount},
 	{"other_cluster", ErrOtherCluster},
 }
 
-// sentinelOf returns the error that a code stands for, nil for a code that is not known.
 func sentinelOf(code string) error {
 	for _, known := range sentinels {
 		if known.code == code {
@@ -196,22 +190,22 @@ func sentinelOf(code string) error {
 	return nil
 }
 
-// failure turns an error of the leader's into what goes over the wire. An error of which
-// any part says that the outcome is unknown never says that nothing was done.
-func failure(err error) *clusterpb.Failure {
-	if uncertain := outcomeUnknown(err); uncertain != nil {
+// toFailure converts an error to its wire form. If any part of it says that the outcome is unknown,
+// the failure must not say that nothing was done.
+func toFailure(err error) *clusterpb.Failure {
+	if uncertain := unknownOutcomeFailure(err); uncertain != nil {
 		return uncertain
 	}
 	var busy *BusyError
 	if errors.Is(err, journal.ErrBusy) {
-		busy = &BusyError{RetryAfter: journalBusyPause, Bound: actors.BoundJournal, Reason: err.Error()}
+		busy = &BusyError{RetryAfter: journalRetryAfter, Bound: actors.BoundJournal, Reason: err.Error()}
 	}
 	if busy != nil || errors.As(err, &busy) {
 		return &clusterpb.Failure{Code: codeBusy, Message: busy.Reason, NotExecuted: true, RetryAfter: int64(busy.RetryAfter), Bound: string(busy.Bound)}
 	}
 	var versions *VersionError
 	if errors.As(err, &versions) {
-		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: mismatch(versions)}
+		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: wireMismatch(versions)}
 	}
 	for _, known := range sentinels {
 		if errors.Is(err, known.err) {
@@ -221,7 +215,7 @@ func failure(err error) *clusterpb.Failure {
 	switch {
 	case isNotFound(err): // purged meanwhile
 		return &clusterpb.Failure{Code: codeNotFound, Message: ErrNotFound.Error(), NotExecuted: true}
-	case meansAnotherLeads(err):
+	case isLeadershipLost(err):
 		return &clusterpb.Failure{Code: codeNotLeader, Message: err.Error(), NotExecuted: true}
 	}
 	var input *InputError
@@ -231,10 +225,10 @@ func failure(err error) *clusterpb.Failure {
 	return &clusterpb.Failure{Code: codeInternal, Message: err.Error()}
 }
 
-// outcomeUnknown returns the failure for an error after which a call may have been carried
-// out, nil for any other.
-func outcomeUnknown(err error) *clusterpb.Failure {
-	var unavailable *UnavailableError // of a call for which this node has needed a leader
+// unknownOutcomeFailure returns the failure for an error after which a call may have been executed,
+// nil for any other. It also converts an UnavailableError with NotExecuted.
+func unknownOutcomeFailure(err error) *clusterpb.Failure {
+	var unavailable *UnavailableError // this node itself called another leader
 	switch {
 	case errors.As(err, &unavailable):
 		if unavailable.NotExecuted {
@@ -249,14 +243,13 @@ func outcomeUnknown(err error) *clusterpb.Failure {
 	return nil
 }
 
-// meansAnotherLeads reports whether this node cannot answer, and the leader may.
-func meansAnotherLeads(err error) bool {
+// isLeadershipLost reports whether this node cannot answer, but another leader may.
+func isLeadershipLost(err error) bool {
 	return errors.Is(err, journal.ErrNotLeader) || errors.Is(err, actors.ErrStopped) || errors.Is(err, journal.ErrClosed) ||
-		errors.As(err, new(*state.StaleEpochError)) || errors.As(err, new(*journal.FencedError))
+		errors.As(err, new(*state.StaleEpochError)) || errors.As(err, new(*journal.NodeFailedError))
 }
 
-// A remoteError is an error of the leader's: known by its sentinel, with the
-// leader's own words.
+// A remoteError is an error of the leader: its sentinel, with the text that the leader sent.
 type remoteError struct {
 	message string
 	err     error
@@ -265,13 +258,13 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.message }
 func (e *remoteError) Unwrap() error { return e.err }
 
-// repeatable tells whether a failed call is to be tried again.
-func repeatable(f *clusterpb.Failure) bool {
+// isRetryable reports whether a failed call is retried.
+func isRetryable(f *clusterpb.Failure) bool {
 	return f.Code == codeNotLeader || f.Code == codeUnknown
 }
 
-// failed turns a failure that is not repeatable into an error.
-func failed(f *clusterpb.Failure) error {
+// fromFailure converts a failure that is not retried to an error.
+func fromFailure(f *clusterpb.Failure) error {
 	known := sentinelOf(f.Code)
 	switch {
 	case f.Code == codeInput:
@@ -285,5 +278,5 @@ func failed(f *clusterpb.Failure) error {
 	case f.Message == known.Error():
 		return known
 	}
-	return &remoteError{message: saidOnce(f.Message), err: known}
+	return &remoteError{message: dedupPrefix(f.Message), err: known}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-// Errors that cross the journal keep what they are: for the code that meets
-// them, for the same code when it is replayed, and for whoever asks.
+// Errors keep their identity across the journal: for the code that gets them, for the same code
+// during replay, and for clients.
 
 type shortError struct {
 	Item    string
@@ -28,9 +28,9 @@ func (e *shortError) Error() string { return fmt.Sprintf("%d of %s are missing",
 var (
 	errSoldOut = replay.NewError("test.sold_out", "sold out")
 
-	breaks    = replay.Activity[string, int]("breaks")
-	broken    = replay.Orchestration[string, int]("broken")
-	brokenToo = replay.Orchestration[string, int]("broken-child")
+	errorActivity      = replay.Activity[string, int]("breaks")
+	errorOrchestration = replay.Orchestration[string, int]("broken")
+	errorChild         = replay.Orchestration[string, int]("broken-child")
 )
 
 func init() {
@@ -38,8 +38,8 @@ func init() {
 	replay.RegisterErrorType[*shortError]("test.short")
 }
 
-// identities tells for each way in which broken ends what its error is.
-var identities = map[string]func(error) bool{
+// errorChecks checks, for each way in which broken ends, what its error is.
+var errorChecks = map[string]func(error) bool{
 	"sentinel":         func(err error) bool { return errors.Is(err, errSoldOut) },
 	"foreign sentinel": func(err error) bool { return errors.Is(err, io.ErrNoProgress) },
 	"type": func(err error) bool {
@@ -69,7 +69,7 @@ var identities = map[string]func(error) bool{
 	},
 }
 
-func breaksBody(ctx context.Context, how string) (int, error) {
+func errorActivityBody(ctx context.Context, how string) (int, error) {
 	switch how {
 	case "sentinel":
 		return 0, errSoldOut
@@ -85,11 +85,11 @@ func breaksBody(ctx context.Context, how string) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}
-	return 0, errWanted
+	return 0, errTest
 }
 
-// breakHow comes to the error that it is asked for.
-func breakHow(ctx *replay.Context, how string) error {
+// produceError returns the error of the named kind.
+func produceError(ctx *replay.Context, how string) error {
 	var err error
 	switch how {
 	case "timeout of a wait":
@@ -99,22 +99,22 @@ func breakHow(ctx *replay.Context, how string) error {
 		future.Cancel(ctx)
 		_, err = future.Await(ctx)
 	case "child":
-		_, err = brokenToo.Call(ctx, "sentinel")
+		_, err = errorChild.Call(ctx, "sentinel")
 	case "activity":
-		_, err = breaks.Call(ctx, how, replay.Retry(replay.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Millisecond}))
+		_, err = errorActivity.Call(ctx, how, replay.Retry(replay.RetryPolicy{MaxAttempts: 2, InitialInterval: time.Millisecond}))
 	case "timeout of an activity":
-		_, err = breaks.Call(ctx, how, replay.Retry(once), replay.StartToClose(time.Millisecond))
+		_, err = errorActivity.Call(ctx, how, replay.Retry(singleAttempt), replay.StartToClose(time.Millisecond))
 	default:
-		_, err = breaks.Call(ctx, how, replay.Retry(once))
+		_, err = errorActivity.Call(ctx, how, replay.Retry(singleAttempt))
 	}
 	return err
 }
 
-// brokenBody looks at its error before it waits, and again when it is replayed.
-func brokenBody(ctx *replay.Context, how string) (int, error) {
-	err := breakHow(ctx, how)
-	if !identities[how](err) {
-		return 0, fmt.Errorf("the code met another error: %v", err)
+// errorOrchestrationBody checks its error before it waits, and again during replay.
+func errorOrchestrationBody(ctx *replay.Context, how string) (int, error) {
+	err := produceError(ctx, how)
+	if !errorChecks[how](err) {
+		return 0, fmt.Errorf("the code got another error: %v", err)
 	}
 	if _, waitErr := word.Wait(ctx); waitErr != nil {
 		return 0, waitErr
@@ -122,15 +122,15 @@ func brokenBody(ctx *replay.Context, how string) (int, error) {
 	return 0, err
 }
 
-func TestErrorsKeepTheirIdentityLiveAndAfterARestart(t *testing.T) {
-	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Definitions: append(definitions(), breaks.Bind(breaksBody), broken.Bind(brokenBody),
-		brokenToo.Bind(func(ctx *replay.Context, how string) (int, error) { return 0, breakHow(ctx, how) }))})
+func TestErrors_KeepIdentityAfterRestart(t *testing.T) {
+	checkGoroutineLeaks(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Definitions: append(definitions(), errorActivity.Bind(errorActivityBody), errorOrchestration.Bind(errorOrchestrationBody),
+		errorChild.Bind(func(ctx *replay.Context, how string) (int, error) { return 0, produceError(ctx, how) }))})
 	ctx := testContext(t)
 	ids := make(map[string]string)
-	for how := range identities {
+	for how := range errorChecks {
 		ids[how] = fmt.Sprintf("b-%d", len(ids))
-		if _, err := StartRun(ctx, node.Client(), broken, ids[how], how); err != nil {
+		if _, err := StartRun(ctx, node.Client(), errorOrchestration, ids[how], how); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,9 +148,9 @@ func TestErrorsKeepTheirIdentityLiveAndAfterARestart(t *testing.T) {
 	expect := func(when string) {
 		t.Helper()
 		for how, id := range ids {
-			_, err := Call(ctx, node.Client(), broken, id, how, Attach())
+			_, err := Call(ctx, node.Client(), errorOrchestration, id, how, Attach())
 			var ended *RunError
-			if !identities[how](err) || !errors.As(err, &ended) || ended.State != Failed || ended.ID != id {
+			if !errorChecks[how](err) || !errors.As(err, &ended) || ended.State != Failed || ended.ID != id {
 				t.Errorf("%s: %s: %v", when, how, err)
 			}
 			for name, get := range map[string]func() (*Status, error){
@@ -158,7 +158,7 @@ func TestErrorsKeepTheirIdentityLiveAndAfterARestart(t *testing.T) {
 				"get":   func() (*Status, error) { return node.Client().Get(ctx, id) },
 				"stale": func() (*Status, error) { return node.Client().Get(ctx, id, Stale()) },
 			} {
-				if status, err := get(); err != nil || !identities[how](status.Err) {
+				if status, err := get(); err != nil || !errorChecks[how](status.Err) {
 					t.Errorf("%s: %s: %s: %+v, %v", when, how, name, status, err)
 				}
 			}
@@ -174,8 +174,8 @@ func TestErrorsKeepTheirIdentityLiveAndAfterARestart(t *testing.T) {
 	expect("after a restart")
 }
 
-func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestErrors_CancellationKnownAfterRestart(t *testing.T) {
+	checkGoroutineLeaks(t)
 	parent := replay.Orchestration[string, string]("parent")
 	node := startNode(t, Config{Dir: t.TempDir(), Definitions: append(definitions(),
 		parent.Bind(func(ctx *replay.Context, _ string) (string, error) {
@@ -184,7 +184,7 @@ func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
 			known := errors.Is(err, replay.ErrCanceled) && errors.As(err, &child) && child.Instance == "child"
 			got, err := word.Wait(ctx)
 			if err == nil && !known {
-				err = errWanted
+				err = errTest
 			}
 			return got, err
 		}))})
@@ -192,7 +192,7 @@ func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
 	if _, err := StartRun(ctx, node.Client(), parent, "p", ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the child is there", func() bool { return second(node.Client().Get(ctx, "child")) == nil })
+	eventually(t, "the child is there", func() bool { return errOf(node.Client().Get(ctx, "child")) == nil })
 	if err := node.Client().Cancel(ctx, "child", "too dear"); err != nil {
 		t.Fatal(err)
 	}
@@ -202,13 +202,13 @@ func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
 		var canceled *replay.CanceledError
 		var ended *RunError
 		if !errors.Is(err, replay.ErrCanceled) || !errors.As(err, &canceled) || canceled.Reason != "too dear" ||
-			!errors.As(err, &ended) || ended.State != Cancelled {
+			!errors.As(err, &ended) || ended.State != Canceled {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
 	expect("live")
 	eventually(t, "the parent knows", func() bool {
-		return countEvents(t, node.Client(), "p", 0, ofArm(journalpb.ArmSubOrchestrationFailed)) == 1
+		return countEvents(t, node.Client(), "p", 0, hasEventType(journalpb.TypeSubOrchestrationFailed)) == 1
 	})
 	node = restart(t, node)
 	expect("after a restart")
@@ -224,39 +224,39 @@ func TestTheCancellationOfAnInstanceIsKnownLiveAndAfterARestart(t *testing.T) {
 	}
 }
 
-// What a leader proposed too late has changed nothing: the next one is asked.
-func TestACallThatTheNextLeaderCameBeforeIsRepeated(t *testing.T) {
-	f := failure(fmt.Errorf("purge: %w", &state.StaleEpochError{Epoch: 15, Current: 16}))
-	if !repeatable(f) || !f.NotExecuted {
+// An entry that a leader proposed too late has changed nothing: the next leader is asked.
+func TestErrors_LateProposalIsRetried(t *testing.T) {
+	f := toFailure(fmt.Errorf("purge: %w", &state.StaleEpochError{Epoch: 15, Current: 16}))
+	if !isRetryable(f) || !f.NotExecuted {
 		t.Errorf("%+v", f)
 	}
 }
 
-// Whose an error is, is said once, and so is what ended a call: the last attempt often met the
-// end of the same context.
-func TestAnErrorSaysNothingTwice(t *testing.T) {
-	met := "tenuto: no leader took the call, nothing was done: context canceled"
+// The prefix, and the error that ended a call, appear once in an error text: the last attempt often
+// ends with the same context.
+func TestErrors_TextHasNoRepetition(t *testing.T) {
+	found := "tenuto: no leader accepted the call, nothing was done: context canceled"
 	for _, err := range []error{
 		&UnavailableError{Err: fmt.Errorf("ask n2: %w", ErrNotFound)},
-		&UnavailableError{NotExecuted: true, Err: whileRepeating(context.Canceled, met)},
-		&UnavailableError{Err: whileRepeating(context.DeadlineExceeded, ErrBusy.Error())},
-		failed(failure(fmt.Errorf("read: %w", &InternalError{"fault"}))),
-		failed(failure(&InputError{"limit", "is 7"})),
-		failed(failure(fmt.Errorf("%w: %w", ErrStalled, ErrNoCode))),
+		&UnavailableError{NotExecuted: true, Err: retryError(context.Canceled, found)},
+		&UnavailableError{Err: retryError(context.DeadlineExceeded, ErrBusy.Error())},
+		fromFailure(toFailure(fmt.Errorf("read: %w", &InternalError{"fault"}))),
+		fromFailure(toFailure(&InputError{"limit", "is 7"})),
+		fromFailure(toFailure(fmt.Errorf("%w: %w", ErrStalled, ErrNoCode))),
 	} {
 		for _, text := range []string{"tenuto: ", "context canceled", "context deadline exceeded", "\n"} {
 			if n := strings.Count(err.Error(), text); n > 1 || n == 1 && text == "\n" {
-				t.Errorf("%q is said twice: %v", text, err)
+				t.Errorf("%q appears twice: %v", text, err)
 			}
 		}
 	}
-	if err := whileRepeating(context.Canceled, met); !errors.Is(err, context.Canceled) {
+	if err := retryError(context.Canceled, found); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v is not the end of the context", err)
 	}
 }
 
-// What a user's code makes of an error in a test in virtual time, it makes of it in production.
-func TestErrorsAreTheSameInTestsInVirtualTime(t *testing.T) {
+// User code gets the same errors in a test in virtual time as in production.
+func TestErrors_SameInVirtualTime(t *testing.T) {
 	env, ctx := replaytest.New(t, definitions()...), testContext(t)
 	client := startNode(t, Config{InMemory: true, Definitions: definitions()}).Client()
 	var runs []*replaytest.Run[string]
@@ -282,11 +282,11 @@ func TestErrorsAreTheSameInTestsInVirtualTime(t *testing.T) {
 	_, canceledHere := here[0].Wait(ctx)
 	for _, err := range []error{canceled, canceledHere} {
 		var run *RunError
-		if !errors.As(err, &run) || run.State != Cancelled || !errors.Is(err, replay.ErrCanceled) || err.Error() != canceledHere.Error() {
+		if !errors.As(err, &run) || run.State != Canceled || !errors.Is(err, replay.ErrCanceled) || err.Error() != canceledHere.Error() {
 			t.Errorf("%v; want a RunError with %v", err, canceledHere)
 		}
 	}
-	if replaytest.ErrUpdateGivenUp != ErrUpdateGivenUp || !errors.As(error(&replaytest.RefusedError{Err: errWanted}), new(*RefusedError)) {
+	if replaytest.ErrUpdateAborted != ErrUpdateAborted || !errors.As(error(&replaytest.RefusedError{Err: errTest}), new(*RefusedError)) {
 		t.Error("the errors of updates differ")
 	}
 }

@@ -13,22 +13,22 @@ import (
 // executionsMax bounds how many executions [Client.Executions] returns.
 const executionsMax = 1000
 
-// An Execution is a stretch of an instance between two continue-as-new.
+// An Execution is one execution of an instance: the part of a run up to the next continue-as-new.
 type Execution struct {
 	Number  uint64
 	Version string
-	// ContinuedAsNew for every execution of a run but its last.
+	// State is [ContinuedAsNew] for every execution of a run but its last.
 	State State
-	// How many its history has.
+	// Events is the number of events in its history.
 	Events uint64
-	// When the first and the last of them were recorded.
+	// StartedAt and UpdatedAt are when its first and its last event were recorded.
 	StartedAt time.Time
 	UpdatedAt time.Time
 }
 
-// Executions returns the executions of an instance, those of earlier runs under
-// its ID among them, oldest first. Of more than 1,000 it returns the latest. The
-// error is [ErrNotFound] when there is no instance of that ID.
+// Executions returns the executions of an instance, including those of earlier runs under its ID,
+// oldest first; of more than 1,000, the latest. It returns [ErrNotFound] if the instance does not
+// exist.
 func (c *Client) Executions(ctx context.Context, id string, options ...ReadOption) ([]Execution, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (c *Client) Executions(ctx context.Context, id string, options ...ReadOptio
 	return executions, nil
 }
 
-func (g *group) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+func (g *partition) executions(p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	known, ok := g.journal.Instance(instance)
 	if !ok {
 		return nil, ErrNotFound
@@ -69,7 +69,7 @@ func (g *group) executions(p *actors.Partition, instance string) (*clusterpb.Res
 	return &clusterpb.Response{Result: &clusterpb.Response_Executions{Executions: result}}, nil
 }
 
-func (g *group) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
+func (g *partition) execution(p *actors.Partition, known *journalpb.Instance, number uint64) (*clusterpb.Execution, error) {
 	first, err := g.journal.Event(known.Instance, number, 1)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (g *group) execution(p *actors.Partition, known *journalpb.Instance, number
 		execution.State = string(g.stateOf(p, known))
 		return execution, nil
 	}
-	last, err := g.lastOf(known.Instance, number, first)
+	last, err := g.lastEventOf(known.Instance, number, first)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +95,9 @@ func (g *group) execution(p *actors.Partition, known *journalpb.Instance, number
 	return execution, nil
 }
 
-// lastOf returns the last event of an execution that has ended. It finds it by
-// doubling and halving, because to read a long history takes long.
-func (g *group) lastOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
+// lastEventOf returns the last event of an execution that has ended. It uses a galloping search,
+// because reading a long history is slow.
+func (g *partition) lastEventOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
 	last, behind := first, uint64(0)
 	for step := uint64(1); behind == 0 || last.EventId+1 < behind; {
 		probe := last.EventId + step

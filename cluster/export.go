@@ -9,14 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// Export writes the history of one execution of an instance, counted from 1, in
-// the format of package replay/history: JSON with one event a line, which
-// replaytest.Replay replays. 0 means the latest. Payloads are written as they are
-// recorded, whatever codec the client has: what is encrypted stays so. Nothing is
-// written when the history cannot be had.
+// Export writes the history of one execution of an instance in the format of package
+// replay/history: JSON with one event per line, which replaytest.Replay replays. Executions count
+// from 1; 0 means the latest. Payloads are written as recorded, regardless of the client's codec.
+// Nothing is written if the history cannot be read.
 //
-// Errors: [ErrNotFound] when there is none, [*InputError], [*UnavailableError],
-// [ErrNotAuthorized]; ctx's; w's.
+// Errors: [ErrNotFound] if there is no such execution, [*InputError], [*UnavailableError],
+// [ErrNotAuthorized]; those of ctx and w.
 func (c *Client) Export(ctx context.Context, id string, execution uint64, w io.Writer, options ...ReadOption) error {
 	if w == nil {
 		return &InputError{"writer", "is nil"}

@@ -12,10 +12,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-func TestWhatIsExportedIsTheHistory(t *testing.T) {
+func TestExport_EqualsHistory(t *testing.T) {
 	ctx := testContext(t)
 	client := startNode(t, Config{InMemory: true, Definitions: definitions()}).Client()
-	if _, err := Call(ctx, client, fifth, "f-1", 1); err != nil {
+	if _, err := Call(ctx, client, fiveActivities, "f-1", 1); err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
@@ -36,10 +36,10 @@ func TestWhatIsExportedIsTheHistory(t *testing.T) {
 	}
 }
 
-func TestNothingIsWrittenOfAHistoryThatIsNotThere(t *testing.T) {
+func TestExport_MissingHistoryWritesNothing(t *testing.T) {
 	ctx := testContext(t)
 	client := startNode(t, Config{InMemory: true, Definitions: definitions()}).Client()
-	if _, err := Call(ctx, client, fifth, "f-1", 1); err != nil {
+	if _, err := Call(ctx, client, fiveActivities, "f-1", 1); err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
@@ -60,12 +60,12 @@ func TestNothingIsWrittenOfAHistoryThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestExportLeavesPayloadsAsTheyAreRecorded has a client read what a codec has
-// encoded, of which it knows nothing.
-func TestExportLeavesPayloadsAsTheyAreRecorded(t *testing.T) {
+// TestExport_KeepsPayloadEncoding reads payloads encoded by a codec with a client that lacks the
+// codec.
+func TestExport_KeepsPayloadEncoding(t *testing.T) {
 	ctx := testContext(t)
-	node := startNode(t, Config{InMemory: true, Definitions: definitions(), Payloads: replay.Payloads{Codec: flipped{}}})
-	if _, err := Call(ctx, node.Client(), fifth, "f-1", 1); err != nil {
+	node := startNode(t, Config{InMemory: true, Definitions: definitions(), PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}}})
+	if _, err := Call(ctx, node.Client(), fiveActivities, "f-1", 1); err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
@@ -76,20 +76,22 @@ func TestExportLeavesPayloadsAsTheyAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if input := exported.Events[0].GetOrchestrationStarted().GetInput(); input.GetContentType() != flippedType {
+	if input := exported.Events[0].GetOrchestrationStarted().GetInput(); input.GetContentType() != flippedContentType {
 		t.Errorf("the input is exported as %v", input)
 	}
 }
 
-const flippedType = "application/x-flipped"
+const flippedContentType = "application/x-flipped"
 
-// A flipped codec turns every bit around.
-type flipped struct{}
+// A flippingCodec inverts every bit.
+type flippingCodec struct{}
 
-func (flipped) Encode(data []byte) ([]byte, string, error)   { return flip(data), flippedType, nil }
-func (flipped) Decode(data []byte, _ string) ([]byte, error) { return flip(data), nil }
+func (flippingCodec) Encode(data []byte) ([]byte, string, error) {
+	return flipBits(data), flippedContentType, nil
+}
+func (flippingCodec) Decode(data []byte, _ string) ([]byte, error) { return flipBits(data), nil }
 
-func flip(data []byte) []byte {
+func flipBits(data []byte) []byte {
 	turned := make([]byte, len(data))
 	for i, b := range data {
 		turned[i] = ^b

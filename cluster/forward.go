@@ -16,61 +16,60 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Bounds of what is forwarded together.
+// Bounds of a batch of starts.
 const (
-	forwardedMax = 256 // in one request
-	// After so many bytes a request takes no further one; a payload is at most 4 MiB.
-	forwardedBytesMax = 2 << 20
-	// While so many requests of one node to one group are on their way, the next goes so
-	// long after the last.
-	forwardsFree = 4
-	forwardPause = 4 * time.Millisecond
+	startBatchMax = 256 // per request
+	// A request takes no further start after this many bytes; a payload has at most 4 MiB.
+	startBatchBytesMax = 2 << 20
+	// While this many requests from one node to one partition are in flight, the next waits
+	// forwardPause after the last.
+	forwardsUnpacedMax = 4
+	forwardPause       = 4 * time.Millisecond
 )
 
-// startsProtocol is the protocol since which starts may come together.
-const startsProtocol = 2
+// startBatchProtocol is the first protocol version with batches of starts.
+const startBatchProtocol = 2
 
-// A forwarder brings the starts that this node was asked for to the leader of a group, in
-// batches: a call of its own for each costs more than all else that is done for a start on
-// its way. How many can wait is bounded by the gate of calls.
+// A forwarder sends the starts that this node has received to the leader of a partition, in
+// batches: single calls would cost more than the rest of a start's way to the leader. The call
+// limiter bounds how many wait.
 type forwarder struct {
-	to       *group
-	outbox   *outbox[*forwarded]
-	together atomic.Bool // the protocol allows it; it never decreases
+	to       *partition
+	outbox   *batchQueue[*forwardedStart]
+	batching atomic.Bool // the protocol allows it, and never decreases
 }
 
-// A forwarded start is on its way.
-type forwarded struct {
-	ctx    context.Context // of who waits for the answer
+// A forwardedStart is a start in flight to the leader.
+type forwardedStart struct {
+	ctx    context.Context // of the caller
 	start  *clusterpb.InstanceStart
-	answer chan *clusterpb.Response // has room for one
+	answer chan *clusterpb.Response // has capacity 1
 }
 
-func newForwarder(to *group) *forwarder {
-	return &forwarder{to: to, outbox: newOutbox(forwardedMax, forwardedBytesMax, func(f *forwarded) int { return proto.Size(f.start) })}
+func newForwarder(to *partition) *forwarder {
+	return &forwarder{to: to, outbox: newBatchQueue(startBatchMax, startBatchBytesMax, func(f *forwardedStart) int { return proto.Size(f.start) })}
 }
 
-// takes tells whether a request is to be forwarded in a batch.
-func (f *forwarder) takes(request *clusterpb.Request) bool {
+// canBatch reports whether a request may be sent in a batch.
+func (f *forwarder) canBatch(request *clusterpb.Request) bool {
 	if request.GetStart() == nil {
 		return false
 	}
-	if !f.together.Load() {
-		f.together.Store(f.to.journal.Protocol() >= startsProtocol)
+	if !f.batching.Load() {
+		f.batching.Store(f.to.journal.Protocol() >= startBatchProtocol)
 	}
-	return f.together.Load()
+	return f.batching.Load()
 }
 
-// ask has the leader answer a start, once.
 func (f *forwarder) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
-	one := &forwarded{
+	one := &forwardedStart{
 		ctx: ctx,
-		// A copy: the caller may repeat the request, which changes it, while it is being sent.
-		start:  &clusterpb.InstanceStart{Instance: request.Instance, Again: request.Again, FirstIndex: request.FirstIndex, Start: request.GetStart()},
+		// Copied: the caller may retry the request, which changes it, while it is being sent.
+		start:  &clusterpb.InstanceStart{Instance: request.Instance, Retried: request.Retried, FirstIndex: request.FirstIndex, Start: request.GetStart()},
 		answer: make(chan *clusterpb.Response, 1),
 	}
 	if !f.outbox.put(one) {
-		return notLeader("the node is being closed")
+		return notLeaderResponse("the node is closing")
 	}
 	select {
 	case response := <-one.answer:
@@ -80,47 +79,46 @@ func (f *forwarder) ask(ctx context.Context, request *clusterpb.Request) *cluste
 	}
 }
 
-// forward brings starts to the leader until the node closes.
-func (g *group) forward() {
+func (g *partition) runForwarder() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	g.running.Go(func() { <-g.closing; cancel() })
-	g.forwarder.carry(ctx, g.forwarder.bring)
+	g.forwarder.run(ctx, g.forwarder.sendBatch)
 }
 
-// carry has batches brought until ctx ends: at once while few are on their way, and else
-// after a moment, with what has come meanwhile. What is left is answered.
-func (f *forwarder) carry(ctx context.Context, bring func(ctx context.Context, batch []*forwarded)) {
-	var bringing sync.WaitGroup
-	var under atomic.Int64
+// run sends batches until ctx ends: at once while few are in flight, otherwise after a pause, with
+// all that has arrived meanwhile. It answers the rest with an error.
+func (f *forwarder) run(ctx context.Context, sendBatch func(ctx context.Context, batch []*forwardedStart)) {
+	var sending sync.WaitGroup
+	var inFlight atomic.Int64
 	for open := true; open; {
 		select {
-		case <-f.outbox.filled:
+		case <-f.outbox.ready:
 			batch := f.outbox.take()
 			if len(batch) == 0 {
 				continue
 			}
-			under.Add(1)
-			bringing.Go(func() {
-				defer under.Add(-1)
-				bring(ctx, batch)
+			inFlight.Add(1)
+			sending.Go(func() {
+				defer inFlight.Add(-1)
+				sendBatch(ctx, batch)
 			})
-			if under.Load() >= forwardsFree {
-				_ = rest(ctx, nil, forwardPause)
+			if inFlight.Load() >= forwardsUnpacedMax {
+				_ = sleep(ctx, nil, forwardPause)
 			}
 		case <-ctx.Done():
 			open = false
 		}
 	}
-	bringing.Wait()
-	for _, left := range f.outbox.end() {
-		left.answer <- notLeader("the node is being closed")
+	sending.Wait()
+	for _, left := range f.outbox.close() {
+		left.answer <- notLeaderResponse("the node is closing")
 	}
 }
 
-// bring has the leader answer a batch, once, but for those who do not wait any more.
-func (f *forwarder) bring(ctx context.Context, batch []*forwarded) {
-	batch = slices.DeleteFunc(batch, func(one *forwarded) bool { return one.ctx.Err() != nil })
+// sendBatch sends a batch to the leader, once, without the starts whose callers no longer wait.
+func (f *forwarder) sendBatch(ctx context.Context, batch []*forwardedStart) {
+	batch = slices.DeleteFunc(batch, func(one *forwardedStart) bool { return one.ctx.Err() != nil })
 	if len(batch) == 0 {
 		return
 	}
@@ -132,120 +130,118 @@ func (f *forwarder) bring(ctx context.Context, batch []*forwarded) {
 	}
 }
 
-// exchange passes the leader's answers on, each as soon as it comes, and takes those
-// starts out of the batch. It returns what is to be said of the others.
-func (f *forwarder) exchange(ctx context.Context, batch []*forwarded) (others *clusterpb.Response) {
+// exchange passes on the leader's answers as they arrive, and sets answered starts in the batch to
+// nil. It returns the answer for the others.
+func (f *forwarder) exchange(ctx context.Context, batch []*forwardedStart) (others *clusterpb.Response) {
 	address := f.to.otherLeader()
 	if address == "" {
-		return notLeader("there is no other leader now")
+		return notLeaderResponse("no other leader is known")
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.to.config.CallTimeout)
 	defer cancel()
-	ctx, end := f.to.toLeader(ctx, address)
+	ctx, end := f.to.leaderContext(ctx, address)
 	defer end()
 	starts := make([]*clusterpb.InstanceStart, len(batch))
 	for i, one := range batch {
 		starts[i] = one.start
 	}
-	request := f.to.request(&clusterpb.Request{Call: &clusterpb.Request_Starts{Starts: &clusterpb.StartsRequest{Starts: starts}}})
-	stream, err := f.to.peers.callFor(ctx, address, &startsStream, request)
+	request := f.to.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: starts}}})
+	stream, err := f.to.peers.openStream(ctx, address, &startBatchStream, request)
 	for err == nil {
 		response := new(clusterpb.Response)
 		if err = stream.RecvMsg(response); err == nil && response.Failure != nil {
 			return &clusterpb.Response{Failure: response.Failure}
 		}
-		for _, answer := range response.GetStarts().GetAnswers() {
+		for _, answer := range response.GetStartBatch().GetItems() {
 			if i := int(answer.Index); i < len(batch) && batch[i] != nil && answer.Response != nil {
 				batch[i].answer <- answer.Response
 				batch[i] = nil
 			}
 		}
 	}
-	return unanswered(err) // io.EOF, if there are none
+	return errorResponse(err) // io.EOF if the leader ended the stream without answering the others
 }
 
-// startsStream is the method for starts that come together.
-var startsStream = grpc.StreamDesc{
+var startBatchStream = grpc.StreamDesc{
 	StreamName:    "Starts",
 	ServerStreams: true,
-	Handler:       func(node any, stream grpc.ServerStream) error { return node.(caller).startAll(stream) },
+	Handler:       func(node any, stream grpc.ServerStream) error { return node.(nodeServer).serveStartBatch(stream) },
 }
 
-// startAll implements caller.
-func (g *gate) startAll(stream grpc.ServerStream) error {
-	return g.node.recoveredStream("starts", func() error { return g.answerStarts(stream) })
+func (g *nodeService) serveStartBatch(stream grpc.ServerStream) error {
+	return g.node.recoverStream("start_batch", func() error { return g.serveStarts(stream) })
 }
 
-func (g *gate) answerStarts(stream grpc.ServerStream) error {
+func (g *nodeService) serveStarts(stream grpc.ServerStream) error {
 	ctx, request := stream.Context(), new(clusterpb.Request)
 	if err := stream.RecvMsg(request); err != nil {
 		return err
 	}
 	if err := g.check(ctx, request); err != nil {
-		return stream.SendMsg(&clusterpb.Response{Protocol: g.node.config.protocol, Failure: failure(err)})
+		return stream.SendMsg(&clusterpb.Response{Protocol: g.node.config.protocol, Failure: toFailure(err)})
 	}
-	err := g.node.startAll(ctx, request, func(response *clusterpb.Response) error { return stream.SendMsg(response) })
+	err := g.node.startBatch(ctx, request, func(response *clusterpb.Response) error { return stream.SendMsg(response) })
 	if err != nil {
-		return stream.SendMsg(g.node.refusal(request, err))
+		return stream.SendMsg(g.node.failureResponse(request, err))
 	}
 	return nil
 }
 
-// startAll answers starts that come together, if this node leads their group, as serve
-// does one. The error is why none of them was answered, or answer's.
-func (n *Node) startAll(ctx context.Context, request *clusterpb.Request, answer func(*clusterpb.Response) error) error {
-	g := n.groupFor(request)
-	if err := firstError(n.config.understands(request.Protocol), g.checkStarts(request.GetStarts())); err != nil {
+// startBatch answers a batch of starts, if this node leads their partition. Its error is the reason
+// why none was answered, or the error of answer.
+func (n *Node) startBatch(ctx context.Context, request *clusterpb.Request, answer func(*clusterpb.Response) error) error {
+	g := n.partitionFor(request)
+	if err := firstError(n.config.checkProtocol(request.Protocol), g.checkStartBatch(request.GetStartBatch())); err != nil {
 		return err
 	}
-	g.hold(ctx)
-	partition := g.serving()
-	if partition == nil {
+	g.awaitLeader(ctx)
+	p := g.servingPartition()
+	if p == nil {
 		return journal.ErrNotLeader
 	}
-	return g.startEach(ctx, partition, request.GetStarts().GetStarts(), func(said *clusterpb.StartsResult) error {
-		return answer(&clusterpb.Response{Protocol: n.config.protocol, Result: &clusterpb.Response_Starts{Starts: said}})
+	return g.startEach(ctx, p, request.GetStartBatch().GetStarts(), func(value *clusterpb.StartBatchResult) error {
+		return answer(&clusterpb.Response{Protocol: n.config.protocol, Result: &clusterpb.Response_StartBatch{StartBatch: value}})
 	})
 }
 
-// startEach answers each start as if it had come alone, as soon as it can: what is refused
-// does not wait for what is to be committed.
-func (g *group) startEach(ctx context.Context, p *actors.Partition, starts []*clusterpb.InstanceStart, answer func(*clusterpb.StartsResult) error) error {
-	answers := make(chan *clusterpb.StartAnswer, len(starts))
+// startEach answers each start as soon as possible: a refused start does not wait for those that
+// must be committed.
+func (g *partition) startEach(ctx context.Context, p *actors.Partition, starts []*clusterpb.InstanceStart, answer func(*clusterpb.StartBatchResult) error) error {
+	answers := make(chan *clusterpb.StartBatchItem, len(starts))
 	var starting sync.WaitGroup
 	defer starting.Wait()
 	for i, one := range starts {
 		starting.Go(func() {
-			request := &clusterpb.Request{Instance: one.Instance, Again: one.Again, FirstIndex: one.FirstIndex, Call: &clusterpb.Request_Start{Start: one.Start}}
+			request := &clusterpb.Request{Instance: one.Instance, Retried: one.Retried, FirstIndex: one.FirstIndex, Call: &clusterpb.Request_Start{Start: one.Start}}
 			var response *clusterpb.Response
-			err := g.recovered(request, func() (err error) {
+			err := g.recoverCall(request, func() (err error) {
 				response, err = g.start(ctx, p, request, one.Start)
-				return g.confirm(ctx, p, err)
+				return g.confirmRefusal(ctx, p, err)
 			})
 			if err != nil {
-				response = &clusterpb.Response{Failure: failure(err)}
+				response = &clusterpb.Response{Failure: toFailure(err)}
 			}
-			answers <- &clusterpb.StartAnswer{Index: uint32(i), Response: response}
+			answers <- &clusterpb.StartBatchItem{Index: uint32(i), Response: response}
 		})
 	}
 	for left := len(starts); left > 0; {
-		said := &clusterpb.StartsResult{Answers: []*clusterpb.StartAnswer{<-answers}}
+		value := &clusterpb.StartBatchResult{Items: []*clusterpb.StartBatchItem{<-answers}}
 		for len(answers) > 0 {
-			said.Answers = append(said.Answers, <-answers)
+			value.Items = append(value.Items, <-answers)
 		}
-		if err := answer(said); err != nil {
+		if err := answer(value); err != nil {
 			return err
 		}
-		left -= len(said.Answers)
+		left -= len(value.Items)
 	}
 	return nil
 }
 
-// checkStarts refuses what no node sends: the first bad one, as each was looked at before
+// checkStartBatch returns an error for the first start that no node sends; each was checked before
 // it was forwarded.
-func (g *group) checkStarts(r *clusterpb.StartsRequest) error {
-	if len(r.GetStarts()) == 0 || len(r.Starts) > forwardedMax {
-		return &InputError{"starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), forwardedMax)}
+func (g *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
+	if len(r.GetStarts()) == 0 || len(r.Starts) > startBatchMax {
+		return &InputError{"starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), startBatchMax)}
 	}
 	for _, one := range r.Starts {
 		if one.GetStart() == nil {
@@ -254,8 +250,8 @@ func (g *group) checkStarts(r *clusterpb.StartsRequest) error {
 		if err := firstError(checkID(one.Instance), checkStart(one.Start)); err != nil {
 			return err
 		}
-		if g.of(one.Instance) != g {
-			return &InputError{"start", "is for another group"}
+		if g.partitionOf(one.Instance) != g {
+			return &InputError{"start", "is for another partition"}
 		}
 	}
 	return nil

@@ -14,17 +14,17 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// ofOne returns what is needed to start an instance of an orchestration of tests.
-func ofOne(instance, name string) *clusterpb.InstanceStart {
+// newInstanceStart returns a start of an orchestration of the tests.
+func newInstanceStart(instance, name string) *clusterpb.InstanceStart {
 	return &clusterpb.InstanceStart{Instance: instance, Start: &clusterpb.StartRequest{Name: name, RequestId: "r-" + instance}}
 }
 
-// startAll has a node answer starts that come together, and returns the answers.
-func startAll(t *testing.T, node *Node, request *clusterpb.Request) (map[uint32]*clusterpb.Response, error) {
+// sendStarts sends a batch of starts to a node and returns the answers.
+func sendStarts(t *testing.T, node *Node, request *clusterpb.Request) (map[uint32]*clusterpb.Response, error) {
 	t.Helper()
 	answers := make(map[uint32]*clusterpb.Response)
-	err := node.startAll(testContext(t), request, func(response *clusterpb.Response) error {
-		for _, answer := range response.GetStarts().GetAnswers() {
+	err := node.startBatch(testContext(t), request, func(response *clusterpb.Response) error {
+		for _, answer := range response.GetStartBatch().GetItems() {
 			if answers[answer.Index] != nil {
 				t.Errorf("start %d was answered twice", answer.Index)
 			}
@@ -35,32 +35,32 @@ func startAll(t *testing.T, node *Node, request *clusterpb.Request) (map[uint32]
 	return answers, err
 }
 
-// together is a request of a node for some starts of a group.
-func together(g *group, starts ...*clusterpb.InstanceStart) *clusterpb.Request {
-	return g.request(&clusterpb.Request{Call: &clusterpb.Request_Starts{Starts: &clusterpb.StartsRequest{Starts: starts}}})
+// newStartsRequest returns a request of a node with a batch of starts of a partition.
+func newStartsRequest(g *partition, starts ...*clusterpb.InstanceStart) *clusterpb.Request {
+	return g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: starts}}})
 }
 
-// Starts that come together are answered each for itself.
-func TestStartsThatComeTogetherAreAnsweredEachForItself(t *testing.T) {
-	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
+// Each start of a batch is answered individually.
+func TestStartBatch_AnswersEachStart(t *testing.T) {
+	checkGoroutineLeaks(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Partitions: 1, Definitions: definitions()})
 	if _, err := StartRun(testContext(t), node.Client(), doubled, "taken", 1); err != nil {
 		t.Fatal(err)
 	}
-	attached := ofOne("taken", doubled.Name())
+	attached := newInstanceStart("taken", doubled.Name())
 	attached.Start.Attach = true
 	starts := []*clusterpb.InstanceStart{
-		ofOne("new", doubled.Name()), ofOne("taken", doubled.Name()), ofOne("other", "no such code"), attached, ofOne("again", doubled.Name()),
+		newInstanceStart("new", doubled.Name()), newInstanceStart("taken", doubled.Name()), newInstanceStart("other", "no such code"), attached, newInstanceStart("again", doubled.Name()),
 	}
 	want := []error{nil, ErrInstanceExists, ErrNoCode, nil, nil}
-	answers, err := startAll(t, node, together(node.groups[0], starts...))
+	answers, err := sendStarts(t, node, newStartsRequest(node.partitions[0], starts...))
 	if err != nil || len(answers) != len(starts) {
 		t.Fatalf("%v, %v", answers, err)
 	}
 	for i, answer := range answers {
 		var err error
 		if answer.Failure != nil {
-			err = failed(answer.Failure)
+			err = fromFailure(answer.Failure)
 		}
 		if !errors.Is(err, want[i]) || err == nil && answer.GetStart().GetFirstExecution() != 1 {
 			t.Errorf("%s: %v, %v; want %v", starts[i].Instance, answer, err, want[i])
@@ -69,30 +69,29 @@ func TestStartsThatComeTogetherAreAnsweredEachForItself(t *testing.T) {
 	if !answers[3].GetStart().GetAttached() || answers[0].AppliedIndex == 0 {
 		t.Errorf("answers: %v", answers)
 	}
-	starts[4].Again = true
-	if answers, err = startAll(t, node, together(node.groups[0], starts[4])); err != nil || answers[0].GetStart().GetFirstExecution() != 1 {
+	starts[4].Retried = true
+	if answers, err = sendStarts(t, node, newStartsRequest(node.partitions[0], starts[4])); err != nil || answers[0].GetStart().GetFirstExecution() != 1 {
 		t.Errorf("a repetition: %v, %v", answers, err)
 	}
 }
 
-// Each is answered as soon as it can be: what is refused does not wait for what takes
-// its time.
-func TestAnAnswerDoesNotWaitForTheStartsBesideIt(t *testing.T) {
-	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
-	ctx, g := testContext(t), node.groups[0]
+// Each start is answered as soon as possible: a refused one does not wait for slow ones.
+func TestStartBatch_AnswersAsSoonAsPossible(t *testing.T) {
+	checkGoroutineLeaks(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Partitions: 1, Definitions: definitions()})
+	ctx, g := testContext(t), node.partitions[0]
 	if _, err := StartRun(ctx, node.Client(), doubled, "taken", 1); err != nil {
 		t.Fatal(err)
 	}
 	release, barrier := make(chan struct{}), g.barrier
-	g.barrier = func(ctx context.Context) error { // that there is one is not said without it
+	g.barrier = func(ctx context.Context) error { // ErrInstanceExists is not returned without it
 		<-release
 		return barrier(ctx)
 	}
 	var order []uint32
-	starts := []*clusterpb.InstanceStart{ofOne("taken", doubled.Name()), ofOne("refused", "no such code"), ofOne("new", doubled.Name())}
-	err := g.startEach(ctx, g.serving(), starts, func(said *clusterpb.StartsResult) error {
-		for _, answer := range said.Answers {
+	starts := []*clusterpb.InstanceStart{newInstanceStart("taken", doubled.Name()), newInstanceStart("refused", "no such code"), newInstanceStart("new", doubled.Name())}
+	err := g.startEach(ctx, g.servingPartition(), starts, func(value *clusterpb.StartBatchResult) error {
+		for _, answer := range value.Items {
 			order = append(order, answer.Index)
 		}
 		if len(order) == len(starts)-1 {
@@ -105,23 +104,23 @@ func TestAnAnswerDoesNotWaitForTheStartsBesideIt(t *testing.T) {
 	}
 }
 
-// A batch that no node would send is refused whole, and nothing of it is done.
-func TestStartsThatNoNodeSendsAreRefused(t *testing.T) {
-	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Groups: groupsOfTests, Definitions: definitions()})
-	good, name := ofOne(idIn("good", 1), doubled.Name()), doubled.Name()
+// A batch that no node would send is refused as a whole, and none of it is executed.
+func TestStartBatch_RejectsInvalidBatch(t *testing.T) {
+	checkGoroutineLeaks(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Partitions: testPartitions, Definitions: definitions()})
+	good, name := newInstanceStart(idInPartition("good", 1), doubled.Name()), doubled.Name()
 	for what, bad := range map[string][]*clusterpb.InstanceStart{
 		"none at all":       {nil},
-		"without a start":   {{Instance: idIn("bad", 1)}},
-		"without an ID":     {ofOne("", name)},
-		"an ID too long":    {ofOne(strings.Repeat("x", 1<<10), name)},
-		"without a name":    {ofOne(idIn("bad", 1), "")},
-		"of another group":  {ofOne(idIn("bad", 2), name)},
-		"more than allowed": make([]*clusterpb.InstanceStart, forwardedMax+1),
+		"without a start":   {{Instance: idInPartition("bad", 1)}},
+		"without an ID":     {newInstanceStart("", name)},
+		"an ID too long":    {newInstanceStart(strings.Repeat("x", 1<<10), name)},
+		"without a name":    {newInstanceStart(idInPartition("bad", 1), "")},
+		"other partition":   {newInstanceStart(idInPartition("bad", 2), name)},
+		"more than allowed": make([]*clusterpb.InstanceStart, startBatchMax+1),
 	} {
 		var refused *InputError
-		request := together(node.groups[1], append([]*clusterpb.InstanceStart{good}, bad...)...)
-		if answers, err := startAll(t, node, request); !errors.As(err, &refused) || len(answers) != 0 {
+		request := newStartsRequest(node.partitions[1], append([]*clusterpb.InstanceStart{good}, bad...)...)
+		if answers, err := sendStarts(t, node, request); !errors.As(err, &refused) || len(answers) != 0 {
 			t.Errorf("%s: %v, %v", what, answers, err)
 		}
 	}
@@ -130,10 +129,9 @@ func TestStartsThatNoNodeSendsAreRefused(t *testing.T) {
 	}
 }
 
-// Many starts through a node that does not lead go to the leader together, and each caller
-// gets his own answer.
-func TestStartsThroughAnotherNodeGoTogether(t *testing.T) {
-	noGoroutinesLeft(t)
+// Many starts through a follower go to the leader in batches, and each caller gets its own answer.
+func TestForwarder_BatchesStarts(t *testing.T) {
+	checkGoroutineLeaks(t)
 	const starts, taken = 400, 4 // every fourth ID is taken
 	nodes := startPeers(t, 3)
 	leader := leaderOf(t, nodes)
@@ -141,8 +139,8 @@ func TestStartsThroughAnotherNodeGoTogether(t *testing.T) {
 	if node == leader {
 		node = nodes[1]
 	}
-	for _, g := range node.groups {
-		eventually(t, "all speak the protocol for it", func() bool { return g.forwarder.takes(startRequest()) })
+	for _, g := range node.partitions {
+		eventually(t, "the cluster has the protocol for batches", func() bool { return g.forwarder.canBatch(newStartRequest()) })
 	}
 	ctx := testContext(t)
 	for i := 0; i < starts; i += taken {
@@ -160,48 +158,48 @@ func TestStartsThroughAnotherNodeGoTogether(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 }
 
-// A start whose caller has given up before it was sent is not sent.
-func TestAStartThatNobodyWaitsForIsNotForwarded(t *testing.T) {
-	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
-	gone, giveUp := context.WithCancel(testContext(t))
-	giveUp()
-	lone, left := &forwarded{ctx: testContext(t), answer: make(chan *clusterpb.Response, 1)}, &forwarded{ctx: gone, answer: make(chan *clusterpb.Response, 1)}
-	node.groups[0].forwarder.bring(testContext(t), []*forwarded{left, lone})
+// A start whose caller is gone before it was sent is not sent.
+func TestForwarder_DropsAbandonedStart(t *testing.T) {
+	checkGoroutineLeaks(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Partitions: 1, Definitions: definitions()})
+	gone, abandon := context.WithCancel(testContext(t))
+	abandon()
+	lone, left := &forwardedStart{ctx: testContext(t), answer: make(chan *clusterpb.Response, 1)}, &forwardedStart{ctx: gone, answer: make(chan *clusterpb.Response, 1)}
+	node.partitions[0].forwarder.sendBatch(testContext(t), []*forwardedStart{left, lone})
 	if len(lone.answer) != 1 || len(left.answer) != 0 {
-		t.Errorf("%d answers for one who waits, %d for one who does not", len(lone.answer), len(left.answer))
+		t.Errorf("%d answers for a waiting caller, %d for one that is gone", len(lone.answer), len(left.answer))
 	}
 }
 
-// A start whose caller gives up, or whose node closes, is answered at once.
-func TestAStartThatIsNotForwardedYetIsAnswered(t *testing.T) {
-	noGoroutinesLeft(t)
-	node := startNode(t, Config{Dir: t.TempDir(), Groups: 1, Definitions: definitions()})
-	g := node.groups[0] // leads, and has nobody to forward to
-	gone, giveUp := context.WithCancel(testContext(t))
-	giveUp()
-	if failure := g.forwarder.ask(gone, startRequest()).GetFailure(); failure.GetCode() != codeUnknown {
-		t.Errorf("a caller that has gone: %v", failure)
+// A start whose caller is gone, or whose node closes, is answered at once.
+func TestForwarder_AnswersUnsentStart(t *testing.T) {
+	checkGoroutineLeaks(t)
+	node := startNode(t, Config{Dir: t.TempDir(), Partitions: 1, Definitions: definitions()})
+	g := node.partitions[0] // leads, and has no other leader to forward to
+	gone, abandon := context.WithCancel(testContext(t))
+	abandon()
+	if failure := g.forwarder.ask(gone, newStartRequest()).GetFailure(); failure.GetCode() != codeUnknown {
+		t.Errorf("a caller that is gone: %v", failure)
 	}
 	answered := make(chan *clusterpb.Response)
-	go func() { answered <- g.forwarder.ask(testContext(t), startRequest()) }()
+	go func() { answered <- g.forwarder.ask(testContext(t), newStartRequest()) }()
 	closing, end := context.WithCancel(testContext(t))
 	end()
-	g.forwarder.carry(closing, g.forwarder.bring)
+	g.forwarder.run(closing, g.forwarder.sendBatch)
 	if failure := (<-answered).GetFailure(); failure.GetCode() != codeNotLeader || !failure.NotExecuted {
 		t.Errorf("a node that closes: %v", failure)
 	}
-	if failure := g.forwarder.ask(testContext(t), startRequest()).GetFailure(); failure.GetCode() != codeNotLeader {
+	if failure := g.forwarder.ask(testContext(t), newStartRequest()).GetFailure(); failure.GetCode() != codeNotLeader {
 		t.Errorf("a node that is closed: %v", failure)
 	}
 }
 
-// The first few starts go at once; behind them those go together that come in the same
-// moment.
-func TestStartsGoTogetherWhenSomeAreOnTheirWay(t *testing.T) {
+// The first few starts are sent at once; after that, starts that arrive within a pause are sent
+// together.
+func TestForwarder_BatchesWhileSomeInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, begin := newForwarder(nil), time.Now()
 		type sent struct {
@@ -210,18 +208,18 @@ func TestStartsGoTogetherWhenSomeAreOnTheirWay(t *testing.T) {
 		}
 		var all []sent
 		ctx, end := context.WithCancel(t.Context())
-		var carrying sync.WaitGroup
-		carrying.Go(func() {
-			f.carry(ctx, func(ctx context.Context, batch []*forwarded) {
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			f.run(ctx, func(ctx context.Context, batch []*forwardedStart) {
 				all = append(all, sent{time.Since(begin), len(batch)})
 				<-ctx.Done()
 			})
 		})
 		put := func() {
-			f.outbox.put(new(forwarded))
+			f.outbox.put(new(forwardedStart))
 			synctest.Wait()
 		}
-		for range forwardsFree {
+		for range forwardsUnpacedMax {
 			put()
 		}
 		time.Sleep(forwardPause / 8)
@@ -230,8 +228,8 @@ func TestStartsGoTogetherWhenSomeAreOnTheirWay(t *testing.T) {
 			time.Sleep(forwardPause / 4)
 		}
 		end()
-		carrying.Wait()
-		want := slices.Repeat([]sent{{0, 1}}, forwardsFree)
+		sending.Wait()
+		want := slices.Repeat([]sent{{0, 1}}, forwardsUnpacedMax)
 		want = append(want, sent{forwardPause, 4}, sent{2 * forwardPause, 4})
 		if !slices.Equal(all, want) {
 			t.Errorf("sent %v, want %v", all, want)

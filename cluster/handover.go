@@ -9,65 +9,64 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 )
 
-// While leadership changes hands, calls are held where they are until somebody
-// serves them, or it is known who will. To refuse them would cost each a pause that
-// grows, and the last to come back would be late by more than the change took.
+// While leadership changes, calls wait on their node until it serves them itself or knows the new
+// leader. Refusing them would cost a growing backoff, and delay the last call by more than the
+// change.
 
-// holdMax bounds that. A call that is refused then is repeated like any other.
-const holdMax = 500 * time.Millisecond
+// leaderWaitMax bounds that wait. A call that is refused after it is retried like any other.
+const leaderWaitMax = 500 * time.Millisecond
 
-// A bell wakes those who wait for something to change. The zero value is ready.
-type bell struct {
-	mu   sync.Mutex
-	rung chan struct{}
+// A notifier wakes all who wait for a change. The zero value is ready to use.
+type notifier struct {
+	mu      sync.Mutex
+	changed chan struct{}
 }
 
-// next returns a channel that is closed when the bell rings next. Whoever looks at
-// what changes has to have it before.
-func (b *bell) next() <-chan struct{} {
+// next returns a channel that is closed at the next notify. The caller must get it before it checks
+// the state that may change.
+func (b *notifier) next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung == nil {
-		b.rung = make(chan struct{})
+	if b.changed == nil {
+		b.changed = make(chan struct{})
 	}
-	return b.rung
+	return b.changed
 }
 
-func (b *bell) ring() {
+func (b *notifier) notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
 	}
 }
 
-// serving returns the live side of the partition if this node leads it, and is not
-// about to hand it over.
-func (g *group) serving() *actors.Partition {
-	if g.handing.Load() {
+// servingPartition returns the live part of the partition if this node leads it and is not handing
+// it over, otherwise nil.
+func (g *partition) servingPartition() *actors.Partition {
+	if g.handingOver.Load() {
 		return nil
 	}
-	return g.partition.Load()
+	return g.live.Load()
 }
 
-// otherLeader returns the address of the node that leads, "" if none is known or it
-// is this one.
-func (g *group) otherLeader() string {
+// otherLeader returns the address of the leader, "" if it is unknown or this node.
+func (g *partition) otherLeader() string {
 	if leader, address := g.journal.Leader(); leader != "" && leader != g.config.NodeID {
 		return address
 	}
 	return ""
 }
 
-// hold waits until this node serves calls, or another is known to lead, for holdMax
-// at most.
-func (g *group) hold(ctx context.Context) {
-	limit := time.NewTimer(holdMax)
+// awaitLeader waits until this node serves calls or another leader is known, for at most
+// leaderWaitMax.
+func (g *partition) awaitLeader(ctx context.Context) {
+	limit := time.NewTimer(leaderWaitMax)
 	defer limit.Stop()
 	for {
-		changed := g.moved.next()
-		if g.serving() != nil || g.otherLeader() != "" || g.journal.Err() != nil {
+		changed := g.leaderNotifier.next()
+		if g.servingPartition() != nil || g.otherLeader() != "" || g.journal.Err() != nil {
 			return
 		}
 		select {
@@ -83,22 +82,22 @@ func (g *group) hold(ctx context.Context) {
 }
 
 // leaderChanged is called by the journal.
-func (g *group) leaderChanged() {
+func (g *partition) leaderChanged() {
 	select {
 	case <-g.opened:
-	case <-g.unopened:
+	case <-g.openFailed:
 		return
 	}
-	g.abandonLate()
+	g.cancelStaleCalls()
 	if address := g.otherLeader(); address != "" {
-		g.peers.hurry(address)
+		g.peers.preconnect(address)
 	}
-	g.moved.ring()
+	g.leaderNotifier.notify()
 }
 
-// awaitMove waits until the bell rings whose next ring was asked for, unless ctx or the
-// node ends first.
-func (g *group) awaitMove(ctx context.Context, changed <-chan struct{}) error {
+// awaitLeaderChange waits until changed is closed. It returns an error if ctx or the node ends
+// first.
+func (g *partition) awaitLeaderChange(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil
@@ -109,42 +108,41 @@ func (g *group) awaitMove(ctx context.Context, changed <-chan struct{}) error {
 	}
 }
 
-// handOver gives leadership of all groups to other nodes; see group.handOver.
+// handOver hands over leadership of all partitions; see partition.handOver.
 func (n *Node) handOver(ctx context.Context) error {
-	errs := make([]error, len(n.groups))
+	errs := make([]error, len(n.partitions))
 	var handing sync.WaitGroup
-	for i, g := range n.groups {
+	for i, g := range n.partitions {
 		handing.Go(func() { errs[i] = g.handOver(ctx) })
 	}
 	handing.Wait()
 	return errors.Join(errs...)
 }
 
-// handOver gives leadership to another node, if there is one, and returns when that
-// serves calls. To leave earlier would take a vote away that the next leader needs to
-// begin; and before, one that the group cannot do without yet.
-func (g *group) handOver(ctx context.Context) error {
-	if !g.leads() || len(g.journal.Members()) == 1 {
+// handOver transfers leadership to another node, if there is one, and returns after that node
+// serves calls. Stopping earlier would remove a vote that the next leader needs. It first waits
+// until the partition can do without this node.
+func (g *partition) handOver(ctx context.Context) error {
+	if !g.isLeader() || len(g.journal.Members()) == 1 {
 		return nil
 	}
 	g.journal.AwaitSuccessors(ctx)
-	return g.yield(ctx, g.journal.TransferLeadership)
+	return g.transferAndWait(ctx, g.journal.TransferLeadership)
 }
 
-// yield has leadership transferred and returns when another node serves calls. From
-// here on they are held, so that nothing new keeps the others from catching up, and
-// then sent there.
-func (g *group) yield(ctx context.Context, transfer func(context.Context) error) error {
-	g.handing.Store(true)
-	defer g.handing.Store(false)
+// transferAndWait transfers leadership and returns after another node serves calls. Meanwhile calls
+// wait here, so that no new entries delay the successor.
+func (g *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
+	g.handingOver.Store(true)
+	defer g.handingOver.Store(false)
 	epoch := g.journal.Epoch()
 	if err := transfer(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOverMax)
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
 	return g.poll(ctx, func() bool { return g.journal.Epoch() > epoch && g.otherLeader() != "" })
 }
 
-// handOverMax bounds how long a node waits for the next leader to begin.
-const handOverMax = 2 * time.Second
+// handOverTimeout bounds how long a node waits for the next leader to serve.
+const handOverTimeout = 2 * time.Second

@@ -13,21 +13,20 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A call that was refused is tried again when another node leads, however long it
-// would have waited.
-func TestAChangeOfTheLeaderEndsAPause(t *testing.T) {
+// A refused call is retried as soon as another node leads, regardless of its backoff.
+func TestCallRetry_LeaderChangeEndsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		leads := new(bell)
+		leads := new(notifier)
 		var asked atomic.Int64
 		ask := func(context.Context, *clusterpb.Request) *clusterpb.Response {
 			if asked.Add(1) > 10 { // by then pauses are long
 				return new(clusterpb.Response)
 			}
-			return notLeader("no")
+			return notLeaderResponse("no")
 		}
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if _, err := (route{moved: leads, budget: new(budget)}).persist(t.Context(), new(clusterpb.Request), ask); err != nil {
+			if _, err := (callRetrier{leaderNotifier: leads, retryBudget: new(retryBudget)}).do(t.Context(), new(clusterpb.Request), ask); err != nil {
 				t.Error(err)
 			}
 		})
@@ -35,40 +34,40 @@ func TestAChangeOfTheLeaderEndsAPause(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		begin := time.Now()
-		leads.ring()
+		leads.notify()
 		waiting.Wait()
-		if passed := time.Since(begin); passed != 0 {
-			t.Errorf("tried again after %v", passed)
+		if elapsed := time.Since(begin); elapsed != 0 {
+			t.Errorf("tried again after %v", elapsed)
 		}
 	})
 }
 
-func TestABellWakesAllWhoWaitAndNobodyLater(t *testing.T) {
-	b := new(bell)
+func TestNotifier_WakesOnlyCurrentWaiters(t *testing.T) {
+	b := new(notifier)
 	first, again := b.next(), b.next()
-	b.ring()
-	b.ring()
-	for _, rung := range []<-chan struct{}{first, again} {
+	b.notify()
+	b.notify()
+	for _, notified := range []<-chan struct{}{first, again} {
 		select {
-		case <-rung:
+		case <-notified:
 		default:
 			t.Error("was not woken")
 		}
 	}
 	select {
 	case <-b.next():
-		t.Error("woken by a ring of before")
+		t.Error("woken by an earlier notify")
 	default:
 	}
 }
 
-// Calls through the nodes that stay, and through a client elsewhere, do not notice
-// that the leader stops: none fails, and each is carried out once.
-func TestNobodyNoticesThatTheLeaderStops(t *testing.T) {
-	noGoroutinesLeft(t)
+// Calls through the other nodes, and through a remote client, do not notice that the leader stops:
+// none fails, and each is executed once.
+func TestStop_LeaderHandoverIsInvisible(t *testing.T) {
+	checkGoroutineLeaks(t)
 	nodes := startPeersWith(t, 3, definitions()...)
 	leader := leaderOf(t, nodes)
-	others := othersThan(nodes, leader)
+	others := nodesExcept(nodes, leader)
 	callers := []*Client{others[0].Client(), others[1].Client(), dialNodes(t, DialConfig{}, nodes...)}
 	ctx := testContext(t)
 	var stopped atomic.Bool
@@ -95,32 +94,31 @@ func TestNobodyNoticesThatTheLeaderStops(t *testing.T) {
 	}
 	stopped.Store(true)
 	calling.Wait()
-	if epoch := leaderOf(t, others).groups[0].journal.Epoch(); epoch < 2 {
+	if epoch := leaderOf(t, others).partitions[0].journal.Epoch(); epoch < 2 {
 		t.Errorf("the epoch is %d", epoch)
 	}
 	if _, err := StartRun(ctx, leader.Client(), doubled, "late", 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("a call of the node that has stopped: %v", err)
 	}
-	sameHistories(t, others)
+	expectSameHistories(t, others)
 }
 
-// The leader may change between the moment at which its address is read and that at which
-// the attempt is noted.
-func TestAnAttemptAtANodeThatDoesNotLeadEndsAtOnce(t *testing.T) {
-	f := newFleet(t, 3)
+// The leader may change after its address was read and before the attempt is registered.
+func TestCall_ToFormerLeaderEndsAtOnce(t *testing.T) {
+	f := newTestCluster(t, 3)
 	leader := f.leader()
 	for _, n := range f.all() {
-		g := n.groups[0]
+		g := n.partitions[0]
 		eventually(t, "the leader is known", func() bool { return n.Leader() == leader.ID() })
-		ctx, end := g.toLeader(t.Context(), "127.0.0.1:1")
+		ctx, end := g.leaderContext(t.Context(), "127.0.0.1:1")
 		if ctx.Err() == nil {
-			t.Errorf("%s: an attempt at nobody goes on", n.ID())
+			t.Errorf("%s: a call to an unknown leader continues", n.ID())
 		}
 		end()
 		if address := g.otherLeader(); address != "" {
-			ctx, end := g.toLeader(t.Context(), address)
+			ctx, end := g.leaderContext(t.Context(), address)
 			if ctx.Err() != nil {
-				t.Errorf("%s: an attempt at the leader: %v", n.ID(), ctx.Err())
+				t.Errorf("%s: a call to the leader: %v", n.ID(), ctx.Err())
 			}
 			end()
 		}

@@ -8,203 +8,196 @@ import (
 	"time"
 )
 
-// A Standing is what a node is in its cluster at a moment.
-type Standing string
+// A Role is the role of a node in a partition at a moment.
+type Role string
 
-// The standings of nodes.
+// The roles of nodes.
 const (
-	Leading   Standing = "leader"
-	Following Standing = "follower"
-	Electing  Standing = "candidate" // asks for votes
-	Learning  Standing = "learner"   // has no vote (yet)
-	Outside   Standing = "outside"   // is no member: not yet, or not any more
+	RoleLeader    Role = "leader"
+	RoleFollower  Role = "follower"
+	RoleCandidate Role = "candidate" // asks for votes
+	RoleLearner   Role = "learner"   // has no vote, or none yet
+	RoleNone      Role = "none"      // is not a member: not yet, or no longer
 )
 
 // Bounds of readiness.
 const (
-	readySilenceMax = 2 * time.Second
+	readyContactMax = 2 * time.Second
 	readyBehindMax  = 10_000 // entries
 	readyLagMax     = 3 * time.Second
 )
 
-// Why a node is not ready, or not alive; see [Health.Ready].
+// Reasons why a node is not ready, or not alive; see [Health.Ready].
 var (
-	ErrDraining    = errors.New("tenuto: the node is stopping")
-	ErrSteppedDown = errors.New("tenuto: the node has stepped aside") // see [Node.Err]
-	ErrOutside     = errors.New("tenuto: the node is not a member")
-	ErrDiskHangs   = errors.New("tenuto: the disk hangs")
-	ErrDiskFull    = errors.New("tenuto: the disk is full")
-	ErrNoLeader    = errors.New("tenuto: no leader is known")
-	ErrBehind      = errors.New("tenuto: the node is catching up")
+	ErrDraining     = errors.New("tenuto: the node is stopping")
+	ErrNodeFailed   = errors.New("tenuto: the node has failed") // see [Node.Err]
+	ErrNoMembership = errors.New("tenuto: the node is not a member")
+	ErrDiskHangs    = errors.New("tenuto: the disk hangs")
+	ErrDiskFull     = errors.New("tenuto: the disk is full")
+	ErrNoLeader     = errors.New("tenuto: no leader is known")
+	ErrBehind       = errors.New("tenuto: the node is catching up")
 )
 
-// A GroupHealth says how a node is in one Raft group.
-type GroupHealth struct {
-	Standing Standing `json:"standing"`
-	// Leader is the node that leads, as far as this one knows; "" if it knows of
-	// none.
+// A PartitionHealth is the health of a node in one partition.
+type PartitionHealth struct {
+	Role Role `json:"role"`
+	// Leader is the leader known to this node, "" if none is known.
 	Leader string `json:"leader,omitempty"`
 	Term   uint64 `json:"term"`
-	// Protocol is the one to which the cluster has come, as far as this node has
-	// applied: every member speaks it.
+	// Protocol is the protocol version of the cluster, as far as this node has applied. Every
+	// member supports it.
 	Protocol uint32 `json:"protocol"`
-	// Applied is the index up to which stale reads here reach. Behind is how many
-	// entries are committed, by this node's own log or by what the leader has told, and
-	// not applied here.
+	// Applied is the index that stale reads on this node reflect. Behind is the number of entries
+	// that are committed, according to this node's log or the leader, and not applied here.
 	Applied uint64 `json:"applied"`
 	Behind  uint64 `json:"behind"`
-	// Lag is how long ago the leader had committed no more than what is applied here; 0
-	// on the leader, and negative if that was never so since the start. On a follower
-	// that stores and applies it is below 2 s; it grows while a node stores nothing, or
-	// hears nothing of the leader.
+	// Lag is the time since the leader's commit index was no higher than what is applied here; 0 on
+	// the leader, negative if that was never so since the start. It is below 2 s on a follower that
+	// stores and applies entries. It grows while the node stores nothing or does not hear from the
+	// leader.
 	Lag time.Duration `json:"lag_ns"`
-	// Silence is how long the leader has not been heard of; 0 on the leader, and
-	// negative if none was heard of since the start.
-	Silence time.Duration `json:"silence_ns"`
-	// DiskHangs is for how long a write of the log has been on its way that takes
-	// too long; 0 if none does.
+	// SinceContact is the time since the last message from the leader. It is 0 on the leader, and
+	// negative if there was none since the node started.
+	SinceContact time.Duration `json:"since_contact_ns"`
+	// DiskHangs is how long the current write of the log has taken, if it takes too long; otherwise
+	// 0.
 	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
-	// OtherDirectory says that other nodes refuse this one, because the cluster has recorded
+	// OtherDirectory means that other nodes refuse this one because the cluster has recorded
 	// another Dir for it; see [ErrOtherDirectory].
 	OtherDirectory bool `json:"other_directory,omitempty"`
-	// DiskFull tells that the last write of the log failed because the disk is full.
+	// DiskFull means that the last write of the log failed because the disk is full.
 	DiskFull bool `json:"disk_full,omitempty"`
 }
 
-// A Health says how a node is. It names nodes, but holds no instance IDs and
-// nothing of payloads.
+// A Health is the health of a node. It holds names of nodes, but no instance IDs and no payloads.
 type Health struct {
 	NodeID string `json:"node"`
-	// From here to DiskFull as in [GroupHealth]: of several groups it is the one that
-	// keeps the node from being ready, or the first.
-	Standing  Standing      `json:"standing"`
-	Leader    string        `json:"leader,omitempty"`
-	Term      uint64        `json:"term"`
-	Protocol  uint32        `json:"protocol"`
-	Applied   uint64        `json:"applied"`
-	Behind    uint64        `json:"behind"`
-	Lag       time.Duration `json:"lag_ns"`
-	Silence   time.Duration `json:"silence_ns"`
-	DiskHangs time.Duration `json:"disk_hangs_ns,omitempty"`
-	// As in GroupHealth.
-	OtherDirectory bool `json:"other_directory,omitempty"`
-	DiskFull       bool `json:"disk_full,omitempty"`
-	// How it is in each group, if there are several.
-	Groups []GroupHealth `json:"groups,omitempty"`
-	// Identity is that of the node's Dir, to be named when the cluster is to adopt it; see
+	// Role to DiskFull are those of a [PartitionHealth]: of the first partition that is not ready,
+	// or of the first if all are.
+	Role           Role          `json:"role"`
+	Leader         string        `json:"leader,omitempty"`
+	Term           uint64        `json:"term"`
+	Protocol       uint32        `json:"protocol"`
+	Applied        uint64        `json:"applied"`
+	Behind         uint64        `json:"behind"`
+	Lag            time.Duration `json:"lag_ns"`
+	SinceContact   time.Duration `json:"since_contact_ns"`
+	DiskHangs      time.Duration `json:"disk_hangs_ns,omitempty"`
+	OtherDirectory bool          `json:"other_directory,omitempty"`
+	DiskFull       bool          `json:"disk_full,omitempty"`
+	// Partitions is the health in each partition, if there are several.
+	Partitions []PartitionHealth `json:"partitions,omitempty"`
+	// Identity is the identity of the node's Dir, which the cluster needs to adopt that Dir; see
 	// [Client.AdoptNode].
 	Identity string `json:"identity"`
-	// Copies counts how often other nodes have told this one of a process that has a copy of its
-	// Dir, and was refused; see [ErrCopied].
+	// Copies counts the reports of other nodes that they have refused a process with a copy of this
+	// node's Dir; see [ErrDirectoryCopied].
 	Copies int `json:"copies,omitempty"`
-	// SteppedDown tells whether the node takes no further part: it has met damage,
-	// an error of its disk, or was removed. Err says which; it may hold paths, and
-	// is not shown by [Node.HealthHandler].
-	SteppedDown bool  `json:"stepped_down,omitempty"`
-	Err         error `json:"-"`
-	// Draining tells whether the node is stopping, or has stopped.
+	// Failed means that the node has stopped itself or was removed: it found damage or an error of
+	// its disk. Err is the reason; it may hold paths and is not shown by [Node.HealthHandler].
+	Failed bool  `json:"failed,omitempty"`
+	Err    error `json:"-"`
+	// Draining means that the node is stopping or has stopped.
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Health tells how the node is. It asks no other node, waits for nothing and costs
-// microseconds for each group.
+// Health returns the health of the node. It calls no other node, does not block, and takes
+// microseconds per partition.
 func (n *Node) Health() Health {
 	if err := n.check(); err != nil {
-		return Health{Standing: Outside, Err: err, SteppedDown: true}
+		return Health{Role: RoleNone, Err: err, Failed: true}
 	}
 	h := Health{NodeID: n.config.NodeID, Identity: n.identity(), Err: n.Err(), Draining: n.stopping.Load()}
-	h.SteppedDown = h.Err != nil
-	var all []GroupHealth
-	for _, g := range n.groups {
+	h.Failed = h.Err != nil
+	var all []PartitionHealth
+	for _, g := range n.partitions {
 		all = append(all, g.health())
-		copies, _ := g.journal.Rivals()
+		copies, _ := g.journal.CopyReports()
 		h.Copies += copies
 	}
-	worst := max(slices.IndexFunc(all, func(of GroupHealth) bool { return of.ready(h.NodeID) != nil }), 0)
-	h.show(all[worst])
+	worst := max(slices.IndexFunc(all, func(of PartitionHealth) bool { return of.ready(h.NodeID) != nil }), 0)
+	h.setShownPartition(all[worst])
 	if len(all) > 1 {
-		h.Groups = all
+		h.Partitions = all
 	}
 	return h
 }
 
-// show has the health tell of a group.
-func (h *Health) show(of GroupHealth) {
-	h.Standing, h.Leader, h.Term, h.Protocol = of.Standing, of.Leader, of.Term, of.Protocol
+func (h *Health) setShownPartition(of PartitionHealth) {
+	h.Role, h.Leader, h.Term, h.Protocol = of.Role, of.Leader, of.Term, of.Protocol
 	h.Applied, h.Behind, h.Lag = of.Applied, of.Behind, of.Lag
-	h.Silence, h.DiskHangs, h.DiskFull = of.Silence, of.DiskHangs, of.DiskFull
+	h.SinceContact, h.DiskHangs, h.DiskFull = of.SinceContact, of.DiskHangs, of.DiskFull
 	h.OtherDirectory = of.OtherDirectory
 }
 
-// shown is the group of which the health tells.
-func (h Health) shown() GroupHealth {
-	return GroupHealth{
-		h.Standing, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Lag, h.Silence, h.DiskHangs,
+func (h Health) shownPartition() PartitionHealth {
+	return PartitionHealth{
+		h.Role, h.Leader, h.Term, h.Protocol, h.Applied, h.Behind, h.Lag, h.SinceContact, h.DiskHangs,
 		h.OtherDirectory, h.DiskFull,
 	}
 }
 
-func (g *group) health() GroupHealth {
-	s := g.journal.Standing()
-	h := GroupHealth{
-		Standing: Following, Leader: s.Leader, Term: s.Term, Protocol: g.journal.Protocol(),
-		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, Silence: s.Silence,
+func (g *partition) health() PartitionHealth {
+	s := g.journal.Status()
+	h := PartitionHealth{
+		Role: RoleFollower, Leader: s.Leader, Term: s.Term, Protocol: g.journal.Protocol(),
+		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, SinceContact: s.SinceContact,
 		DiskHangs: g.journal.Stats().LogStalled, DiskFull: s.DiskFull,
 	}
-	h.OtherDirectory = g.journal.Disowned() != nil && (s.Leader == "" || !s.Member)
+	h.OtherDirectory = g.journal.DirectoryRefusal() != nil && (s.Leader == "" || !s.Member)
 	switch {
 	case !s.Member:
-		h.Standing = Outside
-	case g.leads():
-		h.Standing = Leading
+		h.Role = RoleNone
+	case g.isLeader():
+		h.Role = RoleLeader
 	case s.Candidate:
-		h.Standing = Electing
+		h.Role = RoleCandidate
 	case !s.Voter:
-		h.Standing = Learning
+		h.Role = RoleLearner
 	}
 	return h
 }
 
-// Ready returns nil if a node in that health serves calls, stores and applies: in every
-// group it is a member, and it leads, or has heard of the leader within 2 s and has
-// applied all that the leader had committed at some moment of the last 3 s. Nor is it more
-// than 10,000 entries behind what the leader has told, and it has stored an entry since it
-// started; its disk answers and has room, and it is not stopping. Otherwise the error is
-// [ErrSteppedDown], [ErrDraining], [ErrOtherDirectory], [ErrOutside], [ErrDiskHangs],
+// Ready returns nil if the node serves calls and stores and applies entries. Otherwise it returns
+// [ErrNodeFailed], [ErrDraining], [ErrOtherDirectory], [ErrNoMembership], [ErrDiskHangs],
 // [ErrDiskFull], [ErrNoLeader] or [ErrBehind]. A node without a vote can be ready.
 //
-// A rolling restart that waits after each node until it is ready again, before it stops
-// the next one, always leaves a majority that stores if every node has a vote
-// ([Client.Members]).
+// A ready node is not stopping, and its disk responds and has room. In every partition it is a
+// member and leads, or follows: it has heard from the leader within 2 s, has applied all that the
+// leader had committed at some moment of the last 3 s, is at most 10,000 entries behind, and has
+// stored an entry since its start.
+//
+// If every node has a vote ([Client.Members]), a rolling restart that waits until each node is
+// ready again always leaves a majority that stores entries.
 func (h Health) Ready() error {
 	switch {
-	case h.SteppedDown:
-		return ErrSteppedDown
+	case h.Failed:
+		return ErrNodeFailed
 	case h.Draining:
 		return ErrDraining
 	}
-	err := h.shown().ready(h.NodeID)
-	for _, of := range h.Groups {
+	err := h.shownPartition().ready(h.NodeID)
+	for _, of := range h.Partitions {
 		err = firstError(err, of.ready(h.NodeID))
 	}
 	return err
 }
 
-// ready tells whether the node serves calls for the group.
-func (h GroupHealth) ready(node string) error {
+// ready returns nil if the node serves calls for the partition.
+func (h PartitionHealth) ready(node string) error {
 	switch {
 	case h.OtherDirectory:
 		return ErrOtherDirectory
-	case h.Standing == Outside:
-		return ErrOutside
+	case h.Role == RoleNone:
+		return ErrNoMembership
 	case h.DiskHangs > 0:
 		return ErrDiskHangs
 	case h.DiskFull:
 		return ErrDiskFull
-	case h.Standing == Leading:
+	case h.Role == RoleLeader:
 		return nil
-	case h.Leader == "" || h.Leader == node || h.Silence < 0 || h.Silence > readySilenceMax:
-		// Elected itself, it does not lead before its epoch is committed.
+	case h.Leader == "" || h.Leader == node || h.SinceContact < 0 || h.SinceContact > readyContactMax:
+		// A node that was just elected does not lead before its epoch is committed.
 		return ErrNoLeader
 	case h.Behind > readyBehindMax || h.Lag < 0 || h.Lag > readyLagMax:
 		return ErrBehind
@@ -212,30 +205,28 @@ func (h GroupHealth) ready(node string) error {
 	return nil
 }
 
-// Live returns nil unless only a new start of the process, or a new node, can
-// help: then it is [ErrSteppedDown]. A node without a leader, or one that is
-// stopping, is alive.
+// Live returns [ErrNodeFailed] if only a restart of the process or a new node can help, otherwise
+// nil. A node that has no leader or is stopping is alive.
 func (h Health) Live() error {
-	if h.SteppedDown {
-		return ErrSteppedDown
+	if h.Failed {
+		return ErrNodeFailed
 	}
 	return nil
 }
 
-// HealthHandler returns a handler for probes: /healthz answers 200 while the node
-// is alive, /readyz while it is ready, and both 503 otherwise; see [Health.Live]
-// and [Health.Ready]. The body is the [Health] in JSON, with "ok" and, if that is
-// false, the "reason". It is safe to show to whoever may know the names of the
-// nodes. Mount it with [http.StripPrefix] to have it below another path. It may be
-// used until the process ends.
+// HealthHandler returns an HTTP handler for probes: /healthz answers 200 if the node is alive
+// ([Health.Live]), /readyz if it is ready ([Health.Ready]), both 503 otherwise. The body is the
+// [Health] in JSON, with "ok" and, if that is false, "reason". It may be shown to anyone who may
+// know the names of the nodes. To serve it below another path, use [http.StripPrefix]. The handler
+// stays valid after the node stops.
 func (n *Node) HealthHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", n.probe(Health.Live))
-	mux.Handle("GET /readyz", n.probe(Health.Ready))
+	mux.Handle("GET /healthz", n.probeHandler(Health.Live))
+	mux.Handle("GET /readyz", n.probeHandler(Health.Ready))
 	return mux
 }
 
-func (n *Node) probe(check func(Health) error) http.Handler {
+func (n *Node) probeHandler(check func(Health) error) http.Handler {
 	type report struct {
 		OK     bool   `json:"ok"`
 		Reason string `json:"reason,omitempty"`
@@ -250,6 +241,6 @@ func (n *Node) probe(check func(Health) error) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(r) // whoever asked has gone
+		_ = json.NewEncoder(w).Encode(r) // fails only if the client is gone
 	})
 }

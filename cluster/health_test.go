@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func probed(t *testing.T, node *Node, path string) (code int, body map[string]any) {
+func probeHealth(t *testing.T, node *Node, path string) (code int, body map[string]any) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
 	node.HealthHandler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
@@ -21,32 +21,32 @@ func probed(t *testing.T, node *Node, path string) (code int, body map[string]an
 	return recorder.Code, body
 }
 
-func TestNodeAloneIsReadyUntilItStops(t *testing.T) {
+func TestHealth_SingleNodeReadyUntilStop(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	if err := node.Health().Ready(); err != nil {
 		t.Fatal(err)
 	}
-	code, body := probed(t, node, "/readyz")
-	if code != http.StatusOK || body["ok"] != true || body["standing"] != "leader" || body["leader"] != node.ID() {
+	code, body := probeHealth(t, node, "/readyz")
+	if code != http.StatusOK || body["ok"] != true || body["role"] != "leader" || body["leader"] != node.ID() {
 		t.Errorf("ready: got %d, %v", code, body)
 	}
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
 	}
-	code, body = probed(t, node, "/readyz")
+	code, body = probeHealth(t, node, "/readyz")
 	if code != http.StatusServiceUnavailable || body["reason"] != ErrDraining.Error() || body["draining"] != true {
 		t.Errorf("ready after Close: got %d, %v", code, body)
 	}
-	if code, body := probed(t, node, "/healthz"); code != http.StatusOK {
+	if code, body := probeHealth(t, node, "/healthz"); code != http.StatusOK {
 		t.Errorf("a node that has stopped is not a broken one: got %d, %v", code, body)
 	}
 }
 
-func TestNodeThatSteppedAsideIsNotAliveAndKeepsTheReasonToItself(t *testing.T) {
+func TestHealth_FailedNodeIsNotAliveHidesReason(t *testing.T) {
 	node := startNode(t, Config{InMemory: true})
-	node.groups[0].journal.Retire(errors.New("entry of order-17 does not check"))
+	node.partitions[0].journal.Fail(errors.New("entry of order-17 does not check"))
 	health := node.Health()
-	if !errors.Is(health.Live(), ErrSteppedDown) || !errors.Is(health.Ready(), ErrSteppedDown) || health.Err == nil {
+	if !errors.Is(health.Live(), ErrNodeFailed) || !errors.Is(health.Ready(), ErrNodeFailed) || health.Err == nil {
 		t.Errorf("got %+v", health)
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -58,7 +58,7 @@ func TestNodeThatSteppedAsideIsNotAliveAndKeepsTheReasonToItself(t *testing.T) {
 	}
 }
 
-func TestFollowerIsReadyWithALeaderAndNotWithout(t *testing.T) {
+func TestHealth_FollowerReadyOnlyWithLeader(t *testing.T) {
 	peers := loopbackPeers(t, 2)
 	var nodes []*Node
 	for i := range peers {
@@ -67,9 +67,9 @@ func TestFollowerIsReadyWithALeaderAndNotWithout(t *testing.T) {
 	for _, node := range nodes {
 		eventually(t, "every node is ready", func() bool { return node.Health().Ready() == nil })
 	}
-	leader := slices.IndexFunc(nodes, (*Node).Leading)
+	leader := slices.IndexFunc(nodes, (*Node).IsLeader)
 	follower := nodes[1-leader]
-	if health := follower.Health(); health.Standing != Following || health.Leader != nodes[leader].ID() {
+	if health := follower.Health(); health.Role != RoleFollower || health.Leader != nodes[leader].ID() {
 		t.Errorf("follower: got %+v", health)
 	}
 	if err := nodes[leader].Close(); err != nil {
@@ -81,17 +81,17 @@ func TestFollowerIsReadyWithALeaderAndNotWithout(t *testing.T) {
 	}
 }
 
-func TestReadinessNamesWhatIsMissing(t *testing.T) {
-	good := Health{NodeID: "n1", Standing: Following, Leader: "n2"}
+func TestHealth_ReadinessNamesMissing(t *testing.T) {
+	good := Health{NodeID: "n1", Role: RoleFollower, Leader: "n2"}
 	for want, change := range map[error]func(*Health){
-		nil:            func(*Health) {},
-		ErrSteppedDown: func(h *Health) { h.SteppedDown, h.Draining = true, true },
-		ErrDraining:    func(h *Health) { h.Draining = true },
-		ErrOutside:     func(h *Health) { h.Standing = Outside },
-		ErrDiskHangs:   func(h *Health) { h.DiskHangs = 1 },
-		ErrNoLeader:    func(h *Health) { h.Silence = readySilenceMax + time.Nanosecond },
-		ErrDiskFull:    func(h *Health) { h.DiskFull = true },
-		ErrBehind:      func(h *Health) { h.Behind = readyBehindMax + 1 },
+		nil:             func(*Health) {},
+		ErrNodeFailed:   func(h *Health) { h.Failed, h.Draining = true, true },
+		ErrDraining:     func(h *Health) { h.Draining = true },
+		ErrNoMembership: func(h *Health) { h.Role = RoleNone },
+		ErrDiskHangs:    func(h *Health) { h.DiskHangs = 1 },
+		ErrNoLeader:     func(h *Health) { h.SinceContact = readyContactMax + time.Nanosecond },
+		ErrDiskFull:     func(h *Health) { h.DiskFull = true },
+		ErrBehind:       func(h *Health) { h.Behind = readyBehindMax + 1 },
 	} {
 		h := good
 		change(&h)

@@ -17,19 +17,18 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// patience bounds every wait for a condition: it is there to end a test that
-// has failed, not to measure anything.
-const patience = 3 * time.Minute
+// testTimeout bounds every wait for a condition. It ends a failed test and measures nothing.
+const testTimeout = 3 * time.Minute
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
@@ -38,35 +37,34 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// rests waits until one instance is in memory and has nothing to do, of a node
-// that keeps one. A call is answered before its instance rests, and which of two
-// leaves memory is certain only then.
-func rests(t testing.TB, node *Node) {
+// awaitIdle waits until one instance is in memory and idle, on a node that keeps one. A call is
+// answered before its instance is idle; only then is it certain which of two instances is evicted.
+func awaitIdle(t testing.TB, node *Node) {
 	t.Helper()
 	eventually(t, "one instance is in memory and idle", func() bool {
-		s := node.system.Stats(node.groups[0].partition.Load())
+		s := node.system.Stats(node.partitions[0].live.Load())
 		return s.Live == 1 && s.Idle == 1
 	})
 }
 
-// quiet keeps logs out of the output of tests.
-func quiet() *slog.Logger {
+// testLogger keeps logs out of the output of tests.
+func testLogger() *slog.Logger {
 	if testing.Verbose() {
 		return slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	return slog.New(slog.DiscardHandler)
 }
 
-// testGroups is how many groups the nodes of tests have that do not say it
-// themselves: TENUTO_TEST_GROUPS, or one.
-var testGroups = func() int {
-	n, _ := strconv.Atoi(os.Getenv("TENUTO_TEST_GROUPS"))
+// testPartitionsDefault is the number of partitions of test nodes that do not set it:
+// TENUTO_TEST_PARTITIONS, or one.
+var testPartitionsDefault = func() int {
+	n, _ := strconv.Atoi(os.Getenv("TENUTO_TEST_PARTITIONS"))
 	return max(n, 1)
 }()
 
 func startNode(t testing.TB, config Config) *Node {
 	t.Helper()
-	// A node stops when its context ends: no limit of time may do that.
+	// A node stops when its context ends, so the context must not have a timeout.
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	return startNodeIn(ctx, t, config)
@@ -74,14 +72,14 @@ func startNode(t testing.TB, config Config) *Node {
 
 func startNodeIn(ctx context.Context, t testing.TB, config Config) *Node {
 	t.Helper()
-	if config.Groups == 0 {
-		config.Groups = testGroups
-		if config.ResidentMax > 0 { // the groups would share it
-			config.Groups = 1
+	if config.Partitions == 0 {
+		config.Partitions = testPartitionsDefault
+		if config.ResidentMax > 0 { // partitions would share it
+			config.Partitions = 1
 		}
 	}
 	if config.Logger == nil {
-		config.Logger = quiet()
+		config.Logger = testLogger()
 	}
 	node, err := Start(ctx, config)
 	if err != nil {
@@ -105,22 +103,22 @@ func loopbackPeers(t testing.TB, n int) []Peer {
 	return peers
 }
 
-// Nodes of tests listen on ports below those that the system gives to outgoing connections: one
-// that is stopped for a while finds its port free again. Each process begins somewhere else.
+// Test nodes listen on ports below the ephemeral range, so that a stopped node finds its port free
+// again. Each process begins at a different port.
 const (
 	portFirst = 10_000
 	portCount = 20_000
 )
 
-var portsGiven atomic.Int64
+var portOffset atomic.Int64
 
-func init() { portsGiven.Store(int64(os.Getpid()) * 61) }
+func init() { portOffset.Store(int64(os.Getpid()) * 61) }
 
 // loopbackAddress returns an address that no other test of this process gets.
 func loopbackAddress(t testing.TB) string {
 	t.Helper()
 	for range portCount {
-		address := fmt.Sprintf("127.0.0.1:%d", portFirst+portsGiven.Add(1)%portCount)
+		address := fmt.Sprintf("127.0.0.1:%d", portFirst+portOffset.Add(1)%portCount)
 		if listener, err := net.Listen("tcp", address); err == nil {
 			_ = listener.Close()
 			return address
@@ -135,22 +133,22 @@ func peerConfig(t testing.TB, peers []Peer, i int, definitions ...replay.Definit
 		NodeID:      peers[i].NodeID,
 		Listen:      peers[i].Address,
 		Peers:       peers,
-		Groups:      testGroups,
+		Partitions:  testPartitionsDefault,
 		Dir:         t.TempDir(),
 		Definitions: definitions,
 	}
 }
 
-// noGoroutinesLeft fails the test if, in the end, goroutines of ours run that
-// did not run when it was called. Call it before anything is started.
-func noGoroutinesLeft(t *testing.T) {
+// checkGoroutineLeaks fails the test if, at its end, goroutines of ours run that did not run when
+// it was called. Call it before anything is started.
+func checkGoroutineLeaks(t *testing.T) {
 	t.Helper()
-	before := ours()
+	before := countGoroutines()
 	t.Cleanup(func() {
 		deadline := time.Now().Add(10 * time.Second)
-		for ours() > before {
+		for countGoroutines() > before {
 			if time.Now().After(deadline) {
-				t.Errorf("goroutines left:\n%s", stacks())
+				t.Errorf("goroutines left:\n%s", goroutineStacks())
 				return
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -158,10 +156,10 @@ func noGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// ours counts goroutines other than those of the testing package.
-func ours() int {
+// countGoroutines counts goroutines other than those of the testing package.
+func countGoroutines() int {
 	n := 0
-	for _, stack := range strings.Split(stacks(), "\n\n") {
+	for _, stack := range strings.Split(goroutineStacks(), "\n\n") {
 		if !strings.Contains(stack, "testing.") || strings.Contains(stack, "tenuto/") {
 			n++
 		}
@@ -169,26 +167,26 @@ func ours() int {
 	return n
 }
 
-func stacks() string {
+func goroutineStacks() string {
 	buffer := make([]byte, 4<<20)
 	return string(buffer[:runtime.Stack(buffer, true)])
 }
 
 // The code that most tests run.
 var (
-	double  = replay.Activity[int, int]("double")
-	doubled = replay.Orchestration[int, int]("doubled")
-	fifth   = replay.Orchestration[int, int]("fifth")
-	waiter  = replay.Orchestration[string, string]("waiter")
-	word    = replay.Event[string]("word")
-	failing = replay.Orchestration[string, string]("failing")
+	double               = replay.Activity[int, int]("double")
+	doubled              = replay.Orchestration[int, int]("doubled")
+	fiveActivities       = replay.Orchestration[int, int]("fifth")
+	waiter               = replay.Orchestration[string, string]("waiter")
+	word                 = replay.Event[string]("word")
+	failingOrchestration = replay.Orchestration[string, string]("failing")
 )
 
-var errWanted = errors.New("as wanted")
+var errTest = errors.New("as wanted")
 
 func doubleBody(_ context.Context, n int) (int, error) { return 2 * n, nil }
 
-func fifthBody(ctx *replay.Context, n int) (int, error) {
+func fiveActivitiesBody(ctx *replay.Context, n int) (int, error) {
 	for range 5 {
 		next, err := double.Call(ctx, n)
 		if err != nil {
@@ -211,13 +209,13 @@ func definitionsWith(body func(context.Context, int) (int, error)) []replay.Defi
 	return []replay.Definition{
 		double.Bind(body),
 		doubled.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
-		fifth.Bind(fifthBody),
+		fiveActivities.Bind(fiveActivitiesBody),
 		waiter.Bind(waiterBody),
-		failing.Bind(func(_ *replay.Context, how string) (string, error) {
+		failingOrchestration.Bind(func(_ *replay.Context, how string) (string, error) {
 			if how == "panic" {
 				panic("as wanted")
 			}
-			return "", errWanted
+			return "", errTest
 		}),
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-func TestACertificateNamesItsOwner(t *testing.T) {
+func TestPrincipalOf_NamesCertificateOwner(t *testing.T) {
 	for identity, want := range map[string]Principal{
-		"tenuto://tenuto/node/n1":           {RoleNode, "n1"},
-		"tenuto://tenuto/client/app-1.web":  {RoleClient, "app-1.web"},
+		"tenuto://tenuto/node/n1":           {PrincipalNode, "n1"},
+		"tenuto://tenuto/client/app-1.web":  {PrincipalClient, "app-1.web"},
 		"tenuto://tenuto/client/":           {},
 		"tenuto://tenuto/client/a/b":        {},
 		"tenuto://tenuto/local/n1":          {},
@@ -21,7 +21,7 @@ func TestACertificateNamesItsOwner(t *testing.T) {
 		"tenuto://tenuto/node/%6e1":         {},
 		"tenuto:node/n1":                    {},
 		"https://tenuto/node/n1":            {},
-		"TENUTO://tenuto/node/n1":           {RoleNode, "n1"}, // schemes are read without regard to case
+		"TENUTO://tenuto/node/n1":           {PrincipalNode, "n1"}, // schemes are read without regard to case
 		"tenuto://TENUTO/node/n1":           {},
 		"tenuto://tenuto/node/-":            {},
 		"tenuto://tenuto/node/n1%0a":        {},
@@ -38,8 +38,7 @@ func TestACertificateNamesItsOwner(t *testing.T) {
 	}
 }
 
-// Whatever is in a certificate, its owner has a name that another part of it
-// cannot have changed.
+// Whatever a certificate holds, the name of its owner cannot be changed by another part of it.
 func FuzzPrincipalOf(f *testing.F) {
 	f.Add("tenuto://tenuto/node/n1", "tenuto://tenuto/client/a")
 	f.Add("tenuto://tenuto/node/../n1", "https://x")

@@ -12,54 +12,54 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// These tests start instances again under IDs that a purge has made free. Nothing of the
-// purged run may reach the run after it.
+// These tests start instances again under IDs freed by a purge. Nothing of the purged run may reach
+// the next run.
 
 var (
-	described   = replay.Orchestration[string, string]("described")
-	description = replay.Orchestration[string, string]("description")
-	chains      = replay.Orchestration[string, string]("chains")
-	charged     = replay.Orchestration[string, string]("charged")
-	chargeOnce  = replay.Activity[string, string]("charge-once")
+	describedParent       = replay.Orchestration[string, string]("described")
+	describingChild       = replay.Orchestration[string, string]("description")
+	chainingOrchestration = replay.Orchestration[string, string]("chains")
+	chargingOrchestration = replay.Orchestration[string, string]("charged")
+	chargeActivity        = replay.Activity[string, string]("charge-once")
 )
 
-// describedBody returns what a child makes of its input. The input "fails" fails it after
-// the child has ended.
-func describedBody(ctx *replay.Context, input string) (string, error) {
-	text, err := description.Call(ctx, input)
+// describedParentBody returns what a child makes of its input. The input "fails" makes it fail
+// after the child has ended.
+func describedParentBody(ctx *replay.Context, input string) (string, error) {
+	text, err := describingChild.Call(ctx, input)
 	if input == "fails" {
-		return "", errWanted
+		return "", errTest
 	}
 	return text, err
 }
 
-func purgingDefinitions() []replay.Definition {
+func incarnationDefinitions() []replay.Definition {
 	return []replay.Definition{
-		described.Bind(describedBody),
-		description.Bind(func(_ *replay.Context, input string) (string, error) { return "child of " + input, nil }),
-		chains.Bind(func(ctx *replay.Context, input string) (string, error) {
-			return input, description.Chain(ctx, input)
+		describedParent.Bind(describedParentBody),
+		describingChild.Bind(func(_ *replay.Context, input string) (string, error) { return "child of " + input, nil }),
+		chainingOrchestration.Bind(func(ctx *replay.Context, input string) (string, error) {
+			return input, describingChild.Chain(ctx, input)
 		}),
-		chargeOnce.Bind(func(ctx context.Context, _ string) (string, error) {
+		chargeActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			return replay.ActivityInfo(ctx).IdempotencyKey(), nil
 		}),
-		charged.Bind(func(ctx *replay.Context, input string) (string, error) { return chargeOnce.Call(ctx, input) }),
+		chargingOrchestration.Bind(func(ctx *replay.Context, input string) (string, error) { return chargeActivity.Call(ctx, input) }),
 	}
 }
 
-// startNewest starts a node in memory, and returns it when every partition has come to
-// the newest protocol: only then do starts get an incarnation.
-func startNewest(t *testing.T, config Config) *Node {
+// startNewestProtocol starts a node in memory and returns it when every partition has the newest
+// protocol: starts get an incarnation only then.
+func startNewestProtocol(t *testing.T, config Config) *Node {
 	t.Helper()
 	config.InMemory = true
 	node := startNode(t, config)
-	for _, g := range node.groups {
+	for _, g := range node.partitions {
 		eventually(t, "the newest protocol", func() bool { return g.journal.Protocol() == protocolVersion })
 	}
 	return node
 }
 
-func purgeOne(t *testing.T, client *Client, id string) {
+func purgeOneInstance(t *testing.T, client *Client, id string) {
 	t.Helper()
 	eventually(t, id+" is purged", func() bool { // its parent may have to record its end first
 		purged, err := client.Purge(testContext(t), id)
@@ -90,8 +90,8 @@ func incarnationOf(t *testing.T, client *Client, id string) uint64 {
 	return history.Events[0].GetOrchestrationStarted().GetIncarnation()
 }
 
-// derivedID returns the ID of the child or chained instance that an event of an instance
-// has scheduled without naming it.
+// derivedID returns the ID of the child or chained instance that an event of an instance has
+// scheduled without a name.
 func derivedID(t *testing.T, client *Client, id string, execution, eventID uint64) string {
 	t.Helper()
 	if incarnation := incarnationOf(t, client, id); incarnation != 0 {
@@ -100,7 +100,7 @@ func derivedID(t *testing.T, client *Client, id string, execution, eventID uint6
 	return fmt.Sprintf("%s::%d.%d", id, execution, eventID)
 }
 
-func wantCall(t *testing.T, client *Client, of replay.OrchestrationHandle[string, string], id, input, want string) {
+func expectCall(t *testing.T, client *Client, of replay.OrchestrationHandle[string, string], id, input, want string) {
 	t.Helper()
 	got, err := Call(testContext(t), client, of, id, input)
 	if err != nil || got != want {
@@ -108,38 +108,38 @@ func wantCall(t *testing.T, client *Client, of replay.OrchestrationHandle[string
 	}
 }
 
-func TestARunAfterAPurgeHasChildrenOfItsOwn(t *testing.T) {
-	client := startNewest(t, Config{Definitions: purgingDefinitions()}).Client()
-	wantCall(t, client, described, "f", "old", "child of old")
-	purgeOne(t, client, "f")
-	wantCall(t, client, described, "f", "new", "child of new")
+func TestIncarnation_NewChildrenAfterPurge(t *testing.T) {
+	client := startNewestProtocol(t, Config{Definitions: incarnationDefinitions()}).Client()
+	expectCall(t, client, describedParent, "f", "old", "child of old")
+	purgeOneInstance(t, client, "f")
+	expectCall(t, client, describedParent, "f", "new", "child of new")
 }
 
 // Retention removes the failed parent and keeps the child, which has completed.
-func TestARunAfterRetentionHasChildrenOfItsOwn(t *testing.T) {
-	node := startNewest(t, Config{Definitions: purgingDefinitions(), Retention: Retention{Failed: time.Millisecond}})
+func TestIncarnation_NewChildrenAfterRetention(t *testing.T) {
+	node := startNewestProtocol(t, Config{Definitions: incarnationDefinitions(), Retention: Retention{Failed: time.Millisecond}})
 	client := node.Client()
-	if _, err := Call(testContext(t), client, described, "f", "fails"); err == nil {
+	if _, err := Call(testContext(t), client, describedParent, "f", "fails"); err == nil {
 		t.Fatal("the first run did not fail")
 	}
 	eventually(t, "the parent is purged", func() bool {
 		_, err := client.Get(testContext(t), "f")
 		return errors.Is(err, ErrNotFound)
 	})
-	wantCall(t, client, described, "f", "new", "child of new")
-	if children := instancesOf(t, client, description.Name()); len(children) != 2 {
+	expectCall(t, client, describedParent, "f", "new", "child of new")
+	if children := instancesOf(t, client, describingChild.Name()); len(children) != 2 {
 		t.Errorf("%d children are kept, want one of each run", len(children))
 	}
 }
 
-func TestAChainedStartOfARunAfterAPurgeIsMade(t *testing.T) {
-	client := startNewest(t, Config{Definitions: purgingDefinitions()}).Client()
-	wantCall(t, client, chains, "f", "old", "old")
-	purgeOne(t, client, "f")
-	wantCall(t, client, chains, "f", "new", "new")
+func TestIncarnation_ChainedStartAfterPurge(t *testing.T) {
+	client := startNewestProtocol(t, Config{Definitions: incarnationDefinitions()}).Client()
+	expectCall(t, client, chainingOrchestration, "f", "old", "old")
+	purgeOneInstance(t, client, "f")
+	expectCall(t, client, chainingOrchestration, "f", "new", "new")
 	results := make(map[string]bool)
 	eventually(t, "both chained instances have completed", func() bool {
-		for _, instance := range instancesOf(t, client, description.Name()) {
+		for _, instance := range instancesOf(t, client, describingChild.Name()) {
 			status, err := client.Get(testContext(t), instance.InstanceID)
 			var text string
 			if err == nil && status.State == Completed && status.Output(&text) == nil {
@@ -150,11 +150,11 @@ func TestAChainedStartOfARunAfterAPurgeIsMade(t *testing.T) {
 	})
 }
 
-func TestIdempotencyKeysAreNotUsedAgainAfterAPurge(t *testing.T) {
-	client := startNewest(t, Config{Definitions: purgingDefinitions()}).Client()
+func TestIncarnation_NewIdempotencyKeysAfterPurge(t *testing.T) {
+	client := startNewestProtocol(t, Config{Definitions: incarnationDefinitions()}).Client()
 	keys := make(map[string]bool)
 	for range 3 {
-		key, err := Call(testContext(t), client, charged, "f", "order")
+		key, err := Call(testContext(t), client, chargingOrchestration, "f", "order")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,26 +162,26 @@ func TestIdempotencyKeysAreNotUsedAgainAfterAPurge(t *testing.T) {
 			t.Fatalf("key %s was used by the run before", key)
 		}
 		keys[key] = true
-		purgeOne(t, client, "f")
+		purgeOneInstance(t, client, "f")
 	}
 }
 
-func TestATokenOfAPurgedRunDoesNotEndTheActivityOfTheNext(t *testing.T) {
-	d := new(desk)
-	client := startNewest(t, Config{Definitions: d.definitions()}).Client()
+func TestIncarnation_OldTokenIsRejected(t *testing.T) {
+	d := new(tokenCollector)
+	client := startNewestProtocol(t, Config{Definitions: d.definitions()}).Client()
 	begin := func(run int) string {
 		t.Helper()
-		if _, err := StartRun(testContext(t), client, asked, "a", "question"); err != nil {
+		if _, err := StartRun(testContext(t), client, asyncOrchestration, "a", "question"); err != nil {
 			t.Fatal(err)
 		}
-		only(t, client, "a", ActivityPending)
+		awaitOnlyOperation(t, client, "a", ActivityPending)
 		return d.all()[run]
 	}
 	old := begin(0)
 	if err := client.Terminate(testContext(t), "a", "as wanted"); err != nil {
 		t.Fatal(err)
 	}
-	purgeOne(t, client, "a")
+	purgeOneInstance(t, client, "a")
 	current := begin(1)
 	if err := CompleteActivity(testContext(t), client, old, "old answer"); !errors.Is(err, ErrActivityClosed) {
 		t.Errorf("the old token: %v, want %v", err, ErrActivityClosed)
@@ -199,29 +199,29 @@ func TestATokenOfAPurgedRunDoesNotEndTheActivityOfTheNext(t *testing.T) {
 	}
 }
 
-// A handle of a purged run does not wait for the run after it.
-func TestAHandleOfAPurgedRunDoesNotReturnTheResultOfTheNext(t *testing.T) {
-	client := startNewest(t, Config{Definitions: purgingDefinitions()}).Client()
-	run, err := StartRun(testContext(t), client, described, "f", "old")
+// A handle of a purged run does not wait for the next run.
+func TestIncarnation_OldHandleReturnsNoNewResult(t *testing.T) {
+	client := startNewestProtocol(t, Config{Definitions: incarnationDefinitions()}).Client()
+	run, err := StartRun(testContext(t), client, describedParent, "f", "old")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := run.Wait(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	purgeOne(t, client, "f")
-	wantCall(t, client, described, "f", "new", "child of new")
+	purgeOneInstance(t, client, "f")
+	expectCall(t, client, describedParent, "f", "new", "child of new")
 	if got, err := run.Wait(testContext(t)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the handle of the purged run: %q, %v; want %v", got, err, ErrNotFound)
 	}
 }
 
-// Many starts at once get incarnations that differ, and one start after the other under an
-// ID gets a later one, whoever leads.
-func TestIncarnationsDifferAndGrow(t *testing.T) {
-	nodes := startPeersWith(t, 3, purgingDefinitions()...)
+// Concurrent starts get distinct incarnations, and successive starts under an ID get increasing
+// ones, whichever node leads.
+func TestIncarnation_UniqueAndIncreasing(t *testing.T) {
+	nodes := startPeersWith(t, 3, incarnationDefinitions()...)
 	for _, node := range nodes {
-		for _, g := range node.groups {
+		for _, g := range node.partitions {
 			eventually(t, "the newest protocol", func() bool { return g.journal.Protocol() == protocolVersion })
 		}
 	}
@@ -232,11 +232,11 @@ func TestIncarnationsDifferAndGrow(t *testing.T) {
 	for i := range 50 {
 		starting.Go(func() {
 			id := fmt.Sprintf("many-%d", i)
-			if _, err := Call(testContext(t), client, chains, id, ""); err != nil {
+			if _, err := Call(testContext(t), client, chainingOrchestration, id, ""); err != nil {
 				t.Error(err)
 				return
 			}
-			key := fmt.Sprintf("%d/%d", nodes[0].of(id).number, incarnationOf(t, client, id))
+			key := fmt.Sprintf("%d/%d", nodes[0].partitionOf(id).number, incarnationOf(t, client, id))
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[key] {
@@ -248,24 +248,24 @@ func TestIncarnationsDifferAndGrow(t *testing.T) {
 	starting.Wait()
 	last := uint64(0)
 	for range 6 {
-		wantCall(t, client, chains, "again", "x", "x")
+		expectCall(t, client, chainingOrchestration, "again", "x", "x")
 		if now := incarnationOf(t, client, "again"); now <= last {
 			t.Fatalf("incarnation %d after %d", now, last)
 		} else {
 			last = now
 		}
-		purgeOne(t, client, "again")
-		leadElsewhere(t, nodes, "again")
+		purgeOneInstance(t, client, "again")
+		moveLeader(t, nodes, "again")
 	}
 }
 
-// leadElsewhere has another node lead the partition of an instance.
-func leadElsewhere(t *testing.T, nodes []*Node, id string) {
+// moveLeader transfers leadership of the partition of an instance to another node.
+func moveLeader(t *testing.T, nodes []*Node, id string) {
 	t.Helper()
-	number := nodes[0].of(id).number
+	number := nodes[0].partitionOf(id).number
 	leader := func() *Node {
 		for _, node := range nodes {
-			if node.groups[number].leads() {
+			if node.partitions[number].isLeader() {
 				return node
 			}
 		}
@@ -276,18 +276,18 @@ func leadElsewhere(t *testing.T, nodes []*Node, id string) {
 	eventually(t, "another node leads", func() bool {
 		now := leader()
 		if now == before {
-			_ = before.groups[number].journal.TransferLeadership(testContext(t)) // or it has lost the lead by itself
+			_ = before.partitions[number].journal.TransferLeadership(testContext(t)) // or it lost leadership by itself
 		}
 		return now != nil && now != before
 	})
 }
 
-// Instances that began before incarnations have 0, and keep it.
-func TestARunOfTheProtocolBeforeKeepsItsNames(t *testing.T) {
-	config := Config{Definitions: append(purgingDefinitions(), waiter.Bind(waiterBody)), InMemory: true}
+// Instances that began before incarnations existed have 0, and keep it.
+func TestIncarnation_OldProtocolKeepsNames(t *testing.T) {
+	config := Config{Definitions: append(incarnationDefinitions(), waiter.Bind(waiterBody)), InMemory: true}
 	config.protocol = protocolVersion - 1
 	node := startNode(t, config)
-	key, err := Call(testContext(t), node.Client(), charged, "f", "order")
+	key, err := Call(testContext(t), node.Client(), chargingOrchestration, "f", "order")
 	if err != nil || key != "f/1/2" {
 		t.Fatalf("%q, %v", key, err)
 	}
@@ -298,7 +298,7 @@ func TestARunOfTheProtocolBeforeKeepsItsNames(t *testing.T) {
 	if started := history.Events[0].GetOrchestrationStarted(); started.Incarnation != 0 {
 		t.Errorf("started as %v, which a node of the build before must not see", started)
 	}
-	wantCall(t, node.Client(), described, "g", "old", "child of old")
+	expectCall(t, node.Client(), describedParent, "g", "old", "child of old")
 	if _, err := node.Client().Get(testContext(t), "g::1.2"); err != nil {
 		t.Errorf("the child: %v", err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The tests of this file run nodes in processes of their own: this test binary,
-// started again as a node that takes commands.
+// The tests of this file run nodes in separate processes: this test binary, started again as a node
+// that reads commands.
 const nodeEnv = "TENUTO_TEST_NODE"
 
 func TestMain(m *testing.M) {
@@ -39,21 +39,21 @@ type nodeProcessConfig struct {
 	Dir    string
 	Peers  []Peer
 
-	Effects string // the file that tells what activities of a journey do
-	Hold    string // the one of them that goes no further than its beginning
+	Effects string // the file that logs what activities of a journey do
+	HangAt  string // the activity that hangs after its begin
 }
 
-// A report is what a node process says about one instance of its replica.
-type report struct {
+// An instanceReport is what a node process reports about an instance of its replica.
+type instanceReport struct {
 	ID      string
 	Hash    string
-	Problem string // of the history, "" if it is as it must be
+	Problem string // of the history, "" if it is valid
 }
 
 // runNodeProcess runs a node until its input ends. It takes the commands
 //
 //	start PREFIX N   starts N instances of fifth; says "done ID" for each result
-//	leader           says which node leads, as far as it knows
+//	leader           says which node it knows as leader
 //	report           says what its replica has, as JSON
 //	journey ID       starts a journey
 //	cancel ID        cancels an instance
@@ -71,16 +71,16 @@ func runNodeProcess(encoded string) error {
 		}
 	}
 	node, err := Start(context.Background(), Config{
-		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen, Groups: testGroups,
-		Definitions: append(definitionsWith(workOnDouble), journeyDefinitions(config.Effects, config.Hold)...),
-		Logger:      slog.New(slog.DiscardHandler), CallTimeout: patience,
+		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen, Partitions: testPartitionsDefault,
+		Definitions: append(definitionsWith(slowDoubleBody), journeyDefinitions(config.Effects, config.HangAt)...),
+		Logger:      slog.New(slog.DiscardHandler), CallTimeout: testTimeout,
 	})
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	out := &lines{}
-	out.say("ready")
+	out := &lineWriter{}
+	out.writeLine("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		command := strings.Fields(in.Text())
 		switch command[0] {
@@ -89,11 +89,11 @@ func runNodeProcess(encoded string) error {
 			fmt.Sscan(command[2], &n)
 			go startMany(node, out, command[1], n)
 		case "leader":
-			out.say("leader " + node.Leader())
+			out.writeLine("leader " + node.Leader())
 		case "report":
-			err = out.sayJSON("report", replicaReport(node))
+			err = out.writeJSON("report", reportReplica(node))
 		default:
-			err = obey(node, out, command)
+			err = execCommand(node, out, command)
 		}
 		if err != nil {
 			return err
@@ -102,18 +102,18 @@ func runNodeProcess(encoded string) error {
 	return nil
 }
 
-// obey carries out a command that concerns one instance.
-func obey(node *Node, out *lines, command []string) error {
+// execCommand executes a command that concerns one instance.
+func execCommand(node *Node, out *lineWriter, command []string) error {
 	ctx, client, id := context.Background(), node.Client(), command[1]
 	switch command[0] {
 	case "journey":
-		return second(StartRun(ctx, client, journey, id, ""))
+		return errOf(StartRun(ctx, client, journey, id, ""))
 	case "cancel":
 		return client.Cancel(ctx, id, "as wanted")
 	case "end":
 		status, err := client.Wait(ctx, id)
 		if err == nil {
-			out.say("end " + string(status.State))
+			out.writeLine("end " + string(status.State))
 		}
 		return err
 	case "history":
@@ -125,14 +125,13 @@ func obey(node *Node, out *lines, command []string) error {
 		for _, event := range history.Events {
 			events = append(events, replay.Describe(event))
 		}
-		return out.sayJSON("history", events)
+		return out.writeJSON("history", events)
 	}
 	return fmt.Errorf("command %q is not known", command)
 }
 
-// workOnDouble takes a while, as work does, so that a node can be killed in the
-// middle of it.
-func workOnDouble(ctx context.Context, n int) (int, error) {
+// slowDoubleBody takes a while, so that a node can be killed during it.
+func slowDoubleBody(ctx context.Context, n int) (int, error) {
 	select {
 	case <-time.After(20 * time.Millisecond):
 		return doubleBody(ctx, n)
@@ -141,27 +140,27 @@ func workOnDouble(ctx context.Context, n int) (int, error) {
 	}
 }
 
-// lines writes whole lines to the standard output.
-type lines struct{ mu sync.Mutex }
+// lineWriter writes whole lines to the standard output.
+type lineWriter struct{ mu sync.Mutex }
 
-func (l *lines) say(line string) {
+func (l *lineWriter) writeLine(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fmt.Println(line)
 }
 
-func (l *lines) sayJSON(what string, value any) error {
+func (l *lineWriter) writeJSON(what string, value any) error {
 	encoded, err := json.Marshal(value)
 	if err == nil {
-		l.say(what + " " + string(encoded))
+		l.writeLine(what + " " + string(encoded))
 	}
 	return err
 }
 
-// callPatiently repeats a call that finds the cluster busy, as its user would.
-func callPatiently(node *Node, id string, n int) (int, error) {
+// callUntilAdmitted retries a call while the cluster is busy, as a user would.
+func callUntilAdmitted(node *Node, id string, n int) (int, error) {
 	for {
-		got, err := Call(context.Background(), node.Client(), fifth, id, n, RequestID(id))
+		got, err := Call(context.Background(), node.Client(), fiveActivities, id, n, RequestID(id))
 		var busy *BusyError
 		if !errors.As(err, &busy) {
 			return got, err
@@ -170,29 +169,29 @@ func callPatiently(node *Node, id string, n int) (int, error) {
 	}
 }
 
-func startMany(node *Node, out *lines, prefix string, n int) {
+func startMany(node *Node, out *lineWriter, prefix string, n int) {
 	for i := range n {
 		go func() {
 			id := fmt.Sprintf("%s-%d", prefix, i)
-			got, err := callPatiently(node, id, i)
+			got, err := callUntilAdmitted(node, id, i)
 			if err != nil || got != 32*i {
-				out.say(fmt.Sprintf("failed %s: %d, %v", id, got, err))
+				out.writeLine(fmt.Sprintf("failed %s: %d, %v", id, got, err))
 				return
 			}
-			out.say("done " + id)
+			out.writeLine("done " + id)
 		}()
 	}
 }
 
-func replicaReport(node *Node) []report {
-	var all []report
-	for _, g := range node.groups {
+func reportReplica(node *Node) []instanceReport {
+	var all []instanceReport
+	for _, g := range node.partitions {
 		for instance := range g.journal.Instances() {
-			r := report{ID: instance.Instance}
+			r := instanceReport{ID: instance.Instance}
 			hash, err := g.journal.Hash(instance.Instance)
 			r.Hash = fmt.Sprintf("%x", hash)
 			if err == nil {
-				err = checkFifth(node, instance)
+				err = checkFiveActivities(node, instance)
 			}
 			if err != nil {
 				r.Problem = err.Error()
@@ -203,12 +202,12 @@ func replicaReport(node *Node) []report {
 	return all
 }
 
-// checkFifth checks that a history of fifth is gapless and complete, with one
-// completion for each of its five activities.
-func checkFifth(node *Node, instance *journalpb.Instance) error {
+// checkFiveActivities checks that a history of fifth is gapless and complete, with one completion
+// for each of its five activities.
+func checkFiveActivities(node *Node, instance *journalpb.Instance) error {
 	completions := map[uint64]int{}
 	last := uint64(0)
-	for event, err := range node.of(instance.Instance).journal.Events(instance.Instance, 1, 1) {
+	for event, err := range node.partitionOf(instance.Instance).journal.Events(instance.Instance, 1, 1) {
 		if err != nil {
 			return err
 		}
@@ -216,10 +215,10 @@ func checkFifth(node *Node, instance *journalpb.Instance) error {
 			return fmt.Errorf("event %d after %d", event.EventId, last)
 		}
 		last++
-		switch event.Arm() {
-		case journalpb.ArmActivityScheduled:
+		switch event.TypeNumber() {
+		case journalpb.TypeActivityScheduled:
 			completions[event.EventId] = 0
-		case journalpb.ArmActivityCompleted:
+		case journalpb.TypeActivityCompleted:
 			completions[event.SourceEventId]++
 		}
 	}
@@ -273,7 +272,7 @@ func startNodeProcess(t *testing.T, config nodeProcessConfig) *nodeProcess {
 		}
 	}()
 	t.Cleanup(p.kill)
-	p.expect("ready")
+	p.awaitLine("ready")
 	return p
 }
 
@@ -283,22 +282,22 @@ func (p *nodeProcess) kill() {
 	_ = p.command.Wait()
 }
 
-func (p *nodeProcess) tell(command string) {
+func (p *nodeProcess) send(command string) {
 	p.t.Helper()
 	if _, err := fmt.Fprintln(p.in, command); err != nil {
 		p.t.Fatalf("%s: %v", p.id, err)
 	}
 }
 
-// expect returns the rest of the next line that begins so.
-func (p *nodeProcess) expect(prefix string) string {
+// awaitLine returns the rest of the next line that begins with prefix.
+func (p *nodeProcess) awaitLine(prefix string) string {
 	p.t.Helper()
 	ctx := testContext(p.t)
 	for {
 		select {
 		case line, ok := <-p.out:
 			if !ok {
-				p.t.Fatalf("%s ended while it was to say %q", p.id, prefix)
+				p.t.Fatalf("%s ended before it wrote %q", p.id, prefix)
 			}
 			if strings.HasPrefix(line, "failed") {
 				p.t.Fatalf("%s: %s", p.id, line)
@@ -307,20 +306,20 @@ func (p *nodeProcess) expect(prefix string) string {
 				return strings.TrimSpace(rest)
 			}
 		case <-ctx.Done():
-			p.t.Fatalf("%s never said %q", p.id, prefix)
+			p.t.Fatalf("%s never wrote %q", p.id, prefix)
 		}
 	}
 }
 
 func (p *nodeProcess) leader() string {
-	p.tell("leader")
-	return p.expect("leader")
+	p.send("leader")
+	return p.awaitLine("leader")
 }
 
-func (p *nodeProcess) report() []report {
-	p.tell("report")
-	var all []report
-	if err := json.Unmarshal([]byte(p.expect("report")), &all); err != nil {
+func (p *nodeProcess) report() []instanceReport {
+	p.send("report")
+	var all []instanceReport
+	if err := json.Unmarshal([]byte(p.awaitLine("report")), &all); err != nil {
 		p.t.Fatal(err)
 	}
 	return all
@@ -328,14 +327,14 @@ func (p *nodeProcess) report() []report {
 
 // history returns the history of an instance, each event described.
 func (p *nodeProcess) history(id string) (events []string) {
-	p.tell("history " + id)
-	if err := json.Unmarshal([]byte(p.expect("history")), &events); err != nil {
+	p.send("history " + id)
+	if err := json.Unmarshal([]byte(p.awaitLine("history")), &events); err != nil {
 		p.t.Fatal(err)
 	}
 	return events
 }
 
-func TestAThousandOrchestrationsFinishWhenTheLeaderIsKilled(t *testing.T) {
+func TestKilledLeader_ThousandInstancesFinish(t *testing.T) {
 	const instances = 1000
 	peers := loopbackPeers(t, 3)
 	processes := map[string]*nodeProcess{}
@@ -357,10 +356,10 @@ func TestAThousandOrchestrationsFinishWhenTheLeaderIsKilled(t *testing.T) {
 	}
 
 	caller := others[0]
-	caller.tell(fmt.Sprintf("start five %d", instances))
+	caller.send(fmt.Sprintf("start five %d", instances))
 	done := 0
 	for ; done < instances/10; done++ {
-		caller.expect("done")
+		caller.awaitLine("done")
 	}
 	processes[leader].kill()
 	if unfinished := countProblems(others[1].report()); unfinished == 0 {
@@ -369,7 +368,7 @@ func TestAThousandOrchestrationsFinishWhenTheLeaderIsKilled(t *testing.T) {
 		t.Logf("killed %s with %d of %d unfinished", leader, unfinished, instances)
 	}
 	for ; done < instances; done++ {
-		caller.expect("done")
+		caller.awaitLine("done")
 	}
 
 	want := expectReports(t, others, instances)
@@ -377,11 +376,11 @@ func TestAThousandOrchestrationsFinishWhenTheLeaderIsKilled(t *testing.T) {
 	eventually(t, "the killed node has caught up", func() bool { return len(back.report()) == instances && sameReports(back.report(), want) })
 }
 
-// expectReports waits until the nodes have applied the same and checks what
-// they have. It returns the report.
-func expectReports(t *testing.T, nodes []*nodeProcess, instances int) []report {
+// expectReports waits until the nodes have applied the same and checks their reports. It returns
+// the report.
+func expectReports(t *testing.T, nodes []*nodeProcess, instances int) []instanceReport {
 	t.Helper()
-	var reports []report
+	var reports []instanceReport
 	eventually(t, "the survivors have the same histories", func() bool {
 		reports = nodes[0].report()
 		for _, node := range nodes[1:] {
@@ -402,7 +401,7 @@ func expectReports(t *testing.T, nodes []*nodeProcess, instances int) []report {
 	return reports
 }
 
-func countProblems(reports []report) int {
+func countProblems(reports []instanceReport) int {
 	n := 0
 	for _, r := range reports {
 		if r.Problem != "" {
@@ -412,7 +411,7 @@ func countProblems(reports []report) int {
 	return n
 }
 
-func sameReports(a, b []report) bool {
+func sameReports(a, b []instanceReport) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Bounds of what callers choose, in bytes unless it says otherwise. Names and
-// versions are those of package replay.
+// Bounds of what callers choose, in bytes unless noted. Names and versions have the bounds of
+// package replay.
 const (
 	nameMax      = 128
 	versionMax   = 128
@@ -37,8 +37,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// nanos returns a time as nanoseconds since 1970, as far as they reach; never 0,
-// which means none.
+// nanos returns a time as nanoseconds since 1970, clamped to int64. It never returns 0, which means
+// none.
 func nanos(t time.Time) int64 {
 	switch {
 	case t.Before(time.Unix(0, math.MinInt64)):
@@ -51,11 +51,11 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// checkText refuses text that is too short, too long, or not UTF-8.
+// checkText returns an error if text is too short, too long, or not UTF-8.
 func checkText(field, text string, least, most int) error {
 	switch {
 	case len(text) < least:
-		return &InputError{field, fmt.Sprintf("has %d bytes: at least %d are needed", len(text), least)}
+		return &InputError{field, fmt.Sprintf("has %d bytes: at least %d required", len(text), least)}
 	case len(text) > most:
 		return &InputError{field, fmt.Sprintf("has %d bytes: at most %d are allowed", len(text), most)}
 	case !utf8.ValidString(text):
@@ -64,10 +64,10 @@ func checkText(field, text string, least, most int) error {
 	return nil
 }
 
-// checkName refuses what can be no name of a user's.
+// checkName returns an error if a user may not choose that name.
 func checkName(field, name string) error {
 	if strings.HasPrefix(name, replay.UpdatePrefix) {
-		return &InputError{field, fmt.Sprintf("%.140q begins with %q, as those of updates do", name, replay.UpdatePrefix)}
+		return &InputError{field, fmt.Sprintf("%.140q begins with %q, which is reserved for updates", name, replay.UpdatePrefix)}
 	}
 	return checkText(field, name, 1, nameMax)
 }
@@ -105,7 +105,7 @@ func checkSend(r *clusterpb.SendRequest) error {
 	return firstError(checkName("event name", r.Name), checkText("event ID", r.RequestId, 0, requestIDMax))
 }
 
-// checkRequest refuses what a client of ours would not have sent.
+// checkRequest returns an error for a request that our client would not send.
 func checkRequest(request *clusterpb.Request) error {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_List:
@@ -117,7 +117,7 @@ func checkRequest(request *clusterpb.Request) error {
 	case *clusterpb.Request_AdoptMember:
 		return checkText("node ID", call.AdoptMember.GetNode(), 1, nodeIDMax)
 	case *clusterpb.Request_IssueToken:
-		return checkIssue(call.IssueToken)
+		return checkIssueToken(call.IssueToken)
 	case *clusterpb.Request_RevokeToken:
 		if len(call.RevokeToken.GetKey()) != ed25519.PublicKeySize {
 			return &InputError{"token key", fmt.Sprintf("has %d bytes, not %d", len(call.RevokeToken.GetKey()), ed25519.PublicKeySize)}
@@ -134,8 +134,8 @@ func checkRequest(request *clusterpb.Request) error {
 		return checkStart(call.Start)
 	case *clusterpb.Request_Send:
 		return checkSend(call.Send)
-	case *clusterpb.Request_Signal:
-		return firstError(checkText("reason", call.Signal.Reason, 0, reasonMax), checkText("request ID", call.Signal.RequestId, 0, requestIDMax))
+	case *clusterpb.Request_Control:
+		return firstError(checkText("reason", call.Control.Reason, 0, reasonMax), checkText("request ID", call.Control.RequestId, 0, requestIDMax))
 	case *clusterpb.Request_Query:
 		return checkName("query name", call.Query.Name)
 	case *clusterpb.Request_Update:
@@ -147,21 +147,21 @@ func checkRequest(request *clusterpb.Request) error {
 // contentTypeMax bounds the content type that a codec gives its payloads, in bytes.
 const contentTypeMax = 128
 
-// payloadMax returns how many bytes a payload from outside may have. What a codec makes of
-// a value may be longer than the value; a third is the most that is reasonable.
+// payloadMax returns the size limit of a received payload, in bytes. A codec may enlarge a value by
+// up to a third plus codecOverhead.
 func (n *Node) payloadMax() int {
-	payloads := n.registry.Payloads()
-	most := cmp.Or(max(payloads.Max, 0), replay.PayloadMax)
-	if payloads.Codec != nil {
-		most += most/3 + codecRoom
+	converter := n.registry.PayloadConverter()
+	most := cmp.Or(max(converter.MaxBytes, 0), replay.PayloadMax)
+	if converter.Codec != nil {
+		most += most/3 + codecOverhead
 	}
 	return most
 }
 
-// codecRoom is what a codec may add to each payload, such as the name of a key.
-const codecRoom = 4 << 10
+// codecOverhead is what a codec may add to each payload, such as the name of a key.
+const codecOverhead = 4 << 10
 
-// checkPayloads refuses payloads that are larger than those that clients of ours make.
+// checkPayloads returns an error if a payload is larger than our clients make them.
 func (n *Node) checkPayloads(request *clusterpb.Request) error {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
@@ -188,7 +188,7 @@ func (n *Node) checkPayload(field string, payload *journalpb.Payload) error {
 	return checkText("content type of "+field, payload.GetContentType(), 0, contentTypeMax)
 }
 
-// namesInstance tells whether a request is about one instance.
+// namesInstance reports whether a request concerns a single instance.
 func namesInstance(request *clusterpb.Request) bool {
 	switch actionOf(request) {
 	case "", ActionList, ActionPurge, ActionSeeMembers, ActionRemoveMember, ActionAdoptMember, ActionIssueToken, ActionSeeTokens, ActionRevokeToken:
@@ -219,7 +219,8 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 	return err
 }
 
-// checkState refuses what no instance can be, so that a misspelling is not taken for an empty list.
+// checkState returns an error if no instance can be in the state: a misspelled state must not yield
+// an empty list.
 func checkState(state string) error {
 	if slices.Contains(instanceStates, State(state)) {
 		return nil

@@ -21,7 +21,7 @@ func manyTags(n int) map[string]string {
 	return tags
 }
 
-func TestWhatIsTooMuchIsRefusedByItsFieldAndLimit(t *testing.T) {
+func TestLimits_ErrorNamesFieldAndLimit(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	text := func(n int) string { return strings.Repeat("x", n) }
@@ -58,20 +58,20 @@ func TestWhatIsTooMuchIsRefusedByItsFieldAndLimit(t *testing.T) {
 		{sendOrStart(text(129)), "event name", "at most 128"},
 		{send(""), "event name", "at least 1"},
 		{send(text(129)), "event name", "at most 128"},
-		{send(replay.UpdatePrefix + "x"), "event name", "those of updates"},
+		{send(replay.UpdatePrefix + "x"), "event name", "reserved for updates"},
 		{send("x", EventID(text(129))), "event ID", "at most 128"},
-		{second(CallUpdate(ctx, client, "i", raise, 1, UpdateID(text(129)))), "update ID", "at most 128"},
+		{errOf(CallUpdate(ctx, client, "i", raiseUpdate, 1, UpdateID(text(129)))), "update ID", "at most 128"},
 		{query(text(129)), "query name", "at most 128"},
-		{query(replay.UpdatePrefix + "x"), "query name", "those of updates"},
+		{query(replay.UpdatePrefix + "x"), "query name", "reserved for updates"},
 		{client.Cancel(ctx, "i", text(4097)), "reason", "at most 4096"},
-		{second(client.List(ctx, Filter{IDPrefix: "\xff"}, "", 0)), "filter by ID prefix", "UTF-8"},
-		{second(client.List(ctx, Filter{}, "\xff", 0)), "after", "UTF-8"},
-		{second(client.Count(ctx, Filter{States: []State{"\xff"}})), "filter by state", "UTF-8"},
-		{second(client.List(ctx, Filter{States: []State{"canceled"}}, "", 0)), "filter by state", "cancelled, terminated"},
-		{second(client.List(ctx, Filter{States: []State{Running, ""}}, "", 0)), "filter by state", `is "", which is none of: running, `},
-		{second(client.Count(ctx, Filter{States: []State{ContinuedAsNew}})), "filter by state", `is "continued as new", which`},
-		{second(client.Purge(ctx, "ok", "\xff")), "instance ID", "is not 1 to 128"},
-		{second(client.Executions(ctx, "")), "instance ID", "is not 1 to 128"},
+		{errOf(client.List(ctx, Filter{IDPrefix: "\xff"}, "", 0)), "filter by ID prefix", "UTF-8"},
+		{errOf(client.List(ctx, Filter{}, "\xff", 0)), "after", "UTF-8"},
+		{errOf(client.Count(ctx, Filter{States: []State{"\xff"}})), "filter by state", "UTF-8"},
+		{errOf(client.List(ctx, Filter{States: []State{"ended"}}, "", 0)), "filter by state", "canceled, terminated"},
+		{errOf(client.List(ctx, Filter{States: []State{Running, ""}}, "", 0)), "filter by state", `is "", which is none of: running, `},
+		{errOf(client.Count(ctx, Filter{States: []State{ContinuedAsNew}})), "filter by state", `is "continued as new", which`},
+		{errOf(client.Purge(ctx, "ok", "\xff")), "instance ID", "is not 1 to 128"},
+		{errOf(client.Executions(ctx, "")), "instance ID", "is not 1 to 128"},
 	} {
 		var wrong *InputError
 		if !errors.As(c.err, &wrong) || wrong.Field != c.field || !strings.Contains(wrong.Reason, c.reason) {
@@ -83,14 +83,14 @@ func TestWhatIsTooMuchIsRefusedByItsFieldAndLimit(t *testing.T) {
 	}
 	tags := manyTags(64)
 	if _, err := Call(ctx, client, doubled, text(128), 1, RequestID(text(128)), Tags(tags)); err != nil {
-		t.Errorf("what is just allowed: %v", err)
+		t.Errorf("values at the limit: %v", err)
 	}
 	if status, err := client.Get(ctx, text(128)); err != nil || !maps.Equal(status.Tags, tags) {
 		t.Errorf("%d tags, %v", len(status.Tags), err)
 	}
 }
 
-func TestANegativeRetentionIsRefused(t *testing.T) {
+func TestLimits_RejectNegativeRetention(t *testing.T) {
 	_, err := Start(testContext(t), Config{InMemory: true, Retention: Retention{Failed: -time.Second}})
 	var wrong *ConfigError
 	if !errors.As(err, &wrong) || wrong.Field != "Retention" {
@@ -98,7 +98,7 @@ func TestANegativeRetentionIsRefused(t *testing.T) {
 	}
 }
 
-func TestTagsOfSeveralOptionsAddUp(t *testing.T) {
+func TestTags_OptionsAccumulate(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	mine := map[string]string{"a": "1"}
@@ -110,7 +110,7 @@ func TestTagsOfSeveralOptionsAddUp(t *testing.T) {
 	}
 }
 
-func TestOneThatIsToStartLaterIsThereAndCanBeCancelled(t *testing.T) {
+func TestStartAt_InstanceIsVisibleAndCancelable(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	later := StartAt(time.Now().Add(time.Hour))
@@ -132,8 +132,8 @@ func TestOneThatIsToStartLaterIsThereAndCanBeCancelled(t *testing.T) {
 	}
 }
 
-// awaitOpen returns the first operation that an instance has open.
-func awaitOpen(t *testing.T, client *Client, id string) *OpenOperation {
+// awaitOpenOperation returns the first open operation of an instance.
+func awaitOpenOperation(t *testing.T, client *Client, id string) *OpenOperation {
 	t.Helper()
 	var first *OpenOperation
 	eventually(t, id+" waits for something", func() bool {
@@ -149,8 +149,8 @@ func awaitOpen(t *testing.T, client *Client, id string) *OpenOperation {
 	return first
 }
 
-// A time that does not fit into nanoseconds since 1970 is the farthest that does.
-func TestTimesFarAwayAreNotMistaken(t *testing.T) {
+// A time that does not fit into nanoseconds since 1970 is clamped.
+func TestLimits_ClampFarTimes(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
@@ -181,7 +181,7 @@ func TestTimesFarAwayAreNotMistaken(t *testing.T) {
 	if _, err := Call(ctx, client, doubled, "at-once", 1, StartAt(past)); err != nil {
 		t.Errorf("started long ago: %v", err)
 	}
-	if open := awaitOpen(t, client, "later"); open.Kind != "TimerCreated" || open.FireAt.Year() < 2262 {
+	if open := awaitOpenOperation(t, client, "later"); open.EventType != "TimerCreated" || open.FireAt.Year() < 2262 {
 		t.Errorf("one that is to start later waits for %+v", open)
 	}
 	if err := client.Terminate(ctx, "later", ""); err != nil {
@@ -192,7 +192,7 @@ func TestTimesFarAwayAreNotMistaken(t *testing.T) {
 	}
 }
 
-func TestFailuresAreKnownOnBothSides(t *testing.T) {
+func TestFailureCodes_KnownOnBothSides(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want func(error) bool
@@ -204,24 +204,24 @@ func TestFailuresAreKnownOnBothSides(t *testing.T) {
 			return errors.As(err, &internal) && internal.Message == "damaged"
 		}},
 	} {
-		if err := failed(failure(c.err)); !c.want(err) {
+		if err := fromFailure(toFailure(c.err)); !c.want(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A node refuses an unknown state of a filter itself, and its client gets the field and the reason.
-func TestAnUnknownStateOfAFilterIsRefusedByTheNodeToo(t *testing.T) {
+// A node refuses an unknown state in a filter, and its client gets the field and the reason.
+func TestFilter_RejectsUnknownState(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	for _, count := range []bool{false, true} {
-		request := &clusterpb.Request{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: count, States: []string{"running", "canceled"}}}}
-		err := (&gate{node}).check(asLocal(testContext(t)), request)
+		request := &clusterpb.Request{Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: count, States: []string{"running", "ended"}}}}
+		err := (&nodeService{node}).check(withLocalPrincipal(testContext(t)), request)
 		var wrong *InputError
-		if !errors.As(err, &wrong) || wrong.Field != "filter by state" || !strings.Contains(wrong.Reason, `"canceled"`) {
+		if !errors.As(err, &wrong) || wrong.Field != "filter by state" || !strings.Contains(wrong.Reason, `"ended"`) {
 			t.Fatalf("%v; want an InputError of the filter by state", err)
 		}
-		var told *InputError
-		if err := failed(failure(err)); !errors.As(err, &told) || *told != *wrong {
+		var received *InputError
+		if err := fromFailure(toFailure(err)); !errors.As(err, &received) || *received != *wrong {
 			t.Errorf("the client gets %v; want %v", err, wrong)
 		}
 	}

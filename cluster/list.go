@@ -17,21 +17,21 @@ const (
 	listMax     = 1000
 )
 
-// A Filter selects instances; those that fit every field that is set. The zero
-// value selects all.
+// A Filter selects the instances that match every field that is set. The zero value selects all
+// instances.
 type Filter struct {
-	// In one of these states. Any that an instance cannot be in, such as [ContinuedAsNew] or a
-	// misspelled one, is refused with an [InputError].
+	// States selects instances in one of these states. A state that an instance cannot be in, such
+	// as [ContinuedAsNew] or a misspelled one, is refused with an [InputError].
 	States   []State
 	Name     string
 	Version  string
 	IDPrefix string
-	// With each of these tags.
+	// Tags selects instances with each of these tags.
 	Tags map[string]string
-	// Children of this instance.
+	// ParentID selects the children of an instance.
 	ParentID string
-	// Created in this stretch of time: from the first up to, and without, the
-	// second.
+	// CreatedFrom and CreatedBefore select instances created in that interval, which includes
+	// CreatedFrom and excludes CreatedBefore.
 	CreatedFrom   time.Time
 	CreatedBefore time.Time
 }
@@ -39,17 +39,17 @@ type Filter struct {
 // A Page is a part of a list.
 type Page struct {
 	Instances []*Status
-	// What to pass as after for the next page; "" when this is the last.
+	// Next is the after argument for the next page; "" if this is the last.
 	Next string
-	// The index of the journal that it shows at least; the sum, of several groups.
+	// AppliedIndex is an index of the journal that the page reflects at least; with several
+	// partitions, the sum of theirs.
 	AppliedIndex uint64
 }
 
-// List returns instances that fit the filter, in the order of their IDs: those
-// behind the ID after ("" for the first page), at most limit of them (0 means
-// 100; no more than 1,000). They come without outputs, errors and what they have
-// published; Get has those. Each item was true at some moment of the call, the page as a
-// whole need not have been. An instance that is started between two pages may be missed.
+// List returns instances that match the filter, ordered by ID: those after the ID after ("" for the
+// first page), at most limit (0 means 100; at most 1,000). They lack outputs, errors and custom
+// status, which Get returns. Each item was true at some moment of the call, but the page as a whole
+// is not a snapshot. An instance started between two pages may be missed.
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...ReadOption) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)}
@@ -68,7 +68,7 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	}
 	page := &Page{AppliedIndex: response.GetAppliedIndex()}
 	for _, wire := range response.GetList().GetInstances() {
-		page.Instances = append(page.Instances, newStatus(wire, c.payloads))
+		page.Instances = append(page.Instances, newStatus(wire, c.converter))
 	}
 	if response.GetList().GetMore() {
 		page.Next = page.Instances[len(page.Instances)-1].InstanceID
@@ -76,7 +76,7 @@ func (c *Client) List(ctx context.Context, filter Filter, after string, limit in
 	return page, nil
 }
 
-// Count returns how many instances fit the filter.
+// Count returns the number of instances that match the filter.
 func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption) (int, error) {
 	request := filter.request()
 	request.Count = true
@@ -90,13 +90,13 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption
 	return int(response.GetList().GetCount()), nil
 }
 
-// Purge removes instances that have ended, with everything that is kept of
-// them, and returns how many it has removed. Left out are those that run, those
-// that are not known, and those that relatives still need: a child whose parent
-// has not recorded its end yet, a parent of children that run. The IDs are free
-// again, so that a start that is repeated later is a new one. What an attempt has
-// removed whose answer was lost is not counted; if a run of one of the IDs may have begun since,
-// nothing more is removed and the outcome is unknown. At most 1,000 IDs.
+// Purge deletes instances that have ended, with all their data, and returns how many. It skips
+// instances that run, are unknown, or are needed by relatives: a child whose end the parent has not
+// recorded, and a parent of running children. The IDs may then be used again; a start repeated
+// later begins a new run. At most 1,000 IDs.
+//
+// Deletions by an attempt whose answer was lost are not counted. If a run of one of the IDs may
+// have begun since, nothing more is deleted and the outcome is unknown.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if err := checkPurge(ids); err != nil {
 		return 0, err
@@ -108,7 +108,7 @@ func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	return int(response.GetPurge().GetPurged()), nil
 }
 
-// filterMax bounds the texts of a filter, in bytes.
+// filterMax bounds each text of a filter, in bytes.
 const filterMax = 1024
 
 func (f Filter) request() *clusterpb.ListRequest {
@@ -127,13 +127,13 @@ func (f Filter) request() *clusterpb.ListRequest {
 	return r
 }
 
-func (g *group) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
+func (g *partition) list(ctx context.Context, p *actors.Partition, r *clusterpb.ListRequest) (*clusterpb.Response, error) {
 	result := new(clusterpb.ListResult)
 	for known := range g.journal.Instances() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if known.Instance <= r.After && r.After != "" || !fits(known, r) {
+		if known.Instance <= r.After && r.After != "" || !matches(known, r) {
 			continue
 		}
 		state := g.stateOf(p, known)
@@ -148,15 +148,14 @@ func (g *group) list(ctx context.Context, p *actors.Partition, r *clusterpb.List
 			result.More = true
 			break
 		}
-		status := indexed(known)
+		status := indexedStatus(known)
 		status.State = string(state)
 		result.Instances = append(result.Instances, status)
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_List{List: result}}, nil
 }
 
-// fits checks all that the index knows.
-func fits(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
+func matches(known *journalpb.Instance, r *clusterpb.ListRequest) bool {
 	for key, value := range r.Tags {
 		if have, ok := known.Tags[key]; !ok || have != value {
 			return false

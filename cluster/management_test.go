@@ -14,7 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestStatesOfInstances(t *testing.T) {
+func TestInstance_States(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), counter.Bind(counterBody))})
 	ctx, client := testContext(t), node.Client()
 	state := func(id string) string {
@@ -32,9 +32,9 @@ func TestStatesOfInstances(t *testing.T) {
 	}
 	expect := func(want map[string]string) {
 		t.Helper()
-		for id, wanted := range want {
-			if got := state(id); got != wanted {
-				t.Errorf("%s: %s; want %s", id, got, wanted)
+		for id, required := range want {
+			if got := state(id); got != required {
+				t.Errorf("%s: %s; want %s", id, got, required)
 			}
 		}
 	}
@@ -44,8 +44,8 @@ func TestStatesOfInstances(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, failed := Call(ctx, client, failing, "f", "")
-	_, counted := StartRun(ctx, client, counter, "n", count{Round: 3})
+	_, failed := Call(ctx, client, failingOrchestration, "f", "")
+	_, counted := StartRun(ctx, client, counter, "n", counterState{Round: 3})
 	if failed == nil || counted != nil {
 		t.Fatal(failed, counted)
 	}
@@ -58,16 +58,16 @@ func TestStatesOfInstances(t *testing.T) {
 	if err := errors.Join(Send(ctx, client, "a", word, ""), client.Cancel(ctx, "b", "")); err != nil {
 		t.Fatal(err)
 	}
-	_ = outcomeState(t, client, "b")
-	expect(map[string]string{"a": "completed 1", "b": "cancelled 1", "c": "running 1", "f": "failed 1", "n": "running 2"})
-	for state, want := range map[State]int{Running: 2, Completed: 1, Cancelled: 1, Failed: 1, Terminated: 0} {
+	_ = awaitEndState(t, client, "b")
+	expect(map[string]string{"a": "completed 1", "b": "canceled 1", "c": "running 1", "f": "failed 1", "n": "running 2"})
+	for state, want := range map[State]int{Running: 2, Completed: 1, Canceled: 1, Failed: 1, Terminated: 0} {
 		if n, err := client.Count(ctx, Filter{States: []State{state}}); err != nil || n != want {
 			t.Errorf("%d %s, %v; want %d", n, state, err, want)
 		}
 	}
 }
 
-func outcomeState(t *testing.T, client *Client, id string) State {
+func awaitEndState(t *testing.T, client *Client, id string) State {
 	t.Helper()
 	status, err := client.Wait(testContext(t), id)
 	if err != nil {
@@ -76,7 +76,7 @@ func outcomeState(t *testing.T, client *Client, id string) State {
 	return status.State
 }
 
-func TestOfManyStartsOfAnIDOneBeginsARun(t *testing.T) {
+func TestStart_ConcurrentStartsBeginOneInstance(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx := testContext(t)
 	var begun atomic.Int32
@@ -98,7 +98,7 @@ func TestOfManyStartsOfAnIDOneBeginsARun(t *testing.T) {
 	}
 }
 
-func TestFamiliesAreListedByTheirParents(t *testing.T) {
+func TestList_ByParent(t *testing.T) {
 	leaf, mid, root := replay.Orchestration[int, int]("leaf"), replay.Orchestration[int, int]("mid"), replay.Orchestration[int, int]("root")
 	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{
 		leaf.Bind(func(_ *replay.Context, n int) (int, error) { return n, nil }),
@@ -133,7 +133,7 @@ func TestFamiliesAreListedByTheirParents(t *testing.T) {
 	}
 }
 
-func TestOfTwoPurgesOneRemoves(t *testing.T) {
+func TestPurge_ConcurrentPurgesRemoveOnce(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx := testContext(t)
 	if _, err := Call(ctx, nodes[0].Client(), doubled, "d", 1); err != nil {
@@ -160,21 +160,21 @@ func TestOfTwoPurgesOneRemoves(t *testing.T) {
 	if status, err := nodes[2].Client().Get(ctx, "d"); err != nil || status.Execution != 1 {
 		t.Errorf("%+v, %v", status, err)
 	}
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 }
 
-func TestReadsOfNobodySayNotFound(t *testing.T) {
+func TestReads_UnknownInstanceIsNotFound(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"get":          second(client.Get(ctx, "nobody")),
-		"history":      second(client.History(ctx, "nobody")),
-		"wait":         second(client.Wait(ctx, "nobody")),
-		"executions":   second(client.Executions(ctx, "nobody")),
-		"no execution": second(client.HistoryOf(ctx, "d", 2)),
+		"get":          errOf(client.Get(ctx, "nobody")),
+		"history":      errOf(client.History(ctx, "nobody")),
+		"wait":         errOf(client.Wait(ctx, "nobody")),
+		"executions":   errOf(client.Executions(ctx, "nobody")),
+		"no execution": errOf(client.HistoryOf(ctx, "d", 2)),
 		"retry":        client.Retry(ctx, "nobody"),
 		"suspend":      client.Suspend(ctx, "nobody", ""),
 	} {
@@ -191,11 +191,10 @@ func TestReadsOfNobodySayNotFound(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOf[T any](_ T, err error) error { return err }
 
-// Completions that fit nothing are dropped where they arrive, and the instance
-// goes on.
-func TestCompletionsThatFitNothingAreDropped(t *testing.T) {
+// Completions without an open operation are dropped on arrival, and the instance continues.
+func TestCompletions_UnmatchedAreDropped(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	run, err := StartRun(ctx, client, waiter, "w", "")
@@ -210,7 +209,7 @@ func TestCompletionsThatFitNothingAreDropped(t *testing.T) {
 		for _, execution := range []uint64{0, 1, 2} {
 			for _, source := range []uint64{0, 1, 2, 999} { // none, the start, the subscription, the future
 				event.SourceEventId = source
-				answer, err := await(ctx, send(node.of("w").partition.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
+				answer, err := await(ctx, send(node.partitionOf("w").live.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
 				if err != nil || !answer.Dropped {
 					t.Errorf("%s of event %d of execution %d: %+v, %v; want it dropped", name, source, execution, answer, err)
 				}
@@ -228,7 +227,7 @@ func TestCompletionsThatFitNothingAreDropped(t *testing.T) {
 	}
 }
 
-// stepwise calls four activities, each after a word.
+// stepwise calls four activities, each after an event.
 var stepwise = replay.Orchestration[int, int]("stepwise")
 
 func stepwiseBody(ctx *replay.Context, n int) (int, error) {
@@ -245,8 +244,8 @@ func stepwiseBody(ctx *replay.Context, n int) (int, error) {
 	return n, nil
 }
 
-func TestInstancesAtDifferentPlacesGoOnAfterARestart(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestRestart_InstancesContinueAtAnyStep(t *testing.T) {
+	checkGoroutineLeaks(t)
 	dir, ctx := t.TempDir(), testContext(t)
 	code := append(definitions(), stepwise.Bind(stepwiseBody))
 	node := startNode(t, Config{Dir: dir, Definitions: code})
@@ -276,14 +275,14 @@ func TestInstancesAtDifferentPlacesGoOnAfterARestart(t *testing.T) {
 		if err != nil || status.Output(&got) != nil || got != 16 {
 			t.Errorf("%s: %d, %+v, %v", id(i), got, status, err)
 		}
-		completed := func(event *journalpb.Event) bool { return event.Arm() == journalpb.ArmActivityCompleted }
+		completed := func(event *journalpb.Event) bool { return event.TypeNumber() == journalpb.TypeActivityCompleted }
 		if n := countEvents(t, node.Client(), id(i), 0, completed); n != 4 {
 			t.Errorf("%s: %d activities completed; want each once", id(i), n)
 		}
 	}
 }
 
-func TestWithoutCodeAnInstanceWaitsAndCanBeEndedAndPurged(t *testing.T) {
+func TestMissingCode_InstanceWaitsAndCanBeEnded(t *testing.T) {
 	upgraded := replay.Orchestration[int, string]("upgraded")
 	dir, ctx := t.TempDir(), testContext(t)
 	body := func(ctx *replay.Context, n int) (string, error) {
@@ -314,12 +313,12 @@ func TestWithoutCodeAnInstanceWaitsAndCanBeEndedAndPurged(t *testing.T) {
 	node = startNode(t, Config{Dir: dir, Definitions: []replay.Definition{
 		upgraded.Bind(body, replay.Version("1")), upgraded.Bind(body, replay.Version("2")),
 	}})
-	if got := outcome(t, node.Client(), "goes-on"); got != "completed by version 2" {
+	if got := awaitOutcome(t, node.Client(), "goes-on"); got != "completed by version 2" {
 		t.Error(got)
 	}
 }
 
-func TestVersionsOfStartsChildrenChainsAndContinuations(t *testing.T) {
+func TestVersions_OfStartsChildrenChainsContinuations(t *testing.T) {
 	versioned, asker := replay.Orchestration[string, string]("versioned"), replay.Orchestration[string, string]("asker")
 	body := func(ctx *replay.Context, how string) (string, error) {
 		switch how {
@@ -363,7 +362,7 @@ func TestVersionsOfStartsChildrenChainsAndContinuations(t *testing.T) {
 			_, err := client.Get(ctx, "chain-chained")
 			return err == nil
 		})
-		results["chain"] = strings.TrimPrefix(outcome(t, client, "chain-chained"), "completed ")
+		results["chain"] = strings.TrimPrefix(awaitOutcome(t, client, "chain-chained"), "completed ")
 		want := map[string]string{
 			"start": newest, "start of 1": "1", "continued": newest, "continued to 1": "1", "child": newest, "child of 1": "1", "chain": newest,
 		}
@@ -373,7 +372,7 @@ func TestVersionsOfStartsChildrenChainsAndContinuations(t *testing.T) {
 	}
 }
 
-func TestCodeKnowsWhereItRuns(t *testing.T) {
+func TestContext_DescribesExecution(t *testing.T) {
 	who := replay.Activity[string, string]("who")
 	where := replay.Orchestration[string, string]("where")
 	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{

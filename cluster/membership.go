@@ -12,59 +12,61 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Errors of changes of the members. With each of them nothing has changed.
+// Errors of membership changes. With each of them nothing has changed.
 var (
-	// ErrRemoved: the node was removed from the cluster, for ever. A node that
-	// learns that of itself takes no further part; see [Node.Failed].
+	// ErrRemoved: the node was removed from the cluster for good. A node that learns this about
+	// itself fails; see [Node.Failed].
 	ErrRemoved = journal.ErrRemoved
-	// ErrMember: a node of that name is a member already.
-	ErrMember = journal.ErrMember
-	// ErrOtherDirectory: a node of that name is a member, with another Dir than this one. See
+	// ErrMemberExists: a node with that ID is already a member.
+	ErrMemberExists = journal.ErrMember
+	// ErrOtherDirectory: the member with that ID has another Dir than this node. See
 	// [Client.AdoptNode] and [Client.RemoveNode].
 	ErrOtherDirectory = journal.ErrOtherDirectory
-	// ErrCopied: another process runs with a copy of the node's Dir. The one that the
-	// other members have heard of first goes on, the other takes no part.
-	ErrCopied = journal.ErrCopied
-	// ErrAnswers: the node whose Dir is to be replaced by another one answers the leader with the
-	// Dir that is recorded; see [Client.AdoptNode].
-	ErrAnswers = errors.New("tenuto: the node answers with the directory that is recorded for it")
-	// ErrNotMember: the cluster has no node of that name.
+	// ErrDirectoryCopied: another process runs with a copy of the node's Dir. The process that the
+	// other members heard from first continues; the other one fails.
+	ErrDirectoryCopied = journal.ErrDirectoryCopied
+	// ErrNodeAlive: the node whose Dir is to be replaced still answers the leader with its recorded
+	// Dir; see [Client.AdoptNode].
+	ErrNodeAlive = errors.New("tenuto: the node still answers with its recorded directory")
+	// ErrNotMember: the cluster has no node with that ID.
 	ErrNotMember = journal.ErrNotMember
-	// ErrAddressTaken: another member is known by that address.
+	// ErrAddressTaken: another member has that address.
 	ErrAddressTaken = journal.ErrAddressTaken
-	// ErrChanging: another change of the members is under way; try again later.
-	ErrChanging = journal.ErrChanging
-	// ErrGroups: the node is configured for another number of groups than the cluster
-	// has; see Config.Groups.
-	ErrGroups = errors.New("tenuto: the node is configured for another number of groups")
-	// ErrOtherCluster: the node is configured for another cluster, which the text names, as it
-	// does the one that was asked; see Config.ClusterID and Config.Join.
+	// ErrMembershipChanging: another membership change is in progress; try again later.
+	ErrMembershipChanging = journal.ErrMembershipChanging
+	// ErrPartitionCount: the node is configured for another number of partitions than the cluster
+	// has; see Config.Partitions.
+	ErrPartitionCount = errors.New("tenuto: the node is configured for another number of partitions")
+	// ErrOtherCluster: the node is configured for another cluster. The text names both; see
+	// Config.ClusterID and Config.Join.
 	ErrOtherCluster = errors.New("tenuto: the node is configured for another cluster")
-	// ErrAlone: no other node has a vote, so this one cannot be removed.
-	ErrAlone = journal.ErrAlone
+	// ErrLastVoter: no other node has a vote, so this one cannot be removed.
+	ErrLastVoter = journal.ErrLastVoter
 )
 
-// A Member is a node of the cluster, as the one that leads sees it.
+// A Member is a node of the cluster, as the leader sees it.
 type Member struct {
 	NodeID  string
 	Address string
-	Leader  bool // of several groups: of the first
-	// It has a vote, in every group. One that was added is without until it has caught
-	// up.
+	Leader  bool // with several partitions: of the first
+	// Voter is whether the member has a vote in every partition. An added node gets its vote when
+	// it has caught up.
 	Voter bool
-	// How many committed entries of the journals it has not acknowledged yet, if
-	// that is known: the leaders know once the member has answered them.
+	// Behind is how many committed journal entries the member has not acknowledged yet. It is known
+	// once the member has answered the leader of every partition.
 	Behind      uint64
 	BehindKnown bool
-	// Whether it answers the leaders, and how long ago it last did; of several groups the
-	// longest. Of one that has not answered since the leader leads, LastContact is how long
-	// that is; of a node that leads every group it is 0. While Liveness is unknown it is 0, or,
-	// of several groups, the longest in those that have a leader.
+	// Liveness is whether the member answers the leaders, and LastContact how long ago it last did;
+	// with several partitions the longest of these times. For a member that has not answered since
+	// the leader took over, LastContact is the time since then. It is 0 for a node that leads
+	// every partition. While Liveness is unknown it is 0, or, with several partitions, the longest
+	// among those with a leader.
 	Liveness    Liveness
 	LastContact time.Duration
-	// The groups that it leads, from 0 on, if there are several.
-	Leads []int
-	// The identity of its Dir, as the cluster has recorded it; "" if it has not yet.
+	// LeadsPartitions are the partitions that the member leads, counted from 0, if there are
+	// several.
+	LeadsPartitions []int
+	// Identity is the identity of its Dir as the cluster has recorded it; "" if it has not yet.
 	Identity string
 }
 
@@ -72,22 +74,21 @@ type Member struct {
 type Liveness string
 
 const (
-	// MemberAlive: it has answered of late.
+	// MemberAlive: the member has answered recently.
 	MemberAlive Liveness = "alive"
-	// MemberSilent: for 1 s and more it has not answered a leader, which asks it many times
-	// a second. It does not run, hangs, or is not reached.
-	MemberSilent Liveness = "silent"
-	// MemberUnknown: no node leads (of several groups: one of them), and so nobody asks the
-	// members there.
+	// MemberUnreachable: the member has not answered a leader for at least 1 s, although leaders
+	// ask many times a second. It is down, hangs, or cannot be reached.
+	MemberUnreachable Liveness = "silent"
+	// MemberUnknown: there is no leader (in at least one of the partitions), so no node asks the
+	// members.
 	MemberUnknown Liveness = "unknown"
 )
 
-// Members returns the nodes of the cluster in order of their names, as the leader
-// knows them. While no node leads they are those that the node that answers knows of, none of
-// them is a Leader, and Liveness is unknown. A client of [Dial] says so only after it has
-// asked all nodes that it knows, for up to 1 s: the one that answered first may be cut off
-// from the others, or be refused by them. The error is an [*UnavailableError] or
-// [ErrNotAuthorized].
+// Members returns the nodes of the cluster as the leader knows them, ordered by ID. Without a
+// leader it returns the members that the answering node knows: none of them is a Leader, and
+// Liveness is unknown. A client of [Dial] returns such an answer only after asking all nodes that
+// it knows, for up to 1 s: the first one to answer may be cut off from the others or be rejected by
+// them. The error is an [*UnavailableError] or [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
 	if err != nil {
@@ -97,10 +98,10 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	for _, m := range response.GetMembers().GetMembers() {
 		member := Member{
 			NodeID: m.Node, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Behind: m.Behind, BehindKnown: m.BehindKnown,
-			Liveness: livenessOf(m), LastContact: time.Duration(m.Silence), Identity: m.Identity,
+			Liveness: livenessOf(m), LastContact: time.Duration(m.SinceContact), Identity: m.Identity,
 		}
-		for _, group := range m.Leads {
-			member.Leads = append(member.Leads, int(group))
+		for _, partition := range m.LeadsPartitions {
+			member.LeadsPartitions = append(member.LeadsPartitions, int(partition))
 		}
 		members = append(members, member)
 	}
@@ -109,21 +110,21 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 
 func livenessOf(m *clusterpb.Member) Liveness {
 	switch {
-	case !m.SilenceKnown:
+	case !m.ContactKnown:
 		return MemberUnknown
-	case m.Silent:
-		return MemberSilent
+	case m.Unreachable:
+		return MemberUnreachable
 	}
 	return MemberAlive
 }
 
-// RemoveNode removes a node from the cluster, for ever, and returns when that is
-// committed: the node has no vote any more, and another one takes part only under
-// a name of its own. The leader hands its office over first. To replace a node
-// whose Dir is lost, remove it and start another with Config.Join.
+// RemoveNode removes a node from the cluster for good and returns when the removal is committed.
+// The node has no vote anymore, and its ID cannot be used again. If the node leads, it transfers
+// leadership first. To replace a node whose Dir is lost, remove it and start another one with
+// Config.Join.
 //
-// Errors: [ErrNotMember], [ErrAlone], [ErrChanging], [ErrNotAuthorized],
-// [*InputError], [*UnavailableError]. Repeating it is no error.
+// Errors: [ErrNotMember], [ErrLastVoter], [ErrMembershipChanging], [ErrNotAuthorized],
+// [*InputError], [*UnavailableError]. Repeating the call is not an error.
 func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: nodeID}}}
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
@@ -136,15 +137,15 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 }
 
 // AdoptNode records that a node has lost its Dir for good and has another one, and returns when
-// that is committed. identity is that of the new Dir, which the node that is refused says in
-// its error and its log; see [ErrOtherDirectory]. The node keeps its name, loses its vote, and
-// gets it again when it has caught up. A majority of the nodes with a vote, without that one,
-// has to run with their own Dirs. A Dir that comes back after another was adopted is refused.
-// While the node answers the leader with the Dir that is recorded for it, the call is refused:
-// that Dir is not lost. A node that was stopped counts as answering for a second.
+// that is committed. identity is that of the new Dir; the rejected node reports it in its error and
+// its log, see [ErrOtherDirectory]. The node keeps its ID, loses its vote, and gets the vote back
+// when it has caught up. A majority of the voters, without that node, must run with their own Dirs.
+// The replaced Dir is rejected from then on. While the node answers the leader with its recorded
+// Dir, the call is rejected, because that Dir is not lost. A stopped node counts as answering for
+// one more second.
 //
-// Errors: [ErrAnswers], [ErrNotMember], [ErrRemoved], [ErrAlone], [ErrChanging], [ErrNotAuthorized],
-// [*InputError], [*UnavailableError]. Repeating it is no error.
+// Errors: [ErrNodeAlive], [ErrNotMember], [ErrRemoved], [ErrLastVoter], [ErrMembershipChanging],
+// [ErrNotAuthorized], [*InputError], [*UnavailableError]. Repeating the call is not an error.
 func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
 	request := &clusterpb.Request{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: nodeID, Identity: identity}}}
 	if err := checkText("node ID", nodeID, 1, nodeIDMax); err != nil {
@@ -156,7 +157,7 @@ func (c *Client) AdoptNode(ctx context.Context, nodeID, identity string) error {
 	return nil
 }
 
-// nodeIDMax bounds the names of nodes that are added or removed.
+// nodeIDMax bounds the length, in bytes, of the IDs of nodes that are added or removed.
 const nodeIDMax = 64
 
 // Members returns the nodes of the cluster; see [Client.Members].
@@ -180,24 +181,24 @@ func (n *Node) Identity() string {
 	return n.identity()
 }
 
-// membersKnown returns the members of the group as this node knows them.
-func (g *group) membersKnown() *clusterpb.Response {
+// membersResponse returns the members of the partition as this node knows them.
+func (g *partition) membersResponse() *clusterpb.Response {
 	leader, _ := g.journal.Leader()
-	// The index first: the members are of that configuration, or of a newer one.
+	// Read first: the members are of that configuration or of a newer one.
 	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{g.journal.ConfigurationIndex()}}
 	for _, m := range g.journal.Members() {
 		result.Members = append(result.Members, &clusterpb.Member{
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
 			Behind: m.Behind, BehindKnown: m.BehindKnown, Identity: m.Identity,
-			Silence: int64(m.Silence), SilenceKnown: m.SilenceKnown, Silent: m.Silent,
+			SinceContact: int64(m.SinceContact), ContactKnown: m.ContactKnown, Unreachable: m.Unreachable,
 		})
 	}
 	result.AppliedIndexes = []uint64{g.journal.AppliedIndex()}
-	result.LastIndex = g.journal.LastIndex() // after them: it is not before their entry
+	result.LastIndex = g.journal.LastIndex() // read last: not before the members' entry
 	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 }
 
-func (g *group) removeOther(ctx context.Context, r *clusterpb.RemoveMemberRequest) (*clusterpb.Response, error) {
+func (g *partition) removeMember(ctx context.Context, r *clusterpb.RemoveMemberRequest) (*clusterpb.Response, error) {
 	if err := g.journal.RemoveMember(ctx, r.Node); err != nil {
 		return nil, err
 	}
@@ -205,19 +206,19 @@ func (g *group) removeOther(ctx context.Context, r *clusterpb.RemoveMemberReques
 	return &clusterpb.Response{Result: &clusterpb.Response_RemoveMember{RemoveMember: new(clusterpb.RemoveMemberResult)}}, nil
 }
 
-func (g *group) adoptOther(ctx context.Context, r *clusterpb.AdoptMemberRequest) (*clusterpb.Response, error) {
+func (g *partition) adoptMember(ctx context.Context, r *clusterpb.AdoptMemberRequest) (*clusterpb.Response, error) {
 	if err := journal.CheckIdentity(r.Identity); err != nil {
 		return nil, &InputError{"identity", err.Error()}
 	}
-	if err := g.mayAdopt(r); err != nil {
+	if err := g.checkAdopt(r); err != nil {
 		return nil, err
 	}
 	err := g.journal.AdoptMember(ctx, r.Node, r.Identity)
 	switch {
 	case errors.Is(err, journal.ErrSelf) && r.Identity == g.journal.Identity():
-		err = nil // another group may be led by another node
+		err = nil // another partition may have another leader
 	case errors.Is(err, journal.ErrSelf):
-		err = fmt.Errorf("%w: it leads, with %s; nothing was adopted", ErrAnswers, g.journal.Identity())
+		err = fmt.Errorf("%w: it leads with %s; nothing was adopted", ErrNodeAlive, g.journal.Identity())
 	}
 	if err != nil {
 		return nil, err
@@ -226,39 +227,39 @@ func (g *group) adoptOther(ctx context.Context, r *clusterpb.AdoptMemberRequest)
 	return &clusterpb.Response{Result: &clusterpb.Response_AdoptMember{AdoptMember: new(clusterpb.AdoptMemberResult)}}, nil
 }
 
-// mayAdopt refuses to take a Dir for lost that a node answers with. The first group decides; in
-// the others the node may answer until they have followed.
-func (g *group) mayAdopt(r *clusterpb.AdoptMemberRequest) error {
+// checkAdopt rejects adopting a Dir for a node that answers with its recorded one. Only the first
+// partition decides: in the others the node may answer until they have adopted the Dir, too.
+func (g *partition) checkAdopt(r *clusterpb.AdoptMemberRequest) error {
 	for _, m := range g.journal.Members() {
-		answers := m.SilenceKnown && m.BehindKnown && !m.Silent && m.Identity != ""
+		answers := m.ContactKnown && m.BehindKnown && !m.Unreachable && m.Identity != ""
 		if g.number == 0 && m.Node == r.Node && m.Identity != r.Identity && answers && m.Node != g.config.NodeID {
-			return fmt.Errorf("%w: %q with %s; nothing was adopted, stop the node first if that is meant", ErrAnswers, r.Node, m.Identity)
+			return fmt.Errorf("%w: %q with %s; nothing was adopted; to replace that directory, stop the node first", ErrNodeAlive, r.Node, m.Identity)
 		}
 	}
 	return nil
 }
 
-// checkEnrol refuses a node that reports in the name of another.
-func checkEnrol(caller Principal, r *clusterpb.EnrolRequest) error {
+// checkJoinCaller rejects a node that announces itself under another node's ID.
+func checkJoinCaller(caller Principal, r *clusterpb.JoinRequest) error {
 	if caller.Name != r.Node {
-		return fmt.Errorf("%w: %s reports as %.100q", ErrNotAuthorized, caller, r.Node)
+		return fmt.Errorf("%w: %s announces itself as %.100q", ErrNotAuthorized, caller, r.Node)
 	}
 	return nil
 }
 
-// enrolOther takes the report of a node: a new one is added, and one that is known
-// is recorded where it is now.
-func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.EnrolRequest) (*clusterpb.Response, error) {
+// handleJoin handles a node's announcement: it adds a new node, and records the current address of
+// a member.
+func (g *partition) handleJoin(ctx context.Context, protocol uint32, r *clusterpb.JoinRequest) (*clusterpb.Response, error) {
 	if r.Cluster != "" && r.Cluster != g.config.ClusterID {
-		return nil, fmt.Errorf("%w: %.100q, and this one is %q", ErrOtherCluster, r.Cluster, g.config.ClusterID)
+		return nil, fmt.Errorf("%w: %.100q, this cluster is %q", ErrOtherCluster, r.Cluster, g.config.ClusterID)
 	}
-	if theirs := int(max(r.Groups, 1)); theirs != g.config.Groups {
-		return nil, fmt.Errorf("%w: %d, and the cluster has %d", ErrGroups, theirs, g.config.Groups)
+	if requested := int(max(r.Partitions, 1)); requested != g.config.Partitions {
+		return nil, fmt.Errorf("%w: %d, the cluster has %d", ErrPartitionCount, requested, g.config.Partitions)
 	}
-	if r.GroupsOnly {
-		return enrolled(), nil
+	if r.CheckPartitionsOnly {
+		return joinResponse(), nil
 	}
-	if !g.leads() {
+	if !g.isLeader() {
 		return nil, journal.ErrNotLeader
 	}
 	if err := checkText("node ID", r.Node, 1, nodeIDMax); err != nil {
@@ -268,42 +269,42 @@ func (g *group) enrolOther(ctx context.Context, protocol uint32, r *clusterpb.En
 		return nil, &InputError{"address", "is not host:port: " + err.Error()}
 	}
 	if g.config.Listen == "" {
-		return nil, &InputError{"Config.Listen", "of the leading node is empty: nobody can join a node that cannot be reached"}
+		return nil, &InputError{"Config.Listen", "of the leader is empty: other nodes cannot reach it to join"}
 	}
-	if err := g.mayEnter(r.Node, protocol); err != nil {
+	if err := g.checkMemberProtocol(r.Node, protocol); err != nil {
 		return nil, err
 	}
 	err := ErrNotMember
-	if !r.Fresh {
+	if !r.NewNode {
 		err = g.journal.MoveMember(ctx, peerOf(r))
 	}
 	if errors.Is(err, ErrNotMember) {
-		err = g.admit(ctx, r)
+		err = g.addMember(ctx, r)
 	}
 	if err != nil {
 		return nil, err
 	}
-	g.config.Logger.Info("node reported", "member", r.Node, "address", r.Address, "new", r.Fresh)
-	return enrolled(), nil
+	g.config.Logger.Info("node announced", "member", r.Node, "address", r.Address, "new", r.NewNode)
+	return joinResponse(), nil
 }
 
-// peerOf returns what a node says of itself.
-func peerOf(r *clusterpb.EnrolRequest) journal.Peer {
-	return journal.Peer{Node: r.Node, Address: r.Address, Identity: r.Identity, Starts: r.Starts, Session: r.Session}
+// peerOf returns what a node announces about itself.
+func peerOf(r *clusterpb.JoinRequest) journal.Peer {
+	return journal.Peer{Node: r.Node, Address: r.Address, Identity: r.Identity, Starts: r.OpenCount, Session: r.Session}
 }
 
-func enrolled() *clusterpb.Response {
-	return &clusterpb.Response{Result: &clusterpb.Response_Enrol{Enrol: new(clusterpb.EnrolResult)}}
+func joinResponse() *clusterpb.Response {
+	return &clusterpb.Response{Result: &clusterpb.Response_Join{Join: new(clusterpb.JoinResult)}}
 }
 
-// admit adds a node, if nothing speaks against it. A token is used up last.
-func (g *group) admit(ctx context.Context, r *clusterpb.EnrolRequest) error {
+// addMember adds a node unless something rules that out. Its token is used up last.
+func (g *partition) addMember(ctx context.Context, r *clusterpb.JoinRequest) error {
 	peer := peerOf(r)
-	if err := g.journal.MayAdd(peer); err != nil {
+	if err := g.journal.CheckAdd(peer); err != nil {
 		return err
 	}
 	if !g.journal.IsMember(r.Node) {
-		if err := g.mayJoin(ctx, r); err != nil {
+		if err := g.authorizeJoin(ctx, r); err != nil {
 			g.config.Logger.Warn("node not added", "member", r.Node, "address", r.Address, "error", err)
 			return err
 		}
@@ -311,47 +312,47 @@ func (g *group) admit(ctx context.Context, r *clusterpb.EnrolRequest) error {
 	return g.journal.AddMember(ctx, peer)
 }
 
-// mayJoin uses up the token that a node shows, or tells why the node may not join.
-// The first group decides; the others add whom that one has added.
-func (g *group) mayJoin(ctx context.Context, r *clusterpb.EnrolRequest) error {
+// authorizeJoin uses up the token that a node shows, or returns why the node must not join. The
+// first partition decides; the others add the nodes that it has added.
+func (g *partition) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequest) error {
 	if g.number == 0 {
 		return g.useToken(ctx, r)
 	}
-	first := g.groups[0]
+	first := g.partitions[0]
 	if err := first.catchUp(ctx); err != nil {
 		return err
 	}
 	if !first.journal.IsMember(r.Node) {
-		return fmt.Errorf("%w: the first group has not added it", ErrNotMember)
+		return fmt.Errorf("%w: the first partition has not added it", ErrNotMember)
 	}
 	return nil
 }
 
-// How often a node looks whether it is where it belongs, and for how long it has
-// to be without a leader before it asks around: longer than elections take.
+// How often a node checks its membership, and how long it must be without a leader before it asks
+// other nodes: longer than elections take.
 const (
-	settledEvery = 250 * time.Millisecond
-	strayAfter   = time.Second
+	announceInterval = 250 * time.Millisecond
+	noLeaderTimeout  = time.Second
 )
 
-// attend reports this node to the leader when that is needed: its address has
-// changed, or it hears of no leader, which may be because it was removed. Of a node
-// that was removed nobody takes notice, so it has to ask.
-func (n *Node) attend() {
+// maintainMembership announces this node to the leader when needed: its address has changed, or it
+// knows of no leader. The latter may be because it was removed: members ignore a removed node, so
+// it must ask.
+func (n *Node) maintainMembership() {
 	settled := time.Now()
-	for rest(n.life, n.closing, settledEvery) == nil && !n.hasFailed() {
+	for sleep(n.ctx, n.closing, announceInterval) == nil && !n.hasFailed() {
 		switch {
-		case n.settled():
+		case n.isAnnounced():
 			settled = time.Now()
-		case time.Since(settled) >= strayAfter:
-			if err := n.report(n.life); err != nil && n.life.Err() == nil {
-				n.config.Logger.Warn("this node is not where it belongs", "error", err)
+		case time.Since(settled) >= noLeaderTimeout:
+			if err := n.announce(n.ctx); err != nil && n.ctx.Err() == nil {
+				n.config.Logger.Warn("cannot announce this node to the leader, will try again", "error", err)
 			}
 		}
 	}
 }
 
-// hasFailed tells whether the node takes part in no group any more.
+// hasFailed reports whether the node has failed in every partition.
 func (n *Node) hasFailed() bool {
 	select {
 	case <-n.failed:
@@ -361,18 +362,18 @@ func (n *Node) hasFailed() bool {
 	}
 }
 
-// settled tells whether each group has a leader, and knows this node by its address.
-func (n *Node) settled() bool {
-	for _, g := range n.groups {
-		if !g.settled() {
+// isAnnounced reports whether each partition has a leader and knows this node by its address.
+func (n *Node) isAnnounced() bool {
+	for _, g := range n.partitions {
+		if !g.isAnnounced() {
 			return false
 		}
 	}
 	return true
 }
 
-// settled tells the same of one group, if the node takes part in it.
-func (g *group) settled() bool {
+// isAnnounced reports the same for one partition; true if the node has failed in it.
+func (g *partition) isAnnounced() bool {
 	if g.journal.Err() != nil {
 		return true
 	}
@@ -380,13 +381,12 @@ func (g *group) settled() bool {
 	return g.leader() != "" && self != nil && self.Address == g.config.address()
 }
 
-// self returns what is known of this node as a member of the first group, nil if it
-// is none.
-func (n *Node) self() *journal.Member { return n.groups[0].self() }
+// self returns this node's entry among the members of the first partition, nil if it is not a
+// member.
+func (n *Node) self() *journal.Member { return n.partitions[0].self() }
 
-// self returns what is known of this node as a member of the group, nil if it is
-// none.
-func (g *group) self() *journal.Member {
+// self returns this node's entry among the members of the partition, nil if it is not a member.
+func (g *partition) self() *journal.Member {
 	members := g.journal.Members()
 	i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == g.config.NodeID })
 	if i < 0 {
@@ -395,69 +395,69 @@ func (g *group) self() *journal.Member {
 	return &members[i]
 }
 
-// isIn tells whether this node is a member of every group.
-func (n *Node) isIn() bool {
-	return !slices.ContainsFunc(n.groups, func(g *group) bool { return g.self() == nil })
+// isMemberOfAll reports whether this node is a member of every partition.
+func (n *Node) isMemberOfAll() bool {
+	return !slices.ContainsFunc(n.partitions, func(g *partition) bool { return g.self() == nil })
 }
 
-// checkGroups asks the cluster that this node is to join whether it is the one that is
-// configured and has as many groups, before both are stamped into Dir for ever.
-func (n *Node) checkGroups(ctx context.Context) error {
-	if n.config.Join == nil || n.config.Dir == "" || journal.IsStamped(n.config.Dir) {
+// checkJoinTarget asks the cluster to be joined whether it has the configured name and number of
+// partitions, before both are written into Dir for good.
+func (n *Node) checkJoinTarget(ctx context.Context) error {
+	if n.config.Join == nil || n.config.Dir == "" || journal.HasStamp(n.config.Dir) {
 		return nil
 	}
-	ctx, cancel := bounded(ctx, n.config.CallTimeout)
+	ctx, cancel := withDefaultTimeout(ctx, n.config.CallTimeout)
 	defer cancel()
-	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Enrol{Enrol: &clusterpb.EnrolRequest{
-		Node: n.config.NodeID, Address: n.config.address(), Groups: uint32(n.config.Groups), GroupsOnly: true,
+	request := &clusterpb.Request{Protocol: n.config.protocol, Node: n.config.NodeID, Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{
+		Node: n.config.NodeID, Address: n.config.address(), Partitions: uint32(n.config.Partitions), CheckPartitionsOnly: true,
 		Cluster: n.config.ClusterID,
 	}}}
-	for pause := pauseFirst; ; pause = min(2*pause, pauseLongest) {
+	for delay := backoffMin; ; delay = min(2*delay, backoffMax) {
 		var unanswered []error
 		for _, address := range n.config.Join {
 			failure := n.askOnce(ctx, address, request).GetFailure()
 			switch {
-			case failure != nil && repeatable(failure):
+			case failure != nil && isRetryable(failure):
 				unanswered = append(unanswered, errors.New(failure.Message))
-			case failure != nil && (errors.Is(failed(failure), ErrGroups) || errors.Is(failed(failure), ErrOtherCluster)):
-				return fmt.Errorf("join: %w", failed(failure))
+			case failure != nil && (errors.Is(fromFailure(failure), ErrPartitionCount) || errors.Is(fromFailure(failure), ErrOtherCluster)):
+				return fmt.Errorf("join: %w", fromFailure(failure))
 			default:
-				return nil // what else is wrong, join will be told
+				return nil // join reports any other error
 			}
 		}
-		if ended := rest(ctx, n.closing, pause); ended != nil {
+		if ended := sleep(ctx, n.closing, delay); ended != nil {
 			return fmt.Errorf("join: %w", &UnavailableError{NotExecuted: true, Err: errors.Join(append(unanswered, ended)...)})
 		}
 	}
 }
 
-// join reports a node that is to be added until it is, or is refused.
+// join announces a node until the cluster has added or rejected it.
 func (n *Node) join(ctx context.Context) error {
-	if n.config.Join == nil || n.isIn() {
+	if n.config.Join == nil || n.isMemberOfAll() {
 		return nil
 	}
-	ctx, cancel := bounded(ctx, n.config.CallTimeout)
+	ctx, cancel := withDefaultTimeout(ctx, n.config.CallTimeout)
 	defer cancel()
-	pause := pauseFirst
+	delay := backoffMin
 	for {
-		err := n.report(ctx)
+		err := n.announce(ctx)
 		switch {
 		case err == nil:
-			return n.poll(ctx, n.isIn)
-		case refusesForGood(err):
+			return n.poll(ctx, n.isMemberOfAll)
+		case isPermanentJoinError(err):
 			return fmt.Errorf("join: %w", err)
 		}
-		if ended := rest(ctx, n.closing, pause); ended != nil {
+		if ended := sleep(ctx, n.closing, delay); ended != nil {
 			return fmt.Errorf("join: %w", &UnavailableError{NotExecuted: false, Err: errors.Join(ended, err)})
 		}
-		pause = min(2*pause, pauseLongest)
+		delay = min(2*delay, backoffMax)
 	}
 }
 
-func refusesForGood(err error) bool {
+func isPermanentJoinError(err error) bool {
 	for _, refusal := range []error{
-		ErrRemoved, ErrMember, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrGroups, ErrOtherCluster,
-		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrCopied,
+		ErrRemoved, ErrMemberExists, ErrAddressTaken, ErrNotAuthorized, ErrProtocol, ErrPartitionCount, ErrOtherCluster,
+		ErrTokenRequired, ErrTokenInvalid, ErrTokenExpired, ErrTokenUsed, ErrOtherDirectory, ErrDirectoryCopied,
 	} {
 		if errors.Is(err, refusal) {
 			return true
@@ -466,58 +466,57 @@ func refusesForGood(err error) bool {
 	return errors.As(err, new(*InputError))
 }
 
-// report tells the leaders of all groups of this node, once. What a report before
-// has come to is found done.
-func (n *Node) report(ctx context.Context) error {
-	for _, g := range n.groups {
-		if n.isSettledIn(g) {
+// announce announces this node to the leaders of all partitions, once. Partitions that already know
+// the node are skipped, so a repeated call continues where the last one failed.
+func (n *Node) announce(ctx context.Context) error {
+	for _, g := range n.partitions {
+		if n.isAnnouncedTo(g) {
 			continue
 		}
-		if err := g.report(ctx); err != nil {
+		if err := g.announce(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// isSettledIn tells whether a group need not be told. Of one that is all there is
-// to tell anyway.
-func (n *Node) isSettledIn(g *group) bool { return len(n.groups) > 1 && g.settled() }
+// isAnnouncedTo reports whether announce may skip a partition. It never skips the only one.
+func (n *Node) isAnnouncedTo(g *partition) bool { return len(n.partitions) > 1 && g.isAnnounced() }
 
-// report tells the leader of the group of this node, once, through whoever answers.
-func (g *group) report(ctx context.Context) error {
-	if g.leads() {
+// announce announces this node to the leader of the partition, once, through any node that answers.
+func (g *partition) announce(ctx context.Context) error {
+	if g.isLeader() {
 		return g.journal.MoveMember(ctx, journal.Peer{Node: g.config.NodeID, Address: g.config.address(), Identity: g.journal.Identity()})
 	}
 	if g.config.Join == nil && len(g.journal.Members()) == 0 {
-		return nil // it founds the group with others, and is not to be added
+		return nil // a founding member need not be added
 	}
 	starts, session := g.journal.Starts()
-	enrol := &clusterpb.EnrolRequest{
-		Node: g.config.NodeID, Address: g.config.address(), Fresh: g.self() == nil, Groups: uint32(g.config.Groups),
-		Identity: g.journal.Identity(), Starts: starts, Session: session, Cluster: g.config.ClusterID,
+	joinRequest := &clusterpb.JoinRequest{
+		Node: g.config.NodeID, Address: g.config.address(), NewNode: g.self() == nil, Partitions: uint32(g.config.Partitions),
+		Identity: g.journal.Identity(), OpenCount: starts, Session: session, Cluster: g.config.ClusterID,
 	}
 	if g.config.JoinToken != "" && g.number == 0 {
-		g.config.signEnrol(enrol)
+		g.config.signJoin(joinRequest)
 	}
-	request := g.request(&clusterpb.Request{Call: &clusterpb.Request_Enrol{Enrol: enrol}})
-	err := errors.New("there is nobody to ask")
+	request := g.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_Join{Join: joinRequest}})
+	err := errors.New("no other node is known")
 	var asked []string
-	for addresses := g.others(); len(addresses) > 0; addresses = addresses[1:] {
+	for addresses := g.knownAddresses(); len(addresses) > 0; addresses = addresses[1:] {
 		if slices.Contains(asked, addresses[0]) {
 			continue
 		}
 		asked = append(asked, addresses[0])
 		failure := g.askOnce(ctx, addresses[0], request).GetFailure()
 		if failure == nil || failure.Leader != "" {
-			g.hearOfMembers(ctx, addresses[0])
+			g.fetchMemberHint(ctx, addresses[0])
 		}
 		switch {
 		case failure == nil:
 			return nil
-		case !repeatable(failure):
-			err = failed(failure)
-			g.heedRefusal(err)
+		case !isRetryable(failure):
+			err = fromFailure(failure)
+			g.failIfRemoved(err)
 			return err
 		case failure.Leader != "":
 			addresses = slices.Insert(addresses, 1, failure.Leader)
@@ -527,11 +526,11 @@ func (g *group) report(ctx context.Context) error {
 	return err
 }
 
-// heedRefusal has the node step aside when the cluster does not want it any more.
-func (g *group) heedRefusal(err error) {
-	for _, final := range []error{ErrRemoved, ErrCopied} {
+// failIfRemoved fails the node if it was removed from the cluster or runs with a copied directory.
+func (g *partition) failIfRemoved(err error) {
+	for _, final := range []error{ErrRemoved, ErrDirectoryCopied} {
 		if errors.Is(err, final) {
-			g.journal.Retire(final)
+			g.journal.Fail(final)
 		}
 	}
 }
@@ -542,10 +541,10 @@ func (n *Node) askOnce(ctx context.Context, address string, request *clusterpb.R
 	return n.peers.ask(ctx, address, request)
 }
 
-// others returns where there may be nodes of the cluster.
-func (n *Node) others() []string {
+// knownAddresses returns the addresses where nodes of the cluster may be.
+func (n *Node) knownAddresses() []string {
 	addresses := slices.Clone(n.config.Join)
-	for _, g := range n.groups {
+	for _, g := range n.partitions {
 		for _, m := range g.journal.Members() {
 			if m.Node != n.config.NodeID {
 				addresses = append(addresses, m.Address)
@@ -560,11 +559,10 @@ func (n *Node) others() []string {
 	return addresses
 }
 
-// removed returns the failure of every call on a node that was removed, nil on any
-// other.
-func (n *Node) removed() *clusterpb.Response {
+// removedFailure returns the failure of every call on a removed node, nil on any other node.
+func (n *Node) removedFailure() *clusterpb.Response {
 	if err := n.Err(); errors.Is(err, ErrRemoved) {
-		return &clusterpb.Response{Failure: failure(ErrRemoved)}
+		return &clusterpb.Response{Failure: toFailure(ErrRemoved)}
 	}
 	return nil
 }

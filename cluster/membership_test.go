@@ -16,23 +16,23 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A fleet is a cluster whose nodes come and go.
-type fleet struct {
+// A testCluster is a cluster whose nodes join and leave.
+type testCluster struct {
 	t     *testing.T
 	mu    sync.Mutex
 	nodes map[string]*Node
 }
 
-// newFleet starts the founders, n1 and so on.
-func newFleet(t *testing.T, founders int) *fleet {
+// newTestCluster starts the founding members, n1 and so on.
+func newTestCluster(t *testing.T, bootstrapPeers int) *testCluster {
 	t.Helper()
-	return newFleetWith(t, founders, func(*Config) {})
+	return newTestClusterWith(t, bootstrapPeers, func(*Config) {})
 }
 
-func newFleetWith(t *testing.T, founders int, change func(*Config)) *fleet {
+func newTestClusterWith(t *testing.T, bootstrapPeers int, change func(*Config)) *testCluster {
 	t.Helper()
-	f := &fleet{t: t, nodes: make(map[string]*Node)}
-	peers := loopbackPeers(t, founders)
+	f := &testCluster{t: t, nodes: make(map[string]*Node)}
+	peers := loopbackPeers(t, bootstrapPeers)
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions()...)
 		change(&config)
@@ -41,7 +41,7 @@ func newFleetWith(t *testing.T, founders int, change func(*Config)) *fleet {
 	return f
 }
 
-func (f *fleet) start(config Config) *Node {
+func (f *testCluster) start(config Config) *Node {
 	f.t.Helper()
 	node := startNode(f.t, config)
 	f.mu.Lock()
@@ -50,18 +50,18 @@ func (f *fleet) start(config Config) *Node {
 	return node
 }
 
-// joining is the configuration of a node that is to be added.
-func (f *fleet) joining(id string) Config {
+// joiningConfig returns the configuration of a node that joins.
+func (f *testCluster) joiningConfig(id string) Config {
 	f.t.Helper()
-	config := Config{NodeID: id, Listen: loopbackAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
+	config := Config{NodeID: id, Listen: loopbackAddress(f.t), Dir: f.t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault}
 	for _, node := range f.all() {
 		config.Join = append(config.Join, node.config.address())
 	}
 	return config
 }
 
-// close closes a node, as if it had been lost.
-func (f *fleet) close(node *Node) {
+// close closes a node without notice to the others.
+func (f *testCluster) close(node *Node) {
 	f.t.Helper()
 	if err := node.Close(); err != nil {
 		f.t.Error(err)
@@ -69,13 +69,13 @@ func (f *fleet) close(node *Node) {
 	f.forget(node)
 }
 
-func (f *fleet) forget(node *Node) {
+func (f *testCluster) forget(node *Node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.nodes, node.ID())
 }
 
-func (f *fleet) all() []*Node {
+func (f *testCluster) all() []*Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var nodes []*Node
@@ -85,28 +85,28 @@ func (f *fleet) all() []*Node {
 	return nodes
 }
 
-func (f *fleet) leader() *Node {
+func (f *testCluster) leader() *Node {
 	f.t.Helper()
 	return leaderOf(f.t, f.all())
 }
 
-// remove has a node removed, through another one.
-func (f *fleet) remove(id string) {
+// remove removes a node through another one.
+func (f *testCluster) remove(id string) {
 	f.t.Helper()
 	ctx := testContext(f.t)
-	through := f.all()
-	through = slices.DeleteFunc(through, func(n *Node) bool { return n.ID() == id })
+	via := f.all()
+	via = slices.DeleteFunc(via, func(n *Node) bool { return n.ID() == id })
 	eventually(f.t, "removed: "+id, func() bool {
-		err := through[0].RemoveNode(ctx, id)
-		if err != nil && !errors.Is(err, ErrChanging) {
+		err := via[0].RemoveNode(ctx, id)
+		if err != nil && !errors.Is(err, ErrMembershipChanging) {
 			f.t.Fatal(err)
 		}
 		return err == nil
 	})
 }
 
-// votes waits until the cluster has just these members, all with a vote.
-func (f *fleet) votes(ids ...string) {
+// awaitVoters waits until the cluster has exactly these members, all with a vote.
+func (f *testCluster) awaitVoters(ids ...string) {
 	f.t.Helper()
 	ctx := testContext(f.t)
 	eventually(f.t, fmt.Sprintf("votes of %v", ids), func() bool {
@@ -124,21 +124,21 @@ func (f *fleet) votes(ids ...string) {
 	})
 }
 
-// load starts runs through all nodes until it is stopped, which returns the
-// inputs of those that were acknowledged.
-func (f *fleet) load() (stop func() []int) {
+// startLoad starts runs through all nodes until stop is called, which returns the inputs of the
+// acknowledged ones.
+func (f *testCluster) startLoad() (stop func() []int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var working sync.WaitGroup
+	var wg sync.WaitGroup
 	var next atomic.Int64
 	acknowledged := make(chan int, 1<<16)
 	for range 4 {
-		working.Go(func() {
+		wg.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1))
 				nodes := f.all()
 				node := nodes[i%len(nodes)]
-				limited, done := context.WithTimeout(ctx, patience)
-				if _, err := StartRun(limited, node.Client(), fifth, fmt.Sprintf("load-%d", i), i); err == nil {
+				limited, done := context.WithTimeout(ctx, testTimeout)
+				if _, err := StartRun(limited, node.Client(), fiveActivities, fmt.Sprintf("load-%d", i), i); err == nil {
 					acknowledged <- i
 				}
 				done()
@@ -147,7 +147,7 @@ func (f *fleet) load() (stop func() []int) {
 	}
 	return func() (all []int) {
 		cancel()
-		working.Wait()
+		wg.Wait()
 		close(acknowledged)
 		for i := range acknowledged {
 			all = append(all, i)
@@ -156,8 +156,8 @@ func (f *fleet) load() (stop func() []int) {
 	}
 }
 
-// wantAll checks that every acknowledged run completes as it should.
-func (f *fleet) wantAll(acknowledged []int) {
+// expectCompleted checks that every acknowledged run completes with the right result.
+func (f *testCluster) expectCompleted(acknowledged []int) {
 	f.t.Helper()
 	ctx := testContext(f.t)
 	client := f.leader().Client()
@@ -172,11 +172,11 @@ func (f *fleet) wantAll(acknowledged []int) {
 	}
 }
 
-func wantRemoved(t *testing.T, node *Node) {
+func expectRemoved(t *testing.T, node *Node) {
 	t.Helper()
 	select {
 	case <-node.Failed():
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("%s has not learned that it was removed", node.ID())
 	}
 	if err := node.Err(); !errors.Is(err, ErrRemoved) {
@@ -185,39 +185,39 @@ func wantRemoved(t *testing.T, node *Node) {
 	if _, err := StartRun(testContext(t), node.Client(), doubled, "late", 1); !errors.Is(err, ErrRemoved) {
 		t.Errorf("a call of %s: %v", node.ID(), err)
 	}
-	if node.Leading() {
+	if node.IsLeader() {
 		t.Errorf("%s leads", node.ID())
 	}
 }
 
-func TestAClusterGrowsAndShrinksUnderLoadAndLosesNothing(t *testing.T) {
-	noGoroutinesLeft(t)
-	f := newFleet(t, 3)
+func TestMembership_GrowsAndShrinksUnderLoad(t *testing.T) {
+	checkGoroutineLeaks(t)
+	f := newTestCluster(t, 3)
 	f.leader()
-	stop := f.load()
-	f.start(f.joining("n4"))
-	f.votes("n1", "n2", "n3", "n4")
-	f.start(f.joining("n5"))
-	f.votes("n1", "n2", "n3", "n4", "n5")
+	stop := f.startLoad()
+	f.start(f.joiningConfig("n4"))
+	f.awaitVoters("n1", "n2", "n3", "n4")
+	f.start(f.joiningConfig("n5"))
+	f.awaitVoters("n1", "n2", "n3", "n4", "n5")
 	for range 2 {
 		leader := f.leader()
 		f.forget(leader)
 		f.remove(leader.ID())
-		wantRemoved(t, leader)
+		expectRemoved(t, leader)
 		if err := leader.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	acknowledged := stop()
-	f.wantAll(acknowledged)
-	sameHistories(t, f.all())
+	f.expectCompleted(acknowledged)
+	expectSameHistories(t, f.all())
 }
 
-func TestANodeIsAddedAlthoughTheLeaderIsLost(t *testing.T) {
-	f := newFleet(t, 3)
+func TestMembership_AddsNodeDespiteLeaderLoss(t *testing.T) {
+	f := newTestCluster(t, 3)
 	leader := f.leader()
-	stop := f.load()
-	config := f.joining("n4")
+	stop := f.startLoad()
+	config := f.joiningConfig("n4")
 	joined := make(chan error, 1)
 	go func() {
 		node, err := Start(testContext(t), config)
@@ -237,18 +237,18 @@ func TestANodeIsAddedAlthoughTheLeaderIsLost(t *testing.T) {
 		members, err := f.leader().Members(testContext(t))
 		return err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.NodeID == "n4" && m.Voter })
 	})
-	f.wantAll(stop())
+	f.expectCompleted(stop())
 }
 
-func TestALostNodeIsReplacedByOneOfAnotherName(t *testing.T) {
-	f := newFleet(t, 3)
+func TestMembership_ReplacesLostNode(t *testing.T) {
+	f := newTestCluster(t, 3)
 	lost := f.leader()
-	stop := f.load()
+	stop := f.startLoad()
 	f.close(lost)
 	if err := os.RemoveAll(lost.config.Dir); err != nil {
 		t.Fatal(err)
 	}
-	again := f.joining(lost.ID())
+	again := f.joiningConfig(lost.ID())
 	if _, err := Start(testContext(t), again); !errors.Is(err, ErrOtherDirectory) {
 		t.Fatalf("back under its name with an empty disk: %v", err)
 	}
@@ -257,19 +257,19 @@ func TestALostNodeIsReplacedByOneOfAnotherName(t *testing.T) {
 	if _, err := Start(testContext(t), again); !errors.Is(err, ErrRemoved) {
 		t.Fatalf("back under its name after it was removed: %v", err)
 	}
-	replacement := f.joining("n9")
+	replacement := f.joiningConfig("n9")
 	replacement.Listen = lost.config.Listen
 	f.start(replacement)
 	eventually(t, "three votes", func() bool {
 		members, err := f.leader().Members(testContext(t))
 		return err == nil && len(members) == 3 && !slices.ContainsFunc(members, func(m Member) bool { return !m.Voter })
 	})
-	f.wantAll(stop())
-	sameHistories(t, f.all())
+	f.expectCompleted(stop())
+	expectSameHistories(t, f.all())
 }
 
-func TestAnOldDirectoryIsRefusedAfterItsNodeWasRemoved(t *testing.T) {
-	f := newFleet(t, 3)
+func TestMembership_RejectsDirectoryOfRemovedNode(t *testing.T) {
+	f := newTestCluster(t, 3)
 	leader := f.leader()
 	var old *Node
 	for _, node := range f.all() {
@@ -280,17 +280,17 @@ func TestAnOldDirectoryIsRefusedAfterItsNodeWasRemoved(t *testing.T) {
 	f.close(old)
 	f.remove(old.ID())
 	back := startNode(t, old.config)
-	wantRemoved(t, back)
+	expectRemoved(t, back)
 	if err := back.Close(); err != nil {
 		t.Error(err)
 	}
-	join := f.joining(old.ID())
+	join := f.joiningConfig(old.ID())
 	join.Dir, join.Listen = old.config.Dir, old.config.Listen
-	join.CallTimeout = patience
+	join.CallTimeout = testTimeout
 	if back, err := Start(testContext(t), join); err == nil {
 		t.Cleanup(func() { _ = back.Close() })
-		wantRemoved(t, back)
-	} else if !errors.Is(err, ErrRemoved) { // the others have told it meanwhile
+		expectRemoved(t, back)
+	} else if !errors.Is(err, ErrRemoved) { // it has learned of its removal meanwhile
 		t.Errorf("it wants to join: %v", err)
 	}
 	if got, err := Call(testContext(t), leader.Client(), doubled, "d", 21); err != nil || got != 42 {
@@ -298,8 +298,8 @@ func TestAnOldDirectoryIsRefusedAfterItsNodeWasRemoved(t *testing.T) {
 	}
 }
 
-func TestAMemberThatMovesIsFoundAtItsNewAddress(t *testing.T) {
-	f := newFleet(t, 3)
+func TestMembership_FindsMovedMember(t *testing.T) {
+	f := newTestCluster(t, 3)
 	leader := f.leader()
 	var moving *Node
 	for _, node := range f.all() {
@@ -321,11 +321,11 @@ func TestAMemberThatMovesIsFoundAtItsNewAddress(t *testing.T) {
 	if _, err := Call(testContext(t), moved.Client(), doubled, "d", 1); err != nil {
 		t.Error(err)
 	}
-	sameHistories(t, f.all())
+	expectSameHistories(t, f.all())
 }
 
-func TestMembersSayWhoAnswersTheLeader(t *testing.T) {
-	f := newFleet(t, 3)
+func TestMembers_ShowWhoAnswersLeader(t *testing.T) {
+	f := newTestCluster(t, 3)
 	leader := f.leader()
 	client := dialNodes(t, DialConfig{}, f.all()...)
 	is := func(node *Node, of Liveness) func() bool {
@@ -335,7 +335,7 @@ func TestMembersSayWhoAnswersTheLeader(t *testing.T) {
 			if err != nil || i < 0 {
 				return false
 			}
-			leadsAll := members[i].Leader && (testGroups == 1 || len(members[i].Leads) == testGroups)
+			leadsAll := members[i].Leader && (testPartitionsDefault == 1 || len(members[i].LeadsPartitions) == testPartitionsDefault)
 			return members[i].Liveness == of && (members[i].LastContact == 0) == (leadsAll || of == MemberUnknown)
 		}
 	}
@@ -349,41 +349,41 @@ func TestMembersSayWhoAnswersTheLeader(t *testing.T) {
 		}
 		f.close(node)
 		if left--; left == 2 {
-			eventually(t, node.ID()+" is silent", is(node, MemberSilent))
+			eventually(t, node.ID()+" is silent", is(node, MemberUnreachable))
 		}
 	}
 	for name, asked := range map[string]func(context.Context) ([]Member, error){"remote": client.Members, "in process": leader.Members} {
-		eventually(t, "nobody leads and knows, "+name, func() bool {
+		eventually(t, "there is no leader, "+name, func() bool {
 			members, err := asked(testContext(t))
 			return err == nil && len(members) == 3 && !slices.ContainsFunc(members, func(m Member) bool { return m.Leader || m.Liveness != MemberUnknown })
 		})
 	}
 }
 
-func TestMembersThatCannotBeAreRefused(t *testing.T) {
+func TestMembership_RejectsInvalidMembers(t *testing.T) {
 	ctx := testContext(t)
-	f := newFleet(t, 1)
+	f := newTestCluster(t, 1)
 	node := f.leader()
-	if err := node.RemoveNode(ctx, "n1"); !errors.Is(err, ErrAlone) {
+	if err := node.RemoveNode(ctx, "n1"); !errors.Is(err, ErrLastVoter) {
 		t.Errorf("the only node removed: %v", err)
 	}
 	if err := node.RemoveNode(ctx, "n2"); !errors.Is(err, ErrNotMember) {
-		t.Errorf("nobody removed: %v", err)
+		t.Errorf("removed an unknown node: %v", err)
 	}
 	var input *InputError
 	if err := node.RemoveNode(ctx, ""); !errors.As(err, &input) {
 		t.Errorf("no name: %v", err)
 	}
-	taken := f.joining("n2")
+	taken := f.joiningConfig("n2")
 	taken.Advertise = node.config.Listen
 	if _, err := Start(ctx, taken); !errors.Is(err, ErrAddressTaken) {
 		t.Errorf("joining under the address of another: %v", err)
 	}
 }
 
-// A cluster of one grows, whether its first node has named itself in Peers or not, and whether
-// it could be reached when it was founded or not; later Peers are ignored.
-func TestAClusterOfOneGrows(t *testing.T) {
+// A single node grows into a cluster, whether or not its first node has named itself in Peers or
+// had a Listen address when it was founded. Later Peers are ignored.
+func TestMembership_GrowsFromOneNode(t *testing.T) {
 	alone := Config{NodeID: "alone", Dir: t.TempDir(), Definitions: definitions()}
 	ctx, first := testContext(t), startNode(t, alone)
 	if _, err := Call(ctx, first.Client(), doubled, "before", 1); err != nil {
@@ -395,11 +395,11 @@ func TestAClusterOfOneGrows(t *testing.T) {
 	alone.Listen = loopbackAddress(t)
 	first = startNode(t, alone)
 	join := Config{NodeID: "guest", Listen: loopbackAddress(t), Dir: t.TempDir(), Join: []string{alone.Listen}, Definitions: definitions()}
-	guest := startNode(t, join)
-	for _, g := range guest.groups {
-		eventually(t, "it has a vote", func() bool { return g.journal.Standing().Voter })
+	joiner := startNode(t, join)
+	for _, g := range joiner.partitions {
+		eventually(t, "it has a vote", func() bool { return g.journal.Status().Voter })
 	}
-	sameHistories(t, []*Node{first, guest})
+	expectSameHistories(t, []*Node{first, joiner})
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -408,18 +408,18 @@ func TestAClusterOfOneGrows(t *testing.T) {
 	if got, err := Call(ctx, first.Client(), doubled, "after", 1); err != nil || got != 2 {
 		t.Errorf("after a start with Peers: %d, %v", got, err)
 	}
-	sameHistories(t, []*Node{first, guest})
+	expectSameHistories(t, []*Node{first, joiner})
 }
 
-// A node that is configured for another cluster is refused before anything is recorded. One that
-// does not say its cluster, as before protocol 3, is not refused for that.
-func TestANodeOfAnotherClusterIsNotAdded(t *testing.T) {
-	ctx, f := testContext(t), newFleet(t, 1)
+// A node configured for another cluster is rejected before anything is recorded. One that does not
+// send its cluster, as before protocol 3, is not rejected for that.
+func TestMembership_RejectsNodeOfOtherCluster(t *testing.T) {
+	ctx, f := testContext(t), newTestCluster(t, 1)
 	leader := f.leader()
-	onDisk, inMemory := f.joining("n2"), f.joining("n2")
+	onDisk, inMemory := f.joiningConfig("n2"), f.joiningConfig("n2")
 	inMemory.Dir, inMemory.InMemory = "", true
 	for _, config := range []Config{onDisk, inMemory} {
-		config.ClusterID, config.CallTimeout = "other", patience
+		config.ClusterID, config.CallTimeout = "other", testTimeout
 		node, err := Start(ctx, config)
 		if err == nil {
 			_ = node.Close()
@@ -428,12 +428,12 @@ func TestANodeOfAnotherClusterIsNotAdded(t *testing.T) {
 			t.Errorf("InMemory %v: %v; want ErrOtherCluster with the names of both", config.InMemory, err)
 		}
 	}
-	if journal.IsStamped(onDisk.Dir) {
-		t.Error("the directory of the refused node has been stamped")
+	if journal.HasStamp(onDisk.Dir) {
+		t.Error("the directory of the rejected node was stamped")
 	}
-	f.votes("n1")
-	silent := &clusterpb.EnrolRequest{Node: "n2", Address: onDisk.Listen, Groups: uint32(testGroups), GroupsOnly: true}
-	request := &clusterpb.Request{Protocol: leader.config.protocol, Call: &clusterpb.Request_Enrol{Enrol: silent}}
+	f.awaitVoters("n1")
+	withoutCluster := &clusterpb.JoinRequest{Node: "n2", Address: onDisk.Listen, Partitions: uint32(testPartitionsDefault), CheckPartitionsOnly: true}
+	request := &clusterpb.Request{Protocol: leader.config.protocol, Call: &clusterpb.Request_Join{Join: withoutCluster}}
 	if failure := leader.serve(ctx, request).GetFailure(); failure != nil {
 		t.Errorf("a node that does not say its cluster: %v", failure)
 	}

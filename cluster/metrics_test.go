@@ -18,8 +18,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// collected returns what a provider has, by the names of the instruments.
-func collected(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
+// collectMetrics returns the metrics of a provider by name.
+func collectMetrics(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {
@@ -34,9 +34,8 @@ func collected(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 	return byName
 }
 
-// total adds up the points of an instrument whose attributes have all of these
-// values.
-func total(m metricdata.Metrics, values ...string) (sum float64) {
+// sumMetric adds up the points of an instrument whose attributes include all of these values.
+func sumMetric(m metricdata.Metrics, values ...string) (sum float64) {
 	has := func(set attribute.Set) bool {
 		text := set.Encoded(attribute.DefaultEncoder())
 		for _, value := range values {
@@ -75,35 +74,35 @@ func total(m metricdata.Metrics, values ...string) (sum float64) {
 	return sum
 }
 
-func TestMetricsTellWhatHappened(t *testing.T) {
+func TestMetrics_MatchWorkload(t *testing.T) {
 	reader := sdk.NewManualReader()
 	body := func(_ context.Context, n int) (int, error) {
 		if n == 1 {
-			return 0, replay.NonRetryable(errWanted)
+			return 0, replay.NonRetryable(errTest)
 		}
 		return 2 * n, nil
 	}
 	nap := replay.Orchestration[int, int]("nap")
 	node := startNode(t, Config{
-		Groups: 1,
-		Dir:    t.TempDir(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
+		Partitions: 1,
+		Dir:        t.TempDir(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
 		Definitions: append(definitionsWith(body), nap.Bind(func(ctx *replay.Context, n int) (int, error) {
 			return n, ctx.Sleep(time.Millisecond)
 		})),
 	})
 	ctx, client := testContext(t), node.Client()
-	if _, err := Call(ctx, client, fifth, "a", 2); err != nil {
+	if _, err := Call(ctx, client, fiveActivities, "a", 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Call(ctx, client, doubled, "b", 1); !errors.Is(err, errWanted) && err == nil {
+	if _, err := Call(ctx, client, doubled, "b", 1); !errors.Is(err, errTest) && err == nil {
 		t.Fatal("the activity was to fail")
 	}
 	if _, err := Call(ctx, client, nap, "c", 1); err != nil {
 		t.Fatal(err)
 	}
-	// The end is there to be read before the leader has looked at its turn.
-	eventually(t, "every end is counted", func() bool { return total(collected(t, reader)["tenuto.orchestrations.ended"]) == 3 })
-	all := collected(t, reader)
+	// The end can be read before the observer has seen its turn.
+	eventually(t, "every end is counted", func() bool { return sumMetric(collectMetrics(t, reader)["tenuto.orchestrations.ended"]) == 3 })
+	all := collectMetrics(t, reader)
 	for _, want := range []struct {
 		name   string
 		values []string
@@ -122,34 +121,34 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		{"tenuto.timer.lateness", nil, 1, 1},
 		{"tenuto.turns", nil, 9, 30},
 		{"tenuto.turn.events", nil, 20, 40},
-		{"tenuto.raft.standing", []string{"leader"}, 1, 1},
+		{"tenuto.raft.role", []string{"leader"}, 1, 1},
 		{"tenuto.raft.term", nil, 1, 1000},
 		{"tenuto.node.ready", nil, 1, 1},
 		{"tenuto.journal.entry.records", nil, 5, 1000},
 		{"tenuto.journal.log.write.duration", nil, 5, 1000},
 		{"tenuto.journal.log.written", nil, 100, 1e6},
 	} {
-		if got := total(all[want.name], want.values...); got < want.least || got > want.most {
+		if got := sumMetric(all[want.name], want.values...); got < want.least || got > want.most {
 			t.Errorf("%s %v: got %v, want %v to %v", want.name, want.values, got, want.least, want.most)
 		}
 	}
 	for name, m := range all {
-		if total(m, node.ID()) != total(m) {
+		if sumMetric(m, node.ID()) != sumMetric(m) {
 			t.Errorf("%s has points that do not name the node", name)
 		}
 	}
 }
 
-func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
+func TestMetrics_CountRejectionsAndEvictions(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, ResidentMax: 1, Definitions: definitions()})
 	ctx := testContext(t)
-	stats := func() actors.Stats { return node.system.Stats(node.groups[0].partition.Load()) }
+	stats := func() actors.Stats { return node.system.Stats(node.partitions[0].live.Load()) }
 	for i, id := range []string{"a", "b", "c"} {
 		if _, err := StartRun(ctx, node.Client(), waiter, id, ""); err != nil {
 			t.Fatal(err)
 		}
-		rests(t, node)
-		eventually(t, "the one before has left", func() bool { return stats().Dehydrations == uint64(i) })
+		awaitIdle(t, node)
+		eventually(t, "the one before has left", func() bool { return stats().Evictions == uint64(i) })
 	}
 	if err := Send(ctx, node.Client(), "a", word, "x"); err != nil {
 		t.Fatal(err)
@@ -159,7 +158,7 @@ func TestRefusedInputAndDroppedInstancesAreCounted(t *testing.T) {
 	}
 }
 
-func TestEveryMetricIsDescribed(t *testing.T) {
+func TestMetrics_AllDescribed(t *testing.T) {
 	described, err := os.ReadFile("METRICS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +167,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	for _, name := range regexp.MustCompile("(?m)^\\| `(tenuto[a-z._]+)`").FindAllSubmatch(described, -1) {
 		documented[string(name[1])] = true
 	}
-	source, err := os.ReadFile("instruments.go")
+	source, err := os.ReadFile("metricset.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +175,7 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	for _, name := range regexp.MustCompile(`"(tenuto\.[a-z._]+)"`).FindAllSubmatch(source, -1) {
 		names[string(name[1])] = true
 	}
-	for _, f := range figures {
+	for _, f := range observables {
 		names[f.name] = true
 	}
 	for name := range names {
@@ -186,28 +185,28 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 	for name := range documented {
 		if !names[name] {
-			t.Errorf("METRICS.md describes %s, which is not there", name)
+			t.Errorf("METRICS.md describes %s, which does not exist", name)
 		}
 	}
 }
 
-func TestRecordingAnAttemptAllocatesNothing(t *testing.T) {
+func TestMetrics_RecordingDoesNotAllocate(t *testing.T) {
 	node := startNode(t, Config{
 		InMemory: true, Definitions: definitions(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader())),
 	})
 	attempt := &replay.Attempt{Name: "double", Number: 1}
 	events := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_TimerCreated{}}}
 	if got := testing.AllocsPerRun(100, func() {
-		node.metrics.attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
-		node.metrics.committed("a", events)
-		node.metrics.timerFired(time.Millisecond)
+		node.metrics.recordAttempt(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
+		node.metrics.countCommitted("a", events)
+		node.metrics.recordTimerFired(time.Millisecond)
 	}); got > 0 {
 		t.Errorf("%v allocations", got)
 	}
 }
 
-// BenchmarkMetricsOfHello5 is what the recording of one orchestration of five
-// activities costs, to be held against BenchmarkHello5 of package actors.
+// BenchmarkMetricsOfHello5 measures the cost of recording one orchestration with five activities.
+// Compare it with BenchmarkApply_FiveActivityRuns of package actors.
 func BenchmarkMetricsOfHello5(b *testing.B) {
 	for name, config := range map[string]Config{
 		"none":     {},
@@ -216,7 +215,7 @@ func BenchmarkMetricsOfHello5(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			config.InMemory, config.Definitions = true, definitions()
 			node := startNode(b, config)
-			if _, err := Call(testContext(b), node.Client(), fifth, "a", 1); err != nil {
+			if _, err := Call(testContext(b), node.Client(), fiveActivities, "a", 1); err != nil {
 				b.Fatal(err)
 			}
 			attempt := &replay.Attempt{Name: "double", Number: 1}
@@ -227,14 +226,14 @@ func BenchmarkMetricsOfHello5(b *testing.B) {
 			last := []*journalpb.Event{{EventId: 12, Body: &journalpb.Event_OrchestrationCompleted{}}}
 			b.ReportAllocs()
 			for b.Loop() {
-				node.metrics.committed("a", first)
+				node.metrics.countCommitted("a", first)
 				for range 5 {
-					node.metrics.attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
+					node.metrics.recordAttempt(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
 				}
 				for range 4 {
-					node.metrics.committed("a", turn)
+					node.metrics.countCommitted("a", turn)
 				}
-				node.metrics.committed("a", last)
+				node.metrics.countCommitted("a", last)
 			}
 		})
 	}

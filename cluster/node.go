@@ -9,46 +9,45 @@ import (
 
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
-	"github.com/tenuto-dev/tenuto/internal/rig"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Node is Tenuto inside an application. Its methods may be called
-// concurrently.
+// A Node runs Tenuto inside an application. Its methods may be called concurrently.
 type Node struct {
-	config   Config
-	registry *replay.Registry
-	port     *port // nil without Listen
-	system   *actors.System
-	groups   []*group // all of them, from open on
-	dialer   *dialer
-	vouched  atomic.Pointer[vouching]
-	calls    *callServer
-	peers    *callPool
-	running  sync.WaitGroup // goroutines of the node itself
+	config     Config
+	registry   *replay.Registry
+	mux        *protocolMux // nil without Listen
+	system     *actors.System
+	partitions []*partition // set by open
+	dialer     *dialer
+	memberHint atomic.Pointer[memberHint]
+	calls      *callServer
+	peers      *callPool
+	running    sync.WaitGroup // goroutines of the node itself
 
-	budget  budget
-	answers answerBound
-	// How a call is tried once; tests put themselves in between.
+	retryBudget   retryBudget
+	answerLimiter answerLimiter
+	// ask makes one attempt of a call; tests replace it.
 	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 
-	// The streams of workers, this node's own among them.
-	working sync.WaitGroup
+	// Worker streams, including those that this node opens itself.
+	workerStreams sync.WaitGroup
 
 	metrics *metrics
 	tracing *tracing // nil: off
 
-	failed   chan struct{} // closed when a group has failed
+	failed   chan struct{} // closed when all partitions have failed
 	failOnce sync.Once
 
-	opened   chan struct{} // closed when all groups are open
-	unopened chan struct{} // closed when one cannot be opened
-	closing  chan struct{} // closed when the node begins to close
-	// Ends with closing: for what must not keep the node from closing.
-	life    context.Context
-	endLife context.CancelFunc
-	watched chan struct{} // closed when the context given to Start is not watched any more
+	opened     chan struct{} // closed when all partitions are open
+	openFailed chan struct{} // closed when one cannot be opened
+	closing    chan struct{} // closed when the node begins to close
+	// ctx ends with closing; it is for work that must not delay the close.
+	ctx       context.Context
+	cancel    context.CancelFunc
+	watchDone chan struct{} // closed when the context given to Start is no longer watched
 
 	stopping  atomic.Bool // set when the node begins to stop
 	stopOnce  sync.Once
@@ -57,16 +56,16 @@ type Node struct {
 	closeErr  error
 }
 
-// Start starts a node and returns when it can take calls. Without peers that is
-// when it leads itself; with peers, when it has opened its journal, whether the
-// others are there or not; one that joins a cluster, when it was added. One whose
-// state is damaged fetches it from another node first, and asks for up to a minute.
+// Start starts a node and returns when it can take calls. A node without peers returns when it
+// leads; one with peers, when it has opened its journal, whether the others are up or not; one that
+// joins a cluster, when the cluster has added it. A node whose state is damaged first fetches it
+// from another node, trying for up to a minute.
 //
-// ctx bounds the start. When it ends later, the node begins to stop as if by
-// [Node.Stop]. The error is a [*ConfigError] for a field that cannot be used,
-// or says what could not be opened, or why the node was not added ([ErrMember],
-// [ErrRemoved], [ErrAddressTaken], [ErrTokenRequired] and its kin, [*VersionError],
-// [*UnavailableError]), or is [ErrDiskFull]; then nothing is left running.
+// ctx bounds the start. If it ends later, the node begins to stop as if by [Node.Stop]. The error
+// is a [*ConfigError] for an invalid field, or says what could not be opened, or why the node was
+// not added ([ErrMemberExists], [ErrRemoved], [ErrAddressTaken], [ErrTokenRequired] and the other
+// token errors, [*VersionError], [*UnavailableError]), or is [ErrDiskFull]. After an error nothing
+// is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
 		return nil, &InputError{"context", "is nil"}
@@ -75,73 +74,73 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	config.rig = rig.Of(ctx)
+	config.harness = harness.FromContext(ctx)
 	registry, err := replay.NewRegistry(config.Definitions...)
 	if err != nil {
-		return nil, &ConfigError{"Definitions", unprefixed(err.Error())}
+		return nil, &ConfigError{"Definitions", trimPrefix(err.Error())}
 	}
 	n := &Node{
-		config:   config,
-		registry: registry.WithPayloads(warnedIn(config.Payloads, config.Logger)),
-		failed:   make(chan struct{}),
-		opened:   make(chan struct{}),
-		unopened: make(chan struct{}),
-		closing:  make(chan struct{}),
-		watched:  make(chan struct{}),
-		closed:   make(chan struct{}),
+		config:     config,
+		registry:   registry.WithPayloadConverter(withPayloadWarnings(config.PayloadConverter, config.Logger)),
+		failed:     make(chan struct{}),
+		opened:     make(chan struct{}),
+		openFailed: make(chan struct{}),
+		closing:    make(chan struct{}),
+		watchDone:  make(chan struct{}),
+		closed:     make(chan struct{}),
 	}
-	n.ask = n.attempt
-	n.answers = newAnswerBound(answersBytesMax)
-	n.life, n.endLife = context.WithCancel(context.Background())
+	n.ask = n.callLeader
+	n.answerLimiter = newAnswerLimiter(answersInFlightBytesMax)
+	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.metrics, n.tracing = newMetrics(n), newTracing(n, n.config.TracerProvider)
-	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx), life: n.life}
-	n.dialer.links.groups = n.config.Groups
+	n.dialer = &dialer{links: newLinks(n.isMember), nodeAt: n.nodeAt, route: detour.Of(ctx), ctx: n.ctx}
+	n.dialer.links.partitions = n.config.Partitions
 	n.peers = newCallPool(n.dialer)
-	if err := n.takeKeys(); err != nil {
-		n.endLife()
+	if err := n.openTLSSource(); err != nil {
+		n.cancel()
 		return nil, err
 	}
 	n.logStart()
-	if err := firstOf(ctx, n.checkGroups, n.open); err != nil {
-		n.endLife()
+	if err := runSteps(ctx, n.checkJoinTarget, n.open); err != nil {
+		n.cancel()
 		n.peers.close()
 		return nil, fmt.Errorf("start node: %w", err)
 	}
 	n.running.Go(n.logReady)
-	go n.watch(ctx)
+	go n.stopWhenDone(ctx)
 	return n, nil
 }
 
-// logStart says which node starts, and with what.
+// logStart logs which node starts, and with which configuration.
 func (n *Node) logStart() {
 	c := n.config
-	n.config.Logger.Info("node starts", "cluster", c.ClusterID, "dir", c.Dir, "in_memory", c.InMemory, "listen", c.Listen,
-		"address", c.address(), "tls", c.TLS != nil, "version", moduleVersion(), "protocol", c.protocol, "partitions", c.Groups)
+	n.config.Logger.Info("node starting", "cluster", c.ClusterID, "dir", c.Dir, "in_memory", c.InMemory, "listen", c.Listen,
+		"address", c.address(), "tls", c.TLS != nil, "version", moduleVersion(), "protocol", c.protocol, "partitions", c.Partitions)
 }
 
-// readyEvery is how often a node that starts looks whether it is ready.
-const readyEvery = 50 * time.Millisecond
+// readyInterval is how often a starting node checks whether it is ready.
+const readyInterval = 50 * time.Millisecond
 
-// logReady says once that the node is ready, when it is.
+// logReady logs once that the node is ready.
 func (n *Node) logReady() {
 	began := time.Now()
 	for n.Health().Ready() != nil {
-		if n.rest(n.life, readyEvery) != nil {
-			return // it stops
+		if n.sleep(n.ctx, readyInterval) != nil {
+			return // the node closes
 		}
 	}
 	n.config.Logger.Info("node ready", "leader", n.Leader(), "identity", n.identity(), "after", time.Since(began).Round(time.Millisecond))
 }
 
-// watch stops the node when the context given to Start ends.
-func (n *Node) watch(ctx context.Context) {
+// stopWhenDone stops the node when the context given to Start ends.
+func (n *Node) stopWhenDone(ctx context.Context) {
 	ended := false
 	select {
 	case <-ctx.Done():
 		ended = true
 	case <-n.closing:
 	}
-	close(n.watched)
+	close(n.watchDone)
 	if ended {
 		_ = n.Stop(context.WithoutCancel(ctx))
 	}
@@ -150,114 +149,114 @@ func (n *Node) watch(ctx context.Context) {
 // open opens the parts, from the outside in, and closes them again on error.
 func (n *Node) open(ctx context.Context) error {
 	if n.config.Listen != "" {
-		port, err := listen(n.config.Listen, n.dialer, n.opened, n.config.Logger)
+		mux, err := listen(n.config.Listen, n.dialer, n.opened, n.config.Logger)
 		if err != nil {
 			return err
 		}
-		n.port = port
-		port.switchTo(n.config.Groups)
+		n.mux = mux
+		mux.splitByPartition(n.config.Partitions)
 	}
 	n.system = actors.NewSystem(n.actorsConfig())
-	if err := n.openGroups(ctx); err != nil {
+	if err := n.openPartitions(ctx); err != nil {
 		n.system.Close()
-		if n.port != nil {
-			n.port.close()
+		if n.mux != nil {
+			n.mux.close()
 		}
 		return err
 	}
 	close(n.opened)
-	for _, g := range n.groups {
-		g.journal.Tap(n.metrics.taps(g))
-		n.running.Go(g.guard)
+	for _, g := range n.partitions {
+		g.journal.SetObservers(n.metrics.journalMetrics(g))
+		n.running.Go(g.watchFailure)
 	}
 	if err := n.metrics.attach(n.config.MeterProvider); err != nil {
-		n.config.Logger.Warn("no metrics", "error", err)
+		n.config.Logger.Warn("cannot record metrics", "error", err)
 	}
-	if n.port != nil {
-		n.serveOthers()
+	if n.mux != nil {
+		n.servePeers()
 	}
-	if err := firstOf(ctx, n.join, n.awaitOwnLead); err != nil {
-		n.shut()
+	if err := runSteps(ctx, n.join, n.awaitOwnLeadership); err != nil {
+		n.closeParts()
 		return err
 	}
 	return nil
 }
 
-// serveOthers begins what only a node with others around it does.
-func (n *Node) serveOthers() {
+// servePeers starts what only a node that listens does.
+func (n *Node) servePeers() {
 	n.running.Go(func() { n.peers.forgetUntil(n.closing) })
-	n.running.Go(n.attend)
-	n.calls = serveCalls(&gate{n}, n.port.calls)
-	for _, g := range n.groups {
-		n.working.Go(g.work)
-		n.running.Go(g.forward)
+	n.running.Go(n.maintainMembership)
+	n.calls = serveCalls(&nodeService{n}, n.mux.calls)
+	for _, g := range n.partitions {
+		n.workerStreams.Go(g.work)
+		n.running.Go(g.runForwarder)
 	}
-	n.running.Go(n.spread)
+	n.running.Go(n.runBalancer)
 }
 
-// actorsConfig returns the configuration of the actors. What they bound for each
-// partition, the groups share.
+// actorsConfig returns the configuration of the actors. The partitions share the bounds that hold
+// for the node.
 func (n *Node) actorsConfig() actors.Config {
-	groups := n.config.Groups
+	partitions := n.config.Partitions
 	rates := make(map[string]actors.Rate, len(n.config.ActivityRates))
 	for name, rate := range n.config.ActivityRates {
-		rates[name] = actors.Rate{PerSecond: rate.PerSecond / float64(groups), Burst: (rate.Burst + groups - 1) / groups}
+		rates[name] = actors.Rate{PerSecond: rate.PerSecond / float64(partitions), Burst: (rate.Burst + partitions - 1) / partitions}
 	}
 	return actors.Config{
-		Registry:       n.registry,
-		Logger:         n.config.Logger,
-		Groups:         groups,
-		ActivitiesMax:  n.config.ActivitiesMax,
-		ActivityLimits: n.config.ActivityLimits,
-		ActivityRates:  rates,
-		Tags:           n.config.Tags,
-		Others:         n.otherMembers,
-		ResidentMax:    shared(n.config.ResidentMax, residentMaxDefault, groups),
-		WindowMax:      shared(0, windowMax, groups),
-		WindowBytesMax: shared(0, windowBytesMax, groups),
-		Limits:         actors.Limits(n.config.Limits),
-		Grace:          n.config.StopGrace,
-		Observer:       &observer{n.metrics, n.tracing},
-		Tracer:         n.tracing.tracerOrNil(),
+		Registry:         n.registry,
+		Logger:           n.config.Logger,
+		Partitions:       partitions,
+		ActivitiesMax:    n.config.ActivitiesMax,
+		ActivityLimits:   n.config.ActivityLimits,
+		ActivityRates:    rates,
+		Tags:             n.config.Tags,
+		OtherNodes:       n.otherMemberCount,
+		ResidentMax:      partitionShare(n.config.ResidentMax, residentMaxDefault, partitions),
+		InFlightMax:      partitionShare(0, inFlightMax, partitions),
+		InFlightBytesMax: partitionShare(0, inFlightBytesMax, partitions),
+		Limits:           actors.Limits(n.config.Limits),
+		GracePeriod:      n.config.StopGrace,
+		Observer:         &observer{n.metrics, n.tracing},
+		Tracer:           n.tracing.tracerOrNil(),
 	}
 }
 
-// What may be in memory, and on its way, on one node.
+// Defaults and bounds for one node.
 const (
 	residentMaxDefault = 10_000
-	windowMax          = 100_000
-	windowBytesMax     = 256 << 20
+	inFlightMax        = 100_000
+	inFlightBytesMax   = 256 << 20
 )
 
-// shared returns a group's share of a bound, at least 1.
-func shared(bound, byDefault, groups int) int {
+// partitionShare returns a partition's share of a bound, at least 1.
+func partitionShare(bound, byDefault, partitions int) int {
 	if bound <= 0 {
 		bound = byDefault
 	}
-	return max(bound/groups, 1)
+	return max(bound/partitions, 1)
 }
 
-// takeKeys makes sure that the node has keys of its own, if it is to have any.
-func (n *Node) takeKeys() error {
+// openTLSSource checks that the configured TLS keys belong to this node.
+func (n *Node) openTLSSource() error {
 	if n.config.TLS == nil {
 		return nil
 	}
-	self := Principal{RoleNode, n.config.NodeID}
-	ring, err := newKeyring(n.config.TLS, n.config.ClusterID, func(owner Principal) error {
+	self := Principal{PrincipalNode, n.config.NodeID}
+	tlsSource, err := newTLSSource(n.config.TLS, n.config.ClusterID, func(owner Principal) error {
 		if owner != self {
-			return fmt.Errorf("the certificate is of %s, not of %s", owner, self)
+			return fmt.Errorf("the certificate belongs to %s, not to %s", owner, self)
 		}
 		return nil
 	}, n.config.Logger)
 	if err != nil {
-		return &ConfigError{"TLS", "has no keys that can be used: " + err.Error()}
+		return &ConfigError{"TLS", "has no usable keys: " + err.Error()}
 	}
-	n.dialer.ring = ring
+	n.dialer.tlsSource = tlsSource
 	return nil
 }
 
-// firstOf does one thing after the other, up to the first error.
-func firstOf(ctx context.Context, steps ...func(context.Context) error) error {
+// runSteps runs the steps in order, up to the first error.
+func runSteps(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
@@ -266,23 +265,23 @@ func firstOf(ctx context.Context, steps ...func(context.Context) error) error {
 	return nil
 }
 
-// awaitOwnLead waits until a node that is the only one leads itself.
-func (n *Node) awaitOwnLead(ctx context.Context) error {
-	if n.self() == nil || len(n.groups[0].journal.Members()) > 1 {
+// awaitOwnLeadership waits until the only node of a cluster leads every partition.
+func (n *Node) awaitOwnLeadership(ctx context.Context) error {
+	if n.self() == nil || len(n.partitions[0].journal.Members()) > 1 {
 		return nil
 	}
-	return n.poll(ctx, func() bool { return len(n.led()) == len(n.groups) })
+	return n.poll(ctx, func() bool { return len(n.ledPartitions()) == len(n.partitions) })
 }
 
-// check refuses a call of a node that [Start] has not returned.
+// check returns an error for a node that [Start] has not returned.
 func (n *Node) check() error {
-	if n == nil || len(n.groups) == 0 {
+	if n == nil || len(n.partitions) == 0 {
 		return &InputError{"node", "is nil or was not started: use Start"}
 	}
 	return nil
 }
 
-// ID returns the node's name, "" of one that is nil.
+// ID returns the node's ID, "" for a nil node.
 func (n *Node) ID() string {
 	if n == nil {
 		return ""
@@ -290,51 +289,49 @@ func (n *Node) ID() string {
 	return n.config.NodeID
 }
 
-// Leader returns the ID of the node that leads, as far as this one knows; ""
-// if it knows of none. Of several groups it is that of the first; see
-// [Node.LeaderOf].
+// Leader returns the ID of the leader as far as this node knows, "" if it knows none. With several
+// partitions it is the leader of the first; see [Node.LeaderOf].
 func (n *Node) Leader() string {
 	if n.check() != nil {
 		return ""
 	}
-	return n.groups[0].leader()
+	return n.partitions[0].leader()
 }
 
-// LeaderOf returns the ID of the node that leads the group of an instance, as far as
-// this one knows; "" if it knows of none.
+// LeaderOf returns the ID of the leader of an instance's partition as far as this node knows, "" if
+// it knows none.
 func (n *Node) LeaderOf(instanceID string) string {
 	if n.check() != nil {
 		return ""
 	}
-	return n.of(instanceID).leader()
+	return n.partitionOf(instanceID).leader()
 }
 
-func (g *group) leader() string {
+func (g *partition) leader() string {
 	id, _ := g.journal.Leader()
 	return id
 }
 
-// Leading tells whether this node leads; of several groups, whether it leads the
-// first.
-func (n *Node) Leading() bool { return n.check() == nil && n.groups[0].leads() }
+// IsLeader reports whether this node leads; with several partitions, whether it leads the first.
+func (n *Node) IsLeader() bool { return n.check() == nil && n.partitions[0].isLeader() }
 
-// Client returns a client that calls through this node. One of a node that is nil refuses
-// every call.
+// Client returns a client that calls through this node. The client of a nil node rejects every
+// call.
 func (n *Node) Client() *Client {
 	if n.check() != nil {
 		return new(Client)
 	}
-	return &Client{access: n, payloads: n.registry.Payloads()}
+	return &Client{transport: n, converter: n.registry.PayloadConverter()}
 }
 
-// release leaves the node as it is: its client has nothing of its own.
+// release does nothing: a node's client owns nothing.
 func (*Node) release() error { return nil }
 
-// Failed returns a channel that is closed when the node has met damage or an
-// error of its disk, or has learned that it was removed ([ErrRemoved]), and takes
-// no further part in the cluster; Err then says why. One that is removed takes part
-// until all groups have removed it, but no calls of its clients. The process and other
-// nodes are not touched by it.
+// Failed returns a channel that is closed when the node has failed: it has found damage or a disk
+// error, or has learned that it was removed ([ErrRemoved]), and takes no further part in the
+// cluster. Err then returns the reason. A node that is being removed takes part until all
+// partitions have removed it, but rejects its clients' calls. Neither the process nor other nodes
+// are affected.
 func (n *Node) Failed() <-chan struct{} {
 	if n == nil {
 		return nil
@@ -342,12 +339,12 @@ func (n *Node) Failed() <-chan struct{} {
 	return n.failed
 }
 
-// Err returns why the node has stepped aside, nil if it has not.
+// Err returns why the node has failed, nil if it has not.
 func (n *Node) Err() error {
 	if err := n.check(); err != nil {
 		return err
 	}
-	for _, g := range n.groups {
+	for _, g := range n.partitions {
 		if err := g.journal.Err(); err != nil {
 			return err
 		}
@@ -355,12 +352,11 @@ func (n *Node) Err() error {
 	return nil
 }
 
-// Stop stops the node gently: it hands leadership to another node first, if there is
-// one, and then closes the node. Before that it goes on for up to 5 s while another, that
-// the rest need once this one is gone, is catching up. ctx bounds both. It ends the contexts
-// of activities and waits up to Config.StopGrace for their bodies to return; other nodes
-// begin them again. Calls that wait get [ErrClosed]. It may be called twice; both calls
-// return when the node is closed.
+// Stop stops the node gracefully: it transfers leadership to another node, if there is one, and
+// then closes the node. If a member that the others will need for a majority is catching up, the
+// node first keeps running for up to 5 s. ctx bounds both. Stop ends the contexts of activities and
+// waits up to Config.StopGrace for their functions to return; other nodes start them again. Waiting
+// calls get [ErrClosed]. Stop may be called twice; both calls return when the node is closed.
 func (n *Node) Stop(ctx context.Context) error {
 	if err := n.check(); err != nil {
 		return err
@@ -371,48 +367,47 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)
 		if err := n.handOver(ctx); err != nil {
-			n.config.Logger.Warn("hand leadership over", "error", err)
+			n.config.Logger.Warn("cannot transfer leadership, closing anyway", "error", err)
 		}
 	})
 	return n.Close()
 }
 
-// Close stops the node where it is: nothing that was acknowledged is lost, and
-// what was running goes on at the next leader, or when the node is started
-// again. It may be called twice.
+// Close stops the node without transferring leadership. Nothing acknowledged is lost, and running
+// work continues at the next leader, or when the node is started again. Close may be called twice.
 func (n *Node) Close() error {
 	if err := n.check(); err != nil {
 		return err
 	}
 	n.closeOnce.Do(func() {
-		n.shut()
-		<-n.watched
+		n.closeParts()
+		<-n.watchDone
 		close(n.closed)
 	})
 	<-n.closed
 	return n.closeErr
 }
 
-// shut closes the parts. The order matters.
-func (n *Node) shut() {
-	// No new calls, and those that wait return, before what they wait for goes.
+// closeParts closes the parts. The order matters.
+func (n *Node) closeParts() {
+	// First end new and waiting calls, before what they wait for is closed.
 	n.stopping.Store(true)
-	n.metrics.close() // no figure is read of what is being closed
+	n.metrics.close() // metrics must not read parts that are being closed
 	close(n.closing)
-	n.endLife() // nobody waits for a peer that says nothing
+	n.cancel() // so that nothing waits for an unresponsive peer
 	if n.calls != nil {
 		n.calls.close()
 	}
 	n.running.Wait()
-	// Their streams have ended: this node's own with closing, others' with the calls.
-	n.working.Wait()
-	// Ends leadership, and with it the partition; then nothing appends any more.
-	n.closeErr = n.closeGroups()
-	// Activities know since the end of the partition that they are to stop.
+	// The worker streams have ended: this node's own with closing, the others with the calls.
+	n.workerStreams.Wait()
+	// This ends leadership and the partitions with it; after that nothing appends.
+	n.closeErr = n.closePartitions()
+	// Activities were told to stop when the partitions ended.
 	n.system.Close()
 	n.peers.close()
-	// Last, because the journal's connections came through it.
-	if n.port != nil {
-		n.port.close()
+	// Last, because the journal's connections came through the mux.
+	if n.mux != nil {
+		n.mux.close()
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestOneNodeRunsAnOrchestrationWithNoOtherSettingThanItsDirectory(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestNode_RunsWithOnlyADirectory(t *testing.T) {
+	checkGoroutineLeaks(t)
 	node := startNode(t, Config{Dir: t.TempDir(), Definitions: definitions()})
-	got, err := Call(testContext(t), node.Client(), fifth, "five", 1)
+	got, err := Call(testContext(t), node.Client(), fiveActivities, "five", 1)
 	if err != nil || got != 32 {
 		t.Fatalf("got %d, %v; want 32", got, err)
 	}
 }
 
-func TestAnInstanceGoesOnAfterARestart(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestRestart_InstanceContinues(t *testing.T) {
+	checkGoroutineLeaks(t)
 	dir := t.TempDir()
 	ctx := testContext(t)
 	node := startNode(t, Config{Dir: dir, Definitions: definitions()})
@@ -55,10 +55,10 @@ func TestAnInstanceGoesOnAfterARestart(t *testing.T) {
 	}
 }
 
-func TestTheNodeStopsWhenTheContextGivenToStartEnds(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestNode_StopsWhenStartContextEnds(t *testing.T) {
+	checkGoroutineLeaks(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	node, err := Start(ctx, Config{InMemory: true, Definitions: definitions(), Logger: quiet()})
+	node, err := Start(ctx, Config{InMemory: true, Definitions: definitions(), Logger: testLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestTheNodeStopsWhenTheContextGivenToStartEnds(t *testing.T) {
 	}
 }
 
-func TestCloseAndStopMayBeCalledTwice(t *testing.T) {
+func TestNode_CloseAndStopAreIdempotent(t *testing.T) {
 	node := startNode(t, Config{InMemory: true})
 	for range 2 {
 		if err := errors.Join(node.Stop(testContext(t)), node.Close()); err != nil {
@@ -78,8 +78,8 @@ func TestCloseAndStopMayBeCalledTwice(t *testing.T) {
 	}
 }
 
-func TestCallsThatWaitReturnWhenTheNodeCloses(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestNode_CloseEndsWaitingCalls(t *testing.T) {
+	checkGoroutineLeaks(t)
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	run, err := StartRun(testContext(t), node.Client(), waiter, "w", "")
 	if err != nil {
@@ -98,29 +98,29 @@ func TestCallsThatWaitReturnWhenTheNodeCloses(t *testing.T) {
 	}
 }
 
-func TestASecondNodeOnTheSameDirectoryIsRefused(t *testing.T) {
+func TestNode_RejectsDirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	startNode(t, Config{Dir: dir})
-	_, err := Start(testContext(t), Config{Dir: dir, Logger: quiet()})
+	_, err := Start(testContext(t), Config{Dir: dir, Logger: testLogger()})
 	var locked *journal.LockedError
 	if !errors.As(err, &locked) {
 		t.Errorf("second start: %v; want a LockedError", err)
 	}
 }
 
-func TestTheDirectoryOfAnotherNodeIsRefused(t *testing.T) {
+func TestNode_RejectsDirectoryOfOtherNode(t *testing.T) {
 	dir := t.TempDir()
 	if err := startNode(t, Config{Dir: dir}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(testContext(t), Config{Dir: dir, NodeID: "another", Logger: quiet()})
+	_, err := Start(testContext(t), Config{Dir: dir, NodeID: "another", Logger: testLogger()})
 	var identity *journal.IdentityError
 	if !errors.As(err, &identity) {
 		t.Errorf("start under another name: %v; want an IdentityError", err)
 	}
 }
 
-func TestConfigErrorsNameTheField(t *testing.T) {
+func TestConfig_ErrorsNameField(t *testing.T) {
 	two := []Peer{{"a", "127.0.0.1:1"}, {"b", "127.0.0.1:2"}}
 	for field, config := range map[string]Config{
 		"Dir":         {},
@@ -139,7 +139,7 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 	}
 }
 
-func TestPlaintextIsRefusedOnAnythingButLoopback(t *testing.T) {
+func TestConfig_PlaintextOnlyOnLoopback(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:7000", "example.com:7000"} {
 		_, err := Start(testContext(t), Config{InMemory: true, Listen: address})
 		var wrong *ConfigError
@@ -167,8 +167,8 @@ func swappedBody(first, second replay.ActivityHandle[int, int]) func(*replay.Con
 	}
 }
 
-func TestSwappedActivitiesStallTheInstanceUntilTheCodeIsPutBack(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestStall_SwappedActivitiesUntilCodeFits(t *testing.T) {
+	checkGoroutineLeaks(t)
 	add := replay.Activity[int, int]("add")
 	swapped := replay.Orchestration[int, int]("swapped")
 	code := func(first, second replay.ActivityHandle[int, int]) []replay.Definition {
@@ -186,7 +186,7 @@ func TestSwappedActivitiesStallTheInstanceUntilTheCodeIsPutBack(t *testing.T) {
 	subscribed := func(node *Node) func() bool {
 		return func() bool {
 			history, err := node.Client().History(ctx, "s")
-			return err == nil && history.Events[len(history.Events)-1].Arm() == journalpb.ArmExternalSubscribed
+			return err == nil && history.Events[len(history.Events)-1].TypeNumber() == journalpb.TypeExternalSubscribed
 		}
 	}
 	eventually(t, "both activities are done", subscribed(node))
@@ -196,7 +196,7 @@ func TestSwappedActivitiesStallTheInstanceUntilTheCodeIsPutBack(t *testing.T) {
 
 	node = startNode(t, Config{Dir: dir, Definitions: code(double, add)})
 	expectStall(t, node, "s")
-	if got, err := Call(ctx, node.Client(), fifth, "other", 1); err != nil || got != 32 {
+	if got, err := Call(ctx, node.Client(), fiveActivities, "other", 1); err != nil || got != 32 {
 		t.Errorf("another instance: %d, %v; want 32", got, err)
 	}
 	if err := node.Stop(ctx); err != nil {
@@ -238,25 +238,25 @@ func expectStall(t *testing.T, node *Node, id string) {
 	}
 }
 
-// What an operator does every day is no error: three healthy nodes are restarted one after the
-// other, under load, and each is away for long enough that the others miss it.
-func TestARollingRestartOfHealthyNodesLogsNoError(t *testing.T) {
+// Routine operations log no error: three healthy nodes are restarted one after the other, under
+// load, and each is down long enough for the others to notice.
+func TestNode_RollingRestartLogsNoError(t *testing.T) {
 	for _, secured := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %t", secured), func(t *testing.T) {
-			authority, logs := newAuthority(t), make(map[string]*logbook)
-			f := newFleetWith(t, 3, func(config *Config) {
-				logs[config.NodeID] = new(logbook)
+			authority, logs := newAuthority(t), make(map[string]*logRecorder)
+			f := newTestClusterWith(t, 3, func(config *Config) {
+				logs[config.NodeID] = new(logRecorder)
 				config.Logger = logs[config.NodeID].logger()
 				if secured {
 					config.TLS = authority.keys(authority.node(config.NodeID))
 				}
 			})
 			f.leader()
-			stop := f.load()
+			stop := f.startLoad()
 			for _, id := range []string{"n1", "n2", "n3"} {
 				f.restart(id)
 			}
-			f.wantAll(stop())
+			f.expectCompleted(stop())
 			for id, log := range logs {
 				for line := range strings.Lines(string(log.all())) {
 					switch {
@@ -271,18 +271,18 @@ func TestARollingRestartOfHealthyNodesLogsNoError(t *testing.T) {
 	}
 }
 
-// restart stops a node gently, starts it again when the others have missed it, and waits until
-// it is ready.
-func (f *fleet) restart(id string) {
+// restart stops a node gracefully, starts it again when the others report it unreachable, and waits
+// until it is ready.
+func (f *testCluster) restart(id string) {
 	f.t.Helper()
 	node := f.nodes[id]
 	f.forget(node)
 	if err := node.Stop(testContext(f.t)); err != nil {
 		f.t.Error(err)
 	}
-	eventually(f.t, id+" is missed", func() bool {
-		members, err := f.any().Members(testContext(f.t))
-		return err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.NodeID == id && m.Liveness == MemberSilent })
+	eventually(f.t, id+" is unreachable", func() bool {
+		members, err := f.anyNode().Members(testContext(f.t))
+		return err == nil && slices.ContainsFunc(members, func(m Member) bool { return m.NodeID == id && m.Liveness == MemberUnreachable })
 	})
 	config := node.config
 	config.journalLogger = nil
@@ -290,19 +290,19 @@ func (f *fleet) restart(id string) {
 	eventually(f.t, id+" is ready", func() bool { return node.Health().Ready() == nil })
 }
 
-func TestANodeSaysThatItStartsAndThatItIsReady(t *testing.T) {
-	log := new(logbook)
+func TestNode_LogsStartAndReady(t *testing.T) {
+	log := new(logRecorder)
 	dir := t.TempDir()
 	node := startNode(t, Config{Dir: dir, Definitions: definitions(), Logger: log.logger(), Listen: "127.0.0.1:0"})
-	for _, said := range []string{
-		"level=INFO msg=\"node starts\" node=" + node.ID() + " cluster=tenuto dir=" + dir,
+	for _, value := range []string{
+		"level=INFO msg=\"node starting\" node=" + node.ID() + " cluster=tenuto dir=" + dir,
 		"level=INFO msg=\"node ready\" node=" + node.ID() + " leader=" + node.ID() + " identity=" + node.Identity(),
 	} {
-		eventually(t, said, func() bool { return log.lines(said) == 1 })
+		eventually(t, value, func() bool { return log.countLines(value) == 1 })
 	}
-	for _, field := range []string{"listen=127.0.0.1:0 ", " tls=false", " version=", " protocol=" + fmt.Sprint(protocolVersion), fmt.Sprint(" partitions=", len(node.groups))} {
-		if log.lines(field) < 1 {
-			t.Errorf("it does not say %q:\n%s", field, log.all())
+	for _, field := range []string{"listen=127.0.0.1:0 ", " tls=false", " version=", " protocol=" + fmt.Sprint(protocolVersion), fmt.Sprint(" partitions=", len(node.partitions))} {
+		if log.countLines(field) < 1 {
+			t.Errorf("the log does not contain %q:\n%s", field, log.all())
 		}
 	}
 }

@@ -40,7 +40,7 @@ func leaderOf(t *testing.T, nodes []*Node) *Node {
 	var leader *Node
 	eventually(t, "a node leads", func() bool {
 		for _, node := range nodes {
-			if node.Leading() {
+			if node.IsLeader() {
 				leader = node
 				return true
 			}
@@ -50,15 +50,15 @@ func leaderOf(t *testing.T, nodes []*Node) *Node {
 	return leader
 }
 
-// sameHistories waits until every node has applied the same, and fails the test
-// if they do not come to that.
-func sameHistories(t *testing.T, nodes []*Node) {
+// expectSameHistories waits until every node has applied the same, and fails the test if they never
+// do.
+func expectSameHistories(t *testing.T, nodes []*Node) {
 	t.Helper()
 	eventually(t, "all nodes have the same histories", func() bool {
-		for i, g := range nodes[0].groups {
+		for i, g := range nodes[0].partitions {
 			first := g.journal.Digest()
 			for _, node := range nodes[1:] {
-				if node.groups[i].journal.Digest() != first {
+				if node.partitions[i].journal.Digest() != first {
 					return false
 				}
 			}
@@ -67,15 +67,15 @@ func sameHistories(t *testing.T, nodes []*Node) {
 	})
 }
 
-func TestCallsToAnyOfThreeNodesReachTheLeader(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestCluster_AnyNodeReachesLeader(t *testing.T) {
+	checkGoroutineLeaks(t)
 	nodes := startPeers(t, 3)
 	ctx := testContext(t)
 	var calls sync.WaitGroup
 	for i := range 60 {
 		client := nodes[i%3].Client()
 		calls.Go(func() {
-			if got, err := Call(ctx, client, fifth, fmt.Sprintf("five-%d", i), i); err != nil || got != 32*i {
+			if got, err := Call(ctx, client, fiveActivities, fmt.Sprintf("five-%d", i), i); err != nil || got != 32*i {
 				t.Errorf("call %d: %d, %v", i, got, err)
 			}
 		})
@@ -90,18 +90,18 @@ func TestCallsToAnyOfThreeNodesReachTheLeader(t *testing.T) {
 		if err != nil || len(history.Events) != 12 {
 			t.Errorf("on %s: history %v, %v", node.ID(), history, err)
 		}
-		if _, err := StartRun(ctx, node.Client(), fifth, "five-7", 1); !errors.Is(err, ErrInstanceExists) {
+		if _, err := StartRun(ctx, node.Client(), fiveActivities, "five-7", 1); !errors.Is(err, ErrInstanceExists) {
 			t.Errorf("on %s: a second start: %v", node.ID(), err)
 		}
 		if err := Send(ctx, node.Client(), "nobody", word, "x"); !errors.Is(err, ErrNotFound) {
-			t.Errorf("on %s: an event to nobody: %v", node.ID(), err)
+			t.Errorf("on %s: an event to an unknown instance: %v", node.ID(), err)
 		}
 	}
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 }
 
-func TestWhenTheLeaderStopsAnotherGoesOn(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestCluster_FailsOverWhenLeaderStops(t *testing.T) {
+	checkGoroutineLeaks(t)
 	nodes := startPeers(t, 3)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
@@ -124,10 +124,10 @@ func TestWhenTheLeaderStopsAnotherGoesOn(t *testing.T) {
 	if got, err := run.Wait(ctx); err != nil || got != "got it" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	sameHistories(t, others)
+	expectSameHistories(t, others)
 }
 
-func TestWithoutAMajorityACallSaysThatNothingWasDone(t *testing.T) {
+func TestCluster_NoMajorityIsNotExecuted(t *testing.T) {
 	peers := loopbackPeers(t, 3)
 	config := peerConfig(t, peers, 0, definitions()...)
 	config.CallTimeout = 300 * time.Millisecond
@@ -139,9 +139,9 @@ func TestWithoutAMajorityACallSaysThatNothingWasDone(t *testing.T) {
 	}
 }
 
-// A node that has lost the lead, and does not know it yet, does not say that
-// something is not there: another leader may have begun it meanwhile.
-func TestARefusalIsGivenByALeaderAlone(t *testing.T) {
+// A former leader that does not know of its successor does not answer that something does not
+// exist: the new leader may have created it.
+func TestCluster_OnlyLeaderAnswersNotFound(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	if _, err := Call(ctx, client, doubled, "ended", 1); err != nil {
@@ -151,12 +151,12 @@ func TestARefusalIsGivenByALeaderAlone(t *testing.T) {
 		do   func(ctx context.Context) error
 		want error
 	}{
-		"an event to nobody":        {func(ctx context.Context) error { return Send(ctx, client, "nobody", word, "") }, ErrNotFound},
-		"an event after the end":    {func(ctx context.Context) error { return Send(ctx, client, "ended", word, "") }, ErrEnded},
-		"a start of an existing ID": {func(ctx context.Context) error { return second(StartRun(ctx, client, doubled, "ended", 1)) }, ErrInstanceExists},
-		"a cancellation of nobody":  {func(ctx context.Context) error { return client.Cancel(ctx, "nobody", "") }, ErrNotFound},
-		"a termination of nobody":   {func(ctx context.Context) error { return client.Terminate(ctx, "nobody", "") }, ErrNotFound},
-		"a retry of nobody":         {func(ctx context.Context) error { return client.Retry(ctx, "nobody") }, ErrNotFound},
+		"an event to no instance":       {func(ctx context.Context) error { return Send(ctx, client, "nobody", word, "") }, ErrNotFound},
+		"an event after the end":        {func(ctx context.Context) error { return Send(ctx, client, "ended", word, "") }, ErrEnded},
+		"a start of an existing ID":     {func(ctx context.Context) error { return errOf(StartRun(ctx, client, doubled, "ended", 1)) }, ErrInstanceExists},
+		"a cancellation of no instance": {func(ctx context.Context) error { return client.Cancel(ctx, "nobody", "") }, ErrNotFound},
+		"a termination of no instance":  {func(ctx context.Context) error { return client.Terminate(ctx, "nobody", "") }, ErrNotFound},
+		"a retry of no instance":        {func(ctx context.Context) error { return client.Retry(ctx, "nobody") }, ErrNotFound},
 	}
 	for name, call := range calls {
 		if err := call.do(ctx); !errors.Is(err, call.want) {
@@ -164,12 +164,12 @@ func TestARefusalIsGivenByALeaderAlone(t *testing.T) {
 		}
 	}
 	for name, call := range calls {
-		limited, giveUp := context.WithCancel(ctx)
+		limited, abandon := context.WithCancel(ctx)
 		refused := func(context.Context) error {
-			giveUp() // it would go on until somebody leads
+			abandon() // it would continue until there is a leader
 			return journal.ErrNotLeader
 		}
-		for _, g := range node.groups {
+		for _, g := range node.partitions {
 			g.barrier = refused
 		}
 		var unavailable *UnavailableError
@@ -179,48 +179,48 @@ func TestARefusalIsGivenByALeaderAlone(t *testing.T) {
 	}
 }
 
-// A callee takes a while to notice that its call has ended.
-type callee struct{ called, left atomic.Bool }
+// The called node needs a while to notice that its call has ended.
+type slowNode struct{ called, returned atomic.Bool }
 
-func (c *callee) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
+func (c *slowNode) serve(ctx context.Context, _ *clusterpb.Request) *clusterpb.Response {
 	c.called.Store(true)
 	<-ctx.Done()
 	for range 10_000 {
 		runtime.Gosched()
 	}
-	c.left.Store(true)
+	c.returned.Store(true)
 	return new(clusterpb.Response)
 }
 
-func (*callee) employ(grpc.ServerStream) error   { return nil }
-func (*callee) startAll(grpc.ServerStream) error { return nil }
+func (*slowNode) serveWorker(grpc.ServerStream) error     { return nil }
+func (*slowNode) serveStartBatch(grpc.ServerStream) error { return nil }
 
-func TestCallsOfOtherNodesHaveEndedWhenTheNodeIsClosed(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestCallServer_CloseWaitsForCalls(t *testing.T) {
+	checkGoroutineLeaks(t)
 	dialer := &dialer{links: newLinks(nil)}
-	port, err := listen("127.0.0.1:0", dialer, nil, quiet())
+	mux, err := listen("127.0.0.1:0", dialer, nil, testLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer port.close()
-	called := new(callee)
-	server, pool := serveCalls(called, port.calls), newCallPool(dialer)
+	defer mux.close()
+	called := new(slowNode)
+	server, pool := serveCalls(called, mux.calls), newCallPool(dialer)
 	defer pool.close()
 	ctx, answered := testContext(t), make(chan struct{})
 	go func() {
 		defer close(answered)
-		_, _ = pool.call(ctx, port.listener.Addr().String(), new(clusterpb.Request))
+		_, _ = pool.call(ctx, mux.listener.Addr().String(), new(clusterpb.Request))
 	}()
 	eventually(t, "the call has arrived", called.called.Load)
 	server.close()
-	if !called.left.Load() {
+	if !called.returned.Load() {
 		t.Error("closed while a call was being served")
 	}
 	<-answered
 }
 
-func TestConnectionsThatAreNotOursAreClosed(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestMux_ClosesForeignConnections(t *testing.T) {
+	checkGoroutineLeaks(t)
 	nodes := startPeers(t, 3)
 	leaderOf(t, nodes)
 	address := nodes[0].config.Listen
@@ -236,7 +236,7 @@ func TestConnectionsThatAreNotOursAreClosed(t *testing.T) {
 		if _, err := conn.Write([]byte(garbage)); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_ = conn.SetReadDeadline(time.Now().Add(testTimeout))
 		if n, err := io.Copy(io.Discard, conn); n > 0 || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %d bytes, %v; want the connection closed without a word", name, n, err)
 		}
@@ -247,12 +247,12 @@ func TestConnectionsThatAreNotOursAreClosed(t *testing.T) {
 	}
 }
 
-func TestNodesOfAProtocolTooFarAwayAreRefused(t *testing.T) {
+func TestProtocol_RejectsDistantVersions(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	for _, version := range []uint32{protocolVersion + 2, protocolVersion + 100} {
 		request := &clusterpb.Request{Protocol: version, Instance: "x", Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
 		response := node.serve(testContext(t), request)
-		if !errors.Is(failed(response.Failure), ErrProtocol) {
+		if !errors.Is(fromFailure(response.Failure), ErrProtocol) {
 			t.Errorf("version %d: %v", version, response)
 		}
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Query asks a running instance and returns its answer: what its code had come
-// to at some moment of the call. Nothing is recorded.
+// Query calls a query handler of a running instance and returns its answer: the state of the code
+// at some moment during the call. Nothing is recorded.
 //
 // Errors: [ErrNotFound]; [ErrEnded]; what the instance's function returned; a
-// [*replay.NoQueryError] when it does not answer that query; [*InputError];
-// [*UnavailableError]. A suspended instance answers as far as it has come; one that is
-// stalled or waits for code answers when it goes on.
+// [*replay.NoQueryError] if there is no such handler; [*InputError]; [*UnavailableError]. A
+// suspended instance answers with the state that it has reached. One that is stalled or waits for
+// code answers when it continues.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
-	payload, err := client.encode(replay.PayloadOf{Kind: "query", Name: query.Name(), Part: "input"}, input)
+	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
 	if err = firstError(err, checkID(id), checkName("query name", query.Name())); err != nil {
 		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
 	}
@@ -27,10 +27,10 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 		Query: &clusterpb.QueryRequest{Name: query.Name(), Input: payload},
 	}})
 	if err == nil && response.GetQuery().GetError() != nil {
-		err = client.payloads.DecodeError(response.GetQuery().GetError())
+		err = client.converter.DecodeError(response.GetQuery().GetError())
 	}
 	if err == nil {
-		err = client.payloads.Decode(replay.PayloadOf{Kind: "query", Name: query.Name(), Part: "output"}, response.GetQuery().GetOutput(), &output)
+		err = client.converter.Decode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "output"}, response.GetQuery().GetOutput(), &output)
 	}
 	if err != nil {
 		return output, fmt.Errorf("query %q of %s: %w", query.Name(), id, err)
@@ -38,7 +38,7 @@ func Query[I, O any](ctx context.Context, client *Client, id string, query repla
 	return output, nil
 }
 
-func (g *group) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
+func (g *partition) query(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.QueryRequest) (*clusterpb.Response, error) {
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (g *group) query(ctx context.Context, p *actors.Partition, instance string,
 	switch {
 	case err != nil:
 		return nil, err
-	case answer.Err != nil && isOurs(answer.Err):
+	case answer.Err != nil && isPartitionError(answer.Err):
 		return nil, answer.Err
 	case answer.Err != nil:
 		result.Error = replay.EncodeError(answer.Err)
@@ -55,8 +55,9 @@ func (g *group) query(ctx context.Context, p *actors.Partition, instance string,
 	return &clusterpb.Response{Result: &clusterpb.Response_Query{Query: result}}, nil
 }
 
-// isOurs tells whether an error is the partition's and not the author's.
-func isOurs(err error) bool {
+// isPartitionError reports whether an error comes from the partition and not from the instance's
+// code.
+func isPartitionError(err error) bool {
 	for _, known := range []error{actors.ErrNotFound, actors.ErrEnded, actors.ErrStopped, actors.ErrBusy} {
 		if errors.Is(err, known) {
 			return true

@@ -9,16 +9,16 @@ import (
 )
 
 var (
-	account = replay.Orchestration[int, int]("account")
-	deposit = replay.Event[int]("deposit")
-	balance = replay.Query[string, int]("balance")
+	accountOrchestration = replay.Orchestration[int, int]("account")
+	depositEvent         = replay.Event[int]("deposit")
+	balanceQuery         = replay.Query[string, int]("balance")
 )
 
-func accountBody(ctx *replay.Context, sum int) (int, error) {
-	err := balance.Answer(ctx, func(how string) (int, error) {
+func accountOrchestrationBody(ctx *replay.Context, sum int) (int, error) {
+	err := balanceQuery.Handle(ctx, func(how string) (int, error) {
 		switch how {
 		case "error":
-			return 0, errWanted
+			return 0, errTest
 		case "panic":
 			panic("as wanted")
 		case "durable":
@@ -28,16 +28,16 @@ func accountBody(ctx *replay.Context, sum int) (int, error) {
 	})
 	for err == nil && sum < 100 {
 		var n int
-		n, err = deposit.Wait(ctx)
+		n, err = depositEvent.Wait(ctx)
 		sum += n
 	}
 	return sum, err
 }
 
-func TestARunningInstanceAnswersQueries(t *testing.T) {
-	nodes := startPeersWith(t, 3, append(definitions(), account.Bind(accountBody))...)
+func TestQuery_RunningInstanceAnswers(t *testing.T) {
+	nodes := startPeersWith(t, 3, append(definitions(), accountOrchestration.Bind(accountOrchestrationBody))...)
 	ctx, client := testContext(t), nodes[0].Client()
-	if _, err := StartRun(ctx, client, account, "a", 1); err != nil {
+	if _, err := StartRun(ctx, client, accountOrchestration, "a", 1); err != nil {
 		t.Fatal(err)
 	}
 	before, err := client.History(ctx, "a")
@@ -45,39 +45,39 @@ func TestARunningInstanceAnswersQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range nodes {
-		if got, err := Query(ctx, node.Client(), "a", balance, ""); err != nil || got != 1 {
+		if got, err := Query(ctx, node.Client(), "a", balanceQuery, ""); err != nil || got != 1 {
 			t.Errorf("on %s: %d, %v", node.ID(), got, err)
 		}
 	}
-	if _, err := Query(ctx, client, "a", balance, "error"); err == nil || !strings.HasSuffix(err.Error(), errWanted.Error()) {
+	if _, err := Query(ctx, client, "a", balanceQuery, "error"); err == nil || !strings.HasSuffix(err.Error(), errTest.Error()) {
 		t.Errorf("an answer that fails: %v", err)
 	}
 	var panicked *replay.PanicError
 	for _, how := range []string{"panic", "durable"} {
-		if _, err := Query(ctx, client, "a", balance, how); !errors.As(err, &panicked) {
+		if _, err := Query(ctx, client, "a", balanceQuery, how); !errors.As(err, &panicked) {
 			t.Errorf("an answer that fails by %s: %v", how, err)
 		}
 	}
 	var none *replay.NoQueryError
 	if _, err := Query(ctx, client, "a", replay.Query[int, int]("other"), 1); !errors.As(err, &none) || none.Name != "other" {
-		t.Errorf("a query that nobody answers: %v", err)
+		t.Errorf("a query without a handler: %v", err)
 	}
 	if after, err := client.History(ctx, "a"); err != nil || after.String() != before.String() {
 		t.Errorf("queries were recorded: %v, %v", after, err)
 	}
-	if err := Send(ctx, client, "a", deposit, 50); err != nil {
+	if err := Send(ctx, client, "a", depositEvent, 50); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Query(ctx, client, "a", balance, ""); err != nil || got != 51 {
+	if got, err := Query(ctx, client, "a", balanceQuery, ""); err != nil || got != 51 {
 		t.Errorf("after an event was acknowledged: %d, %v; want 51", got, err)
 	}
-	if err := Send(ctx, client, "a", deposit, 49); err != nil {
+	if err := Send(ctx, client, "a", depositEvent, 49); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Query(ctx, client, "a", balance, ""); !errors.Is(err, ErrEnded) {
+	if _, err := Query(ctx, client, "a", balanceQuery, ""); !errors.Is(err, ErrEnded) {
 		t.Errorf("after the end: %v; want ErrEnded", err)
 	}
-	if _, err := Query(ctx, client, "nobody", balance, ""); !errors.Is(err, ErrNotFound) {
-		t.Errorf("of nobody: %v; want ErrNotFound", err)
+	if _, err := Query(ctx, client, "nobody", balanceQuery, ""); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 }

@@ -23,9 +23,9 @@ func (plainNetwork) Dial(address string, timeout time.Duration) (net.Conn, error
 	return net.DialTimeout("tcp", address, timeout)
 }
 
-// recordedBefore makes directories for the nodes of a cluster in which there are
-// instances, snapshots, and logs that begin behind them.
-func recordedBefore(t *testing.T, clusterID string, peers []Peer) (dirs []string) {
+// prepareDirs makes directories for the nodes of a cluster with instances, snapshots, and logs that
+// begin after them.
+func prepareDirs(t *testing.T, clusterID string, peers []Peer) (dirs []string) {
 	t.Helper()
 	var members []journal.Peer
 	for _, peer := range peers {
@@ -40,7 +40,7 @@ func recordedBefore(t *testing.T, clusterID string, peers []Peer) (dirs []string
 		dirs = append(dirs, filepath.Join(t.TempDir(), m.Node))
 		j, err := journal.Open(t.Context(), journal.Config{
 			Node: m.Node, Cluster: clusterID, Address: m.Address, Peers: members, Dir: dirs[len(dirs)-1],
-			Network: plainNetwork{listener}, Logger: quiet(), StallLimit: time.Hour,
+			Network: plainNetwork{listener}, Logger: testLogger(), StallLimit: time.Hour,
 			HeartbeatTimeout: time.Second, ElectionTimeout: time.Second, LeaderLease: time.Second,
 			SnapshotThreshold: 4, SnapshotInterval: 10 * time.Millisecond, TrailingLogs: 1,
 		})
@@ -50,7 +50,7 @@ func recordedBefore(t *testing.T, clusterID string, peers []Peer) (dirs []string
 		journals = append(journals, j)
 	}
 	for i := range 30 {
-		recordOne(t, journals, fmt.Sprintf("i-%02d", i))
+		recordInstance(t, journals, fmt.Sprintf("i-%02d", i))
 	}
 	eventually(t, "every log begins behind a snapshot", func() bool {
 		for _, j := range journals {
@@ -68,8 +68,8 @@ func recordedBefore(t *testing.T, clusterID string, peers []Peer) (dirs []string
 	return dirs
 }
 
-// recordOne begins an instance of an orchestration that nobody has code for.
-func recordOne(t *testing.T, journals []*journal.Journal, id string) {
+// recordInstance starts an instance of an orchestration without code.
+func recordInstance(t *testing.T, journals []*journal.Journal, id string) {
 	t.Helper()
 	event, err := proto.Marshal(&journalpb.Event{EventId: 1, Body: &journalpb.Event_OrchestrationStarted{
 		OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "nobody's"},
@@ -86,7 +86,7 @@ func recordOne(t *testing.T, journals []*journal.Journal, id string) {
 			j.Append(&journalpb.Append{Instance: id, Epoch: j.Epoch(), Segments: []*journalpb.Segment{
 				{Execution: 1, FirstEventId: 1, Events: [][]byte{event}},
 			}}, func(err error) { done <- err })
-			// A conflict says that an earlier try was committed after all.
+			// A conflict means that an earlier attempt was committed.
 			var conflict *state.ConflictError
 			err := <-done
 			return err == nil || errors.As(err, &conflict)
@@ -95,14 +95,13 @@ func recordOne(t *testing.T, journals []*journal.Journal, id string) {
 	})
 }
 
-// A node asks for what it has lost by the connections that nodes speak Raft over,
-// so that it is let in as the node that it is.
-func TestANodeThatHasLostItsStateGetsItFromTheOthersOverTLS(t *testing.T) {
+// A node fetches what it has lost over Raft connections, so that it is accepted under its own ID.
+func TestRepair_NodeFetchesLostStateOverTLS(t *testing.T) {
 	const lost = 2 // the last one to be started
 	var dirs []string
-	nodes, _ := startSecured(t, newAuthority(t), func(i int, config *Config) {
+	nodes, _ := startWithTLS(t, newAuthority(t), func(i int, config *Config) {
 		if i == 0 {
-			dirs = recordedBefore(t, config.withDefaults().ClusterID, config.Peers)
+			dirs = prepareDirs(t, config.withDefaults().ClusterID, config.Peers)
 			manifests, err := filepath.Glob(filepath.Join(dirs[lost], "snapshots", "*", "manifest"))
 			if err != nil || len(manifests) == 0 {
 				t.Fatalf("%d snapshots, error %v", len(manifests), err)
@@ -116,13 +115,13 @@ func TestANodeThatHasLostItsStateGetsItFromTheOthersOverTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		config.Dir, config.Groups = dirs[i], 1
+		config.Dir, config.Partitions = dirs[i], 1
 	})
-	if fetches := nodes[lost].groups[0].journal.Stats().StateFetches; fetches != 1 {
+	if fetches := nodes[lost].partitions[0].journal.Stats().StateFetches; fetches != 1 {
 		t.Errorf("it has fetched %d snapshots", fetches)
 	}
-	sameHistories(t, nodes)
-	if _, ok := nodes[lost].of("i-07").journal.Instance("i-07"); !ok {
+	expectSameHistories(t, nodes)
+	if _, ok := nodes[lost].partitionOf("i-07").journal.Instance("i-07"); !ok {
 		t.Error("it does not have what was recorded")
 	}
 	if result, err := Call(testContext(t), nodes[lost].Client(), doubled, "after", 21); err != nil || result != 42 {

@@ -19,36 +19,36 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An observedContext ends when it has been looked at so many times, whoever does it. So
-// a test can end a call at each of its points.
-type observedContext struct {
+// A countdownContext ends after it was observed a given number of times, by any goroutine. So a
+// test can end a call at each of its points.
+type countdownContext struct {
 	context.Context
-	left  atomic.Int64
-	ended chan struct{}
-	end   sync.Once
+	remaining atomic.Int64
+	ended     chan struct{}
+	endOnce   sync.Once
 }
 
-func endingAfter(ctx context.Context, observations int) *observedContext {
-	c := &observedContext{Context: ctx, ended: make(chan struct{})}
-	c.left.Store(int64(observations))
+func newCountdownContext(ctx context.Context, observations int) *countdownContext {
+	c := &countdownContext{Context: ctx, ended: make(chan struct{})}
+	c.remaining.Store(int64(observations))
 	context.AfterFunc(ctx, c.finish)
 	return c
 }
 
-func (c *observedContext) finish() { c.end.Do(func() { close(c.ended) }) }
+func (c *countdownContext) finish() { c.endOnce.Do(func() { close(c.ended) }) }
 
-func (c *observedContext) observe() {
-	if c.left.Add(-1) < 0 {
+func (c *countdownContext) observe() {
+	if c.remaining.Add(-1) < 0 {
 		c.finish()
 	}
 }
 
-func (c *observedContext) Done() <-chan struct{} {
+func (c *countdownContext) Done() <-chan struct{} {
 	c.observe()
 	return c.ended
 }
 
-func (c *observedContext) Err() error {
+func (c *countdownContext) Err() error {
 	c.observe()
 	select {
 	case <-c.ended:
@@ -58,31 +58,31 @@ func (c *observedContext) Err() error {
 	}
 }
 
-func (c *observedContext) hasEnded() bool { return c.left.Load() < 0 }
+func (c *countdownContext) hasEnded() bool { return c.remaining.Load() < 0 }
 
-// asLocal has requests come from a caller that may do everything.
-func asLocal(ctx context.Context) context.Context {
-	return peer.NewContext(ctx, &peer.Peer{AuthInfo: linkInfo{peer: Principal{Role: RoleLocal}}})
+// withLocalPrincipal makes requests come from a caller with all rights.
+func withLocalPrincipal(ctx context.Context) context.Context {
+	return peer.NewContext(ctx, &peer.Peer{AuthInfo: linkInfo{peer: Principal{Kind: PrincipalLocal}}})
 }
 
-// requestsOfEachKind returns requests that are carried out, by the name of their kind: for
-// an instance that runs, "running", and one that has ended, "ended".
-func requestsOfEachKind() map[string][]*clusterpb.Request {
+// requestsByKind returns valid requests by the name of their kind, for the running instance
+// "running" and the ended one "ended".
+func requestsByKind() map[string][]*clusterpb.Request {
 	payload := func(text string) *journalpb.Payload {
 		return &journalpb.Payload{Data: []byte(text)}
 	}
 	running := func(r *clusterpb.Request) *clusterpb.Request { r.Instance = "running"; return r }
 	ended := func(r *clusterpb.Request) *clusterpb.Request { r.Instance = "ended"; return r }
-	again := func(r *clusterpb.Request) *clusterpb.Request { r.Again, r.FirstIndex = true, new(uint64); return r }
+	again := func(r *clusterpb.Request) *clusterpb.Request { r.Retried, r.FirstIndex = true, new(uint64); return r }
 	stale := func(r *clusterpb.Request) *clusterpb.Request { r.Stale = true; return r }
 	start := func() *clusterpb.StartRequest {
 		return &clusterpb.StartRequest{Name: "waiter", Input: payload(`"x"`), RequestId: "s", Attach: true}
 	}
 	withEvent := start()
 	withEvent.Send = &clusterpb.SendRequest{Name: "other", Data: payload(`1`), RequestId: "s"}
-	signals := func(r func(*clusterpb.Request) *clusterpb.Request, kinds ...clusterpb.SignalRequest_Kind) (all []*clusterpb.Request) {
+	controls := func(r func(*clusterpb.Request) *clusterpb.Request, kinds ...clusterpb.ControlRequest_Kind) (all []*clusterpb.Request) {
 		for _, kind := range kinds {
-			all = append(all, r(&clusterpb.Request{Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: kind, RequestId: "g"}}}))
+			all = append(all, r(&clusterpb.Request{Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: kind, RequestId: "g"}}}))
 		}
 		return all
 	}
@@ -104,7 +104,7 @@ func requestsOfEachKind() map[string][]*clusterpb.Request {
 	members := func() *clusterpb.Request {
 		return &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
 	}
-	crossing := &clusterpb.Crossing{Instance: "running", Execution: 1, Event: &journalpb.Event{SourceEventId: 9, Body: &journalpb.Event_SubOrchestrationCompleted{
+	crossMessage := &clusterpb.CrossMessage{Instance: "running", Execution: 1, Event: &journalpb.Event{SourceEventId: 9, Body: &journalpb.Event_SubOrchestrationCompleted{
 		SubOrchestrationCompleted: &journalpb.SubOrchestrationCompleted{Result: payload(`1`)},
 	}}}
 	return map[string][]*clusterpb.Request{
@@ -119,8 +119,8 @@ func requestsOfEachKind() map[string][]*clusterpb.Request {
 		},
 		"get":     {running(get()), ended(get()), stale(running(get()))},
 		"history": {running(history()), stale(ended(history()))},
-		"signal": append(signals(running, clusterpb.SignalRequest_KIND_SUSPEND, clusterpb.SignalRequest_KIND_RESUME, clusterpb.SignalRequest_KIND_RETRY,
-			clusterpb.SignalRequest_KIND_UNSPECIFIED), signals(ended, clusterpb.SignalRequest_KIND_CANCEL, clusterpb.SignalRequest_KIND_TERMINATE)...),
+		"control": append(controls(running, clusterpb.ControlRequest_KIND_SUSPEND, clusterpb.ControlRequest_KIND_RESUME, clusterpb.ControlRequest_KIND_RETRY,
+			clusterpb.ControlRequest_KIND_UNSPECIFIED), controls(ended, clusterpb.ControlRequest_KIND_CANCEL, clusterpb.ControlRequest_KIND_TERMINATE)...),
 		"list":  {list(), stale(list()), {Call: &clusterpb.Request_List{List: &clusterpb.ListRequest{Count: true}}}},
 		"purge": {{Call: &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: []string{"running", "nobody"}}}}},
 		"query": {query("sum"), query("none"), query("failing"), ended(query("sum"))},
@@ -137,17 +137,17 @@ func requestsOfEachKind() map[string][]*clusterpb.Request {
 			ended(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 			running(&clusterpb.Request{Call: &clusterpb.Request_Watch{Watch: new(clusterpb.WatchRequest)}}),
 		},
-		"members":       {members(), stale(members())},
-		"enrol":         {{Call: &clusterpb.Request_Enrol{Enrol: &clusterpb.EnrolRequest{Node: "n9", Address: "127.0.0.1:1", Fresh: true}}}},
-		"remove_member": {{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: "n9"}}}},
-		"adopt_member":  {{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: "n9", Identity: "x"}}}},
-		"issue_token":   {{Call: &clusterpb.Request_IssueToken{IssueToken: &clusterpb.IssueTokenRequest{Key: make([]byte, 32), Lifetime: int64(time.Hour)}}}},
-		"list_tokens":   {{Call: &clusterpb.Request_ListTokens{ListTokens: new(clusterpb.ListTokensRequest)}}},
-		"revoke_token":  {{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: make([]byte, 32)}}}},
-		"cross":         {{Group: 1, Call: &clusterpb.Request_Cross{Cross: &clusterpb.CrossRequest{Crossings: []*clusterpb.Crossing{crossing}}}}},
-		"offer":         {{Group: 1, Call: &clusterpb.Request_Offer{Offer: new(clusterpb.OfferRequest)}}},
-		"index":         {{Group: 1, Call: &clusterpb.Request_Index{Index: new(clusterpb.IndexRequest)}}},
-		"starts": {{Group: 1, Call: &clusterpb.Request_Starts{Starts: &clusterpb.StartsRequest{Starts: []*clusterpb.InstanceStart{
+		"members":          {members(), stale(members())},
+		"join":             {{Call: &clusterpb.Request_Join{Join: &clusterpb.JoinRequest{Node: "n9", Address: "127.0.0.1:1", NewNode: true}}}},
+		"remove_member":    {{Call: &clusterpb.Request_RemoveMember{RemoveMember: &clusterpb.RemoveMemberRequest{Node: "n9"}}}},
+		"adopt_member":     {{Call: &clusterpb.Request_AdoptMember{AdoptMember: &clusterpb.AdoptMemberRequest{Node: "n9", Identity: "x"}}}},
+		"issue_token":      {{Call: &clusterpb.Request_IssueToken{IssueToken: &clusterpb.IssueTokenRequest{Key: make([]byte, 32), Lifetime: int64(time.Hour)}}}},
+		"list_tokens":      {{Call: &clusterpb.Request_ListTokens{ListTokens: new(clusterpb.ListTokensRequest)}}},
+		"revoke_token":     {{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: make([]byte, 32)}}}},
+		"cross_messages":   {{Partition: 1, Call: &clusterpb.Request_CrossMessages{CrossMessages: &clusterpb.CrossMessagesRequest{Messages: []*clusterpb.CrossMessage{crossMessage}}}}},
+		"offer_leadership": {{Partition: 1, Call: &clusterpb.Request_OfferLeadership{OfferLeadership: new(clusterpb.OfferLeadershipRequest)}}},
+		"commit_index":     {{Partition: 1, Call: &clusterpb.Request_CommitIndex{CommitIndex: new(clusterpb.CommitIndexRequest)}}},
+		"start_batch": {{Partition: 1, Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: []*clusterpb.InstanceStart{
 			{Instance: "running", Start: start()}, {Instance: "ended", Start: start()},
 		}}}}},
 	}
@@ -162,7 +162,7 @@ func requestKinds() (kinds []string) {
 	return kinds
 }
 
-// emptyRequest returns a request of a kind of which nothing is filled in.
+// emptyRequest returns a request of a kind with no fields set.
 func emptyRequest(kind, instance string) *clusterpb.Request {
 	request := &clusterpb.Request{Instance: instance}
 	message := request.ProtoReflect()
@@ -170,22 +170,22 @@ func emptyRequest(kind, instance string) *clusterpb.Request {
 	return request
 }
 
-// requestTarget is a node with the instances that requestsOfEachKind is about.
-func requestTarget(t testing.TB) (*Node, *logbook) {
+// startRequestTarget starts a node with the instances of requestsByKind.
+func startRequestTarget(t testing.TB) (*Node, *logRecorder) {
 	t.Helper()
-	log := new(logbook)
+	log := new(logRecorder)
 	sums := replay.Query[string, int]("sum")
 	failing := replay.Query[string, int]("failing")
 	body := func(ctx *replay.Context, sum int) (int, error) {
-		if err := errors.Join(sums.Answer(ctx, func(string) (int, error) { return sum, nil }),
-			failing.Answer(ctx, func(string) (int, error) { return 0, errWanted })); err != nil {
+		if err := errors.Join(sums.Handle(ctx, func(string) (int, error) { return sum, nil }),
+			failing.Handle(ctx, func(string) (int, error) { return 0, errTest })); err != nil {
 			return 0, err
 		}
-		return ledgerBody(ctx, sum)
+		return ledgerOrchestrationBody(ctx, sum)
 	}
-	node := startNode(t, Config{InMemory: true, Groups: 1, Logger: log.logger(), Definitions: append(definitions(), ledger.Bind(body))})
+	node := startNode(t, Config{InMemory: true, Partitions: 1, Logger: log.logger(), Definitions: append(definitions(), ledgerOrchestration.Bind(body))})
 	ctx := testContext(t)
-	if _, err := StartRun(ctx, node.Client(), ledger, "running", 1); err != nil {
+	if _, err := StartRun(ctx, node.Client(), ledgerOrchestration, "running", 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Call(ctx, node.Client(), doubled, "ended", 1); err != nil {
@@ -194,99 +194,98 @@ func requestTarget(t testing.TB) (*Node, *logbook) {
 	return node, log
 }
 
-// requestWays are the ways by which a request reaches a node.
-var requestWays = map[string]func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response{
+// requestPaths are the ways in which a request reaches a node.
+var requestPaths = map[string]func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response{
 	"over the network": func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response {
-		return (&gate{node}).serve(asLocal(ctx), request)
+		return (&nodeService{node}).serve(withLocalPrincipal(ctx), request)
 	},
 	"in the process": func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response {
-		return node.attempt(ctx, request)
+		return node.callLeader(ctx, request)
 	},
 	"on a stream": func(ctx context.Context, node *Node, request *clusterpb.Request) *clusterpb.Response {
-		stream := &recordedStream{ctx: asLocal(ctx), request: request}
-		_ = (&gate{node}).startAll(stream)
-		return stream.last
+		stream := &fakeServerStream{ctx: withLocalPrincipal(ctx), request: request}
+		_ = (&nodeService{node}).serveStartBatch(stream)
+		return stream.lastResponse
 	},
 }
 
-// checkAnswer has a node answer a request one way, and fails the test if there is no
-// answer, or if something has panicked.
-func checkAnswer(ctx context.Context, t testing.TB, node *Node, log *logbook, what, way string, request *clusterpb.Request) {
+// checkResponse sends a request to a node in one way, and fails the test if there is no response or
+// something panicked.
+func checkResponse(ctx context.Context, t testing.TB, node *Node, log *logRecorder, what, call string, request *clusterpb.Request) {
 	t.Helper()
 	request = proto.CloneOf(request)
 	request.Protocol = node.config.protocol
-	response := requestWays[way](ctx, node, request)
+	response := requestPaths[call](ctx, node, request)
 	if response == nil || response.Failure == nil && response.Result == nil {
-		t.Errorf("%s, %s: the answer is %v: neither a result nor a failure", what, way, response)
+		t.Errorf("%s, %s: the answer is %v: neither a result nor a failure", what, call, response)
 	}
-	if log.lines(panicMessage) > 0 {
-		t.Fatalf("%s, %s: the call panicked:\n%s", what, way, log.all())
+	if log.countLines(panicMessage) > 0 {
+		t.Fatalf("%s, %s: the call panicked:\n%s", what, call, log.all())
 	}
 }
 
-// A recordedStream is the server's side of a call with several responses.
-type recordedStream struct {
+// A fakeServerStream is the server side of a call with several responses.
+type fakeServerStream struct {
 	grpc.ServerStream
-	ctx     context.Context
-	request *clusterpb.Request
-	last    *clusterpb.Response
+	ctx          context.Context
+	request      *clusterpb.Request
+	lastResponse *clusterpb.Response
 }
 
-func (s *recordedStream) Context() context.Context { return s.ctx }
+func (s *fakeServerStream) Context() context.Context { return s.ctx }
 
-func (s *recordedStream) RecvMsg(into any) error {
+func (s *fakeServerStream) RecvMsg(into any) error {
 	proto.Merge(into.(proto.Message), s.request)
 	return nil
 }
 
-func (s *recordedStream) SendMsg(response any) error {
-	s.last = response.(*clusterpb.Response)
+func (s *fakeServerStream) SendMsg(response any) error {
+	s.lastResponse = response.(*clusterpb.Response)
 	return nil
 }
 
-// TestEveryRequestIsAnsweredWhereverItsContextEnds sends every kind of request with a
-// context that ends when it is looked at for the first, second, third time and so on,
-// until the call comes to its end before the context does.
-func TestEveryRequestIsAnsweredWhereverItsContextEnds(t *testing.T) {
-	node, log := requestTarget(t)
-	known := requestsOfEachKind()
+// TestRequests_AnsweredWhereverContextEnds sends every kind of request with a context that ends at
+// its first, second, third observation and so on, until the call ends before the context.
+func TestRequests_AnsweredWhereverContextEnds(t *testing.T) {
+	node, log := startRequestTarget(t)
+	known := requestsByKind()
 	for _, kind := range requestKinds() {
 		if len(known[kind]) == 0 {
 			t.Errorf("requests of the kind %q are not tried: add one to requestsOfEachKind", kind)
 		}
 		for i, request := range append(known[kind], emptyRequest(kind, ""), emptyRequest(kind, "running")) {
-			for way := range requestWays {
-				if way != "on a stream" || kind == "starts" {
-					endEverywhere(t, node, log, fmt.Sprintf("%s %d", kind, i), way, request)
+			for call := range requestPaths {
+				if call != "on a stream" || kind == "start_batch" {
+					endAtEveryObservation(t, node, log, fmt.Sprintf("%s %d", kind, i), call, request)
 				}
 			}
 		}
 	}
 }
 
-// endEverywhere sends a request until its context ends after the call. Calls that wait for
-// something that does not happen look at their context for as long as they wait.
-func endEverywhere(t *testing.T, node *Node, log *logbook, what, way string, request *clusterpb.Request) {
+// endAtEveryObservation repeats a request until its context ends after the call. Calls that wait in
+// vain observe their context for as long as they wait.
+func endAtEveryObservation(t *testing.T, node *Node, log *logRecorder, what, call string, request *clusterpb.Request) {
 	t.Helper()
-	const looksMax = 50
-	for end := range looksMax {
+	const ctxChecksMax = 50
+	for end := range ctxChecksMax {
 		parent, cancel := context.WithTimeout(t.Context(), time.Minute)
-		ctx := endingAfter(parent, end)
-		checkAnswer(ctx, t, node, log, fmt.Sprintf("%s, ended when looked at %d times", what, end), way, request)
+		ctx := newCountdownContext(parent, end)
+		checkResponse(ctx, t, node, log, fmt.Sprintf("%s, ended when looked at %d times", what, end), call, request)
 		cancel()
 		if !ctx.hasEnded() {
 			return
 		}
 	}
-	t.Errorf("%s, %s: looks at its context more than %d times", what, way, looksMax)
+	t.Errorf("%s, %s: looks at its context more than %d times", what, call, ctxChecksMax)
 }
 
-// TestAQueryWhoseAnswerComesAsItsContextEndsHasOneOfBoth is the case that killed processes.
-func TestAQueryWhoseAnswerComesAsItsContextEndsHasOneOfBoth(t *testing.T) {
-	node, _ := requestTarget(t)
+// TestQuery_AnswerRacesContextEnd is the race that once crashed processes.
+func TestQuery_AnswerRacesContextEnd(t *testing.T) {
+	node, _ := startRequestTarget(t)
 	sums := replay.Query[string, int]("sum")
 	for end := range 40 {
-		ctx := endingAfter(testContext(t), end)
+		ctx := newCountdownContext(testContext(t), end)
 		got, err := Query(ctx, node.Client(), "running", sums, "")
 		if err == nil && got != 1 || err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, new(*UnavailableError)) {
 			t.Errorf("ended when looked at %d times: %d, %v; want 1, or that the context has ended", end, got, err)
@@ -294,9 +293,9 @@ func TestAQueryWhoseAnswerComesAsItsContextEndsHasOneOfBoth(t *testing.T) {
 	}
 }
 
-// FuzzRequests has a node answer requests as raw clients may send them.
+// FuzzRequests sends a node arbitrary requests, as raw clients may.
 func FuzzRequests(f *testing.F) {
-	for _, requests := range requestsOfEachKind() {
+	for _, requests := range requestsByKind() {
 		for _, request := range requests {
 			raw, err := proto.Marshal(request)
 			if err != nil {
@@ -313,7 +312,7 @@ func FuzzRequests(f *testing.F) {
 		}
 		f.Add(raw, uint8(255))
 	}
-	node, log := requestTarget(f)
+	node, log := startRequestTarget(f)
 	f.Fuzz(func(t *testing.T, raw []byte, end uint8) {
 		request := new(clusterpb.Request)
 		if proto.Unmarshal(raw, request) != nil {
@@ -321,8 +320,8 @@ func FuzzRequests(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		for _, way := range []string{"over the network", "on a stream"} {
-			checkAnswer(endingAfter(ctx, int(end)), t, node, log, fmt.Sprintf("%v", request), way, request)
+		for _, call := range []string{"over the network", "on a stream"} {
+			checkResponse(newCountdownContext(ctx, int(end)), t, node, log, fmt.Sprintf("%v", request), call, request)
 		}
 	})
 }

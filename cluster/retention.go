@@ -15,43 +15,42 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Retention says how long instances are kept after the end of their run, by how
-// it ended. Then the leader purges them, with everything that is kept of them,
-// and their IDs are free again. Zero means for ever.
+// Retention is how long instances are kept after their run has ended, by how it ended. Then the
+// leader purges them with everything that belongs to them, and their IDs are free again. Zero means
+// forever.
 //
-// Instances that relatives still need are kept longer: a child until its parent
-// has recorded its end, a parent until its children have ended.
+// Instances that relatives still need are kept longer: a child until its parent has recorded its
+// end, a parent until its children have ended.
 type Retention struct {
 	Completed  time.Duration
 	Failed     time.Duration
-	Cancelled  time.Duration
+	Canceled   time.Duration
 	Terminated time.Duration
 }
 
-func (r Retention) negative() bool {
-	return min(r.Completed, r.Failed, r.Cancelled, r.Terminated) < 0
+func (r Retention) isNegative() bool {
+	return min(r.Completed, r.Failed, r.Canceled, r.Terminated) < 0
 }
 
-// of returns for how long an instance with that status is kept, 0 for ever.
-func (r Retention) of(status journalpb.Status) time.Duration {
+// forStatus returns how long an instance with that status is kept, 0 for forever.
+func (r Retention) forStatus(status journalpb.Status) time.Duration {
 	switch status {
 	case journalpb.Status_STATUS_COMPLETED:
 		return r.Completed
 	case journalpb.Status_STATUS_FAILED:
 		return r.Failed
-	case journalpb.Status_STATUS_CANCELLED:
-		return r.Cancelled
+	case journalpb.Status_STATUS_CANCELED:
+		return r.Canceled
 	case journalpb.Status_STATUS_TERMINATED:
 		return r.Terminated
 	}
 	return 0
 }
 
-// shortest returns the shortest time for which anything is kept, 0 if all is
-// kept for ever.
+// shortest returns the shortest retention, 0 if everything is kept forever.
 func (r Retention) shortest() time.Duration {
 	shortest := time.Duration(0)
-	for _, d := range []time.Duration{r.Completed, r.Failed, r.Cancelled, r.Terminated} {
+	for _, d := range []time.Duration{r.Completed, r.Failed, r.Canceled, r.Terminated} {
 		if d > 0 && (shortest == 0 || d < shortest) {
 			shortest = d
 		}
@@ -59,42 +58,42 @@ func (r Retention) shortest() time.Duration {
 	return shortest
 }
 
-// Sweeps are slow on purpose: what is kept a little longer does no harm, and what
-// runs is to notice nothing.
+// Sweeps are slow on purpose: keeping an instance a little longer does no harm, and running
+// instances must not be delayed.
 const (
-	sweepPauseLeast  = time.Minute // between sweeps, unless Retention is shorter
+	sweepIntervalMin = time.Minute // between sweeps, unless Retention is shorter
 	sweepBatch       = 100         // instances in one purge
 	sweepBatchPause  = 20 * time.Millisecond
-	sweepLooked      = 1000 // instances looked at before a pause
-	sweepLookedPause = 5 * time.Millisecond
+	sweepScanBatch   = 1000 // instances scanned before a pause
+	sweepScanPause   = 5 * time.Millisecond
 )
 
-// A store is what a keeper needs of a journal.
+// A store is the part of a journal that a retentionSweeper uses.
 type store interface {
 	Instance(id string) (*journalpb.Instance, bool)
 	Instances() iter.Seq[*journalpb.Instance]
-	OpenOf(instance string) iter.Seq[*journalpb.Operation]
+	InstanceOperations(instance string) iter.Seq[*journalpb.Operation]
 	Orphans() iter.Seq[*journalpb.Instance]
 	Purge(p *journalpb.Purge, done func(purged int, err error))
 }
 
-// A keeper purges what has been kept long enough, during one reign. It remembers
-// nothing: the next leader sees from the journal what is left to do.
-type keeper struct {
-	store     store
-	retention Retention
-	epoch     uint64
-	now       func() clustertime.Time
-	logger    *slog.Logger
-	others    others
+// A retentionSweeper purges instances whose retention is over, during one leadership. It keeps no
+// state: the next leader finds in the journal what is left to purge.
+type retentionSweeper struct {
+	store           store
+	retention       Retention
+	epoch           uint64
+	now             func() clustertime.Time
+	logger          *slog.Logger
+	otherPartitions otherPartitions
 }
 
-func newKeeper(g *group, epoch uint64) *keeper {
-	return &keeper{store: g.journal, retention: g.config.Retention, epoch: epoch, now: g.journal.Now, logger: g.config.Logger, others: othersOf(g)}
+func newRetentionSweeper(g *partition, epoch uint64) *retentionSweeper {
+	return &retentionSweeper{store: g.journal, retention: g.config.Retention, epoch: epoch, now: g.journal.Now, logger: g.config.Logger, otherPartitions: otherPartitionsOf(g)}
 }
 
-// keep sweeps again and again, until ctx ends.
-func (k *keeper) keep(ctx context.Context) {
+// run sweeps repeatedly until ctx ends.
+func (k *retentionSweeper) run(ctx context.Context) {
 	shortest := k.retention.shortest()
 	if shortest == 0 {
 		return
@@ -102,13 +101,13 @@ func (k *keeper) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		next, err := k.sweep(ctx)
 		if err != nil && ctx.Err() == nil {
-			k.logger.Warn("purge by retention", "error", err)
+			k.logger.Warn("cannot purge by retention, will try again", "error", err)
 		}
-		pause(ctx, max(next.Sub(k.now()), min(sweepPauseLeast, shortest)))
+		sleepContext(ctx, max(next.Sub(k.now()), min(sweepIntervalMin, shortest)))
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) {
+func sleepContext(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -117,19 +116,19 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sweep purges what is due, in batches, and returns when something will be due
-// next, of what is there now and of what may end meanwhile.
-func (k *keeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
+// sweep purges what is due, in batches. It returns when the next instance will be due, including
+// running ones that may end meanwhile.
+func (k *retentionSweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 	next = k.now().Add(k.retention.shortest())
-	kin, err := newRelatives(ctx, k.store, k.others, k.now())
+	references, err := newReferences(ctx, k.store, k.otherPartitions, k.now())
 	if err != nil {
 		return next, err
 	}
 	var batch []string
-	looked := 0
+	visited := 0
 	for known := range k.store.Instances() {
-		if looked++; looked%sweepLooked == 0 {
-			pause(ctx, sweepLookedPause)
+		if visited++; visited%sweepScanBatch == 0 {
+			sleepContext(ctx, sweepScanPause)
 		}
 		if ctx.Err() != nil {
 			return next, ctx.Err()
@@ -141,7 +140,7 @@ func (k *keeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 			if due.Before(next) {
 				next = due
 			}
-		case !kin.need(known):
+		case !references.isReferenced(known):
 			batch = append(batch, known.Instance)
 		}
 		if len(batch) == sweepBatch {
@@ -149,19 +148,19 @@ func (k *keeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 				return next, err
 			}
 			batch = nil
-			pause(ctx, sweepBatchPause)
+			sleepContext(ctx, sweepBatchPause)
 		}
 	}
 	return next, k.purge(ctx, batch)
 }
 
-// due tells when an instance is to be purged, and whether it is at all.
-func (k *keeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
-	kept := k.retention.of(known.Status)
-	return clustertime.FromUnix(known.UpdatedAt).Add(kept), kept > 0
+// due returns when an instance is to be purged, and whether it is to be purged at all.
+func (k *retentionSweeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
+	retained := k.retention.forStatus(known.Status)
+	return clustertime.FromUnix(known.UpdatedAt).Add(retained), retained > 0
 }
 
-func (k *keeper) purge(ctx context.Context, ids []string) error {
+func (k *retentionSweeper) purge(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -172,15 +171,15 @@ func (k *keeper) purge(ctx context.Context, ids []string) error {
 	return err
 }
 
-// relatives tells which instances others still need. It remembers what it has
-// learned, which errs on the side of keeping.
-type relatives struct {
-	store   store
-	others  others
-	since   clustertime.Time // when the others' replicas were caught up with
-	parents map[string]bool  // that do not wait, or are in this group and not in that of the child, while children of theirs run
-	looked  map[string]bool  // parents whose open operations are in awaited
-	awaited map[operationKey]bool
+// references finds out which instances others still need. It caches what it has read; an outdated
+// entry can only keep an instance longer.
+type references struct {
+	store           store
+	otherPartitions otherPartitions
+	since           clustertime.Time // when this node had caught up with the other partitions
+	parents         map[string]bool  // with running children that they do not wait for, or that another partition owns
+	scanned         map[string]bool  // parents whose open operations are in awaited
+	awaited         map[operationKey]bool
 }
 
 type operationKey struct {
@@ -188,20 +187,20 @@ type operationKey struct {
 	incarnation, execution, eventID uint64
 }
 
-func keyOf(ref *journalpb.OperationRef) operationKey {
+func operationKeyOf(ref *journalpb.OperationRef) operationKey {
 	return operationKey{ref.GetInstance(), ref.GetIncarnation(), ref.GetExecution(), ref.GetEventId()}
 }
 
-// newRelatives looks at the instances of a store and of the other groups, at a time
-// by the store's clock.
-func newRelatives(ctx context.Context, s store, o others, now clustertime.Time) (*relatives, error) {
-	r := &relatives{
-		store: s, others: o, since: now,
-		parents: make(map[string]bool), looked: make(map[string]bool), awaited: make(map[operationKey]bool),
+// newReferences reads the instances of a store and of the other partitions. now is the store's
+// time.
+func newReferences(ctx context.Context, s store, o otherPartitions, now clustertime.Time) (*references, error) {
+	r := &references{
+		store: s, otherPartitions: o, since: now,
+		parents: make(map[string]bool), scanned: make(map[string]bool), awaited: make(map[operationKey]bool),
 	}
 	for _, g := range o {
 		if err := g.catchUp(ctx); err != nil {
-			return nil, fmt.Errorf("look at other groups: %w", err)
+			return nil, fmt.Errorf("read other partitions: %w", err)
 		}
 		for child := range g.journal.Orphans() {
 			r.parents[child.GetParent().GetInstance()] = true
@@ -213,11 +212,11 @@ func newRelatives(ctx context.Context, s store, o others, now clustertime.Time) 
 	return r, nil
 }
 
-// others are the other groups of the cluster.
-type others []*group
+// otherPartitions are the other partitions of the cluster.
+type otherPartitions []*partition
 
-func othersOf(g *group) (o others) {
-	for _, other := range g.groups {
+func otherPartitionsOf(g *partition) (o otherPartitions) {
+	for _, other := range g.partitions {
 		if other != g {
 			o = append(o, other)
 		}
@@ -225,29 +224,28 @@ func othersOf(g *group) (o others) {
 	return o
 }
 
-// holding returns the group among them that an instance belongs to, nil if none does.
-func (o others) holding(instance string) *group {
+// ownerOf returns the partition among them that owns an instance, nil if none does.
+func (o otherPartitions) ownerOf(instance string) *partition {
 	for _, g := range o {
-		if g.of(instance) == g {
+		if g.partitionOf(instance) == g {
 			return g
 		}
 	}
 	return nil
 }
 
-// elsewhere tells whether another group still needs an instance that has ended:
-// its parent there waits for it, or the start that has begun it waits to be
-// acknowledged there and would begin it again. Of one that is younger than what is
-// known of the others, that is not sure.
-func (r *relatives) elsewhere(known *journalpb.Instance) bool {
-	if len(r.others) == 0 {
+// isReferencedByOthers reports whether another partition still needs an ended instance. Its parent
+// there waits for it, or the start that began it is not acknowledged there yet and would begin it
+// again. An instance younger than what is known of the others counts as referenced.
+func (r *references) isReferencedByOthers(known *journalpb.Instance) bool {
+	if len(r.otherPartitions) == 0 {
 		return false
 	}
 	if known.CreatedAt >= r.since.UnixNano() {
 		return true
 	}
-	for _, g := range r.others {
-		if g.journal.WaitsToStart(known.Instance) {
+	for _, g := range r.otherPartitions {
+		if g.journal.HasChainedStart(known.Instance) {
 			return true
 		}
 	}
@@ -255,11 +253,11 @@ func (r *relatives) elsewhere(known *journalpb.Instance) bool {
 	if parent == nil {
 		return false
 	}
-	g := r.others.holding(parent.Instance)
+	g := r.otherPartitions.ownerOf(parent.Instance)
 	if g == nil {
 		return false
 	}
-	for operation := range g.journal.OpenOf(parent.Instance) {
+	for operation := range g.journal.InstanceOperations(parent.Instance) {
 		if proto.Equal(operation.Ref, parent) {
 			return true
 		}
@@ -267,27 +265,27 @@ func (r *relatives) elsewhere(known *journalpb.Instance) bool {
 	return false
 }
 
-// need tells whether a relative still needs an instance that has ended: it has
-// children that run, of which its history may decide what becomes of them, or a
-// parent that has not recorded its end and would start it again.
-func (r *relatives) need(known *journalpb.Instance) bool {
-	if r.parents[known.Instance] || r.elsewhere(known) {
+// isReferenced reports whether a relative still needs an ended instance. It may have running
+// children whose fate its history decides, or a parent that has not recorded its end and would
+// start it again.
+func (r *references) isReferenced(known *journalpb.Instance) bool {
+	if r.parents[known.Instance] || r.isReferencedByOthers(known) {
 		return true
 	}
 	parent := known.Parent
 	if parent == nil {
 		return false
 	}
-	if !r.looked[parent.Instance] {
-		r.looked[parent.Instance] = true
-		for operation := range r.store.OpenOf(parent.Instance) {
-			r.awaited[keyOf(operation.Ref)] = true
+	if !r.scanned[parent.Instance] {
+		r.scanned[parent.Instance] = true
+		for operation := range r.store.InstanceOperations(parent.Instance) {
+			r.awaited[operationKeyOf(operation.Ref)] = true
 		}
 	}
-	if r.awaited[keyOf(parent)] {
+	if r.awaited[operationKeyOf(parent)] {
 		return true
 	}
-	for operation := range r.store.OpenOf(parent.Instance) {
+	for operation := range r.store.InstanceOperations(parent.Instance) {
 		if proto.Equal(operation.Ref, parent) {
 			return true
 		}
@@ -295,7 +293,7 @@ func (r *relatives) need(known *journalpb.Instance) bool {
 	return false
 }
 
-// purge has instances purged and tells how many were.
+// purge purges instances and returns how many were purged.
 func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error) {
 	type outcome struct {
 		purged int
@@ -313,21 +311,21 @@ func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error
 	}
 }
 
-// purge purges what a client has named, but what is still needed. A purge that is repeated
-// may have been done before: it removes nothing if a run of one of the IDs may have begun since.
-func (g *group) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
-	kin, err := newRelatives(ctx, g.journal, othersOf(g), g.journal.Now())
+// purge purges the instances that a client names, except those still needed. A retried purge may
+// have been done before: it purges nothing if a run of one of the IDs may have begun since.
+func (g *partition) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	references, err := newReferences(ctx, g.journal, otherPartitionsOf(g), g.journal.Now())
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
 	for _, id := range r.Instances {
 		known, ok := g.journal.Instance(id)
-		if !ok || kin.need(known) {
+		if !ok || references.isReferenced(known) {
 			continue
 		}
 		if request.FirstIndex != nil {
-			if err := g.sameRun(id, "", request.GetFirstIndex()); err != nil {
+			if err := g.checkSameRun(id, "", request.GetFirstIndex()); err != nil {
 				return nil, fmt.Errorf("%w: instance %s", err, id)
 			}
 		}

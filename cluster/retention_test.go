@@ -11,27 +11,27 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// In these tests time is virtual: it moves on when all that is left is to wait.
+// These tests run in virtual time: it advances when every goroutine waits.
 
 var (
-	keptChild  = replay.Orchestration[string, string]("kept-child")
-	keptParent = replay.Orchestration[string, string]("kept-parent")
+	retentionChild  = replay.Orchestration[string, string]("kept-child")
+	retentionParent = replay.Orchestration[string, string]("kept-parent")
 )
 
-// keptParentBody leaves a child behind that runs on, or waits for one.
-func keptParentBody(ctx *replay.Context, how string) (string, error) {
-	child := keptChild.Start(ctx, "", replay.ChildID(ctx.InstanceID()+"-child"), replay.OnParentClose(replay.AbandonChild))
+// retentionParentBody abandons a child that keeps running, or waits for one.
+func retentionParentBody(ctx *replay.Context, how string) (string, error) {
+	child := retentionChild.Start(ctx, "", replay.ChildID(ctx.InstanceID()+"-child"), replay.OnParentClose(replay.AbandonChild))
 	if how == "leaves" {
 		return "", ctx.Sleep(time.Millisecond)
 	}
 	return child.Await(ctx)
 }
 
-func retained(t *testing.T, retention Retention, dir string) *Node {
+func startWithRetention(t *testing.T, retention Retention, dir string) *Node {
 	t.Helper()
 	node, err := Start(context.Background(), Config{
-		Dir: dir, InMemory: dir == "", Retention: retention, Logger: quiet(),
-		Definitions: append(definitions(), keptChild.Bind(waiterBody), keptParent.Bind(keptParentBody)),
+		Dir: dir, InMemory: dir == "", Retention: retention, Logger: testLogger(),
+		Definitions: append(definitions(), retentionChild.Bind(waiterBody), retentionParent.Bind(retentionParentBody)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,33 +44,33 @@ func retained(t *testing.T, retention Retention, dir string) *Node {
 	return node
 }
 
-func expectKept(t *testing.T, node *Node, when string, want map[string]bool) {
+func expectRetained(t *testing.T, node *Node, when string, want map[string]bool) {
 	t.Helper()
-	for id, kept := range want {
+	for id, retained := range want {
 		_, err := node.Client().Get(context.Background(), id)
-		if kept && err != nil || !kept && !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s: %s: %v; want it kept: %t", when, id, err, kept)
+		if retained && err != nil || !retained && !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %s: %v; want it kept: %t", when, id, err, retained)
 		}
 	}
 }
 
-func TestInstancesAreKeptForAsLongAsTheirEndDeserves(t *testing.T) {
+func TestRetention_PeriodDependsOnEndState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := retained(t, Retention{Completed: 10 * time.Second, Failed: 45 * time.Second, Cancelled: 25 * time.Second}, "")
+		node := startWithRetention(t, Retention{Completed: 10 * time.Second, Failed: 45 * time.Second, Canceled: 25 * time.Second}, "")
 		ctx, client := t.Context(), node.Client()
-		for _, id := range []string{"cancelled", "terminated", "running"} {
+		for _, id := range []string{"canceled", "terminated", "running"} {
 			if _, err := StartRun(ctx, client, waiter, id, ""); err != nil {
 				t.Fatal(err)
 			}
 		}
 		_, completed := Call(ctx, client, doubled, "completed", 1)
-		_, failed := Call(ctx, client, failing, "failed", "")
-		if err := errors.Join(completed, client.Cancel(ctx, "cancelled", ""), client.Terminate(ctx, "terminated", "")); err != nil || failed == nil {
+		_, failed := Call(ctx, client, failingOrchestration, "failed", "")
+		if err := errors.Join(completed, client.Cancel(ctx, "canceled", ""), client.Terminate(ctx, "terminated", "")); err != nil || failed == nil {
 			t.Fatal(err, failed)
 		}
 		for _, c := range []struct {
-			wait                         time.Duration
-			completed, cancelled, failed bool
+			wait                        time.Duration
+			completed, canceled, failed bool
 		}{
 			{9 * time.Second, true, true, true},
 			{13 * time.Second, false, true, true}, // sweeps are 10 s apart
@@ -79,8 +79,8 @@ func TestInstancesAreKeptForAsLongAsTheirEndDeserves(t *testing.T) {
 			{time.Minute, false, false, false},
 		} {
 			time.Sleep(c.wait)
-			expectKept(t, node, fmt.Sprintf("after another %v", c.wait), map[string]bool{
-				"completed": c.completed, "cancelled": c.cancelled, "failed": c.failed, "terminated": true, "running": true,
+			expectRetained(t, node, fmt.Sprintf("after another %v", c.wait), map[string]bool{
+				"completed": c.completed, "canceled": c.canceled, "failed": c.failed, "terminated": true, "running": true,
 			})
 		}
 		if _, err := Call(ctx, client, doubled, "completed", 2); err != nil {
@@ -89,23 +89,23 @@ func TestInstancesAreKeptForAsLongAsTheirEndDeserves(t *testing.T) {
 	})
 }
 
-func TestRelativesThatAreNeededAreKept(t *testing.T) {
+func TestRetention_KeepsReferencedInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := retained(t, Retention{Completed: 5 * time.Second, Cancelled: 5 * time.Second}, "")
+		node := startWithRetention(t, Retention{Completed: 5 * time.Second, Canceled: 5 * time.Second}, "")
 		ctx, client := t.Context(), node.Client()
-		if _, err := Call(ctx, client, keptParent, "leaving", "leaves"); err != nil {
+		if _, err := Call(ctx, client, retentionParent, "leaving", "leaves"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := StartRun(ctx, client, keptParent, "waiting", ""); err != nil {
+		if _, err := StartRun(ctx, client, retentionParent, "waiting", ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		// A parent that is suspended takes note of its child's end all the same.
+		// A suspended parent still records its child's end.
 		if err := errors.Join(client.Suspend(ctx, "waiting", ""), Send(ctx, client, "waiting-child", word, "")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		expectKept(t, node, "while a child runs", map[string]bool{"leaving": true, "leaving-child": true, "waiting": true, "waiting-child": false})
+		expectRetained(t, node, "while a child runs", map[string]bool{"leaving": true, "leaving-child": true, "waiting": true, "waiting-child": false})
 		if n, err := client.Purge(ctx, "leaving", "waiting"); err != nil || n != 0 {
 			t.Errorf("purged %d that are needed, %v", n, err)
 		}
@@ -113,17 +113,17 @@ func TestRelativesThatAreNeededAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		expectKept(t, node, "after all have ended", map[string]bool{"leaving": false, "leaving-child": false, "waiting": false})
+		expectRetained(t, node, "after all have ended", map[string]bool{"leaving": false, "leaving-child": false, "waiting": false})
 	})
 }
 
 // A child whose end its stalled parent has not recorded would be started again.
-func TestAChildIsKeptUntilItsParentHasRecordedItsEnd(t *testing.T) {
+func TestRetention_KeepsChildUntilParentRecordsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		node := retained(t, Retention{}, dir)
+		node := startWithRetention(t, Retention{}, dir)
 		ctx := t.Context()
-		if _, err := StartRun(ctx, node.Client(), keptParent, "p", ""); err != nil {
+		if _, err := StartRun(ctx, node.Client(), retentionParent, "p", ""); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -131,8 +131,8 @@ func TestAChildIsKeptUntilItsParentHasRecordedItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		node, err := Start(ctx, Config{
-			Dir: dir, Retention: Retention{Completed: time.Second}, Logger: quiet(),
-			Definitions: append(definitions(), keptChild.Bind(waiterBody)), // without the parent's code
+			Dir: dir, Retention: Retention{Completed: time.Second}, Logger: testLogger(),
+			Definitions: append(definitions(), retentionChild.Bind(waiterBody)), // without the parent's code
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -141,30 +141,30 @@ func TestAChildIsKeptUntilItsParentHasRecordedItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		expectKept(t, node, "while the parent waits for code", map[string]bool{"p": true, "p-child": true})
+		expectRetained(t, node, "while the parent waits for code", map[string]bool{"p": true, "p-child": true})
 		if n, err := node.Client().Purge(ctx, "p-child"); err != nil || n != 0 {
 			t.Errorf("purged %d, %v", n, err)
 		}
 		if err := node.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
-		node = retained(t, Retention{Completed: time.Second}, dir)
+		node = startWithRetention(t, Retention{Completed: time.Second}, dir)
 		if status, err := node.Client().Wait(ctx, "p"); err != nil || status.State != Completed {
 			t.Errorf("%+v, %v", status, err)
 		}
 	})
 }
 
-func TestThousandsArePurgedInBatchesAlsoByTheNextLeader(t *testing.T) {
+func TestRetention_PurgesInBatchesAcrossLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const instances = 1050 // more than are looked at without a pause
+		const instances = 1050 // more than are scanned without a pause
 		dir := t.TempDir()
-		node := retained(t, Retention{}, dir)
+		node := startWithRetention(t, Retention{}, dir)
 		ctx := t.Context()
 		ends := make(chan error)
 		for i := range instances {
 			go func() {
-				_, err := Call(ctx, node.Client(), failing, fmt.Sprintf("f-%d", i), "")
+				_, err := Call(ctx, node.Client(), failingOrchestration, fmt.Sprintf("f-%d", i), "")
 				ends <- err
 			}()
 		}
@@ -177,7 +177,7 @@ func TestThousandsArePurgedInBatchesAlsoByTheNextLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		for rounds := 0; ; rounds++ {
-			node := retained(t, Retention{Failed: time.Second}, dir)
+			node := startWithRetention(t, Retention{Failed: time.Second}, dir)
 			time.Sleep(1030 * time.Millisecond) // some, and not all
 			left, err := node.Client().Count(ctx, Filter{})
 			if err != nil {

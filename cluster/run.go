@@ -10,20 +10,20 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Run is an instance that was started, with the type of its result.
+// A Run is a started instance, with the type of its result.
 type Run[O any] struct {
 	ID     string
 	client *Client
 	run    runRef
 }
 
-// StartRun starts an instance of an orchestration under an ID and returns when
-// the start is committed. The ID is 1 to 128 of A-Z a-z 0-9 . _ : @ / + -.
+// StartRun starts an instance of an orchestration under an ID and returns when the start is
+// committed. The ID is 1 to 128 of A-Z a-z 0-9 . _ : @ / + -.
 //
-// Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode];
-// [*InputError]; [*UnavailableError].
+// Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode]; [*InputError];
+// [*UnavailableError].
 func StartRun[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (*Run[O], error) {
-	payload, err := client.encode(replay.PayloadOf{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
+	payload, err := client.encode(replay.PayloadInfo{Kind: "orchestration", Name: orchestration.Name(), Part: "input"}, input)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", id, err)
 	}
@@ -34,8 +34,8 @@ func StartRun[I, O any](ctx context.Context, client *Client, orchestration repla
 	return &Run[O]{ID: id, client: client, run: run}, nil
 }
 
-// Call starts an instance of an orchestration and waits for its result. Errors
-// are those of [StartRun] and [Run.Wait].
+// Call starts an instance of an orchestration and waits for its result. Errors are those of
+// [StartRun] and [Run.Wait].
 func Call[I, O any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, options ...StartOption) (O, error) {
 	run, err := StartRun(ctx, client, orchestration, id, input, options...)
 	if err != nil {
@@ -45,8 +45,8 @@ func Call[I, O any](ctx context.Context, client *Client, orchestration replay.Or
 	return run.Wait(ctx)
 }
 
-// Wait returns the result of the run when its end is committed. The error is a
-// [*RunError] when it did not complete, or one of [Client.Wait].
+// Wait returns the result of the run when its end is committed. The error is a [*RunError] if the
+// run did not complete, or one of [Client.Wait].
 func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	var output O
 	if r == nil {
@@ -65,18 +65,18 @@ func (r *Run[O]) Wait(ctx context.Context) (O, error) {
 	return output, nil
 }
 
-// Send sends an event to an instance and returns when it is committed. Events
-// that nobody waits for yet are kept, in order.
+// Send sends an event to an instance and returns when it is committed. Events that the code does
+// not wait for yet are kept, in order.
 //
-// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestID], [*InputError],
+// Errors: [ErrNotFound], [ErrEnded], [ErrBusy], [ErrRequestIDReused], [*InputError],
 // [*UnavailableError].
 func Send[T any](ctx context.Context, client *Client, id string, event replay.EventHandle[T], data T, options ...SendOption) error {
-	payload, err := client.encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
+	payload, err := client.encode(replay.PayloadInfo{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
 		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	send := &clusterpb.SendRequest{Name: event.Name(), Data: payload}
-	if err := apply(send, options); err != nil {
+	if err := applyOptions(send, options); err != nil {
 		return fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}
 	return client.send(ctx, id, send)
@@ -85,36 +85,33 @@ func Send[T any](ctx context.Context, client *Client, id string, event replay.Ev
 // A SendOption changes how an event is sent.
 type SendOption func(*clusterpb.SendRequest)
 
-// EventID names the event: of those that are sent to a run under one ID, the
-// first is recorded, and the others are no error. IDs are at most 128 bytes;
-// those of events, updates and [SendOrStart] must differ. Defaults to a random
-// one for each call.
+// EventID names the event: of several events sent to a run under one ID, the first is recorded, and
+// the others are not an error. IDs are at most 128 bytes; those of events, updates and
+// [SendOrStart] must differ. Defaults to a random ID for each call.
 //
-// An event under an ID that its execution has recorded for an event of another name, or
-// for an update, is refused with [ErrRequestID]. If an execution before has recorded it, or
-// the run has ended, the event is not recorded, and that is no error.
+// An event is rejected with [ErrRequestIDReused] if its execution has recorded the ID for an event
+// of another name or for an update. If an earlier execution has recorded the ID, or the run has
+// ended, the event is not recorded, and that is not an error.
 //
-// That holds for calls of the user's own that have the same ID, from any program. An
-// execution knows the IDs of all its own inputs (events, updates, cancellations,
-// suspensions, resumptions) and of at least the latest 256 of the executions of its run
-// before it. An event under an older ID is recorded again, as is one for the next run. The
-// repetitions of one call by this package have no such limit: the event is recorded once,
-// or the error says that the outcome is unknown; see [UnavailableError].
+// This holds for calls of the user with the same ID, from any program. An execution knows the IDs
+// of all its own inputs (events, updates, cancellations, suspensions, resumptions) and at least the
+// latest 256 of the earlier executions of its run. An event under an older ID is recorded again, as
+// is one for the next run. Retries of one call by this package have no such limit: the event is
+// recorded once, or the error says that the outcome is unknown; see [UnavailableError].
 func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.RequestId = id } }
 
-// A RunError is the end of a run that did not complete. Its fields:
+// A RunError reports that a run ended without completing. Its fields:
 //
 //	ID    string
-//	State State // Failed, Cancelled or Terminated
-//	Err   error // what the orchestration returned; replay.ErrCanceled or replay.ErrTerminated with the reason
+//	State State // Failed, Canceled or Terminated
+//	Err   error // of the orchestration; replay.ErrCanceled or replay.ErrTerminated with the reason
 type RunError = actors.RunError
 
-// SendOrStart sends an event to an instance, starting it first if there is none
-// of that ID (or, with a reuse option, if its run has ended). The start and the
-// event are committed together, and [RequestID] names both. Errors are those of
-// [StartRun] and [Send].
+// SendOrStart sends an event to an instance and first starts the instance if there is none with
+// that ID (or, with a reuse option, if its run has ended). Start and event are committed together,
+// and [RequestID] names both. Errors are those of [StartRun] and [Send].
 func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
-	payload, err := client.encode(replay.PayloadOf{Kind: "event", Name: event.Name(), Part: "data"}, data)
+	payload, err := client.encode(replay.PayloadInfo{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {
 		return nil, fmt.Errorf("send %q to %s: %w", event.Name(), id, err)
 	}

@@ -14,130 +14,130 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// serve answers a request on the node that leads, or says which one might. A panic is the
-// call's failure.
+// serve answers a request on the leader, or says which node may lead. A panic becomes the call's
+// failure.
 func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	var response *clusterpb.Response
-	err := n.recovered(request, func() (err error) {
-		response, err = n.answer(ctx, request)
+	err := n.recoverCall(request, func() (err error) {
+		response, err = n.handle(ctx, request)
 		return err
 	})
 	if err != nil {
-		return n.refusal(request, err)
+		return n.failureResponse(request, err)
 	}
 	response.Protocol = n.config.protocol
 	return response
 }
 
-// refusal is the answer to a request that met an error.
-func (n *Node) refusal(request *clusterpb.Request, err error) *clusterpb.Response {
-	response := &clusterpb.Response{Protocol: n.config.protocol, Failure: failure(err)}
-	leader, address := n.groupFor(request).journal.Leader()
+// failureResponse returns the response to a request that met an error.
+func (n *Node) failureResponse(request *clusterpb.Request, err error) *clusterpb.Response {
+	response := &clusterpb.Response{Protocol: n.config.protocol, Failure: toFailure(err)}
+	leader, address := n.partitionFor(request).journal.Leader()
 	if response.Failure.Code == codeNotLeader && leader != n.config.NodeID {
 		response.Failure.Leader = address
 	}
 	return response
 }
 
-func (n *Node) answer(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if err := n.config.understands(request.Protocol); err != nil {
+func (n *Node) handle(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := n.config.checkProtocol(request.Protocol); err != nil {
 		return nil, err
 	}
-	if response, err := n.nearby(ctx, request); response != nil || err != nil {
+	if response, err := n.answerLocally(ctx, request); response != nil || err != nil {
 		return response, err
 	}
-	if n.concernsAll(request) {
-		return n.gather(ctx, request)
+	if n.concernsAllPartitions(request) {
+		return n.fanOut(ctx, request)
 	}
-	return n.groupFor(request).answer(ctx, request)
+	return n.partitionFor(request).handle(ctx, request)
 }
 
-// answer answers a request that concerns the group, if this node leads it. The answer says
-// up to which index a replica must have come to show what the call has done.
-func (g *group) answer(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	response, err := g.carryOut(ctx, request)
+// handle answers a request for the partition, if this node leads it. The response holds the index
+// that a replica must have applied to show the call's effects.
+func (g *partition) handle(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	response, err := g.execute(ctx, request)
 	if err == nil && response.AppliedIndex == 0 {
 		response.AppliedIndex = g.journal.AppliedIndex()
 	}
-	return response, unlessForgotten(request, err)
+	return response, wrapForgotten(request, err)
 }
 
-func (g *group) carryOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
-	if enrol := request.GetEnrol(); enrol != nil {
-		return g.enrolOther(ctx, request.Protocol, enrol)
+func (g *partition) execute(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if joinRequest := request.GetJoin(); joinRequest != nil {
+		return g.handleJoin(ctx, request.Protocol, joinRequest)
 	}
-	g.hold(ctx)
-	partition := g.serving()
-	if partition == nil {
+	g.awaitLeader(ctx)
+	p := g.servingPartition()
+	if p == nil {
 		return nil, journal.ErrNotLeader
 	}
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
-		response, err := g.start(ctx, partition, request, call.Start)
-		return response, g.confirm(ctx, partition, err)
+		response, err := g.start(ctx, p, request, call.Start)
+		return response, g.confirmRefusal(ctx, p, err)
 	case *clusterpb.Request_Send:
-		response, err := g.send(ctx, partition, request, call.Send)
-		return response, g.confirm(ctx, partition, err)
-	case *clusterpb.Request_Signal:
-		response, err := g.signal(ctx, partition, request, call.Signal)
-		return response, g.confirm(ctx, partition, err)
+		response, err := g.send(ctx, p, request, call.Send)
+		return response, g.confirmRefusal(ctx, p, err)
+	case *clusterpb.Request_Control:
+		response, err := g.control(ctx, p, request, call.Control)
+		return response, g.confirmRefusal(ctx, p, err)
 	case *clusterpb.Request_Query:
-		return g.query(ctx, partition, request.Instance, call.Query)
+		return g.query(ctx, p, request.Instance, call.Query)
 	case *clusterpb.Request_Update:
-		return g.update(ctx, partition, request, call.Update)
+		return g.update(ctx, p, request, call.Update)
 	case *clusterpb.Request_Complete:
-		return g.complete(ctx, partition, request.Instance, call.Complete)
+		return g.complete(ctx, p, request.Instance, call.Complete)
 	case *clusterpb.Request_Pending:
-		return g.pending(ctx, partition, request.Instance)
+		return g.pending(ctx, p, request.Instance)
 	case *clusterpb.Request_Purge:
-		return g.purge(ctx, partition, request, call.Purge)
+		return g.purge(ctx, p, request, call.Purge)
 	case *clusterpb.Request_RemoveMember:
-		return g.removeOther(ctx, call.RemoveMember)
+		return g.removeMember(ctx, call.RemoveMember)
 	case *clusterpb.Request_AdoptMember:
-		return g.adoptOther(ctx, call.AdoptMember)
+		return g.adoptMember(ctx, call.AdoptMember)
 	case *clusterpb.Request_IssueToken:
 		return g.issueToken(ctx, call.IssueToken)
 	case *clusterpb.Request_RevokeToken:
 		return g.revokeToken(ctx, call.RevokeToken)
-	case *clusterpb.Request_Cross:
-		return g.cross(ctx, partition, call.Cross)
+	case *clusterpb.Request_CrossMessages:
+		return g.receiveCrossMessages(ctx, p, call.CrossMessages)
 	}
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	return g.read(ctx, partition, request)
+	return g.read(ctx, p, request)
 }
 
-// confirm passes on why an input was refused, if that rests on what a leader has
-// read. No append shows that this node still led then: one that has lost the lead
-// and does not know it yet may lack what another has committed.
-func (g *group) confirm(ctx context.Context, p *actors.Partition, refusal error) error {
+// confirmRefusal returns why an input was rejected, after making sure that this node still leads.
+// Such a rejection rests on a read, and no append confirms it: a former leader that does not know
+// of its successor may lack commits.
+func (g *partition) confirmRefusal(ctx context.Context, p *actors.Partition, refusal error) error {
 	switch {
 	case refusal == nil:
 		return nil
 	case !errors.Is(refusal, ErrNotFound) && !errors.Is(refusal, ErrEnded) && !errors.Is(refusal, ErrInstanceExists) &&
-		!errors.Is(refusal, ErrRequestID):
+		!errors.Is(refusal, ErrRequestIDReused):
 		return refusal
 	}
 	if err := g.barrier(ctx); err != nil {
-		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // for whatever reason: nothing was done
+		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // nothing was done, whatever the reason
 	}
-	if g.partition.Load() != p {
+	if g.live.Load() != p {
 		return journal.ErrNotLeader
 	}
 	return refusal
 }
 
-func (g *group) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
+func (g *partition) start(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.StartRequest) (*clusterpb.Response, error) {
 	instance := request.Instance
-	if begun := g.begunBy(request, r); begun.first > 0 {
-		return g.startResult(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
+	if begun := g.findStartedRun(request, r); begun.first > 0 {
+		return g.startResponse(actors.Answer{FirstExecution: begun.first, Incarnation: begun.incarnation}), nil
 	}
-	switch met, err := g.sentTo(ctx, request, r.Send); {
+	switch found, err := g.findRunWithEvent(ctx, request, r.Send); {
 	case err != nil:
 		return nil, err
-	case met.first > 0:
-		return g.startResult(actors.Answer{FirstExecution: met.first, Incarnation: met.incarnation, Attached: true}), nil
+	case found.first > 0:
+		return g.startResponse(actors.Answer{FirstExecution: found.first, Incarnation: found.incarnation, Attached: true}), nil
 	}
 	version := r.Version
 	if version == "" {
@@ -163,29 +163,28 @@ func (g *group) start(ctx context.Context, p *actors.Partition, request *cluster
 	})
 	var sent *input
 	if r.Send != nil {
-		// Right behind the start, so that the two are one turn.
-		sent = g.deliver(p, request, r.Send.RequestId, externalEvent(r.Send))
+		// Right after the start, so that both are in one turn.
+		sent = g.deliver(p, request, r.Send.RequestId, externalEventMessage(r.Send))
 	}
 	answer, err := await(ctx, started)
 	if err == nil && sent != nil {
 		_, _, err = sent.await(ctx)
-		err = g.unlessRecorded(ctx, request, r.Send.RequestId, err)
+		err = g.ignoreIfRecorded(ctx, request, r.Send.RequestId, err)
 		if errors.Is(err, ErrBusy) {
-			// Half of it is done, and the same call does the rest.
+			// The start is committed; the same call can be repeated to send the event.
 			err = fmt.Errorf("%w: the event: %v", journal.ErrUnknownOutcome, err)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	return g.startResult(answer), nil
+	return g.startResponse(answer), nil
 }
 
-// startResult tells also from which index on replicas show the run, and not one that
-// was before it.
-func (g *group) startResult(a actors.Answer) *clusterpb.Response {
+// startResponse also returns the index from which on replicas show this run and not an earlier one.
+func (g *partition) startResponse(a actors.Answer) *clusterpb.Response {
 	return &clusterpb.Response{AppliedIndex: g.journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
-		FirstExecution: a.FirstExecution, Attached: a.Attached, Crowded: a.Crowded,
+		FirstExecution: a.FirstExecution, Attached: a.Attached, Overloaded: a.Overloaded,
 		Incarnation: a.Incarnation,
 	}}}
 }
@@ -196,29 +195,29 @@ var reusePolicies = map[clusterpb.ReusePolicy]actors.Reuse{
 	clusterpb.ReusePolicy_REUSE_POLICY_FAILED: actors.ReuseFailed,
 }
 
-// externalEvent returns the message of an event that was sent; the three messages
-// that it is made of are one allocation.
-func externalEvent(r *clusterpb.SendRequest) actors.Message {
-	made := &struct {
+// externalEventMessage returns the message of a sent event. Its three protobuf messages are one
+// allocation.
+func externalEventMessage(r *clusterpb.SendRequest) actors.Message {
+	created := &struct {
 		event journalpb.Event
 		body  journalpb.Event_ExternalEvent
 		sent  journalpb.ExternalEvent
 	}{}
-	made.sent.Name, made.sent.Data, made.sent.RequestId = r.Name, r.Data, r.RequestId
-	made.body.ExternalEvent = &made.sent
-	made.event.Body = &made.body
-	return actors.Message{Message: replay.Message{Event: &made.event}}
+	created.sent.Name, created.sent.Data, created.sent.RequestId = r.Name, r.Data, r.RequestId
+	created.body.ExternalEvent = &created.sent
+	created.event.Body = &created.body
+	return actors.Message{Message: replay.Message{Event: &created.event}}
 }
 
-func (g *group) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
-	_, _, err := g.deliver(p, request, r.RequestId, externalEvent(r)).await(ctx)
-	if err := g.unlessRecorded(ctx, request, r.RequestId, err); err != nil {
+func (g *partition) send(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.SendRequest) (*clusterpb.Response, error) {
+	_, _, err := g.deliver(p, request, r.RequestId, externalEventMessage(r)).await(ctx)
+	if err := g.ignoreIfRecorded(ctx, request, r.RequestId, err); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
 }
 
-// send gives a message to an instance and returns where the answer will be.
+// send delivers a message to an instance and returns the channel for the answer.
 func send(p *actors.Partition, instance string, m actors.Message) <-chan actors.Answer {
 	answers := make(chan actors.Answer, 1)
 	m.Done = func(a actors.Answer) { answers <- a }
@@ -226,15 +225,14 @@ func send(p *actors.Partition, instance string, m actors.Message) <-chan actors.
 	return answers
 }
 
-// await waits for an answer and returns its error. When ctx ends first the outcome is
-// unknown.
+// await waits for an answer and returns its error. If ctx ends first, the outcome is unknown.
 func await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
 	answer, err := awaitAnswer(ctx, answers)
 	return answer, firstError(err, answer.Err)
 }
 
-// awaitAnswer waits for an answer, whose error may be that of the instance's code. The
-// other error is ctx's: there is no answer.
+// awaitAnswer waits for an answer, whose Err may come from the instance's code. The returned error
+// is ctx's: there is no answer.
 func awaitAnswer(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
 	select {
 	case answer := <-answers:
@@ -244,7 +242,7 @@ func awaitAnswer(ctx context.Context, answers <-chan actors.Answer) (actors.Answ
 	}
 }
 
-func (g *group) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
+func (g *partition) get(p *actors.Partition, instance string) (*clusterpb.Response, error) {
 	known, ok := g.journal.Instance(instance)
 	if !ok {
 		return nil, ErrNotFound
@@ -256,22 +254,22 @@ func (g *group) get(p *actors.Partition, instance string) (*clusterpb.Response, 
 	return &clusterpb.Response{Result: &clusterpb.Response_Get{Get: &clusterpb.GetResult{Status: status}}}, nil
 }
 
-// statusOf says what is known of an instance, on the node that leads.
-func (g *group) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
-	status := indexed(known)
-	return status, g.fill(p, known, status)
+// statusOf returns the status of an instance.
+func (g *partition) statusOf(p *actors.Partition, known *journalpb.Instance) (*clusterpb.Status, error) {
+	status := indexedStatus(known)
+	return status, g.fillStatus(p, known, status)
 }
 
-// fill adds what the histories know. p is nil where this node does not lead.
-func (g *group) fill(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+// fillStatus adds what only the histories hold. p is nil where this node does not lead.
+func (g *partition) fillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if err := g.fillState(p, known, status); err != nil {
 		return err
 	}
-	return g.fillPublished(known, status)
+	return g.fillCustomStatus(known, status)
 }
 
-// indexed says what the index knows.
-func indexed(known *journalpb.Instance) *clusterpb.Status {
+// indexedStatus returns the part of a status that the index holds.
+func indexedStatus(known *journalpb.Instance) *clusterpb.Status {
 	return &clusterpb.Status{
 		Instance:       known.Instance,
 		Execution:      known.Execution,
@@ -287,9 +285,9 @@ func indexed(known *journalpb.Instance) *clusterpb.Status {
 	}
 }
 
-// fillPublished adds what the instance has published last: in this execution,
-// or in one before.
-func (g *group) fillPublished(known *journalpb.Instance, status *clusterpb.Status) error {
+// fillCustomStatus adds the custom status, set in this execution or carried over from an earlier
+// one.
+func (g *partition) fillCustomStatus(known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.StatusEventId == 0 && known.Execution == known.FirstExecution {
 		return nil
 	}
@@ -298,15 +296,15 @@ func (g *group) fillPublished(known *journalpb.Instance, status *clusterpb.Statu
 	if err != nil {
 		return err
 	}
-	status.Published = event.GetOrchestrationStarted().GetStatus()
+	status.CustomStatus = event.GetOrchestrationStarted().GetStatus()
 	if set := event.GetStatusSet(); set != nil {
-		status.Published = set.Value
+		status.CustomStatus = set.Value
 	}
 	return nil
 }
 
-// fillState adds what the instance is doing, or how it ended.
-func (g *group) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
+// fillState adds the instance's state, and its result or mismatch.
+func (g *partition) fillState(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	if known.Status != journalpb.Status_STATUS_RUNNING {
 		last, err := g.journal.Event(known.Instance, known.Execution, known.LastEventId)
 		if err == nil {
@@ -315,7 +313,7 @@ func (g *group) fillState(p *actors.Partition, known *journalpb.Instance, status
 		return err
 	}
 	status.State = string(g.stateOf(p, known))
-	if mismatch := stalled(p, known.Instance); mismatch != nil {
+	if mismatch := mismatchOf(p, known.Instance); mismatch != nil {
 		status.Mismatch = &clusterpb.Mismatch{
 			Kind:     string(mismatch.Kind),
 			EventId:  mismatch.EventID,
@@ -330,9 +328,8 @@ func (g *group) fillState(p *actors.Partition, known *journalpb.Instance, status
 	return nil
 }
 
-// stalled returns why an instance is stalled, nil if it is not, or if this node
-// does not lead.
-func stalled(p *actors.Partition, instance string) *replay.Mismatch {
+// mismatchOf returns why an instance is stalled, nil if it is not, or if this node does not lead.
+func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
 	if p == nil {
 		return nil
 	}
@@ -340,13 +337,13 @@ func stalled(p *actors.Partition, instance string) *replay.Mismatch {
 	return mismatch
 }
 
-// stateOf says in a word what the instance is doing, or how it ended.
-func (g *group) stateOf(p *actors.Partition, known *journalpb.Instance) State {
+// stateOf returns the state of an instance.
+func (g *partition) stateOf(p *actors.Partition, known *journalpb.Instance) State {
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
 	}
 	switch {
-	case stalled(p, known.Instance) != nil:
+	case mismatchOf(p, known.Instance) != nil:
 		return Stalled
 	case p != nil && !g.registry.HasOrchestration(known.Name, known.Version):
 		return WaitingForCode
@@ -361,7 +358,7 @@ func (g *group) stateOf(p *actors.Partition, known *journalpb.Instance) State {
 var endStates = map[journalpb.Status]State{
 	journalpb.Status_STATUS_COMPLETED:  Completed,
 	journalpb.Status_STATUS_FAILED:     Failed,
-	journalpb.Status_STATUS_CANCELLED:  Cancelled,
+	journalpb.Status_STATUS_CANCELED:   Canceled,
 	journalpb.Status_STATUS_TERMINATED: Terminated,
 }
 
@@ -373,9 +370,9 @@ func fillEnd(last *journalpb.Event, status *clusterpb.Status) {
 	case *journalpb.Event_OrchestrationFailed:
 		status.State = string(Failed)
 		status.Error = body.OrchestrationFailed.Error
-	case *journalpb.Event_OrchestrationCancelled:
-		status.State = string(Cancelled)
-		status.Reason = body.OrchestrationCancelled.Reason
+	case *journalpb.Event_OrchestrationCanceled:
+		status.State = string(Canceled)
+		status.Reason = body.OrchestrationCanceled.Reason
 	case *journalpb.Event_OrchestrationTerminated:
 		status.State = string(Terminated)
 		status.Reason = body.OrchestrationTerminated.Reason
@@ -384,12 +381,12 @@ func fillEnd(last *journalpb.Event, status *clusterpb.Status) {
 	}
 }
 
-func (g *group) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
-	if err := g.answers.reserve(ctx, r.Paged); err != nil {
+func (g *partition) history(ctx context.Context, instance string, r *clusterpb.HistoryRequest) (*clusterpb.Response, error) {
+	if err := g.answerLimiter.reserve(ctx, r.Paged); err != nil {
 		return nil, err
 	}
 	known, ok := g.journal.Instance(instance)
-	if !ok || r.Execution > known.Execution { // an older one may be gone, which Events says
+	if !ok || r.Execution > known.Execution { // Events reports an older one that is gone
 		return nil, ErrNotFound
 	}
 	result := &clusterpb.HistoryResult{Execution: r.Execution}

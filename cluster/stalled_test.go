@@ -9,25 +9,25 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Five instances stall. The node is restarted with the same code that does not fit, and
-// nobody touches them; then with code that fits.
-func TestWhatIsStalledIsShownWhoeverLeads(t *testing.T) {
+// Five instances stall. The node is restarted with the same wrong code, and no input arrives; then
+// with matching code.
+func TestStalledInstance_VisibleUnderAnyLeader(t *testing.T) {
 	const many = 5
 	dir, ctx := t.TempDir(), testContext(t)
 	reordered := func(other bool) []replay.Definition {
-		return append(definitions()[:0:0], sing.Bind(func(ctx *replay.Context, text string) (string, error) {
+		return append(definitions()[:0:0], canaryOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
 			if other {
 				if err := replay.SetStatus(ctx, text); err != nil {
 					return "", err
 				}
 			}
-			return sung.Wait(ctx)
+			return canaryEvent.Wait(ctx)
 		}))
 	}
 	start := func(other bool) (*Node, sdk.Reader) {
 		reader := sdk.NewManualReader()
 		return startNode(t, Config{
-			Dir: dir, Groups: 1, Definitions: reordered(other), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
+			Dir: dir, Partitions: 1, Definitions: reordered(other), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
 		}), reader
 	}
 	stalled := func(node *Node, options ...ReadOption) int {
@@ -38,9 +38,9 @@ func TestWhatIsStalledIsShownWhoeverLeads(t *testing.T) {
 		return n
 	}
 	node, _ := start(false)
-	eventually(t, "conditions may be recorded", func() bool { return node.groups[0].journal.Protocol() == protocolVersion })
+	eventually(t, "conditions may be recorded", func() bool { return node.partitions[0].journal.Protocol() == protocolVersion })
 	for i := range many {
-		if _, err := StartRun(ctx, node.Client(), sing, fmt.Sprint("s-", i), ""); err != nil {
+		if _, err := StartRun(ctx, node.Client(), canaryOrchestration, fmt.Sprint("s-", i), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,11 +50,11 @@ func TestWhatIsStalledIsShownWhoeverLeads(t *testing.T) {
 
 	node, _ = start(true)
 	for i := range many {
-		go func() { _ = Send(ctx, node.Client(), fmt.Sprint("s-", i), sung, "waits") }()
+		go func() { _ = Send(ctx, node.Client(), fmt.Sprint("s-", i), canaryEvent, "waits") }()
 	}
 	eventually(t, "all have stalled", func() bool {
 		n := 0
-		for range node.groups[0].journal.Held() {
+		for range node.partitions[0].journal.WithCondition() {
 			n++
 		}
 		return n == many && stalled(node) == many
@@ -67,7 +67,7 @@ func TestWhatIsStalledIsShownWhoeverLeads(t *testing.T) {
 	if got, local := stalled(node), stalled(node, Stale()); got != many || local != many {
 		t.Errorf("after a restart %d are stalled, by this replica %d; want %d", got, local, many)
 	}
-	if got := total(collected(t, reader)["tenuto.instances"], "stalled"); got != many {
+	if got := sumMetric(collectMetrics(t, reader)["tenuto.instances"], "stalled"); got != many {
 		t.Errorf("the metric says %v", got)
 	}
 	status, err := node.Client().Get(ctx, "s-0")

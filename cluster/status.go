@@ -14,77 +14,77 @@ import (
 // State is what an instance is doing, or how it ended.
 type State = actors.State
 
-// The states. An instance in one of the first four can still go on.
+// The states. An instance in one of the first four has not ended.
 const (
 	Running State = "running"
-	// Stalled: code and history disagree; see Status.Mismatch. Every node knows it, from
-	// protocol 3 on. A new leader has all that are stalled try again, one after the other.
+	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node knows
+	// it. A new leader retries all stalled instances, one after the other.
 	Stalled State = "stalled"
-	// Suspended: it takes input, but its code does not run.
+	// Suspended: the instance takes input, but its code does not run.
 	Suspended State = "suspended"
-	// WaitingForCode: the node that leads has no code for it. When something arrives for it,
-	// leadership moves to a node that has the code, if that one has all that the leader has.
+	// WaitingForCode: the leader has no code for the instance. When input arrives for it,
+	// leadership moves to a node that has the code, if that node has all the code that the leader
+	// has.
 	WaitingForCode State = "waiting for code"
 	Completed      State = "completed"
 	Failed         State = "failed"
-	Cancelled      State = "cancelled"
+	Canceled       State = "canceled"
 	Terminated     State = "terminated"
-	// ContinuedAsNew: of an execution that another has followed in the same run.
+	// ContinuedAsNew: of an execution that was followed by another one in the same run.
 	ContinuedAsNew State = "continued as new"
 )
 
-// instanceStates are the states that an instance can be in, as opposed to one of its executions.
-var instanceStates = []State{Running, Stalled, Suspended, WaitingForCode, Completed, Failed, Cancelled, Terminated}
+// instanceStates are the states of an instance, as opposed to those of an execution.
+var instanceStates = []State{Running, Stalled, Suspended, WaitingForCode, Completed, Failed, Canceled, Terminated}
 
 // Status is the state of an instance's latest run.
 type Status struct {
 	InstanceID     string
 	Execution      uint64
-	FirstExecution uint64 // the execution with which the run began
+	FirstExecution uint64 // of the run
 	Name           string
 	Version        string
 	State          State
 	LastEventID    uint64
-	CreatedAt      time.Time // by the cluster time, as all times that are shown
+	CreatedAt      time.Time // in cluster time, like all times here
 	UpdatedAt      time.Time
-	// Of a child: the instance that started it.
+	// ParentID is the instance that started this one, if it is a child.
 	ParentID string
 	Tags     map[string]string
-	// Why it ended, for every end but Completed.
+	// Err is why the run ended, for every end but Completed.
 	Err error
-	// Why it is stalled.
+	// Mismatch is why the instance is stalled.
 	Mismatch *replay.Mismatch
-	// Of what Get returns: the index of the journal that it shows at least.
+	// AppliedIndex is the journal index that the status shows at least. It is set by Get.
 	AppliedIndex uint64
 
-	run       runRef
-	output    *journalpb.Payload
-	published *journalpb.Payload
-	payloads  replay.Payloads
+	run          runRef
+	output       *journalpb.Payload
+	customStatus *journalpb.Payload
+	converter    replay.PayloadConverter
 }
 
-// Ended tells whether the run has come to its end.
+// Ended reports whether the run has ended.
 func (s *Status) Ended() bool {
 	switch s.State {
-	case Completed, Failed, Cancelled, Terminated:
+	case Completed, Failed, Canceled, Terminated:
 		return true
 	}
 	return false
 }
 
-// Output decodes the output of a completed run into what into points to.
+// Output decodes the output of a completed run into the value that into points to.
 func (s *Status) Output(into any) error {
-	return s.payloads.Decode(replay.PayloadOf{Kind: "orchestration", Name: s.Name, Part: "output"}, s.output, into)
+	return s.converter.Decode(replay.PayloadInfo{Kind: "orchestration", Name: s.Name, Part: "output"}, s.output, into)
 }
 
-// Published decodes what the instance has published last, with
-// [replay.SetStatus], into what into points to; it leaves it as it is when
-// nothing was.
-func (s *Status) Published(into any) error {
-	return s.payloads.Decode(replay.PayloadOf{Kind: "orchestration", Name: s.Name, Part: "status"}, s.published, into)
+// CustomStatus decodes what the instance last set with [replay.SetStatus] into the value that into
+// points to. It leaves the value unchanged if the instance has set none.
+func (s *Status) CustomStatus(into any) error {
+	return s.converter.Decode(replay.PayloadInfo{Kind: "orchestration", Name: s.Name, Part: "status"}, s.customStatus, into)
 }
 
-func newStatus(wire *clusterpb.Status, payloads replay.Payloads) *Status {
+func newStatus(wire *clusterpb.Status, converter replay.PayloadConverter) *Status {
 	s := &Status{
 		InstanceID:     wire.GetInstance(),
 		Execution:      wire.GetExecution(),
@@ -99,13 +99,13 @@ func newStatus(wire *clusterpb.Status, payloads replay.Payloads) *Status {
 		Tags:           wire.GetTags(),
 		run:            runRef{wire.GetFirstExecution(), wire.GetIncarnation()},
 		output:         wire.GetOutput(),
-		published:      wire.GetPublished(),
-		payloads:       payloads,
+		customStatus:   wire.GetCustomStatus(),
+		converter:      converter,
 	}
 	switch s.State {
 	case Failed:
-		s.Err = payloads.DecodeError(wire.GetError())
-	case Cancelled:
+		s.Err = converter.DecodeError(wire.GetError())
+	case Canceled:
 		s.Err = &replay.CanceledError{Reason: wire.GetReason()}
 	case Terminated:
 		s.Err = fmt.Errorf("%w: %s", replay.ErrTerminated, wire.GetReason())
@@ -129,12 +129,12 @@ type History struct {
 	InstanceID string
 	Execution  uint64
 	Events     []*journalpb.Event
-	// The index of the journal that it shows at least.
+	// AppliedIndex is the journal index that the history shows at least.
 	AppliedIndex uint64
 }
 
-// String returns the history as a table, one event a line: event_id, time since
-// the first event, type and fields.
+// String returns the history as a table, one event per line: event_id, time since the first event,
+// type and fields.
 func (h *History) String() string {
 	var b strings.Builder
 	for _, event := range h.Events {

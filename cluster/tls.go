@@ -11,30 +11,26 @@ import (
 	"time"
 )
 
-// Keys are what a node or a client shows to others, and whom it believes.
+// Keys are the certificate of a node or a client, and the authorities that it trusts.
 type Keys struct {
-	// The certificate and its private key. It names its owner by a URI among its
-	// alternative names, tenuto://CLUSTER-ID/node/NODE-ID or
-	// tenuto://CLUSTER-ID/client/NAME, and that of a node is good for servers
-	// and clients alike.
+	// Certificate holds the certificate and its private key. A URI among its alternative names
+	// names its owner: tenuto://CLUSTER-ID/node/NODE-ID or tenuto://CLUSTER-ID/client/NAME. A
+	// node's certificate must be valid for server and client authentication.
 	Certificate *tls.Certificate
-	// The authorities whose certificates are believed: of this cluster and its
-	// clients alone. While one is replaced by another, both.
+	// Roots are the trusted authorities: only those of this cluster and its clients. While one
+	// authority replaces another, Roots holds both.
 	Roots *x509.CertPool
 }
 
-// A KeySource has keys. It is asked before every handshake, by any number of
-// goroutines, so that keys are replaced without a restart. What it returns is
-// not changed afterwards.
+// A KeySource provides keys. It is called before every handshake, by any number of goroutines, so
+// keys can be replaced without a restart. The returned Keys must not be changed afterwards.
 type KeySource interface {
 	Keys() (*Keys, error)
 }
 
-// KeyFiles returns a source that has its keys in files in PEM: the certificate,
-// with those between it and the authority behind it; its private key; and the
-// authorities, of which there may be several. A file that has changed is read
-// again at the next handshake. While the files do not go together, because one
-// of them is replaced before the other, the keys of before are used.
+// KeyFiles returns a source that reads PEM files: the certificate followed by its intermediates,
+// its private key, and the authorities. A changed file is read again at the next handshake. While
+// the files do not match, because only some of them have been replaced, the previous keys are used.
 func KeyFiles(certificate, key, roots string) KeySource {
 	return &keyFiles{paths: [3]string{certificate, key, roots}}
 }
@@ -44,10 +40,10 @@ type keyFiles struct {
 
 	mu    sync.Mutex
 	keys  *Keys
-	stamp [3]fileStamp // of the files from which the keys are
+	stamp [3]fileStamp // of the files that keys was read from
 }
 
-// A fileStamp tells whether a file has changed.
+// A fileStamp shows whether a file has changed.
 type fileStamp struct {
 	modified time.Time
 	size     int64
@@ -87,67 +83,67 @@ func readKeys(paths [3]string) (*Keys, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(encoded) {
-		return nil, fmt.Errorf("%s holds no certificate", paths[2])
+		return nil, fmt.Errorf("%s contains no certificate", paths[2])
 	}
 	return &Keys{Certificate: &certificate, Roots: roots}, nil
 }
 
-// A keyring makes handshakes in the name of a node or a client.
-type keyring struct {
-	source  KeySource
-	cluster string
-	logger  *slog.Logger
-	check   func(Principal) error // of whom the keys are
+// A tlsSource makes TLS configurations for a node or a client.
+type tlsSource struct {
+	keySource KeySource
+	cluster   string
+	logger    *slog.Logger
+	check     func(Principal) error // rejects keys of another owner
 
-	mu      sync.Mutex
-	keys    *Keys  // the last that were good
-	refused string // why newer ones are not; said once
+	mu       sync.Mutex
+	keys     *Keys  // the last valid ones
+	rejected string // why newer ones are not; logged once
 }
 
-// newKeyring returns a keyring whose keys are good now. owner refuses keys that
-// are somebody else's.
-func newKeyring(source KeySource, cluster string, owner func(Principal) error, logger *slog.Logger) (*keyring, error) {
-	r := &keyring{source: source, cluster: cluster, check: owner, logger: logger}
+// newTLSSource returns a TLS source whose keys are valid now. owner rejects keys that belong to
+// another principal.
+func newTLSSource(source KeySource, cluster string, owner func(Principal) error, logger *slog.Logger) (*tlsSource, error) {
+	r := &tlsSource{keySource: source, cluster: cluster, check: owner, logger: logger}
 	if _, err := r.current(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// current returns the keys of the source, or the last good ones.
-func (r *keyring) current() (*Keys, error) {
-	keys, refused, err := r.adopt(r.source.Keys())
+// current returns the keys of the source, or the last valid ones.
+func (r *tlsSource) current() (*Keys, error) {
+	keys, refused, err := r.adopt(r.keySource.Keys())
 	if refused != nil {
-		r.logger.Error("keys cannot be used, those of before are", "error", refused)
+		r.logger.Error("new TLS keys rejected, keeping the old ones", "error", refused)
 	}
 	return keys, err
 }
 
-// adopt takes what the source has said, and returns the keys to be used. refused is why
-// those of the source are not, if that is news.
-func (r *keyring) adopt(said *Keys, unread error) (keys *Keys, refused, err error) {
+// adopt takes the keys of the source and returns those to use. refused is why the source's keys are
+// not used, if that was not reported before.
+func (r *tlsSource) adopt(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if unread == nil && (said == nil || said != r.keys) {
-		unread = r.verify(said)
+	if sourceErr == nil && (value == nil || value != r.keys) {
+		sourceErr = r.verify(value)
 	}
 	switch {
-	case unread == nil:
-		r.keys, r.refused = said, ""
-		return said, nil, nil
+	case sourceErr == nil:
+		r.keys, r.rejected = value, ""
+		return value, nil, nil
 	case r.keys == nil:
-		return nil, nil, unread
+		return nil, nil, sourceErr
 	}
-	if reason := unread.Error(); reason != r.refused {
-		r.refused, refused = reason, unread
+	if reason := sourceErr.Error(); reason != r.rejected {
+		r.rejected, refused = reason, sourceErr
 	}
 	return r.keys, refused, nil
 }
 
-// verify refuses keys with which nobody would talk to their owner.
-func (r *keyring) verify(keys *Keys) error {
+// verify returns an error for keys that peers would reject.
+func (r *tlsSource) verify(keys *Keys) error {
 	if keys == nil || keys.Certificate == nil || len(keys.Certificate.Certificate) == 0 || keys.Roots == nil {
-		return errors.New("the keys lack a certificate or authorities")
+		return errors.New("no certificate or no authorities")
 	}
 	var chain []*x509.Certificate
 	for _, encoded := range keys.Certificate.Certificate {
@@ -157,9 +153,9 @@ func (r *keyring) verify(keys *Keys) error {
 		}
 		chain = append(chain, certificate)
 	}
-	owner, err := r.believe(chain, keys.Roots, x509.ExtKeyUsageClientAuth)
-	if err == nil && owner.Role == RoleNode {
-		_, err = r.believe(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
+	owner, err := r.verifyChain(chain, keys.Roots, x509.ExtKeyUsageClientAuth)
+	if err == nil && owner.Kind == PrincipalNode {
+		_, err = r.verifyChain(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
 	}
 	if err != nil {
 		return err
@@ -167,11 +163,11 @@ func (r *keyring) verify(keys *Keys) error {
 	return r.check(owner)
 }
 
-// believe returns whose certificate is the first of a chain, if it ends at an
-// authority and is of this cluster.
-func (r *keyring) believe(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage) (Principal, error) {
+// verifyChain returns the owner of the first certificate of a chain, if the chain ends at an
+// authority and the certificate is for this cluster.
+func (r *tlsSource) verifyChain(chain []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage) (Principal, error) {
 	if len(chain) == 0 {
-		return Principal{}, errors.New("there is no certificate")
+		return Principal{}, errors.New("no certificate")
 	}
 	between := x509.NewCertPool()
 	for _, certificate := range chain[1:] {
@@ -188,12 +184,12 @@ func (r *keyring) believe(chain []*x509.Certificate, roots *x509.CertPool, usage
 type purpose byte
 
 const (
-	forRaft  purpose = 'r'
-	forCalls purpose = 'c'
+	purposeRaft  purpose = 'r'
+	purposeCalls purpose = 'c'
 )
 
-// protocols are the purposes' names in a handshake.
-var protocols = map[purpose]string{forRaft: "tenuto-raft/1", forCalls: "tenuto-calls/1"}
+// protocols are the ALPN names of the purposes.
+var protocols = map[purpose]string{purposeRaft: "tenuto-raft/1", purposeCalls: "tenuto-calls/1"}
 
 func purposeOf(protocol string) (purpose, error) {
 	for p, name := range protocols {
@@ -204,25 +200,25 @@ func purposeOf(protocol string) (purpose, error) {
 	return 0, fmt.Errorf("unknown protocol %.100q", protocol)
 }
 
-// A meeting is what a handshake has shown of the other side.
-type meeting struct {
+// A handshake is what is known of the other side after the handshake.
+type handshake struct {
 	purpose purpose
 	peer    Principal
 	expires time.Time // of the peer's certificate
 }
 
-// accepting returns the configuration for connections that others open. It refuses
-// certificates alone: whom a node lets in it says after the handshake, because the library
-// calls everything that is refused within it a bad certificate.
-func (r *keyring) accepting() *tls.Config {
+// serverConfig returns the configuration for accepted connections. It rejects only invalid
+// certificates. Authorization comes after the handshake, because the TLS library reports every
+// rejection within it as a bad certificate.
+func (r *tlsSource) serverConfig() *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
-		NextProtos: []string{protocols[forRaft], protocols[forCalls]},
-		// Each connection proves anew that its certificate is good.
+		NextProtos: []string{protocols[purposeRaft], protocols[purposeCalls]},
+		// Each connection must prove again that its certificate is valid.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := r.meet(state)
+			_, err := r.handshakeOf(state)
 			return err
 		},
 	}
@@ -240,9 +236,9 @@ func (r *keyring) accepting() *tls.Config {
 	}
 }
 
-// meet says what a handshake has shown, when the chain has been verified.
-func (r *keyring) meet(state tls.ConnectionState) (*meeting, error) {
-	wanted, err := purposeOf(state.NegotiatedProtocol)
+// handshakeOf returns the result of a handshake whose chain has been verified.
+func (r *tlsSource) handshakeOf(state tls.ConnectionState) (*handshake, error) {
+	required, err := purposeOf(state.NegotiatedProtocol)
 	if err != nil {
 		return nil, err
 	}
@@ -250,35 +246,35 @@ func (r *keyring) meet(state tls.ConnectionState) (*meeting, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &meeting{wanted, peer, state.PeerCertificates[0].NotAfter}, nil
+	return &handshake{required, peer, state.PeerCertificates[0].NotAfter}, nil
 }
 
-// opening returns the configuration for a connection to a node: to that one, if
-// its ID is known, and to no client in any case.
-func (r *keyring) opening(wanted purpose, nodeID string) (*tls.Config, error) {
+// clientConfig returns the configuration for a connection to a node. It rejects clients, and all
+// but that node if its ID is known.
+func (r *tlsSource) clientConfig(required purpose, nodeID string) (*tls.Config, error) {
 	keys, err := r.current()
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{protocols[wanted]},
+		NextProtos:             []string{protocols[required]},
 		SessionTicketsDisabled: true,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return keys.Certificate, nil
 		},
-		// Certificates name nodes, not hosts: what the library would compare is
-		// of no use. VerifyConnection verifies all the rest.
+		// Certificates name nodes, not hosts, so the library's host check does not apply.
+		// VerifyConnection verifies everything else.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			peer, err := r.believe(state.PeerCertificates, keys.Roots, x509.ExtKeyUsageServerAuth)
+			peer, err := r.verifyChain(state.PeerCertificates, keys.Roots, x509.ExtKeyUsageServerAuth)
 			switch {
 			case err != nil:
 				return err
-			case peer.Role != RoleNode:
-				return fmt.Errorf("%s answers in place of a node", peer)
+			case peer.Kind != PrincipalNode:
+				return fmt.Errorf("%s answered instead of a node", peer)
 			case nodeID != "" && peer.Name != nodeID:
-				return fmt.Errorf("%s answers in place of node %s", peer, nodeID)
+				return fmt.Errorf("%s answered instead of node %s", peer, nodeID)
 			}
 			return nil
 		},

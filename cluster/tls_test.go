@@ -26,20 +26,20 @@ func dialSecured(t *testing.T, a *authority, certificate *tls.Certificate, nodes
 	return dialNodes(t, DialConfig{TLS: a.keys(certificate)}, nodes...)
 }
 
-func TestKeysThatCannotBeUsedAreRefusedAtTheStart(t *testing.T) {
-	ours, others := newAuthority(t), newAuthority(t)
+func TestTLS_RejectsUnusableKeysAtStart(t *testing.T) {
+	trusted, others := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()
 	for name, keys := range map[string]KeySource{
 		"no files":            KeyFiles(dir+"/a", dir+"/b", dir+"/c"),
-		"nil":                 new(heldKeys),
-		"nothing":             &heldKeys{keys: new(Keys)},
-		"another node's":      ours.keys(ours.node("n2")),
-		"a client's":          ours.keys(ours.client("n1")),
-		"another authority's": ours.keys(others.node("n1")),
-		"another cluster's":   ours.keys(ours.issue([]string{"tenuto://other/node/n1"})),
-		"expired ones":        ours.keys(ours.issue([]string{"tenuto://tenuto/node/n1"}, validFrom(-2*time.Hour, -time.Hour))),
+		"nil":                 new(replaceableKeys),
+		"nothing":             &replaceableKeys{keys: new(Keys)},
+		"another node's":      trusted.keys(trusted.node("n2")),
+		"a client's":          trusted.keys(trusted.client("n1")),
+		"another authority's": trusted.keys(others.node("n1")),
+		"another cluster's":   trusted.keys(trusted.issue([]string{"tenuto://other/node/n1"})),
+		"expired ones":        trusted.keys(trusted.issue([]string{"tenuto://tenuto/node/n1"}, withValidity(-2*time.Hour, -time.Hour))),
 	} {
-		config := Config{InMemory: true, NodeID: "n1", Listen: "127.0.0.1:0", TLS: keys, Logger: quiet()}
+		config := Config{InMemory: true, NodeID: "n1", Listen: "127.0.0.1:0", TLS: keys, Logger: testLogger()}
 		var wrong *ConfigError
 		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != "TLS" {
 			t.Errorf("%s: %v; want a ConfigError of TLS", name, err)
@@ -47,7 +47,7 @@ func TestKeysThatCannotBeUsedAreRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotGoWithTLSIsRefused(t *testing.T) {
+func TestTLS_RejectsConflictingConfig(t *testing.T) {
 	keys := newAuthority(t)
 	allow := func(context.Context, Principal, Action, string) error { return nil }
 	for field, config := range map[string]Config{
@@ -56,7 +56,7 @@ func TestWhatDoesNotGoWithTLSIsRefused(t *testing.T) {
 		"ClusterID": {InMemory: true, ClusterID: "a b"},
 		"Authorize": {InMemory: true, Authorize: allow},
 	} {
-		config.Logger = quiet()
+		config.Logger = testLogger()
 		var wrong *ConfigError
 		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != field {
 			t.Errorf("%v; want a ConfigError of %s", err, field)
@@ -64,9 +64,9 @@ func TestWhatDoesNotGoWithTLSIsRefused(t *testing.T) {
 	}
 }
 
-func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
+func TestConfig_RejectsUnworkable(t *testing.T) {
 	two := []Peer{{NodeID: "n1", Address: "127.0.0.1:7001"}, {NodeID: "n2", Address: "127.0.0.1:7001"}}
-	elsewhere := []Peer{{NodeID: "n1", Address: "127.0.0.1:7001"}, {NodeID: "n2", Address: "192.0.2.1:7001"}}
+	remotePeers := []Peer{{NodeID: "n1", Address: "127.0.0.1:7001"}, {NodeID: "n2", Address: "192.0.2.1:7001"}}
 	for _, test := range []struct {
 		field  string
 		config Config
@@ -75,7 +75,7 @@ func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
 		{"NodeID", Config{NodeID: "a b"}},
 		{"NodeID", Config{NodeID: strings.Repeat("n", nodeIDMax+1)}},
 		{"Peers", Config{NodeID: "n1", Listen: "127.0.0.1:0", Peers: two}},
-		{"Peers", Config{NodeID: "n1", Listen: "127.0.0.1:0", Peers: elsewhere}},
+		{"Peers", Config{NodeID: "n1", Listen: "127.0.0.1:0", Peers: remotePeers}},
 		{"Join", Config{NodeID: "n3", Listen: "127.0.0.1:0", Join: []string{"192.0.2.1:7001"}}},
 		{"ActivitiesMax", Config{ActivitiesMax: -1}},
 		{"ResidentMax", Config{ResidentMax: -1}},
@@ -84,7 +84,7 @@ func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
 		{"Tags", Config{Tags: []string{"gpu", ""}}},
 		{"Definitions", Config{Definitions: append(definitions(), definitions()...)}},
 	} {
-		test.config.InMemory, test.config.Logger = true, quiet()
+		test.config.InMemory, test.config.Logger = true, testLogger()
 		var wrong *ConfigError
 		err := test.config.withDefaults().validate()
 		if test.field == "Definitions" {
@@ -100,15 +100,15 @@ func TestConfigsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-func TestPlaintextIsNotSpokenToOtherMachines(t *testing.T) {
+func TestDialer_NoPlaintextToOtherMachines(t *testing.T) {
 	if isLoopback(&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}) || isLoopback(&net.UnixAddr{}) || !isLoopback(&net.TCPAddr{IP: net.IPv6loopback}) {
 		t.Error("loopback is mistaken")
 	}
 }
 
-func TestADirectoryOfAnotherClusterIsRefused(t *testing.T) {
+func TestNode_RejectsDirectoryOfOtherCluster(t *testing.T) {
 	dir := t.TempDir()
-	node, err := Start(testContext(t), Config{Dir: dir, ClusterID: "blue", Logger: quiet()})
+	node, err := Start(testContext(t), Config{Dir: dir, ClusterID: "blue", Logger: testLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,39 +116,39 @@ func TestADirectoryOfAnotherClusterIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var identity *journal.IdentityError
-	if _, err := Start(testContext(t), Config{Dir: dir, ClusterID: "green", Logger: quiet()}); !errors.As(err, &identity) {
+	if _, err := Start(testContext(t), Config{Dir: dir, ClusterID: "green", Logger: testLogger()}); !errors.As(err, &identity) {
 		t.Errorf("as a node of another cluster: %v; want an IdentityError", err)
 	}
-	if startNode(t, Config{Dir: dir, ClusterID: "blue", Groups: 1}) == nil {
+	if startNode(t, Config{Dir: dir, ClusterID: "blue", Partitions: 1}) == nil {
 		t.Error("as a node of the same")
 	}
 }
 
-// Files may be replaced one after the other; the keys are whole at any time.
-func TestKeyFilesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
+// Files may be replaced one after the other; the returned keys always belong together.
+func TestKeyFiles_ReloadOnChange(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()
-	paths := write(t, dir, first.node("n1"), first)
-	log := new(logbook)
+	paths := writeKeyFiles(t, dir, first.node("n1"), first)
+	log := new(logRecorder)
 	owner := func(p Principal) error { return nil }
-	ring, err := newKeyring(KeyFiles(paths[0], paths[1], paths[2]), clusterIDDefault, owner, log.logger())
+	tlsSource, err := newTLSSource(KeyFiles(paths[0], paths[1], paths[2]), clusterIDDefault, owner, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := func() string {
+	presented := func() string {
 		t.Helper()
-		keys, err := ring.current()
+		keys, err := tlsSource.current()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return keys.Certificate.Leaf.SerialNumber.String()
 	}
-	old := shown()
-	if again := shown(); again != old {
+	old := presented()
+	if again := presented(); again != old {
 		t.Errorf("%s became %s", old, again)
 	}
 	next := second.node("n1")
-	files := write(t, t.TempDir(), next, first, second)
+	files := writeKeyFiles(t, t.TempDir(), next, first, second)
 	for i, path := range files {
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -157,7 +157,7 @@ func TestKeyFilesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
 		if err := os.WriteFile(paths[i], content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// Times of files are not so fine everywhere that two writes differ.
+		// Modification times may be too coarse for two writes to differ.
 		if err := os.Chtimes(paths[i], time.Time{}, time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
@@ -165,25 +165,25 @@ func TestKeyFilesAreReadAgainWhenTheyHaveChanged(t *testing.T) {
 		if i == len(files)-1 {
 			want = next.Leaf.SerialNumber.String()
 		}
-		if got := shown(); got != want {
+		if got := presented(); got != want {
 			t.Errorf("after %d files: %s; want %s", i+1, got, want)
 		}
 	}
-	if n := log.lines("keys cannot be used"); n == 0 {
+	if n := log.countLines("new TLS keys rejected"); n == 0 {
 		t.Error("that they did not go together is not logged")
 	}
 }
 
-// The certificates of all nodes are replaced, then their authority, while the
-// cluster works and connections are renewed all the time.
-func TestKeysAreReplacedWhileTheClusterWorks(t *testing.T) {
-	noGoroutinesLeft(t)
+// The certificates of all nodes are replaced, then their authority, while the cluster works and
+// connections are renewed.
+func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
+	checkGoroutineLeaks(t)
 	first, second := newAuthority(t), newAuthority(t)
 	both := first.roots()
 	both.AddCert(second.certificate)
-	sources := make([]*heldKeys, 3)
-	nodes, logs := startSecured(t, first, func(i int, config *Config) {
-		sources[i] = config.TLS.(*heldKeys)
+	sources := make([]*replaceableKeys, 3)
+	nodes, logs := startWithTLS(t, first, func(i int, config *Config) {
+		sources[i] = config.TLS.(*replaceableKeys)
 	})
 	ctx := testContext(t)
 	clientKeys := first.keys(first.client("app"))
@@ -191,8 +191,8 @@ func TestKeysAreReplacedWhileTheClusterWorks(t *testing.T) {
 	stop := make(chan struct{})
 	var calls sync.WaitGroup
 	var done atomic.Int64
-	for _, through := range []*Client{client, nodes[0].Client(), nodes[1].Client(), nodes[2].Client()} {
-		who := fmt.Sprintf("%p", through)
+	for _, via := range []*Client{client, nodes[0].Client(), nodes[1].Client(), nodes[2].Client()} {
+		who := fmt.Sprintf("%p", via)
 		calls.Go(func() {
 			for i := 0; ; i++ {
 				select {
@@ -200,7 +200,7 @@ func TestKeysAreReplacedWhileTheClusterWorks(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := Call(ctx, through, doubled, fmt.Sprintf("%s-%d", who, i), 1); err != nil {
+				if _, err := Call(ctx, via, doubled, fmt.Sprintf("%s-%d", who, i), 1); err != nil {
 					t.Errorf("a call: %v", err)
 					return
 				}
@@ -230,9 +230,9 @@ func TestKeysAreReplacedWhileTheClusterWorks(t *testing.T) {
 	replace(second, func() *Keys { return &Keys{Roots: second.roots()} })
 	close(stop)
 	calls.Wait()
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 	for i, log := range logs {
-		if n := log.lines("keys cannot be used"); n > 0 {
+		if n := log.countLines("new TLS keys rejected"); n > 0 {
 			t.Errorf("%s: %d lines of keys that cannot be used", nodes[i].ID(), n)
 		}
 	}
@@ -243,16 +243,16 @@ func TestKeysAreReplacedWhileTheClusterWorks(t *testing.T) {
 	}
 }
 
-// dialOnce is a configuration that gives up soon.
+// dialOnce returns a configuration with a short timeout.
 func dialOnce(nodes []*Node, keys KeySource) DialConfig {
-	config := DialConfig{TLS: keys, Logger: quiet()}
+	config := DialConfig{TLS: keys, Logger: testLogger()}
 	for _, node := range nodes {
 		config.Addresses = append(config.Addresses, node.config.Listen)
 	}
 	return config
 }
 
-func TestConnectionsThatAreNotBelievedAnyMoreAreClosed(t *testing.T) {
+func TestTLS_ClosesConnectionsNoLongerTrusted(t *testing.T) {
 	now := time.Now()
 	members := map[string]bool{"n1": true}
 	all := newLinks(func(id string) bool { return members[id] })
@@ -260,14 +260,14 @@ func TestConnectionsThatAreNotBelievedAnyMoreAreClosed(t *testing.T) {
 		link   *link
 		closed bool
 	}{
-		"young":                                 {&link{meeting: meeting{forRaft, Principal{RoleNode, "n1"}, now.Add(time.Hour)}}, false},
-		"expired":                               {&link{meeting: meeting{forRaft, Principal{RoleNode, "n1"}, now.Add(-time.Second)}}, true},
-		"calls of a removed node":               {&link{accepted: true, meeting: meeting{forCalls, Principal{RoleNode, "n2"}, now.Add(time.Hour)}}, true},
-		"calls to a node that is not known yet": {&link{meeting: meeting{forCalls, Principal{RoleNode, "n2"}, now.Add(time.Hour)}}, false},
-		"of a removed node":                     {&link{meeting: meeting{forRaft, Principal{RoleNode, "n2"}, now.Add(time.Hour)}}, true},
-		"calls of a client":                     {&link{meeting: meeting{forCalls, Principal{RoleClient, "n2"}, now.Add(time.Hour)}}, false},
-		"of an expired client":                  {&link{meeting: meeting{forCalls, Principal{RoleClient, "n2"}, now.Add(-time.Second)}}, true},
-		"without a certificate":                 {&link{meeting: meeting{purpose: forCalls, peer: Principal{Role: RoleLocal}}}, false},
+		"young":                                 {&link{handshake: handshake{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(time.Hour)}}, false},
+		"expired":                               {&link{handshake: handshake{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(-time.Second)}}, true},
+		"calls of a removed node":               {&link{accepted: true, handshake: handshake{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
+		"calls to a node that is not known yet": {&link{handshake: handshake{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, false},
+		"of a removed node":                     {&link{handshake: handshake{purposeRaft, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
+		"calls of a client":                     {&link{handshake: handshake{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(time.Hour)}}, false},
+		"of an expired client":                  {&link{handshake: handshake{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(-time.Second)}}, true},
+		"without a certificate":                 {&link{handshake: handshake{purpose: purposeCalls, peer: Principal{Kind: PrincipalLocal}}}, false},
 	}
 	for name, c := range cases {
 		here, there := net.Pipe()
@@ -287,25 +287,25 @@ func TestConnectionsThatAreNotBelievedAnyMoreAreClosed(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotCallIsRefused(t *testing.T) {
-	noGoroutinesLeft(t)
-	ours := newAuthority(t)
+func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
+	checkGoroutineLeaks(t)
+	trusted := newAuthority(t)
 	var asked sync.Map
-	nodes, logs := startSecured(t, ours, func(_ int, config *Config) {
+	nodes, logs := startWithTLS(t, trusted, func(_ int, config *Config) {
 		config.Authorize = func(_ context.Context, caller Principal, action Action, instance string) error {
 			asked.Store(action, true)
 			if caller.Name == "reader" && (action == ActionGet || action == ActionSeeMembers) && instance != "secret" {
 				return nil
 			}
-			if caller == (Principal{RoleClient, "writer"}) {
+			if caller == (Principal{PrincipalClient, "writer"}) {
 				return nil
 			}
 			return errors.New("canary: by the rules")
 		}
 	})
 	ctx := testContext(t)
-	writer := dialSecured(t, ours, ours.client("writer"), nodes...)
-	reader := dialSecured(t, ours, ours.client("reader"), nodes...)
+	writer := dialSecured(t, trusted, trusted.client("writer"), nodes...)
+	reader := dialSecured(t, trusted, trusted.client("reader"), nodes...)
 	for i, id := range []string{"open", "secret"} {
 		if got, err := Call(ctx, writer, doubled, id, i); err != nil || got != 2*i {
 			t.Fatalf("%d, %v", got, err)
@@ -314,18 +314,18 @@ func TestWhoMayNotCallIsRefused(t *testing.T) {
 	if _, err := reader.Get(ctx, "open"); err != nil {
 		t.Error(err)
 	}
-	// What is there and what is not look alike.
+	// Existing and missing instances must look alike.
 	for name, err := range map[string]error{
-		"get":           second(reader.Get(ctx, "secret")),
-		"a stale get":   second(reader.Get(ctx, "secret", Stale())),
-		"wait":          second(reader.Wait(ctx, "secret")),
-		"watch":         second(watched(ctx, reader, "open", Position{})),
-		"history":       second(reader.History(ctx, "open")),
-		"list":          second(reader.List(ctx, Filter{}, "", 0)),
-		"start":         second(StartRun(ctx, reader, doubled, "new", 1)),
+		"get":           errOf(reader.Get(ctx, "secret")),
+		"a stale get":   errOf(reader.Get(ctx, "secret", Stale())),
+		"wait":          errOf(reader.Wait(ctx, "secret")),
+		"watch":         errOf(collectWatch(ctx, reader, "open", Position{})),
+		"history":       errOf(reader.History(ctx, "open")),
+		"list":          errOf(reader.List(ctx, Filter{}, "", 0)),
+		"start":         errOf(StartRun(ctx, reader, doubled, "new", 1)),
 		"send":          Send(ctx, reader, "open", word, ""),
 		"cancel nobody": reader.Cancel(ctx, "nobody", ""),
-		"purge":         second(reader.Purge(ctx, "open", "secret")),
+		"purge":         errOf(reader.Purge(ctx, "open", "secret")),
 	} {
 		if !errors.Is(err, ErrNotAuthorized) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v; want ErrNotAuthorized", name, err)
@@ -333,50 +333,49 @@ func TestWhoMayNotCallIsRefused(t *testing.T) {
 	}
 	lines := 0
 	for _, log := range logs {
-		lines += log.lines("canary")
+		lines += log.countLines("canary")
 	}
 	if lines == 0 {
 		t.Error("refusals are not logged")
 	}
-	// What an application's own node asks is not asked about, nor what it passes on.
+	// Calls of the application's own node are not authorized, nor those that it forwards.
 	for _, node := range nodes {
-		tell(ctx, t, node, "from-"+node.ID())
+		callThrough(ctx, t, node, "from-"+node.ID())
 	}
-	if _, err := Dial(ctx, dialOnce(nodes, ours.keys(ours.client("nobody")))); !errors.Is(err, ErrNotAuthorized) {
+	if _, err := Dial(ctx, dialOnce(nodes, trusted.keys(trusted.client("nobody")))); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("dial: %v", err)
 	}
 }
 
-// A node that is no member, because it was removed, has no more rights than a
-// stranger.
-func TestANodeThatIsNoMemberMayNotCall(t *testing.T) {
-	noGoroutinesLeft(t)
-	ours := newAuthority(t)
-	nodes, _ := startSecured(t, ours, nil)
+// A removed node has no more rights than a stranger.
+func TestAuthorize_RejectsNonMemberNode(t *testing.T) {
+	checkGoroutineLeaks(t)
+	trusted := newAuthority(t)
+	nodes, _ := startWithTLS(t, trusted, nil)
 	leaderOf(t, nodes)
-	if _, err := Dial(testContext(t), dialOnce(nodes, ours.keys(ours.node("n9")))); !errors.Is(err, ErrNotAuthorized) {
+	if _, err := Dial(testContext(t), dialOnce(nodes, trusted.keys(trusted.node("n9")))); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("a node that is no member: %v; want ErrNotAuthorized", err)
 	}
-	client := dialSecured(t, ours, ours.node("n2"), nodes...)
+	client := dialSecured(t, trusted, trusted.node("n2"), nodes...)
 	if _, err := Call(testContext(t), client, doubled, "d", 1); err != nil {
 		t.Errorf("one that is: %v", err)
 	}
 }
 
-// A receivedStream is what a server sees of one.
-type receivedStream struct {
+// An authenticatedStream is a server stream with an authenticated peer.
+type authenticatedStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
-func (s receivedStream) Context() context.Context { return s.ctx }
+func (s authenticatedStream) Context() context.Context { return s.ctx }
 
-// What is between nodes is not for clients, whether they know the message or not.
-func TestClientsMayNotSendWhatIsBetweenNodes(t *testing.T) {
-	g := &gate{&Node{config: Config{Logger: quiet()}, opened: make(chan struct{})}}
-	unknown := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Signal{Signal: &clusterpb.SignalRequest{Kind: 99}}}
-	starts := &clusterpb.Request{Call: &clusterpb.Request_Starts{Starts: &clusterpb.StartsRequest{Starts: []*clusterpb.InstanceStart{ofOne("i", "x")}}}}
-	for caller, allowed := range map[Principal]bool{{RoleClient, "x"}: false, {RoleNode, "x"}: false, {RoleLocal, ""}: true, {}: false} {
+// Clients must not send messages meant for nodes, whether or not the message is valid.
+func TestAuthorize_RejectsNodeMessagesFromClients(t *testing.T) {
+	g := &nodeService{&Node{config: Config{Logger: testLogger()}, opened: make(chan struct{})}}
+	unknown := &clusterpb.Request{Instance: "i", Call: &clusterpb.Request_Control{Control: &clusterpb.ControlRequest{Kind: 99}}}
+	starts := &clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: []*clusterpb.InstanceStart{newInstanceStart("i", "x")}}}}
+	for caller, allowed := range map[Principal]bool{{PrincipalClient, "x"}: false, {PrincipalNode, "x"}: false, {PrincipalLocal, ""}: true, {}: false} {
 		ctx := peer.NewContext(testContext(t), &peer.Peer{AuthInfo: linkInfo{peer: caller}})
 		for _, between := range []*clusterpb.Request{unknown, starts} {
 			if err := g.check(ctx, between); (err == nil) != allowed || err != nil && !errors.Is(err, ErrNotAuthorized) {
@@ -387,7 +386,7 @@ func TestClientsMayNotSendWhatIsBetweenNodes(t *testing.T) {
 			t.Errorf("an unknown call, by %q: %v; want ErrProtocol", caller, err)
 		}
 		member := func(id string) bool { return id == "member" }
-		err := membersOnly(member)(nil, receivedStream{ctx: ctx}, nil, func(any, grpc.ServerStream) error { return nil })
+		err := requireMember(member)(nil, authenticatedStream{ctx: ctx}, nil, func(any, grpc.ServerStream) error { return nil })
 		if (err == nil) != allowed {
 			t.Errorf("a stream by %q: %v", caller, err)
 		}

@@ -17,40 +17,40 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Refusals of nodes that want to join. With each of them nothing has changed.
+// Errors of joining nodes. With each of them nothing has changed.
 var (
-	// ErrTokenRequired: the cluster adds nodes with a token only.
+	// ErrTokenRequired: the cluster adds nodes only with a token.
 	ErrTokenRequired = errors.New("tenuto: a token is needed to join")
-	// ErrTokenInvalid: the cluster has not issued the token, or it expired more than
-	// a day ago, or it was not shown by whoever holds it.
-	ErrTokenInvalid = errors.New("tenuto: the token is not one of this cluster")
-	// ErrTokenExpired: the token is too old.
+	// ErrTokenInvalid: the cluster has not issued the token, or it expired more than a day ago, or
+	// the node does not hold it.
+	ErrTokenInvalid = errors.New("tenuto: the token is unknown to this cluster")
+	// ErrTokenExpired: the token has expired.
 	ErrTokenExpired = errors.New("tenuto: the token has expired")
 	// ErrTokenUsed: another node has used the token.
 	ErrTokenUsed = errors.New("tenuto: the token was used by another node")
-	// ErrTokens: 256 tokens are known, each until it is revoked, or a day after it has
-	// expired; see [Client.RevokeJoinToken].
-	ErrTokens = errors.New("tenuto: too many tokens are known")
+	// ErrTooManyTokens: the cluster already knows 256 tokens. It knows each until it is revoked, or
+	// until a day after it has expired; see [Client.RevokeJoinToken].
+	ErrTooManyTokens = errors.New("tenuto: too many join tokens")
 )
 
-// Bounds of the lifetime of tokens, and what it is if nothing is said.
+// Bounds of the lifetime of tokens, and the default.
 const (
 	tokenLifetimeMin     = time.Second
 	tokenLifetimeMax     = 30 * 24 * time.Hour
 	tokenLifetimeDefault = time.Hour
 )
 
-// A token is a private key, of which the cluster knows the public half, and the
-// name of the cluster: tokenPrefix, and both in base64. A node that joins signs what
-// it asks for, so that what can be overheard is of use to no other node.
+// A token is tokenPrefix and, in base64, a private key and the name of the cluster. The cluster
+// knows only the public key. A joining node signs its request, so an eavesdropped request is of no
+// use to another node.
 const tokenPrefix = "tenuto-join-"
 
-// IssueJoinToken makes a token with which one node may join ([Config.JoinToken]),
-// and returns it and when it expires: after lifetime, by the cluster's time; 1 s to
-// 30 days, and 0 means 1 hour. Whoever has the token can use it: treat it like a
-// password. The cluster does not know it, and cannot show it again.
+// IssueJoinToken returns a token with which one node may join ([Config.JoinToken]), and when it
+// expires: after lifetime, in cluster time; 1 s to 30 days, and 0 means 1 hour. Any node that has
+// the token can use it: treat it like a password. The cluster does not know the token and cannot
+// show it again.
 //
-// Errors: [ErrTokens], [ErrNotAuthorized], [*InputError], [*UnavailableError].
+// Errors: [ErrTooManyTokens], [ErrNotAuthorized], [*InputError], [*UnavailableError].
 func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (token string, expires time.Time, err error) {
 	if lifetime == 0 {
 		lifetime = tokenLifetimeDefault
@@ -60,7 +60,7 @@ func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (to
 		return "", time.Time{}, fmt.Errorf("issue join token: %w", err)
 	}
 	issue := &clusterpb.IssueTokenRequest{Key: public, Lifetime: int64(lifetime)}
-	if err := checkIssue(issue); err != nil {
+	if err := checkIssueToken(issue); err != nil {
 		return "", time.Time{}, err
 	}
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_IssueToken{IssueToken: issue}})
@@ -71,18 +71,17 @@ func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (to
 	return formatToken(private, result.GetCluster()), time.Unix(0, result.GetExpiresAt()), nil
 }
 
-// A JoinToken is what the cluster knows of a token with which a node may join. The token
-// itself is known only to who has issued it.
+// A JoinToken is what the cluster knows about a join token; it does not know the token itself.
 type JoinToken struct {
-	// Names the token, and is no secret: its public key, in base64.
+	// ID names the token and is not secret: its public key, in base64.
 	ID      string
-	Expires time.Time // by the cluster's time
-	// The node that has joined with it; "" if none has.
+	Expires time.Time // in cluster time
+	// UsedBy is the node that has joined with the token; "" if none has.
 	UsedBy string
 }
 
-// JoinTokens returns the tokens that the cluster knows, each until it is revoked, or a day
-// after it has expired, in the order in which they expire.
+// JoinTokens returns the tokens that the cluster knows, ordered by expiry. It knows each until it
+// is revoked, or until a day after it has expired.
 //
 // Errors: [ErrNotAuthorized], [*UnavailableError].
 func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
@@ -100,10 +99,10 @@ func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
 	return tokens, nil
 }
 
-// RevokeJoinToken makes a token useless, by its ID or by the token itself. A node that has
+// RevokeJoinToken invalidates a token, named by its ID or by the token itself. A node that has
 // joined with it stays.
 //
-// Errors: [ErrTokenInvalid] when no such token is known, [ErrProtocol] while a member does
+// Errors: [ErrTokenInvalid] if the cluster knows no such token, [ErrProtocol] while a member does
 // not speak protocol 3, [ErrNotAuthorized], [*InputError], [*UnavailableError].
 func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 	key, err := tokenKey(id)
@@ -117,37 +116,36 @@ func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 	return nil
 }
 
-// tokenKey returns the public key of a token that is named by its ID or is shown itself.
+// tokenKey returns the public key of a token, given its ID or the token itself.
 func tokenKey(id string) (ed25519.PublicKey, error) {
 	if key, _, err := parseToken(id); err == nil {
 		return key.Public().(ed25519.PublicKey), nil
 	}
 	key, err := base64.RawURLEncoding.DecodeString(id)
 	if err != nil || len(key) != ed25519.PublicKeySize {
-		return nil, &InputError{"token ID", "is neither the ID of a token, as they are listed, nor a token"}
+		return nil, &InputError{"token ID", "is neither a listed token ID nor a token"}
 	}
 	return key, nil
 }
 
-func (g *group) revokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
+func (g *partition) revokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
 	err := g.journal.RevokeToken(ctx, r.Key)
 	switch {
 	case errors.Is(err, journal.ErrRevokeProtocol):
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
 	case err != nil:
-		return nil, refusalOfToken(err)
+		return nil, tokenError(err)
 	}
 	g.config.Logger.Info("join token revoked", "token", base64.RawURLEncoding.EncodeToString(r.Key))
 	return &clusterpb.Response{Result: &clusterpb.Response_RevokeToken{RevokeToken: new(clusterpb.RevokeTokenResult)}}, nil
 }
 
-// IssueJoinToken makes a token with which one node may join; see
-// [Client.IssueJoinToken].
+// IssueJoinToken returns a token with which one node may join; see [Client.IssueJoinToken].
 func (n *Node) IssueJoinToken(ctx context.Context, lifetime time.Duration) (token string, expires time.Time, err error) {
 	return n.Client().IssueJoinToken(ctx, lifetime)
 }
 
-func checkIssue(r *clusterpb.IssueTokenRequest) error {
+func checkIssueToken(r *clusterpb.IssueTokenRequest) error {
 	switch lifetime := time.Duration(r.GetLifetime()); {
 	case lifetime < tokenLifetimeMin || lifetime > tokenLifetimeMax:
 		return &InputError{"lifetime", fmt.Sprintf("is %v: %v to %v are allowed", lifetime, tokenLifetimeMin, tokenLifetimeMax)}
@@ -157,10 +155,10 @@ func checkIssue(r *clusterpb.IssueTokenRequest) error {
 	return nil
 }
 
-func (g *group) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {
+func (g *partition) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) (*clusterpb.Response, error) {
 	expires, err := g.journal.IssueToken(ctx, r.Key, time.Duration(r.Lifetime))
 	if err != nil {
-		return nil, refusalOfToken(err)
+		return nil, tokenError(err)
 	}
 	g.config.Logger.Info("join token issued", "expires", expires)
 	return &clusterpb.Response{Result: &clusterpb.Response_IssueToken{IssueToken: &clusterpb.IssueTokenResult{
@@ -168,8 +166,8 @@ func (g *group) issueToken(ctx context.Context, r *clusterpb.IssueTokenRequest) 
 	}}}, nil
 }
 
-// useToken uses up the token that a node shows, or tells why the node may not join.
-func (g *group) useToken(ctx context.Context, r *clusterpb.EnrolRequest) error {
+// useToken uses up the token that a node shows, or returns why the node must not join.
+func (g *partition) useToken(ctx context.Context, r *clusterpb.JoinRequest) error {
 	switch {
 	case len(r.TokenKey) == 0 && !g.config.RequireJoinToken:
 		return nil
@@ -178,14 +176,14 @@ func (g *group) useToken(ctx context.Context, r *clusterpb.EnrolRequest) error {
 	case len(r.TokenKey) != ed25519.PublicKeySize || !ed25519.Verify(r.TokenKey, tokenMessage(g.config.ClusterID, r), r.TokenSignature):
 		return ErrTokenInvalid
 	}
-	return refusalOfToken(g.journal.UseToken(ctx, r.TokenKey, r.Node))
+	return tokenError(g.journal.UseToken(ctx, r.TokenKey, r.Node))
 }
 
-// refusalOfToken names the journal's refusals as this package does.
-func refusalOfToken(err error) error {
+// tokenError maps the journal's errors to those of this package.
+func tokenError(err error) error {
 	for refusal, name := range map[error]error{
 		journal.ErrTokenUnknown: ErrTokenInvalid, journal.ErrTokenExpired: ErrTokenExpired,
-		journal.ErrTokenUsed: ErrTokenUsed, journal.ErrTokens: ErrTokens,
+		journal.ErrTokenUsed: ErrTokenUsed, journal.ErrTooManyTokens: ErrTooManyTokens,
 	} {
 		if errors.Is(err, refusal) {
 			return name
@@ -194,18 +192,18 @@ func refusalOfToken(err error) error {
 	return err
 }
 
-// signEnrol shows that this node holds its token.
-func (c Config) signEnrol(r *clusterpb.EnrolRequest) {
+// signJoin proves that this node holds its token.
+func (c Config) signJoin(r *clusterpb.JoinRequest) {
 	key, _, err := parseToken(c.JoinToken)
 	if err != nil {
-		return // validate has seen to it
+		return // validate rejects such a token
 	}
 	r.TokenKey = key.Public().(ed25519.PublicKey)
 	r.TokenSignature = ed25519.Sign(key, tokenMessage(c.ClusterID, r))
 }
 
-// tokenMessage is what is signed: who wants to join what, from where.
-func tokenMessage(cluster string, r *clusterpb.EnrolRequest) []byte {
+// tokenMessage returns what is signed: the cluster, the node's ID and its address.
+func tokenMessage(cluster string, r *clusterpb.JoinRequest) []byte {
 	message := []byte("tenuto join 1")
 	for _, part := range []string{cluster, r.Node, r.Address} {
 		message = binary.AppendUvarint(message, uint64(len(part)))
@@ -222,19 +220,19 @@ func parseToken(token string) (key ed25519.PrivateKey, cluster string, err error
 	encoded, is := strings.CutPrefix(token, tokenPrefix)
 	decoded, err := base64.RawURLEncoding.DecodeString(encoded)
 	if !is || err != nil || len(decoded) <= ed25519.SeedSize {
-		return nil, "", errors.New("is no token, or only a part of one")
+		return nil, "", errors.New("is not a complete token")
 	}
 	return ed25519.NewKeyFromSeed(decoded[:ed25519.SeedSize]), string(decoded[ed25519.SeedSize:]), nil
 }
 
-// validateToken says what is wrong with a token without telling it.
+// validateToken returns what is wrong with a token, without showing the token.
 func (c Config) validateToken() error {
 	_, cluster, err := parseToken(c.JoinToken)
 	switch {
 	case err != nil:
 		return &ConfigError{"JoinToken", err.Error()}
 	case cluster != c.ClusterID:
-		return &ConfigError{"JoinToken", fmt.Sprintf("is of cluster %.100q, not of %q", cluster, c.ClusterID)}
+		return &ConfigError{"JoinToken", fmt.Sprintf("is for cluster %.100q, not for %q", cluster, c.ClusterID)}
 	}
 	return nil
 }

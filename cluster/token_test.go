@@ -13,31 +13,31 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-func demandToken(config *Config) { config.RequireJoinToken = true }
+func requireJoinToken(config *Config) { config.RequireJoinToken = true }
 
-// issued returns a token of a cluster's.
-func issued(t *testing.T, node *Node, lifetime time.Duration) string {
+// issueToken returns a token of a node's cluster.
+func issueToken(t *testing.T, node *Node, lifetime time.Duration) string {
 	t.Helper()
 	token, expires, err := node.IssueJoinToken(testContext(t), lifetime)
-	if err != nil || !expires.After(node.groups[0].journal.Now().Shown()) {
+	if err != nil || !expires.After(node.partitions[0].journal.Now().AsTime()) {
 		t.Fatalf("expires at %v, %v", expires, err)
 	}
 	return token
 }
 
-// expired returns a token that is too old.
-func expired(t *testing.T, node *Node) string {
+// expiredToken returns an expired token.
+func expiredToken(t *testing.T, node *Node) string {
 	t.Helper()
 	token, expires, err := node.IssueJoinToken(testContext(t), tokenLifetimeMin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it has expired", func() bool { return node.groups[0].journal.Now().Shown().After(expires) })
+	eventually(t, "it has expired", func() bool { return node.partitions[0].journal.Now().AsTime().After(expires) })
 	return token
 }
 
-// forged returns a token that nobody has issued.
-func forged(t *testing.T, cluster string) string {
+// forgedToken returns a token that was not issued.
+func forgedToken(t *testing.T, cluster string) string {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -46,50 +46,50 @@ func forged(t *testing.T, cluster string) string {
 	return formatToken(key, cluster)
 }
 
-func TestWhoHasNoGoodTokenDoesNotJoin(t *testing.T) {
-	noGoroutinesLeft(t)
-	f := newFleetWith(t, 1, demandToken)
+func TestJoinToken_RequiredToJoin(t *testing.T) {
+	checkGoroutineLeaks(t)
+	f := newTestClusterWith(t, 1, requireJoinToken)
 	leader := f.leader()
-	other := startNode(t, peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)) // of the same name
-	eventually(t, "it leads", other.Leading)
-	used := issued(t, leader, 0)
+	other := startNode(t, peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)) // with the same name
+	eventually(t, "it leads", other.IsLeader)
+	used := issueToken(t, leader, 0)
 	joining := func(id, token string) Config {
-		config := f.joining(id)
-		demandToken(&config) // it may lead, too
+		config := f.joiningConfig(id)
+		requireJoinToken(&config) // it may become leader
 		config.JoinToken = token
 		return config
 	}
 	first := joining("n2", used)
 	f.start(first)
-	f.votes("n1", "n2")
+	f.awaitVoters("n1", "n2")
 	for name, attempt := range map[string]struct {
 		token string
 		want  error
 	}{
 		"none":               {"", ErrTokenRequired},
 		"one that was used":  {used, ErrTokenUsed},
-		"one that is old":    {expired(t, leader), ErrTokenExpired},
-		"another cluster's":  {issued(t, other, 0), ErrTokenInvalid},
-		"one of nobody":      {forged(t, clusterIDDefault), ErrTokenInvalid},
-		"one with a mistake": {mistaken(issued(t, leader, 0)), ErrTokenInvalid},
+		"one that is old":    {expiredToken(t, leader), ErrTokenExpired},
+		"another cluster's":  {issueToken(t, other, 0), ErrTokenInvalid},
+		"one of nobody":      {forgedToken(t, clusterIDDefault), ErrTokenInvalid},
+		"one with a mistake": {mistypeToken(issueToken(t, leader, 0)), ErrTokenInvalid},
 	} {
 		config := joining("n3", attempt.token)
 		if _, err := Start(testContext(t), config); !errors.Is(err, attempt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f.votes("n1", "n2")
-	good := joining("n3", issued(t, leader, 0))
+	f.awaitVoters("n1", "n2")
+	good := joining("n3", issueToken(t, leader, 0))
 	third := f.start(good)
-	f.votes("n1", "n2", "n3")
-	// What was used up to join does not keep a member from coming back.
+	f.awaitVoters("n1", "n2", "n3")
+	// A used token does not keep a member from returning.
 	f.close(third)
 	f.start(good)
-	f.votes("n1", "n2", "n3")
+	f.awaitVoters("n1", "n2", "n3")
 }
 
-// mistaken returns a token with another character.
-func mistaken(token string) string {
+// mistypeToken returns a token with one character changed.
+func mistypeToken(token string) string {
 	at := len(tokenPrefix) + 3
 	other := byte('A')
 	if token[at] == other {
@@ -98,13 +98,13 @@ func mistaken(token string) string {
 	return token[:at] + string(other) + token[at+1:]
 }
 
-func TestTokensThatCannotBeGoodAreRefusedAtOnce(t *testing.T) {
+func TestJoinToken_RejectsMalformedAtOnce(t *testing.T) {
 	good := Config{NodeID: "n2", Listen: "127.0.0.1:0", InMemory: true, Join: []string{"127.0.0.1:1"}}
 	for name, change := range map[string]func(*Config){
 		"no token":             func(c *Config) { c.JoinToken = "secret" },
-		"half of one":          func(c *Config) { c.JoinToken = forged(t, clusterIDDefault)[:30] },
-		"of another cluster":   func(c *Config) { c.JoinToken = forged(t, "another") },
-		"with nobody to join":  func(c *Config) { c.JoinToken, c.Join = forged(t, clusterIDDefault), nil },
+		"half of one":          func(c *Config) { c.JoinToken = forgedToken(t, clusterIDDefault)[:30] },
+		"of another cluster":   func(c *Config) { c.JoinToken = forgedToken(t, "another") },
+		"with nobody to join":  func(c *Config) { c.JoinToken, c.Join = forgedToken(t, clusterIDDefault), nil },
 		"without its own name": func(c *Config) { c.JoinToken = tokenPrefix },
 	} {
 		config := good
@@ -122,52 +122,52 @@ func TestTokensThatCannotBeGoodAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// What a node has signed, to be added, adds no other, and nowhere else.
-func TestWhatIsOverheardOfAJoinIsOfNoUse(t *testing.T) {
-	f := newFleetWith(t, 1, demandToken)
+// A signed join request cannot be used for another node or address.
+func TestJoinToken_InterceptedJoinIsUseless(t *testing.T) {
+	f := newTestClusterWith(t, 1, requireJoinToken)
 	leader := f.leader()
-	config := f.joining("n2")
-	config.JoinToken = issued(t, leader, 0)
+	config := f.joiningConfig("n2")
+	config.JoinToken = issueToken(t, leader, 0)
 	config = config.withDefaults()
-	signed := &clusterpb.EnrolRequest{Node: "n2", Address: config.address(), Fresh: true, Groups: uint32(config.Groups)}
-	config.signEnrol(signed)
-	for name, change := range map[string]func(*clusterpb.EnrolRequest){
-		"another node":    func(r *clusterpb.EnrolRequest) { r.Node = "n3" },
-		"another address": func(r *clusterpb.EnrolRequest) { r.Address = "127.0.0.1:1" },
-		"no signature":    func(r *clusterpb.EnrolRequest) { r.TokenSignature = nil },
-		"a short key":     func(r *clusterpb.EnrolRequest) { r.TokenKey = r.TokenKey[:5] },
+	signed := &clusterpb.JoinRequest{Node: "n2", Address: config.address(), NewNode: true, Partitions: uint32(config.Partitions)}
+	config.signJoin(signed)
+	for name, change := range map[string]func(*clusterpb.JoinRequest){
+		"another node":    func(r *clusterpb.JoinRequest) { r.Node = "n3" },
+		"another address": func(r *clusterpb.JoinRequest) { r.Address = "127.0.0.1:1" },
+		"no signature":    func(r *clusterpb.JoinRequest) { r.TokenSignature = nil },
+		"a short key":     func(r *clusterpb.JoinRequest) { r.TokenKey = r.TokenKey[:5] },
 	} {
-		request := &clusterpb.EnrolRequest{
-			Node: signed.Node, Address: signed.Address, Fresh: true, Groups: signed.Groups, TokenKey: signed.TokenKey, TokenSignature: signed.TokenSignature,
+		request := &clusterpb.JoinRequest{
+			Node: signed.Node, Address: signed.Address, NewNode: true, Partitions: signed.Partitions, TokenKey: signed.TokenKey, TokenSignature: signed.TokenSignature,
 		}
 		change(request)
-		if _, err := leader.groups[0].enrolOther(testContext(t), protocolVersion, request); !errors.Is(err, ErrTokenInvalid) {
+		if _, err := leader.partitions[0].handleJoin(testContext(t), protocolVersion, request); !errors.Is(err, ErrTokenInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if members := leader.groups[0].journal.Members(); len(members) != 1 {
+	if members := leader.partitions[0].journal.Members(); len(members) != 1 {
 		t.Errorf("members: %v", members)
 	}
 }
 
-// The leader is lost between the two halves of a join: the next one finds the token
-// used, by the node that asks again.
-func TestATokenIsGoodForTheNodeThatHasUsedItUntilItIsAdded(t *testing.T) {
-	f := newFleetWith(t, 3, demandToken)
+// The leader is lost between the two halves of a join: the next one finds the token used by the
+// node that asks again.
+func TestJoinToken_ValidForItsNodeUntilAdded(t *testing.T) {
+	f := newTestClusterWith(t, 3, requireJoinToken)
 	leader := f.leader()
-	token := issued(t, leader, 0)
+	token := issueToken(t, leader, 0)
 	key, _, err := parseToken(token)
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is used", func() bool {
 		leader = f.leader()
-		return leader.groups[0].journal.UseToken(testContext(t), key.Public().(ed25519.PublicKey), "n4") == nil
+		return leader.partitions[0].journal.UseToken(testContext(t), key.Public().(ed25519.PublicKey), "n4") == nil
 	})
 	f.close(leader)
 	f.leader()
 	for _, id := range []string{"n5", "n4"} {
-		config := f.joining(id)
+		config := f.joiningConfig(id)
 		config.JoinToken = token
 		switch node, err := Start(testContext(t), config); {
 		case id == "n5" && !errors.Is(err, ErrTokenUsed):
@@ -180,12 +180,12 @@ func TestATokenIsGoodForTheNodeThatHasUsedItUntilItIsAdded(t *testing.T) {
 	}
 }
 
-// With TLS a token does not replace the certificate, and a client issues tokens if
-// it may.
-func TestATokenDoesNotReplaceACertificate(t *testing.T) {
-	noGoroutinesLeft(t)
-	ours, others := newAuthority(t), newAuthority(t)
-	nodes, _ := startSecured(t, ours, func(_ int, config *Config) {
+// With TLS, a token does not replace the certificate, and a client may issue tokens if it is
+// authorized.
+func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
+	checkGoroutineLeaks(t)
+	trusted, others := newAuthority(t), newAuthority(t)
+	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
 		config.RequireJoinToken = true
 		config.Authorize = func(_ context.Context, caller Principal, action Action, _ string) error {
 			if action == ActionIssueToken && caller.Name != "operator" {
@@ -196,7 +196,7 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	})
 	leader := leaderOf(t, nodes)
 	dial := func(name string) *Client {
-		return dialNodes(t, DialConfig{TLS: ours.keys(ours.client(name))}, nodes...)
+		return dialNodes(t, DialConfig{TLS: trusted.keys(trusted.client(name))}, nodes...)
 	}
 	if _, _, err := dial("app").IssueJoinToken(testContext(t), 0); !errors.Is(err, ErrNotAuthorized) {
 		t.Errorf("a client that may not: %v", err)
@@ -205,21 +205,21 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := Config{NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: quiet(), Groups: testGroups}
+	config := Config{NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault}
 	for _, node := range nodes {
 		config.Join = append(config.Join, node.config.address())
 	}
 	foreign := config
 	foreign.JoinToken, foreign.TLS = token, others.keys(others.node("n4"))
 	soon, cancel := context.WithTimeout(testContext(t), time.Second)
-	defer cancel() // nobody answers it
+	defer cancel() // no node answers
 	if _, err := Start(soon, foreign); err == nil {
 		t.Error("joined with a certificate of another authority")
 	}
-	if members := leader.groups[0].journal.Members(); len(members) != 3 {
+	if members := leader.partitions[0].journal.Members(); len(members) != 3 {
 		t.Errorf("members: %v", members)
 	}
-	config.TLS, config.Dir = ours.keys(ours.node("n4")), t.TempDir()
+	config.TLS, config.Dir = trusted.keys(trusted.node("n4")), t.TempDir()
 	if _, err := Start(testContext(t), config); !errors.Is(err, ErrTokenRequired) {
 		t.Errorf("with a certificate alone: %v", err)
 	}
@@ -227,38 +227,37 @@ func TestATokenDoesNotReplaceACertificate(t *testing.T) {
 	startNode(t, config)
 }
 
-// The token is asked for by the first group. The others add nobody whom that has not
-// added.
-func TestOtherGroupsAddNobodyWhomTheFirstHasNot(t *testing.T) {
-	noGoroutinesLeft(t)
+// Only the first partition checks the token. The others add only nodes that it has added.
+func TestMembership_OtherPartitionsFollowFirst(t *testing.T) {
+	checkGoroutineLeaks(t)
 	config := peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)
-	config.Groups, config.RequireJoinToken = groupsOfTests, true
+	config.Partitions, config.RequireJoinToken = testPartitions, true
 	node := startNode(t, config)
-	enrol := &clusterpb.EnrolRequest{Node: "n2", Address: "127.0.0.1:1", Fresh: true, Groups: groupsOfTests}
-	for _, g := range node.groups {
+	joinRequest := &clusterpb.JoinRequest{Node: "n2", Address: "127.0.0.1:1", NewNode: true, Partitions: testPartitions}
+	for _, g := range node.partitions {
 		want := ErrNotMember
 		if g.number == 0 {
 			want = ErrTokenRequired
 		}
-		if _, err := g.enrolOther(testContext(t), protocolVersion, enrol); !errors.Is(err, want) {
-			t.Errorf("group %d: %v", g.number, err)
+		if _, err := g.handleJoin(testContext(t), protocolVersion, joinRequest); !errors.Is(err, want) {
+			t.Errorf("partition %d: %v", g.number, err)
 		}
 		if members := g.journal.Members(); len(members) != 1 {
-			t.Errorf("group %d has the members %v", g.number, members)
+			t.Errorf("partition %d has the members %v", g.number, members)
 		}
 	}
 }
 
-// An operator sees the tokens that are known, and takes back those that nobody is to use.
-func TestTokensAreListedAndRevoked(t *testing.T) {
-	noGoroutinesLeft(t)
-	f := newFleetWith(t, 1, demandToken)
+// An operator lists the known tokens, and revokes those that must not be used.
+func TestJoinToken_ListAndRevoke(t *testing.T) {
+	checkGoroutineLeaks(t)
+	f := newTestClusterWith(t, 1, requireJoinToken)
 	leader, ctx := f.leader(), testContext(t)
-	eventually(t, "the cluster speaks the protocol", func() bool { return leader.groups[0].journal.Protocol() == protocolVersion })
+	eventually(t, "the cluster speaks the protocol", func() bool { return leader.partitions[0].journal.Protocol() == protocolVersion })
 	client := dialNodes(t, DialConfig{}, leader)
-	first, second := issued(t, leader, time.Hour), issued(t, leader, 2*time.Hour)
-	config := f.joining("n2")
-	demandToken(&config)
+	first, second := issueToken(t, leader, time.Hour), issueToken(t, leader, 2*time.Hour)
+	config := f.joiningConfig("n2")
+	requireJoinToken(&config)
 	config.JoinToken = second
 	f.start(config)
 	tokens, err := client.JoinTokens(ctx)
@@ -268,8 +267,8 @@ func TestTokensAreListedAndRevoked(t *testing.T) {
 	if err := client.RevokeJoinToken(ctx, tokens[0].ID); err != nil {
 		t.Fatal(err)
 	}
-	refused := f.joining("n3")
-	demandToken(&refused)
+	refused := f.joiningConfig("n3")
+	requireJoinToken(&refused)
 	refused.JoinToken = first
 	if _, err := Start(ctx, refused); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("with a token that was revoked: %v; want ErrTokenInvalid", err)
@@ -288,10 +287,10 @@ func TestTokensAreListedAndRevoked(t *testing.T) {
 	}
 }
 
-// A node of the build before would not understand that a token was revoked.
-func TestTokensAreNotRevokedWhileAMemberDoesNotKnowHow(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Groups: 1, protocol: 2, Definitions: definitions()})
-	token := issued(t, node, 0)
+// A node of the previous version would not understand a revoked token.
+func TestJoinToken_RevokeNeedsNewProtocol(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Partitions: 1, protocol: 2, Definitions: definitions()})
+	token := issueToken(t, node, 0)
 	if err := node.Client().RevokeJoinToken(testContext(t), token); !errors.Is(err, ErrProtocol) {
 		t.Errorf("%v; want ErrProtocol", err)
 	}
@@ -300,12 +299,12 @@ func TestTokensAreNotRevokedWhileAMemberDoesNotKnowHow(t *testing.T) {
 	}
 }
 
-// Histories, keys and tokens are nobody's but the owner's of the process.
-func TestFilesOfANodeAreTheOwnersAlone(t *testing.T) {
+// Files with histories, keys and tokens are accessible only to the owner of the process.
+func TestFiles_OnlyOwnerHasAccess(t *testing.T) {
 	dir := t.TempDir()
-	node := startNode(t, Config{Dir: dir, Groups: 1, Definitions: definitions()})
+	node := startNode(t, Config{Dir: dir, Partitions: 1, Definitions: definitions()})
 	for i := range 20 {
-		tell(testContext(t), t, node, fmt.Sprint("d", i))
+		callThrough(testContext(t), t, node, fmt.Sprint("d", i))
 	}
 	if err := node.Close(); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Attributes of spans alone.
+// Attributes of spans only.
 const (
 	instanceKey  = attribute.Key("tenuto.instance")
 	executionKey = attribute.Key("tenuto.execution")
@@ -28,18 +28,17 @@ const (
 	versionKey   = attribute.Key("tenuto.version")
 )
 
-// SpanIDs generates the IDs of spans for OpenTelemetry's SDK, like its own
-// generator but for the spans of executions, whose IDs follow from what was
-// recorded. So attempts on any node know the span that they are part of before it
-// ends. Every node of the cluster needs it:
+// SpanIDs generates span IDs for OpenTelemetry's SDK. Unlike the SDK's own generator, it derives
+// the IDs of execution spans from what was recorded. So an attempt on any node knows its parent
+// span before that span ends. Every node of the cluster needs it:
 //
 //	sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(cluster.SpanIDs{}), …)
 //
-// The span of an execution begins and ends at the cluster time of its events, the span
-// of an attempt at the time of the machine that makes it.
+// The span of an execution begins and ends at the cluster time of its events, the span of an
+// attempt at the wall-clock time of the machine that runs it.
 //
-// With another generator the spans of attempts stand beside the one of their
-// execution, as children of the span that started the instance.
+// With another generator, the spans of attempts are siblings of their execution's span: children of
+// the span that started the instance.
 type SpanIDs struct{}
 
 // NewIDs implements the SDK's IDGenerator.
@@ -64,28 +63,27 @@ func (SpanIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return id
 }
 
-// spanIDKey is the key of the ID that the next span gets, in its context.
+// spanIDKey is the context key of the ID for the next span.
 type spanIDKey struct{}
 
-// tracing makes the spans of executions and attempts. It needs no memory for what
-// runs: the span that a start is part of is recorded with it, and everything else
-// follows from the history.
+// tracing makes the spans of executions and attempts. It keeps no state for running work: the start
+// is recorded with its parent span, and everything else follows from the history.
 type tracing struct {
-	node    string
-	tracer  trace.Tracer
-	chooses bool // the provider's span IDs are those of SpanIDs
-	event   func(instance string, execution, eventID uint64) (*journalpb.Event, error)
+	node        string
+	tracer      trace.Tracer
+	usesSpanIDs bool // the provider generates IDs by SpanIDs
+	event       func(instance string, execution, eventID uint64) (*journalpb.Event, error)
 }
 
-// newTracing returns nil if the provider records no spans. Whether it does, and
-// what IDs it gives, is seen on spans that never end and so are never exported.
+// newTracing returns nil if the provider records no spans. It finds out whether the provider
+// records and uses SpanIDs from probe spans, which never end and so are never exported.
 func newTracing(n *Node, provider trace.TracerProvider) *tracing {
 	t := &tracing{node: n.config.NodeID, tracer: provider.Tracer(scope)}
 	t.event = func(instance string, execution, eventID uint64) (*journalpb.Event, error) {
-		return n.of(instance).journal.Event(instance, execution, eventID)
+		return n.partitionOf(instance).journal.Event(instance, execution, eventID)
 	}
 	want, recording := trace.SpanID{7: 1}, false
-	// A sampler that goes by the trace ID takes the lowest or the highest.
+	// A sampler by trace ID accepts the lowest or the highest IDs.
 	for _, last := range []byte{1, 0xff} {
 		id := trace.TraceID{0: 1}
 		for i := 8; i < len(id); i++ {
@@ -97,7 +95,7 @@ func newTracing(n *Node, provider trace.TracerProvider) *tracing {
 		}))
 		_, span := t.tracer.Start(context.WithValue(ctx, spanIDKey{}, want), "probe")
 		recording = recording || span.IsRecording()
-		t.chooses = span.SpanContext().SpanID() == want
+		t.usesSpanIDs = span.SpanContext().SpanID() == want
 	}
 	if !recording {
 		return nil
@@ -105,7 +103,7 @@ func newTracing(n *Node, provider trace.TracerProvider) *tracing {
 	return t
 }
 
-// tracerOrNil returns what the actors are to use: nil for nothing.
+// tracerOrNil returns the tracer for the actors, a nil interface if tracing is off.
 func (t *tracing) tracerOrNil() actors.Tracer {
 	if t == nil {
 		return nil
@@ -113,33 +111,32 @@ func (t *tracing) tracerOrNil() actors.Tracer {
 	return t
 }
 
-// Carried implements actors.Tracer: the context of the span that attempts and
-// children of an execution are part of.
-func (t *tracing) Carried(instance string, execution uint64) string {
+// TraceContext implements actors.Tracer: it returns the context of the parent span for attempts and
+// children of an execution.
+func (t *tracing) TraceContext(instance string, execution uint64) string {
 	first, err := t.event(instance, execution, 1)
 	if err != nil {
-		return "" // it was purged meanwhile
+		return "" // purged meanwhile
 	}
 	recorded := first.GetOrchestrationStarted().GetTrace()
 	parent := parseTrace(recorded)
-	if !parent.IsValid() || !t.chooses {
+	if !parent.IsValid() || !t.usesSpanIDs {
 		return recorded
 	}
 	return formatTrace(parent.WithSpanID(executionSpan(instance, execution, recorded)))
 }
 
-// executionSpan returns the ID of the span of an execution, the same on every
-// node.
+// executionSpan returns the ID of an execution's span, the same on every node.
 func executionSpan(instance string, execution uint64, recorded string) (id trace.SpanID) {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%s", instance, execution, recorded))
 	copy(id[:], hash[:])
-	id[0] |= 1 // never the invalid one
+	id[0] |= 1 // an ID of zero is invalid
 	return id
 }
 
 // Attempt implements actors.Tracer.
-func (t *tracing) Attempt(ctx context.Context, a *replay.Attempt, carried string) (context.Context, func(actors.AttemptOutcome)) {
-	parent := parseTrace(carried)
+func (t *tracing) Attempt(ctx context.Context, a *replay.Attempt, traceparent string) (context.Context, func(actors.AttemptOutcome)) {
+	parent := parseTrace(traceparent)
 	if !parent.IsValid() {
 		return ctx, func(actors.AttemptOutcome) {}
 	}
@@ -150,15 +147,15 @@ func (t *tracing) Attempt(ctx context.Context, a *replay.Attempt, carried string
 	return ctx, func(outcome actors.AttemptOutcome) {
 		span.SetAttributes(outcomeKey.String(string(attemptOutcomes[outcome])))
 		if outcome == actors.AttemptFailed {
-			span.SetStatus(codes.Error, "") // what the error says is not for the trace
+			span.SetStatus(codes.Error, "") // error texts must not reach traces
 		}
 		span.End()
 	}
 }
 
-// ended makes the span of an execution whose end is committed. It is called by the
-// node that has committed it, once.
-func (t *tracing) ended(instance string, execution uint64, terminal *journalpb.Event) {
+// recordEnd makes the span of an execution whose end is committed. The node that has committed the
+// end calls it, once.
+func (t *tracing) recordEnd(instance string, execution uint64, terminal *journalpb.Event) {
 	first, err := t.event(instance, execution, 1)
 	started := first.GetOrchestrationStarted()
 	parent := parseTrace(started.GetTrace())
@@ -178,11 +175,11 @@ func (t *tracing) ended(instance string, execution uint64, terminal *journalpb.E
 	span.End(trace.WithTimestamp(time.Unix(0, terminal.Timestamp)))
 }
 
-// traceStart makes the span of a call that starts an instance and has the start
-// carry it. Without a provider the start carries the span of ctx, if there is one.
+// traceStart makes the span of a call that starts an instance and stores it in the request. Without
+// a provider the request carries the span of ctx, if there is one.
 func (c *Client) traceStart(ctx context.Context, id string, start *clusterpb.StartRequest) (traced context.Context, ended func(error)) {
 	tracer := otel.Tracer(scope)
-	if node, ok := c.access.(*Node); ok {
+	if node, ok := c.transport.(*Node); ok {
 		if node.tracing == nil {
 			start.Trace = formatTrace(trace.SpanContextFromContext(ctx))
 			return ctx, func(error) {}
@@ -204,7 +201,7 @@ func (c *Client) traceStart(ctx context.Context, id string, start *clusterpb.Sta
 // traceMax is the length of a traceparent.
 const traceMax = 55
 
-// formatTrace returns a span's context as a W3C traceparent, "" for none.
+// formatTrace returns a span context as a W3C traceparent, "" if it is invalid.
 func formatTrace(span trace.SpanContext) string {
 	if !span.IsValid() {
 		return ""
@@ -212,7 +209,7 @@ func formatTrace(span trace.SpanContext) string {
 	return fmt.Sprintf("00-%s-%s-%s", span.TraceID(), span.SpanID(), span.TraceFlags()&trace.FlagsSampled)
 }
 
-// parseTrace returns the context of a traceparent; an invalid one if it is none.
+// parseTrace returns the span context of a traceparent, an invalid one if it cannot be parsed.
 func parseTrace(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}

@@ -14,15 +14,15 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// recordedSpans returns a provider and what it has recorded.
-func recordedSpans(t *testing.T) (spans func() tracetest.SpanStubs, provider trace.TracerProvider) {
+// newSpanRecorder returns a provider and the spans that it has recorded.
+func newSpanRecorder(t *testing.T) (spans func() tracetest.SpanStubs, provider trace.TracerProvider) {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
 	return exporter.GetSpans, sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithIDGenerator(SpanIDs{}))
 }
 
-// named returns the spans of that name.
-func named(spans tracetest.SpanStubs, name string) (found tracetest.SpanStubs) {
+// spansNamed returns the spans with that name.
+func spansNamed(spans tracetest.SpanStubs, name string) (found tracetest.SpanStubs) {
 	for _, span := range spans {
 		if span.Name == name {
 			found = append(found, span)
@@ -40,16 +40,16 @@ func attributeOf(span tracetest.SpanStub, key attribute.Key) attribute.Value {
 	return attribute.Value{}
 }
 
-func theSpan(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
+func onlySpan(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
 	t.Helper()
-	found := named(spans, name)
+	found := spansNamed(spans, name)
 	if len(found) != 1 {
-		t.Fatalf("%d spans %q, want 1 of %v", len(found), name, names(spans))
+		t.Fatalf("%d spans %q, want 1 of %v", len(found), name, spanNames(spans))
 	}
 	return found[0]
 }
 
-func names(spans tracetest.SpanStubs) (all []string) {
+func spanNames(spans tracetest.SpanStubs) (all []string) {
 	for _, span := range spans {
 		all = append(all, span.Name)
 	}
@@ -57,55 +57,55 @@ func names(spans tracetest.SpanStubs) (all []string) {
 }
 
 var (
-	inner = replay.Orchestration[int, int]("inner")
-	outer = replay.Orchestration[int, int]("outer")
+	innerOrchestration = replay.Orchestration[int, int]("inner")
+	outerOrchestration = replay.Orchestration[int, int]("outer")
 )
 
-// nested are an orchestration with a child that calls double.
-func nested(body func(context.Context, int) (int, error)) []replay.Definition {
+// nestedDefinitions are an orchestration with a child that calls double.
+func nestedDefinitions(body func(context.Context, int) (int, error)) []replay.Definition {
 	return []replay.Definition{
 		double.Bind(body),
-		inner.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
-		outer.Bind(func(ctx *replay.Context, n int) (int, error) { return inner.Call(ctx, n) }),
+		innerOrchestration.Bind(func(ctx *replay.Context, n int) (int, error) { return double.Call(ctx, n) }),
+		outerOrchestration.Bind(func(ctx *replay.Context, n int) (int, error) { return innerOrchestration.Call(ctx, n) }),
 	}
 }
 
-func TestSpansNestFromTheCallerIntoTheActivity(t *testing.T) {
-	spans, provider := recordedSpans(t)
+func TestTrace_SpansNestIntoActivity(t *testing.T) {
+	spans, provider := newSpanRecorder(t)
 	tracer := provider.Tracer("application")
-	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: nested(
+	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: nestedDefinitions(
 		func(ctx context.Context, n int) (int, error) {
 			_, span := tracer.Start(ctx, "query")
 			defer span.End()
 			return 2 * n, nil
 		})})
 	ctx, request := tracer.Start(testContext(t), "request")
-	if _, err := Call(ctx, node.Client(), outer, "order-17", 1); err != nil {
+	if _, err := Call(ctx, node.Client(), outerOrchestration, "order-17", 1); err != nil {
 		t.Fatal(err)
 	}
 	request.End()
 	eventually(t, "all spans have ended", func() bool { return len(spans()) == 6 })
 	all, parent := spans(), request.SpanContext()
 	for _, name := range []string{"start outer", "orchestration outer", "orchestration inner", "activity double", "query"} {
-		span := theSpan(t, all, name)
+		span := onlySpan(t, all, name)
 		if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
 			t.Errorf("%s is not a child of the span before it, but of %v", name, span.Parent.SpanID())
 		}
 		parent = span.SpanContext
 	}
-	run := theSpan(t, all, "orchestration outer")
+	run := onlySpan(t, all, "orchestration outer")
 	if attributeOf(run, instanceKey).AsString() != "order-17" || attributeOf(run, outcomeKey).AsString() != "completed" {
 		t.Errorf("attributes of the run: %v", run.Attributes)
 	}
-	if attempt := theSpan(t, all, "activity double"); attempt.StartTime.Before(run.StartTime) || run.EndTime.Before(attempt.EndTime) {
+	if attempt := onlySpan(t, all, "activity double"); attempt.StartTime.Before(run.StartTime) || run.EndTime.Before(attempt.EndTime) {
 		t.Errorf("the attempt is not within its run: %v to %v, %v to %v", attempt.StartTime, attempt.EndTime, run.StartTime, run.EndTime)
 	}
 }
 
-func TestSpansOfARunThatOutlivesItsNodeAreNotRepeated(t *testing.T) {
-	spans, provider := recordedSpans(t)
+func TestTrace_NodeLossDoesNotRepeatSpans(t *testing.T) {
+	spans, provider := newSpanRecorder(t)
 	config := Config{Dir: t.TempDir(), TracerProvider: provider, ResidentMax: 1, Definitions: append(definitions(),
-		outer.Bind(func(ctx *replay.Context, n int) (int, error) {
+		outerOrchestration.Bind(func(ctx *replay.Context, n int) (int, error) {
 			n, err := double.Call(ctx, n)
 			if err != nil {
 				return 0, err
@@ -117,12 +117,12 @@ func TestSpansOfARunThatOutlivesItsNodeAreNotRepeated(t *testing.T) {
 		}))}
 	ctx := testContext(t)
 	node := startNode(t, config)
-	if _, err := StartRun(ctx, node.Client(), outer, "a", 1); err != nil {
+	if _, err := StartRun(ctx, node.Client(), outerOrchestration, "a", 1); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the first attempt is recorded", func() bool {
 		history, err := node.Client().History(ctx, "a")
-		return err == nil && len(history.Events) == 4 && len(named(spans(), "activity double")) == 1
+		return err == nil && len(history.Events) == 4 && len(spansNamed(spans(), "activity double")) == 1
 	})
 	if err := node.Close(); err != nil {
 		t.Fatal(err)
@@ -134,11 +134,11 @@ func TestSpansOfARunThatOutlivesItsNodeAreNotRepeated(t *testing.T) {
 	if _, err := node.Client().Wait(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the run has ended", func() bool { return len(named(spans(), "orchestration outer")) == 1 })
+	eventually(t, "the run has ended", func() bool { return len(spansNamed(spans(), "orchestration outer")) == 1 })
 	all := spans()
-	run, attempts := theSpan(t, all, "orchestration outer"), named(all, "activity double")
+	run, attempts := onlySpan(t, all, "orchestration outer"), spansNamed(all, "activity double")
 	if len(attempts) != 2 {
-		t.Fatalf("got %v", names(all))
+		t.Fatalf("got %v", spanNames(all))
 	}
 	for _, attempt := range attempts {
 		if attempt.Parent.SpanID() != run.SpanContext.SpanID() {
@@ -147,20 +147,20 @@ func TestSpansOfARunThatOutlivesItsNodeAreNotRepeated(t *testing.T) {
 	}
 }
 
-func TestSpanOfAnAttemptOnAnotherNodeIsInTheTrace(t *testing.T) {
-	spans, provider := recordedSpans(t)
+func TestTrace_AttemptOnOtherNodeIsInTrace(t *testing.T) {
+	spans, provider := newSpanRecorder(t)
 	peers := loopbackPeers(t, 2)
-	// With one place on each node, two that wait for each other run on both.
-	var together sync.WaitGroup
-	together.Add(2)
+	// With one slot on each node, two activities that wait for each other run on both nodes.
+	var wg sync.WaitGroup
+	wg.Add(2)
 	meet := func(_ context.Context, n int) (int, error) {
-		together.Done()
-		together.Wait()
+		wg.Done()
+		wg.Wait()
 		return n, nil
 	}
 	var nodes []*Node
 	for i := range peers {
-		config := peerConfig(t, peers, i, nested(meet)...)
+		config := peerConfig(t, peers, i, nestedDefinitions(meet)...)
 		config.TracerProvider, config.ActivitiesMax = provider, 1
 		nodes = append(nodes, startNode(t, config))
 	}
@@ -169,17 +169,17 @@ func TestSpanOfAnAttemptOnAnotherNodeIsInTheTrace(t *testing.T) {
 	}
 	ctx := testContext(t)
 	for _, id := range []string{"a", "b"} {
-		if _, err := StartRun(ctx, nodes[0].Client(), outer, id, 1); err != nil {
+		if _, err := StartRun(ctx, nodes[0].Client(), outerOrchestration, id, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "both have ended", func() bool { return len(named(spans(), "orchestration outer")) == 2 })
+	eventually(t, "both have ended", func() bool { return len(spansNamed(spans(), "orchestration outer")) == 2 })
 	runs := make(map[trace.SpanID]bool)
-	for _, run := range named(spans(), "orchestration inner") {
+	for _, run := range spansNamed(spans(), "orchestration inner") {
 		runs[run.SpanContext.SpanID()] = true
 	}
 	where := make(map[string]bool)
-	for _, attempt := range named(spans(), "activity double") {
+	for _, attempt := range spansNamed(spans(), "activity double") {
 		if !runs[attempt.Parent.SpanID()] {
 			t.Error("an attempt is no child of its run")
 		}
@@ -190,32 +190,32 @@ func TestSpanOfAnAttemptOnAnotherNodeIsInTheTrace(t *testing.T) {
 	}
 }
 
-func TestWithAnotherGeneratorAttemptsHaveAParentThatExists(t *testing.T) {
+func TestTrace_OtherIDGeneratorKeepsParents(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
-	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: nested(doubleBody)})
-	if _, err := Call(testContext(t), node.Client(), outer, "a", 1); err != nil {
+	node := startNode(t, Config{InMemory: true, TracerProvider: provider, Definitions: nestedDefinitions(doubleBody)})
+	if _, err := Call(testContext(t), node.Client(), outerOrchestration, "a", 1); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all spans have ended", func() bool { return len(exporter.GetSpans()) == 4 })
-	start := theSpan(t, exporter.GetSpans(), "start outer")
+	start := onlySpan(t, exporter.GetSpans(), "start outer")
 	for _, name := range []string{"orchestration outer", "orchestration inner", "activity double"} {
-		if span := theSpan(t, exporter.GetSpans(), name); span.Parent.SpanID() != start.SpanContext.SpanID() {
+		if span := onlySpan(t, exporter.GetSpans(), name); span.Parent.SpanID() != start.SpanContext.SpanID() {
 			t.Errorf("%s is not a child of the start", name)
 		}
 	}
 }
 
-func TestWithoutAProviderNothingIsTracedAndTheCallersSpanIsCarried(t *testing.T) {
-	_, provider := recordedSpans(t)
-	node := startNode(t, Config{InMemory: true, Definitions: nested(doubleBody)})
+func TestTrace_NoProviderPropagatesCallerSpan(t *testing.T) {
+	_, provider := newSpanRecorder(t)
+	node := startNode(t, Config{InMemory: true, Definitions: nestedDefinitions(doubleBody)})
 	if node.tracing != nil {
 		t.Fatal("tracing is on")
 	}
 	ctx, request := provider.Tracer("application").Start(testContext(t), "request")
 	defer request.End()
 	for id, ctx := range map[string]context.Context{"traced": ctx, "untraced": testContext(t)} {
-		if _, err := Call(ctx, node.Client(), outer, id, 1); err != nil {
+		if _, err := Call(ctx, node.Client(), outerOrchestration, id, 1); err != nil {
 			t.Fatal(err)
 		}
 		history, err := node.Client().History(ctx, id)
@@ -232,7 +232,7 @@ func TestWithoutAProviderNothingIsTracedAndTheCallersSpanIsCarried(t *testing.T)
 	}
 }
 
-func TestTraceparentComesBackAsItWas(t *testing.T) {
+func TestTraceparent_RoundTrips(t *testing.T) {
 	const text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	if got := formatTrace(parseTrace(text)); got != text || len(text) != traceMax {
 		t.Errorf("got %q", got)

@@ -14,19 +14,19 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// ledger keeps a sum of at most 100, which updates raise, until it is closed. A
-// raise by 0 waits for a word; one by a negative number fails.
+// ledger keeps a sum of at most 100, which updates raise, until it is closed. A raise by 0 waits
+// for an event; a raise by a negative number fails.
 var (
-	ledger = replay.Orchestration[int, int]("ledger")
-	raise  = replay.Update[int, int]("raise")
-	closed = replay.Event[int]("closed")
-	errLow = replay.NewError("test.low", "too low")
+	ledgerOrchestration = replay.Orchestration[int, int]("ledger")
+	raiseUpdate         = replay.Update[int, int]("raise")
+	closedEvent         = replay.Event[int]("closed")
+	errLow              = replay.NewError("test.low", "too low")
 )
 
-func ledgerBody(ctx *replay.Context, sum int) (int, error) {
-	err := raise.Handle(ctx, func(n int) error {
+func ledgerOrchestrationBody(ctx *replay.Context, sum int) (int, error) {
+	err := raiseUpdate.Handle(ctx, func(n int) error {
 		if sum+n > 100 {
-			return fmt.Errorf("%w: %d", errWanted, sum)
+			return fmt.Errorf("%w: %d", errTest, sum)
 		}
 		return nil
 	}, func(ctx *replay.Context, n int) (int, error) {
@@ -46,14 +46,16 @@ func ledgerBody(ctx *replay.Context, sum int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	again, err := closed.Wait(ctx)
+	again, err := closedEvent.Wait(ctx)
 	if err == nil && again > 0 {
-		err = ledger.ContinueAsNew(ctx, sum)
+		err = ledgerOrchestration.ContinueAsNew(ctx, sum)
 	}
 	return sum, err
 }
 
-func ledgers() []replay.Definition { return append(definitions(), ledger.Bind(ledgerBody)) }
+func ledgerDefinitions() []replay.Definition {
+	return append(definitions(), ledgerOrchestration.Bind(ledgerOrchestrationBody))
+}
 
 // countEvents counts the events of an execution for which a condition holds.
 func countEvents(t *testing.T, client *Client, id string, execution uint64, holds func(*journalpb.Event) bool) int {
@@ -71,36 +73,36 @@ func countEvents(t *testing.T, client *Client, id string, execution uint64, hold
 	return n
 }
 
-func withRequestID(id string) func(*journalpb.Event) bool {
+func hasRequestID(id string) func(*journalpb.Event) bool {
 	return func(event *journalpb.Event) bool { return requestIDOf(event) == id }
 }
 
-func ofUpdates(event *journalpb.Event) bool {
+func isUpdateEvent(event *journalpb.Event) bool {
 	return strings.HasPrefix(event.GetExternalEvent().GetName(), replay.UpdatePrefix) ||
 		strings.HasPrefix(event.GetSideEffectRecorded().GetLabel(), replay.UpdatePrefix)
 }
 
-func TestAnUpdateIsCarriedOutAndItsResultReturned(t *testing.T) {
-	noGoroutinesLeft(t)
-	nodes := startPeersWith(t, 3, ledgers()...)
+func TestUpdate_ReturnsResult(t *testing.T) {
+	checkGoroutineLeaks(t)
+	nodes := startPeersWith(t, 3, ledgerDefinitions()...)
 	ctx, client := testContext(t), nodes[0].Client()
-	run, err := StartRun(ctx, client, ledger, "l", 1)
+	run, err := StartRun(ctx, client, ledgerOrchestration, "l", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := 1
 	for i, node := range nodes {
 		want += i + 10
-		if got, err := CallUpdate(ctx, node.Client(), "l", raise, i+10); err != nil || got != want {
+		if got, err := CallUpdate(ctx, node.Client(), "l", raiseUpdate, i+10); err != nil || got != want {
 			t.Errorf("on %s: %d, %v; want %d", node.ID(), got, err, want)
 		}
 	}
-	before := countEvents(t, client, "l", 0, ofUpdates)
+	before := countEvents(t, client, "l", 0, isUpdateEvent)
 	for name, c := range map[string]struct {
 		err  func() error
 		want func(error) bool
 	}{
-		"refused": {func() error { _, err := CallUpdate(ctx, client, "l", raise, 90); return err }, func(err error) bool {
+		"refused": {func() error { _, err := CallUpdate(ctx, client, "l", raiseUpdate, 90); return err }, func(err error) bool {
 			var refused *RefusedError
 			return errors.As(err, &refused) && strings.HasSuffix(err.Error(), "as wanted: 34")
 		}},
@@ -114,78 +116,78 @@ func TestAnUpdateIsCarriedOutAndItsResultReturned(t *testing.T) {
 			var none *replay.NoUpdateError
 			return errors.As(err, &none) && none.Name == "other" && !errors.As(err, new(*RefusedError))
 		}},
-		"of nobody": {func() error { _, err := CallUpdate(ctx, client, "nobody", raise, 1); return err }, func(err error) bool { return errors.Is(err, ErrNotFound) }},
+		"of nobody": {func() error { _, err := CallUpdate(ctx, client, "nobody", raiseUpdate, 1); return err }, func(err error) bool { return errors.Is(err, ErrNotFound) }},
 		"no input": {func() error {
 			_, err := CallUpdate(ctx, client, "l", replay.Update[chan int, int]("raise"), nil)
 			return err
 		}, func(err error) bool { return err != nil }},
 		"no name": {func() error { _, err := CallUpdate(ctx, client, "l", replay.Update[int, int](""), 1); return err }, isInputError},
 		"a long ID": {func() error {
-			_, err := CallUpdate(ctx, client, "l", raise, 1, UpdateID(strings.Repeat("x", 129)))
+			_, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, UpdateID(strings.Repeat("x", 129)))
 			return err
 		}, isInputError},
-		"no such ID": {func() error { _, err := CallUpdate(ctx, client, "", raise, 1); return err }, isInputError},
+		"no such ID": {func() error { _, err := CallUpdate(ctx, client, "", raiseUpdate, 1); return err }, isInputError},
 	} {
 		if err := c.err(); !c.want(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if after := countEvents(t, client, "l", 0, ofUpdates); after != before || before != 6 {
-		t.Errorf("%d events of updates, then %d: what is refused is not recorded", before, after)
+	if after := countEvents(t, client, "l", 0, isUpdateEvent); after != before || before != 6 {
+		t.Errorf("%d events of updates, then %d; rejected updates must not be recorded", before, after)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raise, -1); !errors.Is(err, errLow) || errors.As(err, new(*RefusedError)) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, -1); !errors.Is(err, errLow) || errors.As(err, new(*RefusedError)) {
 		t.Errorf("an update that fails: %v", err)
 	}
-	if err := Send(ctx, client, "l", closed, 0); err != nil {
+	if err := Send(ctx, client, "l", closedEvent, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := run.Wait(ctx); err != nil || got != want {
 		t.Errorf("%d, %v; want %d", got, err, want)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raise, 1); !errors.Is(err, ErrEnded) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1); !errors.Is(err, ErrEnded) {
 		t.Errorf("after the end: %v; want ErrEnded", err)
 	}
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 }
 
 func isInputError(err error) bool { return errors.As(err, new(*InputError)) }
 
-func TestUpdatesThatAreNotDoneAtTheEndAreGivenUp(t *testing.T) {
+func TestUpdate_AbortedWhenInstanceEnds(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, client *Client) error{
-		"completed":        func(ctx context.Context, client *Client) error { return Send(ctx, client, "l", closed, 0) },
-		"continued as new": func(ctx context.Context, client *Client) error { return Send(ctx, client, "l", closed, 1) },
+		"completed":        func(ctx context.Context, client *Client) error { return Send(ctx, client, "l", closedEvent, 0) },
+		"continued as new": func(ctx context.Context, client *Client) error { return Send(ctx, client, "l", closedEvent, 1) },
 		"terminated":       func(ctx context.Context, client *Client) error { return client.Terminate(ctx, "l", "") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			node := startNode(t, Config{InMemory: true, Definitions: ledgers()})
+			node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions()})
 			ctx, client := testContext(t), node.Client()
-			if _, err := StartRun(ctx, client, ledger, "l", 1); err != nil {
+			if _, err := StartRun(ctx, client, ledgerOrchestration, "l", 1); err != nil {
 				t.Fatal(err)
 			}
 			outcome := make(chan error)
 			go func() {
-				_, err := CallUpdate(ctx, client, "l", raise, 0)
+				_, err := CallUpdate(ctx, client, "l", raiseUpdate, 0)
 				outcome <- err
 			}()
-			awaitEvent(t, client, "l", ofUpdates)
+			awaitEvent(t, client, "l", isUpdateEvent)
 			if err := end(ctx, client); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-outcome; !errors.Is(err, ErrUpdateGivenUp) {
-				t.Errorf("%v; want ErrUpdateGivenUp", err)
+			if err := <-outcome; !errors.Is(err, ErrUpdateAborted) {
+				t.Errorf("%v; want ErrUpdateAborted", err)
 			}
 		})
 	}
 }
 
-func TestAnEventUnderTheIDOfAnotherInputIsRefused(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: ledgers()})
+func TestSend_RejectsEventIDOfOtherInput(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions()})
 	ctx, client := testContext(t), node.Client()
-	run, err := StartRun(ctx, client, ledger, "l", 1)
+	run, err := StartRun(ctx, client, ledgerOrchestration, "l", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raise, 1, UpdateID("of an update")); err != nil {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, UpdateID("of an update")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -194,18 +196,18 @@ func TestAnEventUnderTheIDOfAnotherInputIsRefused(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"of an update", "of an event"} {
-		if err := Send(ctx, client, "l", closed, 0, EventID(id)); !errors.Is(err, ErrRequestID) {
+		if err := Send(ctx, client, "l", closedEvent, 0, EventID(id)); !errors.Is(err, ErrRequestIDReused) {
 			t.Errorf("an event with the ID %s: %v; want ErrRequestID", id, err)
 		}
-		_, err := SendOrStart(ctx, client, ledger, "l", 1, closed, 0, RequestID(id))
-		if !errors.Is(err, ErrRequestID) {
+		_, err := SendOrStart(ctx, client, ledgerOrchestration, "l", 1, closedEvent, 0, RequestID(id))
+		if !errors.Is(err, ErrRequestIDReused) {
 			t.Errorf("SendOrStart with the ID %s: %v; want ErrRequestID", id, err)
 		}
 	}
-	if many := countEvents(t, client, "l", 0, withRequestID("of an event")); many != 1 {
+	if many := countEvents(t, client, "l", 0, hasRequestID("of an event")); many != 1 {
 		t.Errorf("%d events recorded; want 1", many)
 	}
-	if err := Send(ctx, client, "l", closed, 0); err != nil {
+	if err := Send(ctx, client, "l", closedEvent, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := run.Wait(ctx); err != nil || got != 2 {
@@ -213,44 +215,44 @@ func TestAnEventUnderTheIDOfAnotherInputIsRefused(t *testing.T) {
 	}
 }
 
-// A followed access says when a follower begins.
-type followed struct {
-	access
-	begins func()
+// An observedTransport reports when a follow begins.
+type observedTransport struct {
+	transport
+	onFollow func()
 }
 
-func (f followed) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) error {
-	f.begins()
-	return f.access.follow(ctx, id, from, pass)
+func (f observedTransport) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) error {
+	f.onFollow()
+	return f.transport.follow(ctx, id, from, pass)
 }
 
-func TestAnUpdateWhoseCallerStopsWaitingSaysThatItWasAccepted(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: ledgers(), Listen: loopbackAddress(t)})
+func TestUpdate_AbandonedCallSaysAccepted(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions(), Listen: loopbackAddress(t)})
 	remote := dialNodes(t, DialConfig{}, node)
-	if _, err := StartRun(testContext(t), node.Client(), ledger, "l", 1); err != nil {
+	if _, err := StartRun(testContext(t), node.Client(), ledgerOrchestration, "l", 1); err != nil {
 		t.Fatal(err)
 	}
 	for name, client := range map[string]*Client{"node": node.Client(), "remote": remote} {
 		ctx, cancel := context.WithCancel(testContext(t))
 		defer cancel()
-		stopping := &Client{access: followed{client.access, cancel}, payloads: client.payloads}
-		_, err := CallUpdate(ctx, stopping, "l", raise, 0, UpdateID(name))
+		stopping := &Client{transport: observedTransport{client.transport, cancel}, converter: client.converter}
+		_, err := CallUpdate(ctx, stopping, "l", raiseUpdate, 0, UpdateID(name))
 		var unavailable *UnavailableError
 		if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, context.Canceled) ||
-			!strings.Contains(err.Error(), "the update was accepted, and its result is not known yet") {
+			!strings.Contains(err.Error(), "the update was accepted, but its result is not known yet") {
 			t.Errorf("%s: %v; want an UnavailableError that says that the update was accepted", name, err)
 		}
 		if err := Send(testContext(t), client, "l", word, ""); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := CallUpdate(testContext(t), client, "l", raise, 0, UpdateID(name)); err != nil || got != 1 {
+		if got, err := CallUpdate(testContext(t), client, "l", raiseUpdate, 0, UpdateID(name)); err != nil || got != 1 {
 			t.Errorf("%s, again: %d, %v; want 1", name, got, err)
 		}
 	}
 }
 
 // awaitEvent waits until an event is in the history of a run.
-func awaitEvent(t *testing.T, client *Client, id string, holds func(*journalpb.Event) bool) Recorded {
+func awaitEvent(t *testing.T, client *Client, id string, holds func(*journalpb.Event) bool) RecordedEvent {
 	t.Helper()
 	for r, err := range client.Watch(testContext(t), id, Position{}) {
 		if err != nil {
@@ -261,17 +263,17 @@ func awaitEvent(t *testing.T, client *Client, id string, holds func(*journalpb.E
 		}
 	}
 	t.Fatal("the run ended without it")
-	return Recorded{}
+	return RecordedEvent{}
 }
 
-// An update that was validated may be recorded when the instance has continued
-// as new, before the new code has come to its handler.
-func TestAnUpdateWaitsForItsHandlerAlsoAcrossContinueAsNew(t *testing.T) {
+// A validated update may be recorded after the instance has continued as new, before the new code
+// has set its handler.
+func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 	late := replay.Orchestration[int, string]("late")
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), late.Bind(func(ctx *replay.Context, n int) (string, error) {
 		if ctx.Execution() > 1 {
-			err := raise.Handle(ctx, nil, func(_ *replay.Context, n int) (int, error) { return n, nil })
-			_, waitErr := closed.Wait(ctx)
+			err := raiseUpdate.Handle(ctx, nil, func(_ *replay.Context, n int) (int, error) { return n, nil })
+			_, waitErr := closedEvent.Wait(ctx)
 			return "", errors.Join(err, waitErr)
 		}
 		if _, err := word.Wait(ctx); err != nil {
@@ -285,12 +287,12 @@ func TestAnUpdateWaitsForItsHandlerAlsoAcrossContinueAsNew(t *testing.T) {
 	}
 	// As if it had been validated.
 	accepted := &clusterpb.SendRequest{Name: replay.UpdatePrefix + "raise", Data: &journalpb.Payload{Data: []byte("7")}, RequestId: "u"}
-	if _, err := await(ctx, send(node.of("l").partition.Load(), "l", externalEvent(accepted))); err != nil {
+	if _, err := await(ctx, send(node.partitionOf("l").live.Load(), "l", externalEventMessage(accepted))); err != nil {
 		t.Fatal(err)
 	}
 	outcome := make(chan error)
 	go func() {
-		output, err := client.updated(ctx, "l", Position{1, 3}, "u")
+		output, err := client.awaitUpdate(ctx, "l", Position{1, 3}, "u")
 		if err == nil && string(output.GetData()) != "7" {
 			err = fmt.Errorf("output %s", output.GetData())
 		}
@@ -302,52 +304,52 @@ func TestAnUpdateWaitsForItsHandlerAlsoAcrossContinueAsNew(t *testing.T) {
 	if err := <-outcome; err != nil {
 		t.Error(err)
 	}
-	if got, err := CallUpdate(ctx, client, "l", raise, 8, UpdateID("u")); err != nil || got != 7 {
+	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 8, UpdateID("u")); err != nil || got != 7 {
 		t.Errorf("the same request again: %d, %v; want its result, 7", got, err)
 	}
 }
 
-func TestARequestIDNamesOneThing(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: ledgers()})
+func TestRequestID_NamesOneRequest(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions()})
 	ctx, client := testContext(t), node.Client()
-	if _, err := StartRun(ctx, client, ledger, "l", 1); err != nil {
+	if _, err := StartRun(ctx, client, ledgerOrchestration, "l", 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := Send(ctx, client, "l", word, "", EventID("x")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raise, 1, UpdateID("x")); !errors.Is(err, ErrRequestID) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 1, UpdateID("x")); !errors.Is(err, ErrRequestIDReused) {
 		t.Errorf("an update with the ID of an event: %v; want ErrRequestID", err)
 	}
 	for range 3 {
-		if got, err := CallUpdate(ctx, client, "l", raise, 90, UpdateID("y")); err != nil || got != 91 {
-			t.Errorf("%d, %v; want 91, although it would be refused now", got, err)
+		if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, UpdateID("y")); err != nil || got != 91 {
+			t.Errorf("%d, %v; want 91, although it would be rejected now", got, err)
 		}
 	}
-	if err := Send(ctx, client, "l", closed, 0); err != nil {
+	if err := Send(ctx, client, "l", closedEvent, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := CallUpdate(ctx, client, "l", raise, 90, UpdateID("y")); err != nil || got != 91 {
+	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, UpdateID("y")); err != nil || got != 91 {
 		t.Errorf("after the end: %d, %v; want 91", got, err)
 	}
-	if _, err := CallUpdate(ctx, client, "l", raise, 90, UpdateID("z")); !errors.Is(err, ErrEnded) {
+	if _, err := CallUpdate(ctx, client, "l", raiseUpdate, 90, UpdateID("z")); !errors.Is(err, ErrEnded) {
 		t.Errorf("another after the end: %v; want ErrEnded", err)
 	}
 }
 
-func TestAnUpdateGoesOnWithoutItsCaller(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: ledgers()})
+func TestUpdate_ContinuesWithoutCaller(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions()})
 	ctx, client := testContext(t), node.Client()
-	if _, err := StartRun(ctx, client, ledger, "l", 1); err != nil {
+	if _, err := StartRun(ctx, client, ledgerOrchestration, "l", 1); err != nil {
 		t.Fatal(err)
 	}
 	limited, cancel := context.WithCancel(ctx)
 	outcome := make(chan error)
 	go func() {
-		_, err := CallUpdate(limited, client, "l", raise, 0, UpdateID("u"))
+		_, err := CallUpdate(limited, client, "l", raiseUpdate, 0, UpdateID("u"))
 		outcome <- err
 	}()
-	awaitEvent(t, client, "l", ofUpdates)
+	awaitEvent(t, client, "l", isUpdateEvent)
 	cancel()
 	if err := <-outcome; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; want that of its context", err)
@@ -355,17 +357,17 @@ func TestAnUpdateGoesOnWithoutItsCaller(t *testing.T) {
 	if err := Send(ctx, client, "l", word, ""); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := CallUpdate(ctx, client, "l", raise, 0, UpdateID("u")); err != nil || got != 1 {
+	if got, err := CallUpdate(ctx, client, "l", raiseUpdate, 0, UpdateID("u")); err != nil || got != 1 {
 		t.Errorf("%d, %v", got, err)
 	}
 }
 
-// Everything is asked for twice under one request ID, by users who do not know
-// what became of the first time, while the leader goes.
-func TestEachRequestHasOneEffectWhileLeadersChange(t *testing.T) {
-	noGoroutinesLeft(t)
+// Users make every call twice under one request ID, without knowing the first outcome, while
+// leaders change.
+func TestRequestID_OneEffectWhileLeadersChange(t *testing.T) {
+	checkGoroutineLeaks(t)
 	const instances = 24
-	nodes := startPeersWith(t, 3, ledgers()...)
+	nodes := startPeersWith(t, 3, ledgerDefinitions()...)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
 	var others []*Node
@@ -389,21 +391,21 @@ func TestEachRequestHasOneEffectWhileLeadersChange(t *testing.T) {
 	for i := range instances {
 		id := fmt.Sprintf("l-%d", i)
 		for request, want := range map[string]int{"word": 1, "raise": 1, "closed": 1} {
-			if n := countEvents(t, others[0].Client(), id, 1, withRequestID(request)); n != want {
+			if n := countEvents(t, others[0].Client(), id, 1, hasRequestID(request)); n != want {
 				t.Errorf("%s: %d events of %s; want %d", id, n, request, want)
 			}
 		}
-		if n := countEvents(t, others[0].Client(), id, 1, ofUpdates); n != 2 {
+		if n := countEvents(t, others[0].Client(), id, 1, isUpdateEvent); n != 2 {
 			t.Errorf("%s: %d events of the update; want it accepted once and done once", id, n)
 		}
 	}
-	sameHistories(t, others)
+	expectSameHistories(t, others)
 }
 
 func useLedger(t *testing.T, ctx context.Context, nodes []*Node, id string, begun chan<- bool) {
 	var runs []*Run[int]
 	for _, node := range nodes {
-		run, err := StartRun(ctx, node.Client(), ledger, id, 1, RequestID("start"))
+		run, err := StartRun(ctx, node.Client(), ledgerOrchestration, id, 1, RequestID("start"))
 		if err != nil {
 			t.Errorf("start %s: %v", id, err)
 			return
@@ -417,12 +419,12 @@ func useLedger(t *testing.T, ctx context.Context, nodes []*Node, id string, begu
 		}
 	}
 	for _, node := range nodes {
-		if got, err := CallUpdate(ctx, node.Client(), id, raise, 90, UpdateID("raise")); err != nil || got != 91 {
+		if got, err := CallUpdate(ctx, node.Client(), id, raiseUpdate, 90, UpdateID("raise")); err != nil || got != 91 {
 			t.Errorf("update %s: %d, %v", id, got, err)
 		}
 	}
 	for i, node := range nodes {
-		if err := Send(ctx, node.Client(), id, closed, 0, EventID("closed")); err != nil {
+		if err := Send(ctx, node.Client(), id, closedEvent, 0, EventID("closed")); err != nil {
 			t.Errorf("close %s: %v", id, err)
 		}
 		if got, err := runs[i].Wait(ctx); err != nil || got != 91 {
@@ -431,12 +433,11 @@ func useLedger(t *testing.T, ctx context.Context, nodes []*Node, id string, begu
 	}
 }
 
-// loseAnswers has the first n answers to each call of a node lost, after the call
-// was executed.
-func loseAnswers(node *Node, n int) {
+// loseFirstAnswers drops the first n answers to each call of a node, after the call was executed.
+func loseFirstAnswers(node *Node, n int) {
 	lost := make(map[*clusterpb.Request]int)
 	node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
-		response := node.attempt(ctx, r)
+		response := node.callLeader(ctx, r)
 		if failure := response.GetFailure(); lost[r] == n || failure != nil && failure.NotExecuted {
 			return response
 		}
@@ -445,15 +446,15 @@ func loseAnswers(node *Node, n int) {
 	}
 }
 
-func TestACallWhoseAnswerIsLostHasOneEffectAndItsAnswer(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, Definitions: ledgers()})
+func TestRetriedCall_LostAnswerHasOneEffect(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: ledgerDefinitions()})
 	ctx, client := testContext(t), node.Client()
 	started := func(event *journalpb.Event) bool { return event.GetOrchestrationStarted() != nil }
-	ofArm := func(arm int) func(*journalpb.Event) bool {
-		return func(event *journalpb.Event) bool { return event.Arm() == arm }
+	ofType := func(eventType int) func(*journalpb.Event) bool {
+		return func(event *journalpb.Event) bool { return event.TypeNumber() == eventType }
 	}
 	run := func(id string) {
-		if _, err := StartRun(ctx, client, ledger, id, 1); err != nil {
+		if _, err := StartRun(ctx, client, ledgerOrchestration, id, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -463,59 +464,59 @@ func TestACallWhoseAnswerIsLostHasOneEffectAndItsAnswer(t *testing.T) {
 		count func(*journalpb.Event) bool
 	}{
 		{"a start", func(id string) error { _, err := StartRun(ctx, client, waiter, id, ""); return err }, started},
-		{"a start of what ends at once", func(id string) error { _, err := StartRun(ctx, client, failing, id, ""); return err }, started},
+		{"a start of what ends at once", func(id string) error { _, err := StartRun(ctx, client, failingOrchestration, id, ""); return err }, started},
 		{"a start after another", func(id string) error {
-			first, err := StartRun(ctx, client, failing, id, "", RequestID("1"))
+			first, err := StartRun(ctx, client, failingOrchestration, id, "", RequestID("1"))
 			if err != nil {
 				return err
 			}
 			if _, err := first.Wait(ctx); !errors.As(err, new(*RunError)) {
 				return err
 			}
-			if _, err := StartRun(ctx, client, failing, id, "", RequestID("2"), ReuseWhenEnded()); err != nil {
+			if _, err := StartRun(ctx, client, failingOrchestration, id, "", RequestID("2"), ReuseWhenEnded()); err != nil {
 				return err
 			}
-			again, err := StartRun(ctx, client, failing, id, "", RequestID("1"), ReuseWhenEnded())
+			again, err := StartRun(ctx, client, failingOrchestration, id, "", RequestID("1"), ReuseWhenEnded())
 			if err == nil && again.run.first != 1 {
 				err = fmt.Errorf("the repetition of the first has begun run %d", again.run.first)
 			}
 			return err
 		}, started},
-		{"an event", func(id string) error { run(id); return Send(ctx, client, id, word, "") }, ofArm(journalpb.ArmExternalEvent)},
-		{"an event that ends its run", func(id string) error { run(id); return Send(ctx, client, id, closed, 0) }, ofArm(journalpb.ArmExternalEvent)},
+		{"an event", func(id string) error { run(id); return Send(ctx, client, id, word, "") }, ofType(journalpb.TypeExternalEvent)},
+		{"an event that ends its run", func(id string) error { run(id); return Send(ctx, client, id, closedEvent, 0) }, ofType(journalpb.TypeExternalEvent)},
 		{"an event that continues its run", func(id string) error {
 			run(id)
-			err := Send(ctx, client, id, closed, 1)
+			err := Send(ctx, client, id, closedEvent, 1)
 			return errors.Join(err, Send(ctx, client, id, word, ""))
-		}, ofArm(journalpb.ArmExternalEvent)},
+		}, ofType(journalpb.TypeExternalEvent)},
 		{"an event that starts a run and ends it", func(id string) error {
-			_, err := SendOrStart(ctx, client, ledger, id, 1, closed, 0)
+			_, err := SendOrStart(ctx, client, ledgerOrchestration, id, 1, closedEvent, 0)
 			return err
-		}, ofArm(journalpb.ArmExternalEvent)},
+		}, ofType(journalpb.TypeExternalEvent)},
 		{"an event that starts another run and ends it", func(id string) error {
-			if _, err := SendOrStart(ctx, client, ledger, id, 1, closed, 0, RequestID("1")); err != nil {
+			if _, err := SendOrStart(ctx, client, ledgerOrchestration, id, 1, closedEvent, 0, RequestID("1")); err != nil {
 				return err
 			}
-			_, err := SendOrStart(ctx, client, ledger, id, 1, closed, 0, RequestID("2"), ReuseWhenEnded())
+			_, err := SendOrStart(ctx, client, ledgerOrchestration, id, 1, closedEvent, 0, RequestID("2"), ReuseWhenEnded())
 			return err
-		}, ofArm(journalpb.ArmExternalEvent)},
-		{"a cancellation", func(id string) error { run(id); return client.Cancel(ctx, id, "") }, ofArm(journalpb.ArmOrchestrationCancelRequested)},
-		{"a termination", func(id string) error { run(id); return client.Terminate(ctx, id, "x") }, ofArm(journalpb.ArmOrchestrationTerminated)},
-		{"a suspension", func(id string) error { run(id); return client.Suspend(ctx, id, "") }, ofArm(journalpb.ArmOrchestrationSuspended)},
+		}, ofType(journalpb.TypeExternalEvent)},
+		{"a cancellation", func(id string) error { run(id); return client.Cancel(ctx, id, "") }, ofType(journalpb.TypeOrchestrationCancelRequested)},
+		{"a termination", func(id string) error { run(id); return client.Terminate(ctx, id, "x") }, ofType(journalpb.TypeOrchestrationTerminated)},
+		{"a suspension", func(id string) error { run(id); return client.Suspend(ctx, id, "") }, ofType(journalpb.TypeOrchestrationSuspended)},
 		{"an update", func(id string) error {
 			run(id)
-			got, err := CallUpdate(ctx, client, id, raise, 90)
+			got, err := CallUpdate(ctx, client, id, raiseUpdate, 90)
 			if err == nil && got != 91 {
 				err = fmt.Errorf("got %d", got)
 			}
 			return err
-		}, ofArm(journalpb.ArmActivityScheduled)},
+		}, ofType(journalpb.TypeActivityScheduled)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := fmt.Sprintf("i-%d", i)
 			for _, lost := range []int{0, 1, 2} {
 				id := fmt.Sprintf("%s-%d", id, lost)
-				loseAnswers(node, lost)
+				loseFirstAnswers(node, lost)
 				if err := c.call(id); err != nil {
 					t.Fatalf("%d lost: %v", lost, err)
 				}
@@ -527,17 +528,17 @@ func TestACallWhoseAnswerIsLostHasOneEffectAndItsAnswer(t *testing.T) {
 	}
 }
 
-// Users repeat a call in their own way: from another program, on another day.
-func TestACallThatItsUserRepeatsHasOneEffect(t *testing.T) {
+// Users may repeat a call from another program, on another day.
+func TestRequestID_UserRetryHasOneEffect(t *testing.T) {
 	dir, ctx := t.TempDir(), testContext(t)
-	node := startNode(t, Config{Dir: dir, Definitions: ledgers()})
+	node := startNode(t, Config{Dir: dir, Definitions: ledgerDefinitions()})
 	call := func() {
 		t.Helper()
-		run, err := SendOrStart(ctx, node.Client(), ledger, "l", 1, word, "", RequestID("r"))
+		run, err := SendOrStart(ctx, node.Client(), ledgerOrchestration, "l", 1, word, "", RequestID("r"))
 		if err != nil || run.run.first != 1 {
 			t.Errorf("%+v, %v", run, err)
 		}
-		if n := countEvents(t, node.Client(), "l", 1, withRequestID("r")); n != 1 {
+		if n := countEvents(t, node.Client(), "l", 1, hasRequestID("r")); n != 1 {
 			t.Errorf("%d events; want 1", n)
 		}
 		if _, err := StartRun(ctx, node.Client(), doubled, "d", 1, RequestID("r")); err != nil {
@@ -546,7 +547,7 @@ func TestACallThatItsUserRepeatsHasOneEffect(t *testing.T) {
 	}
 	call()
 	call()
-	if err := Send(ctx, node.Client(), "l", closed, 0); err != nil {
+	if err := Send(ctx, node.Client(), "l", closedEvent, 0); err != nil {
 		t.Fatal(err)
 	}
 	call()
@@ -562,13 +563,13 @@ func TestACallThatItsUserRepeatsHasOneEffect(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedIsRefusedAlsoWhenItIsRepeated(t *testing.T) {
-	node := startNode(t, Config{InMemory: true, CallTimeout: time.Second, Definitions: ledgers()})
+func TestRetriedCall_RejectedAgain(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, CallTimeout: time.Second, Definitions: ledgerDefinitions()})
 	ctx, client := testContext(t), node.Client()
 	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := StartRun(ctx, client, ledger, "l", 1); err != nil {
+	if _, err := StartRun(ctx, client, ledgerOrchestration, "l", 1); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -581,16 +582,16 @@ func TestWhatIsRefusedIsRefusedAlsoWhenItIsRepeated(t *testing.T) {
 		"terminate":   {func() error { return client.Terminate(ctx, "d", "") }, ErrEnded},
 		"start":       {func() error { _, err := StartRun(ctx, client, doubled, "d", 1); return err }, ErrInstanceExists},
 		"named start": {func() error { _, err := StartRun(ctx, client, doubled, "d", 1, RequestID("x")); return err }, ErrInstanceExists},
-		"update":      {func() error { _, err := CallUpdate(ctx, client, "d", raise, 1, UpdateID("x")); return err }, ErrEnded},
-		"refusal":     {func() error { _, err := CallUpdate(ctx, client, "l", raise, 100, UpdateID("x")); return err }, nil},
+		"update":      {func() error { _, err := CallUpdate(ctx, client, "d", raiseUpdate, 1, UpdateID("x")); return err }, ErrEnded},
+		"refusal":     {func() error { _, err := CallUpdate(ctx, client, "l", raiseUpdate, 100, UpdateID("x")); return err }, nil},
 		"code": {func() error {
 			_, err := StartRun(ctx, client, replay.Orchestration[int, int]("none"), "n", 1)
 			return err
 		}, ErrNoCode},
 	} {
 		node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
-			r.Again = true
-			return node.attempt(ctx, r)
+			r.Retried = true
+			return node.callLeader(ctx, r)
 		}
 		if err := c.call(); !errors.Is(err, c.want) && c.want != nil || err == nil {
 			t.Errorf("%s: %v; want %v", name, err, c.want)
@@ -598,21 +599,21 @@ func TestWhatIsRefusedIsRefusedAlsoWhenItIsRepeated(t *testing.T) {
 	}
 }
 
-func TestTheSearchForAnEarlierAttemptEndsWithItsContext(t *testing.T) {
+func TestRetriedCall_SearchEndsWithContext(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx := testContext(t)
 	if _, err := Call(ctx, node.Client(), doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
-	if _, event, err := node.of("d").recorded(ctx, "d", Position{}, "no such ID"); event != nil || err != nil {
+	if _, event, err := node.partitionOf("d").findInput(ctx, "d", Position{}, "no such ID"); event != nil || err != nil {
 		t.Errorf("%v, %v; want nothing", event, err)
 	}
-	if _, _, err := node.of("nobody").recorded(ctx, "nobody", Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("of nobody: %v; want ErrNotFound", err)
+	if _, _, err := node.partitionOf("nobody").findInput(ctx, "nobody", Position{}, "no such ID"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := node.of("d").recorded(ended, "d", Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
+	if _, _, err := node.partitionOf("d").findInput(ended, "d", Position{}, "no such ID"); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v; want it to end with its context", err)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// refusedFor returns the VersionError with which a node does not start, or steps
-// aside.
-func refusedFor(t *testing.T, config Config) *VersionError {
+// expectVersionError returns the VersionError with which a node does not start, or fails.
+func expectVersionError(t *testing.T, config Config) *VersionError {
 	t.Helper()
 	node, err := Start(testContext(t), config)
 	if err == nil {
@@ -17,36 +16,36 @@ func refusedFor(t *testing.T, config Config) *VersionError {
 		select {
 		case <-node.Failed():
 			err = node.Err()
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("the node takes part")
 		}
 	}
 	var refused *VersionError
 	if !errors.As(err, &refused) || !errors.Is(err, ErrProtocol) {
-		t.Fatalf("refused with %v", err)
+		t.Fatalf("rejected with %v", err)
 	}
 	return refused
 }
 
-// Nodes of this protocol and of the one before work side by side while one after the
-// other is replaced, and back, under load; when all speak this one the cluster has
-// come to it, and who does not is refused.
-func TestARollingUpgradeLosesNothing(t *testing.T) {
+// Nodes of this protocol and of the previous one work side by side during a rolling upgrade and
+// downgrade under load. Once all speak this protocol, the cluster uses it, and a node that does not
+// is rejected.
+func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	if raceEnabled {
-		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID beside
-		// it, which stays the same, without (replication.go:521 and 660).
+		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID next to
+		// it, which does not change, without one (replication.go:521 and 660).
 		t.Skip("hashicorp/raft v1.8.0 has a data race when the identities of nodes are recorded; .ci/run runs this without -race")
 	}
-	noGoroutinesLeft(t)
+	checkGoroutineLeaks(t)
 	const older, newer = protocolVersion - 1, protocolVersion
-	f := newFleetWith(t, 3, func(config *Config) { config.protocol = older })
+	f := newTestClusterWith(t, 3, func(config *Config) { config.protocol = older })
 	f.leader()
 	for _, node := range f.all() {
-		for _, g := range node.groups {
-			eventually(t, node.ID()+" has come to the earlier protocol", func() bool { return g.journal.Protocol() == older })
+		for _, g := range node.partitions {
+			eventually(t, node.ID()+" uses the earlier protocol", func() bool { return g.journal.Protocol() == older })
 		}
 	}
-	stop := f.load()
+	stop := f.startLoad()
 	restart := func(id string, protocol uint32) {
 		t.Helper()
 		var node *Node
@@ -68,7 +67,7 @@ func TestARollingUpgradeLosesNothing(t *testing.T) {
 		protocol uint32
 	}{{"n1", newer}, {"n2", newer}, {"n2", older}, {"n2", newer}} {
 		restart(step.id, step.protocol)
-		// Calls go from each node to each, whoever leads.
+		// Every node calls every node, whichever leads.
 		for _, node := range f.all() {
 			id := fmt.Sprintf("step-%d-at-%s", i, node.ID())
 			if got, err := Call(testContext(t), node.Client(), doubled, id, 21); err != nil || got != 42 {
@@ -76,58 +75,58 @@ func TestARollingUpgradeLosesNothing(t *testing.T) {
 			}
 		}
 		for _, node := range f.all() {
-			for _, g := range node.groups {
+			for _, g := range node.partitions {
 				if came := g.journal.Protocol(); came != older {
-					t.Fatalf("%s has come to %d while one speaks %d", node.ID(), came, older)
+					t.Fatalf("%s uses protocol %d while one node speaks %d", node.ID(), came, older)
 				}
 			}
 		}
 	}
 	restart("n3", newer)
 	for _, node := range f.all() {
-		for _, g := range node.groups {
-			eventually(t, node.ID()+" has come to the next protocol", func() bool { return g.journal.Protocol() == newer })
+		for _, g := range node.partitions {
+			eventually(t, node.ID()+" uses the next protocol", func() bool { return g.journal.Protocol() == newer })
 		}
 	}
-	f.wantAll(stop())
-	sameHistories(t, f.all())
+	f.expectCompleted(stop())
+	expectSameHistories(t, f.all())
 
 	last := f.all()[0]
 	f.close(last)
 	back := last.config
 	back.journalLogger, back.protocol = nil, older
-	if refused := refusedFor(t, back); refused.Newest != older || refused.Wanted != newer || refused.Node != last.ID() {
+	if refused := expectVersionError(t, back); refused.Newest != older || refused.Required != newer || refused.Node != last.ID() {
 		t.Errorf("a member that went back: %+v", refused)
 	}
 }
 
-func TestANodeThatIsTooOldOrTooNewIsNotAdded(t *testing.T) {
-	f := newFleetWith(t, 1, func(config *Config) { config.protocol = protocolVersion + 2 })
+func TestMembership_RejectsUnsupportedProtocol(t *testing.T) {
+	f := newTestClusterWith(t, 1, func(config *Config) { config.protocol = protocolVersion + 2 })
 	leader := f.leader()
-	for _, g := range leader.groups {
-		eventually(t, "it has come to its protocol", func() bool { return g.journal.Protocol() == protocolVersion+2 })
+	for _, g := range leader.partitions {
+		eventually(t, "it uses its own protocol", func() bool { return g.journal.Protocol() == protocolVersion+2 })
 	}
 	for _, protocol := range []uint32{protocolVersion, protocolVersion + 1, protocolVersion + 4} {
-		config := f.joining(fmt.Sprintf("n-%d", protocol))
+		config := f.joiningConfig(fmt.Sprintf("n-%d", protocol))
 		config.protocol = protocol
-		refused := refusedFor(t, config)
-		if refused.Wanted != protocolVersion+2 && refused.Newest != protocolVersion+2 {
+		refused := expectVersionError(t, config)
+		if refused.Required != protocolVersion+2 && refused.Newest != protocolVersion+2 {
 			t.Errorf("protocol %d: %+v", protocol, refused)
 		}
 	}
-	if members := leader.groups[0].journal.Members(); len(members) != 1 {
+	if members := leader.partitions[0].journal.Members(); len(members) != 1 {
 		t.Errorf("members: %v", members)
 	}
-	config := f.joining("n2")
+	config := f.joiningConfig("n2")
 	config.protocol = protocolVersion + 3
 	f.start(config)
-	f.votes("n1", "n2")
+	f.awaitVoters("n1", "n2")
 }
 
-func TestVersionErrorsCrossTheWire(t *testing.T) {
-	want := speaking("n1", 2, 4)
+func TestVersionError_RoundTripsWire(t *testing.T) {
+	want := newVersionError("n1", 2, 4)
 	var got *VersionError
-	if err := failed(failure(fmt.Errorf("enrol: %w", want))); !errors.As(err, &got) || *got != *want || !errors.Is(err, ErrProtocol) {
+	if err := fromFailure(toFailure(fmt.Errorf("join: %w", want))); !errors.As(err, &got) || *got != *want || !errors.Is(err, ErrProtocol) {
 		t.Errorf("became %v", err)
 	}
 }

@@ -10,32 +10,32 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A runRef tells a run from others under the same ID.
+// A runRef identifies a run among those under the same ID.
 type runRef struct {
-	first       uint64 // the execution with which it began
-	incarnation uint64 // 0: it has none, or is not known
+	first       uint64 // the first execution of the run
+	incarnation uint64 // 0: none, or unknown
 }
 
-// What is known of an ID, compared with a run.
-type sighting int
+// A runVisibility is what a replica shows of a run, given the latest run under its ID.
+type runVisibility int
 
 const (
-	runNotSeen sighting = iota // only what was before the run, if anything
-	runSeen                    // the run, or a later one whose histories follow those of the run
-	runGone                    // a later run, and the histories of this one are purged
+	runNotVisible runVisibility = iota // nothing, or only earlier runs
+	runVisible                         // the run, or a later one whose histories follow it
+	runPurged                          // a later run; the histories of this one are purged
 )
 
-// sighted says what a run is to somebody who knows the latest under its ID.
-func (r runRef) sighted(latest runRef) sighting {
+// visibilityIn returns what is visible of a run if latest is the latest run under its ID.
+func (r runRef) visibilityIn(latest runRef) runVisibility {
 	switch {
 	case r.incarnation == 0 && latest.first >= r.first, r == latest:
-		return runSeen
+		return runVisible
 	case r.incarnation == 0, latest.incarnation < r.incarnation:
-		return runNotSeen
+		return runNotVisible
 	case latest.first > r.first:
-		return runSeen
+		return runVisible
 	}
-	return runGone
+	return runPurged
 }
 
 func runOf(known *journalpb.Instance) runRef {
@@ -44,35 +44,35 @@ func runOf(known *journalpb.Instance) runRef {
 
 func (n *Node) await(ctx context.Context, id string, run runRef) (status *clusterpb.Status, err error) {
 	request := &clusterpb.Request{Instance: id, Call: new(clusterpb.Request_Wait)}
-	err = n.recovered(request, func() (err error) {
-		status, err = n.of(id).await(ctx, id, run)
+	err = n.recoverCall(request, func() (err error) {
+		status, err = n.partitionOf(id).await(ctx, id, run)
 		return err
 	})
 	return status, err
 }
 
-// await waits on this node's own replica: what it shows as ended is committed.
-func (g *group) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
-	g.reachSeen(ctx)
+// await waits for the end of a run on this node's own replica: an end that it shows is committed.
+func (g *partition) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
+	g.catchUpToSeen(ctx)
 	ended, cancel := g.journal.WatchEnd(id)
 	defer cancel()
-	var met *journalpb.Instance // as it was when it was seen first
+	var found *journalpb.Instance // as first seen
 	for {
 		known, ok := g.journal.Instance(id)
 		var status *clusterpb.Status
 		var err error
 		switch {
-		case met != nil && (!ok || another(known, met)):
+		case found != nil && (!ok || isReplaced(known, found)):
 			err = errPurged
-		case ok && run.sighted(runOf(known)) == runSeen:
-			met = known
-			status, err = g.ended(known, run)
-		case ok && run.sighted(runOf(known)) == runGone:
+		case ok && run.visibilityIn(runOf(known)) == runVisible:
+			found = known
+			status, err = g.endStatus(known, run)
+		case ok && run.visibilityIn(runOf(known)) == runPurged:
 			err = errPurged
 		default:
-			err = g.awaitArrival(ctx, id, run)
+			err = g.awaitRun(ctx, id, run)
 		}
-		if err == nil && status == nil && met != nil {
+		if err == nil && status == nil && found != nil {
 			err = g.awaitChange(ctx, ended)
 		}
 		if err != nil || status != nil {
@@ -81,50 +81,50 @@ func (g *group) await(ctx context.Context, id string, run runRef) (*clusterpb.St
 	}
 }
 
-// reachSeen waits a little until this replica shows what calls through this node have
-// seen: one that is behind may have a run that was purged since, and begun again.
-func (g *group) reachSeen(ctx context.Context) {
-	if seen := g.seen.Load(); g.journal.AppliedIndex() < seen {
-		ctx, cancel := context.WithTimeout(ctx, catchUp)
+// catchUpToSeen waits briefly until this replica shows what calls through this node have seen. A
+// replica that is behind may still show a run that was purged and started anew since.
+func (g *partition) catchUpToSeen(ctx context.Context) {
+	if seen := g.seenIndex.Load(); g.journal.AppliedIndex() < seen {
+		ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 		defer cancel()
 		_ = g.poll(ctx, func() bool { return g.journal.AppliedIndex() >= seen })
 	}
 }
 
-// catchUp is for how long a replica is thought to be behind, before the leader
-// is asked for a run that is not here.
-const catchUp = 250 * time.Millisecond
+// catchUpTimeout is how long a replica may be behind before the leader is asked for a run that it
+// does not have.
+const catchUpTimeout = 250 * time.Millisecond
 
-// awaitArrival waits until something is heard of a run that is not on this
-// replica: it is on its way here, or was purged.
-func (g *group) awaitArrival(ctx context.Context, id string, run runRef) error {
+// awaitRun waits for news of a run that this replica does not have: it is not replicated here yet,
+// or was purged.
+func (g *partition) awaitRun(ctx context.Context, id string, run runRef) error {
 	changed, unwatch := g.journal.Watch(id)
 	defer unwatch()
-	if known, ok := g.journal.Instance(id); ok && run.sighted(runOf(known)) != runNotSeen {
+	if known, ok := g.journal.Instance(id); ok && run.visibilityIn(runOf(known)) != runNotVisible {
 		return nil
 	}
-	soon, cancel := context.WithTimeout(ctx, catchUp)
+	soon, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	if err := g.awaitChange(soon, changed); err == nil || soon.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	status, err := g.askFor(ctx, id)
-	if errors.Is(err, ErrNotFound) || err == nil && run.sighted(runRef{status.FirstExecution, status.Incarnation}) != runSeen {
+	status, err := g.fetchStatus(ctx, id)
+	if errors.Is(err, ErrNotFound) || err == nil && run.visibilityIn(runRef{status.FirstExecution, status.Incarnation}) != runVisible {
 		return errPurged
 	}
-	// It exists, or there is no leader to tell; this replica will.
+	// It exists, or there is no leader to ask: wait until this replica changes.
 	return g.awaitChange(ctx, changed)
 }
 
-// ended returns the status of a run that has ended, nil while it has not.
-func (g *group) ended(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
-	status := indexed(known)
+// endStatus returns the status of an ended run, nil for a run that has not ended.
+func (g *partition) endStatus(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
+	status := indexedStatus(known)
 	var err error
 	switch {
 	case known.FirstExecution > run.first:
-		status, err = g.earlierEnd(known, run)
+		status, err = g.earlierEndStatus(known, run)
 	case known.Status != journalpb.Status_STATUS_RUNNING:
-		err = g.fill(nil, known, status)
+		err = g.fillStatus(nil, known, status)
 	default:
 		return nil, nil
 	}
@@ -132,20 +132,19 @@ func (g *group) ended(known *journalpb.Instance, run runRef) (*clusterpb.Status,
 	case isNotFound(err):
 		return nil, errPurged
 	case err != nil:
-		return nil, fmt.Errorf("read its end: %w", err)
+		return nil, fmt.Errorf("read the end of the run: %w", err)
 	}
 	return status, nil
 }
 
-// askFor asks the leader for the state of an instance.
-func (n *Node) askFor(ctx context.Context, id string) (*clusterpb.Status, error) {
+// fetchStatus asks the leader for the status of an instance.
+func (n *Node) fetchStatus(ctx context.Context, id string) (*clusterpb.Status, error) {
 	response, err := n.call(ctx, &clusterpb.Request{Instance: id, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}})
 	return response.GetGet().GetStatus(), err
 }
 
-// earlierEnd returns how a run ended that another has followed under the same
-// ID.
-func (g *group) earlierEnd(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
+// earlierEndStatus returns the end of a run that was followed by another run under the same ID.
+func (g *partition) earlierEndStatus(known *journalpb.Instance, run runRef) (*clusterpb.Status, error) {
 	status := &clusterpb.Status{Instance: known.Instance, FirstExecution: run.first}
 	for execution := run.first; execution < known.FirstExecution; execution++ {
 		status.Execution = execution
@@ -168,18 +167,18 @@ func (g *group) earlierEnd(known *journalpb.Instance, run runRef) (*clusterpb.St
 	return status, nil
 }
 
-// fillEvent adds what an event says of the run to which it belongs.
+// fillEvent adds to a run's status what one of its events says.
 func fillEvent(event *journalpb.Event, status *clusterpb.Status) {
 	status.LastEventId, status.UpdatedAt = event.EventId, event.Timestamp
 	if set := event.GetStatusSet(); set != nil {
-		status.Published = set.Value
+		status.CustomStatus = set.Value
 	}
 	started := event.GetOrchestrationStarted()
 	if started == nil {
 		return
 	}
 	status.Name, status.Version, status.Parent, status.Tags = started.Name, started.Version, started.Parent, started.Tags
-	status.Published, status.Incarnation = started.Status, started.Incarnation
+	status.CustomStatus, status.Incarnation = started.Status, started.Incarnation
 	if status.Execution == status.FirstExecution {
 		status.CreatedAt = event.Timestamp
 	}

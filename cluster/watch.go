@@ -11,115 +11,112 @@ import (
 
 // A Position is a place in the histories of an instance.
 type Position struct {
-	// Counted from 1; 0 means the one with which the latest run began.
+	// Execution counts from 1; 0 means the first execution of the latest run.
 	Execution uint64
-	// Counted from 1; 0 means 1.
+	// EventID counts from 1; 0 means 1.
 	EventID uint64
 }
 
-// A Recorded is an event of an instance, with the execution to which it belongs.
-type Recorded struct {
+// A RecordedEvent is an event of an instance, with its execution.
+type RecordedEvent struct {
 	Execution uint64
 	Event     *journalpb.Event
 }
 
-// Next returns the position behind the event, from which a watch that was broken
-// off goes on.
-func (r Recorded) Next() Position {
+// Next returns the position after the event, from which an interrupted watch continues.
+func (r RecordedEvent) Next() Position {
 	if r.Event.GetOrchestrationContinuedAsNew() != nil {
 		return Position{r.Execution + 1, 1}
 	}
 	return Position{r.Execution, r.Event.EventId + 1}
 }
 
-// Watch yields the events of a run from a position on: those that are there and
-// then each as it is committed, across continue-as-new, until the last. The zero
-// Position is the beginning of the latest run; a position that is not there yet
-// is waited for, also one in an execution that a later run may have. A position
-// behind the last event of an execution that has ended yields nothing.
+// Watch yields the events of a run from a position on: first those recorded, then each as it is
+// committed, across continue-as-new, until the last. The zero Position is the beginning of the
+// latest run. Watch waits for a position that does not exist yet, even one in an execution of a
+// later run. A position after the last event of an ended execution yields nothing.
 //
-// The events come from this node's own replica, or from that of one which a remote
-// client reaches. What it shows is committed, but it may be behind by what the
-// node has not heard of yet. Nothing is buffered:
-// whoever reads slowly is that much behind.
+// The events come from this node's own replica, or from that of the node that a remote client
+// reaches. They are committed, but the replica may be behind the leader. Nothing is buffered for a
+// slow reader.
 //
-// An error ends the sequence: [ErrNotFound] when there is no instance of that
-// ID, or it was purged; [*InputError]; [*UnavailableError] when the instance is
-// not here and no leader tells whether it exists; [ErrClosed]; ctx's; or why the
-// node has stepped aside.
-func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[Recorded, error] {
-	return func(yield func(Recorded, error) bool) {
-		var unopened error
+// An error ends the sequence: [ErrNotFound] if there is no instance with that ID, or it was purged;
+// [*InputError]; [*UnavailableError] if the instance is not here and no leader can be asked;
+// [ErrClosed]; that of ctx; or why the node has failed.
+func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[RecordedEvent, error] {
+	return func(yield func(RecordedEvent, error) bool) {
+		var openErr error
 		err := firstError(c.check(ctx), checkID(id))
 		if err == nil {
-			err = c.access.follow(ctx, id, from, func(r Recorded) bool {
-				r.Event, unopened = c.payloads.OpenEvent(r.Event)
-				return unopened == nil && yield(r, nil)
+			err = c.transport.follow(ctx, id, from, func(r RecordedEvent) bool {
+				r.Event, openErr = c.converter.OpenEvent(r.Event)
+				return openErr == nil && yield(r, nil)
 			})
-			err = firstError(unopened, err)
+			err = firstError(openErr, err)
 		}
-		if err != nil && err != errEnough {
-			yield(Recorded{}, fmt.Errorf("watch %s: %w", id, err))
+		if err != nil && err != errReaderStopped {
+			yield(RecordedEvent{}, fmt.Errorf("watch %s: %w", id, err))
 		}
 	}
 }
 
-// errEnough ends a follower whose reader has had enough.
-var errEnough = errors.New("enough")
+// errReaderStopped ends a historyWatcher whose reader wants no more events.
+var errReaderStopped = errors.New("the reader has stopped")
 
-// A follower passes the events of a run on as this node applies them.
-type follower struct {
-	group *group
-	id    string
-	at    Position            // of the next event
-	pass  func(Recorded) bool // whether to go on
-	// Whether to end before waiting for more; nil: never.
-	pause func() bool
-	run   *journalpb.Instance // as it was when it was seen first
+// A historyWatcher yields the events of a run as this node applies them.
+type historyWatcher struct {
+	partition *partition
+	id        string
+	at        Position                 // of the next event
+	yield     func(RecordedEvent) bool // returns whether to continue
+	// shouldPause reports whether to end instead of waiting for more; nil: never.
+	shouldPause func() bool
+	watchedRun  *journalpb.Instance // as first seen
 }
 
-// follow implements access. A panic in pass is the caller's own.
-func (n *Node) follow(ctx context.Context, id string, from Position, pass func(Recorded) bool) (err error) {
+// follow implements transport. It recovers panics, except those of pass, which belong to the
+// caller.
+func (n *Node) follow(ctx context.Context, id string, from Position, pass func(RecordedEvent) bool) (err error) {
 	passing := false
 	defer func() {
 		if passing {
 			return
 		}
 		if value := recover(); value != nil {
-			err = n.panicked("watch", id, value)
+			err = n.logPanic("watch", id, value)
 		}
 	}()
-	return (&follower{group: n.of(id), id: id, at: from, pass: func(r Recorded) bool {
+	return (&historyWatcher{partition: n.partitionOf(id), id: id, at: from, yield: func(r RecordedEvent) bool {
 		passing = true
-		goOn := pass(r)
+		more := pass(r)
 		passing = false
-		return goOn
-	}}).follow(ctx)
+		return more
+	}}).run(ctx)
 }
 
-// follow returns nil behind the last event of the run.
-func (f *follower) follow(ctx context.Context) error {
-	g := f.group
+// run returns nil after the last event of the run.
+func (f *historyWatcher) run(ctx context.Context) error {
+	g := f.partition
 	changed, cancel := g.journal.Watch(f.id)
 	defer cancel()
 	for {
 		known, ok := g.journal.Instance(f.id)
 		switch {
-		case f.run != nil && (!ok || another(known, f.run)):
+		case f.watchedRun != nil && (!ok || isReplaced(known, f.watchedRun)):
 			return errPurged
 		case ok:
-			f.meet(known)
-			if ended, err := f.passOn(ctx, known); ended || err != nil {
+			f.begin(known)
+			if ended, err := f.yieldAvailable(ctx, known); ended || err != nil {
 				return err
 			}
 		default:
-			// Not here yet, or nowhere.
-			if _, err := g.askFor(ctx, f.id); err != nil {
+			// Not replicated here yet, or not existing.
+			if _, err := g.fetchStatus(ctx, f.id); err != nil {
 				return err
 			}
 		}
-		if f.pause != nil && f.pause() {
-			return errEnough
+		if f.shouldPause != nil && f.shouldPause() {
+			return errReaderStopped
 		}
 		if err := g.awaitChange(ctx, changed); err != nil {
 			return err
@@ -127,53 +124,54 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// another tells whether an ID has come to stand for an instance that is not the
-// one that was seen before, because that was purged.
-func another(known, seen *journalpb.Instance) bool {
+// isReplaced reports whether an ID now names another instance than the one seen before, which was
+// purged.
+func isReplaced(known, seen *journalpb.Instance) bool {
 	return known.FirstExecution < seen.FirstExecution ||
 		known.FirstExecution == seen.FirstExecution && known.CreatedAt != seen.CreatedAt
 }
 
-func (f *follower) meet(known *journalpb.Instance) {
-	if f.run != nil {
+func (f *historyWatcher) begin(known *journalpb.Instance) {
+	if f.watchedRun != nil {
 		return
 	}
-	f.run = known
+	f.watchedRun = known
 	if f.at.Execution == 0 {
 		f.at.Execution = known.FirstExecution
 	}
 	f.at.EventID = max(f.at.EventID, 1)
 }
 
-// passOn passes on what is there, and tells whether that was the end of the run.
-func (f *follower) passOn(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
+// yieldAvailable yields the events recorded so far and reports whether they were the last of the
+// run.
+func (f *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
 	for f.at.Execution <= known.Execution {
 		execution := f.at.Execution
-		if err := f.passExecution(ctx); err != nil {
+		if err := f.yieldExecution(ctx); err != nil {
 			return false, err
 		}
 		if f.at.Execution > execution {
 			continue
 		}
-		last, err := f.group.journal.Event(f.id, execution, f.at.EventID-1)
+		last, err := f.partition.journal.Event(f.id, execution, f.at.EventID-1)
 		switch {
 		case isNotFound(err):
-			// A position that is not there yet, or never will be.
+			// The position does not exist yet, or never will.
 			return execution < known.Execution || known.Status != journalpb.Status_STATUS_RUNNING, nil
 		case err != nil:
 			return false, err
 		case last.GetOrchestrationContinuedAsNew() == nil:
-			return journalpb.Terminal(last.Arm()), nil
+			return journalpb.Terminal(last.TypeNumber()), nil
 		}
 		f.at = Position{execution + 1, 1}
 	}
 	return false, nil
 }
 
-// passExecution passes on what is there of one execution.
-func (f *follower) passExecution(ctx context.Context) error {
+// yieldExecution yields the events of one execution recorded so far.
+func (f *historyWatcher) yieldExecution(ctx context.Context) error {
 	execution := f.at.Execution
-	for event, err := range f.group.journal.Events(f.id, execution, f.at.EventID) {
+	for event, err := range f.partition.journal.Events(f.id, execution, f.at.EventID) {
 		switch {
 		case isNotFound(err):
 			return errPurged
@@ -182,10 +180,10 @@ func (f *follower) passExecution(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		r := Recorded{execution, event}
+		r := RecordedEvent{execution, event}
 		f.at = r.Next()
-		if !f.pass(r) {
-			return errEnough
+		if !f.yield(r) {
+			return errReaderStopped
 		}
 	}
 	return nil
@@ -193,8 +191,8 @@ func (f *follower) passExecution(ctx context.Context) error {
 
 var errPurged = fmt.Errorf("%w: it was purged", ErrNotFound)
 
-// awaitChange returns nil when the instance that is watched has changed here.
-func (g *group) awaitChange(ctx context.Context, changed <-chan struct{}) error {
+// awaitChange returns nil when the watched instance has changed on this node.
+func (g *partition) awaitChange(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil

@@ -15,42 +15,42 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// watched collects what a watch yields, as execution.event_id, and how it ends.
-func watched(ctx context.Context, client *Client, id string, from Position) (places []string, err error) {
+// collectWatch collects the events of a watch as execution.event_id, and its error.
+func collectWatch(ctx context.Context, client *Client, id string, from Position) (positions []string, err error) {
 	for r, err := range client.Watch(ctx, id, from) {
 		if err != nil {
-			return places, err
+			return positions, err
 		}
-		places = append(places, fmt.Sprintf("%d.%d", r.Execution, r.Event.EventId))
+		positions = append(positions, fmt.Sprintf("%d.%d", r.Execution, r.Event.EventId))
 	}
-	return places, nil
+	return positions, nil
 }
 
-func TestWatchYieldsEveryEventOfARunAsItIsCommitted(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestWatch_YieldsEventsAsCommitted(t *testing.T) {
+	checkGoroutineLeaks(t)
 	nodes := startPeersWith(t, 3, append(definitions(), counter.Bind(counterBody))...)
 	ctx := testContext(t)
-	if _, err := StartRun(ctx, nodes[0].Client(), counter, "c", count{Round: 3}); err != nil {
+	if _, err := StartRun(ctx, nodes[0].Client(), counter, "c", counterState{Round: 3}); err != nil {
 		t.Fatal(err)
 	}
 	type outcome struct {
-		places []string
-		err    error
+		positions []string
+		err       error
 	}
 	outcomes := make(chan outcome)
 	for _, node := range nodes {
 		go func() {
-			places, err := watched(ctx, node.Client(), "c", Position{})
-			outcomes <- outcome{places, err}
+			positions, err := collectWatch(ctx, node.Client(), "c", Position{})
+			outcomes <- outcome{positions, err}
 		}()
 	}
-	// Each event is sent when the one before it was seen.
+	// Each event is sent after the one before it was seen.
 	n := 0
 	for r, err := range nodes[1].Client().Watch(ctx, "c", Position{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Event.Arm() == journalpb.ArmExternalSubscribed {
+		if r.Event.TypeNumber() == journalpb.TypeExternalSubscribed {
 			n++
 			if err := Send(ctx, nodes[2].Client(), "c", add, n); err != nil {
 				t.Fatal(err)
@@ -60,24 +60,24 @@ func TestWatchYieldsEveryEventOfARunAsItIsCommitted(t *testing.T) {
 	// Started, StatusSet, then subscription and event twice, and the end.
 	want := []string{"1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7"}
 	for range nodes {
-		if o := <-outcomes; o.err != nil || !slices.Equal(o.places, want) {
-			t.Errorf("%v, %v; want %v", o.places, o.err, want)
+		if o := <-outcomes; o.err != nil || !slices.Equal(o.positions, want) {
+			t.Errorf("%v, %v; want %v", o.positions, o.err, want)
 		}
 	}
 	for from, want := range map[Position][]string{
 		{1, 6}: want[5:], {1, 0}: want, {0, 7}: want[6:], {1, 8}: want[7:], {2, 1}: want[7:], {2, 7}: want[13:], {2, 8}: nil, {1, 99}: nil,
 	} {
-		if places, err := watched(ctx, nodes[0].Client(), "c", from); err != nil || !slices.Equal(places, want) {
-			t.Errorf("from %v: %v, %v; want %v", from, places, err, want)
+		if positions, err := collectWatch(ctx, nodes[0].Client(), "c", from); err != nil || !slices.Equal(positions, want) {
+			t.Errorf("from %v: %v, %v; want %v", from, positions, err, want)
 		}
 	}
 }
 
-func TestAWatchThatIsBrokenOffGoesOnWhereItWas(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestWatch_ResumesWhereItBroke(t *testing.T) {
+	checkGoroutineLeaks(t)
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), counter.Bind(counterBody))})
 	ctx, client := testContext(t), node.Client()
-	if _, err := StartRun(ctx, client, counter, "c", count{Round: 2}); err != nil {
+	if _, err := StartRun(ctx, client, counter, "c", counterState{Round: 2}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 6 {
@@ -85,7 +85,7 @@ func TestAWatchThatIsBrokenOffGoesOnWhereItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := watched(ctx, client, "c", Position{})
+	all, err := collectWatch(ctx, client, "c", Position{})
 	var got []string
 	for at, over := (Position{}), false; !over; {
 		over = true
@@ -103,15 +103,15 @@ func TestAWatchThatIsBrokenOffGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-func TestHowAWatchEnds(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestWatch_EndCauses(t *testing.T) {
+	checkGoroutineLeaks(t)
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
-	if _, err := watched(ctx, client, "nobody", Position{}); !errors.Is(err, ErrNotFound) {
-		t.Errorf("of nobody: %v; want ErrNotFound", err)
+	if _, err := collectWatch(ctx, client, "nobody", Position{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown instance: %v; want ErrNotFound", err)
 	}
 	var wrong *InputError
-	if _, err := watched(ctx, client, "no ID", Position{}); !errors.As(err, &wrong) {
+	if _, err := collectWatch(ctx, client, "no ID", Position{}); !errors.As(err, &wrong) {
 		t.Errorf("of what is no ID: %v; want an InputError", err)
 	}
 	for _, id := range []string{"purged", "waits", "left"} {
@@ -122,16 +122,16 @@ func TestHowAWatchEnds(t *testing.T) {
 	ends := make(chan error)
 	limited, cancel := context.WithCancel(ctx)
 	go func() {
-		_, err := watched(limited, client, "waits", Position{})
+		_, err := collectWatch(limited, client, "waits", Position{})
 		ends <- err
 	}()
 	cancel()
 	if err := <-ends; !errors.Is(err, context.Canceled) {
 		t.Errorf("when its context ends: %v", err)
 	}
-	// A position far behind the end waits, until there is nothing to wait for.
+	// A position far after the end waits until there is nothing to wait for.
 	go func() {
-		_, err := watched(ctx, client, "purged", Position{2, 1})
+		_, err := collectWatch(ctx, client, "purged", Position{2, 1})
 		ends <- err
 	}()
 	if err := client.Terminate(ctx, "purged", ""); err != nil {
@@ -144,7 +144,7 @@ func TestHowAWatchEnds(t *testing.T) {
 		t.Errorf("when the instance is purged: %v; want ErrNotFound", err)
 	}
 	go func() {
-		_, err := watched(ctx, client, "left", Position{})
+		_, err := collectWatch(ctx, client, "left", Position{})
 		ends <- err
 	}()
 	if err := node.Close(); err != nil {
@@ -155,7 +155,7 @@ func TestHowAWatchEnds(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsWhenItsInstanceIsPurgedAndBegunAgainMeanwhile(t *testing.T) {
+func TestWatch_EndsWhenInstanceIsReplaced(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	begin := func() {
@@ -173,7 +173,7 @@ func TestAWatchEndsWhenItsInstanceIsPurgedAndBegunAgainMeanwhile(t *testing.T) {
 			break
 		}
 		if seen++; r.Event.EventId == 2 {
-			purgeAndBeginAgain(t, node, begin)
+			purgeAndRestart(t, node, begin)
 		}
 	}
 	if seen != 2 {
@@ -181,10 +181,10 @@ func TestAWatchEndsWhenItsInstanceIsPurgedAndBegunAgainMeanwhile(t *testing.T) {
 	}
 }
 
-// What was purged and begun again under its ID is another instance.
-func TestWaitingForWhatWasPurgedAndBegunAgainEnds(t *testing.T) {
+// An instance purged and started again under its ID is another instance.
+func TestWait_EndsWhenInstanceIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node := retained(t, Retention{}, "")
+		node := startWithRetention(t, Retention{}, "")
 		ctx, client := t.Context(), node.Client()
 		ends := make(chan error, 2)
 		begin := func() *Run[string] {
@@ -211,16 +211,16 @@ func TestWaitingForWhatWasPurgedAndBegunAgainEnds(t *testing.T) {
 			ends <- err
 		}()
 		go func() {
-			_, err := watched(ctx, client, "w", Position{2, 2})
+			_, err := collectWatch(ctx, client, "w", Position{2, 2})
 			ends <- err
 		}()
 		synctest.Wait()
 		if _, err := run.Wait(ctx); !errors.Is(err, replay.ErrTerminated) {
 			t.Errorf("the first run: %v", err)
 		}
-		purgeAndBeginAgain(t, node, func() { begin() })
+		purgeAndRestart(t, node, func() { begin() })
 		for range 2 {
-			// Whoever was quick enough has seen how it ended.
+			// A fast waiter may have seen the end.
 			if err := <-ends; err != nil && !errors.Is(err, ErrNotFound) {
 				t.Errorf("%v; want ErrNotFound", err)
 			}
@@ -228,9 +228,8 @@ func TestWaitingForWhatWasPurgedAndBegunAgainEnds(t *testing.T) {
 	})
 }
 
-// Whoever comes for a result after it was purged hears that, and does not wait
-// for what will never be here again.
-func TestWaitingForARunThatHasBeenPurgedEnds(t *testing.T) {
+// A wait that begins after the purge returns an error, instead of waiting forever.
+func TestWait_EndsWhenInstanceIsPurged(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx, client := testContext(t), nodes[0].Client()
 	begin := func(options ...StartOption) *Run[string] {
@@ -248,37 +247,37 @@ func TestWaitingForARunThatHasBeenPurgedEnds(t *testing.T) {
 	if n, err := client.Purge(ctx, "w"); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 	for name, run := range map[string]*Run[string]{"the first run": first, "the second run": second} {
 		if _, err := run.Wait(ctx); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: %v; want ErrNotFound", name, err)
 		}
 	}
 	begin()
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 	if _, err := second.Wait(ctx); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the second run, after another was begun: %v; want ErrNotFound", err)
 	}
 }
 
-func TestAWatchFromBehindTheLastEventOfAnEndedRunEnds(t *testing.T) {
+func TestWatch_FromBeyondLastEventEnds(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	ctx, client := testContext(t), node.Client()
 	if _, err := Call(ctx, client, doubled, "d", 1); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []Position{{0, 5}, {1, 6}, {1, 99}} { // the last event is 4
-		if places, err := watched(ctx, client, "d", from); err != nil || places != nil {
-			t.Errorf("from %v: %v, %v; want no event and no error", from, places, err)
+		if positions, err := collectWatch(ctx, client, "d", from); err != nil || positions != nil {
+			t.Errorf("from %v: %v, %v; want no event and no error", from, positions, err)
 		}
 	}
 }
 
-func TestWaitTellsWhatTheInstanceHasPublishedLast(t *testing.T) {
+func TestWait_ReturnsLastCustomStatus(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: append(definitions(), counter.Bind(counterBody))})
 	ctx, client := testContext(t), node.Client()
 	run := func(options ...StartOption) {
-		if _, err := StartRun(ctx, client, counter, "c", count{Round: 4, Total: 7}, options...); err != nil {
+		if _, err := StartRun(ctx, client, counter, "c", counterState{Round: 4, Total: 7}, options...); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -289,19 +288,19 @@ func TestWaitTellsWhatTheInstanceHasPublishedLast(t *testing.T) {
 	}
 	run()
 	status, err := client.Wait(ctx, "c")
-	var published count
-	if err != nil || status.Published(&published) != nil || published != (count{Round: 4, Total: 7}) {
-		t.Errorf("%+v, %v", published, err)
+	var customStatus counterState
+	if err != nil || status.CustomStatus(&customStatus) != nil || customStatus != (counterState{Round: 4, Total: 7}) {
+		t.Errorf("%+v, %v", customStatus, err)
 	}
 	run(ReuseWhenEnded())
 	status, err = client.wait(ctx, "c", runRef{first: 1})
-	published = count{}
-	if err != nil || status.Published(&published) != nil || published != (count{Round: 4, Total: 7}) || status.Execution != 1 {
-		t.Errorf("the first run, after the second: %+v, %+v, %v", published, status, err)
+	customStatus = counterState{}
+	if err != nil || status.CustomStatus(&customStatus) != nil || customStatus != (counterState{Round: 4, Total: 7}) || status.Execution != 1 {
+		t.Errorf("the first run, after the second: %+v, %+v, %v", customStatus, status, err)
 	}
 }
 
-func purgeAndBeginAgain(t *testing.T, node *Node, begin func()) {
+func purgeAndRestart(t *testing.T, node *Node, begin func()) {
 	t.Helper()
 	if err := node.Client().Terminate(t.Context(), "w", ""); err != nil {
 		t.Fatal(err)
@@ -312,7 +311,7 @@ func purgeAndBeginAgain(t *testing.T, node *Node, begin func()) {
 	begin()
 }
 
-func TestAnInstanceIsKnownFromAnotherOfItsID(t *testing.T) {
+func TestInstance_DistinctFromReuseOfItsID(t *testing.T) {
 	seen := &journalpb.Instance{FirstExecution: 2, CreatedAt: 7}
 	for name, c := range map[string]struct {
 		known *journalpb.Instance
@@ -323,17 +322,17 @@ func TestAnInstanceIsKnownFromAnotherOfItsID(t *testing.T) {
 		"purged, begun again":      {&journalpb.Instance{FirstExecution: 1, CreatedAt: 9}, true},
 		"purged, begun that often": {&journalpb.Instance{FirstExecution: 2, CreatedAt: 9}, true},
 	} {
-		if got := another(c.known, seen); got != c.want {
+		if got := isReplaced(c.known, seen); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
 
-func TestExecutionsOfAnInstance(t *testing.T) {
+func TestExecutions_OfInstance(t *testing.T) {
 	nodes := startPeersWith(t, 3, append(definitions(), counter.Bind(counterBody))...)
 	ctx := testContext(t)
 	client := nodes[1].Client()
-	if _, err := StartRun(ctx, client, counter, "c", count{Round: 3}); err != nil {
+	if _, err := StartRun(ctx, client, counter, "c", counterState{Round: 3}); err != nil {
 		t.Fatal(err)
 	}
 	describe := func(options ...ReadOption) string {
@@ -365,7 +364,7 @@ func TestExecutionsOfAnInstance(t *testing.T) {
 			}
 		}
 	}
-	if _, err := StartRun(ctx, client, counter, "c", count{Round: 4}, ReuseWhenEnded()); err != nil {
+	if _, err := StartRun(ctx, client, counter, "c", counterState{Round: 4}, ReuseWhenEnded()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := describe(), "1 continued as new 7; 2 completed 7; 3 running 3; "; got != want {
@@ -373,13 +372,13 @@ func TestExecutionsOfAnInstance(t *testing.T) {
 	}
 	for _, options := range [][]ReadOption{nil, {Stale()}} {
 		if _, err := client.Executions(ctx, "nobody", options...); !errors.Is(err, ErrNotFound) {
-			t.Errorf("of nobody: %v", err)
+			t.Errorf("unknown instance: %v", err)
 		}
 	}
 }
 
-// lastOf doubles and halves; it must find every length.
-func TestTheLastEventOfAnExecutionIsFound(t *testing.T) {
+// lastEventOf searches by doubling and halving; it must find every length.
+func TestHistory_FindsLastEvent(t *testing.T) {
 	long := replay.Orchestration[int, int]("long")
 	node := startNode(t, Config{InMemory: true, Definitions: []replay.Definition{long.Bind(func(ctx *replay.Context, n int) (int, error) {
 		if ctx.Execution() == 20 {
@@ -407,7 +406,7 @@ func TestTheLastEventOfAnExecutionIsFound(t *testing.T) {
 	}
 }
 
-func TestStaleReadsNeedNoLeader(t *testing.T) {
+func TestStaleRead_NeedsNoLeader(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
@@ -446,7 +445,7 @@ func TestStaleReadsNeedNoLeader(t *testing.T) {
 		t.Errorf("%d events, %d instances, %d counted, at %d and %d", len(history.Events), len(page.Instances), counted, history.AppliedIndex, page.AppliedIndex)
 	}
 	if _, err := client.Get(ctx, "nobody", Stale()); !errors.Is(err, ErrNotFound) {
-		t.Errorf("nobody: %v", err)
+		t.Errorf("unknown instance: %v", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
@@ -462,7 +461,7 @@ func TestStaleReadsNeedNoLeader(t *testing.T) {
 }
 
 // What a replica shows of an instance that only the leader knows to be stalled.
-func TestStaleReadsDoNotKnowWhatOnlyTheLeaderKnows(t *testing.T) {
+func TestStaleRead_LacksLeaderOnlyState(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Definitions: definitions()})
 	for name, c := range map[string]struct {
 		known *journalpb.Instance
@@ -472,7 +471,7 @@ func TestStaleReadsDoNotKnowWhatOnlyTheLeaderKnows(t *testing.T) {
 		"suspended":    {&journalpb.Instance{Suspended: true, Status: journalpb.Status_STATUS_RUNNING}, Suspended},
 		"ended":        {&journalpb.Instance{Status: journalpb.Status_STATUS_FAILED}, Failed},
 	} {
-		if got := node.groups[0].stateOf(nil, c.known); got != c.want {
+		if got := node.partitions[0].stateOf(nil, c.known); got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
 	}

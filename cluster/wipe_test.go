@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// started starts a node of a cluster that is stopped and started by hand.
-func started(t *testing.T, config Config) *Node {
+// startManually starts a node of a cluster whose nodes the test stops and starts itself.
+func startManually(t *testing.T, config Config) *Node {
 	t.Helper()
-	config.Logger = quiet()
+	config.Logger = testLogger()
 	node, err := Start(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -24,81 +24,81 @@ func started(t *testing.T, config Config) *Node {
 	return node
 }
 
-func stopped(t *testing.T, node *Node) {
+func closeNode(t *testing.T, node *Node) {
 	t.Helper()
 	if err := node.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A follower is stopped, leader and other follower acknowledge 20 starts and are stopped, the
-// other follower loses its Dir, and the two followers are started before the leader.
-func TestAWipedDirectoryDestroysNothing(t *testing.T) {
-	for _, groups := range []int{1, 3} {
+// A follower is stopped; the leader and the other follower acknowledge 20 starts and are stopped.
+// Then the other follower loses its Dir, and both followers are started before the leader.
+func TestWipedDir_LosesNothing(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
 		for _, secure := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d groups, TLS %v", groups, secure), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%d partitions, TLS %v", partitions, secure), func(t *testing.T) {
 				t.Parallel()
-				wipeOne(t, groups, secure)
+				testWipedDir(t, partitions, secure)
 			})
 		}
 	}
 }
 
-// A Dir that has lost a part of itself is refused with what to do, and destroys nothing either.
-func TestADirThatHasLostAPartOfItselfDestroysNothing(t *testing.T) {
-	raftIn := func(dir string) []string { return []string{dir + "/raft.db", dir + "/raft.stable"} }
-	but := func(kept ...string) func(t *testing.T, dir string) []string {
+// A Dir with missing files is rejected with an instruction, and destroys nothing either.
+func TestDamagedDir_LosesNothing(t *testing.T) {
+	raftFiles := func(dir string) []string { return []string{dir + "/raft.db", dir + "/raft.stable"} }
+	except := func(retained ...string) func(t *testing.T, dir string) []string {
 		return func(t *testing.T, dir string) (names []string) {
 			entries, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, entry := range entries {
-				if !slices.Contains(kept, entry.Name()) {
+				if !slices.Contains(retained, entry.Name()) {
 					names = append(names, entry.Name())
 				}
 			}
 			return names
 		}
 	}
-	these := func(names ...string) func(*testing.T, string) []string {
+	filesNamed := func(names ...string) func(*testing.T, string) []string {
 		return func(*testing.T, string) []string { return names }
 	}
 	for _, loss := range []struct {
-		name   string
-		groups int
-		names  func(t *testing.T, dir string) []string
+		name       string
+		partitions int
+		names      func(t *testing.T, dir string) []string
 	}{
-		{"log and stable file", 1, these(raftIn(".")...)},
-		{"log and stable file of the first group", 3, these(raftIn(".")...)},
-		{"all but directory-id", 1, but("directory-id")},
-		{"all but directory-id", 3, but("directory-id")},
-		{"all but identity and directory-id", 1, but("identity", "directory-id")},
-		{"all but identity and directory-id", 3, but("identity", "directory-id")},
-		{"a group", 3, these("group-001")},
-		{"a group and the mark of earlier builds", 3, these("group-001", "groups-complete")},
-		{"log and stable file of a group", 3, these(raftIn("group-001")...)},
-		{"log, stable file and identity of a group", 3, these(append(raftIn("group-001"), "group-001/directory-id")...)},
-		{"what the first group had", 3, but("group-001", "group-002")},
+		{"log and stable file", 1, filesNamed(raftFiles(".")...)},
+		{"log and stable file of the first partition", 3, filesNamed(raftFiles(".")...)},
+		{"all but directory-id", 1, except("directory-id")},
+		{"all but directory-id", 3, except("directory-id")},
+		{"all but identity and directory-id", 1, except("identity", "directory-id")},
+		{"all but identity and directory-id", 3, except("identity", "directory-id")},
+		{"a partition", 3, filesNamed("group-001")},
+		{"a partition and the mark of earlier versions", 3, filesNamed("group-001", "groups-complete")},
+		{"log and stable file of a partition", 3, filesNamed(raftFiles("group-001")...)},
+		{"log, stable file and identity of a partition", 3, filesNamed(append(raftFiles("group-001"), "group-001/directory-id")...)},
+		{"the files of the first partition", 3, except("group-001", "group-002")},
 	} {
-		t.Run(fmt.Sprintf("%s, %d groups", loss.name, loss.groups), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, %d partitions", loss.name, loss.partitions), func(t *testing.T) {
 			t.Parallel()
-			losePart(t, loss.groups, loss.names)
+			testDamagedDir(t, loss.partitions, loss.names)
 		})
 	}
 }
 
-func losePart(t *testing.T, groups int, lost func(t *testing.T, dir string) []string) {
-	ctx, nodes, configs, leader := startsOnTwo(t, groups, false)
+func testDamagedDir(t *testing.T, partitions int, lost func(t *testing.T, dir string) []string) {
+	ctx, nodes, configs, leader := recordOnMajority(t, partitions, false)
 	a, b := (leader+1)%3, (leader+2)%3
 	for _, name := range lost(t, configs[b].Dir) {
 		if err := os.RemoveAll(filepath.Join(configs[b].Dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	nodes[a] = started(t, configs[a])
-	configs[b].Logger = quiet()
-	for range 2 { // a second start is refused as the first
+	nodes[a] = startManually(t, configs[a])
+	configs[b].Logger = testLogger()
+	for range 2 { // a second start is rejected like the first
 		node, err := Start(ctx, configs[b])
 		if err == nil {
 			t.Error("it starts")
@@ -109,7 +109,7 @@ func losePart(t *testing.T, groups int, lost func(t *testing.T, dir string) []st
 			t.Errorf("the error does not say what to do: %v", err)
 		}
 	}
-	nodes[leader] = started(t, configs[leader])
+	nodes[leader] = startManually(t, configs[leader])
 	for i := range 20 {
 		if status, err := nodes[leader].Client().Get(ctx, fmt.Sprint("w-", i)); err != nil || status.State != Running {
 			t.Errorf("w-%d: %+v, %v", i, status, err)
@@ -117,25 +117,25 @@ func losePart(t *testing.T, groups int, lost func(t *testing.T, dir string) []st
 	}
 }
 
-func wipeOne(t *testing.T, groups int, secure bool) {
-	ctx, nodes, configs, leader := startsOnTwo(t, groups, secure)
+func testWipedDir(t *testing.T, partitions int, secure bool) {
+	ctx, nodes, configs, leader := recordOnMajority(t, partitions, secure)
 	a, b := (leader+1)%3, (leader+2)%3
 	if err := os.RemoveAll(configs[b].Dir); err != nil {
 		t.Fatal(err)
 	}
 
-	nodes[a], nodes[b] = started(t, configs[a]), started(t, configs[b])
+	nodes[a], nodes[b] = startManually(t, configs[a]), startManually(t, configs[b])
 	eventually(t, "the wiped node says that it is not wanted", func() bool {
 		return errors.Is(nodes[b].Health().Ready(), ErrOtherDirectory)
 	})
-	impatient, cancel := context.WithTimeout(ctx, 3*time.Second)
+	shortCtx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	var unavailable *UnavailableError
-	if _, err := StartRun(impatient, nodes[a].Client(), waiter, "w-unheard", ""); !errors.As(err, &unavailable) && !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without a majority of the directories a start came to %v", err)
+	if _, err := StartRun(shortCtx, nodes[a].Client(), waiter, "w-unheard", ""); !errors.As(err, &unavailable) && !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a majority of the directories a start returned %v", err)
 	}
 
-	nodes[leader] = started(t, configs[leader])
+	nodes[leader] = startManually(t, configs[leader])
 	for i := range 20 {
 		if status, err := nodes[leader].Client().Get(ctx, fmt.Sprint("w-", i)); err != nil || status.State != Running {
 			t.Errorf("w-%d: %+v, %v", i, status, err)
@@ -144,20 +144,20 @@ func wipeOne(t *testing.T, groups int, secure bool) {
 	eventually(t, "the new directory is adopted", func() bool {
 		return nodes[leader].AdoptNode(ctx, nodes[b].ID(), nodes[b].Identity()) == nil
 	})
-	for _, g := range nodes[b].groups {
-		eventually(t, "the adopted node has a vote again", func() bool { return g.journal.Standing().Voter })
+	for _, g := range nodes[b].partitions {
+		eventually(t, "the adopted node has a vote again", func() bool { return g.journal.Status().Voter })
 	}
 	eventually(t, "the adopted node is ready", func() bool { return nodes[b].Health().Ready() == nil })
-	sameHistories(t, nodes)
+	expectSameHistories(t, nodes)
 }
 
-// A node does not start while its disk is full, says so, and starts when there is room.
-func TestStartOnAFullDiskSaysSo(t *testing.T) {
+// A node does not start while its disk is full, reports that, and starts when there is space.
+func TestStart_FullDiskIsReported(t *testing.T) {
 	const full = "/dev/full" // every write to it fails like that
 	if _, err := os.Stat(full); err != nil {
 		t.Skip(err)
 	}
-	config := Config{Dir: t.TempDir(), Logger: quiet()}
+	config := Config{Dir: t.TempDir(), Logger: testLogger()}
 	written := filepath.Join(config.Dir, "identity.new") // the first file that is written
 	if err := os.Symlink(full, written); err != nil {
 		t.Fatal(err)
@@ -168,17 +168,17 @@ func TestStartOnAFullDiskSaysSo(t *testing.T) {
 	if err := os.Remove(written); err != nil {
 		t.Fatal(err)
 	}
-	stopped(t, started(t, config))
+	closeNode(t, startManually(t, config))
 }
 
-// startsOnTwo starts three nodes, stops a follower, the one after the leader, has the other two
-// acknowledge 20 starts, and stops these.
-func startsOnTwo(t *testing.T, groups int, secure bool) (ctx context.Context, nodes []*Node, configs []Config, leader int) {
+// recordOnMajority starts three nodes and stops a follower, the one after the leader. The other two
+// acknowledge 20 starts and are stopped.
+func recordOnMajority(t *testing.T, partitions int, secure bool) (ctx context.Context, nodes []*Node, configs []Config, leader int) {
 	ctx, peers := testContext(t), loopbackPeers(t, 3)
 	authority := newAuthority(t)
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions()...)
-		config.Groups = groups
+		config.Partitions = partitions
 		if secure {
 			config.TLS, config.RequireJoinToken = authority.keys(authority.node(config.NodeID)), true
 		}
@@ -186,37 +186,36 @@ func startsOnTwo(t *testing.T, groups int, secure bool) (ctx context.Context, no
 	}
 	nodes = make([]*Node, 3)
 	for i := range configs {
-		nodes[i] = started(t, configs[i])
+		nodes[i] = startManually(t, configs[i])
 	}
 	leader = slices.Index(nodes, leaderOf(t, nodes))
 	a, b := (leader+1)%3, (leader+2)%3
 	if _, err := Call(ctx, nodes[a].Client(), doubled, "first", 1); err != nil {
 		t.Fatal(err)
 	}
-	stopped(t, nodes[a])
+	closeNode(t, nodes[a])
 	for i := range 20 {
 		if _, err := StartRun(ctx, nodes[leader].Client(), waiter, fmt.Sprint("w-", i), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stopped(t, nodes[leader])
-	stopped(t, nodes[b])
+	closeNode(t, nodes[leader])
+	closeNode(t, nodes[b])
 	return ctx, nodes, configs, leader
 }
 
-// A node that was added, not founded, and has lost its Dir, is not taken back under its name,
-// until it is adopted.
-func TestAWipedNodeThatHadJoinedIsRefused(t *testing.T) {
-	f := newFleet(t, 3)
+// A joined node that has lost its Dir is not accepted under its ID until the new Dir is adopted.
+func TestWipedDir_JoinedNodeIsRejected(t *testing.T) {
+	f := newTestCluster(t, 3)
 	f.leader()
-	config := f.joining("n4")
+	config := f.joiningConfig("n4")
 	node := f.start(config)
-	f.votes("n1", "n2", "n3", "n4")
+	f.awaitVoters("n1", "n2", "n3", "n4")
 	f.close(node)
 	if err := os.RemoveAll(config.Dir); err != nil {
 		t.Fatal(err)
 	}
-	config.Logger = quiet()
+	config.Logger = testLogger()
 	_, err := Start(testContext(t), config)
 	if !errors.Is(err, ErrOtherDirectory) || !strings.Contains(err.Error(), "tenuto adopt n4 ") {
 		t.Fatalf("a node that has lost its Dir: %v", err)
@@ -225,13 +224,13 @@ func TestAWipedNodeThatHadJoinedIsRefused(t *testing.T) {
 	identity := text[strings.LastIndex(text, " ")+1:]
 	eventually(t, "it is adopted", func() bool { return f.leader().AdoptNode(testContext(t), "n4", identity) == nil })
 	f.start(config)
-	f.votes("n1", "n2", "n3", "n4")
+	f.awaitVoters("n1", "n2", "n3", "n4")
 }
 
-// A directory that a node runs with is not taken for lost: the node keeps its vote. Once it has
-// been stopped, another one is adopted.
-func TestTheDirOfANodeThatAnswersIsNotReplaced(t *testing.T) {
-	ctx, f := testContext(t), newFleet(t, 3)
+// A Dir in use cannot be replaced: the node keeps its vote. After the node was stopped, another Dir
+// is adopted.
+func TestAdoptNode_RefusesLiveNode(t *testing.T) {
+	ctx, f := testContext(t), newTestCluster(t, 3)
 	leader, nodes := f.leader(), f.all()
 	node := nodes[slices.IndexFunc(nodes, func(n *Node) bool { return n != leader })]
 	eventually(t, "every node answers, and is recorded", func() bool {
@@ -242,64 +241,64 @@ func TestTheDirOfANodeThatAnswersIsNotReplaced(t *testing.T) {
 	})
 	another := strings.Repeat("0", 32)
 	err := leader.AdoptNode(ctx, node.ID(), another)
-	if !errors.Is(err, ErrAnswers) || !strings.Contains(err.Error(), node.Identity()) {
+	if !errors.Is(err, ErrNodeAlive) || !strings.Contains(err.Error(), node.Identity()) {
 		t.Errorf("while the node runs: %v; want ErrAnswers with its identity", err)
 	}
 	if err := leader.AdoptNode(ctx, node.ID(), node.Identity()); err != nil {
 		t.Errorf("the directory that it has: %v", err)
 	}
-	f.votes("n1", "n2", "n3")
+	f.awaitVoters("n1", "n2", "n3")
 	f.close(node)
 	eventually(t, "another directory is adopted", func() bool { return f.leader().AdoptNode(ctx, node.ID(), another) == nil })
 }
 
-// A copy of a Dir at another address takes over nothing: it steps aside, and the node whose Dir
-// was copied is told.
-func TestACopiedDirStepsAside(t *testing.T) {
-	t.Run("all nodes run", func(t *testing.T) { copiedDirStepsAside(t, false) })
-	// The leader knows the process of the node that was there first before it hears of the other.
-	t.Run("the leader alone hears of the copy", func(t *testing.T) { copiedDirStepsAside(t, true) })
+// A copy of a Dir at another address takes over nothing: that process fails, and the node whose Dir
+// was copied reports it.
+func TestCopiedDir_NodeFails(t *testing.T) {
+	t.Run("all nodes run", func(t *testing.T) { testCopiedDir(t, false) })
+	// The leader knows the first process before it hears of the other.
+	t.Run("the leader alone hears of the copy", func(t *testing.T) { testCopiedDir(t, true) })
 }
 
-func copiedDirStepsAside(t *testing.T, leaderAlone bool) {
+func testCopiedDir(t *testing.T, leaderAlone bool) {
 	ctx, peers := testContext(t), loopbackPeers(t, 3)
 	var configs []Config
 	var nodes []*Node
 	for i := range peers {
 		configs = append(configs, peerConfig(t, peers, i, definitions()...))
-		nodes = append(nodes, started(t, configs[i]))
+		nodes = append(nodes, startManually(t, configs[i]))
 	}
 	leader := leaderOf(t, nodes)
 	if _, err := Call(ctx, leader.Client(), doubled, "first", 1); err != nil {
 		t.Fatal(err)
 	}
 	original := (slices.Index(nodes, leader) + 1) % 3
-	stopped(t, nodes[original])
+	closeNode(t, nodes[original])
 	copied := configs[original]
 	copied.Dir = t.TempDir()
 	if err := os.CopyFS(copied.Dir, os.DirFS(configs[original].Dir)); err != nil {
 		t.Fatal(err)
 	}
-	nodes[original] = started(t, configs[original])
+	nodes[original] = startManually(t, configs[original])
 	eventually(t, "it is ready", func() bool { return nodes[original].Health().Ready() == nil })
 	if leaderAlone {
-		stopped(t, nodes[(slices.Index(nodes, leader)+2)%3])
+		closeNode(t, nodes[(slices.Index(nodes, leader)+2)%3])
 	}
 	copied.Listen = loopbackPeers(t, 1)[0].Address
 	copied.Advertise = copied.Listen
-	clone := started(t, copied)
+	clone := startManually(t, copied)
 	select {
 	case <-clone.Failed():
 	case <-ctx.Done():
 		t.Fatal("the copy goes on")
 	}
-	if err := clone.Err(); !errors.Is(err, ErrCopied) {
+	if err := clone.Err(); !errors.Is(err, ErrDirectoryCopied) {
 		t.Errorf("the copy: %v", err)
 	}
 	if err := nodes[original].Health().Ready(); err != nil {
 		t.Errorf("the node itself: %v", err)
 	}
-	eventually(t, "the node knows of its copy", func() bool { return nodes[original].Health().Copies > 0 })
+	eventually(t, "the node reports the copy", func() bool { return nodes[original].Health().Copies > 0 })
 	members, err := leader.Members(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -22,101 +22,101 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Every node keeps a stream to the leader of each group that it does not lead itself,
-// on which it is handed activities and brings their results: see
-// actors.Partition.Employ. The stream's header says which group it is about.
+// For each partition that it does not lead, a node keeps a stream to the leader. On it the node
+// receives activities and returns their results: see actors.Partition.ServeWorker. The stream's
+// header names the partition.
 
 const (
 	workMethod = "/tenuto.cluster.v1.Node/Work"
-	// The pause before a stream that has ended is opened again.
-	workAgain = 50 * time.Millisecond
+	// The pause before an ended stream is opened again.
+	workRetryDelay = 50 * time.Millisecond
 )
 
-// groupHeader is the header with the number of the group; without it, it is the
-// first.
-const groupHeader = "tenuto-group"
+// partitionHeader is the header with the partition's number. Without it, the stream is for the
+// first partition.
+const partitionHeader = "tenuto-group"
 
-// errAnotherLeads ends a stream to a node that does not lead any more.
-var errAnotherLeads = errors.New("another node leads")
+// errLeaderChanged ends a stream to a former leader.
+var errLeaderChanged = errors.New("another node leads")
 
 var workStream = grpc.StreamDesc{
 	StreamName:    "Work",
 	ServerStreams: true,
 	ClientStreams: true,
-	Handler:       func(node any, stream grpc.ServerStream) error { return node.(caller).employ(stream) },
+	Handler:       func(node any, stream grpc.ServerStream) error { return node.(nodeServer).serveWorker(stream) },
 }
 
-// work offers this node to whoever leads the group, until it closes.
-func (g *group) work() {
+// work registers this node as a worker with each leader of the partition, until the node closes.
+func (g *partition) work() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	g.working.Go(func() { <-g.closing; cancel(replay.ErrNodeStopping) })
+	g.workerStreams.Go(func() { <-g.closing; cancel(replay.ErrNodeStopping) })
 	for ctx.Err() == nil {
-		changed := g.moved.next()
+		changed := g.leaderNotifier.next()
 		leader, address := g.journal.Leader()
 		if leader == "" || leader == g.config.NodeID {
-			_ = g.awaitMove(ctx, changed)
+			_ = g.awaitLeaderChange(ctx, changed)
 			continue
 		}
-		err := g.workFor(ctx, leader, address)
-		g.config.Logger.Debug("worker's stream ended", "leader", leader, "error", err)
-		_ = g.rest(ctx, workAgain)
+		err := g.workForLeader(ctx, leader, address)
+		g.config.Logger.Debug("worker stream ended", "leader", leader, "error", err)
+		_ = g.sleep(ctx, workRetryDelay)
 	}
 }
 
-// workFor runs activities for the node that leads, as long as it does. The stream
-// outlives the work by a goodbye.
-func (g *group) workFor(ctx context.Context, leader, address string) error {
+// workForLeader runs activities for a leader while it leads. The stream outlives ctx so that the
+// worker can announce that it drains.
+func (g *partition) workForLeader(ctx context.Context, leader, address string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	streaming, end := context.WithCancel(context.WithoutCancel(ctx))
-	var using sync.WaitGroup
-	defer using.Wait()
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	defer end()
 	defer cancel(nil)
-	node, err := g.peers.to(address)
+	node, err := g.peers.nodeFor(address)
 	if err != nil {
 		return err
 	}
-	using.Go(func() { cancel(g.awaitAnotherLeader(ctx, leader)) })
+	wg.Go(func() { cancel(g.awaitNewLeader(ctx, leader)) })
 	if err := node.connect(ctx); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, end)
-	stream, err := node.NewStream(g.named(streaming), &workStream, workMethod)
+	stream, err := node.NewStream(g.withPartition(streaming), &workStream, workMethod)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	in := receive(g.Node, &using, stream, toWorker)
-	out := transmit(g.Node, &using, stream, g.wireFromWorker, cancel)
-	return g.system.Work(ctx, g.hello(), in, out)
+	in := receive(g.Node, &wg, stream, readToWorker)
+	out := transmit(g.Node, &wg, stream, g.wireFromWorker, cancel)
+	return g.system.RunWorker(ctx, g.registration(), in, out)
 }
 
-// named has a stream say which group it is about.
-func (g *group) named(ctx context.Context) context.Context {
+// withPartition adds the partition's header to a stream.
+func (g *partition) withPartition(ctx context.Context) context.Context {
 	if g.number == 0 {
 		return ctx
 	}
-	return metadata.AppendToOutgoingContext(ctx, groupHeader, strconv.Itoa(g.number))
+	return metadata.AppendToOutgoingContext(ctx, partitionHeader, strconv.Itoa(g.number))
 }
 
-// awaitAnotherLeader returns when another node is known to lead.
-func (g *group) awaitAnotherLeader(ctx context.Context, leader string) error {
+// awaitNewLeader returns when another node is known to lead.
+func (g *partition) awaitNewLeader(ctx context.Context, leader string) error {
 	for {
-		changed := g.moved.next()
+		changed := g.leaderNotifier.next()
 		if now, _ := g.journal.Leader(); now != "" && now != leader {
-			return errAnotherLeads
+			return errLeaderChanged
 		}
-		if err := g.awaitMove(ctx, changed); err != nil {
+		if err := g.awaitLeaderChange(ctx, changed); err != nil {
 			return err
 		}
 	}
 }
 
-// activities returns the names of those that this node has code for.
-func (c Config) activities() []string {
+// activityNames returns the names of the activities that this node has code for.
+func (c Config) activityNames() []string {
 	var names []string
 	for _, definition := range c.Definitions {
 		if name, ok := definition.Activity(); ok {
@@ -126,11 +126,11 @@ func (c Config) activities() []string {
 	return names
 }
 
-// codeBytesMax bounds the orchestrations that a node tells: a thousand, if names and versions
-// are as long as they may be.
+// codeBytesMax bounds the list of orchestrations that a worker sends, in bytes: enough for a
+// thousand with names and versions of maximum length.
 const codeBytesMax = 272 << 10
 
-// codeBytes returns how many bytes the names and versions of orchestrations count for.
+// codeBytes returns how many bytes the names and versions of orchestrations count as.
 func codeBytes(all []actors.Code) (bytes int) {
 	for _, code := range all {
 		bytes += len(code.Name) + len(code.Version) + 16
@@ -138,8 +138,8 @@ func codeBytes(all []actors.Code) (bytes int) {
 	return bytes
 }
 
-// orchestrations returns those that this node has code for.
-func (c Config) orchestrations() (all []actors.Code) {
+// orchestrationCode returns the orchestrations that this node has code for.
+func (c Config) orchestrationCode() (all []actors.Code) {
 	for _, definition := range c.Definitions {
 		if name, version, ok := definition.Orchestration(); ok {
 			all = append(all, actors.Code{Name: name, Version: version})
@@ -148,86 +148,87 @@ func (c Config) orchestrations() (all []actors.Code) {
 	return all
 }
 
-// hello says what this node can do for the leader of the group, and which code it has.
-func (g *group) hello() actors.Hello {
-	hello := actors.Hello{Node: g.config.NodeID, Group: g.number, Activities: g.config.activities()}
-	if all := g.config.orchestrations(); codeBytes(all) <= codeBytesMax {
-		hello.Orchestrations, hello.CodeKnown = all, true
+// registration returns what this node registers with the leader of the partition: its activities
+// and its code.
+func (g *partition) registration() actors.RegisterWorker {
+	registration := actors.RegisterWorker{Node: g.config.NodeID, Partition: g.number, Activities: g.config.activityNames()}
+	if all := g.config.orchestrationCode(); codeBytes(all) <= codeBytesMax {
+		registration.Orchestrations, registration.CodeKnown = all, true
 	}
-	return hello
+	return registration
 }
 
-// isCoveredBy reports whether a node has told that it has all code that this configuration binds.
-func (c Config) isCoveredBy(hello *actors.Hello) bool {
-	if hello == nil || !hello.CodeKnown {
+// isCoveredBy reports whether a registered worker has all the code of this configuration.
+func (c Config) isCoveredBy(registration *actors.RegisterWorker) bool {
+	if registration == nil || !registration.CodeKnown {
 		return false
 	}
 	orchestrations, activities := make(map[actors.Code]bool), make(map[string]bool)
-	for _, code := range hello.Orchestrations {
+	for _, code := range registration.Orchestrations {
 		orchestrations[code] = true
 	}
-	for _, name := range hello.Activities {
+	for _, name := range registration.Activities {
 		activities[name] = true
 	}
-	return !slices.ContainsFunc(c.orchestrations(), func(code actors.Code) bool { return !orchestrations[code] }) &&
-		!slices.ContainsFunc(c.activities(), func(name string) bool { return !activities[name] })
+	return !slices.ContainsFunc(c.orchestrationCode(), func(code actors.Code) bool { return !orchestrations[code] }) &&
+		!slices.ContainsFunc(c.activityNames(), func(name string) bool { return !activities[name] })
 }
 
-// otherMembers returns how many nodes may run activities for this one.
-func (n *Node) otherMembers() int { return len(n.groups[0].journal.Members()) - 1 }
+// otherMemberCount returns how many other nodes may run activities for this one.
+func (n *Node) otherMemberCount() int { return len(n.partitions[0].journal.Members()) - 1 }
 
-// employ implements caller: it has another node run activities while this one
-// leads.
-func (g *gate) employ(stream grpc.ServerStream) error {
-	return g.node.recoveredStream("work", func() error { return g.employWorker(stream) })
+// serveWorker implements nodeServer: while this node leads, it assigns activities to the calling
+// node.
+func (g *nodeService) serveWorker(stream grpc.ServerStream) error {
+	return g.node.recoverStream("work", func() error { return g.runWorkerSession(stream) })
 }
 
-func (g *gate) employWorker(stream grpc.ServerStream) error {
+func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 	n, worker := g.node, callerOf(stream.Context())
-	if worker.Role == RoleNode && !n.isMember(worker.Name) {
+	if worker.Kind == PrincipalNode && !n.isMember(worker.Name) {
 		return status.Error(codes.PermissionDenied, ErrNotAuthorized.Error())
 	}
-	partition := n.workedFor(stream.Context())
-	if partition == nil {
+	p := n.workerPartition(stream.Context())
+	if p == nil {
 		return status.Error(codes.FailedPrecondition, journal.ErrNotLeader.Error())
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	in := receive(n, &n.working, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
-		if hello := wire.GetHello(); hello != nil {
-			if err := n.config.understands(hello.Protocol); err != nil {
+	in := receive(n, &n.workerStreams, stream, func(wire *clusterpb.FromWorker) (actors.FromWorker, error) {
+		if registration := wire.GetRegister(); registration != nil {
+			if err := n.config.checkProtocol(registration.Protocol); err != nil {
 				return actors.FromWorker{}, err
 			}
 		}
-		return fromWorker(wire, worker)
+		return readFromWorker(wire, worker)
 	})
-	out := transmit(n, &n.working, stream, wireToWorker, cancel)
-	err := partition.Employ(ctx, in, out)
+	out := transmit(n, &n.workerStreams, stream, wireToWorker, cancel)
+	err := p.ServeWorker(ctx, in, out)
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// workedFor returns the partition that a worker's stream is about, nil if this node
-// does not lead it.
-func (n *Node) workedFor(ctx context.Context) *actors.Partition {
-	group := 0
-	if named := metadata.ValueFromIncomingContext(ctx, groupHeader); len(named) == 1 {
+// workerPartition returns the partition named by a worker's stream, nil if this node does not lead
+// it.
+func (n *Node) workerPartition(ctx context.Context) *actors.Partition {
+	partition := 0
+	if named := metadata.ValueFromIncomingContext(ctx, partitionHeader); len(named) == 1 {
 		var err error
-		if group, err = strconv.Atoi(named[0]); err != nil || group < 0 || group >= len(n.groups) {
+		if partition, err = strconv.Atoi(named[0]); err != nil || partition < 0 || partition >= len(n.partitions) {
 			return nil
 		}
 	}
-	return n.groups[group].partition.Load()
+	return n.partitions[partition].live.Load()
 }
 
-// A stream is either side of one.
+// A stream is either side of a worker stream.
 type stream interface {
 	Context() context.Context
 	SendMsg(any) error
 	RecvMsg(any) error
 }
 
-// receive returns what comes in, until the stream ends or something comes that
-// cannot be used.
+// receive returns a channel of incoming messages. It is closed when the stream ends or a message is
+// invalid.
 func receive[W any, M any, P interface {
 	*W
 	proto.Message
@@ -251,21 +252,21 @@ func receive[W any, M any, P interface {
 	}
 	running.Go(func() {
 		defer close(in)
-		for n.recoveredStream("work", next) == nil {
+		for n.recoverStream("work", next) == nil {
 		}
 	})
 	return in
 }
 
-// transmit sends what is put into the channel until the stream ends; then it
-// calls cancel.
+// transmit returns a channel whose messages are sent until the stream ends. It calls cancel when
+// sending fails.
 func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream, write func(M) P, cancel func(error)) chan<- M {
 	out := make(chan M)
 	running.Go(func() {
 		for {
 			select {
 			case m := <-out:
-				if err := n.recoveredStream("work", func() error { return s.SendMsg(write(m)) }); err != nil {
+				if err := n.recoverStream("work", func() error { return s.SendMsg(write(m)) }); err != nil {
 					cancel(err)
 					return
 				}
@@ -277,52 +278,52 @@ func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream
 	return out
 }
 
-func fromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWorker, err error) {
-	switch said := wire.Said.(type) {
-	case *clusterpb.FromWorker_Hello:
-		m.Hello, err = readHello(said.Hello, worker)
-	case *clusterpb.FromWorker_Run:
-		m.Run = &actors.Run{Name: said.Run.Name, Age: time.Duration(said.Run.Age)}
-		m.Run.AttemptID, err = readAttempt(said.Run.Attempt)
-	case *clusterpb.FromWorker_Freed:
-		m.Freed = int(said.Freed)
-	case *clusterpb.FromWorker_Beat:
-		m.Beat = &actors.Beat{Details: said.Beat.Details}
-		m.Beat.AttemptID, err = readAttempt(said.Beat.Attempt)
+func readFromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWorker, err error) {
+	switch value := wire.Message.(type) {
+	case *clusterpb.FromWorker_Register:
+		m.Register, err = readRegistration(value.Register, worker)
+	case *clusterpb.FromWorker_RunningAttempt:
+		m.RunningAttempt = &actors.RunningAttempt{Name: value.RunningAttempt.Name, Age: time.Duration(value.RunningAttempt.Age)}
+		m.RunningAttempt.AttemptID, err = readAttempt(value.RunningAttempt.Attempt)
+	case *clusterpb.FromWorker_FreeSlots:
+		m.FreeSlots = int(value.FreeSlots)
+	case *clusterpb.FromWorker_Heartbeat:
+		m.Heartbeat = &actors.Heartbeat{Details: value.Heartbeat.Details}
+		m.Heartbeat.AttemptID, err = readAttempt(value.Heartbeat.Attempt)
 	case *clusterpb.FromWorker_Result:
-		r := said.Result
+		r := value.Result
 		m.Result = &actors.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
 		m.Result.AttemptID, err = readAttempt(r.Attempt)
-	case *clusterpb.FromWorker_Goodbye:
-		m.Goodbye = said.Goodbye
+	case *clusterpb.FromWorker_Drain:
+		m.Drain = value.Drain
 	}
 	return m, err
 }
 
-func readHello(wire *clusterpb.Hello, worker Principal) (*actors.Hello, error) {
-	if worker.Role == RoleNode && wire.Node != worker.Name {
+func readRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*actors.RegisterWorker, error) {
+	if worker.Kind == PrincipalNode && wire.Node != worker.Name {
 		return nil, ErrNotAuthorized
 	}
-	hello := &actors.Hello{
+	registration := &actors.RegisterWorker{
 		Node: wire.Node, Activities: wire.Activities, Tags: wire.Tags,
 		Limits: make(map[string]int), CodeKnown: wire.Code == clusterpb.CodeList_CODE_LIST_COMPLETE,
 	}
 	for _, code := range wire.Orchestrations {
-		hello.Orchestrations = append(hello.Orchestrations, actors.Code{Name: code.GetName(), Version: code.GetVersion()})
+		registration.Orchestrations = append(registration.Orchestrations, actors.Code{Name: code.GetName(), Version: code.GetVersion()})
 	}
-	if bytes := codeBytes(hello.Orchestrations); bytes > codeBytesMax {
-		return nil, &InputError{"orchestrations", fmt.Sprintf("count for %d bytes: at most %d are allowed", bytes, codeBytesMax)}
+	if bytes := codeBytes(registration.Orchestrations); bytes > codeBytesMax {
+		return nil, &InputError{"orchestrations", fmt.Sprintf("count as %d bytes: at most %d are allowed", bytes, codeBytesMax)}
 	}
 	for name, most := range wire.Limits {
-		hello.Limits[name] = int(most)
+		registration.Limits[name] = int(most)
 	}
-	return hello, nil
+	return registration, nil
 }
 
 func readAttempt(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
 	id := actors.AttemptID{Ref: wire.GetRef(), Number: int(wire.GetNumber())}
 	if id.Ref == nil || id.Number == 0 {
-		return id, &InputError{"attempt", "has no name"}
+		return id, &InputError{"attempt", "has no operation or no number"}
 	}
 	return id, nil
 }
@@ -331,91 +332,91 @@ func wireAttempt(id actors.AttemptID) *clusterpb.AttemptID {
 	return &clusterpb.AttemptID{Ref: id.Ref, Number: uint32(id.Number)}
 }
 
-// wireFromWorker is what this node says, with the protocol that it speaks.
+// wireFromWorker encodes a message of this node, adding the protocol that it speaks.
 func (n *Node) wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 	wire := wireFromWorker(m)
-	if hello := wire.GetHello(); hello != nil {
-		hello.Protocol = n.config.protocol
+	if registration := wire.GetRegister(); registration != nil {
+		registration.Protocol = n.config.protocol
 	}
 	return wire
 }
 
 func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 	switch {
-	case m.Hello != nil:
-		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Hello{Hello: wireHello(m.Hello)}}
-	case m.Run != nil:
-		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Run{Run: &clusterpb.RunningAttempt{
-			Attempt: wireAttempt(m.Run.AttemptID), Name: m.Run.Name, Age: int64(m.Run.Age),
+	case m.Register != nil:
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: wireRegistration(m.Register)}}
+	case m.RunningAttempt != nil:
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_RunningAttempt{RunningAttempt: &clusterpb.RunningAttempt{
+			Attempt: wireAttempt(m.RunningAttempt.AttemptID), Name: m.RunningAttempt.Name, Age: int64(m.RunningAttempt.Age),
 		}}}
-	case m.Freed > 0:
-		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Freed{Freed: uint32(m.Freed)}}
-	case m.Beat != nil:
-		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Beat{Beat: &clusterpb.Heartbeat{
-			Attempt: wireAttempt(m.Beat.AttemptID), Details: m.Beat.Details,
+	case m.FreeSlots > 0:
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_FreeSlots{FreeSlots: uint32(m.FreeSlots)}}
+	case m.Heartbeat != nil:
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
+			Attempt: wireAttempt(m.Heartbeat.AttemptID), Details: m.Heartbeat.Details,
 		}}}
 	case m.Result != nil:
-		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Result{Result: &clusterpb.AttemptResult{
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Result{Result: &clusterpb.AttemptResult{
 			Attempt: wireAttempt(m.Result.AttemptID), Output: m.Result.Output, Error: m.Result.Error,
 			Pending: m.Result.Pending, Details: m.Result.Details,
 		}}}
 	}
-	if m.Goodbye {
-		return &clusterpb.FromWorker{Said: &clusterpb.FromWorker_Goodbye{Goodbye: true}}
+	if m.Drain {
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
 	}
 	return new(clusterpb.FromWorker)
 }
 
-func wireHello(hello *actors.Hello) *clusterpb.Hello {
-	wire := &clusterpb.Hello{
-		Node: hello.Node, Activities: hello.Activities, Tags: hello.Tags,
+func wireRegistration(registration *actors.RegisterWorker) *clusterpb.RegisterWorker {
+	wire := &clusterpb.RegisterWorker{
+		Node: registration.Node, Activities: registration.Activities, Tags: registration.Tags,
 		Limits: make(map[string]uint32), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
 	}
-	if hello.CodeKnown {
+	if registration.CodeKnown {
 		wire.Code = clusterpb.CodeList_CODE_LIST_COMPLETE
 	}
-	for _, code := range hello.Orchestrations {
+	for _, code := range registration.Orchestrations {
 		wire.Orchestrations = append(wire.Orchestrations, &clusterpb.OrchestrationCode{Name: code.Name, Version: code.Version})
 	}
-	for name, most := range hello.Limits {
+	for name, most := range registration.Limits {
 		wire.Limits[name] = uint32(most)
 	}
 	return wire
 }
 
-func toWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
-	switch said := wire.Said.(type) {
-	case *clusterpb.ToWorker_Task:
-		t := said.Task
-		m.Task = &actors.Task{
+func readToWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
+	switch value := wire.Message.(type) {
+	case *clusterpb.ToWorker_AssignAttempt:
+		t := value.AssignAttempt
+		m.AssignAttempt = &actors.AssignAttempt{
 			Name: t.Name, Input: t.Input, Scheduled: clustertime.FromUnix(t.Scheduled),
-			LastError: t.LastError, Details: t.Details, Left: time.Duration(t.Left), Waited: time.Duration(t.Waited), Carried: t.Trace,
+			LastError: t.LastError, Details: t.Details, TimeLeft: time.Duration(t.TimeLeft), QueuedFor: time.Duration(t.QueuedFor), TraceContext: t.Trace,
 		}
-		m.Task.AttemptID, err = readAttempt(t.Attempt)
-	case *clusterpb.ToWorker_GiveUp:
-		m.GiveUp = &actors.GiveUp{Timeout: replay.TimeoutKind(said.GiveUp.Timeout)}
-		m.GiveUp.AttemptID, err = readAttempt(said.GiveUp.Attempt)
+		m.AssignAttempt.AttemptID, err = readAttempt(t.Attempt)
+	case *clusterpb.ToWorker_CancelAttempt:
+		m.CancelAttempt = &actors.CancelAttempt{Timeout: replay.TimeoutKind(value.CancelAttempt.Timeout)}
+		m.CancelAttempt.AttemptID, err = readAttempt(value.CancelAttempt.Attempt)
 	case *clusterpb.ToWorker_Ack:
 		m.Ack = new(actors.AttemptID)
-		*m.Ack, err = readAttempt(said.Ack)
+		*m.Ack, err = readAttempt(value.Ack)
 	}
 	return m, err
 }
 
 func wireToWorker(m actors.ToWorker) *clusterpb.ToWorker {
 	switch {
-	case m.Task != nil:
-		t := m.Task
-		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_Task{Task: &clusterpb.Task{
+	case m.AssignAttempt != nil:
+		t := m.AssignAttempt
+		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_AssignAttempt{AssignAttempt: &clusterpb.AssignAttempt{
 			Attempt: wireAttempt(t.AttemptID), Name: t.Name, Input: t.Input, Scheduled: t.Scheduled.UnixNano(),
-			LastError: t.LastError, Details: t.Details, Left: int64(t.Left), Waited: int64(t.Waited), Trace: t.Carried,
+			LastError: t.LastError, Details: t.Details, TimeLeft: int64(t.TimeLeft), QueuedFor: int64(t.QueuedFor), Trace: t.TraceContext,
 		}}}
-	case m.GiveUp != nil:
-		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_GiveUp{GiveUp: &clusterpb.GiveUp{
-			Attempt: wireAttempt(m.GiveUp.AttemptID), Timeout: string(m.GiveUp.Timeout),
+	case m.CancelAttempt != nil:
+		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_CancelAttempt{CancelAttempt: &clusterpb.CancelAttempt{
+			Attempt: wireAttempt(m.CancelAttempt.AttemptID), Timeout: string(m.CancelAttempt.Timeout),
 		}}}
 	case m.Ack != nil:
-		return &clusterpb.ToWorker{Said: &clusterpb.ToWorker_Ack{Ack: wireAttempt(*m.Ack)}}
+		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_Ack{Ack: wireAttempt(*m.Ack)}}
 	}
 	return new(clusterpb.ToWorker)
 }

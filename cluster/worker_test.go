@@ -12,33 +12,33 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Orchestrations whose activities say where they have run.
+// Orchestrations whose activities return where they ran.
 var (
-	job      = replay.Activity[string, string]("job")
-	jobOn    = replay.Orchestration[string, string]("job on")
-	manyJobs = replay.Orchestration[int, []string]("many jobs")
+	workerActivity      = replay.Activity[string, string]("job")
+	workerOrchestration = replay.Orchestration[string, string]("job on")
+	manyActivities      = replay.Orchestration[int, []string]("many jobs")
 )
 
-// A workshop is the activities of all nodes of a test: it holds them until they
-// are let go.
-type workshop struct {
-	mu      sync.Mutex
-	ran     map[string]int // by node
-	runs    []string       // idempotency keys and numbers
-	release chan struct{}
+// An attemptRecorder provides the activities of all nodes of a test, and blocks them until they are
+// released.
+type attemptRecorder struct {
+	mu          sync.Mutex
+	countByNode map[string]int // by node
+	attempts    []string       // idempotency keys and numbers
+	release     chan struct{}
 }
 
-func newWorkshop() *workshop {
-	return &workshop{ran: make(map[string]int), release: make(chan struct{})}
+func newAttemptRecorder() *attemptRecorder {
+	return &attemptRecorder{countByNode: make(map[string]int), release: make(chan struct{})}
 }
 
-func (w *workshop) on(node string) []replay.Definition {
+func (w *attemptRecorder) definitions(node string) []replay.Definition {
 	return []replay.Definition{
-		job.Bind(func(ctx context.Context, _ string) (string, error) {
+		workerActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			info := replay.ActivityInfo(ctx)
 			w.mu.Lock()
-			w.ran[node]++
-			w.runs = append(w.runs, fmt.Sprintf("%s %d", info.IdempotencyKey(), info.Number))
+			w.countByNode[node]++
+			w.attempts = append(w.attempts, fmt.Sprintf("%s %d", info.IdempotencyKey(), info.Number))
 			w.mu.Unlock()
 			select {
 			case <-w.release:
@@ -47,46 +47,46 @@ func (w *workshop) on(node string) []replay.Definition {
 				return "", context.Cause(ctx)
 			}
 		}),
-		jobOn.Bind(func(ctx *replay.Context, tag string) (string, error) {
-			return job.Call(ctx, "", replay.Tag(tag))
+		workerOrchestration.Bind(func(ctx *replay.Context, tag string) (string, error) {
+			return workerActivity.Call(ctx, "", replay.Tag(tag))
 		}),
-		manyJobs.Bind(func(ctx *replay.Context, n int) ([]string, error) {
+		manyActivities.Bind(func(ctx *replay.Context, n int) ([]string, error) {
 			var futures []*replay.Future[string]
 			for range n {
-				futures = append(futures, job.Start(ctx, ""))
+				futures = append(futures, workerActivity.Start(ctx, ""))
 			}
 			return replay.All(ctx, futures...)
 		}),
 	}
 }
 
-func (w *workshop) count(node string) int {
+func (w *attemptRecorder) countOn(node string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.ran[node]
+	return w.countByNode[node]
 }
 
-func (w *workshop) total() int {
+func (w *attemptRecorder) total() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.runs)
+	return len(w.attempts)
 }
 
-// startWorkers starts a cluster whose nodes serve their own names as tags. It has one
-// group: several would share the few places.
-func startWorkers(t *testing.T, n, activitiesMax int, w *workshop) []*Node {
+// startWorkers starts a cluster whose nodes serve their own IDs as tags. It has one partition,
+// because several would share the few slots.
+func startWorkers(t *testing.T, n, activitiesMax int, w *attemptRecorder) []*Node {
 	t.Helper()
 	peers := loopbackPeers(t, n)
 	var nodes []*Node
 	for i, peer := range peers {
-		config := peerConfig(t, peers, i, w.on(peer.NodeID)...)
-		config.Groups, config.ActivitiesMax, config.Tags = 1, activitiesMax, []string{peer.NodeID}
+		config := peerConfig(t, peers, i, w.definitions(peer.NodeID)...)
+		config.Partitions, config.ActivitiesMax, config.Tags = 1, activitiesMax, []string{peer.NodeID}
 		nodes = append(nodes, startNode(t, config))
 	}
 	return nodes
 }
 
-func othersThan(nodes []*Node, one *Node) []*Node {
+func nodesExcept(nodes []*Node, one *Node) []*Node {
 	var others []*Node
 	for _, node := range nodes {
 		if node != one {
@@ -96,30 +96,30 @@ func othersThan(nodes []*Node, one *Node) []*Node {
 	return others
 }
 
-func TestActivitiesRunOnEveryNodeWhenTheLeaderIsFull(t *testing.T) {
-	noGoroutinesLeft(t)
-	w := newWorkshop()
+func TestWorkers_RunActivitiesWhenLeaderIsFull(t *testing.T) {
+	checkGoroutineLeaks(t)
+	w := newAttemptRecorder()
 	nodes := startWorkers(t, 3, 2, w)
 	ctx := testContext(t)
-	run, err := StartRun(ctx, nodes[0].Client(), manyJobs, "m", 6)
+	run, err := StartRun(ctx, nodes[0].Client(), manyActivities, "m", 6)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two run on each node", func() bool { return w.count("n1") == 2 && w.count("n2") == 2 && w.count("n3") == 2 })
+	eventually(t, "two run on each node", func() bool { return w.countOn("n1") == 2 && w.countOn("n2") == 2 && w.countOn("n3") == 2 })
 	close(w.release)
 	if where, err := run.Wait(ctx); err != nil || len(where) != 6 {
 		t.Errorf("ran on %v, %v", where, err)
 	}
 }
 
-func TestActivitiesOfANodeThatStopsAreDoneByOthers(t *testing.T) {
-	noGoroutinesLeft(t)
-	w := newWorkshop()
+func TestWorkers_TakeOverFromStoppedNode(t *testing.T) {
+	checkGoroutineLeaks(t)
+	w := newAttemptRecorder()
 	nodes := startWorkers(t, 3, 2, w)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
-	others := othersThan(nodes, leader)
-	run, err := StartRun(ctx, leader.Client(), manyJobs, "m", 6)
+	others := nodesExcept(nodes, leader)
+	run, err := StartRun(ctx, leader.Client(), manyActivities, "m", 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestActivitiesOfANodeThatStopsAreDoneByOthers(t *testing.T) {
 			t.Errorf("a result of the node that was stopped: %v", where)
 		}
 	}
-	sameHistories(t, []*Node{leader, others[1]})
+	expectSameHistories(t, []*Node{leader, others[1]})
 	history, err := leader.Client().History(ctx, "m")
 	if err != nil {
 		t.Fatal(err)
@@ -156,22 +156,22 @@ func TestActivitiesOfANodeThatStopsAreDoneByOthers(t *testing.T) {
 	}
 }
 
-// What a node that stops has begun for the leader is handed back in so many words.
-func TestAWorkerThatStopsSaysGoodbye(t *testing.T) {
-	noGoroutinesLeft(t)
-	w := newWorkshop()
+// A stopping node explicitly returns the attempts that it runs for the leader.
+func TestWorker_DrainsWhenStopping(t *testing.T) {
+	checkGoroutineLeaks(t)
+	w := newAttemptRecorder()
 	peers := loopbackPeers(t, 3)
-	logs := new(logbook)
+	logs := new(logRecorder)
 	var nodes []*Node
 	for i, peer := range peers {
-		config := peerConfig(t, peers, i, w.on(peer.NodeID)...)
-		config.Groups, config.ActivitiesMax, config.Tags, config.Logger = 1, 2, []string{peer.NodeID, "any"}, slog.New(slog.NewTextHandler(logs, nil))
+		config := peerConfig(t, peers, i, w.definitions(peer.NodeID)...)
+		config.Partitions, config.ActivitiesMax, config.Tags, config.Logger = 1, 2, []string{peer.NodeID, "any"}, slog.New(slog.NewTextHandler(logs, nil))
 		nodes = append(nodes, startNode(t, config))
 	}
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
-	worker := othersThan(nodes, leader)[0]
-	run, err := StartRun(ctx, leader.Client(), manyJobs, "m", 6)
+	worker := nodesExcept(nodes, leader)[0]
+	run, err := StartRun(ctx, leader.Client(), manyActivities, "m", 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func TestAWorkerThatStopsSaysGoodbye(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the leader has noticed", func() bool {
-		// On a machine that is too slow for a goodbye it is lost instead.
-		return logs.lines("worker stops")+logs.lines("worker lost") > 0 || !leader.Leading()
+		// On a slow machine the worker may be lost before it drains.
+		return logs.countLines("worker drained")+logs.countLines("worker lost") > 0 || !leader.IsLeader()
 	})
 	close(w.release)
 	if where, err := run.Wait(ctx); err != nil || len(where) != 6 {
@@ -189,28 +189,28 @@ func TestAWorkerThatStopsSaysGoodbye(t *testing.T) {
 	}
 }
 
-func TestGoodbyeCrossesTheWire(t *testing.T) {
-	m, err := fromWorker(wireFromWorker(actors.FromWorker{Goodbye: true}), Principal{Role: RoleLocal})
-	if err != nil || !m.Goodbye {
+func TestWorkerDrain_RoundTripsWire(t *testing.T) {
+	m, err := readFromWorker(wireFromWorker(actors.FromWorker{Drain: true}), Principal{Kind: PrincipalLocal})
+	if err != nil || !m.Drain {
 		t.Errorf("became %+v, %v", m, err)
 	}
 }
 
-// The worker may be the next leader, or work for it: the attempt goes on in either
-// case, and is not begun twice.
-func TestActivityOnAWorkerOutlivesItsLeader(t *testing.T) {
-	noGoroutinesLeft(t)
-	w := newWorkshop()
+// The worker may become the leader or work for it: either way the attempt continues, and is not
+// started twice.
+func TestWorker_AttemptSurvivesLeaderLoss(t *testing.T) {
+	checkGoroutineLeaks(t)
+	w := newAttemptRecorder()
 	nodes := startWorkers(t, 3, 2, w)
 	ctx := testContext(t)
 	leader := leaderOf(t, nodes)
-	others := othersThan(nodes, leader)
+	others := nodesExcept(nodes, leader)
 	worker := others[0]
-	run, err := StartRun(ctx, worker.Client(), jobOn, "j", worker.ID())
+	run, err := StartRun(ctx, worker.Client(), workerOrchestration, "j", worker.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it runs", func() bool { return w.count(worker.ID()) == 1 })
+	eventually(t, "it runs", func() bool { return w.countOn(worker.ID()) == 1 })
 	if err := leader.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -224,17 +224,17 @@ func TestActivityOnAWorkerOutlivesItsLeader(t *testing.T) {
 		t.Errorf("ran on %v, %v", where, err)
 	}
 	if w.total() != 1 {
-		t.Errorf("runs: %v", w.runs)
+		t.Errorf("runs: %v", w.attempts)
 	}
 }
 
-func TestNodeWithoutTheCodeIsLeftOut(t *testing.T) {
-	noGoroutinesLeft(t)
-	w := newWorkshop()
+func TestWorkers_SkipNodeWithoutCode(t *testing.T) {
+	checkGoroutineLeaks(t)
+	w := newAttemptRecorder()
 	peers := loopbackPeers(t, 3)
 	var nodes []*Node
 	for i, peer := range peers {
-		definitions := w.on(peer.NodeID)
+		definitions := w.definitions(peer.NodeID)
 		if i != 2 {
 			definitions = definitions[1:] // all but the activity
 		}
@@ -243,27 +243,27 @@ func TestNodeWithoutTheCodeIsLeftOut(t *testing.T) {
 	close(w.release)
 	ctx := testContext(t)
 	for i := range 3 {
-		where, err := Call(ctx, nodes[0].Client(), manyJobs, fmt.Sprintf("m%d", i), 5)
-		if err != nil || len(where) != 5 || w.count("n3") != 5*(i+1) {
+		where, err := Call(ctx, nodes[0].Client(), manyActivities, fmt.Sprintf("m%d", i), 5)
+		if err != nil || len(where) != 5 || w.countOn("n3") != 5*(i+1) {
 			t.Fatalf("ran on %v, %v", where, err)
 		}
 	}
 }
 
-func TestHeartbeatsAndTokensReachTheLeaderFromAWorker(t *testing.T) {
-	noGoroutinesLeft(t)
+func TestWorker_HeartbeatsAndTokensReachLeader(t *testing.T) {
+	checkGoroutineLeaks(t)
 	tokens := make(chan string, 3)
 	peers := loopbackPeers(t, 3)
 	var nodes []*Node
 	for i, peer := range peers {
-		config := peerConfig(t, peers, i, job.Bind(func(ctx context.Context, _ string) (string, error) {
+		config := peerConfig(t, peers, i, workerActivity.Bind(func(ctx context.Context, _ string) (string, error) {
 			if err := replay.Heartbeat(ctx, "half way"); err != nil {
 				return "", err
 			}
 			tokens <- replay.ActivityInfo(ctx).Token()
-			return "", replay.ErrPending
-		}), jobOn.Bind(func(ctx *replay.Context, tag string) (string, error) {
-			return job.Call(ctx, "", replay.Tag(tag), replay.HeartbeatTimeout(time.Minute))
+			return "", replay.ErrResultPending
+		}), workerOrchestration.Bind(func(ctx *replay.Context, tag string) (string, error) {
+			return workerActivity.Call(ctx, "", replay.Tag(tag), replay.HeartbeatTimeout(time.Minute))
 		}))
 		config.Tags = []string{peer.NodeID}
 		nodes = append(nodes, startNode(t, config))
@@ -272,7 +272,7 @@ func TestHeartbeatsAndTokensReachTheLeaderFromAWorker(t *testing.T) {
 	client := nodes[0].Client()
 	var runs []*Run[string]
 	for _, peer := range peers {
-		run, err := StartRun(ctx, client, jobOn, "on-"+peer.NodeID, peer.NodeID)
+		run, err := StartRun(ctx, client, workerOrchestration, "on-"+peer.NodeID, peer.NodeID)
 		if err != nil {
 			t.Fatal(err)
 		}

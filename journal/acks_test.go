@@ -10,78 +10,78 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// heldNetwork is a Network that holds back what arrives, as the sockets of a
-// process do that is stopped, and loses what is sent.
-type heldNetwork struct {
+// pausedNetwork is a Network that holds back what arrives, as the sockets of a stopped process do,
+// and loses what is sent.
+type pausedNetwork struct {
 	Network
-	mu      sync.Mutex
-	changed *sync.Cond
-	answers bool // hold what others answer
-	asking  bool // hold what others ask, and lose what is asked of them
-	held    int  // reads that are being held
-	lost    int  // writes that were lost
+	mu             sync.Mutex
+	changed        *sync.Cond
+	pauseResponses bool // hold back the responses of others
+	pauseRequests  bool // hold back the requests of others, and lose requests to them
+	pausedReads    int  // reads that are held back
+	lostWrites     int  // writes that were lost
 }
 
-func newHeldNetwork(network Network) *heldNetwork {
-	n := &heldNetwork{Network: network}
+func newPausedNetwork(network Network) *pausedNetwork {
+	n := &pausedNetwork{Network: network}
 	n.changed = sync.NewCond(&n.mu)
 	return n
 }
 
-func (n *heldNetwork) set(answers, asking bool) {
+func (n *pausedNetwork) setPaused(answers, asking bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.answers, n.asking = answers, asking
+	n.pauseResponses, n.pauseRequests = answers, asking
 	n.changed.Broadcast()
 }
 
-func (n *heldNetwork) counts() (held, lost int) {
+func (n *pausedNetwork) counts() (held, lost int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.held, n.lost
+	return n.pausedReads, n.lostWrites
 }
 
-func (n *heldNetwork) Accept() (net.Conn, error) {
+func (n *pausedNetwork) Accept() (net.Conn, error) {
 	conn, err := n.Network.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return &heldConn{Conn: conn, network: n}, nil
+	return &pausedConn{Conn: conn, network: n}, nil
 }
 
-func (n *heldNetwork) Dial(address string, timeout time.Duration) (net.Conn, error) {
+func (n *pausedNetwork) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := n.Network.Dial(address, timeout)
 	if err != nil {
 		return nil, err
 	}
-	return &heldConn{Conn: conn, network: n, dialed: true}, nil
+	return &pausedConn{Conn: conn, network: n, dialed: true}, nil
 }
 
-type heldConn struct {
+type pausedConn struct {
 	net.Conn
-	network *heldNetwork
+	network *pausedNetwork
 	dialed  bool
 	closed  bool
 }
 
-func (c *heldConn) Read(b []byte) (int, error) {
+func (c *pausedConn) Read(b []byte) (int, error) {
 	read, err := c.Conn.Read(b)
 	n := c.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.held++
-	for !c.closed && (c.dialed && n.answers || !c.dialed && n.asking) {
+	n.pausedReads++
+	for !c.closed && (c.dialed && n.pauseResponses || !c.dialed && n.pauseRequests) {
 		n.changed.Wait()
 	}
-	n.held--
+	n.pausedReads--
 	return read, err
 }
 
-func (c *heldConn) Write(b []byte) (int, error) {
+func (c *pausedConn) Write(b []byte) (int, error) {
 	c.network.mu.Lock()
-	lost := c.dialed && c.network.asking
+	lost := c.dialed && c.network.pauseRequests
 	if lost {
-		c.network.lost++
+		c.network.lostWrites++
 	}
 	c.network.mu.Unlock()
 	if lost {
@@ -90,7 +90,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func (c *heldConn) Close() error {
+func (c *pausedConn) Close() error {
 	c.network.mu.Lock()
 	c.closed = true
 	c.network.changed.Broadcast()
@@ -98,47 +98,47 @@ func (c *heldConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A leader was stopped with answers in its sockets. When it goes on, another has
-// been elected and has committed something, and the answers are still there.
-func TestBarrierDoesNotRestOnAnswersFromBeforeItBegan(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		var network *heldNetwork
-		g := newTweakedGroup(t, nil, func(node int, c *Config) {
+// A leader stops with answers in its sockets. When it continues, another leader has been elected
+// and has committed an entry, and the answers are still there.
+func TestBarrier_IgnoresResponsesFromBeforeStart(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		var network *pausedNetwork
+		g := newConfiguredTestCluster(t, nil, func(node int, c *Config) {
 			if node == 0 {
-				network = newHeldNetwork(c.Network)
+				network = newPausedNetwork(c.Network)
 				c.Network = network
-				// As if its clock stood still: it does not step down by itself.
+				// as if its clock stood still: it does not step down by itself
 				c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease = time.Hour, time.Hour, time.Hour
 			}
 		})
 		old := g.nodes[0]
-		transferTo(t, g, 0)
-		mustAppend(t, old, begin(old.Epoch(), "before"))
+		transferLeadershipTo(t, g, 0)
+		mustAppend(t, old, newStartAppend(old.Epoch(), "before"))
 
-		network.set(true, false)
-		eventually(t, "answers of both are held", func() bool { held, _ := network.counts(); return held >= 2 })
-		network.set(true, true)
-		other := awaitOther(t, g, 0)
-		mustAppend(t, other, begin(other.Epoch(), "after"))
+		network.setPaused(true, false)
+		eventually(t, "answers of both are held back", func() bool { held, _ := network.counts(); return held >= 2 })
+		network.setPaused(true, true)
+		other := awaitOtherLeader(t, g, 0)
+		mustAppend(t, other, newStartAppend(other.Epoch(), "after"))
 
 		_, before := network.counts()
 		result := make(chan error, 1)
 		go func() { result <- old.Barrier(t.Context()) }()
-		// The questions of the verification, which thus has begun.
+		// The requests of the verification, which has therefore begun.
 		eventually(t, "it asks both", func() bool { _, lost := network.counts(); return lost >= before+2 })
 		_, before = network.counts()
-		network.set(false, true)
-		eventually(t, "the answers are taken", func() bool { _, lost := network.counts(); return lost > before })
-		network.set(false, false)
+		network.setPaused(false, true)
+		eventually(t, "the answers are received", func() bool { _, lost := network.counts(); return lost > before })
+		network.setPaused(false, false)
 		if err := <-result; !errors.Is(err, ErrNotLeader) {
-			t.Errorf("barrier of a leader of the past: %v; it shows the append of the present: %t", err, lastEvent(t, old, "after") > 0)
+			t.Errorf("barrier of a former leader: %v; it shows the new leader's append: %t", err, lastEvent(t, old, "after") > 0)
 		}
-		g.agree(t)
+		g.awaitEqualStates(t)
 	})
 }
 
-// transferTo makes a node the leader.
-func transferTo(t *testing.T, g *group, to int) {
+// transferLeadershipTo makes a node the leader.
+func transferLeadershipTo(t *testing.T, g *testCluster, to int) {
 	t.Helper()
 	eventually(t, "leadership of "+g.peers[to].Node, func() bool {
 		if leader := g.nodes[g.leader(t)]; !g.nodes[to].IsLeader() {
@@ -148,13 +148,13 @@ func transferTo(t *testing.T, g *group, to int) {
 	})
 }
 
-// awaitOther waits until another node than one leads.
-func awaitOther(t *testing.T, g *group, not int) *Journal {
+// awaitOtherLeader waits until another node than one leads.
+func awaitOtherLeader(t *testing.T, g *testCluster, except int) *Journal {
 	t.Helper()
 	var other *Journal
 	eventually(t, "another leader", func() bool {
 		for i, j := range g.nodes {
-			if i != not && j.IsLeader() {
+			if i != except && j.IsLeader() {
 				other = j
 			}
 		}
@@ -163,7 +163,7 @@ func awaitOther(t *testing.T, g *group, not int) *Journal {
 	return other
 }
 
-func TestAMajorityOfTheVotersHasToAcknowledge(t *testing.T) {
+func TestAcks_NeedMajorityOfVoters(t *testing.T) {
 	voter := func(id raft.ServerID) raft.Server { return raft.Server{ID: id} }
 	learner := raft.Server{ID: "learner", Suffrage: raft.Nonvoter}
 	const term = 7
@@ -182,17 +182,17 @@ func TestAMajorityOfTheVotersHasToAcknowledge(t *testing.T) {
 		"all others, without its vote": {[]raft.Server{voter("b"), voter("c")}, []raft.ServerID{"b", "c"}, true},
 	} {
 		a := newAcks()
-		since := a.begin()
+		since := a.next()
 		for _, id := range test.acked {
-			a.note(id, ack{begun: a.begin(), term: term})
+			a.record(id, ack{started: a.next(), term: term})
 		}
-		if got := a.confirmed(test.servers, "a", term, since); got != test.want {
+		if got := a.hasQuorum(test.servers, "a", term, since); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
-		if len(test.acked) > 0 && a.confirmed(test.servers, "a", term+1, since) {
+		if len(test.acked) > 0 && a.hasQuorum(test.servers, "a", term+1, since) {
 			t.Errorf("%s: acknowledged in another term", name)
 		}
-		if len(test.acked) > 0 && a.confirmed(test.servers, "a", term, a.begin()) {
+		if len(test.acked) > 0 && a.hasQuorum(test.servers, "a", term, a.next()) {
 			t.Errorf("%s: acknowledged before it began", name)
 		}
 	}

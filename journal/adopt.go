@@ -7,18 +7,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// AdoptMember records, on the leader, that a member has lost its directory and has another
-// one, and returns when that is committed. The member loses its vote and is without one until
-// it has caught up, as a new one: the directory that was lost may have voted in any term up
-// to now, and the new one does not know for whom. To Raft the two are two servers: the old one
-// is taken out of those that vote before the new one is put in, and no node counts the answer
-// of the one as that of the other. Repeating it is no error.
+// AdoptMember records that a member has lost its directory and has another one, and returns when
+// that is committed. It must be called on the leader. The member loses its vote until it has caught
+// up, like a new one: the lost directory may have voted in any term so far, and the new one does
+// not know for whom. To Raft the two are different servers. The old one is removed from the voters
+// before the new one is added, and no node counts an answer of one as that of the other. Repeating
+// it is no error.
 //
-// A majority of the other members has to be there, and to have its directories: what the lost
-// one has acknowledged is on them.
+// A majority of the other members must be running with their directories: they have what the lost
+// one has acknowledged.
 //
-// Errors: ErrNotMember, ErrRemoved, ErrSelf, ErrAlone if no other node has a vote, ErrChanging,
-// ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be adopted or not.
+// Errors: ErrNotMember, ErrRemoved, ErrSelf, ErrLastVoter if no other node has a vote,
+// ErrMembershipChanging, ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may
+// be adopted or not.
 func (j *Journal) AdoptMember(ctx context.Context, node, identity string) error {
 	for {
 		done, err := j.adoptStep(ctx, node, identity)
@@ -31,24 +32,24 @@ func (j *Journal) AdoptMember(ctx context.Context, node, identity string) error 
 	}
 }
 
-// adoptStep makes one change of the members: first the node loses its vote, and then it gets
-// the other identity. Whoever leads next finds it without a vote, or adopted.
+// adoptStep makes one change of the members: first the node loses its vote, then it gets the other
+// identity. The next leader finds it without a vote, or adopted.
 func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bool, err error) {
 	if node == j.config.Node {
 		return false, ErrSelf
 	}
-	err = j.changeMembers(ctx, func(g *roster) (change, error) {
+	err = j.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
 		switch {
-		case g.removed(node):
+		case g.isRemoved(node):
 			return nil, ErrRemoved
 		case server == nil:
 			return nil, ErrNotMember
 		case identityOf(server) == identity:
 			done = true
 			return nil, nil
-		case server.Suffrage == raft.Voter && g.voters() == 1:
-			return nil, ErrAlone
+		case server.Suffrage == raft.Voter && g.voterCount() == 1:
+			return nil, ErrLastVoter
 		case server.Suffrage == raft.Voter:
 			return func() raft.IndexFuture {
 				j.acks.forget(server.ID)
@@ -64,24 +65,24 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 	return done, err
 }
 
-// lacksIdentity reports whether the identity of a member is to be recorded: that of one that
-// was added by a build which did not record it.
+// lacksIdentity reports whether the identity of a member must still be recorded, because a build
+// that did not record it added the member.
 func (j *Journal) lacksIdentity(server *raft.Server) bool {
 	return identityOf(server) == "" && j.Protocol() >= identityProtocol
 }
 
-// recordIdentity records the identity that a member shows when it is first met, which is
-// believed. The leader begins with its own: from then on it says hello, and is told.
+// recordIdentity records the identity that a member first reports (trust on first use). The leader
+// begins with its own: from then on it sends handshakes and receives identities.
 func (j *Journal) recordIdentity(ctx context.Context, node string) error {
-	identity := j.learned.of(node)
+	identity := j.peerIdentities.get(node)
 	if node == j.config.Node {
 		identity = j.self.Identity
 	}
 	if identity == "" {
-		return j.meet(node)
+		return j.learnIdentity(node)
 	}
-	j.config.Logger.Info("recording the directory of a member", "member", node, "identity", identity)
-	return j.changeMembers(ctx, func(g *roster) (change, error) {
+	j.config.Logger.Info("recording identity of member directory", "member", node, "identity", identity)
+	return j.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
 		if server == nil || !j.lacksIdentity(server) {
 			return nil, nil
@@ -95,15 +96,15 @@ func (j *Journal) recordIdentity(ctx context.Context, node string) error {
 	})
 }
 
-// meet asks a member for the identity of its directory.
-func (j *Journal) meet(node string) error {
-	server := j.roster().find(node)
+// learnIdentity asks a member for the identity of its directory.
+func (j *Journal) learnIdentity(node string) error {
+	server := j.membership().find(node)
 	if server == nil {
 		return nil
 	}
-	r, err := j.sayHello(addressOf(server), j.helloOf(purposeProbe), probeTimeout)
+	r, err := j.dialHandshake(addressOf(server), j.newHandshake(purposeProbe), probeTimeout)
 	if err == nil && r.Node == node {
-		j.learned.note(node, r.Identity)
+		j.peerIdentities.set(node, r.Identity)
 	}
 	return err
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// barriers are the callers of Barrier that wait for the next verification: as
-// many as there are goroutines in Barrier, and those that gave up since the last
-// one.
+// barriers are the callers of Barrier that wait for the next verification: at most as many as there
+// are goroutines in Barrier, and those whose context ended since the last one.
 type barriers struct {
-	mu      sync.Mutex
-	waiting []chan error
-	arrived chan struct{} // a token when somebody waits
+	mu       sync.Mutex
+	waiting  []chan error
+	arrivals chan struct{} // holds a token when a caller waits
 }
 
 func newBarriers() *barriers {
-	return &barriers{arrived: make(chan struct{}, 1)}
+	return &barriers{arrivals: make(chan struct{}, 1)}
 }
 
 func (b *barriers) join() chan error {
@@ -28,7 +27,7 @@ func (b *barriers) join() chan error {
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, ch)
 	select {
-	case b.arrived <- struct{}{}:
+	case b.arrivals <- struct{}{}:
 	default:
 	}
 	return ch
@@ -42,17 +41,16 @@ func (b *barriers) takeAll() []chan error {
 	return all
 }
 
-func (b *barriers) answer(err error) {
+func (b *barriers) resolve(err error) {
 	for _, ch := range b.takeAll() {
 		ch <- err
 	}
 }
 
-// Barrier makes local reads linearizable: when it returns nil, a majority has
-// confirmed, since the call, that this node leads, and everything committed
-// before the call is applied here. All who wait when a verification begins
-// share it, so its cost does not grow with the callers. It returns ErrNotLeader
-// on any other node, ErrClosed, a *FencedError, or ctx's error.
+// Barrier makes local reads linearizable. When it returns nil, a majority has confirmed since the
+// call that this node leads, and everything committed before the call is applied here. All callers
+// that wait when a verification begins share it, so its cost does not grow with their number.
+// Errors: ErrNotLeader on any other node, ErrClosed, a *NodeFailedError, or ctx's error.
 func (j *Journal) Barrier(ctx context.Context) error {
 	select {
 	case <-j.closing:
@@ -70,68 +68,67 @@ func (j *Journal) Barrier(ctx context.Context) error {
 	}
 }
 
-// verify serves Barrier until ctx ends.
-func (j *Journal) verify(ctx context.Context) {
-	defer func() { j.barriers.answer(ErrClosed) }()
+// serveBarriers serves Barrier until ctx ends.
+func (j *Journal) serveBarriers(ctx context.Context) {
+	defer func() { j.barriers.resolve(ErrClosed) }()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.barriers.arrived:
+		case <-j.barriers.arrivals:
 		}
-		shared := j.barriers.takeAll()
-		err := j.verifyOnce(ctx)
+		waiters := j.barriers.takeAll()
+		err := j.awaitReadIndex(ctx)
 		if ctx.Err() != nil {
 			err = ErrClosed
 		}
-		for _, ch := range shared {
+		for _, ch := range waiters {
 			ch <- err
 		}
 	}
 }
 
-// verifyOnce is the read index of Raft: note what is committed, make sure that
-// no other leader can have committed more before now, wait until it is applied.
-func (j *Journal) verifyOnce(ctx context.Context) error {
-	if err := j.fence.err(); err != nil {
+// awaitReadIndex implements Raft's read index: read the commit index, verify that no other leader
+// can have committed more, wait until that index is applied.
+func (j *Journal) awaitReadIndex(ctx context.Context) error {
+	if err := j.failStop.err(); err != nil {
 		return err
 	}
-	r := j.reign.Load()
+	r := j.leadership.Load()
 	if r == nil {
 		return ErrNotLeader
 	}
 	committed := j.raft.CommitIndex()
-	if err := j.verifyReign(ctx, r); err != nil {
+	if err := j.verifyLeadership(ctx, r); err != nil {
 		return err
 	}
-	return j.fsm.await(ctx, j.lastCommand(committed))
+	return j.fsm.await(ctx, j.lastCommandIndex(committed))
 }
 
-// verifyReign returns nil when a majority has confirmed, to questions put since
-// the call, that it knows of no later leader than this one. What the library
-// verifies rests on answers to older questions too: it is asked again then, and
-// has put new ones meanwhile.
-func (j *Journal) verifyReign(ctx context.Context, r *reign) error {
-	since := j.acks.begin()
+// verifyLeadership returns nil after a majority has confirmed that it knows no later leader, in
+// answers to RPCs begun since the call. The library also counts answers to older RPCs. In that case
+// it is asked again, and has sent new RPCs meanwhile.
+func (j *Journal) verifyLeadership(ctx context.Context, r *leadership) error {
+	since := j.acks.next()
 	for ctx.Err() == nil {
 		if err := j.raft.VerifyLeader().Error(); err != nil {
-			return j.explain(fmt.Errorf("%w: %w", ErrNotLeader, err))
+			return j.wrapFailure(fmt.Errorf("%w: %w", ErrNotLeader, err))
 		}
-		// Lost and regained while we looked: others may have committed in between.
+		// Leadership was lost and regained meanwhile: another leader may have committed in between.
 		if j.raft.CurrentTerm() != r.term {
 			return ErrNotLeader
 		}
 		servers := j.raft.GetConfiguration().Configuration().Servers
-		if j.acks.confirmed(servers, raft.ServerID(j.config.Node), r.term, since) {
+		if j.acks.hasQuorum(servers, raft.ServerID(j.config.Node), r.term, since) {
 			return nil
 		}
 	}
 	return ctx.Err()
 }
 
-// lastCommand returns the index of the last entry up to committed that reaches
-// the state machine: Raft's own entries do not, and would be waited for in vain.
-func (j *Journal) lastCommand(committed uint64) uint64 {
+// lastCommandIndex returns the index of the last entry up to committed that reaches the state
+// machine. Raft's own entries do not, and waiting for them would never end.
+func (j *Journal) lastCommandIndex(committed uint64) uint64 {
 	reached := j.fsm.appliedIndex()
 	for index := committed; index > reached; index-- {
 		var log raft.Log

@@ -11,60 +11,59 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// outstanding is how many appends are on their way at once.
-const outstanding = 1000
+// appendsInFlight is how many appends are in flight.
+const appendsInFlight = 1000
 
-// BenchmarkAppend appends to as many instances as there are appends on their
-// way, on one node with everything synced to disk. An append is two events, 130
-// bytes in all.
+// BenchmarkAppend appends to as many instances as there are appends in flight, on one node that
+// syncs everything to disk. An append is two events, 130 bytes in total.
 func BenchmarkAppend(b *testing.B) {
 	for _, inFlight := range []int{1, 2, 4} {
 		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {
-			j := opened(b, Config{Dir: b.TempDir(), InFlightMax: inFlight})
+			j := openJournal(b, Config{Dir: b.TempDir(), InFlightMax: inFlight})
 			benchmarkAppend(b, j)
 		})
 	}
 	b.Run("alone", func(b *testing.B) {
-		j := opened(b, Config{Dir: b.TempDir()})
-		epoch := leading(b, j)
-		mustAppend(b, j, begin(epoch, "a"))
+		j := openJournal(b, Config{Dir: b.TempDir()})
+		epoch := awaitLeadership(b, j)
+		mustAppend(b, j, newStartAppend(epoch, "a"))
 		b.ResetTimer()
 		for n := range b.N {
-			mustAppend(b, j, step(epoch, "a", 2*uint64(n)+3))
+			mustAppend(b, j, newStepAppend(epoch, "a", 2*uint64(n)+3))
 		}
 	})
 }
 
 func BenchmarkAppendThreeNodes(b *testing.B) {
-	g := newTCPGroup(b, func(int, *Config) {})
+	g := newTCPTestCluster(b, func(int, *Config) {})
 	benchmarkAppend(b, g.nodes[g.leader(b)])
 }
 
 func benchmarkAppend(b *testing.B, j *Journal) {
-	epoch := leading(b, j)
-	for i := range outstanding {
-		mustAppendSoon(b, j, i, epoch)
+	epoch := awaitLeadership(b, j)
+	for i := range appendsInFlight {
+		mustAppendAsync(b, j, i, epoch)
 	}
 	before := j.AppliedIndex()
 	b.ReportAllocs()
 	b.ResetTimer()
-	inParallel(b, outstanding, func(i int, n uint64, done func(error)) {
-		j.Append(step(epoch, fmt.Sprintf("i-%d", i), 2*n+3), done)
+	runInParallel(b, appendsInFlight, func(i int, n uint64, done func(error)) {
+		j.Append(newStepAppend(epoch, fmt.Sprintf("i-%d", i), 2*n+3), done)
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 	b.ReportMetric(float64(b.N)/float64(j.AppliedIndex()-before), "appends/entry")
 }
 
-func mustAppendSoon(b *testing.B, j *Journal, i int, epoch uint64) {
-	j.Append(begin(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
+func mustAppendAsync(b *testing.B, j *Journal, i int, epoch uint64) {
+	j.Append(newStartAppend(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
 		if err != nil {
 			b.Error(err)
 		}
 	})
 }
 
-// inParallel calls do b.N times, with at most one call for each i on its way.
-func inParallel(b *testing.B, outstanding int, do func(i int, n uint64, done func(error))) {
+// runInParallel calls do b.N times, with at most one call in flight for each i.
+func runInParallel(b *testing.B, outstanding int, do func(i int, n uint64, done func(error))) {
 	var all sync.WaitGroup
 	for i := range outstanding {
 		calls := b.N / outstanding
@@ -85,15 +84,15 @@ func inParallel(b *testing.B, outstanding int, do func(i int, n uint64, done fun
 	all.Wait()
 }
 
-// BenchmarkRaft is what the Raft library does on the same store with a state
-// machine that does nothing: with one record in each entry, and with 64.
+// BenchmarkRaft measures the Raft library on the same store with a state machine that does nothing:
+// with one record in each entry, and with 64.
 func BenchmarkRaft(b *testing.B) {
-	record := encodeAppend(step(1, "instance", 3))
+	record := encodeAppend(newStepAppend(1, "instance", 3))
 	b.Run("packed=1", func(b *testing.B) {
 		r := newRaft(b)
 		entry := packEntry(record)
 		b.ResetTimer()
-		inParallel(b, outstanding, func(_ int, _ uint64, done func(error)) { done(r.Apply(entry, 0).Error()) })
+		runInParallel(b, appendsInFlight, func(_ int, _ uint64, done func(error)) { done(r.Apply(entry, 0).Error()) })
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 	})
 	for _, packed := range []int{64, 256} {
@@ -110,7 +109,7 @@ func BenchmarkRaft(b *testing.B) {
 	}
 }
 
-// applyPacked keeps as many entries on their way as hold 1,000 records.
+// applyPacked keeps as many entries in flight as hold 1,000 records.
 func applyPacked(b *testing.B, r *raft.Raft, entry []byte, entries int) {
 	slots := make(chan raft.ApplyFuture, 4)
 	go func() {
@@ -143,10 +142,10 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	}
 	config := raftConfig(&c, logger)
 	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(refusals), logger)
-	if err := bootstrap(config, &c, newIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
+	if err := bootstrapSingle(config, &c, newIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}
-	r, err = raft.NewRaft(config, idle{}, stores.logs, stores.stable, stores.snapshots, transport)
+	r, err = raft.NewRaft(config, nopFSM{}, stores.logs, stores.stable, stores.snapshots, transport)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -158,9 +157,9 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	}
 }
 
-// idle is a state machine that does nothing.
-type idle struct{}
+// nopFSM is a state machine that does nothing.
+type nopFSM struct{}
 
-func (idle) Apply(*raft.Log) any                 { return nil }
-func (idle) Snapshot() (raft.FSMSnapshot, error) { return nil, raft.ErrNothingNewToSnapshot }
-func (idle) Restore(io.ReadCloser) error         { return nil }
+func (nopFSM) Apply(*raft.Log) any                 { return nil }
+func (nopFSM) Snapshot() (raft.FSMSnapshot, error) { return nil, raft.ErrNothingNewToSnapshot }
+func (nopFSM) Restore(io.ReadCloser) error         { return nil }

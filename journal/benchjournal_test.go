@@ -19,34 +19,33 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The figures of BenchmarkJournal are taken in rounds, each thing once in each,
-// so that what else the machine does hits all of them alike. What is printed is
-// the median over the rounds.
+// BenchmarkJournal measures in rounds, each figure once in each round, so that other load on the
+// machine affects all figures alike. It prints the median over the rounds.
 const (
 	benchRounds = 5
 	benchTime   = time.Second // of each figure in each round
 )
 
-// BenchmarkJournal compares a journal with the Raft library alone on the same
-// store: one node, everything synced, 1,000 appends of two events on their way. Run it once: -benchtime 1x.
+// BenchmarkJournal compares a journal with the Raft library alone on the same store: one node,
+// everything synced, 1,000 appends of two events in flight. Run it once: -benchtime 1x.
 func BenchmarkJournal(b *testing.B) {
 	for range b.N {
-		f := figures{}
+		f := benchMetrics{}
 		for range benchRounds {
 			f.add("fdatasync of 4 KiB, p50 µs", syncTime(b))
-			f.round(b)
+			f.measureRound(b)
 		}
 		f.print()
 	}
 }
 
-// figures are lists of what was measured, by name, in the order of the first.
-type figures struct {
+// benchMetrics are lists of measurements by name, in the order of the first.
+type benchMetrics struct {
 	names  []string
 	values map[string][]float64
 }
 
-func (f *figures) add(name string, value float64) {
+func (f *benchMetrics) add(name string, value float64) {
 	if f.values == nil {
 		f.values = map[string][]float64{}
 	}
@@ -56,12 +55,12 @@ func (f *figures) add(name string, value float64) {
 	f.values[name] = append(f.values[name], value)
 }
 
-func (f *figures) median(name string) float64 {
+func (f *benchMetrics) median(name string) float64 {
 	values := slices.Sorted(slices.Values(f.values[name]))
 	return values[len(values)/2]
 }
 
-func (f *figures) print() {
+func (f *benchMetrics) print() {
 	fmt.Println()
 	for _, name := range f.names {
 		fmt.Printf("%-44s %12.1f\n", name, f.median(name))
@@ -70,9 +69,9 @@ func (f *figures) print() {
 	fmt.Printf("%-44s %12.2f\n", "journal against raft alone", ratio)
 }
 
-func (f *figures) round(b *testing.B) {
-	r := journalRun(b, Config{})
-	one, packed, cpu := raftAlone(b, int(r.packed))
+func (f *benchMetrics) measureRound(b *testing.B) {
+	r := measureJournal(b, Config{})
+	one, packed, cpu := measureRaft(b, int(r.packed))
 	f.add("one bare commit, p50 µs", one)
 	f.add("raft alone, packed, records/s", packed)
 	f.add("raft alone, packed, CPU µs a record", cpu)
@@ -106,23 +105,22 @@ func syncTime(b *testing.B) float64 {
 func medianTime(b *testing.B, n int, call func() error) float64 {
 	times := make([]float64, n)
 	for i := range times {
-		began := time.Now()
+		started := time.Now()
 		if err := call(); err != nil {
 			b.Fatal(err)
 		}
-		times[i] = float64(time.Since(began)) / 1e3
+		times[i] = float64(time.Since(started)) / 1e3
 	}
 	slices.Sort(times)
 	return times[n/2]
 }
 
-// raftAlone measures the library on a raw store, with a state machine that does
-// nothing: one entry at a time, and entries packed as those of the journal, with
-// as many records on their way.
-func raftAlone(b *testing.B, packing int) (one, packed, cpu float64) {
+// measureRaft measures the library on a raw store, with a state machine that does nothing: one
+// entry at a time, and entries packed like the journal's, with as many records in flight.
+func measureRaft(b *testing.B, packing int) (one, packed, cpu float64) {
 	r, stop := openRaft(b)
 	defer stop()
-	record := encodeAppend(step(1, "instance", 3))
+	record := encodeAppend(newStepAppend(1, "instance", 3))
 	entry := packEntry(record)
 	one = medianTime(b, 200, func() error { return r.Apply(entry, 0).Error() })
 	records := make([][]byte, packing)
@@ -130,79 +128,78 @@ func raftAlone(b *testing.B, packing int) (one, packed, cpu float64) {
 		records[i] = record
 	}
 	entry = packEntry(records...)
-	flights := make(chan raft.ApplyFuture, max(1, outstanding/packing-1))
-	began, cpuBefore := time.Now(), cpuTime(b)
+	futures := make(chan raft.ApplyFuture, max(1, appendsInFlight/packing-1))
+	started, cpuBefore := time.Now(), cpuTime(b)
 	go func() {
-		defer close(flights)
-		for time.Since(began) < benchTime {
-			flights <- r.Apply(entry, 0)
+		defer close(futures)
+		for time.Since(started) < benchTime {
+			futures <- r.Apply(entry, 0)
 		}
 	}()
 	n := 0
-	for f := range flights {
+	for f := range futures {
 		if err := f.Error(); err != nil {
 			b.Fatal(err)
 		}
 		n++
 	}
-	took, count := time.Since(began).Seconds(), float64(n*packing)
-	return one, count / took, (cpuTime(b) - cpuBefore) / count
+	elapsed, count := time.Since(started).Seconds(), float64(n*packing)
+	return one, count / elapsed, (cpuTime(b) - cpuBefore) / count
 }
 
-// run is what was measured of one journal.
-type run struct{ rate, cpu, packed, alone, write, queued, pause, bytes float64 }
+// journalResult is the measurement of one journal.
+type journalResult struct{ rate, cpu, packed, alone, write, queued, pause, bytes float64 }
 
-func journalRun(b *testing.B, c Config) run {
+func measureJournal(b *testing.B, c Config) journalResult {
 	c.Dir = b.TempDir()
-	j := opened(b, c)
-	defer closed(b, j)
-	epoch := leading(b, j)
-	for i := range outstanding {
-		mustAppendSoon(b, j, i, epoch)
+	j := openJournal(b, c)
+	defer closeJournal(b, j)
+	epoch := awaitLeadership(b, j)
+	for i := range appendsInFlight {
+		mustAppendAsync(b, j, i, epoch)
 	}
-	mustAppend(b, j, begin(epoch, "alone"))
+	mustAppend(b, j, newStartAppend(epoch, "alone"))
 	n := uint64(0)
-	alone := medianTime(b, 200, func() error { n++; return appended(b, j, step(epoch, "alone", 2*n+1)) })
-	before, written, cpuBefore, began := j.Stats(), writtenBytes(), cpuTime(b), time.Now()
+	alone := medianTime(b, 200, func() error { n++; return proposeAppend(b, j, newStepAppend(epoch, "alone", 2*n+1)) })
+	before, written, cpuBefore, started := j.Stats(), diskWriteBytes(), cpuTime(b), time.Now()
 	appends := appendFor(b, j, epoch, benchTime)
-	took, cpu := time.Since(began).Seconds(), cpuTime(b)-cpuBefore
-	bytes := float64(writtenBytes()-written) / float64(2*appends)
+	elapsed, cpu := time.Since(started).Seconds(), cpuTime(b)-cpuBefore
+	bytes := float64(diskWriteBytes()-written) / float64(2*appends)
 	s := j.Stats()
-	began = time.Now()
+	started = time.Now()
 	snapshot, err := j.fsm.Snapshot()
-	pause := float64(time.Since(began)) / 1e3
+	pause := float64(time.Since(started)) / 1e3
 	if err != nil {
 		b.Fatal(err)
 	}
 	snapshot.Release()
-	return run{
-		rate: float64(appends) / took, cpu: cpu / float64(appends), alone: alone, pause: pause, bytes: bytes,
+	return journalResult{
+		rate: float64(appends) / elapsed, cpu: cpu / float64(appends), alone: alone, pause: pause, bytes: bytes,
 		packed: float64(s.EntryRecords.Sum-before.EntryRecords.Sum) / float64(s.EntryRecords.Count-before.EntryRecords.Count),
 		write:  float64(s.LogWrite.Quantile(0.5)) / 1e3, queued: float64(s.QueueDelay.Quantile(0.5)) / 1e3,
 	}
 }
 
-// appendFor appends for a while to as many instances as there are appends on
-// their way, and returns how many were. A few goroutines each look after many
-// instances, as actors do, and what they append is encoded already: the journal
-// is measured and not its callers.
+// appendFor appends for a while to as many instances as there are appends in flight, and returns
+// the number of appends. A few goroutines each handle many instances, as actors do, and the appends
+// are already encoded, so that the journal is measured and not its callers.
 func appendFor(b *testing.B, j *Journal, epoch uint64, d time.Duration) int {
 	const callers = 4
 	deadline := time.Now().Add(d)
 	var all sync.WaitGroup
 	var sum atomic.Int64
 	for c := range callers {
-		all.Go(func() { sum.Add(int64(appendAsOne(b, j, epoch, c, callers, deadline))) })
+		all.Go(func() { sum.Add(int64(appendAsCaller(b, j, epoch, c, callers, deadline))) })
 	}
 	all.Wait()
 	return int(sum.Load())
 }
 
-// appendAsOne is one of these goroutines.
-func appendAsOne(b *testing.B, j *Journal, epoch uint64, caller, callers int, deadline time.Time) (appends int) {
-	answered := make(chan *benchInstance, outstanding)
+// appendAsCaller is one of these goroutines.
+func appendAsCaller(b *testing.B, j *Journal, epoch uint64, caller, callers int, deadline time.Time) (appends int) {
+	answered := make(chan *benchInstance, appendsInFlight)
 	waiting := 0
-	for i := caller; i < outstanding; i += callers {
+	for i := caller; i < appendsInFlight; i += callers {
 		in := newBenchInstance(epoch, fmt.Sprintf("i-%d", i))
 		in.done = func(err error) {
 			if err != nil {
@@ -234,7 +231,7 @@ type benchInstance struct {
 }
 
 func newBenchInstance(epoch uint64, id string) *benchInstance {
-	a := step(epoch, id, 3)
+	a := newStepAppend(epoch, id, 3)
 	in := &benchInstance{last: 2, append: a}
 	for i, event := range a.Segments[0].Events {
 		var e journalpb.Event
@@ -251,7 +248,7 @@ func newBenchInstance(epoch uint64, id string) *benchInstance {
 	return in
 }
 
-// next returns the next append, in the memory of the last.
+// next returns the next append, in the memory of the previous one.
 func (in *benchInstance) next() *journalpb.Append {
 	s := in.append.Segments[0]
 	s.FirstEventId = in.last + 1
@@ -271,7 +268,7 @@ func (in *benchInstance) next() *journalpb.Append {
 // sourceField is the number of Event.source_event_id.
 const sourceField = 3
 
-// cpuTime returns what this process has used of all processors, in µs.
+// cpuTime returns the CPU time that this process has used, in µs.
 func cpuTime(b testing.TB) float64 {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -280,9 +277,8 @@ func cpuTime(b testing.TB) float64 {
 	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e3
 }
 
-// writtenBytes is what this process has had written to disk, 0 where that is not
-// known.
-func writtenBytes() uint64 {
+// diskWriteBytes is what this process has written to disk, 0 if unknown.
+func diskWriteBytes() uint64 {
 	text, _ := os.ReadFile("/proc/self/io")
 	for line := range strings.Lines(string(text)) {
 		var n uint64

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// blockedHandler is a slog.Handler that blocks from block on, as one does whose file is on
+// blockedHandler is a slog.Handler that blocks after block is called, as one does whose file is on
 // a disk that hangs.
 type blockedHandler struct {
 	slog.Handler
@@ -20,7 +20,7 @@ type blockedHandler struct {
 	waiting atomic.Int32 // calls that are blocked
 }
 
-// newBlockedHandler returns a handler that goes on at the end of the test.
+// newBlockedHandler returns a handler that is released at the end of the test.
 func newBlockedHandler(t *testing.T) (h *blockedHandler, release func()) {
 	t.Helper()
 	h = &blockedHandler{Handler: slog.DiscardHandler, blocked: make(chan struct{}), release: make(chan struct{})}
@@ -46,17 +46,17 @@ func (h *blockedHandler) Handle(context.Context, slog.Record) error {
 func (h *blockedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h *blockedHandler) WithGroup(string) slog.Handler      { return h }
 
-// The log of a leader is on the disk that hangs, with the file that its logger writes.
-func TestLeaderWhoseDiskHangsAndWhoseLoggerBlocksIsReplaced(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disks, handlers := make([]*hanging, 3), make([]*blockedHandler, 3)
+// The leader's disk hangs, with the log file of its logger on it.
+func TestHungDisk_LeaderWithBlockedLoggerReplaced(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		disks, handlers := make([]*hangingLogs, 3), make([]*blockedHandler, 3)
 		var releases []func()
-		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			var release func()
 			handlers[i], release = newBlockedHandler(t)
 			releases = append(releases, release)
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 			c.Logger = slog.New(handlers[i])
 		})
 		first := g.leader(t)
@@ -65,11 +65,11 @@ func TestLeaderWhoseDiskHangsAndWhoseLoggerBlocksIsReplaced(t *testing.T) {
 		release := disks[first].hang()
 		defer release()
 		result := make(chan error, 1)
-		old.Append(begin(old.Epoch(), "a"), func(err error) { result <- err })
-		if err := within(t, "an answer while the disk hangs", result); !errors.Is(err, ErrUnknownOutcome) {
+		old.Append(newStartAppend(old.Epoch(), "a"), func(err error) { result <- err })
+		if err := receive(t, "an answer while the disk hangs", result); !errors.Is(err, ErrUnknownOutcome) {
 			t.Errorf("append: %v", err)
 		}
-		eventually(t, "its reign ends", func() bool { return !old.IsLeader() })
+		eventually(t, "its leadership ends", func() bool { return !old.IsLeader() })
 		eventually(t, "the handler is called", func() bool { return handlers[first].waiting.Load() > 0 })
 		if s := old.Stats(); s.LogStalls == 0 || s.LogStalled == 0 {
 			t.Errorf("stats: %d stalls, %v now", s.LogStalls, s.LogStalled)
@@ -77,7 +77,7 @@ func TestLeaderWhoseDiskHangsAndWhoseLoggerBlocksIsReplaced(t *testing.T) {
 		eventually(t, "another leads and commits", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
-					return begun(t, j, begin(j.Epoch(), "b"))
+					return tryBegin(t, j, newStartAppend(j.Epoch(), "b"))
 				}
 			}
 			return false
@@ -91,23 +91,23 @@ func TestLeaderWhoseDiskHangsAndWhoseLoggerBlocksIsReplaced(t *testing.T) {
 	})
 }
 
-func TestFenceIsDrawnForAllWhileTheLoggerBlocks(t *testing.T) {
+func TestNodeFailure_IsVisibleWhileLoggerBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		f := newFence(func(*FencedError) {}, func(*FencedError) { <-release })
-		go f.draw(errDisk)
-		synctest.Wait() // it is in told
-		if err := f.draw(errors.New("another")); !errors.Is(err, errDisk) {
+		f := newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) { <-release })
+		go f.fail(errDisk)
+		synctest.Wait() // it is in report
+		if err := f.fail(errors.New("another")); !errors.Is(err, errDisk) {
 			t.Error(err)
 		}
 		if f.err() == nil {
-			t.Error("the fence is not drawn")
+			t.Error("the node has not failed")
 		}
 		close(release)
 	})
 }
 
-func TestStallIsToldUnderNoLock(t *testing.T) {
+func TestDisk_ReportsStallWithoutLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, written := make(chan struct{}), make(chan struct{})
 		block := func(time.Duration) { <-release }
@@ -115,14 +115,14 @@ func TestStallIsToldUnderNoLock(t *testing.T) {
 		go func() { _ = d.write(func() error { <-written; return nil }) }()
 		time.Sleep(2 * time.Second)
 		synctest.Wait() // it is in onStall
-		if !d.hangs() || d.age() != 2*time.Second {
-			t.Errorf("hangs %t, for %v", d.hangs(), d.age())
+		if !d.isStalled() || d.writeAge() != 2*time.Second {
+			t.Errorf("hangs %t, for %v", d.isStalled(), d.writeAge())
 		}
-		<-d.stalls()
+		<-d.stallStarted()
 		close(written)
 		synctest.Wait() // it is in onRecover
-		if d.hangs() || d.age() != 0 {
-			t.Errorf("hangs %t, for %v", d.hangs(), d.age())
+		if d.isStalled() || d.writeAge() != 0 {
+			t.Errorf("hangs %t, for %v", d.isStalled(), d.writeAge())
 		}
 		close(release)
 	})

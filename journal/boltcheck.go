@@ -10,9 +10,9 @@ import (
 	"os"
 )
 
-// A bolt file is pages. The first two each hold a page header and a meta record,
-// of which the newer counts; the others are a tree of buckets. All integers are
-// in the machine's byte order.
+// A bolt file consists of pages. The first two each hold a page header and a meta record, of which
+// the newer is valid; the others are a tree of buckets. All integers are in the machine's byte
+// order.
 const (
 	boltMagic       = 0xED0CDAED
 	boltVersion     = 2
@@ -24,27 +24,25 @@ const (
 	boltFlagBranch  = 0x01
 	boltFlagLeaf    = 0x02
 	boltBucketFlag  = 0x01
-	boltBucketSize  = 16 // root page and sequence; a small bucket's page follows
+	boltBucketSize  = 16 // root page and sequence; an inline bucket's page follows
 	boltElementSize = 16 // of either kind of page
 )
 
-// errBolt is what is wrong with a bolt file.
-type errBolt string
+// boltError describes damage of a bolt file.
+type boltError string
 
-func (e errBolt) Error() string { return string(e) }
+func (e boltError) Error() string { return string(e) }
 
-func boltErrorf(format string, args ...any) error { return errBolt(fmt.Sprintf(format, args...)) }
+func boltErrorf(format string, args ...any) error { return boltError(fmt.Sprintf(format, args...)) }
 
-// checkBolt makes sure that bolt may open the file at path and that it says all
-// that it ever said. Bolt maps the file and follows what stands there: damage
-// ends the process with a signal, in an endless loop, or in a panic of a
-// goroutine that nobody can recover from. What the entries say is none of its
-// business; they have sums of their own.
+// checkBolt verifies that bolt can open the file at path safely, and that no transaction was lost.
+// Bolt maps the file and follows its pointers. Damage ends the process with a signal, in an endless
+// loop, or in a panic of a goroutine that cannot be recovered. checkBolt does not verify the
+// entries, which have their own checksums.
 //
-// Both meta records must check and follow each other. Each lies in one sector,
-// which a disk writes or does not, so that one that does not check is damage;
-// bolt would fall back on the other silently and lose its last transaction, which
-// may have been acknowledged.
+// Both meta records must be intact and consecutive. Each lies in one sector, which a disk writes
+// completely or not at all, so a checksum mismatch is damage. Bolt would silently use the other
+// record and lose its last transaction, which may have been acknowledged.
 func checkBolt(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,7 +55,7 @@ func checkBolt(path string) error {
 	}
 	c := boltChecker{file: f}
 	err = c.check(info.Size())
-	var wrong errBolt
+	var wrong boltError
 	if errors.As(err, &wrong) || errors.Is(err, io.EOF) {
 		return &DamagedError{Path: path, Reason: err.Error()}
 	}
@@ -86,15 +84,15 @@ func (c *boltChecker) check(size int64) error {
 		return err
 	}
 	if needed := int64(meta.pages) * int64(meta.pageSize); size < needed || needed/int64(meta.pageSize) != int64(meta.pages) {
-		return boltErrorf("%d bytes where %d are in use", size, needed)
+		return boltErrorf("file of %d bytes, but %d are in use", size, needed)
 	}
 	if meta.freelist != boltNoFreelist {
-		return boltErrorf("it has a list of free pages")
+		return boltErrorf("unexpected list of free pages")
 	}
 	c.pageSize, c.pages = int(meta.pageSize), meta.pages
 	c.seen = make([]bool, meta.pages)
 	c.seen[0], c.seen[1] = true, true
-	return c.tree(meta.root, true)
+	return c.checkTree(meta.root, true)
 }
 
 // readBoltMeta returns the newer meta record.
@@ -109,13 +107,13 @@ func readBoltMeta(f io.ReaderAt) (boltMeta, error) {
 	}
 	switch {
 	case first.pageSize != second.pageSize:
-		return boltMeta{}, boltErrorf("the meta pages differ in the size of a page")
+		return boltMeta{}, boltErrorf("the page sizes in the meta pages differ")
 	case first.txid == second.txid+1:
 		return first, nil
 	case second.txid == first.txid+1:
 		return second, nil
 	}
-	return boltMeta{}, boltErrorf("the meta pages are %d and %d", first.txid, second.txid)
+	return boltMeta{}, boltErrorf("meta pages of transactions %d and %d are not consecutive", first.txid, second.txid)
 }
 
 func readBoltMetaAt(f io.ReaderAt, at int64, page uint64) (boltMeta, error) {
@@ -140,21 +138,21 @@ func readBoltMetaAt(f io.ReaderAt, at int64, page uint64) (boltMeta, error) {
 		m.txid%2 != page,
 		m.pageSize < boltPageMin || m.pageSize > boltPageMax || m.pageSize&(m.pageSize-1) != 0,
 		m.pages < 3 || m.pages > 1<<40:
-		return boltMeta{}, boltErrorf("meta page %d does not check", page)
+		return boltMeta{}, boltErrorf("checksum mismatch in meta page %d", page)
 	}
 	return m, nil
 }
 
-// tree checks the tree of one bucket, or of the root, whose elements are all
-// buckets. No other bucket has buckets in it.
-func (c *boltChecker) tree(id uint64, root bool) error {
-	return c.subtree(id, root, nil, nil)
+// checkTree checks the tree of one bucket, or of the root, whose elements are all buckets. Other
+// buckets contain none.
+func (c *boltChecker) checkTree(id uint64, root bool) error {
+	return c.checkSubtree(id, root, nil, nil)
 }
 
-// subtree checks a page and all below it. Keys are from least on, below limit;
-// nil is no bound. It cannot go round in circles: no page comes twice.
-func (c *boltChecker) subtree(id uint64, root bool, least, limit []byte) error {
-	page, err := c.page(id)
+// checkSubtree checks a page and everything below it. Keys are at least least and less than limit;
+// nil means no bound. It terminates because no page may occur twice.
+func (c *boltChecker) checkSubtree(id uint64, root bool, least, limit []byte) error {
+	page, err := c.readPage(id)
 	if err != nil {
 		return err
 	}
@@ -162,7 +160,7 @@ func (c *boltChecker) subtree(id uint64, root bool, least, limit []byte) error {
 	if err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
-	if err := orderedBolt(elements, least, limit); err != nil {
+	if err := checkBoltOrder(elements, least, limit); err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
 	for i, e := range elements {
@@ -172,11 +170,11 @@ func (c *boltChecker) subtree(id uint64, root bool, least, limit []byte) error {
 			if i+1 < len(elements) {
 				next = elements[i+1].key
 			}
-			err = c.subtree(e.child, root, e.key, next)
+			err = c.checkSubtree(e.child, root, e.key, next)
 		case e.bucket != root:
-			err = boltErrorf("page %d: a bucket where none belongs, or none where one does", id)
+			err = boltErrorf("page %d: unexpected or missing bucket", id)
 		case root:
-			err = c.bucket(e.value)
+			err = c.checkBucket(e.value)
 		}
 		if err != nil {
 			return err
@@ -185,32 +183,31 @@ func (c *boltChecker) subtree(id uint64, root bool, least, limit []byte) error {
 	return nil
 }
 
-// bucket checks the value that is a bucket: one with a page of its own, or a
-// small one that holds its page.
-func (c *boltChecker) bucket(value []byte) error {
+// checkBucket checks the value of a bucket, which has its own page or, inline, contains it.
+func (c *boltChecker) checkBucket(value []byte) error {
 	if len(value) < boltBucketSize {
-		return boltErrorf("a bucket of %d bytes", len(value))
+		return boltErrorf("bucket of %d bytes is too short", len(value))
 	}
 	if id := binary.NativeEndian.Uint64(value); id != 0 {
-		return c.tree(id, false)
+		return c.checkTree(id, false)
 	}
 	inline := value[boltBucketSize:]
 	elements, err := boltElements(inline)
 	if err != nil {
-		return fmt.Errorf("small bucket: %w", err)
+		return fmt.Errorf("inline bucket: %w", err)
 	}
 	for _, e := range elements {
 		if e.child != 0 || e.bucket {
-			return boltErrorf("a small bucket with pages of its own")
+			return boltErrorf("inline bucket refers to pages")
 		}
 	}
-	return orderedBolt(elements, nil, nil)
+	return checkBoltOrder(elements, nil, nil)
 }
 
-// page reads a page with what overflows it.
-func (c *boltChecker) page(id uint64) ([]byte, error) {
+// readPage reads a page and its overflow pages.
+func (c *boltChecker) readPage(id uint64) ([]byte, error) {
 	if id >= c.pages {
-		return nil, boltErrorf("page %d of %d", id, c.pages)
+		return nil, boltErrorf("page %d is outside the %d pages of the file", id, c.pages)
 	}
 	at := int64(id) * int64(c.pageSize)
 	var head [boltPageHeader]byte
@@ -219,7 +216,7 @@ func (c *boltChecker) page(id uint64) ([]byte, error) {
 	}
 	overflow := uint64(binary.NativeEndian.Uint32(head[12:]))
 	if binary.NativeEndian.Uint64(head[:]) != id || overflow >= c.pages-id {
-		return nil, boltErrorf("page %d has the header of another, or reaches too far", id)
+		return nil, boltErrorf("page %d has the header of another page, or ends outside the file", id)
 	}
 	for n := id; n <= id+overflow; n++ {
 		if c.seen[n] {
@@ -234,47 +231,47 @@ func (c *boltChecker) page(id uint64) ([]byte, error) {
 	return page, nil
 }
 
-// boltElement is an element of a page: of a branch with a child, of a leaf with
-// a value, which may be a bucket.
+// boltElement is an element of a page: in a branch with a child, in a leaf with a value, which may
+// be a bucket.
 type boltElement struct {
 	key, value []byte
 	child      uint64
 	bucket     bool
 }
 
-// boltElements returns what stands in a page.
+// boltElements returns the elements of a page.
 func boltElements(page []byte) ([]boltElement, error) {
 	if len(page) < boltPageHeader {
-		return nil, boltErrorf("a page of %d bytes", len(page))
+		return nil, boltErrorf("page of %d bytes is too short", len(page))
 	}
 	flags, count := binary.NativeEndian.Uint16(page[8:]), int(binary.NativeEndian.Uint16(page[10:]))
 	if flags != boltFlagBranch && flags != boltFlagLeaf {
-		return nil, boltErrorf("flags %#x", flags)
+		return nil, boltErrorf("invalid page flags %#x", flags)
 	}
-	heads := boltPageHeader + count*boltElementSize
-	if heads > len(page) || flags == boltFlagBranch && count == 0 {
-		return nil, boltErrorf("%d elements", count)
+	headersEnd := boltPageHeader + count*boltElementSize
+	if headersEnd > len(page) || flags == boltFlagBranch && count == 0 {
+		return nil, boltErrorf("invalid number of elements: %d", count)
 	}
 	elements := make([]boltElement, count)
 	for i := range elements {
 		at := boltPageHeader + i*boltElementSize
 		e, from := boltElementAt(page[at:], flags)
-		if at+from < heads || at+from+len(e.key)+len(e.value) > len(page) || len(e.key) == 0 || e.child == 1 {
-			return nil, boltErrorf("element %d of %d reaches too far", i, count)
+		if at+from < headersEnd || at+from+len(e.key)+len(e.value) > len(page) || len(e.key) == 0 || e.child == 1 {
+			return nil, boltErrorf("element %d of %d ends outside its page", i, count)
 		}
 		elements[i] = e
 	}
 	return elements, nil
 }
 
-// boltElementAt reads the element at the beginning of b. Where key and value do
-// not lie in b, the key is empty. from is where they begin.
+// boltElementAt reads the element at the beginning of b. If key and value are not within b, the key
+// is empty. from is their offset.
 func boltElementAt(b []byte, flags uint16) (e boltElement, from int) {
 	word := func(i int) int { return int(binary.NativeEndian.Uint32(b[4*i:])) }
 	var keySize, valueSize int
 	if flags == boltFlagBranch {
 		from, keySize = word(0), word(1)
-		e.child = max(1, binary.NativeEndian.Uint64(b[8:])) // page 0 is as wrong as page 1
+		e.child = max(1, binary.NativeEndian.Uint64(b[8:])) // page 0 is as invalid as page 1
 	} else {
 		from, keySize, valueSize = word(1), word(2), word(3)
 		e.bucket = word(0) == boltBucketFlag
@@ -289,8 +286,8 @@ func boltElementAt(b []byte, flags uint16) (e boltElement, from int) {
 	return e, from
 }
 
-// orderedBolt checks the order of keys and their bounds.
-func orderedBolt(elements []boltElement, least, limit []byte) error {
+// checkBoltOrder checks the order of keys and their bounds.
+func checkBoltOrder(elements []boltElement, least, limit []byte) error {
 	for i, e := range elements {
 		if i == 0 && least != nil && bytes.Compare(e.key, least) < 0 ||
 			i > 0 && bytes.Compare(elements[i-1].key, e.key) >= 0 ||

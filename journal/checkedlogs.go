@@ -13,49 +13,48 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// checkedLogs is a log store that believes nothing. Every entry is stored with
-// the sum of its predecessor and its own, which covers both; no store that is
-// below has sums that it checks when it reads. An entry that does not check is
-// an error, never an entry.
+// checkedLogs is a log store that verifies every entry. Each entry is stored with the checksum of
+// its predecessor and its own, which covers both; the stores below do not verify what they read. A
+// damaged entry is an error, never an entry.
 //
-// The sums are put at the end of Extensions when an entry is stored and taken
-// off when it is read, so that they stay on this node.
+// The checksums are appended to Extensions when an entry is stored and removed when it is read, so
+// they stay on this node.
 type checkedLogs struct {
-	store  *rawLogs
-	path   string
-	stable *stableFile // with the mark; nil in memory
-	fence  *fence
-	disk   *disk
-	// grown holds a token when the log has grown by bytesMax since the snapshot.
-	grown    chan struct{}
-	bytesMax uint64
-	// configurations are the indexes of the entries with members, as the log was opened.
+	store    *rawLogs
+	path     string
+	stable   *stableFile // holds the saved tail; nil in memory
+	failStop *failStop
+	disk     *disk
+	// snapshotDue holds a token when the log has grown by bytesMax since the snapshot.
+	snapshotDue chan struct{}
+	bytesMax    uint64
+	// configurations are the indexes of the entries with members when the log was opened.
 	configurations []uint64
 
-	// writing is held by whoever changes the log, also while the disk hangs; mu
-	// only while the fields below are looked at.
-	writing sync.Mutex
-	doubt   logDoubt // under writing
-	// diverged is set, and stale holds a token, when Raft believes in entries that were
-	// deleted. The log takes no writes then, until reread.
-	diverged atomic.Bool
-	stale    chan struct{}
-	stored   atomic.Bool // an entry was stored since the log was opened
-	full     atomic.Bool // the last write failed because the disk is full
+	// writeMu is held during changes of the log, also while the disk is stalled; mu only during
+	// access to the fields below.
+	writeMu      sync.Mutex
+	failedWrites failedWrites // under writeMu
+	// diverged is set, and reopenDue holds a token, when Raft assumes entries that were
+	// deleted. The log then refuses writes until reread.
+	diverged  atomic.Bool
+	reopenDue chan struct{}
+	hasStored atomic.Bool // an entry was stored since the log was opened
+	diskFull  atomic.Bool // the last write failed because the disk is full
 
-	mu         sync.Mutex
-	tail       logMark  // the last entry; index 0 if the log is empty
-	sizes      []uint32 // of the entries, up to the last
-	snapshot   uint64   // the index of the newest snapshot
-	replayable uint64   // bytes of the entries behind it
-	written    uint64   // bytes since Open
+	mu            sync.Mutex
+	tail          logTail  // the last entry; index 0 if the log is empty
+	sizes         []uint32 // of the entries, up to the last
+	snapshotIndex uint64   // the index of the newest snapshot
+	replayBytes   uint64   // bytes of the entries after it
+	writtenBytes  uint64   // bytes since Open
 }
 
-// sumsSize is the size of the two sums at the end of Extensions.
-const sumsSize = 8
+// checksumsSize is the size of the two checksums at the end of Extensions.
+const checksumsSize = 8
 
-// openCheckedLogs reads the whole log and checks it, and that nothing is missing
-// up to the mark. Errors are a *DamagedError or those of the store.
+// openCheckedLogs reads and verifies the whole log, and that nothing is missing up to the saved
+// tail. Errors are a *DamagedError or those of the store.
 func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
 	if err := l.reread(); err != nil {
 		return nil, err
@@ -63,27 +62,27 @@ func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
 	return l, nil
 }
 
-// reread reads the whole log, checks it, and goes on from what is there. Nobody may write
-// meanwhile.
+// reread reads and verifies the whole log and resets the fields accordingly. There must be no
+// concurrent writes.
 func (l *checkedLogs) reread() error {
 	found, err := l.scan()
 	if err != nil {
 		return err
 	}
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	l.doubt = logDoubt{}
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
+	l.failedWrites = failedWrites{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tail, l.sizes, l.configurations = found.tail, found.sizes, found.configurations
-	l.recount()
+	l.recountReplayBytes()
 	l.diverged.Store(false)
 	return nil
 }
 
-// logContent is what is to be known of a log.
+// logContent summarizes a log.
 type logContent struct {
-	tail           logMark
+	tail           logTail
 	sizes          []uint32
 	configurations []uint64
 }
@@ -94,9 +93,9 @@ func (l *checkedLogs) scan() (found logContent, err error) {
 	if err != nil {
 		return found, err
 	}
-	mark := logMark{}
+	saved := logTail{}
 	if l.stable != nil {
-		mark = l.stable.marked()
+		saved = l.stable.savedTail()
 	}
 	for index := first; index <= last && index > 0; index++ {
 		var log raft.Log
@@ -105,26 +104,26 @@ func (l *checkedLogs) scan() (found logContent, err error) {
 			return found, err
 		}
 		if index > first && before != found.tail.sum {
-			return found, l.damaged(index, "it does not follow the entry before it")
+			return found, l.damagedError(index, "checksum of the previous entry does not match")
 		}
-		if index == mark.index && sum != mark.sum {
-			return found, l.damaged(index, "it is not the entry that was written")
+		if index == saved.index && sum != saved.sum {
+			return found, l.damagedError(index, "checksum differs from that of the entry that was written")
 		}
-		found.tail = logMark{index, sum}
+		found.tail = logTail{index, sum}
 		found.sizes = append(found.sizes, entrySize(&log))
 		if log.Type == raft.LogConfiguration {
 			found.configurations = append(found.configurations, index)
 		}
 	}
-	if mark.index > found.tail.index {
-		return found, l.damaged(mark.index, fmt.Sprintf("it was written and the log ends at %d", found.tail.index))
+	if saved.index > found.tail.index {
+		return found, l.damagedError(saved.index, fmt.Sprintf("it was written, but the log ends at %d", found.tail.index))
 	}
 	return found, nil
 }
 
 func (l *checkedLogs) bounds() (first, last uint64, err error) {
 	var has [2]uint64
-	err = l.store.guarded(func() (err error) {
+	err = l.store.call(func() (err error) {
 		if has[0], err = l.store.FirstIndex(); err == nil {
 			has[1], err = l.store.LastIndex()
 		}
@@ -136,15 +135,15 @@ func (l *checkedLogs) bounds() (first, last uint64, err error) {
 	return has[0], has[1], nil
 }
 
-func (l *checkedLogs) damaged(index uint64, reason string) error {
+func (l *checkedLogs) damagedError(index uint64, reason string) error {
 	return &DamagedError{Path: l.path, Index: index, Reason: reason}
 }
 
-// read reads and checks one entry and returns the two sums that it came with.
-// The error is raft.ErrLogNotFound, a *DamagedError or one of the store.
+// read reads and verifies one entry and returns its two checksums. The error is
+// raft.ErrLogNotFound, a *DamagedError or one of the store.
 func (l *checkedLogs) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
 	stored := &raft.Log{}
-	err = l.store.guarded(func() error { return l.store.GetLog(index, stored) })
+	err = l.store.call(func() error { return l.store.GetLog(index, stored) })
 	if err == nil {
 		*log = *stored
 	}
@@ -153,33 +152,33 @@ func (l *checkedLogs) read(index uint64, log *raft.Log) (before, sum uint32, err
 	case errors.Is(err, raft.ErrLogNotFound):
 		return 0, 0, err
 	case errors.As(err, &damaged):
-		return 0, 0, l.damaged(index, damaged.Reason)
+		return 0, 0, l.damagedError(index, damaged.Reason)
 	case err != nil && !isSystemError(err):
-		return 0, 0, l.damaged(index, err.Error())
+		return 0, 0, l.damagedError(index, err.Error())
 	case err != nil:
 		return 0, 0, fmt.Errorf("read entry %d of %s: %w", index, l.path, err)
 	case log.Index != index:
-		return 0, 0, l.damaged(index, fmt.Sprintf("it says that it is entry %d", log.Index))
-	case len(log.Extensions) < sumsSize:
-		return 0, 0, l.damaged(index, "it has no sums")
+		return 0, 0, l.damagedError(index, fmt.Sprintf("its own index is %d", log.Index))
+	case len(log.Extensions) < checksumsSize:
+		return 0, 0, l.damagedError(index, "no checksums")
 	}
-	sums := log.Extensions[len(log.Extensions)-sumsSize:]
-	log.Extensions = slices.Clip(log.Extensions[:len(log.Extensions)-sumsSize])
+	sums := log.Extensions[len(log.Extensions)-checksumsSize:]
+	log.Extensions = slices.Clip(log.Extensions[:len(log.Extensions)-checksumsSize])
 	before, sum = binary.BigEndian.Uint32(sums), binary.BigEndian.Uint32(sums[4:])
-	if sumEntry(before, log) != sum {
-		return 0, 0, l.damaged(index, "it does not check")
+	if checksumEntry(before, log) != sum {
+		return 0, 0, l.damagedError(index, "checksum mismatch")
 	}
 	return before, sum, nil
 }
 
-// isSystemError tells an error of the system from one of a decoder.
+// isSystemError reports whether an error is one of the system, not of a decoder.
 func isSystemError(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno)
 }
 
-// sumEntry returns the sum of an entry and of what came before it.
-func sumEntry(before uint32, log *raft.Log) uint32 {
+// checksumEntry returns the checksum of an entry and of its predecessor's checksum.
+func checksumEntry(before uint32, log *raft.Log) uint32 {
 	var head [37]byte
 	binary.BigEndian.PutUint32(head[0:], before)
 	binary.BigEndian.PutUint64(head[4:], log.Index)
@@ -192,7 +191,7 @@ func sumEntry(before uint32, log *raft.Log) uint32 {
 	return crc32.Update(sum, castagnoli, log.Extensions)
 }
 
-// entrySize is about what an entry takes in the store.
+// entrySize is about the size of an entry in the store.
 func entrySize(log *raft.Log) uint32 { return uint32(len(log.Data) + len(log.Extensions) + 64) }
 
 // GetLog implements raft.LogStore.
@@ -205,10 +204,10 @@ func (l *checkedLogs) GetLog(index uint64, log *raft.Log) error {
 func (l *checkedLogs) FirstIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.first(), nil
+	return l.firstIndex(), nil
 }
 
-func (l *checkedLogs) first() uint64 {
+func (l *checkedLogs) firstIndex() uint64 {
 	if l.tail.index == 0 {
 		return 0
 	}
@@ -222,32 +221,31 @@ func (l *checkedLogs) LastIndex() (uint64, error) {
 	return l.tail.index, nil
 }
 
-// IsMonotonic implements raft.MonotonicLogStore: there are no gaps, so that Raft
-// removes what a snapshot from the leader replaces.
+// IsMonotonic implements raft.MonotonicLogStore: there are no gaps, so Raft removes what a snapshot
+// from the leader replaces.
 func (*checkedLogs) IsMonotonic() bool { return true }
 
 // StoreLog implements raft.LogStore.
 func (l *checkedLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs implements raft.LogStore. A disk that is full may have room again:
-// then a leader steps down, a follower does not acknowledge, and Raft is reopened if it
-// believes in entries that are gone (see logdoubt.go). After any other error nobody knows
-// what is on disk, and the node fails.
+// StoreLogs implements raft.LogStore. A full disk may have room again: then a leader steps down, a
+// follower does not acknowledge, and Raft is reopened if it assumes entries that are gone (see
+// failedwrites.go). After any other error the content of the disk is unknown, and the node fails.
 func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
-	if err := l.refusal(); err != nil || len(logs) == 0 {
+	if err := l.checkWritable(); err != nil || len(logs) == 0 {
 		return err
 	}
 	if err := l.disk.write(func() error { return l.append(logs) }); err != nil {
-		return l.failed("write log", err)
+		return l.handleWriteError("write log", err)
 	}
-	l.stored.Store(true)
-	l.full.Store(false)
+	l.hasStored.Store(true)
+	l.diskFull.Store(false)
 	return nil
 }
 
-// refusal says why the log takes no writes, if it takes none.
-func (l *checkedLogs) refusal() error {
-	if err := l.fence.err(); err != nil {
+// checkWritable returns why the log refuses writes, if it does.
+func (l *checkedLogs) checkWritable() error {
+	if err := l.failStop.err(); err != nil {
 		return err
 	}
 	if l.diverged.Load() {
@@ -256,182 +254,182 @@ func (l *checkedLogs) refusal() error {
 	return nil
 }
 
-// append stores entries, moves the mark, and counts them.
+// append stores entries and saves the new tail.
 func (l *checkedLogs) append(logs []*raft.Log) error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	if err := l.removeSurplus(); err != nil {
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
+	if err := l.deleteSurplus(); err != nil {
 		return err
 	}
-	if err := l.makeRoom(logs[0].Index); err != nil {
+	if err := l.prepareAppend(logs[0].Index); err != nil {
 		return err
 	}
-	sealed, tail := sealEntries(l.tail.sum, logs)
+	sealed, tail := addChecksums(l.tail.sum, logs)
 	if err := l.write(sealed, tail); err != nil {
-		return l.appendFailed(err)
+		return l.handleAppendError(err)
 	}
-	l.doubt.truncated = false
+	l.failedWrites.truncated = false
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tail = tail
 	for _, log := range logs {
 		size := entrySize(log)
 		l.sizes = append(l.sizes, size)
-		l.replayable += uint64(size)
-		l.written += uint64(size)
+		l.replayBytes += uint64(size)
+		l.writtenBytes += uint64(size)
 	}
-	if l.replayable >= l.bytesMax {
-		notify(l.grown)
+	if l.replayBytes >= l.bytesMax {
+		notify(l.snapshotDue)
 	}
 	return nil
 }
 
-// write stores sealed entries, and moves the mark to the last of them.
-func (l *checkedLogs) write(sealed []*raft.Log, tail logMark) error {
-	if err := l.store.guarded(func() error { return l.store.StoreLogs(sealed) }); err != nil || l.stable == nil {
+// write stores entries with checksums and saves the last of them as the tail.
+func (l *checkedLogs) write(sealed []*raft.Log, tail logTail) error {
+	if err := l.store.call(func() error { return l.store.StoreLogs(sealed) }); err != nil || l.stable == nil {
 		return err
 	}
-	return l.stable.setMark(tail, false)
+	return l.stable.setTail(tail, false)
 }
 
-// failed fences the node unless the error is one that may pass.
-func (l *checkedLogs) failed(what string, err error) error {
+// handleWriteError fails the node unless the error may be temporary.
+func (l *checkedLogs) handleWriteError(what string, err error) error {
 	err = fmt.Errorf("%s %s: %w", what, l.path, err)
-	if mayPass(err) {
-		l.full.Store(true)
+	if isDiskFull(err) {
+		l.diskFull.Store(true)
 		return err
 	}
-	return l.fence.draw(err)
+	return l.failStop.fail(err)
 }
 
-// IsDiskFull reports whether an error of Open, or of a journal, is that of a full disk.
-func IsDiskFull(err error) bool { return mayPass(err) }
+// IsDiskFull reports whether an error of Open, or of a journal, was caused by a full disk.
+func IsDiskFull(err error) bool { return isDiskFull(err) }
 
-// mayPass reports whether an error is that of a full disk, which may have room again.
-func mayPass(err error) bool {
-	return slices.ContainsFunc(fullDisk(), func(full error) bool { return errors.Is(err, full) })
+// isDiskFull reports whether an error is that of a full disk, which may have room again.
+func isDiskFull(err error) bool {
+	return slices.ContainsFunc(diskFullErrors(), func(full error) bool { return errors.Is(err, full) })
 }
 
-// sealEntries returns copies of entries with their sums, and the last sum.
-func sealEntries(before uint32, logs []*raft.Log) ([]*raft.Log, logMark) {
+// addChecksums returns copies of entries with their checksums, and the new tail.
+func addChecksums(before uint32, logs []*raft.Log) ([]*raft.Log, logTail) {
 	copies := make([]raft.Log, len(logs))
 	sealed := make([]*raft.Log, len(logs))
-	sums := make([]byte, 0, len(logs)*sumsSize)
+	sums := make([]byte, 0, len(logs)*checksumsSize)
 	for i, log := range logs {
-		sum := sumEntry(before, log)
+		sum := checksumEntry(before, log)
 		copies[i] = *log
 		if len(log.Extensions) > 0 {
 			copies[i].Extensions = binary.BigEndian.AppendUint32(slices.Clip(log.Extensions), before)
 			copies[i].Extensions = binary.BigEndian.AppendUint32(copies[i].Extensions, sum)
 		} else {
 			sums = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(sums, before), sum)
-			copies[i].Extensions = sums[len(sums)-sumsSize:]
+			copies[i].Extensions = sums[len(sums)-checksumsSize:]
 		}
 		sealed[i] = &copies[i]
 		before = sum
 	}
-	return sealed, logMark{logs[len(logs)-1].Index, before}
+	return sealed, logTail{logs[len(logs)-1].Index, before}
 }
 
-// makeRoom prepares for an entry with this index. One further on comes only
-// after a snapshot that replaces the whole log, which Raft was kept from
-// removing; one that is there already never comes.
-func (l *checkedLogs) makeRoom(index uint64) error {
+// prepareAppend prepares for an entry with this index. An index beyond the next one occurs only
+// after a snapshot that replaces the whole log, which Raft could not delete. An existing index
+// never occurs.
+func (l *checkedLogs) prepareAppend(index uint64) error {
 	switch {
 	case l.tail.index == 0 || index == l.tail.index+1:
 		return nil
 	case index <= l.tail.index:
-		return fmt.Errorf("entry %d is there already", index)
+		return fmt.Errorf("entry %d already exists", index)
 	}
-	return l.delete(l.first(), l.tail.index)
+	return l.deleteEntries(l.firstIndex(), l.tail.index)
 }
 
-// DeleteRange implements raft.LogStore, for ranges that reach to either end.
+// DeleteRange implements raft.LogStore, for ranges that include the first or the last entry.
 func (l *checkedLogs) DeleteRange(first, last uint64) error {
-	if err := l.refusal(); err != nil {
+	if err := l.checkWritable(); err != nil {
 		return err
 	}
-	l.writing.Lock()
-	defer l.writing.Unlock()
+	l.writeMu.Lock()
+	defer l.writeMu.Unlock()
 	before := l.tail.index
-	err := l.removeSurplus()
+	err := l.deleteSurplus()
 	if err == nil {
-		err = l.delete(first, last)
+		err = l.deleteEntries(first, last)
 	}
 	if err != nil {
-		return l.failed("truncate log", err)
+		return l.handleWriteError("truncate log", err)
 	}
-	l.noteTruncation(first, before)
+	l.recordTruncation(first, before)
 	return nil
 }
 
-func (l *checkedLogs) delete(first, last uint64) error {
-	first, last = max(first, l.first()), min(last, l.tail.index)
+func (l *checkedLogs) deleteEntries(first, last uint64) error {
+	first, last = max(first, l.firstIndex()), min(last, l.tail.index)
 	if l.tail.index == 0 || first > last {
 		return nil
 	}
 	tail := l.tail
 	if last == l.tail.index {
 		var err error
-		if tail, err = l.truncated(first); err != nil {
+		if tail, err = l.prepareTruncation(first); err != nil {
 			return err
 		}
-	} else if first != l.first() {
-		return fmt.Errorf("entries %d to %d are in the middle of the log", first, last)
+	} else if first != l.firstIndex() {
+		return fmt.Errorf("entries %d to %d are in the middle of the log and cannot be deleted", first, last)
 	}
-	if err := l.store.guarded(func() error { return l.store.DeleteRange(first, last) }); err != nil {
-		return l.deleteFailed(err)
+	if err := l.store.call(func() error { return l.store.DeleteRange(first, last) }); err != nil {
+		return l.handleDeleteError(err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, n := int(first-l.first()), int(last-first)+1
+	at, n := int(first-l.firstIndex()), int(last-first)+1
 	l.sizes = slices.Delete(l.sizes, at, at+n)
 	l.tail = tail
-	l.recount()
+	l.recountReplayBytes()
 	return nil
 }
 
-// truncated moves the mark back before the entries from first on are deleted,
-// and returns what the last entry will be.
-func (l *checkedLogs) truncated(first uint64) (logMark, error) {
-	tail := logMark{}
-	if first > l.first() {
+// prepareTruncation saves the new tail before the entries from first on are deleted, and returns
+// it.
+func (l *checkedLogs) prepareTruncation(first uint64) (logTail, error) {
+	tail := logTail{}
+	if first > l.firstIndex() {
 		var log raft.Log
 		_, sum, err := l.read(first-1, &log)
 		if err != nil {
 			return tail, err
 		}
-		tail = logMark{first - 1, sum}
+		tail = logTail{first - 1, sum}
 	}
 	if l.stable == nil {
 		return tail, nil
 	}
-	return tail, l.stable.setMark(tail, true)
+	return tail, l.stable.setTail(tail, true)
 }
 
-// snapshotTaken notes that everything up to index is in a snapshot on disk.
-func (l *checkedLogs) snapshotTaken(index uint64) {
+// recordSnapshot records that everything up to index is in a snapshot on disk.
+func (l *checkedLogs) recordSnapshot(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.snapshot = max(l.snapshot, index)
-	l.recount()
+	l.snapshotIndex = max(l.snapshotIndex, index)
+	l.recountReplayBytes()
 }
 
-func (l *checkedLogs) recount() {
-	l.replayable = 0
-	first := l.first()
+func (l *checkedLogs) recountReplayBytes() {
+	l.replayBytes = 0
+	first := l.firstIndex()
 	for i, size := range l.sizes {
-		if first+uint64(i) > l.snapshot {
-			l.replayable += uint64(size)
+		if first+uint64(i) > l.snapshotIndex {
+			l.replayBytes += uint64(size)
 		}
 	}
-	if l.replayable >= l.bytesMax {
-		notify(l.grown)
+	if l.replayBytes >= l.bytesMax {
+		notify(l.snapshotDue)
 	}
 }
 
-// within returns how many of the last entries take up to bytesMax bytes.
-func (l *checkedLogs) within(bytesMax uint64) uint64 {
+// countWithin returns how many of the last entries fit into bytesMax bytes.
+func (l *checkedLogs) countWithin(bytesMax uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, bytes := 0, uint64(0)
@@ -443,8 +441,8 @@ func (l *checkedLogs) within(bytesMax uint64) uint64 {
 	return uint64(n)
 }
 
-func (l *checkedLogs) stats(s *Stats) {
+func (l *checkedLogs) fillStats(s *Stats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = l.written, len(l.sizes), l.replayable
+	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = l.writtenBytes, len(l.sizes), l.replayBytes
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// changed is a log store that hands out one entry otherwise than it was stored.
-type changed struct {
+// alteredLogs is a log store that returns one entry changed.
+type alteredLogs struct {
 	raft.LogStore
-	index  uint64
-	change func(*raft.Log)
+	index uint64
+	alter func(*raft.Log)
 }
 
-func (c *changed) GetLog(index uint64, log *raft.Log) error {
+func (c *alteredLogs) GetLog(index uint64, log *raft.Log) error {
 	err := c.LogStore.GetLog(index, log)
 	if err == nil && index == c.index {
 		log.Data, log.Extensions = slices.Clone(log.Data), slices.Clone(log.Extensions)
-		c.change(log)
+		c.alter(log)
 	}
 	return err
 }
 
-func TestEntryThatDoesNotCheckIsNeverHandedOut(t *testing.T) {
+func TestCheckedLogs_CorruptEntryNeverReturned(t *testing.T) {
 	for name, change := range map[string]func(*raft.Log){
 		"data":          func(l *raft.Log) { l.Data[0] ^= 1 },
 		"data cut":      func(l *raft.Log) { l.Data = l.Data[:len(l.Data)-1] },
@@ -40,15 +40,15 @@ func TestEntryThatDoesNotCheckIsNeverHandedOut(t *testing.T) {
 		"time":          func(l *raft.Log) { l.AppendedAt = l.AppendedAt.Add(1) },
 		"extensions":    func(l *raft.Log) { l.Extensions[0] ^= 1 },
 		"sums":          func(l *raft.Log) { l.Extensions[len(l.Extensions)-1] ^= 1 },
-		"sum of before": func(l *raft.Log) { l.Extensions[len(l.Extensions)-sumsSize] ^= 1 },
+		"sum of before": func(l *raft.Log) { l.Extensions[len(l.Extensions)-checksumsSize] ^= 1 },
 		"no sums":       func(l *raft.Log) { l.Extensions = nil },
-		"another entry": func(l *raft.Log) { *l = *entry(6) },
+		"another entry": func(l *raft.Log) { *l = *testEntry(6) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := mustOpenLogs(t, t.TempDir())
 			defer l.mustClose(t)
 			l.mustStore(t, 1, 10)
-			l.store.LogStore = &changed{l.store.LogStore, 5, change}
+			l.store.LogStore = &alteredLogs{l.store.LogStore, 5, change}
 			var log raft.Log
 			var damaged *DamagedError
 			if err := l.GetLog(5, &log); !errors.As(err, &damaged) || damaged.Index != 5 || damaged.Path != l.path {
@@ -65,20 +65,20 @@ func TestEntryThatDoesNotCheckIsNeverHandedOut(t *testing.T) {
 	}
 }
 
-// An entry that checks by itself but belongs to another log breaks the chain.
-func TestEntryOfAnotherLogIsRefused(t *testing.T) {
+// An entry with a valid checksum that belongs to another log breaks the chain.
+func TestCheckedLogs_RejectsEntryOfOtherLog(t *testing.T) {
 	one := mustOpenLogs(t, t.TempDir())
 	defer one.mustClose(t)
 	other := mustOpenLogs(t, t.TempDir())
 	defer other.mustClose(t)
 	one.mustStore(t, 1, 10)
-	different := entry(1)
+	different := testEntry(1)
 	different.Term = 99
 	if err := other.StoreLog(different); err != nil {
 		t.Fatal(err)
 	}
 	other.mustStore(t, 2, 10)
-	one.store.LogStore = &changed{one.store.LogStore, 5, func(l *raft.Log) {
+	one.store.LogStore = &alteredLogs{one.store.LogStore, 5, func(l *raft.Log) {
 		if err := other.store.GetLog(5, l); err != nil {
 			t.Error(err)
 		}
@@ -89,7 +89,7 @@ func TestEntryOfAnotherLogIsRefused(t *testing.T) {
 	}
 }
 
-func TestBoltPagesThatLeadAstrayAreRefused(t *testing.T) {
+func TestCheckBolt_RejectsInvalidPages(t *testing.T) {
 	l := mustOpenLogs(t, t.TempDir())
 	l.mustStore(t, 1, 200)
 	l.mustClose(t)
@@ -98,7 +98,7 @@ func TestBoltPagesThatLeadAstrayAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	branches := 0
-	for at := 8192; at < boltUsed(whole); at += 4096 {
+	for at := 8192; at < boltUsedBytes(whole); at += 4096 {
 		if binary.NativeEndian.Uint16(whole[at+8:]) != boltFlagBranch {
 			continue
 		}
@@ -120,13 +120,13 @@ func TestBoltPagesThatLeadAstrayAreRefused(t *testing.T) {
 			if err := os.WriteFile(path, damaged, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			// The page may be an old one that nothing leads to.
+			// The page may be an old one that is not referenced.
 			if err := checkBolt(path); err == nil {
 				store, err := newBolt(path, false)
 				if err != nil {
 					t.Fatalf("page %d, %s: %v", at/4096, name, err)
 				}
-				same := (&openedLogs{checkedLogs: reopenedOn(store, l.path)}).sameEntries(1, 200)
+				same := (&testLogs{checkedLogs: reopenCheckedLogs(store, l.path)}).compareEntries(1, 200)
 				if err := errors.Join(same, store.Close()); err != nil {
 					t.Errorf("page %d, %s: %v", at/4096, name, err)
 				}
@@ -138,8 +138,8 @@ func TestBoltPagesThatLeadAstrayAreRefused(t *testing.T) {
 	}
 }
 
-// reopenedOn returns a checked log on a store that is open.
-func reopenedOn(store raft.LogStore, path string) *checkedLogs {
+// reopenCheckedLogs returns a checked log on a store that is open.
+func reopenCheckedLogs(store raft.LogStore, path string) *checkedLogs {
 	raw := newRawLogs(store, path, nil)
 	l, err := openCheckedLogs(&checkedLogs{store: raw, path: path})
 	if err != nil {
@@ -148,45 +148,45 @@ func reopenedOn(store raft.LogStore, path string) *checkedLogs {
 	return l
 }
 
-// stableFaults fails or tears the writes of term and vote from a call on.
-type stableFaults struct {
+// faultyStableStore fails or tears the writes of term and vote from a call on.
+type faultyStableStore struct {
 	raft.StableStore
 	calls, failAt int
 }
 
-func (s *stableFaults) fails() bool { s.calls++; return s.calls >= s.failAt }
+func (s *faultyStableStore) failsNext() bool { s.calls++; return s.calls >= s.failAt }
 
-func (s *stableFaults) Set(key, value []byte) error {
-	if s.fails() {
+func (s *faultyStableStore) Set(key, value []byte) error {
+	if s.failsNext() {
 		return errDisk
 	}
 	return s.StableStore.Set(key, value)
 }
 
-func (s *stableFaults) SetUint64(key []byte, value uint64) error {
-	if s.fails() {
+func (s *faultyStableStore) SetUint64(key []byte, value uint64) error {
+	if s.failsNext() {
 		return errDisk
 	}
 	return s.StableStore.SetUint64(key, value)
 }
 
-func TestFailedWriteOfTermOrVoteAtEveryCallFencesAndTheNodeComesBack(t *testing.T) {
+func TestNodeFailure_OnTermOrVoteWriteError(t *testing.T) {
 	for failAt := 1; failAt <= 5; failAt++ {
 		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
-			store := &stableFaults{failAt: failAt}
+			store := &faultyStableStore{failAt: failAt}
 			c := Config{tests: testHooks{wrap: func(s *stores) {
 				store.StableStore, s.stable = s.stable, store
 			}}}
-			j, err := Open(context.Background(), quiet(c))
+			j, err := Open(context.Background(), testConfig(c))
 			if err == nil {
-				eventually(t, "it is fenced or leads", func() bool { return j.Err() != nil || j.IsLeader() })
+				eventually(t, "it fails or leads", func() bool { return j.Err() != nil || j.IsLeader() })
 				if j.Err() == nil && store.calls >= failAt {
 					t.Error("it leads without its vote")
 				}
 				if j.Err() != nil {
-					wantFenced(t, j)
+					wantNodeFailed(t, j)
 				}
-				closed(t, j)
+				closeJournal(t, j)
 				return
 			}
 			if !errors.Is(err, errDisk) {
@@ -196,14 +196,14 @@ func TestFailedWriteOfTermOrVoteAtEveryCallFencesAndTheNodeComesBack(t *testing.
 	}
 }
 
-func TestReadErrorAtEveryEntryFencesOrRefuses(t *testing.T) {
+func TestNodeFailure_OnEntryReadError(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
 	l.mustStore(t, 1, 10)
 	l.mustClose(t)
 	for index := uint64(1); index <= 10; index++ {
 		l := mustOpenLogs(t, dir)
-		l.store.LogStore = &unreadable{l.store.LogStore, index}
+		l.store.LogStore = &unreadableLogs{l.store.LogStore, index}
 		_, err := openCheckedLogs(&checkedLogs{store: l.store, path: l.path, stable: l.stable})
 		if !errors.Is(err, syscall.EIO) {
 			t.Errorf("entry %d: %v", index, err)
@@ -212,13 +212,13 @@ func TestReadErrorAtEveryEntryFencesOrRefuses(t *testing.T) {
 	}
 }
 
-// unreadable is a log store that cannot read one entry.
-type unreadable struct {
+// unreadableLogs is a log store that cannot read one entry.
+type unreadableLogs struct {
 	raft.LogStore
 	index uint64
 }
 
-func (u *unreadable) GetLog(index uint64, log *raft.Log) error {
+func (u *unreadableLogs) GetLog(index uint64, log *raft.Log) error {
 	if index == u.index {
 		return &os.PathError{Op: "read", Path: "log", Err: syscall.EIO}
 	}

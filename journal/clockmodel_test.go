@@ -10,15 +10,14 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
-// clockWorld is three nodes and the cluster time, without Raft: what is recorded is
-// handed to each in order, after a while of its own. It judges every moment at which a
-// timer could be set against every later moment at which it could fire.
+// clockModel is three nodes and the cluster time, without Raft. Each node receives the records in
+// order, after a delay of its own. The model checks every moment at which a timer could be set
+// against every later moment at which it could fire.
 //
-// It keeps to what the clock counts on: a majority of nodes answers a leader that
-// asks, of those that were down together the wall clock of one alone is set without
-// being noted, and somebody who comes back has noted who led last; two have if a wall
-// clock was set.
-type clockWorld struct {
+// It keeps the assumptions of the cluster time. A majority of nodes answers a leader that asks. Of
+// nodes that were down together, at most one has an unrecorded change of its wall clock. At least
+// one node that comes back has recorded who led last; if a wall clock was set, two have.
+type clockModel struct {
 	t       *testing.T
 	choose  func(n int) int // a number below n
 	nodes   []*clockNode
@@ -27,15 +26,15 @@ type clockWorld struct {
 	epoch   uint64
 	records []clockRecord
 	spans   []clockSpan
-	late    time.Duration // how late the time may have become
+	maxLag  time.Duration // how late the time may have become
 }
 
 type clockNode struct {
-	clock   *clusterClock
-	wall    steppedClock
-	mark    clockMark // on disk
-	applied int       // how many records
-	doubt   bool      // its wall clock was set, and the mark does not know
+	clock        *clusterClock
+	wall         steppedClock
+	sample       clockSample // on disk
+	applied      int         // how many records
+	unsampledSet bool        // its wall clock was set and not yet sampled
 }
 
 type clockRecord struct {
@@ -50,97 +49,96 @@ type clockSpan struct {
 	time clustertime.Time
 }
 
-func newClockWorld(t *testing.T, choose func(n int) int) *clockWorld {
-	w := &clockWorld{t: t, choose: choose, leader: -1}
+func newClockModel(t *testing.T, choose func(n int) int) *clockModel {
+	w := &clockModel{t: t, choose: choose, leader: -1}
 	for range 3 {
 		w.nodes = append(w.nodes, new(clockNode))
 	}
 	for i := range w.nodes {
 		w.start(i)
 	}
-	w.elect(0)
+	w.becomeLeader(0)
 	return w
 }
 
-func (w *clockWorld) start(i int) {
+func (w *clockModel) start(i int) {
 	n := w.nodes[i]
 	recorded, epoch := clustertime.Time{}, uint64(0)
 	if n.applied > 0 {
 		last := w.records[n.applied-1]
 		recorded, epoch = last.time, last.epoch
 	}
-	n.clock = newClusterClock(n.wall.now, func() uint64 { return w.term }, recorded, epoch, n.mark)
+	n.clock = newClusterClock(n.wall.now, func() uint64 { return w.term }, recorded, epoch, n.sample)
 }
 
-// hear hands a node what was recorded up to a moment.
-func (w *clockWorld) hear(i int, until time.Time) {
+// deliver hands a node the records up to a moment.
+func (w *clockModel) deliver(i int, until time.Time) {
 	n := w.nodes[i]
 	for n.clock != nil && n.applied < len(w.records) && !w.records[n.applied].at.After(until) {
 		r := w.records[n.applied]
 		n.applied++
-		n.clock.hear(r.time, r.epoch, r.term)
+		n.clock.observe(r.time, r.epoch, r.term)
 	}
 }
 
-const slowest = 2 * time.Second // that news travel
+const maxDelivery = 2 * time.Second // of records
 
-// spread hands all nodes something of what is recorded, and has all look at their
-// clocks.
-func (w *clockWorld) spread() {
+// deliverAll delivers some records to each node, and makes all sample their clocks.
+func (w *clockModel) deliverAll() {
 	for i, n := range w.nodes {
-		delay := []time.Duration{0, time.Millisecond, 30 * time.Millisecond, slowest}[w.choose(4)]
-		w.hear(i, time.Now().Add(-delay))
+		delay := []time.Duration{0, time.Millisecond, 30 * time.Millisecond, maxDelivery}[w.choose(4)]
+		w.deliver(i, time.Now().Add(-delay))
 		if n.clock == nil {
 			continue
 		}
-		if mark, kept := n.clock.note(); kept {
-			n.mark, n.doubt = mark, false
+		if saved, current := n.clock.takeSample(); current {
+			n.sample, n.unsampledSet = saved, false
 		}
 	}
 }
 
-func (w *clockWorld) record(clock clustertime.Time) {
+func (w *clockModel) record(clock clustertime.Time) {
 	w.records = append(w.records, clockRecord{clock, w.epoch, w.term, time.Now()})
 }
 
-// pass lets time pass, with a leader if there is one.
-func (w *clockWorld) pass(d time.Duration) {
-	for ; d > 0; d -= clockEvery {
-		time.Sleep(min(d, clockEvery))
+// advance lets time pass, with a leader if there is one.
+func (w *clockModel) advance(d time.Duration) {
+	for ; d > 0; d -= clockInterval {
+		time.Sleep(min(d, clockInterval))
 		if w.leader >= 0 {
-			w.judge()
+			w.checkNoEarlyTimer()
 			w.record(w.nodes[w.leader].clock.now())
 		}
-		w.spread()
+		w.deliverAll()
 	}
 }
 
-// judge looks at the time of the leader: none may be ahead of what has passed since
-// any moment before, as far as the rate of catching up allows.
-func (w *clockWorld) judge() {
+// checkNoEarlyTimer checks the leader's time: it must not be ahead of what has passed since any
+// earlier moment, except by the rate of catching up.
+func (w *clockModel) checkNoEarlyTimer() {
 	now, at := w.nodes[w.leader].clock.now(), time.Now()
 	for _, span := range w.spans {
 		passed := at.Sub(span.at)
-		if early := now.Sub(span.time) - passed - passed/catchUp; early > time.Microsecond {
+		if early := now.Sub(span.time) - passed - passed/catchUpDivisor; early > time.Microsecond {
 			w.t.Fatalf("a timer that was set %v ago fires %v early", passed, early)
 		}
 	}
 	if len(w.spans) > 0 {
 		first := w.spans[0]
-		if late := at.Sub(first.at) - now.Sub(first.time); late > w.late {
-			w.t.Fatalf("the time is %v behind, and may be %v", late, w.late)
+		if late := at.Sub(first.at) - now.Sub(first.time); late > w.maxLag {
+			w.t.Fatalf("the time is %v behind, and may be %v", late, w.maxLag)
 		}
 	}
 	w.spans = append(w.spans, clockSpan{at, now})
 }
 
-// elect makes a node lead.
-func (w *clockWorld) elect(i int) {
-	w.depose()
+// becomeLeader makes a node the leader.
+func (w *clockModel) becomeLeader(i int) {
+	w.stepDown()
 	w.term++
-	w.hear(i, time.Now())
+	w.deliver(i, time.Now())
 	n := w.nodes[i]
-	begun := n.clock.begin(func() (known []clockReading) {
+	started := n.clock.startLeading(func() (known []clockReading) {
 		for j, other := range w.nodes {
 			if j != i && other.clock != nil {
 				known = append(known, other.clock.reading())
@@ -149,108 +147,108 @@ func (w *clockWorld) elect(i int) {
 		return known
 	})
 	w.epoch++
-	w.record(begun)
-	n.clock.lead(w.epoch)
+	w.record(started)
+	n.clock.setLeaderEpoch(w.epoch)
 	w.leader = i
-	w.hear(i, time.Now())
-	w.late += 2 * (slowest + clockEvery)
-	w.judge()
+	w.deliver(i, time.Now())
+	w.maxLag += 2 * (maxDelivery + clockInterval)
+	w.checkNoEarlyTimer()
 }
 
-func (w *clockWorld) depose() {
+func (w *clockModel) stepDown() {
 	if w.leader >= 0 {
-		w.nodes[w.leader].clock.end()
+		w.nodes[w.leader].clock.stopLeading()
 		w.leader = -1
 	}
 }
 
-// set sets a wall clock, unless there is doubt about one.
-func (w *clockWorld) set(i int) {
-	if w.doubtful() {
+// setWallClock sets a wall clock, unless another one has an unsampled change.
+func (w *clockModel) setWallClock(i int) {
+	if w.hasUnsampledSet() {
 		return
 	}
-	all := append(steps(), 0, time.Second, -time.Second)
+	all := append(clockSteps(), 0, time.Second, -time.Second)
 	w.nodes[i].wall.set(all[w.choose(len(all))])
-	w.nodes[i].doubt = true
+	w.nodes[i].unsampledSet = true
 }
 
-// lose ends all nodes, unless nobody has noted who leads, and starts two or three of
-// them later.
-func (w *clockWorld) lose() {
-	left, doubt := w.choose(4), w.doubtful() // 3: none is left behind
-	informed := 0                            // of those that come back
+// restartAll stops all nodes, unless none has recorded who leads, and starts two or three of them
+// later.
+func (w *clockModel) restartAll() {
+	left, uncertain := w.choose(4), w.hasUnsampledSet() // 3: none stays down
+	informed := 0                                       // of those that come back
 	for i, n := range w.nodes {
-		if n.mark.epoch == w.epoch && i != left {
+		if n.sample.epoch == w.epoch && i != left {
 			informed++
 		}
 	}
-	if informed == 0 || informed == 1 && doubt {
+	if informed == 0 || informed == 1 && uncertain {
 		return
 	}
-	w.depose()
+	w.stepDown()
 	for _, n := range w.nodes {
 		n.clock = nil
 	}
 	outage := []time.Duration{0, time.Second, time.Hour, 9 * time.Hour}[w.choose(4)]
 	time.Sleep(outage)
 	if informed > 1 && w.choose(2) == 0 {
-		w.set(w.choose(3))
+		w.setWallClock(w.choose(3))
 	}
-	w.late += 2 * clockEvery
-	if w.doubtful() {
-		w.late += outage // a clock that was set back says that nothing has passed
+	w.maxLag += 2 * clockInterval
+	if w.hasUnsampledSet() {
+		w.maxLag += outage // a clock that was set back shows that no time has passed
 	}
 	for i := range w.nodes {
 		if i != left {
 			w.start(i)
 		}
 	}
-	w.elect((left + 1 + w.choose(2)) % 3)
+	w.becomeLeader((left + 1 + w.choose(2)) % 3)
 	if left < 3 {
 		w.start(left)
 	}
 }
 
-func (w *clockWorld) doubtful() bool {
-	return slices.ContainsFunc(w.nodes, func(n *clockNode) bool { return n.doubt })
+func (w *clockModel) hasUnsampledSet() bool {
+	return slices.ContainsFunc(w.nodes, func(n *clockNode) bool { return n.unsampledSet })
 }
 
-// restart ends one node and starts it again.
-func (w *clockWorld) restart(i int) {
+// restart stops one node and starts it again.
+func (w *clockModel) restart(i int) {
 	if i == w.leader {
-		w.elect((i + 1) % 3)
+		w.becomeLeader((i + 1) % 3)
 	}
 	w.nodes[i].clock = nil
-	w.pass(time.Duration(w.choose(3)) * clockEvery)
+	w.advance(time.Duration(w.choose(3)) * clockInterval)
 	w.start(i)
 }
 
-func (w *clockWorld) run(length int) {
+func (w *clockModel) run(length int) {
 	for range length {
 		switch w.choose(8) {
 		case 0, 1:
-			w.pass([]time.Duration{time.Millisecond, clockEvery, 10 * clockEvery, time.Minute}[w.choose(4)])
+			w.advance([]time.Duration{time.Millisecond, clockInterval, 10 * clockInterval, time.Minute}[w.choose(4)])
 		case 2, 3:
-			w.elect(w.choose(3))
+			w.becomeLeader(w.choose(3))
 		case 4:
-			w.set(w.choose(3))
+			w.setWallClock(w.choose(3))
 		case 5:
 			w.restart(w.choose(3))
 		case 6:
-			w.lose()
-		case 7: // nobody leads for a while
-			w.depose()
+			w.restartAll()
+		case 7: // no leader for a while
+			w.stepDown()
 			time.Sleep(10 * time.Millisecond)
-			w.elect(w.choose(3))
+			w.becomeLeader(w.choose(3))
 		}
 	}
 }
 
-func TestNoTimerIsEarlyWhateverBecomesOfNodesAndClocks(t *testing.T) {
+func TestClusterTime_NoTimerFiresEarly(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			t.Logf("seed %d", seed)
-			newClockWorld(t, rand.New(rand.NewPCG(seed, 17)).IntN).run(60)
+			newClockModel(t, rand.New(rand.NewPCG(seed, 17)).IntN).run(60)
 		})
 		if t.Failed() {
 			return
@@ -258,13 +256,13 @@ func TestNoTimerIsEarlyWhateverBecomesOfNodesAndClocks(t *testing.T) {
 	}
 }
 
-func FuzzNoTimerIsEarly(f *testing.F) {
+func FuzzClusterTime_NoTimerFiresEarly(f *testing.F) {
 	f.Add([]byte("leaders change, clocks are set and all nodes are lost"))
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		choices = choices[:min(len(choices), 500)]
 		length := len(choices) / 3
 		synctest.Test(t, func(t *testing.T) {
-			newClockWorld(t, func(n int) int {
+			newClockModel(t, func(n int) int {
 				if len(choices) == 0 {
 					return 0
 				}

@@ -14,27 +14,27 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
-// A clockReading is what a node knows of the cluster time.
+// clockReading is what a node knows of the cluster time.
 type clockReading struct {
-	// What the node has kept, or what its mark and its wall clock come to.
+	// Time is the node's cluster time, or the time from its clock sample and its wall clock.
 	Time clustertime.Time `json:"time"`
-	// Epoch is that of the leader whose time it is, 0 if it is the wall clock's alone.
+	// Epoch is that of the leader whose time it is, 0 if it is only the wall clock.
 	Epoch uint64 `json:"epoch,omitempty"`
-	// Kept says that a leader was heard of since the node was started.
-	Kept bool `json:"kept,omitempty"`
+	// Current means that the node has received a leader's time since its start.
+	Current bool `json:"kept,omitempty"`
 }
 
-// agreed returns the cluster time of now by what several nodes know; at least one.
+// clusterTime returns the present cluster time from the readings of several nodes, at least one.
 //
-// What was kept by monotonic clocks counts before all that wall clocks say. Of what
-// is left the middle is taken, the earlier one of two: so no clock alone has the time
-// go ahead, whatever it shows, and with three no clock alone holds it up. And it is
-// not later than the middle of those that have heard of the latest leader: the others
-// do not know that it was behind the one before.
-func agreed(known []clockReading) clustertime.Time {
-	isKept := func(r clockReading) bool { return r.Kept }
-	if slices.ContainsFunc(known, isKept) {
-		known = slices.DeleteFunc(slices.Clone(known), func(r clockReading) bool { return !r.Kept })
+// Current readings, kept by monotonic clocks, take precedence over all others. Of the remaining
+// readings it takes the median, the earlier one of two. So no single clock can advance the time,
+// and with three nodes no single clock can hold it back. The result is not later than the median of
+// the readings of the latest leader: the other nodes do not know how far that leader was behind the
+// one before.
+func clusterTime(known []clockReading) clustertime.Time {
+	isCurrent := func(r clockReading) bool { return r.Current }
+	if slices.ContainsFunc(known, isCurrent) {
+		known = slices.DeleteFunc(slices.Clone(known), func(r clockReading) bool { return !r.Current })
 	}
 	latest := uint64(0)
 	for _, r := range known {
@@ -47,52 +47,52 @@ func agreed(known []clockReading) clustertime.Time {
 			informed = append(informed, r.Time)
 		}
 	}
-	return slices.MinFunc([]clustertime.Time{middle(all), middle(informed)}, clustertime.Time.Compare)
+	return slices.MinFunc([]clustertime.Time{median(all), median(informed)}, clustertime.Time.Compare)
 }
 
-// middle returns the median, the lower one of an even number.
-func middle(times []clustertime.Time) clustertime.Time {
+// median returns the median, the lower one of an even number.
+func median(times []clustertime.Time) clustertime.Time {
 	slices.SortFunc(times, clustertime.Time.Compare)
 	return times[(len(times)-1)/2]
 }
 
-// A leader that knows too little of the time asks the others over connections as
-// those for a snapshot (ask.go):
+// A leader without a current time queries the others over connections like those for a snapshot
+// (snapshotfetch.go):
 //
-//	ask    = "tenuto-now-1" frame(JSON of clockQuestion)
+//	ask    = "tenuto-now-1" frame(JSON of clockRequest)
 //	answer = frame(JSON of clockReading)
 //
-// A node of a version that does not know the question closes the connection.
+// A node of a version that does not know the request closes the connection.
 const (
-	clockMagic = "tenuto-now-1" // as long as askMagic
-	// clockPatience bounds how long a leader waits for all answers.
-	clockPatience = time.Second
+	clockRequestMagic = "tenuto-now-1" // as long as snapshotRequestMagic
+	// clockRequestTimeout bounds how long a leader waits for all answers.
+	clockRequestTimeout = time.Second
 )
 
-// clockQuestion is what a node asks with.
-type clockQuestion struct {
+// clockRequest asks for a clockReading.
+type clockRequest struct {
 	Cluster string `json:"cluster,omitempty"`
 	Node    string `json:"node"`
 }
 
-// askTime returns what the other nodes that have a vote say, of those that answer
-// within clockPatience.
-func (j *Journal) askTime(ctx context.Context) (known []clockReading) {
+// collectClockReadings returns the readings of the other voters that answer within
+// clockRequestTimeout.
+func (j *Journal) collectClockReadings(ctx context.Context) (known []clockReading) {
 	if j.config.Network == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, clockPatience)
+	ctx, cancel := context.WithTimeout(ctx, clockRequestTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, server := range j.roster().servers {
+	for _, server := range j.membership().servers {
 		if server.Suffrage != raft.Voter || string(server.ID) == j.config.Node {
 			continue
 		}
 		asking.Go(func() {
-			r, err := j.askTimeOf(ctx, addressOf(&server))
+			r, err := j.requestClockReading(ctx, addressOf(&server))
 			if err != nil {
-				j.config.Logger.Warn("a node was asked for the time and has not told", "node", server.ID, "error", err)
+				j.config.Logger.Warn("cannot get cluster time from node", "node", server.ID, "error", err)
 				return
 			}
 			mu.Lock()
@@ -104,8 +104,8 @@ func (j *Journal) askTime(ctx context.Context) (known []clockReading) {
 	return known
 }
 
-func (j *Journal) askTimeOf(ctx context.Context, address string) (r clockReading, err error) {
-	conn, err := j.config.Network.Dial(address, clockPatience)
+func (j *Journal) requestClockReading(ctx context.Context, address string) (r clockReading, err error) {
+	conn, err := j.config.Network.Dial(address, clockRequestTimeout)
 	if err != nil {
 		return r, err
 	}
@@ -115,23 +115,23 @@ func (j *Journal) askTimeOf(ctx context.Context, address string) (r clockReading
 			err = errors.Join(err, conn.Close())
 		}
 	}()
-	if err := writeAsk(conn, clockMagic, clockQuestion{j.config.Cluster, j.config.Node}); err != nil {
-		return r, fmt.Errorf("ask: %w", err)
+	if err := writeJSONFrame(conn, clockRequestMagic, clockRequest{j.config.Cluster, j.config.Node}); err != nil {
+		return r, fmt.Errorf("send request: %w", err)
 	}
-	if err := readAsk(conn, &r); err != nil {
+	if err := readJSONFrame(conn, &r); err != nil {
 		return r, fmt.Errorf("read answer: %w", err)
 	}
 	return r, nil
 }
 
-// tellTime answers a clockQuestion whose magic has been read.
-func (j *Journal) tellTime(conn net.Conn) error {
-	var q clockQuestion
-	if err := readAsk(conn, &q); err != nil {
-		return fmt.Errorf("read question: %w", err)
+// serveClockReading answers a clockRequest whose magic has been read.
+func (j *Journal) serveClockReading(conn net.Conn) error {
+	var q clockRequest
+	if err := readJSONFrame(conn, &q); err != nil {
+		return fmt.Errorf("read request: %w", err)
 	}
 	if q.Cluster != j.config.Cluster {
-		return fmt.Errorf("%s of the cluster %q asks for the time", q.Node, q.Cluster)
+		return fmt.Errorf("request for the cluster time from node %s of cluster %q", q.Node, q.Cluster)
 	}
-	return writeAsk(conn, "", j.clock.reading())
+	return writeJSONFrame(conn, "", j.clock.reading())
 }

@@ -12,168 +12,167 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// clockEvery is how often a leader records the cluster time, and how often every node
-// notes how it stands to its own wall clock.
-const clockEvery = time.Second
+// clockInterval is how often a leader records the cluster time, and how often every node takes a
+// clock sample.
+const clockInterval = time.Second
 
-// catchUp is by how much, as a divisor, the cluster time goes faster than time does
-// while it is behind the wall clock of the leader: as much as machines let their own
-// clocks be corrected by the network (500 ppm).
-const catchUp = 2000
+// catchUpDivisor limits how much faster than real time the cluster time runs while it is behind the
+// leader's wall clock. 1/2000 is what machines allow network time to correct their own clocks by
+// (500 ppm).
+const catchUpDivisor = 2000
 
-// clusterClock is the cluster time as this node knows it: what a leader has
-// recorded, and what has passed since by the monotonic clock of this node. No step of
-// a wall clock moves it; the wall clock of the leader draws it after itself, slowly.
-// It never goes back while this node leads, and otherwise only to the time of a new
-// leader, who learned of an earlier record later than this node did: so no leader is
-// ahead of the one before, and no timer fires before its time.
+// clusterClock is the cluster time as this node knows it: what a leader has recorded, plus what has
+// passed since by this node's monotonic clock. No step of a wall clock moves it; it slowly
+// approaches the wall clock of the leader. It never goes back while this node leads. Otherwise it
+// goes back only to the time of a new leader, which received an earlier record later than this node
+// did. So no leader is ahead of its predecessor, and no timer fires early.
 //
-// A node that begins to lead and has heard of no leader since it was started asks the
-// others. See agreed for what is made of the answers.
+// A node that begins to lead and has received no leader's time since its start asks the others. See
+// clockreading.go for how the answers are combined.
 type clusterClock struct {
 	wall func() time.Time
-	// term returns the term in which the node is.
+	// term returns the term of this node.
 	term func() uint64
-	// fresh holds a token when the node goes by the time of another leader.
-	fresh chan struct{}
+	// leaderChanged holds a token after the node has adopted the time of another leader.
+	leaderChanged chan struct{}
 
-	mu       sync.Mutex
-	base     clustertime.Time // the time ...
-	at       time.Time        // ... at this moment
-	behind   time.Duration    // what was to be caught up with then; 0 unless this node leads
-	epoch    uint64           // of the leader whose time this is
-	recorded clustertime.Time // the latest that is known to be recorded, ...
-	inForce  uint64           // ... and the epoch in force then
-	mark     clockMark        // of before the start
-	kept     bool             // base is not of the past
-	leading  bool             // what is heard is of this node's own making
+	mu            sync.Mutex
+	base          clustertime.Time // the time ...
+	baseAt        time.Time        // ... at this moment
+	lag           time.Duration    // of base behind the wall clock; 0 unless this node leads
+	epoch         uint64           // of the leader whose time this is
+	recorded      clustertime.Time // the latest recorded time that is known, ...
+	recordedEpoch uint64           // ... and the epoch in force then
+	sample        clockSample      // from before the start
+	current       bool             // base is current, not from the past
+	leading       bool             // recorded times are this node's own
 }
 
-func newClusterClock(wall func() time.Time, term func() uint64, recorded clustertime.Time, epoch uint64, mark clockMark) *clusterClock {
+func newClusterClock(wall func() time.Time, term func() uint64, recorded clustertime.Time, epoch uint64, saved clockSample) *clusterClock {
 	return &clusterClock{
-		wall: wall, term: term, fresh: make(chan struct{}, 1),
-		base: recorded, at: time.Now(), epoch: epoch, recorded: recorded, inForce: epoch, mark: mark,
+		wall: wall, term: term, leaderChanged: make(chan struct{}, 1),
+		base: recorded, baseAt: time.Now(), epoch: epoch, recorded: recorded, recordedEpoch: epoch, sample: saved,
 	}
 }
 
 func openClusterClock(c *Config, machine *state.Machine, stable raft.StableStore) *clusterClock {
 	term := func() uint64 {
-		now, _ := stable.GetUint64([]byte(keyTerm)) // 0, of no leader, if it cannot be told
+		now, _ := stable.GetUint64([]byte(keyTerm)) // 0, the term of no leader, on an error
 		return now
 	}
-	return newClusterClock(c.WallClock, term, machine.Clock(), machine.Epoch(), readClockMark(c.Dir))
+	return newClusterClock(c.WallClock, term, machine.Clock(), machine.Epoch(), readClockSample(c.Dir))
 }
 
-// hear takes note of the latest time that is recorded, of the epoch in force, and of
-// the term of the entry that was applied. What is recorded in the term of now is of
-// a leader that was there when the node heard of that term: of now, not of the past.
-func (c *clusterClock) hear(recorded clustertime.Time, epoch, term uint64) {
-	if !c.isNews(recorded, epoch) {
+// observe processes the latest recorded time, the epoch in force, and the term of the entry that
+// was applied. A time recorded in the node's present term is current: its leader was alive when
+// this node learned of that term.
+func (c *clusterClock) observe(recorded clustertime.Time, epoch, term uint64) {
+	if !c.isNew(recorded, epoch) {
 		return
 	}
 	current := c.term() == term
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.recorded, c.inForce = recorded, epoch
-	c.kept = c.kept || current
+	c.recorded, c.recordedEpoch = recorded, epoch
+	c.current = c.current || current
 	if c.leading {
 		return
 	}
-	// Of one leader the record that took the least time to arrive is the best. Another
-	// may be behind the one before.
+	// The record of a leader that took the least time to arrive is the best. Another leader may be
+	// behind the one before.
 	now := time.Now()
-	if epoch != c.epoch || recorded.After(c.readAt(now)) {
-		c.base, c.at, c.behind = recorded, now, 0
+	if epoch != c.epoch || recorded.After(c.timeAt(now)) {
+		c.base, c.baseAt, c.lag = recorded, now, 0
 	}
-	c.goBy(epoch)
+	c.followEpoch(epoch)
 }
 
-func (c *clusterClock) isNews(recorded clustertime.Time, epoch uint64) bool {
+func (c *clusterClock) isNew(recorded clustertime.Time, epoch uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return recorded.After(c.recorded) || epoch != c.inForce
+	return recorded.After(c.recorded) || epoch != c.recordedEpoch
 }
 
-// goBy notes whose time it is; mu is held.
-func (c *clusterClock) goBy(epoch uint64) {
+// followEpoch records whose time it is; mu is held.
+func (c *clusterClock) followEpoch(epoch uint64) {
 	if epoch == c.epoch {
 		return
 	}
 	c.epoch = epoch
 	select {
-	case c.fresh <- struct{}{}:
+	case c.leaderChanged <- struct{}{}:
 	default:
 	}
 }
 
-// begin returns the time at which a reign begins. ask returns what the other nodes
-// know of the time; it is called when this one knows too little.
-func (c *clusterClock) begin(ask func() []clockReading) clustertime.Time {
+// startLeading returns the time at which a leadership begins. query returns the readings of the
+// other nodes; it is called only if this node's time is not current.
+func (c *clusterClock) startLeading(query func() []clockReading) clustertime.Time {
 	var known []clockReading
-	if !c.isKept() {
-		known = append(ask(), c.reading())
+	if !c.isCurrent() {
+		known = append(query(), c.reading())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leading = true
-	if !c.kept {
-		c.kept = true
+	if !c.current {
+		c.current = true
 		now := time.Now()
-		c.base, c.at = c.readAt(now), now
-		if asked := agreed(known); asked.After(c.base) {
+		c.base, c.baseAt = c.timeAt(now), now
+		if asked := clusterTime(known); asked.After(c.base) {
 			c.base = asked
 		}
 	}
-	return c.readAt(time.Now())
+	return c.timeAt(time.Now())
 }
 
-// lead says of which epoch the reign is that has begun.
-func (c *clusterClock) lead(epoch uint64) {
+// setLeaderEpoch sets the epoch of the leadership that has begun.
+func (c *clusterClock) setLeaderEpoch(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.goBy(epoch)
+	c.followEpoch(epoch)
 }
 
-func (c *clusterClock) isKept() bool {
+func (c *clusterClock) isCurrent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.kept
+	return c.current
 }
 
-// end says that the reign is over, or has come to nothing.
-func (c *clusterClock) end() {
+// stopLeading ends a leadership, or an attempt at one.
+func (c *clusterClock) stopLeading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.base, c.at, c.behind = c.readAt(now), now, 0
+	c.base, c.baseAt, c.lag = c.timeAt(now), now, 0
 	c.leading = false
 }
 
 func (c *clusterClock) now() clustertime.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.readAt(time.Now())
+	return c.timeAt(time.Now())
 }
 
-// readAt returns the time at a moment; mu is held.
-func (c *clusterClock) readAt(now time.Time) clustertime.Time {
-	passed := now.Sub(c.at)
-	return c.base.Add(passed + min(passed/catchUp, c.behind))
+// timeAt returns the time at a moment; mu is held.
+func (c *clusterClock) timeAt(now time.Time) clustertime.Time {
+	passed := now.Sub(c.baseAt)
+	return c.base.Add(passed + min(passed/catchUpDivisor, c.lag))
 }
 
-// note looks at the wall clock: a leader catches up with it from now on, and every
-// node learns how the cluster time stands to it. This, and what a mark makes of a wall
-// clock, is all that the cluster time learns from one. kept is whether that is known.
-func (c *clusterClock) note() (mark clockMark, kept bool) {
+// takeSample reads the wall clock. A leader catches up with it from now on, and every node learns
+// the difference to the cluster time. Only this and clockSample.readingAt let a wall clock
+// influence the cluster time. current is whether the cluster time is known.
+func (c *clusterClock) takeSample() (saved clockSample, current bool) {
 	wall := c.wall().UnixNano()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	c.base, c.at, c.behind = c.readAt(now), now, 0
+	c.base, c.baseAt, c.lag = c.timeAt(now), now, 0
 	if c.leading {
-		c.behind = time.Duration(max(0, wall-c.base.UnixNano()))
+		c.lag = time.Duration(max(0, wall-c.base.UnixNano()))
 	}
-	return clockMark{epoch: c.epoch, time: c.base, wall: wall}, c.kept
+	return clockSample{epoch: c.epoch, time: c.base, wall: wall}, c.current
 }
 
 // reading returns what this node knows of the time.
@@ -181,13 +180,13 @@ func (c *clusterClock) reading() clockReading {
 	wall := c.wall().UnixNano()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.kept {
-		return clockReading{Time: c.readAt(time.Now()), Epoch: c.epoch, Kept: true}
+	if c.current {
+		return clockReading{Time: c.timeAt(time.Now()), Epoch: c.epoch, Current: true}
 	}
-	return c.mark.at(wall)
+	return c.sample.readingAt(wall)
 }
 
-// clockedFSM tells the clock what is recorded.
+// clockedFSM passes recorded times to the clock.
 type clockedFSM struct {
 	*fsm
 	clock *clusterClock
@@ -196,39 +195,38 @@ type clockedFSM struct {
 // Apply implements raft.FSM.
 func (f *clockedFSM) Apply(log *raft.Log) any {
 	result := f.fsm.Apply(log)
-	f.clock.hear(f.machine.Clock(), f.machine.Epoch(), log.Term)
+	f.clock.observe(f.machine.Clock(), f.machine.Epoch(), log.Term)
 	return result
 }
 
-// Now returns the cluster time: that of the leaders, kept by all nodes and
-// recorded in the journal once a second. It never goes back on a node that leads,
-// and steps of wall clocks do not move it: it goes as time does, or faster by one part
-// in 2,000 while it is behind the leader's wall clock. On a node that does not lead it
-// may be behind, and before a leader was heard of it is of the past.
+// Now returns the cluster time: the time of the leaders, kept by all nodes and recorded in the
+// journal once a second. It never goes back on a node that leads, and steps of wall clocks do not
+// move it. It runs at the rate of real time, or faster by one part in 2,000 while it is behind the
+// leader's wall clock. On a node that does not lead it may be behind; before the node has received
+// a leader's time it is of the past.
 func (j *Journal) Now() clustertime.Time { return j.clock.now() }
 
-// ClockKept tells whether the cluster time is that of now: a leader was heard of since
+// IsClockCurrent reports whether the cluster time is current: a leader's time was received since
 // the start, or this node has begun to lead.
-func (j *Journal) ClockKept() bool { return j.clock.isKept() }
+func (j *Journal) IsClockCurrent() bool { return j.clock.isCurrent() }
 
-// recordClock has the cluster time recorded, if this node leads, and returns a
-// channel that is closed when that is decided. What becomes of it does not matter:
-// the next is due soon.
+// recordClock proposes a record of the cluster time if this node leads, and returns a channel that
+// is closed when the outcome is decided. The outcome does not matter: the next record is due soon.
 func (j *Journal) recordClock() <-chan struct{} {
 	decided := make(chan struct{})
-	r := j.reign.Load()
+	r := j.leadership.Load()
 	if r == nil {
 		close(decided)
 		return decided
 	}
-	j.proposeGroup(r, &journalpb.GroupChange{}, func(error) { close(decided) })
+	j.proposeMetadata(r, &journalpb.MetadataChange{}, func(error) { close(decided) })
 	return decided
 }
 
-// proposeGroup proposes a change of the group at the cluster time.
-func (j *Journal) proposeGroup(r *reign, c *journalpb.GroupChange, done func(error)) {
+// proposeMetadata proposes a metadata change at the cluster time.
+func (j *Journal) proposeMetadata(r *leadership, c *journalpb.MetadataChange, done func(error)) {
 	c.Epoch, c.Clock = r.epoch, j.clock.now().UnixNano()
-	record, err := encodeGroupChange(c)
+	record, err := encodeMetadataChange(c)
 	if err != nil {
 		done(err)
 		return
@@ -236,14 +234,14 @@ func (j *Journal) proposeGroup(r *reign, c *journalpb.GroupChange, done func(err
 	j.propose(proposal{record: record, done: done})
 }
 
-// changeGroup has a change of the group recorded, on the leader.
-func (j *Journal) changeGroup(ctx context.Context, c *journalpb.GroupChange) error {
-	r := j.reign.Load()
+// changeMetadata commits a metadata change, on the leader.
+func (j *Journal) changeMetadata(ctx context.Context, c *journalpb.MetadataChange) error {
+	r := j.leadership.Load()
 	if r == nil {
 		return ErrNotLeader
 	}
 	result := make(chan error, 1)
-	j.proposeGroup(r, c, func(err error) { result <- err })
+	j.proposeMetadata(r, c, func(err error) { result <- err })
 	select {
 	case err := <-result:
 		return err

@@ -7,15 +7,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// conditionsProtocol is the protocol since which conditions are recorded.
+// conditionsProtocol is the protocol that introduced conditions.
 const conditionsProtocol = 3
 
-// SetCondition proposes to keep with an instance why it does not go on. done and the
-// errors are as in Append, and before the cluster has come to protocol 3 the error is a
-// *VersionError: the nodes of the build before do not know the record.
+// SetCondition records with an instance why it does not make progress. done and the errors are as
+// in Append. Before the cluster uses protocol 3 the error is a *VersionError: older builds do not
+// know the record.
 func (j *Journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
-	if came := j.Protocol(); came < conditionsProtocol {
-		done(&VersionError{Node: j.config.Node, Oldest: conditionsProtocol, Newest: j.config.Protocol, Wanted: came})
+	if protocol := j.Protocol(); protocol < conditionsProtocol {
+		done(&VersionError{Node: j.config.Node, Oldest: conditionsProtocol, Newest: j.config.Protocol, Required: protocol})
 		return
 	}
 	record, err := encodeSetCondition(c)
@@ -26,5 +26,5 @@ func (j *Journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	j.propose(proposal{record: record, done: done})
 }
 
-// Held yields the running instances that have a condition; see state.Machine.
-func (j *Journal) Held() iter.Seq[*journalpb.Instance] { return j.machine.Held() }
+// WithCondition yields the running instances that have a condition; see state.Machine.
+func (j *Journal) WithCondition() iter.Seq[*journalpb.Instance] { return j.machine.WithCondition() }

@@ -6,9 +6,8 @@ import (
 	"syscall"
 )
 
-// syncData writes to the disk what was written to a file and is needed to read it. Of
-// a file that keeps its length that leaves out when it was changed, for which a file
-// system may have a transaction of its own.
+// syncData syncs the data of a file and the metadata needed to read it. For a file of constant
+// length that omits the modification time, for which a file system may need its own transaction.
 func syncData(file *os.File) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -4,5 +4,5 @@ package journal
 
 import "os"
 
-// syncData writes to the disk what was written to a file.
+// syncData syncs the data of a file.
 func syncData(file *os.File) error { return file.Sync() }

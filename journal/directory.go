@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	lockFile     = "lock"
-	identityFile = "identity"
-	// directoryFormat is the first line of the identity file: 2 since raft.stable
-	// holds the term and the vote.
+	lockFile  = "lock"
+	stampFile = "identity"
+	// directoryFormat is the first line of the identity file: 2 since raft.stable holds the term
+	// and the vote.
 	directoryFormat = "tenuto journal 2"
 )
 
@@ -23,47 +23,45 @@ const (
 type directory struct {
 	path string
 	lock *os.File
-	self self
-	// noted is what was created in it, and must be there: notedLog, notedGroups.
-	noted byte
+	self processIdentity
+	// created is what was created in it and must exist: createdLog, createdPartitions.
+	created byte
 }
 
-// stamp is whose a directory is.
+// stamp is the owner of a directory.
 type stamp struct {
-	node, cluster string
-	groups, group int
+	node, cluster         string
+	partitions, partition int
 }
 
-// String returns the content of the identity file. That of the only group says
-// nothing of groups.
+// String returns the content of the identity file. It omits partitions if there is only one.
 func (s stamp) String() string {
 	text := directoryFormat + "\nnode " + s.node + "\n"
 	if s.cluster != "" {
 		text += "cluster " + s.cluster + "\n"
 	}
-	if s.groups > 1 {
-		text += fmt.Sprintf("groups %d\ngroup %d\n", s.groups, s.group)
+	if s.partitions > 1 {
+		text += fmt.Sprintf("groups %d\ngroup %d\n", s.partitions, s.partition)
 	}
 	return text
 }
 
-// groupsIn returns how many groups a stamp speaks of.
-func groupsIn(text string) int {
+// partitionsInStamp returns the number of partitions in a stamp.
+func partitionsInStamp(text string) int {
 	for line := range strings.Lines(text) {
-		var groups int
-		if _, err := fmt.Sscanf(line, "groups %d\n", &groups); err == nil {
-			return groups
+		var partitions int
+		if _, err := fmt.Sscanf(line, "groups %d\n", &partitions); err == nil {
+			return partitions
 		}
 	}
 	return 1
 }
 
-// openDirectory creates the directory if need be, locks it against other
-// processes and checks that it belongs to a group on a node of a cluster. It gets an
-// identity if it has none: the given one, or a random one.
+// openDirectory creates the directory if it is missing, locks it against other processes and
+// verifies its stamp. A directory without an identity gets the given one, or a random one.
 func openDirectory(path string, want stamp, identity string) (*directory, error) {
 	if path == "" {
-		return &directory{self: newSelf(identity)}, nil
+		return &directory{self: newProcessIdentity(identity)}, nil
 	}
 	if err := errors.Join(os.MkdirAll(path, 0o700), syncDir(vfs.Default, filepath.Dir(path))); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
@@ -79,9 +77,9 @@ func openDirectory(path string, want stamp, identity string) (*directory, error)
 		}
 		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
 	}
-	err = d.identify(want)
+	err = d.checkStamp(want)
 	if err == nil {
-		err = d.readSelf(identity)
+		err = d.readDirectoryID(identity)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.close())
@@ -89,22 +87,22 @@ func openDirectory(path string, want stamp, identity string) (*directory, error)
 	return d, nil
 }
 
-// identify checks the stamp, or sets it on a directory that has none. A log
-// without a stamp is nobody's: the stamp is synced before the log is created.
-func (d *directory) identify(by stamp) error {
+// checkStamp verifies the stamp, or writes it to a directory without one. The stamp is synced
+// before the log is created, so a log without a stamp is an error.
+func (d *directory) checkStamp(by stamp) error {
 	want := by.String()
-	have, err := os.ReadFile(filepath.Join(d.path, identityFile))
+	have, err := os.ReadFile(filepath.Join(d.path, stampFile))
 	if err == nil {
 		if format, _, _ := strings.Cut(string(have), "\n"); format != directoryFormat {
 			return &FormatError{Path: d.path, Want: directoryFormat, Have: format}
 		}
 		of := by
-		of.groups = groupsIn(string(have))
-		if of.groups != by.groups && string(have) == of.String() {
-			return &GroupsError{Dir: d.path, Want: by.groups, Have: of.groups}
+		of.partitions = partitionsInStamp(string(have))
+		if of.partitions != by.partitions && string(have) == of.String() {
+			return &PartitionCountError{Dir: d.path, Want: by.partitions, Have: of.partitions}
 		}
 		if string(have) != want {
-			return &IdentityError{Dir: d.path, Want: oneLine(want), Have: oneLine(string(have))}
+			return &IdentityError{Dir: d.path, Want: joinLines(want), Have: joinLines(string(have))}
 		}
 		return nil
 	}
@@ -113,27 +111,27 @@ func (d *directory) identify(by stamp) error {
 	}
 	for _, name := range []string{logFile, stableFileName} {
 		if _, err := os.Stat(filepath.Join(d.path, name)); err == nil {
-			return &IdentityError{Dir: d.path, Want: oneLine(want)}
+			return &IdentityError{Dir: d.path, Want: joinLines(want)}
 		}
 	}
-	if err := writeSynced(d.path, identityFile, []byte(want)); err != nil {
+	if err := writeFileAtomic(d.path, stampFile, []byte(want)); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	return nil
 }
 
-// completeFile is what builds that noted nothing have put into the first directory of a node
-// when each of its groups had one.
-const completeFile = "groups-complete"
+// partitionsCompleteFile was written to the first directory by builds that recorded nothing, when
+// every partition of the node had a directory.
+const partitionsCompleteFile = "groups-complete"
 
-// CreateGroups creates the directories of all groups of a node, with the log and the identity
-// in each, before the node takes part in any of them. The groups have the Node and the Cluster
-// of c. When all are there, that is noted in the first, and from then on none is created
-// again: without it the node could vote a second time, and acknowledge with less than it had.
+// CreatePartitions creates the directories of all partitions of a node, with the log and the
+// identity in each, before the node takes part in any of them. c supplies Node and Cluster. The
+// completion is recorded in the first directory, and from then on none is created again: with a
+// missing one recreated, the node could vote twice, and acknowledge with less than it had.
 //
-// Errors: as of Open; a *DamagedError for one that was there, and is gone or has lost its
+// Errors: as of Open; a *DamagedError for a directory that existed and is missing or has lost its
 // identity.
-func CreateGroups(c Config, dirs []string) (err error) {
+func CreatePartitions(c Config, dirs []string) (err error) {
 	if len(dirs) < 2 || dirs[0] == "" {
 		return nil // Open does it
 	}
@@ -142,12 +140,12 @@ func CreateGroups(c Config, dirs []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, first.close()) }()
-	if first.noted&notedGroups != 0 {
-		return checkNoted(dirs[1:])
+	if first.created&createdPartitions != 0 {
+		return checkCreated(dirs[1:])
 	}
-	if _, err := os.Stat(filepath.Join(dirs[0], completeFile)); err == nil {
-		if i := slices.IndexFunc(dirs, func(dir string) bool { return !IsStamped(dir) }); i >= 0 {
-			return &DamagedError{Path: dirs[i], Reason: goneReason}
+	if _, err := os.Stat(filepath.Join(dirs[0], partitionsCompleteFile)); err == nil {
+		if i := slices.IndexFunc(dirs, func(dir string) bool { return !HasStamp(dir) }); i >= 0 {
+			return &DamagedError{Path: dirs[i], Reason: missingReason}
 		}
 	}
 	if err := first.createLog(c); err != nil {
@@ -162,35 +160,35 @@ func CreateGroups(c Config, dirs []string) (err error) {
 			return err
 		}
 	}
-	return first.note(notedGroups)
+	return first.recordCreated(createdPartitions)
 }
 
-// checkNoted returns a *DamagedError unless each directory has noted that it has a log; whether
-// it has is seen when it is opened.
-func checkNoted(dirs []string) error {
+// checkCreated returns a *DamagedError unless each directory has recorded that it has a log. Open
+// checks whether the log exists.
+func checkCreated(dirs []string) error {
 	for _, dir := range dirs {
-		path := filepath.Join(dir, selfFileName)
+		path := filepath.Join(dir, directoryIDFile)
 		content, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return &DamagedError{Path: dir, Reason: goneReason}
+			return &DamagedError{Path: dir, Reason: missingReason}
 		}
 		if err != nil {
-			return fmt.Errorf("read %s: %w", selfFileName, err)
+			return fmt.Errorf("read %s: %w", directoryIDFile, err)
 		}
 		var d directory
-		if err := d.decodeSelf(path, content); err != nil {
+		if err := d.decodeDirectoryID(path, content); err != nil {
 			return err
 		}
-		if d.noted&notedLog == 0 {
-			return &DamagedError{Path: dir, Reason: goneReason}
+		if d.created&createdLog == 0 {
+			return &DamagedError{Path: dir, Reason: missingReason}
 		}
 	}
 	return nil
 }
 
-// createLog creates the log and the stable file, unless that was noted before.
+// createLog creates the log and the stable file, unless that is recorded as done.
 func (d *directory) createLog(c Config) error {
-	if d.noted&notedLog != 0 {
+	if d.created&createdLog != 0 {
 		return nil
 	}
 	c.Dir = d.path
@@ -201,19 +199,19 @@ func (d *directory) createLog(c Config) error {
 	return errors.Join(stable.close(), logs.close())
 }
 
-// IsStamped tells whether a directory is that of a node's journal already, so far as
-// it can be read.
-func IsStamped(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, identityFile))
+// HasStamp reports whether a directory already belongs to a node's journal. It returns true if that
+// cannot be determined.
+func HasStamp(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, stampFile))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-func oneLine(stamp string) string {
+func joinLines(stamp string) string {
 	return strings.ReplaceAll(strings.TrimSpace(stamp), "\n", ", ")
 }
 
-// close unlocks the directory. The lock file stays: removing it would let two
-// processes hold locks on two files of the same name.
+// close unlocks the directory. The lock file stays: removing it would let two processes lock two
+// files of the same name.
 func (d *directory) close() error {
 	if d.lock == nil {
 		return nil
@@ -221,8 +219,8 @@ func (d *directory) close() error {
 	return d.lock.Close()
 }
 
-// writeSynced writes a file such that it is there whole or not at all.
-func writeSynced(dir, name string, content []byte) (err error) {
+// writeFileAtomic writes a file completely or not at all.
+func writeFileAtomic(dir, name string, content []byte) (err error) {
 	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -6,144 +6,139 @@ import (
 	"time"
 )
 
-// disk watches the writes of this node's log and of its votes. A write that
-// takes longer than limit is a stall: a leader must give way then, because
-// nothing is committed without its own disk, and the Raft library would go on
-// leading for as long as the disk hangs. A stall ends when the write returns.
+// disk measures the writes of this node's log and votes. A write that takes longer than limit is a
+// stall. A leader must step down then: nothing is committed without its own disk, and the Raft
+// library would lead for as long as the disk is stalled. A stall ends when the write returns.
 //
-// If it returns before patience has passed, the disk is busy and does not hang, and
-// another leader would probably be no better off. To give way again and again would
-// leave the group without one, so patience is the limit for the next minute.
+// If the write returns before busyLimit has passed, the disk is busy but works, and another leader
+// would probably be no better off. Stepping down repeatedly would leave the partition without a
+// leader, so busyLimit is the limit for the next minute.
 //
-// Its timer is the only thing that runs by itself, and only while a write is on
-// its way.
+// Its timer runs only during a write.
 type disk struct {
-	limit    time.Duration
-	patience time.Duration // no less
-	// onStall and onRecover are called after a stall has begun or ended, under no lock: they
-	// log, and a handler may block on the same disk.
+	limit     time.Duration
+	busyLimit time.Duration // at least busyLimitMin
+	// onStall and onRecover are called after a stall has begun or ended, without a lock: they log,
+	// and a handler may block on the same disk.
 	onStall   func(age time.Duration)
-	onRecover func(took time.Duration)
+	onRecover func(elapsed time.Duration)
 	latency   histogram // of the writes, in nanoseconds
 	// changed holds a token after a stall has begun or ended.
 	changed chan struct{}
 
-	writing chan struct{} // holds a token while a write is on its way
-	hanging atomic.Bool
+	writeSlot chan struct{} // holds a token during a write
+	inStall   atomic.Bool
 
-	mu      sync.Mutex
-	since   time.Time     // when the write began; zero if there is none
-	allowed time.Duration // for it
-	busy    time.Time     // until then; zero if it never was
-	timer   *time.Timer
-	stalled chan struct{} // closed during a stall
+	mu           sync.Mutex
+	writeStart   time.Time     // when the current write began; zero if there is none
+	currentLimit time.Duration // for the current write
+	busyUntil    time.Time     // zero if the disk was never busy
+	timer        *time.Timer
+	stallCh      chan struct{} // closed during a stall
 }
 
 const (
-	// How long a write may take on a disk that is busy, which the worst of one that is
-	// not broken stay below.
-	busyPatience = time.Second
-	// For how long it is taken to be busy after a write that took long.
-	busyFor = time.Minute
+	// busyLimitMin is how long a write on a busy disk may take; the worst of those that are not
+	// broken stay below.
+	busyLimitMin = time.Second
+	// busyDuration is how long the disk counts as busy after a slow write.
+	busyDuration = time.Minute
 )
 
 func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk {
 	d := &disk{
-		limit: limit, patience: max(limit, busyPatience), onStall: onStall, onRecover: onRecover,
-		changed: make(chan struct{}, 1), stalled: make(chan struct{}), writing: make(chan struct{}, 1),
+		limit: limit, busyLimit: max(limit, busyLimitMin), onStall: onStall, onRecover: onRecover,
+		changed: make(chan struct{}, 1), stallCh: make(chan struct{}), writeSlot: make(chan struct{}, 1),
 	}
-	d.timer = time.AfterFunc(limit, d.stall)
+	d.timer = time.AfterFunc(limit, d.checkStall)
 	d.timer.Stop()
 	return d
 }
 
-// write runs one write and measures it. Others wait meanwhile.
+// write runs one write and measures it. Concurrent writes wait.
 func (d *disk) write(f func() error) error {
-	d.writing <- struct{}{}
-	defer func() { <-d.writing }()
-	d.begin()
-	defer d.end()
+	d.writeSlot <- struct{}{}
+	defer func() { <-d.writeSlot }()
+	d.beginWrite()
+	defer d.finishWrite()
 	return f()
 }
 
-func (d *disk) begin() {
+func (d *disk) beginWrite() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.since, d.allowed = time.Now(), d.limit
-	if d.since.Before(d.busy) {
-		d.allowed = d.patience
+	d.writeStart, d.currentLimit = time.Now(), d.limit
+	if d.writeStart.Before(d.busyUntil) {
+		d.currentLimit = d.busyLimit
 	}
-	d.timer.Reset(d.allowed)
+	d.timer.Reset(d.currentLimit)
 }
 
-func (d *disk) end() {
-	if took, recovered := d.endWrite(); recovered {
-		d.onRecover(took)
+func (d *disk) finishWrite() {
+	if elapsed, recovered := d.endWrite(); recovered {
+		d.onRecover(elapsed)
 	}
 }
 
 // endWrite returns how long the write took, and reports whether it was a stall.
-func (d *disk) endWrite() (took time.Duration, recovered bool) {
+func (d *disk) endWrite() (elapsed time.Duration, recovered bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer.Stop()
-	took = time.Since(d.since)
-	d.since = time.Time{}
-	d.latency.observe(uint64(took))
-	if d.limit < took && took < d.patience {
-		d.busy = time.Now().Add(busyFor)
+	elapsed = time.Since(d.writeStart)
+	d.writeStart = time.Time{}
+	d.latency.observe(uint64(elapsed))
+	if d.limit < elapsed && elapsed < d.busyLimit {
+		d.busyUntil = time.Now().Add(busyDuration)
 	}
-	if d.hanging.Swap(false) {
-		d.stalled = make(chan struct{})
+	if d.inStall.Swap(false) {
+		d.stallCh = make(chan struct{})
 		notify(d.changed)
 		recovered = true
 	}
-	return took, recovered
+	return elapsed, recovered
 }
 
-// stall runs when the timer has fired, which may be just after the write for
-// which it was set.
-func (d *disk) stall() {
+// checkStall runs when the timer has fired, which may be just after the write that it was set for.
+func (d *disk) checkStall() {
 	if age, stalls := d.beginStall(); stalls {
 		d.onStall(age)
 	}
 }
 
-// beginStall reports whether the write on its way has become a stall.
+// beginStall reports whether the current write has become a stall.
 func (d *disk) beginStall() (age time.Duration, stalls bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.since.IsZero() || time.Since(d.since) < d.allowed || d.hanging.Swap(true) {
+	if d.writeStart.IsZero() || time.Since(d.writeStart) < d.currentLimit || d.inStall.Swap(true) {
 		return 0, false
 	}
-	close(d.stalled)
+	close(d.stallCh)
 	notify(d.changed)
-	return time.Since(d.since), true
+	return time.Since(d.writeStart), true
 }
 
-// hangs reports whether there is a stall. It costs nothing.
-func (d *disk) hangs() bool { return d.hanging.Load() }
+// isStalled reports whether there is a stall. It only reads an atomic.
+func (d *disk) isStalled() bool { return d.inStall.Load() }
 
-// stalls returns a channel that is closed when there is a stall, or when the
-// next one begins.
-func (d *disk) stalls() <-chan struct{} {
+// stallStarted returns a channel that is closed during a stall, or when the next one begins.
+func (d *disk) stallStarted() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.stalled
+	return d.stallCh
 }
 
-// age returns for how long the write that is on its way has been so; 0 if there
-// is none.
-func (d *disk) age() time.Duration {
+// writeAge returns the age of the current write; 0 if there is none.
+func (d *disk) writeAge() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.since.IsZero() {
+	if d.writeStart.IsZero() {
 		return 0
 	}
-	return time.Since(d.since)
+	return time.Since(d.writeStart)
 }
 
-// notify leaves a token in a channel that holds one.
+// notify puts a token into a channel of capacity one.
 func notify(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

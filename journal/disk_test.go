@@ -12,21 +12,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// hanging is a log store whose writes hang while it is told to.
-type hanging struct {
+// hangingLogs is a log store whose writes hang on request.
+type hangingLogs struct {
 	raft.LogStore
 	mu      sync.Mutex
-	release chan struct{} // nil while writes go through
+	release chan struct{} // nil while writes succeed
 }
 
-func hang(s *stores) *hanging {
-	h := &hanging{LogStore: s.logs.LogStore}
+func wrapHangingLogs(s *stores) *hangingLogs {
+	h := &hangingLogs{LogStore: s.logs.LogStore}
 	s.logs.LogStore = h
 	return h
 }
 
-// hang makes writes hang until the function that it returns is called.
-func (h *hanging) hang() (release func()) {
+// hang makes writes hang until the returned function is called.
+func (h *hangingLogs) hang() (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ch := make(chan struct{})
@@ -39,7 +39,7 @@ func (h *hanging) hang() (release func()) {
 	})
 }
 
-func (h *hanging) StoreLogs(logs []*raft.Log) error {
+func (h *hangingLogs) StoreLogs(logs []*raft.Log) error {
 	h.mu.Lock()
 	release := h.release
 	h.mu.Unlock()
@@ -49,27 +49,27 @@ func (h *hanging) StoreLogs(logs []*raft.Log) error {
 	return h.LogStore.StoreLogs(logs)
 }
 
-func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disks := make([]*hanging, 3)
-		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		disks := make([]*hangingLogs, 3)
+		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		first := g.leader(t)
 		old := g.nodes[first]
-		epoch := leading(t, old)
-		mustAppend(t, old, begin(epoch, "a"))
+		epoch := awaitLeadership(t, old)
+		mustAppend(t, old, newStartAppend(epoch, "a"))
 
 		release := disks[first].hang()
 		defer release()
 		results := make(chan error, 100)
 		for range cap(results) {
-			old.Append(step(epoch, "a", 3), func(err error) { results <- err })
+			old.Append(newStepAppend(epoch, "a", 3), func(err error) { results <- err })
 		}
 		unknown := 0
 		for range cap(results) { // every one
-			switch err := within(t, "an answer while the disk hangs", results); {
+			switch err := receive(t, "an answer while the disk hangs", results); {
 			case errors.Is(err, ErrUnknownOutcome):
 				unknown++
 			case !errors.Is(err, ErrNotLeader):
@@ -77,10 +77,10 @@ func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
 			}
 		}
 		if unknown == 0 {
-			t.Error("none was proposed")
+			t.Error("nothing was proposed")
 		}
-		eventually(t, "its reign ends", func() bool { return !old.IsLeader() })
-		if err := appended(t, old, begin(epoch, "b")); !errors.Is(err, ErrNotLeader) {
+		eventually(t, "its leadership ends", func() bool { return !old.IsLeader() })
+		if err := proposeAppend(t, old, newStartAppend(epoch, "b")); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("append: %v", err)
 		}
 		if s := old.Stats(); s.LogStalls == 0 || s.LogStalled == 0 {
@@ -89,7 +89,7 @@ func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
 		eventually(t, "another leads and commits", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
-					return begun(t, j, begin(j.Epoch(), "c"))
+					return tryBegin(t, j, newStartAppend(j.Epoch(), "c"))
 				}
 			}
 			return false
@@ -97,7 +97,7 @@ func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
 
 		release()
 		eventually(t, "it has caught up", func() bool { _, ok := old.Instance("c"); return ok })
-		g.agree(t)
+		g.awaitEqualStates(t)
 		if err := old.Err(); err != nil {
 			t.Error(err)
 		}
@@ -107,39 +107,39 @@ func TestLeaderWhoseDiskHangsIsReplacedAndFollowsAgain(t *testing.T) {
 	})
 }
 
-// By the timeouts that a node has unless it is told otherwise, another leads within two
-// of them for the disk to be given up, and one to three until it is missed.
-func TestLeaderWhoseDiskHangsIsReplacedSoon(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disks := make([]*hanging, 3)
+// With default timeouts, another node leads within two election timeouts until the stall is
+// detected, and one to three until the leader is missed.
+func TestHungDisk_LeaderReplacedWithinTimeouts(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		disks := make([]*hangingLogs, 3)
 		var timeout time.Duration
-		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease, c.StallLimit = 0, 0, 0, 0
 			defaults := c.withDefaults()
 			timeout, c.StallLimit = defaults.HeartbeatTimeout, defaults.StallLimit
-			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		first := g.leader(t)
 		old := g.nodes[first]
 		release := disks[first].hang()
 		defer release()
-		began := time.Now()
-		old.Append(begin(old.Epoch(), "a"), func(error) {})
-		eventually(t, "it has given up", func() bool { return !old.IsLeader() })
-		if took := time.Since(began); took > 2*timeout+timeout/10 {
-			t.Errorf("it has led for %v", took)
+		started := time.Now()
+		old.Append(newStartAppend(old.Epoch(), "a"), func(error) {})
+		eventually(t, "it has stepped down", func() bool { return !old.IsLeader() })
+		if elapsed := time.Since(started); elapsed > 2*timeout+timeout/10 {
+			t.Errorf("it led for %v", elapsed)
 		}
 		eventually(t, "another leads", func() bool { return g.nodes[(first+1)%3].IsLeader() || g.nodes[(first+2)%3].IsLeader() })
-		if took := time.Since(began); took > 6*timeout {
-			t.Errorf("another leads after %v", took)
+		if elapsed := time.Since(started); elapsed > 6*timeout {
+			t.Errorf("another leads after %v", elapsed)
 		}
 		release()
-		g.agree(t)
+		g.awaitEqualStates(t)
 	})
 }
 
-// A disk that is slow and answers must not cost leadership again and again.
-func TestABusyDiskIsGivenMoreTime(t *testing.T) {
+// A slow disk that answers must not cost leadership again and again.
+func TestBusyDisk_GetsMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stalls atomic.Int32
 		d := newDisk(400*time.Millisecond, func(time.Duration) { stalls.Add(1) }, func(time.Duration) {})
@@ -152,9 +152,9 @@ func TestABusyDiskIsGivenMoreTime(t *testing.T) {
 			{0, 500 * time.Millisecond, 2},
 			{0, 900 * time.Millisecond, 2}, // known to be busy
 			{50 * time.Second, 900 * time.Millisecond, 2},
-			{50 * time.Second, 900 * time.Millisecond, 2}, // still
+			{50 * time.Second, 900 * time.Millisecond, 2}, // still busy
 			{0, 1100 * time.Millisecond, 3},
-			{busyFor, 500 * time.Millisecond, 4},
+			{busyDuration, 500 * time.Millisecond, 4},
 		} {
 			time.Sleep(step.rest)
 			if err := d.write(func() error { time.Sleep(step.write); return nil }); err != nil {
@@ -167,105 +167,105 @@ func TestABusyDiskIsGivenMoreTime(t *testing.T) {
 	})
 }
 
-func TestFollowerWhoseDiskHangsStopsNobodyAndCatchesUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disks := make([]*hanging, 3)
-		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+func TestHungDisk_FollowerCatchesUp(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		disks := make([]*hangingLogs, 3)
+		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		leader := g.leader(t)
 		j, slow := g.nodes[leader], (leader+1)%3
-		epoch := leading(t, j)
+		epoch := awaitLeadership(t, j)
 		release := disks[slow].hang()
 		defer release()
 		for i := range 20 {
-			mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+			mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
 		}
 		eventually(t, "the stall is seen", func() bool { return g.nodes[slow].Stats().LogStalls > 0 })
-		mustAppend(t, j, begin(epoch, "late"))
+		mustAppend(t, j, newStartAppend(epoch, "late"))
 		if now := j.Epoch(); now != epoch {
 			t.Errorf("epoch %d, was %d", now, epoch)
 		}
 		release()
-		g.agree(t)
+		g.awaitEqualStates(t)
 	})
 }
 
-// A leader that needs a follower would lose its leadership if that fell silent.
-func TestOnlyALeaderFallsSilentWhenItsDiskHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disks := make([]*hanging, 3)
-		g := newTweakedGroup(t, nil, func(i int, c *Config) {
+// A leader that needs a follower would lose its leadership if the follower fell silent.
+func TestHungDisk_FollowerKeepsResponding(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		disks := make([]*hangingLogs, 3)
+		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = hang(s) }
+			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		leader := g.leader(t)
 		j, follower := g.nodes[leader], g.nodes[(leader+1)%3]
 		release := disks[(leader+1)%3].hang()
 		defer release()
-		mustAppend(t, j, begin(j.Epoch(), "a"))
-		eventually(t, "the follower's disk hangs", follower.disk.hangs)
-		if follower.silent() {
+		mustAppend(t, j, newStartAppend(j.Epoch(), "a"))
+		eventually(t, "the follower's disk hangs", follower.disk.isStalled)
+		if follower.isMuted() {
 			t.Error("the follower is silent")
 		}
 		releaseLeader := disks[leader].hang()
 		defer releaseLeader()
-		j.Append(begin(j.Epoch(), "b"), func(error) {})
-		eventually(t, "the leader's disk hangs", j.disk.hangs)
-		if !j.silent() {
+		j.Append(newStartAppend(j.Epoch(), "b"), func(error) {})
+		eventually(t, "the leader's disk hangs", j.disk.isStalled)
+		if !j.isMuted() {
 			t.Error("the leader is not silent")
 		}
 	})
 }
 
-func TestGroupOfOneGoesOnWhenItsDiskAnswersAgain(t *testing.T) {
+func TestHungDisk_SingleNodeRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var disk *hanging
-		j, err := Open(t.Context(), quiet(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = hang(s) }}}))
+		var disk *hangingLogs
+		j, err := Open(t.Context(), testConfig(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = wrapHangingLogs(s) }}}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		epoch := leading(t, j)
+		epoch := awaitLeadership(t, j)
 		release := disk.hang()
-		if err := appended(t, j, begin(epoch, "a")); !errors.Is(err, ErrUnknownOutcome) {
+		if err := proposeAppend(t, j, newStartAppend(epoch, "a")); !errors.Is(err, ErrUnknownOutcome) {
 			t.Error(err)
 		}
-		if err := appended(t, j, begin(epoch, "b")); !errors.Is(err, ErrNotLeader) {
+		if err := proposeAppend(t, j, newStartAppend(epoch, "b")); !errors.Is(err, ErrNotLeader) {
 			t.Error(err)
 		}
 		release()
 		eventually(t, "it leads again", func() bool { return j.IsLeader() && j.Epoch() > epoch })
 		if last := lastEvent(t, j, "a"); last != 2 {
-			t.Errorf("%d events", last) // the write went through after all
+			t.Errorf("%d events", last) // the write succeeded after all
 		}
-		mustAppend(t, j, begin(j.Epoch(), "b"))
-		closed(t, j)
+		mustAppend(t, j, newStartAppend(j.Epoch(), "b"))
+		closeJournal(t, j)
 	})
 }
 
-func TestCloseDoesNotWaitForADiskThatHangs(t *testing.T) {
+func TestClose_DoesNotWaitForHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var disk *hanging
-		j, err := Open(t.Context(), quiet(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = hang(s) }}}))
+		var disk *hangingLogs
+		j, err := Open(t.Context(), testConfig(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = wrapHangingLogs(s) }}}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		epoch := leading(t, j)
+		epoch := awaitLeadership(t, j)
 		release := disk.hang()
 		answers := make(chan error, 1)
-		j.Append(begin(epoch, "a"), func(err error) { answers <- err })
+		j.Append(newStartAppend(epoch, "a"), func(err error) { answers <- err })
 		synctest.Wait() // it has reached the disk
-		began := time.Now()
+		started := time.Now()
 		var stalled *StalledError
-		if err := j.Close(); !errors.As(err, &stalled) || stalled.For < closeStallMax || time.Since(began) > 2*closeStallMax {
-			t.Errorf("close: %v after %v", err, time.Since(began))
+		if err := j.Close(); !errors.As(err, &stalled) || stalled.Duration < closeStallMax || time.Since(started) > 2*closeStallMax {
+			t.Errorf("close: %v after %v", err, time.Since(started))
 		}
 		if err := <-answers; !errors.Is(err, ErrUnknownOutcome) {
 			t.Error(err)
 		}
 		release()
-		closed(t, j) // now everything ends
-		closed(t, j)
+		closeJournal(t, j) // now everything ends
+		closeJournal(t, j)
 	})
 }

@@ -21,19 +21,18 @@ const (
 
 // The field numbers of Record.
 const (
-	commandAppend  = 1
-	commandEpoch   = 2
-	commandAttempt = 3
-	commandPurge   = 4
-	commandGroup   = 5
+	commandAppend   = 1
+	commandEpoch    = 2
+	commandAttempt  = 3
+	commandPurge    = 4
+	commandMetadata = 5
 
 	commandCondition = 6
 )
 
-// A record is encoded once, in the goroutine of whoever appends, as the whole
-// field Entry.records that it will be: packing is then a copy. By hand, because
-// the generated code would build four messages around bytes that are encoded
-// already.
+// A record is encoded once, in the caller's goroutine, as the complete field Entry.records; packing
+// is then a copy. It is encoded by hand because generated code would build four messages around
+// bytes that are encoded already.
 
 // encodeAppend returns the field Entry.records of an Append.
 func encodeAppend(a *journalpb.Append) []byte {
@@ -52,18 +51,18 @@ func encodeEpoch(node string, clock int64) []byte {
 	})
 }
 
-// encodeGroupChange returns the field Entry.records of a GroupChange. The error is
-// that a text in it is not UTF-8.
-func encodeGroupChange(c *journalpb.GroupChange) ([]byte, error) {
+// encodeMetadataChange returns the field Entry.records of a MetadataChange. It returns an error if
+// a text in it is not UTF-8.
+func encodeMetadataChange(c *journalpb.MetadataChange) ([]byte, error) {
 	body, err := proto.Marshal(c)
 	if err != nil {
-		return nil, fmt.Errorf("encode change of the group: %w", err)
+		return nil, fmt.Errorf("encode metadata change: %w", err)
 	}
-	return encodeRecord(commandGroup, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+	return encodeRecord(commandMetadata, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// encodeAttempt returns the field Entry.records of an Attempt. Its parts are encoded
-// here, so that it can go wrong: a text in it may not be UTF-8.
+// encodeAttempt returns the field Entry.records of an Attempt. It returns an error if a text in it
+// is not UTF-8.
 func encodeAttempt(a *journalpb.Attempt) ([]byte, error) {
 	body, err := proto.Marshal(a)
 	if err != nil {
@@ -72,8 +71,8 @@ func encodeAttempt(a *journalpb.Attempt) ([]byte, error) {
 	return encodeRecord(commandAttempt, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// encodeSetCondition returns the field Entry.records of a SetCondition. The error is that
-// a text in it is not UTF-8.
+// encodeSetCondition returns the field Entry.records of a SetCondition. It returns an error if a
+// text in it is not UTF-8.
 func encodeSetCondition(c *journalpb.SetCondition) ([]byte, error) {
 	body, err := proto.Marshal(c)
 	if err != nil {
@@ -99,15 +98,14 @@ func encodePurge(p *journalpb.Purge) []byte {
 	})
 }
 
-// encodeRecord returns the field Entry.records of the command that fill appends
-// in size bytes.
+// encodeRecord returns the field Entry.records of the command that fill appends in size bytes.
 func encodeRecord(command protowire.Number, size int, fill func([]byte) []byte) []byte {
 	record := protowire.SizeTag(command) + protowire.SizeBytes(size)
-	sealed := state.SealedSize(record)
+	sealed := state.ChecksummedSize(record)
 	b := make([]byte, 0, protowire.SizeTag(fieldEntryRecords)+protowire.SizeBytes(sealed))
 	b = protowire.AppendTag(b, fieldEntryRecords, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(sealed))
-	return state.AppendSealed(b, record, func(b []byte) []byte {
+	return state.AppendChecksummed(b, record, func(b []byte) []byte {
 		b = protowire.AppendTag(b, command, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(size))
 		return fill(b)
@@ -170,9 +168,8 @@ func packEntry(records ...[]byte) []byte {
 	return b
 }
 
-// unpackEntry appends to records those of an encoded Entry. It returns none,
-// and a *FormatError if another version has written it, or an error that wraps
-// state.ErrCorrupt if anything does not check.
+// unpackEntry appends the records of an encoded Entry to records. It returns a *FormatError if
+// another version wrote the entry, or an error that wraps state.ErrCorrupt if the entry is damaged.
 func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 	format := uint64(0)
 	for b := entry; len(b) > 0; {
@@ -189,7 +186,7 @@ func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 		case number == fieldEntryRecords && wire == protowire.BytesType:
 			var sealed []byte
 			if sealed, n = protowire.ConsumeBytes(b); n >= 0 {
-				record, err := state.Unseal(sealed)
+				record, err := state.ParseChecksummed(sealed)
 				if err != nil {
 					return nil, fmt.Errorf("record %d: %w", len(records), err)
 				}
@@ -204,7 +201,7 @@ func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 		b = b[n:]
 	}
 	if format == 0 {
-		return nil, fmt.Errorf("no format: %w", state.ErrCorrupt)
+		return nil, fmt.Errorf("entry without format: %w", state.ErrCorrupt)
 	}
 	return records, nil
 }

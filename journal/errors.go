@@ -8,60 +8,56 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Sentinels of Append, Attempt, Purge, Barrier and TransferLeadership. The refusals of the state
-// machine are those of package state.
+// Errors of Append, Attempt, Purge, Barrier and TransferLeadership. Those of the state machine are
+// in package state.
 var (
-	// ErrNotLeader: this node is not the leader, or ceased to be before it
-	// proposed anything. Nothing happened. Retry at the leader.
+	// ErrNotLeader: this node is not the leader, or lost leadership before it proposed anything.
+	// Nothing happened. Retry at the leader.
 	ErrNotLeader = errors.New("not the leader")
 
-	// ErrUnknownOutcome: the record was proposed and leadership, or the store,
-	// was lost before the answer. It may be committed or not, now or soon. Read
-	// the instance at the next leader; the same append may be repeated there
-	// under its new epoch, since a second one in the same place is refused; an
-	// attempt or a purge may be repeated because a second one changes nothing.
+	// ErrUnknownOutcome: the record was proposed, and leadership or the store was lost before the
+	// answer. The record may be committed, now or later, or never. Read the instance at the next
+	// leader. The same append may be repeated there under the new epoch: a second one in the same
+	// place is refused. An attempt or a purge may be repeated: a second one changes nothing.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
 	// ErrBusy: the queue is full. Nothing happened. Retry after a pause.
 	ErrBusy = errors.New("the journal's queue is full")
 
-	// ErrClosed: Close was called. Nothing happened. Not worth a retry here.
+	// ErrClosed: Close was called. Nothing happened. Do not retry on this node.
 	ErrClosed = errors.New("the journal is closed")
 
-	// ErrAlone: there is no other voter to hand leadership to. Nothing
-	// happened.
-	ErrAlone = errors.New("no other voter")
+	// ErrLastVoter: there is no other voter to take leadership. Nothing happened.
+	ErrLastVoter = errors.New("no other voter")
 )
 
-// ErrProtocol is what every VersionError is.
-var ErrProtocol = errors.New("the nodes speak different protocols")
+// ErrProtocol matches every VersionError.
+var ErrProtocol = errors.New("protocol mismatch")
 
-// VersionError: a node, or a client, does not speak the protocol that the cluster
-// has come to, or that the other side speaks. Nothing happened. It has to be run by
-// another version of this software. errors.Is finds ErrProtocol.
+// VersionError: a node or a client does not speak the protocol that the cluster, or its peer,
+// requires. Nothing happened. Run another version of this software there. It matches ErrProtocol.
 type VersionError struct {
-	Node           string // that cannot take part
-	Oldest, Newest uint32 // of the protocols that it speaks
-	Wanted         uint32
+	Node           string // the one that cannot take part
+	Oldest, Newest uint32 // protocols that it speaks
+	Required       uint32
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%v: %s speaks %d to %d, and %d is wanted", ErrProtocol, e.Node, e.Oldest, e.Newest, e.Wanted)
+	return fmt.Sprintf("%v: %s speaks protocols %d to %d, but %d is required", ErrProtocol, e.Node, e.Oldest, e.Newest, e.Required)
 }
 
-// Is tells whether target is ErrProtocol.
+// Is reports whether target is ErrProtocol.
 func (*VersionError) Is(target error) bool { return target == ErrProtocol }
 
-// FencedError: this node has met something that it cannot trust or cannot
-// write, and takes no further part. What it applied before stays readable.
-// When the error wraps ErrUnknownOutcome as well, what was proposed may be
-// committed; otherwise nothing happened. Not worth a retry on this node.
-type FencedError struct {
+// NodeFailedError: this node has stopped itself because it cannot trust, or cannot write, its disk
+// or its state. What it had applied stays readable. If the error wraps ErrUnknownOutcome as well,
+// what was proposed may be committed; otherwise nothing happened. Do not retry on this node.
+type NodeFailedError struct {
 	Cause error
 }
 
-func (e *FencedError) Error() string { return fmt.Sprintf("the node is fenced: %v", e.Cause) }
-func (e *FencedError) Unwrap() error { return e.Cause }
+func (e *NodeFailedError) Error() string { return fmt.Sprintf("node failed: %v", e.Cause) }
+func (e *NodeFailedError) Unwrap() error { return e.Cause }
 
 // LockedError: another process has the directory open.
 type LockedError struct {
@@ -70,53 +66,52 @@ type LockedError struct {
 
 func (e *LockedError) Error() string { return fmt.Sprintf("%s is in use by another process", e.Dir) }
 
-// FormatError: a file, or what another node has sent, is of a format that this
-// version does not read. Nothing was changed. A directory is opened by the version
-// that wrote it, or a later one; where there is none any more, the node is replaced
-// by one of another name with an empty directory, or the group adopts an empty one.
+// FormatError: a file, or data received from another node, has a format that this version does not
+// read. Nothing was changed. Open the directory with the version that wrote it, or a later one. If
+// there is none, replace the node by one with another name and an empty directory, or let the
+// partition adopt an empty directory.
 type FormatError struct {
 	Path string
 	Want string // what this version reads
-	Have string // what is there
+	Have string // what was found
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s has the format %q, and this version reads %q: run the version that wrote it, or a later one",
+	return fmt.Sprintf("%s has format %q, but this version reads %q: run the version that wrote it, or a later one",
 		e.Path, e.Have, e.Want)
 }
 
 // IdentityError: the directory belongs to another node or cluster.
 type IdentityError struct {
 	Dir  string
-	Want string // what this node would have stamped
-	Have string // what the stamp says
+	Want string // of this node
+	Have string // recorded in the directory
 }
 
 func (e *IdentityError) Error() string {
 	return fmt.Sprintf("%s belongs to %q, not to %q", e.Dir, e.Have, e.Want)
 }
 
-// GroupsError: the directory is of a cluster with another number of groups. That
-// number is chosen when a cluster is founded, and stays.
-type GroupsError struct {
+// PartitionCountError: the directory belongs to a cluster with another number of partitions. That
+// number is fixed when a cluster is founded.
+type PartitionCountError struct {
 	Dir  string
-	Want int // Config.Groups
-	Have int // what the stamp says
+	Want int // Config.Partitions
+	Have int // recorded in the directory
 }
 
-func (e *GroupsError) Error() string {
-	return fmt.Sprintf("%s is of a cluster with %d groups, not with %d: the number cannot be changed", e.Dir, e.Have, e.Want)
+func (e *PartitionCountError) Error() string {
+	return fmt.Sprintf("%s belongs to a cluster with %d partitions, not %d: the number cannot be changed", e.Dir, e.Have, e.Want)
 }
 
-// DamagedError: a file of the journal is gone or not as the journal left it, and it is one
-// that nobody else can replace: the log, or the term and the vote. What this node
-// has promised to the others is in them, so that it does not come back, lest it
-// votes or leads with less: it has to be replaced by one that the others bring up to
-// date, under another name, or with an empty directory that they adopt (AdoptMember).
-// Inside a *RepairError the others may still help.
+// DamagedError: a file of the journal is missing or damaged, and no other node can supply it: the
+// log, or the term and the vote. They hold what this node has promised to the others. The node must
+// not rejoin without them, because it could vote or lead with less than it has acknowledged.
+// Replace it by a node with another name, or by an empty directory that the partition adopts
+// (AdoptMember). Inside a *RepairError, other nodes may still help.
 type DamagedError struct {
 	Path   string
-	Index  uint64 // of the entry of the log that is damaged or missing; 0 if it is no entry
+	Index  uint64 // of the damaged or missing log entry; 0 if it is not an entry
 	Reason string
 }
 
@@ -127,47 +122,43 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason)
 }
 
-// RepairError: the state and the snapshots of this node are damaged, so that only a
-// snapshot of another node can help, and none has given one within
-// Config.RepairTimeout. Nothing was changed; the log and the vote are whole. Open
-// again when the others can be reached. A node that has no others has to be
-// restored from a copy.
+// RepairError: the state and the snapshots of this node are damaged, and no other node supplied a
+// snapshot within Config.RepairTimeout. Nothing was changed; the log and the vote are intact. Open
+// again when other nodes can be reached. A single node must be restored from a backup.
 type RepairError struct {
 	Damage *DamagedError // what is missing here
-	Err    error         // what became of the asking
+	Err    error         // why fetching failed
 }
 
 func (e *RepairError) Error() string {
-	return fmt.Sprintf("%v; and no other node has helped: %v", e.Damage, e.Err)
+	return fmt.Sprintf("%v; no other node supplied a snapshot: %v", e.Damage, e.Err)
 }
 
 func (e *RepairError) Unwrap() []error { return []error{e.Damage, e.Err} }
 
-// StalledError: Close has given up waiting for a disk that hangs. Everything is
-// answered, and nothing leaves the node any more, but its goroutines end, and
-// its directory is unlocked, only when the disk answers. Close may be called
-// again to wait for that.
+// StalledError: Close stopped waiting for a disk that has stalled. Every call has been answered and
+// nothing leaves the node any more. Its goroutines end and its directory is unlocked only when the
+// disk answers. Close may be called again to wait for that.
 type StalledError struct {
-	For time.Duration // how long the write has been on its way
+	Duration time.Duration // age of the write
 }
 
 func (e *StalledError) Error() string {
-	return fmt.Sprintf("the disk has not answered for %v", e.For)
+	return fmt.Sprintf("disk write stalled for %v", e.Duration)
 }
 
-// TooLargeError: the record is larger than Config.AppendBytesMax. Nothing
-// happened, and it will never fit.
+// TooLargeError: the record is larger than Config.AppendBytesMax. Nothing happened. Do not retry.
 type TooLargeError struct {
 	Bytes int
 	Max   int
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("a record of %d bytes is over the limit of %d", e.Bytes, e.Max)
+	return fmt.Sprintf("record of %d bytes exceeds the limit of %d", e.Bytes, e.Max)
 }
 
-// outcome says what an error of a Raft future means for what was proposed.
-func outcome(err error) error {
+// outcomeError converts the error of a Raft future into what it means for the proposal.
+func outcomeError(err error) error {
 	switch {
 	case err == nil:
 		return nil

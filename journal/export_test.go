@@ -7,26 +7,25 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// WithFault returns a Config whose log store fails at the n-th write, and from
-// then on, unless the disk is full: then it has room again for the next. Of a torn
-// write a part is on disk all the same.
-func WithFault(c Config, call int, torn, full bool) Config {
+// WithWriteFault returns a Config whose log store fails from the n-th write on. If the disk is
+// full, only the n-th write fails. A torn write leaves a part on disk.
+func WithWriteFault(c Config, call int, torn, full bool) Config {
 	c.tests.wrap = func(s *stores) {
-		s.logs.LogStore = &faulty{LogStore: s.logs.LogStore, failAt: call, torn: torn, full: full}
+		s.logs.LogStore = &failNthLogs{LogStore: s.logs.LogStore, failAt: call, torn: torn, full: full}
 	}
 	return c
 }
 
-// faulty is a log store that fails at the n-th write.
-type faulty struct {
+// failNthLogs is a log store that fails at the n-th write.
+type failNthLogs struct {
 	raft.LogStore
 	calls, failAt int
 	torn, full    bool
 }
 
-func (f *faulty) StoreLog(log *raft.Log) error { return f.StoreLogs([]*raft.Log{log}) }
+func (f *failNthLogs) StoreLog(log *raft.Log) error { return f.StoreLogs([]*raft.Log{log}) }
 
-func (f *faulty) StoreLogs(logs []*raft.Log) error {
+func (f *failNthLogs) StoreLogs(logs []*raft.Log) error {
 	if f.calls++; f.calls < f.failAt || f.full && f.calls > f.failAt {
 		return f.LogStore.StoreLogs(logs)
 	}

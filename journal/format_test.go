@@ -10,11 +10,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// What a later version has written checks, and is refused as that: nothing is put
-// aside, discarded or repaired, so that the later version finds it as it was.
-func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
+// Files of a later version are well formed and are refused as such. Nothing is quarantined,
+// discarded or repaired, so that the later version finds them unchanged.
+func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	rewriteManifests := func(t *testing.T, dir string) {
-		snapshots, err := openCheckpoints(vfs.Default, dir, "n1", "", quiet(Config{}).Logger)
+		snapshots, err := openCheckpoints(vfs.Default, dir, "n1", "", testConfig(Config{}).Logger)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
 			content, err := os.ReadFile(path)
 			if err == nil {
 				change(content[:sectorSize])
-				sealSector(content[:sectorSize])
+				setSectorChecksum(content[:sectorSize])
 				err = os.WriteFile(path, content, 0o600)
 			}
 			if err != nil {
@@ -52,7 +52,7 @@ func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
 		want, have string
 	}{
 		"directory": {func(t *testing.T, dir string) {
-			path := filepath.Join(dir, identityFile)
+			path := filepath.Join(dir, stampFile)
 			if err := os.WriteFile(path, []byte("tenuto journal 3\nnode n1\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -63,15 +63,15 @@ func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			j := opened(t, Config{Dir: dir})
-			mustAppend(t, j, begin(leading(t, j), "a"))
+			j := openJournal(t, Config{Dir: dir})
+			mustAppend(t, j, newStartAppend(awaitLeadership(t, j), "a"))
 			if err := j.raft.Snapshot().Error(); err != nil {
 				t.Fatal(err)
 			}
-			closed(t, j)
+			closeJournal(t, j)
 			c.rewrite(t, dir)
-			before := imageOf(t, dir)
-			_, err := Open(t.Context(), quiet(Config{Dir: dir}))
+			before := readDirImage(t, dir)
+			_, err := Open(t.Context(), testConfig(Config{Dir: dir}))
 			var format *FormatError
 			if !errors.As(err, &format) || format.Want != c.want || format.Have != c.have || !strings.HasPrefix(format.Path, dir) {
 				t.Fatalf("opened: %v", err)
@@ -79,10 +79,10 @@ func TestWhatALaterVersionHasWrittenIsRefusedAndLeftAlone(t *testing.T) {
 			if text := err.Error(); !strings.Contains(text, c.want) || !strings.Contains(text, c.have) {
 				t.Errorf("the text names one version: %s", text)
 			}
-			after := imageOf(t, dir)
+			after := readDirImage(t, dir)
 			for name, content := range before {
 				// Opening bolt writes to it, and the start is counted first.
-				if !strings.HasPrefix(name, stateDir) && name != logFile && name != selfFileName && string(after[name]) != string(content) {
+				if !strings.HasPrefix(name, stateDir) && name != logFile && name != directoryIDFile && string(after[name]) != string(content) {
 					t.Errorf("%s has changed", name)
 				}
 			}

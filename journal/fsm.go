@@ -12,61 +12,60 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
-// fsm applies committed entries to the state machine. Raft calls it from one
-// goroutine.
+// fsm applies committed entries to the state machine. Raft calls it from one goroutine.
 type fsm struct {
-	machine   *state.Machine
-	snapshots *checkpoints // nil in memory
-	fence     *fence
-	newest    *VersionError // says which protocols the node speaks; nil: any
-	records   [][]byte      // scratch
-	committed func(entryID) // is told of each entry; nil: nobody
+	machine     *state.Machine
+	snapshots   *checkpoints // nil in memory
+	failStop    *failStop
+	supported   *VersionError // the protocols that this node speaks; nil: any
+	records     [][]byte      // scratch
+	onCommitted func(entryID) // called for each entry; may be nil
 
 	mu      sync.Mutex
 	index   uint64 // of the last entry applied
 	waiters map[chan struct{}]uint64
 }
 
-// applied is what became of an entry.
-type applied struct {
+// applyResult is the result of one entry.
+type applyResult struct {
 	term     uint64
-	outcomes []uint64 // one for each record; see state.Machine.Apply
-	refusals []error  // one for each record, or none at all
+	outcomes []uint64 // one per record; see state.Machine.Apply
+	refusals []error  // one per record, or none at all
 }
 
-func (a *applied) refusal(i int) error {
+func (a *applyResult) refusal(i int) error {
 	if a.refusals == nil {
 		return nil
 	}
 	return a.refusals[i]
 }
 
-func newFSM(machine *state.Machine, snapshots *checkpoints, fence *fence) *fsm {
-	f := &fsm{machine: machine, snapshots: snapshots, fence: fence, waiters: map[chan struct{}]uint64{}}
+func newFSM(machine *state.Machine, snapshots *checkpoints, failStop *failStop) *fsm {
+	f := &fsm{machine: machine, snapshots: snapshots, failStop: failStop, waiters: map[chan struct{}]uint64{}}
 	f.index, _ = machine.Applied()
 	return f
 }
 
-// Apply implements raft.FSM. It returns an *applied or a *FencedError. After a
-// start Raft begins behind its newest snapshot, and the state may have more.
+// Apply implements raft.FSM. It returns an *applyResult or a *NodeFailedError. Entries that the
+// state has already applied are skipped.
 func (f *fsm) Apply(log *raft.Log) any {
-	if err := f.fence.err(); err != nil {
+	if err := f.failStop.err(); err != nil {
 		return err
 	}
 	if log.Index <= f.appliedIndex() {
-		return &applied{term: log.Term}
+		return &applyResult{term: log.Term}
 	}
 	records, err := unpackEntry(f.records[:0], log.Data)
 	if err != nil {
-		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
-	result := &applied{term: log.Term, outcomes: make([]uint64, len(records))}
+	result := &applyResult{term: log.Term, outcomes: make([]uint64, len(records))}
 	for i, record := range records {
 		outcome, err := f.machine.Apply(record)
 		if err != nil {
 			var failed *state.StoreError
 			if errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
-				return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+				return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 			}
 			if result.refusals == nil {
 				result.refusals = make([]error, len(records))
@@ -75,25 +74,25 @@ func (f *fsm) Apply(log *raft.Log) any {
 		}
 		result.outcomes[i] = outcome
 	}
-	if err := f.speaks(); err != nil {
-		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+	if err := f.checkProtocol(); err != nil {
+		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	f.records = records
 	clear(f.records) // an idle journal keeps no entry alive
 	if err := f.machine.Advance(log.Index, log.Term); err != nil {
-		return f.fence.draw(fmt.Errorf("apply entry %d: %w", log.Index, err))
+		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	f.advance(log.Index)
-	if f.committed != nil {
-		f.committed(entryID{log.Index, log.Term})
+	if f.onCommitted != nil {
+		f.onCommitted(entryID{log.Index, log.Term})
 	}
 	return result
 }
 
-// Snapshot implements raft.FSM. Nobody waits: what is on disk when the snapshot
-// is written is at least what is applied now.
+// Snapshot implements raft.FSM. It does not block: the snapshot will contain at least what is
+// applied now.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	if err := f.fence.err(); err != nil {
+	if err := f.failStop.err(); err != nil {
 		return nil, err
 	}
 	if f.snapshots == nil {
@@ -106,31 +105,31 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 // Restore implements raft.FSM: the leader has sent a snapshot, which is on disk.
 func (f *fsm) Restore(r io.ReadCloser) error {
 	defer r.Close()
-	if err := f.fence.err(); err != nil {
+	if err := f.failStop.err(); err != nil {
 		return err
 	}
 	err := f.restore(r)
 	if err == nil {
-		err = f.speaks()
+		err = f.checkProtocol()
 	}
 	if err != nil {
-		return f.fence.draw(fmt.Errorf("restore snapshot: %w", err))
+		return f.failStop.fail(fmt.Errorf("restore snapshot: %w", err))
 	}
 	index, _ := f.machine.Applied()
 	if f.snapshots != nil {
 		f.advance(index)
-		f.snapshots.log.Info("the state is that of a snapshot", "index", index)
+		f.snapshots.logger.Info("state replaced by snapshot", "index", index)
 	}
 	return nil
 }
 
-// speaks refuses a state that is of a newer protocol than the node speaks.
-func (f *fsm) speaks() error {
-	if f.newest == nil || f.machine.Protocol() <= f.newest.Newest {
+// checkProtocol returns an error if the state requires a newer protocol than the node speaks.
+func (f *fsm) checkProtocol() error {
+	if f.supported == nil || f.machine.Protocol() <= f.supported.Newest {
 		return nil
 	}
-	refusal := *f.newest
-	refusal.Wanted = f.machine.Protocol()
+	refusal := *f.supported
+	refusal.Required = f.machine.Protocol()
 	return &refusal
 }
 
@@ -143,7 +142,7 @@ func (f *fsm) restore(r io.ReadCloser) error {
 	}
 	sent, ok := r.(*snapshotStream)
 	if !ok {
-		return fmt.Errorf("a snapshot that is a %T", r)
+		return fmt.Errorf("unexpected snapshot type %T", r)
 	}
 	return f.machine.Install(func(dir string) error { return f.snapshots.install(sent.manifest, dir) })
 }
@@ -156,7 +155,7 @@ type memorySnapshot struct {
 // Persist implements raft.FSMSnapshot.
 func (s memorySnapshot) Persist(sink raft.SnapshotSink) error {
 	if _, err := s.WriteTo(sink); err != nil {
-		_ = sink.Cancel() // the error that counts is the first
+		_ = sink.Cancel() // the first error counts
 		return fmt.Errorf("persist snapshot: %w", err)
 	}
 	return sink.Close()
@@ -165,7 +164,7 @@ func (s memorySnapshot) Persist(sink raft.SnapshotSink) error {
 // Release implements raft.FSMSnapshot.
 func (memorySnapshot) Release() {}
 
-// diskSnapshot makes a checkpoint of the state, at index or behind.
+// diskSnapshot writes a checkpoint of the state at index or later.
 type diskSnapshot struct {
 	machine *state.Machine
 	index   uint64
@@ -178,9 +177,9 @@ func (s *diskSnapshot) Persist(sink raft.SnapshotSink) error {
 	}
 	to, ok := sink.(*checkpointSink)
 	if !ok {
-		return fmt.Errorf("persist snapshot: to a %T", sink)
+		return fmt.Errorf("persist snapshot: unexpected sink type %T", sink)
 	}
-	// It ends by itself, or when the store fails.
+	// Flush ends by itself, or when the store fails.
 	err := s.machine.Flush(context.Background(), s.index)
 	if err == nil {
 		err = to.checkpoint(s.machine)
@@ -194,7 +193,7 @@ func (s *diskSnapshot) Persist(sink raft.SnapshotSink) error {
 // Release implements raft.FSMSnapshot.
 func (*diskSnapshot) Release() {}
 
-// advance notes that an entry has been applied and wakes those who wait for it.
+// advance records that an entry has been applied and wakes its waiters.
 func (f *fsm) advance(index uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +213,7 @@ func (f *fsm) appliedIndex() uint64 {
 	return f.index
 }
 
-// await returns when the entry at index has been applied.
+// await returns after the entry at index has been applied.
 func (f *fsm) await(ctx context.Context, index uint64) error {
 	f.mu.Lock()
 	if f.index >= index {
@@ -227,8 +226,8 @@ func (f *fsm) await(ctx context.Context, index uint64) error {
 	select {
 	case <-ch:
 		return nil
-	case <-f.fence.drawn:
-		return f.fence.err()
+	case <-f.failStop.failed:
+		return f.failStop.err()
 	case <-ctx.Done():
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 )
 
 // newSmallDisk mounts a file system that is easily filled.
-func newSmallDisk(t *testing.T) *powered {
+func newSmallDisk(t *testing.T) *loopDisk {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Skip("SKIPPED: nothing is mounted in CI")
@@ -25,13 +25,13 @@ func newSmallDisk(t *testing.T) *powered {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: filling a disk needs root, to mount one that is small")
 	}
-	d := newImage(t, 48<<20)
+	d := newLoopDisk(t, 48<<20)
 	d.powerOn(t)
 	return d
 }
 
-// fill writes a file until there is no room for a byte more.
-func (d *powered) fill(t *testing.T) {
+// fillUp writes a file until there is no room for another byte.
+func (d *loopDisk) fillUp(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(d.mount, "filler"))
 	if err != nil {
@@ -47,72 +47,71 @@ func (d *powered) fill(t *testing.T) {
 	}
 }
 
-func (d *powered) makeRoom(t *testing.T) {
+func (d *loopDisk) freeSpace(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(d.mount, "filler")); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestFullDiskLosesNothingAndTheNodeGoesOnWhenThereIsRoom(t *testing.T) {
+func TestFullDisk_NodeContinuesOnceThereIsSpace(t *testing.T) {
 	d := newSmallDisk(t)
 	c := Config{
 		Dir: d.dir(), SnapshotBytes: 1 << 20, TrailingLogs: 64,
 	}
 	acknowledged := 0
 	for round := range 3 {
-		j := opened(t, c)
+		j := openJournal(t, c)
 		if round > 0 {
-			wantLarge(t, j, acknowledged)
+			wantLargeInstances(t, j, acknowledged)
 		}
 		for range 40 {
 			mustBegin(t, j, fmt.Sprintf("i-%03d", acknowledged))
 			acknowledged++
 		}
-		d.fill(t)
+		d.fillUp(t)
 		acknowledged = appendUntilFull(t, j, acknowledged)
 		if err := j.Close(); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("close: %v", err)
 		}
 		var store *state.StoreError
-		if again, err := Open(t.Context(), quiet(c)); err == nil {
-			closed(t, again) // it has found room for what it needs
+		if again, err := Open(t.Context(), testConfig(c)); err == nil {
+			closeJournal(t, again) // it has found the room that it needs
 		} else if !errors.Is(err, syscall.ENOSPC) && !errors.As(err, &store) {
 			t.Errorf("opened on a full disk: %v", err)
 		}
-		d.makeRoom(t)
+		d.freeSpace(t)
 	}
-	j := opened(t, c)
-	wantLarge(t, j, acknowledged)
+	j := openJournal(t, c)
+	wantLargeInstances(t, j, acknowledged)
 	mustBegin(t, j, fmt.Sprintf("i-%03d", acknowledged))
-	closed(t, j)
+	closeJournal(t, j)
 	t.Logf("%d instances acknowledged, none missing", acknowledged)
 }
 
-// mustBegin begins an instance. It may be there: when the disk was full the outcome of an
-// append was unknown.
+// mustBegin begins an instance. The instance may exist already: the outcome of an append on a full
+// disk is unknown.
 func mustBegin(t *testing.T, j *Journal, id string) {
 	t.Helper()
-	if !begun(t, j, large(leading(t, j), id)) {
+	if !tryBegin(t, j, newLargeStartAppend(awaitLeadership(t, j), id)) {
 		t.Fatalf("%s was not begun", id)
 	}
 }
 
-// appendUntilFull appends until that is refused because the disk is full, and
-// returns how many instances are acknowledged then.
+// appendUntilFull appends until the disk is full, and returns the number of acknowledged instances.
 func appendUntilFull(t *testing.T, j *Journal, acknowledged int) int {
 	t.Helper()
 	for range 10_000 {
 		var (
-			fenced *FencedError
-			stale  *state.StaleEpochError
+			nodeFailed *NodeFailedError
+			stale      *state.StaleEpochError
 		)
-		switch err := appended(t, j, large(j.Epoch(), fmt.Sprintf("i-%03d", acknowledged))); {
+		switch err := proposeAppend(t, j, newLargeStartAppend(j.Epoch(), fmt.Sprintf("i-%03d", acknowledged))); {
 		case err == nil:
 			acknowledged++
-		case errors.As(err, &fenced):
+		case errors.As(err, &nodeFailed):
 			if !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("fenced because of %v", err)
+				t.Errorf("failed because of %v", err)
 			}
 			return acknowledged
 		case errors.Is(err, ErrUnknownOutcome):
@@ -125,10 +124,10 @@ func appendUntilFull(t *testing.T, j *Journal, acknowledged int) int {
 	return acknowledged
 }
 
-// wantLarge waits until a node leads and checks that it has what was acknowledged.
-func wantLarge(t *testing.T, j *Journal, acknowledged int) {
+// wantLargeInstances waits until a node leads and checks that it has all acknowledged instances.
+func wantLargeInstances(t *testing.T, j *Journal, acknowledged int) {
 	t.Helper()
-	leading(t, j)
+	awaitLeadership(t, j)
 	for i := range acknowledged {
 		if last := lastEvent(t, j, fmt.Sprintf("i-%03d", i)); last != 3 {
 			t.Fatalf("i-%03d has %d events", i, last)

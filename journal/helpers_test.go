@@ -19,15 +19,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// patience bounds every wait of a test: what a slow machine never takes.
-const patience = 2 * time.Minute
+// testTimeout bounds every wait of a test, longer than a slow machine needs.
+const testTimeout = 2 * time.Minute
 
-// never is longer than any write takes on a machine that is slow and not broken.
-// It is the StallLimit of all tests but those about stalls.
-const never = time.Hour
+// noStallLimit is longer than any write takes on a slow but working machine. It is the StallLimit
+// of all tests except those about stalls.
+const noStallLimit = time.Hour
 
-// repetitions is how often a test of damage is repeated: all with "make faults",
-// which sets TENUTO_FAULTS, else few, which are the first of them.
+// repetitions is how often a test of damage is repeated: all times with "make faults", which sets
+// TENUTO_FAULTS, otherwise only the first few.
 func repetitions(all, few int) int {
 	if os.Getenv("TENUTO_FAULTS") != "" {
 		return all
@@ -38,23 +38,23 @@ func repetitions(all, few int) int {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain: %s", patience, what)
+			t.Fatalf("timeout after %v: %s", testTimeout, what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// within receives what must come.
-func within[T any](t testing.TB, what string, from <-chan T) T {
+// receive receives from a channel, or fails the test after a timeout.
+func receive[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	select {
 	case got := <-from:
 		return got
-	case <-time.After(patience):
-		t.Fatalf("waited %v in vain: %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("timeout after %v: %s", testTimeout, what)
 		panic("not reached")
 	}
 }
@@ -66,19 +66,19 @@ func noLeaks(t testing.TB) {
 		if t.Failed() {
 			return
 		}
-		deadline := time.Now().Add(patience)
-		for len(ours()) > 0 && !t.Failed() {
+		deadline := time.Now().Add(testTimeout)
+		for len(journalStacks()) > 0 && !t.Failed() {
 			if time.Now().After(deadline) {
-				t.Fatalf("%d goroutines do not end: %s", len(ours()), ours()[0])
+				t.Fatalf("%d goroutines do not end: %s", len(journalStacks()), journalStacks()[0])
 			}
 			time.Sleep(2 * time.Millisecond)
 		}
 	})
 }
 
-// ours returns the stacks of goroutines of the journal and of Raft, the
-// caller's not among them.
-func ours() []string {
+// journalStacks returns the stacks of all goroutines of the journal and of Raft except the
+// caller's.
+func journalStacks() []string {
 	buffer := make([]byte, 1<<20)
 	buffer = buffer[:runtime.Stack(buffer, true)]
 	var left []string
@@ -86,8 +86,8 @@ func ours() []string {
 		if strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "testing.(*B)") {
 			continue
 		}
-		if strings.Contains(stack, "(*Store).guarded") || strings.Contains(stack, "(*rawLogs).guarded") {
-			continue // left behind by a store that has failed, as store.close and rawLogs.close say
+		if strings.Contains(stack, "(*Store).runGuarded") || strings.Contains(stack, "(*rawLogs).call") {
+			continue // abandoned by a failed store; see store.close and rawLogs.close
 		}
 		if strings.Contains(stack, "tenuto/journal") || strings.Contains(stack, "hashicorp/") {
 			left = append(left, stack)
@@ -96,24 +96,24 @@ func ours() []string {
 	return left
 }
 
-// opened opens a journal, to be closed at the end of the test.
-func opened(t testing.TB, c Config) *Journal {
+// openJournal opens a journal that is closed at the end of the test.
+func openJournal(t testing.TB, c Config) *Journal {
 	t.Helper()
 	noLeaks(t)
-	j, err := Open(t.Context(), quiet(c))
+	j, err := Open(t.Context(), testConfig(c))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closed(t, j) })
+	t.Cleanup(func() { closeJournal(t, j) })
 	return j
 }
 
-func quiet(c Config) Config {
+func testConfig(c Config) Config {
 	if c.Node == "" {
 		c.Node = "n1"
 	}
 	if c.StallLimit == 0 {
-		c.StallLimit = never
+		c.StallLimit = noStallLimit
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -124,12 +124,12 @@ func quiet(c Config) Config {
 	return c
 }
 
-// closed closes a journal, however long its disk takes.
-func closed(t testing.TB, j *Journal) {
+// closeJournal closes a journal, however long its disk takes.
+func closeJournal(t testing.TB, j *Journal) {
 	t.Helper()
 	var stalled *StalledError
 	err := j.Close()
-	for deadline := time.Now().Add(patience); errors.As(err, &stalled) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testTimeout); errors.As(err, &stalled) && time.Now().Before(deadline); {
 		err = j.Close()
 	}
 	if err != nil {
@@ -137,22 +137,22 @@ func closed(t testing.TB, j *Journal) {
 	}
 }
 
-// leading waits until a journal leads, and returns its epoch.
-func leading(t testing.TB, j *Journal) uint64 {
+// awaitLeadership waits until a journal leads, and returns its epoch.
+func awaitLeadership(t testing.TB, j *Journal) uint64 {
 	t.Helper()
 	eventually(t, "leadership", j.IsLeader)
 	return j.Epoch()
 }
 
-// appended appends and returns the outcome.
-func appended(t testing.TB, j *Journal, a *journalpb.Append) error {
+// proposeAppend appends and returns the outcome.
+func proposeAppend(t testing.TB, j *Journal, a *journalpb.Append) error {
 	t.Helper()
 	result := make(chan error, 2)
 	j.Append(a, func(err error) { result <- err })
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("no answer to an append of %s", a.Instance)
 		return nil
 	}
@@ -160,56 +160,54 @@ func appended(t testing.TB, j *Journal, a *journalpb.Append) error {
 
 func mustAppend(t testing.TB, j *Journal, a *journalpb.Append) {
 	t.Helper()
-	if err := appended(t, j, a); err != nil {
+	if err := proposeAppend(t, j, a); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// begun begins an instance, and tells whether it is there: also if the outcome of an
-// earlier try was unknown and the append is refused now, since it was committed.
-func begun(t testing.TB, j *Journal, a *journalpb.Append) bool {
+// tryBegin begins an instance, and reports whether it exists. It may exist although this append is
+// refused, if an earlier try with an unknown outcome was committed.
+func tryBegin(t testing.TB, j *Journal, a *journalpb.Append) bool {
 	t.Helper()
 	var conflict *state.ConflictError
-	err := appended(t, j, a)
+	err := proposeAppend(t, j, a)
 	return err == nil || errors.As(err, &conflict)
 }
 
-// begin is the append that begins an instance: OrchestrationStarted and an
-// activity.
-func begin(epoch uint64, instance string) *journalpb.Append {
-	return appendOf(epoch, instance, 1,
+// newStartAppend is the append that begins an instance: OrchestrationStarted and an activity.
+func newStartAppend(epoch uint64, instance string) *journalpb.Append {
+	return newAppend(epoch, instance, 1,
 		&journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "test"}}},
-		scheduled(),
+		activityScheduled(),
 	)
 }
 
-// step is the append that completes the activity at first-1 and schedules the
-// next.
-func step(epoch uint64, instance string, first uint64) *journalpb.Append {
-	return appendOf(epoch, instance, first,
+// newStepAppend is the append that completes the activity at first-1 and schedules the next one.
+func newStepAppend(epoch uint64, instance string, first uint64) *journalpb.Append {
+	return newAppend(epoch, instance, first,
 		&journalpb.Event{SourceEventId: first - 1, Body: &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{
 			Result: &journalpb.Payload{Data: []byte(`"done"`)},
 		}}},
-		scheduled(),
+		activityScheduled(),
 	)
 }
 
-// large is an append that begins an instance with 20 KiB.
-func large(epoch uint64, id string) *journalpb.Append {
-	a := begin(epoch, id)
-	a.Segments[0].Events = append(a.Segments[0].Events, appendOf(epoch, "", 3, &journalpb.Event{
+// newLargeStartAppend is an append that begins an instance with 20 KiB.
+func newLargeStartAppend(epoch uint64, id string) *journalpb.Append {
+	a := newStartAppend(epoch, id)
+	a.Segments[0].Events = append(a.Segments[0].Events, newAppend(epoch, "", 3, &journalpb.Event{
 		Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: &journalpb.Payload{Data: []byte(strings.Repeat("x", 20<<10))}}},
 	}).Segments[0].Events...)
 	return a
 }
 
-func scheduled() *journalpb.Event {
+func activityScheduled() *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_ActivityScheduled{ActivityScheduled: &journalpb.ActivityScheduled{
 		Name: "activity", Input: &journalpb.Payload{Data: []byte(`{"order":17}`)},
 	}}}
 }
 
-func appendOf(epoch uint64, instance string, first uint64, events ...*journalpb.Event) *journalpb.Append {
+func newAppend(epoch uint64, instance string, first uint64, events ...*journalpb.Event) *journalpb.Append {
 	s := &journalpb.Segment{Execution: 1, FirstEventId: first}
 	for i, e := range events {
 		e.EventId = first + uint64(i)
@@ -222,8 +220,7 @@ func appendOf(epoch uint64, instance string, first uint64, events ...*journalpb.
 	return &journalpb.Append{Instance: instance, Epoch: epoch, Segments: []*journalpb.Segment{s}}
 }
 
-// lastEvent returns how many events an instance has, after checking that they
-// are gapless.
+// lastEvent returns how many events an instance has, and checks that they have no gaps.
 func lastEvent(t testing.TB, j *Journal, instance string) uint64 {
 	t.Helper()
 	last := uint64(0)
@@ -232,57 +229,57 @@ func lastEvent(t testing.TB, j *Journal, instance string) uint64 {
 			return 0
 		}
 		if last++; e.EventId != last {
-			t.Fatalf("%s: event %d where %d belongs", instance, e.EventId, last)
+			t.Fatalf("%s: event %d instead of %d", instance, e.EventId, last)
 		}
 	}
 	return last
 }
 
-// tcp is a Network on loopback.
-type tcp struct {
+// tcpNetwork is a Network on loopback.
+type tcpNetwork struct {
 	net.Listener
 }
 
-func (tcp) Dial(address string, timeout time.Duration) (net.Conn, error) {
+func (tcpNetwork) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	return net.DialTimeout("tcp", address, timeout)
 }
 
-// group is three nodes in one process.
-type group struct {
-	listen func(address string) Network
-	peers  []Peer
-	dirs   []string
-	nodes  []*Journal // nil where closed
-	tweak  func(node int, c *Config)
+// testCluster is three nodes in one process.
+type testCluster struct {
+	listen    func(address string) Network
+	peers     []Peer
+	dirs      []string
+	nodes     []*Journal // nil where closed
+	configure func(node int, c *Config)
 }
 
-// newGroup starts three nodes on disk.
-func newGroup(t testing.TB, lead func(node int) func(context.Context, uint64)) *group {
+// newTestCluster starts three nodes on disk.
+func newTestCluster(t testing.TB, lead func(node int) func(context.Context, uint64)) *testCluster {
 	t.Helper()
-	return newTweakedGroup(t, lead, func(int, *Config) {})
+	return newConfiguredTestCluster(t, lead, func(int, *Config) {})
 }
 
-// newTweakedGroup starts three nodes, each with its Config tweaked.
-func newTweakedGroup(t testing.TB, lead func(node int) func(context.Context, uint64), tweak func(node int, c *Config)) *group {
+// newConfiguredTestCluster starts three nodes, each with a modified Config.
+func newConfiguredTestCluster(t testing.TB, lead func(node int) func(context.Context, uint64), tweak func(node int, c *Config)) *testCluster {
 	t.Helper()
 	noLeaks(t)
-	g := &group{listen: newMemoryNetwork().listen, nodes: make([]*Journal, 3), tweak: tweak}
+	g := &testCluster{listen: newMemoryNetwork().listen, nodes: make([]*Journal, 3), configure: tweak}
 	g.startAll(t, lead)
 	return g
 }
 
-// newTCPGroup starts three nodes over loopback TCP, to be measured.
-func newTCPGroup(b *testing.B, tweak func(node int, c *Config)) *group {
+// newTCPTestCluster starts three nodes over loopback TCP, for measurements.
+func newTCPTestCluster(b *testing.B, tweak func(node int, c *Config)) *testCluster {
 	b.Helper()
 	noLeaks(b)
-	g := &group{nodes: make([]*Journal, 3), tweak: tweak}
+	g := &testCluster{nodes: make([]*Journal, 3), configure: tweak}
 	listeners := map[string]Network{}
 	for i := range g.nodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			b.Fatal(err)
 		}
-		listeners[l.Addr().String()] = tcp{l}
+		listeners[l.Addr().String()] = tcpNetwork{l}
 		g.peers = append(g.peers, Peer{Node: fmt.Sprintf("n%d", i+1), Address: l.Addr().String()})
 	}
 	g.listen = func(address string) Network { return listeners[address] }
@@ -290,7 +287,7 @@ func newTCPGroup(b *testing.B, tweak func(node int, c *Config)) *group {
 	return g
 }
 
-func (g *group) startAll(t testing.TB, lead func(node int) func(context.Context, uint64)) {
+func (g *testCluster) startAll(t testing.TB, lead func(node int) func(context.Context, uint64)) {
 	t.Helper()
 	root := t.TempDir()
 	for i := range g.nodes {
@@ -310,15 +307,15 @@ func (g *group) startAll(t testing.TB, lead func(node int) func(context.Context,
 	})
 }
 
-func (g *group) start(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) {
+func (g *testCluster) start(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) {
 	t.Helper()
 	if err := g.tryStart(t, i, network, lead); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// tryStart starts a node, or returns why it would not.
-func (g *group) tryStart(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) error {
+// tryStart starts a node, or returns why it did not start.
+func (g *testCluster) tryStart(t testing.TB, i int, network Network, lead func(node int) func(context.Context, uint64)) error {
 	t.Helper()
 	if network == nil {
 		network = g.listen(g.peers[i].Address)
@@ -330,8 +327,8 @@ func (g *group) tryStart(t testing.TB, i int, network Network, lead func(node in
 	if lead != nil {
 		c.Lead = lead(i)
 	}
-	g.tweak(i, &c)
-	j, err := Open(t.Context(), quiet(c))
+	g.configure(i, &c)
+	j, err := Open(t.Context(), testConfig(c))
 	if err != nil {
 		return err
 	}
@@ -339,16 +336,16 @@ func (g *group) tryStart(t testing.TB, i int, network Network, lead func(node in
 	return nil
 }
 
-func (g *group) stop(t testing.TB, i int) {
+func (g *testCluster) stop(t testing.TB, i int) {
 	t.Helper()
 	if g.nodes[i] != nil {
-		closed(t, g.nodes[i])
+		closeJournal(t, g.nodes[i])
 		g.nodes[i] = nil
 	}
 }
 
-// leader waits for a leader and returns its place.
-func (g *group) leader(t testing.TB) int {
+// leader waits for a leader and returns its index.
+func (g *testCluster) leader(t testing.TB) int {
 	t.Helper()
 	leader := -1
 	eventually(t, "a leader", func() bool {
@@ -363,8 +360,8 @@ func (g *group) leader(t testing.TB) int {
 	return leader
 }
 
-// agree waits until all running nodes have the same state.
-func (g *group) agree(t testing.TB) {
+// awaitEqualStates waits until all running nodes have the same state.
+func (g *testCluster) awaitEqualStates(t testing.TB) {
 	t.Helper()
 	eventually(t, "equal states", func() bool {
 		var first *[32]byte

@@ -14,30 +14,29 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Every directory has a random identity, written once and never changed. Raft's
-// configuration names each member with the identity of its directory, so that it is
-// replicated, is in each snapshot, and is known before the log is applied: to a node that
-// has lost its directory Raft is a stranger, whatever name it has.
+// Every directory has a random identity, written once and never changed. Raft's configuration names
+// each member with the identity of its directory. So the identity is replicated, is in each
+// snapshot, and is known before the log is applied. To Raft, a node that has lost its directory is
+// an unknown server, whatever its name.
 //
-// The configuration holds it behind the address, as "host:port#identity". A member that was
-// added by a build before protocol 3 has none until the leader records it; see tendIdentity.
-const identityMark = "#"
+// The configuration holds the identity after the address, as "host:port#identity". A member that
+// was added by a build before protocol 3 has none until the leader records it; see recordIdentity.
+const identitySeparator = "#"
 
 // identityProtocol is the protocol from which on identities are recorded.
 const identityProtocol = 3
 
-// withIdentity returns an address as Raft's configuration has it.
+// withIdentity returns an address as in Raft's configuration.
 func withIdentity(address, identity string) raft.ServerAddress {
 	if identity == "" {
 		return raft.ServerAddress(address)
 	}
-	return raft.ServerAddress(address + identityMark + identity)
+	return raft.ServerAddress(address + identitySeparator + identity)
 }
 
-// splitAddress returns the address of a server and the identity that is recorded for it, ""
-// if none is.
+// splitAddress returns the address of a server and its recorded identity, "" if none is recorded.
 func splitAddress(of raft.ServerAddress) (address, identity string) {
-	address, identity, _ = strings.Cut(string(of), identityMark)
+	address, identity, _ = strings.Cut(string(of), identitySeparator)
 	return address, identity
 }
 
@@ -69,78 +68,78 @@ func validIdentity(text string) bool {
 // CheckIdentity returns an error unless a text has the form of an identity.
 func CheckIdentity(text string) error {
 	if !validIdentity(text) {
-		return fmt.Errorf("%.100q is not the identity of a directory: it has %d hexadecimal digits", text, 2*identityBytes)
+		return fmt.Errorf("%.100q is not a directory identity of %d hexadecimal digits", text, 2*identityBytes)
 	}
 	return nil
 }
 
-// A self is what a node says of itself to others: the identity of its directory, and which
-// of the processes it is that have opened it.
-type self struct {
+// processIdentity is what a node reports of itself: the identity of its directory, and which of the
+// processes that opened it this one is.
+type processIdentity struct {
 	Identity string `json:"identity"`
-	// Starts counts how often the directory was opened. It is synced before the node takes
-	// part in anything.
+	// Starts counts how often the directory was opened. It is synced before the node takes part in
+	// anything.
 	Starts uint64 `json:"starts"`
-	// Session is random, and differs between two processes that have opened two copies of
-	// the directory.
+	// Session is random. It differs between processes that opened copies of the same directory.
 	Session string `json:"session"`
 }
 
-// newSelf returns the self of a node that keeps everything in memory: each start is a new
-// directory.
-func newSelf(identity string) self {
+// newProcessIdentity returns the identity of a node that keeps everything in memory: each start is
+// a new directory.
+func newProcessIdentity(identity string) processIdentity {
 	if identity == "" {
 		identity = newIdentity()
 	}
-	return self{Identity: identity, Starts: 1, Session: newIdentity()}
+	return processIdentity{Identity: identity, Starts: 1, Session: newIdentity()}
 }
 
 const (
-	selfFileName = "directory-id"
-	selfMagic    = "tenuto directory 1"
+	directoryIDFile  = "directory-id"
+	directoryIDMagic = "tenuto directory 1"
 )
 
-// What a directory's identity file notes, durably, beside the identity: what was there when
-// the node took part in anything for the first time, and so must be there ever after.
+// What the file records durably beside the identity: what was created before the node first took
+// part in anything, and must therefore exist from then on.
 const (
-	// notedLog: the log and the stable file were created.
-	notedLog = 1 << iota
-	// notedGroups: so were those of every other group. Only the first group notes it.
-	notedGroups
+	// createdLog: the log and the stable file were created.
+	createdLog = 1 << iota
+	// createdPartitions: those of every other partition were created, too. Only partition 0 records
+	// it.
+	createdPartitions
 )
 
-// Reasons of a *DamagedError about what a directory must have.
+// Reasons of a *DamagedError for files that must exist.
 const (
-	goneReason = "it is gone, and what this node has promised to the others was in it. " + goneRemedy
-	goneRemedy = "If it was moved, put it back. " +
+	missingReason = "it is missing, and it recorded what this node has promised to the others. " + missingRemedy
+	missingRemedy = "If it was moved, put it back. " +
 		"If it is lost, empty the whole directory of the node and start the node again: it then has another identity, " +
 		"which the cluster refuses until it has adopted it (tenuto adopt NODE IDENTITY). " +
 		"Or replace the node by one of another name (Config.Join)"
 )
 
-// readSelf reads the identity of a directory; a directory without an identity gets one: want,
-// or a random one.
-func (d *directory) readSelf(want string) error {
-	path := filepath.Join(d.path, selfFileName)
+// readDirectoryID reads the identity of a directory. A directory without one gets want, or a random
+// identity.
+func (d *directory) readDirectoryID(want string) error {
+	path := filepath.Join(d.path, directoryIDFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		d.self = newSelf(want)
+		d.self = newProcessIdentity(want)
 		d.self.Starts = 0
-		if err := writeSynced(d.path, selfFileName, d.encodeSelf()); err != nil {
-			return fmt.Errorf("write %s: %w", selfFileName, err)
+		if err := writeFileAtomic(d.path, directoryIDFile, d.encodeDirectoryID()); err != nil {
+			return fmt.Errorf("write %s: %w", directoryIDFile, err)
 		}
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", selfFileName, err)
+		return fmt.Errorf("read %s: %w", directoryIDFile, err)
 	}
-	if err := d.decodeSelf(path, content); err != nil {
+	if err := d.decodeDirectoryID(path, content); err != nil {
 		return err
 	}
 	if want != "" && d.self.Identity != want {
 		return &DamagedError{Path: d.path, Reason: fmt.Sprintf(
-			"it has the identity %s, and the directory of the first group has %s, so that one of the two is not the one that was there. %s",
-			d.self.Identity, want, goneRemedy)}
+			"its identity is %s, but that of the first partition's directory is %s, so one of the two was replaced. %s",
+			d.self.Identity, want, missingRemedy)}
 	}
 	return nil
 }
@@ -151,53 +150,53 @@ func (d *directory) countStart() error {
 		return nil
 	}
 	d.self.Starts++
-	if err := d.overwriteSelf(); err != nil {
-		return fmt.Errorf("count start in %s: %w", selfFileName, err)
+	if err := d.overwriteDirectoryID(); err != nil {
+		return fmt.Errorf("count start in %s: %w", directoryIDFile, err)
 	}
 	return nil
 }
 
-// note notes that something was created, which must be synced by then.
-func (d *directory) note(created byte) error {
-	if d.path == "" || d.noted&created != 0 {
+// recordCreated records that something was created. It must be synced before the call.
+func (d *directory) recordCreated(created byte) error {
+	if d.path == "" || d.created&created != 0 {
 		return nil
 	}
-	d.noted |= created
-	if err := d.overwriteSelf(); err != nil {
-		return fmt.Errorf("write %s: %w", selfFileName, err)
+	d.created |= created
+	if err := d.overwriteDirectoryID(); err != nil {
+		return fmt.Errorf("write %s: %w", directoryIDFile, err)
 	}
 	return nil
 }
 
-// overwriteSelf writes the file, one sector, in place: that needs no room on the disk.
-func (d *directory) overwriteSelf() error {
-	return overwriteSynced(filepath.Join(d.path, selfFileName), d.encodeSelf())
+// overwriteDirectoryID writes the file, one sector, in place: that needs no free space.
+func (d *directory) overwriteDirectoryID() error {
+	return overwriteSynced(filepath.Join(d.path, directoryIDFile), d.encodeDirectoryID())
 }
 
-func (d *directory) encodeSelf() []byte {
+func (d *directory) encodeDirectoryID() []byte {
 	sector := make([]byte, sectorSize)
-	n := copy(sector, selfMagic)
+	n := copy(sector, directoryIDMagic)
 	identity, _ := hex.DecodeString(d.self.Identity)
 	n += copy(sector[n:], identity)
 	binary.BigEndian.PutUint64(sector[n:], d.self.Starts)
-	sector[n+8] = d.noted // 0 from a build that noted nothing
-	return sealSector(sector)
+	sector[n+8] = d.created // 0 from a build that recorded nothing
+	return setSectorChecksum(sector)
 }
 
-func (d *directory) decodeSelf(path string, content []byte) error {
-	if len(content) != sectorSize || !sectorChecks(content) {
-		return &DamagedError{Path: path, Reason: "the identity of the directory has a checksum mismatch"}
+func (d *directory) decodeDirectoryID(path string, content []byte) error {
+	if len(content) != sectorSize || !isValidSector(content) {
+		return &DamagedError{Path: path, Reason: "checksum mismatch"}
 	}
-	if magic := string(content[:len(selfMagic)]); magic != selfMagic {
-		return &FormatError{Path: path, Want: selfMagic, Have: magic}
+	if magic := string(content[:len(directoryIDMagic)]); magic != directoryIDMagic {
+		return &FormatError{Path: path, Want: directoryIDMagic, Have: magic}
 	}
-	b := content[len(selfMagic):]
-	d.self = self{
+	b := content[len(directoryIDMagic):]
+	d.self = processIdentity{
 		Identity: hex.EncodeToString(b[:identityBytes]),
 		Starts:   binary.BigEndian.Uint64(b[identityBytes:]),
 		Session:  newIdentity(),
 	}
-	d.noted = b[identityBytes+8]
+	d.created = b[identityBytes+8]
 	return nil
 }
 
@@ -214,15 +213,15 @@ func overwriteSynced(path string, sector []byte) error {
 // Identity returns the identity of this node's directory.
 func (j *Journal) Identity() string { return j.self.Identity }
 
-// Starts returns how often this node's directory was opened, and a random text that differs
-// between two processes that have opened two copies of it.
+// Starts returns how often this node's directory was opened, and a random text that differs between
+// processes that opened copies of it.
 func (j *Journal) Starts() (count uint64, session string) { return j.self.Starts, j.self.Session }
 
 // servers returns the members by the latest configuration in this node's log.
 func (j *Journal) servers() []raft.Server { return j.raft.GetConfiguration().Configuration().Servers }
 
-// recorded returns the identity that is recorded of a member, "" if none is yet.
-func (j *Journal) recorded(node string) (identity string, member bool) {
+// recordedIdentity returns the recorded identity of a member, "" if there is none yet.
+func (j *Journal) recordedIdentity(node string) (identity string, member bool) {
 	servers := j.servers()
 	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == node })
 	if i < 0 {
@@ -231,22 +230,22 @@ func (j *Journal) recorded(node string) (identity string, member bool) {
 	return identityOf(&servers[i]), true
 }
 
-// recordsIdentities reports whether the identity of any member is recorded: then every
-// member speaks a protocol that has them.
-func (j *Journal) recordsIdentities() bool {
+// hasRecordedIdentities reports whether the identity of any member is recorded. If so, every member
+// speaks a protocol with identities.
+func (j *Journal) hasRecordedIdentities() bool {
 	return slices.ContainsFunc(j.servers(), func(s raft.Server) bool { return identityOf(&s) != "" })
 }
 
-// ErrOtherDirectory is what every DirectoryError is.
-var ErrOtherDirectory = errors.New("the node has another directory than the cluster has recorded for it")
+// ErrOtherDirectory matches every DirectoryError.
+var ErrOtherDirectory = errors.New("the node's directory is not the one that the cluster has recorded")
 
-// DirectoryError: a node of that name is known to the cluster, with another directory: it was
-// lost or replaced since. It gets no vote and acknowledges nothing. errors.Is finds
+// DirectoryError: the cluster has recorded another directory for the node: its directory was lost
+// or replaced since. The node gets no vote, and its acknowledgments do not count. It matches
 // ErrOtherDirectory.
 type DirectoryError struct {
 	Node     string
-	Identity string // of the directory that the node has
-	Recorded string // what the cluster has recorded; "" if the node was added before identities were
+	Identity string // of the node's directory
+	Recorded string // by the cluster; "" if the node was added before identities were recorded
 }
 
 func (e *DirectoryError) Error() string {
@@ -263,24 +262,24 @@ func (e *DirectoryError) Error() string {
 // Is reports whether target is ErrOtherDirectory.
 func (*DirectoryError) Is(target error) bool { return target == ErrOtherDirectory }
 
-// ErrCopied is what every CopiedError is.
-var ErrCopied = errors.New("another process runs with a copy of the node's directory")
+// ErrDirectoryCopied matches every DirectoryCopiedError.
+var ErrDirectoryCopied = errors.New("another process runs with a copy of the node's directory")
 
-// CopiedError: two processes have opened copies of one directory, or one was set back to an
-// older state. The one that the other members have heard of first goes on; the other takes no
-// part. If some have heard first of the one and some of the other, neither does. errors.Is finds
-// ErrCopied.
-type CopiedError struct {
+// DirectoryCopiedError: two processes have opened copies of one directory, or a directory was
+// restored to an older state. The process that the other members have seen first continues; the
+// other is refused. If some members have seen one first and some the other, both are refused. It
+// matches ErrDirectoryCopied.
+type DirectoryCopiedError struct {
 	Node   string
 	Reason string
 }
 
-func (e *CopiedError) Error() string {
+func (e *DirectoryCopiedError) Error() string {
 	return fmt.Sprintf("%v: node %s: %s. If the other process is the node, stop this one and delete its copy. "+
 		"If the other is gone for good, it may have acknowledged what this directory lacks: start the node with an empty "+
 		"directory and have the cluster adopt that (tenuto adopt), or replace the node by one of another name (Config.Join)",
-		ErrCopied, e.Node, e.Reason)
+		ErrDirectoryCopied, e.Node, e.Reason)
 }
 
-// Is reports whether target is ErrCopied.
-func (*CopiedError) Is(target error) bool { return target == ErrCopied }
+// Is reports whether target is ErrDirectoryCopied.
+func (*DirectoryCopiedError) Is(target error) bool { return target == ErrDirectoryCopied }

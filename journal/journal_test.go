@@ -14,15 +14,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-func TestAppendIsReadOnDiskAndInMemory(t *testing.T) {
+func TestAppend_IsReadBack(t *testing.T) {
 	for name, dir := range map[string]string{"disk": t.TempDir(), "memory": ""} {
 		t.Run(name, func(t *testing.T) {
-			j := opened(t, Config{Dir: dir})
-			epoch := leading(t, j)
+			j := openJournal(t, Config{Dir: dir})
+			epoch := awaitLeadership(t, j)
 			changed, cancel := j.Watch("a")
 			defer cancel()
-			mustAppend(t, j, begin(epoch, "a"))
-			mustAppend(t, j, step(epoch, "a", 3))
+			mustAppend(t, j, newStartAppend(epoch, "a"))
+			mustAppend(t, j, newStepAppend(epoch, "a", 3))
 			<-changed
 			if last := lastEvent(t, j, "a"); last != 4 {
 				t.Errorf("%d events", last)
@@ -47,55 +47,55 @@ func TestAppendIsReadOnDiskAndInMemory(t *testing.T) {
 	}
 }
 
-func TestRestartShowsTheSameState(t *testing.T) {
+func TestRestart_KeepsState(t *testing.T) {
 	for name, snapshot := range map[string]bool{"from the log": false, "from a snapshot and the log": true} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			j := opened(t, Config{Dir: dir})
-			epoch := leading(t, j)
+			j := openJournal(t, Config{Dir: dir})
+			epoch := awaitLeadership(t, j)
 			for i := range 20 {
-				mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%02d", i)))
+				mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%02d", i)))
 			}
 			if snapshot {
 				if err := j.raft.Snapshot().Error(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			mustAppend(t, j, step(epoch, "i-07", 3))
+			mustAppend(t, j, newStepAppend(epoch, "i-07", 3))
 			hash, err := j.Hash("i-07")
 			if err != nil {
 				t.Fatal(err)
 			}
-			open := opens(j)
-			closed(t, j)
+			open := openOperations(j)
+			closeJournal(t, j)
 
-			again := opened(t, Config{Dir: dir})
-			if next := leading(t, again); next != epoch+1 {
+			again := openJournal(t, Config{Dir: dir})
+			if next := awaitLeadership(t, again); next != epoch+1 {
 				t.Errorf("epoch %d after %d", next, epoch)
 			}
 			if got, err := again.Hash("i-07"); err != nil || got != hash {
 				t.Errorf("hash differs: %v", err)
 			}
-			if got := opens(again); fmt.Sprint(got) != fmt.Sprint(open) || len(got) != 20 {
+			if got := openOperations(again); fmt.Sprint(got) != fmt.Sprint(open) || len(got) != 20 {
 				t.Errorf("open %v, want %v", got, open)
 			}
-			mustAppend(t, again, step(epoch+1, "i-07", 5))
+			mustAppend(t, again, newStepAppend(epoch+1, "i-07", 5))
 		})
 	}
 }
 
-func TestConcurrentAppendsShareEntries(t *testing.T) {
-	j := opened(t, Config{Dir: t.TempDir()})
-	epoch := leading(t, j)
+func TestAppend_ConcurrentAppendsShareEntries(t *testing.T) {
+	j := openJournal(t, Config{Dir: t.TempDir()})
+	epoch := awaitLeadership(t, j)
 	before := j.AppliedIndex()
 	const instances, steps = 100, 10
 	var all sync.WaitGroup
 	for i := range instances {
 		all.Go(func() {
 			id := fmt.Sprintf("i-%d", i)
-			err := appended(t, j, begin(epoch, id))
+			err := proposeAppend(t, j, newStartAppend(epoch, id))
 			for n := uint64(1); err == nil && n < steps; n++ {
-				err = appended(t, j, step(epoch, id, 2*n+1))
+				err = proposeAppend(t, j, newStepAppend(epoch, id, 2*n+1))
 			}
 			if err != nil {
 				t.Error(err)
@@ -115,14 +115,14 @@ func TestConcurrentAppendsShareEntries(t *testing.T) {
 	}
 }
 
-func TestAppendsOfOneCallerKeepTheirOrder(t *testing.T) {
-	j := opened(t, Config{})
-	epoch := leading(t, j)
+func TestAppend_KeepsCallerOrder(t *testing.T) {
+	j := openJournal(t, Config{})
+	epoch := awaitLeadership(t, j)
 	const appends = 2000
 	results := make(chan error, appends)
-	j.Append(begin(epoch, "a"), func(err error) { results <- err })
+	j.Append(newStartAppend(epoch, "a"), func(err error) { results <- err })
 	for n := uint64(1); n < appends; n++ {
-		j.Append(step(epoch, "a", 2*n+1), func(err error) { results <- err })
+		j.Append(newStepAppend(epoch, "a", 2*n+1), func(err error) { results <- err })
 	}
 	for range appends {
 		if err := <-results; err != nil {
@@ -131,20 +131,20 @@ func TestAppendsOfOneCallerKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestRefusalsOfTheStateMachineReachTheCaller(t *testing.T) {
-	j := opened(t, Config{})
-	epoch := leading(t, j)
-	mustAppend(t, j, begin(epoch, "a"))
+func TestAppend_ReturnsStateMachineErrors(t *testing.T) {
+	j := openJournal(t, Config{})
+	epoch := awaitLeadership(t, j)
+	mustAppend(t, j, newStartAppend(epoch, "a"))
 	var stale *state.StaleEpochError
-	if err := appended(t, j, step(epoch-1, "a", 3)); !errors.As(err, &stale) {
+	if err := proposeAppend(t, j, newStepAppend(epoch-1, "a", 3)); !errors.As(err, &stale) {
 		t.Error(err)
 	}
 	var conflict *state.ConflictError
-	if err := appended(t, j, step(epoch, "a", 2)); !errors.As(err, &conflict) || conflict.Last != 2 {
+	if err := proposeAppend(t, j, newStepAppend(epoch, "a", 2)); !errors.As(err, &conflict) || conflict.Last != 2 {
 		t.Error(err)
 	}
 	var invalid *state.InvalidAppendError
-	if err := appended(t, j, appendOf(epoch, "a", 3, &journalpb.Event{})); !errors.As(err, &invalid) {
+	if err := proposeAppend(t, j, newAppend(epoch, "a", 3, &journalpb.Event{})); !errors.As(err, &invalid) {
 		t.Error(err)
 	}
 	if last := lastEvent(t, j, "a"); last != 2 {
@@ -152,16 +152,16 @@ func TestRefusalsOfTheStateMachineReachTheCaller(t *testing.T) {
 	}
 }
 
-func TestOneOfManyProposersWins(t *testing.T) {
-	j := opened(t, Config{})
-	epoch := leading(t, j)
-	mustAppend(t, j, begin(epoch, "a"))
+func TestAppend_OneOfManyProposersWins(t *testing.T) {
+	j := openJournal(t, Config{})
+	epoch := awaitLeadership(t, j)
+	mustAppend(t, j, newStartAppend(epoch, "a"))
 	var won, lost atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			var conflict *state.ConflictError
-			switch err := appended(t, j, step(epoch, "a", 3)); {
+			switch err := proposeAppend(t, j, newStepAppend(epoch, "a", 3)); {
 			case err == nil:
 				won.Add(1)
 			case errors.As(err, &conflict):
@@ -177,21 +177,21 @@ func TestOneOfManyProposersWins(t *testing.T) {
 	}
 }
 
-func TestQueueIsBounded(t *testing.T) {
-	j := opened(t, Config{QueueEntriesMax: 4, QueueBytesMax: 2000, AppendBytesMax: 1500, InFlightMax: 1, PackEntriesMax: 1})
-	epoch := leading(t, j)
+func TestAppend_QueueIsBounded(t *testing.T) {
+	j := openJournal(t, Config{QueueEntriesMax: 4, QueueBytesMax: 2000, AppendBytesMax: 1500, InFlightMax: 1, PackEntriesMax: 1})
+	epoch := awaitLeadership(t, j)
 	var large *TooLargeError
-	huge := begin(epoch, string(make([]byte, 3000)))
-	if err := appended(t, j, huge); !errors.As(err, &large) || large.Max != 1500 {
+	huge := newStartAppend(epoch, string(make([]byte, 3000)))
+	if err := proposeAppend(t, j, huge); !errors.As(err, &large) || large.Max != 1500 {
 		t.Error(err)
 	}
-	// The first done holds the completer, so nothing leaves the queue.
+	// The first done blocks the completer, so nothing leaves the queue.
 	hold := make(chan struct{})
 	var results []chan error
 	for i := range 20 {
 		result := make(chan error, 1)
 		results = append(results, result)
-		j.Append(begin(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
+		j.Append(newStartAppend(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
 			if err == nil {
 				<-hold
 			}
@@ -212,34 +212,34 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-func TestClosedJournalRefusesEverythingAndAnswersAll(t *testing.T) {
+func TestClose_RejectsCallsAndResolvesPending(t *testing.T) {
 	ended := make(chan struct{})
-	j := opened(t, Config{Dir: t.TempDir(), Lead: func(ctx context.Context, _ uint64) {
+	j := openJournal(t, Config{Dir: t.TempDir(), Lead: func(ctx context.Context, _ uint64) {
 		<-ctx.Done()
 		close(ended)
 	}})
-	epoch := leading(t, j)
+	epoch := awaitLeadership(t, j)
 	var answered atomic.Int32
 	const appends = 500
 	for i := range appends {
-		j.Append(begin(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
+		j.Append(newStartAppend(epoch, fmt.Sprintf("i-%d", i)), func(err error) {
 			if err != nil && !errors.Is(err, ErrClosed) {
 				t.Error(err)
 			}
 			answered.Add(1)
 		})
 	}
-	closed(t, j)
-	closed(t, j)
+	closeJournal(t, j)
+	closeJournal(t, j)
 	select {
 	case <-ended:
 	default:
-		t.Error("Close has not waited for Lead")
+		t.Error("Close did not wait for Lead")
 	}
 	if n := answered.Load(); n != appends {
 		t.Errorf("%d of %d answered", n, appends)
 	}
-	if err := appended(t, j, begin(epoch, "late")); !errors.Is(err, ErrClosed) {
+	if err := proposeAppend(t, j, newStartAppend(epoch, "late")); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	if err := j.Barrier(t.Context()); !errors.Is(err, ErrClosed) {
@@ -250,40 +250,40 @@ func TestClosedJournalRefusesEverythingAndAnswersAll(t *testing.T) {
 	}
 }
 
-func TestDirectoryIsLockedAndStamped(t *testing.T) {
+func TestOpen_LocksAndStampsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	j := opened(t, Config{Dir: dir})
+	j := openJournal(t, Config{Dir: dir})
 	var locked *LockedError
-	if _, err := Open(t.Context(), quiet(Config{Dir: dir})); !errors.As(err, &locked) {
+	if _, err := Open(t.Context(), testConfig(Config{Dir: dir})); !errors.As(err, &locked) {
 		t.Errorf("second open: %v", err)
 	}
-	closed(t, j)
+	closeJournal(t, j)
 	var identity *IdentityError
-	if _, err := Open(t.Context(), quiet(Config{Dir: dir, Node: "n2"})); !errors.As(err, &identity) {
+	if _, err := Open(t.Context(), testConfig(Config{Dir: dir, Node: "n2"})); !errors.As(err, &identity) {
 		t.Errorf("another node: %v", err)
 	}
-	for name, want := range map[string]os.FileMode{".": 0o700, identityFile: 0o600, lockFile: 0o600, logFile: 0o600} {
+	for name, want := range map[string]os.FileMode{".": 0o700, stampFile: 0o600, lockFile: 0o600, logFile: 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
 		}
 	}
-	stamp := filepath.Join(dir, identityFile)
+	stamp := filepath.Join(dir, stampFile)
 	if err := os.WriteFile(stamp, []byte("tenuto journal 1\nnode n1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var format *FormatError
-	if _, err := Open(t.Context(), quiet(Config{Dir: dir})); !errors.As(err, &format) || format.Have != "tenuto journal 1" || format.Want != directoryFormat {
+	if _, err := Open(t.Context(), testConfig(Config{Dir: dir})); !errors.As(err, &format) || format.Have != "tenuto journal 1" || format.Want != directoryFormat {
 		t.Errorf("a directory of another format: %v", err)
 	}
 	if err := os.Remove(stamp); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), quiet(Config{Dir: dir})); !errors.As(err, &identity) {
+	if _, err := Open(t.Context(), testConfig(Config{Dir: dir})); !errors.As(err, &identity) {
 		t.Errorf("a log without a stamp: %v", err)
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestOpen_ValidatesConfig(t *testing.T) {
 	for name, c := range map[string]Config{
 		"no node":               {},
 		"peers without network": {Node: "a", Peers: []Peer{{Node: "a", Address: "x"}, {Node: "b", Address: "y"}}},
@@ -307,9 +307,9 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-func opens(j *Journal) []string {
+func openOperations(j *Journal) []string {
 	var all []string
-	for op := range j.Open() {
+	for op := range j.OpenOperations() {
 		all = append(all, fmt.Sprintf("%s/%d", op.Ref.Instance, op.Ref.EventId))
 	}
 	return all
@@ -317,7 +317,7 @@ func opens(j *Journal) []string {
 
 func wantOpen(t *testing.T, j *Journal, want ...string) {
 	t.Helper()
-	if got := opens(j); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := openOperations(j); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("open %v, want %v", got, want)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// childDir is set in the environment of a child process that appends until it is
-// killed, and childNoSync that it does not sync.
+// childDir is set in the environment of a child process that appends until it is killed;
+// childNoSync makes it not sync.
 const (
 	childDir    = "TENUTO_JOURNAL_CHILD"
 	childStore  = "TENUTO_JOURNAL_STORE"
@@ -31,16 +31,16 @@ func TestMain(m *testing.M) {
 
 const childInstances = 8
 
-// appendUntilKilled appends to several instances at once and writes a line for
-// each append that was acknowledged.
+// appendUntilKilled appends to several instances concurrently and writes a line for each
+// acknowledged append.
 func appendUntilKilled(dir string) {
 	acknowledged := make(chan string, 1024)
 	epochs := make(chan uint64, 1)
 	j, err := Open(context.Background(), Config{
 		Node: "n1", Dir: dir, Logger: slog.New(slog.DiscardHandler),
-		// Often, so that kills meet snapshots and truncations too.
+		// Often, so that kills hit snapshots and truncations too.
 		SnapshotThreshold: 64, SnapshotInterval: 20 * time.Millisecond, TrailingLogs: 32,
-		StallLimit: never,
+		StallLimit: noStallLimit,
 		tests:      testHooks{noSync: os.Getenv(childNoSync) != ""},
 		Lead:       func(_ context.Context, epoch uint64) { epochs <- epoch },
 	})
@@ -50,23 +50,23 @@ func appendUntilKilled(dir string) {
 	}
 	epoch := <-epochs
 	for i := range childInstances {
-		go appendForEver(j, epoch, fmt.Sprintf("i-%d", i), acknowledged)
+		go appendForever(j, epoch, fmt.Sprintf("i-%d", i), acknowledged)
 	}
 	for line := range acknowledged {
 		fmt.Println(line)
 	}
 }
 
-func appendForEver(j *Journal, epoch uint64, id string, acknowledged chan<- string) {
+func appendForever(j *Journal, epoch uint64, id string, acknowledged chan<- string) {
 	last := uint64(0)
 	if in, ok := j.Instance(id); ok {
 		last = in.LastEventId
 	}
 	result := make(chan error, 1)
 	for {
-		a := begin(epoch, id)
+		a := newStartAppend(epoch, id)
 		if last > 0 {
-			a = step(epoch, id, last+1)
+			a = newStepAppend(epoch, id, last+1)
 		}
 		j.Append(a, func(err error) { result <- err })
 		if err := <-result; err != nil {
@@ -78,20 +78,20 @@ func appendForEver(j *Journal, epoch uint64, id string, acknowledged chan<- stri
 	}
 }
 
-func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
+func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	acknowledged := map[string]uint64{}
 	rounds := repetitions(7, 3)
 	for round := range rounds {
 		killOneChild(t, dir, acknowledged)
-		j := opened(t, Config{Dir: dir})
-		leading(t, j)
+		j := openJournal(t, Config{Dir: dir})
+		awaitLeadership(t, j)
 		for id, want := range acknowledged {
 			if got := lastEvent(t, j, id); got < want {
 				t.Fatalf("round %d: %s has %d events, %d were acknowledged", round, id, got, want)
 			}
 		}
-		closed(t, j)
+		closeJournal(t, j)
 	}
 	total := uint64(0)
 	for _, n := range acknowledged {
@@ -100,8 +100,8 @@ func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 	t.Logf("%d events acknowledged over %d kills", total, rounds)
 }
 
-// killOneChild runs a child for a while after its first acknowledgement, kills
-// it, and notes what it acknowledged.
+// killOneChild runs a child for a while after its first acknowledgment, kills it, and records what
+// it acknowledged.
 func killOneChild(t *testing.T, dir string, acknowledged map[string]uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -123,7 +123,7 @@ func killOneChild(t *testing.T, dir string, acknowledged map[string]uint64) {
 			kill = time.AfterFunc(after, func() { _ = child.Process.Kill() })
 			defer kill.Stop()
 		}
-		note(t, lines.Text(), acknowledged)
+		recordAck(t, lines.Text(), acknowledged)
 	}
 	_ = child.Wait() // it was killed
 	if n == 0 {
@@ -131,7 +131,7 @@ func killOneChild(t *testing.T, dir string, acknowledged map[string]uint64) {
 	}
 }
 
-func note(t *testing.T, line string, acknowledged map[string]uint64) {
+func recordAck(t *testing.T, line string, acknowledged map[string]uint64) {
 	t.Helper()
 	fields := strings.Fields(line)
 	if len(fields) != 3 || fields[0] != "ack" {
@@ -140,7 +140,7 @@ func note(t *testing.T, line string, acknowledged map[string]uint64) {
 		}
 		return // the last line may be cut off
 	}
-	// A last line may be cut off within its number: it is smaller then.
+	// A last line that is cut off within its number shows a smaller number.
 	last, err := strconv.ParseUint(fields[2], 10, 64)
 	if err == nil && last > acknowledged[fields[1]] {
 		acknowledged[fields[1]] = last

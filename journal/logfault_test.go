@@ -17,12 +17,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// image is a directory of a journal in memory.
-type image map[string][]byte
+// dirImage is a directory of a journal in memory.
+type dirImage map[string][]byte
 
-func imageOf(t testing.TB, dir string) image {
+func readDirImage(t testing.TB, dir string) dirImage {
 	t.Helper()
-	im := image{}
+	im := dirImage{}
 	for _, name := range filesOf(t, dir) {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -33,8 +33,8 @@ func imageOf(t testing.TB, dir string) image {
 	return im
 }
 
-// write writes the image to a directory, which has nothing else afterwards.
-func (im image) write(t testing.TB, dir string) {
+// write writes the image to a directory and removes everything else from it.
+func (im dirImage) write(t testing.TB, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func (im image) write(t testing.TB, dir string) {
 }
 
 // names are the files whose names begin with prefix, sorted.
-func (im image) names(prefix string) []string {
+func (im dirImage) names(prefix string) []string {
 	var names []string
 	for name := range im {
 		if strings.HasPrefix(name, prefix) {
@@ -68,9 +68,9 @@ type bit struct {
 
 func (b bit) String() string { return fmt.Sprintf("%s at %d, mask %#x", b.name, b.at, b.mask) }
 
-// randomBit picks a bit of the log or of the stable file: of any file alike, so
-// that the small ones get their share.
-func (im image) randomBit(r *rand.Rand) bit {
+// randomBit picks a bit of the log or of the stable file. Each file is equally likely, so that
+// small files are hit too.
+func (im dirImage) randomBit(r *rand.Rand) bit {
 	names := append(im.names(logFile), stableFileName)
 	for {
 		b := bit{name: names[r.IntN(len(names))], mask: 1 << r.IntN(8)}
@@ -81,23 +81,22 @@ func (im image) randomBit(r *rand.Rand) bit {
 	}
 }
 
-func (im image) flip(b bit) { im[b.name][b.at] ^= b.mask }
+func (im dirImage) flip(b bit) { im[b.name][b.at] ^= b.mask }
 
-// wantDefinite checks that an error of opening is one of those that Open
-// promises.
-func wantDefinite(t testing.TB, what any, err error) {
+// wantOpenError checks that an error is one of those that Open documents.
+func wantOpenError(t testing.TB, what any, err error) {
 	t.Helper()
 	var (
-		damaged *DamagedError
-		fenced  *FencedError
-		format  *FormatError
+		damaged    *DamagedError
+		nodeFailed *NodeFailedError
+		format     *FormatError
 	)
-	if !errors.As(err, &damaged) && !errors.As(err, &fenced) && !errors.As(err, &format) {
+	if !errors.As(err, &damaged) && !errors.As(err, &nodeFailed) && !errors.As(err, &format) {
 		t.Errorf("%v: not a definite error: %v", what, err)
 	}
 }
 
-func TestFlippedBitOfTheLogOrTheVoteIsNeverServed(t *testing.T) {
+func TestFlippedBit_InLogOrVoteIsNeverServed(t *testing.T) {
 	flips := repetitions(400, 80)
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
@@ -108,7 +107,7 @@ func TestFlippedBitOfTheLogOrTheVoteIsNeverServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mustClose(t)
-	im, refused := imageOf(t, dir), 0
+	im, refused := readDirImage(t, dir), 0
 	r := rand.New(rand.NewPCG(1, 4))
 	for range flips {
 		b := im.randomBit(r)
@@ -117,11 +116,11 @@ func TestFlippedBitOfTheLogOrTheVoteIsNeverServed(t *testing.T) {
 		im.flip(b)
 		l, err := openLogs(dir)
 		if err != nil {
-			wantDefinite(t, b, err)
+			wantOpenError(t, b, err)
 			refused++
 			continue
 		}
-		if err := l.sameEntries(11, 60); err != nil {
+		if err := l.compareEntries(11, 60); err != nil {
 			t.Errorf("%v: %v", b, err)
 		}
 		term, _ := l.stable.GetUint64([]byte(keyTerm))
@@ -135,14 +134,14 @@ func TestFlippedBitOfTheLogOrTheVoteIsNeverServed(t *testing.T) {
 	t.Logf("%d of %d flips were refused, the others hit unused bytes", refused, flips)
 }
 
-func TestFlippedBitUnderAnOpenLogIsNeverServed(t *testing.T) {
+func TestFlippedBit_UnderOpenLogIsNeverServed(t *testing.T) {
 	flips := repetitions(30, 10)
 	r := rand.New(rand.NewPCG(2, 4))
 	for range flips {
 		dir := t.TempDir()
 		l := mustOpenLogs(t, dir)
 		l.mustStore(t, 1, 40)
-		im := imageOf(t, dir)
+		im := readDirImage(t, dir)
 		b := im.randomBit(r)
 		f, err := os.OpenFile(filepath.Join(dir, b.name), os.O_RDWR, 0)
 		if err != nil {
@@ -155,27 +154,27 @@ func TestFlippedBitUnderAnOpenLogIsNeverServed(t *testing.T) {
 		for i := uint64(1); i <= 40; i++ {
 			var log raft.Log
 			if err := l.GetLog(i, &log); err != nil {
-				wantDefinite(t, b, err)
-			} else if string(log.Data) != string(entry(i).Data) || log.Term != entry(i).Term {
+				wantOpenError(t, b, err)
+			} else if string(log.Data) != string(testEntry(i).Data) || log.Term != testEntry(i).Term {
 				t.Errorf("%v: entry %d differs", b, i)
 			}
 		}
-		_ = l.close() // as it may
+		_ = l.close() // it may fail
 	}
 }
 
-func TestTornTailIsRepairedSilentlyAndALostOneIsRefused(t *testing.T) {
+func TestOpen_RepairsTornTailRejectsLostTail(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
 	l.mustStore(t, 1, 20)
-	before := imageOf(t, dir)
+	before := readDirImage(t, dir)
 	l.mustStore(t, 21, 21)
 	l.mustClose(t)
-	after := imageOf(t, dir)
+	after := readDirImage(t, dir)
 
-	torn := image{}
+	torn := dirImage{}
 	for name := range after {
-		torn[name] = tear(name, before[name], after[name])
+		torn[name] = tornFile(name, before[name], after[name])
 	}
 	torn[stableFileName] = before[stableFileName] // it was never acknowledged
 	torn.write(t, dir)
@@ -196,9 +195,9 @@ func TestTornTailIsRepairedSilentlyAndALostOneIsRefused(t *testing.T) {
 	}
 }
 
-// tear returns a file of which the last write was cut off: the pages of the log
-// were written and the meta page was not.
-func tear(name string, before, after []byte) []byte {
+// tornFile returns a file whose last write was cut off: the pages of the log were written and the
+// meta page was not.
+func tornFile(name string, before, after []byte) []byte {
 	torn := slices.Clone(after)
 	if name == logFile {
 		copy(torn[:8192], before[:8192])
@@ -206,30 +205,30 @@ func tear(name string, before, after []byte) []byte {
 	return torn
 }
 
-func TestDamagedDirectoryIsRefusedWithADefiniteError(t *testing.T) {
-	remove := func(name string) func(image) { return func(im image) { delete(im, name) } }
-	cut := func(name string, bytes int) func(image) {
-		return func(im image) { im[name] = im[name][:len(im[name])-bytes] }
+func TestOpen_RejectsDamagedDirectory(t *testing.T) {
+	remove := func(name string) func(dirImage) { return func(im dirImage) { delete(im, name) } }
+	cut := func(name string, bytes int) func(dirImage) {
+		return func(im dirImage) { im[name] = im[name][:len(im[name])-bytes] }
 	}
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
 	l.mustStore(t, 1, 30)
 	l.mustClose(t)
-	whole := imageOf(t, dir)
-	for name, damage := range map[string]func(image){
+	whole := readDirImage(t, dir)
+	for name, damage := range map[string]func(dirImage){
 		"log removed":               remove(logFile),
-		"log emptied":               func(im image) { im[logFile] = nil },
-		"log cut to its head":       func(im image) { im[logFile] = im[logFile][:8192] },
-		"log cut by one byte":       func(im image) { im[logFile] = im[logFile][:boltUsed(im[logFile])-1] },
-		"older meta page zeroed":    func(im image) { clear(im[logFile][:4096]) },
-		"newer meta page zeroed":    func(im image) { clear(im[logFile][4096:8192]) },
-		"page in the middle zeroed": func(im image) { zeroPages(im[logFile]) },
+		"log emptied":               func(im dirImage) { im[logFile] = nil },
+		"log cut to its head":       func(im dirImage) { im[logFile] = im[logFile][:8192] },
+		"log cut by one byte":       func(im dirImage) { im[logFile] = im[logFile][:boltUsedBytes(im[logFile])-1] },
+		"older meta page zeroed":    func(im dirImage) { clear(im[logFile][:4096]) },
+		"newer meta page zeroed":    func(im dirImage) { clear(im[logFile][4096:8192]) },
+		"page in the middle zeroed": func(im dirImage) { zeroPages(im[logFile]) },
 		"stable file removed":       remove(stableFileName),
 		"stable file cut":           cut(stableFileName, 1),
-		"stable file emptied":       func(im image) { im[stableFileName] = nil },
+		"stable file emptied":       func(im dirImage) { im[stableFileName] = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			im := image{}
+			im := dirImage{}
 			for name, content := range whole {
 				im[name] = slices.Clone(content)
 			}
@@ -240,24 +239,23 @@ func TestDamagedDirectoryIsRefusedWithADefiniteError(t *testing.T) {
 				l.mustClose(t)
 				t.Fatal("opened")
 			}
-			wantDefinite(t, name, err)
+			wantOpenError(t, name, err)
 		})
 	}
 }
 
-// boltUsed returns how many bytes of a bolt file are in use.
-func boltUsed(file []byte) int {
+// boltUsedBytes returns how many bytes of a bolt file are in use.
+func boltUsedBytes(file []byte) int {
 	pages := max(binary.NativeEndian.Uint64(file[16+40:]), binary.NativeEndian.Uint64(file[4096+16+40:]))
 	return int(pages) * 4096
 }
 
-// zeroPages zeroes every page but the meta pages, one at a time would not always
-// hit one that is in use.
+// zeroPages zeroes every page but the meta pages. A single page might not be in use.
 func zeroPages(file []byte) { clear(file[8192:]) }
 
-func TestSecondProcessOnADirectoryIsRefused(t *testing.T) {
+func TestOpen_RejectsSecondProcess(t *testing.T) {
 	if dir := os.Getenv("TENUTO_JOURNAL_SECOND"); dir != "" {
-		_, err := Open(context.Background(), quiet(Config{Dir: dir}))
+		_, err := Open(context.Background(), testConfig(Config{Dir: dir}))
 		var locked *LockedError
 		if !errors.As(err, &locked) {
 			t.Fatalf("opened: %v", err)
@@ -265,17 +263,17 @@ func TestSecondProcessOnADirectoryIsRefused(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	j := opened(t, Config{Dir: dir})
-	mustAppend(t, j, begin(leading(t, j), "a"))
-	child := exec.Command(os.Args[0], "-test.run=^TestSecondProcessOnADirectoryIsRefused$")
+	j := openJournal(t, Config{Dir: dir})
+	mustAppend(t, j, newStartAppend(awaitLeadership(t, j), "a"))
+	child := exec.Command(os.Args[0], "-test.run=^TestOpen_RejectsSecondProcess$")
 	child.Env = append(os.Environ(), "TENUTO_JOURNAL_SECOND="+dir)
 	if out, err := child.CombinedOutput(); err != nil {
 		t.Errorf("second process: %v\n%s", err, out)
 	}
-	mustAppend(t, j, step(j.Epoch(), "a", 3))
+	mustAppend(t, j, newStepAppend(j.Epoch(), "a", 3))
 }
 
-func TestFullDiskWhileVotingIsNoReasonToWrite(t *testing.T) {
+func TestStableFile_VoteDoesNotGrowFile(t *testing.T) {
 	// The vote is written in place: the file does not grow.
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
@@ -296,8 +294,8 @@ func TestFullDiskWhileVotingIsNoReasonToWrite(t *testing.T) {
 	}
 }
 
-// wantAll checks that a node has the instances that were begun.
-func wantAll(t testing.TB, j *Journal, instances int) {
+// wantInstances checks that a node has the instances that were begun.
+func wantInstances(t testing.TB, j *Journal, instances int) {
 	t.Helper()
 	for i := range instances {
 		if last := lastEvent(t, j, fmt.Sprintf("i-%03d", i)); last != 2 {

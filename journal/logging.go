@@ -17,44 +17,44 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
-// raftLogger returns a logger for the Raft library that passes what it warns of
-// on to to. A group of one elects itself at every start, which is no warning; nor is, to an
-// operator, a member that is away for a moment: see [contactWatch].
+// raftLogger returns a logger for the Raft library that passes its warnings on to to. A single node
+// elects itself at every start, which is no warning. Members that are briefly away are logged by
+// [contactMonitor] instead.
 func raftLogger(to *slog.Logger, alone bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
 	logger.RegisterSink(slogSink{to, alone})
 	return logger
 }
 
-// notWaiting is for the library's logger, which holds a lock while it calls its sinks.
-var notWaiting = logqueue.NoWait(context.Background())
+// noWaitContext is for the library's logger, which holds a lock while it calls its sinks.
+var noWaitContext = logqueue.NoWait(context.Background())
 
 type slogSink struct {
-	to    *slog.Logger
-	alone bool
+	to         *slog.Logger
+	singleNode bool
 }
 
 // Accept implements hclog.SinkAdapter.
 func (s slogSink) Accept(name string, level hclog.Level, message string, args ...any) {
 	var as slog.Level
 	switch {
-	case level >= hclog.Warn && isAboutContact(message), level >= hclog.Warn && endsConnection(message, args):
+	case level >= hclog.Warn && isContactMessage(message), level >= hclog.Warn && isConnectionEndMessage(message, args):
 		as = slog.LevelDebug
 	case level >= hclog.Error:
 		as = slog.LevelError
-	case level == hclog.Warn && s.alone && strings.HasPrefix(message, "heartbeat timeout reached"):
+	case level == hclog.Warn && s.singleNode && strings.HasPrefix(message, "heartbeat timeout reached"):
 		as = slog.LevelDebug
 	case level == hclog.Warn:
 		as = slog.LevelWarn
 	default:
-		return // the library's news are not ours
+		return // the library's info messages are dropped
 	}
-	s.to.Log(notWaiting, as, name+": "+message, args...)
+	s.to.Log(noWaitContext, as, name+": "+message, args...)
 }
 
-// aboutContact is how the library's lines begin that say that a member was not reached, or that
-// an election or a comparison of logs takes its course: what a restart of a node brings.
-var aboutContact = []string{
+// contactMessages are prefixes of the library's messages that a member was not reached, or that an
+// election or a comparison of logs is going on: what a restart of a node causes.
+var contactMessages = []string{
 	"failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC",
 	"failed to start pipeline replication to", "failed to pipeline appendEntries", "failed to send snapshot to",
 	"failed to contact", "peer has newer term", "target does not support pre-vote RPC",
@@ -63,25 +63,25 @@ var aboutContact = []string{
 	"appendEntries rejected", "failed to get previous log", "previous log term mis-match", "clearing log suffix",
 }
 
-func isAboutContact(message string) bool {
-	return slices.ContainsFunc(aboutContact, func(begin string) bool { return strings.HasPrefix(message, begin) })
+func isContactMessage(message string) bool {
+	return slices.ContainsFunc(contactMessages, func(begin string) bool { return strings.HasPrefix(message, begin) })
 }
 
-// endsConnection reports whether a line says no more than that a connection has ended while the
+// isConnectionEndMessage reports whether a message only says that a connection ended while the
 // library read from it or wrote to it.
-func endsConnection(message string, args []any) bool {
+func isConnectionEndMessage(message string, args []any) bool {
 	if message != "failed to decode incoming command" && message != "failed to flush response" {
 		return false
 	}
 	for _, arg := range args {
 		if err, ok := arg.(error); ok {
-			return isConnectionEnd(err)
+			return isConnectionEndError(err)
 		}
 	}
 	return false
 }
 
-func isConnectionEnd(err error) bool {
+func isConnectionEndError(err error) bool {
 	for _, end := range []error{net.ErrClosed, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, raft.ErrTransportShutdown, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
 		if errors.Is(err, end) {
 			return true

@@ -12,62 +12,61 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// rawLogs is a log store as its library hands it out: not checked.
+// rawLogs is a log store as its library returns it: not verified.
 type rawLogs struct {
 	raft.LogStore
-	path      string
-	closeThis func() error
+	path       string
+	closeStore func() error
 
-	once   sync.Once
-	gaveUp chan struct{} // closed when the store has panicked
+	once     sync.Once
+	panicked chan struct{} // closed when the store has panicked
 }
 
-func newRawLogs(store raft.LogStore, path string, closeThis func() error) *rawLogs {
-	return &rawLogs{LogStore: store, path: path, closeThis: closeThis, gaveUp: make(chan struct{})}
+func newRawLogs(store raft.LogStore, path string, closeStore func() error) *rawLogs {
+	return &rawLogs{LogStore: store, path: path, closeStore: closeStore, panicked: make(chan struct{})}
 }
 
-// close closes the store. One that has panicked stays open until the process
-// ends: it may hold a lock for which closing it would wait.
+// close closes the store. A store that has panicked stays open until the process ends: closing it
+// might wait for a lock forever.
 func (r *rawLogs) close() error {
 	select {
-	case <-r.gaveUp:
+	case <-r.panicked:
 		return nil
 	default:
-		return r.guarded(r.closeThis)
+		return r.call(r.closeStore)
 	}
 }
 
-// guarded calls into the store, in a goroutine of its own, and returns when that
-// has ended or the store has panicked anywhere. A store that has panicked is not
-// called again, and who is in it is left there: it may hold the locks for which
-// they wait, and they would wait for ever. So f must not touch what its caller
-// goes on to use after an error.
-func (r *rawLogs) guarded(f func() error) error {
+// call calls into the store in a separate goroutine, and returns when that has ended or the store
+// has panicked anywhere. A store that has panicked is not called again, and calls in progress are
+// abandoned, because they may wait forever for its locks. So f must not access what its caller uses
+// after an error.
+func (r *rawLogs) call(f func() error) error {
 	select {
-	case <-r.gaveUp:
-		return r.givenUp()
+	case <-r.panicked:
+		return r.panickedError()
 	default:
 	}
 	result := make(chan error, 1)
 	go func() {
-		result <- guarded(r.path, func() { r.once.Do(func() { close(r.gaveUp) }) }, f)
+		result <- recoverPanics(r.path, func() { r.once.Do(func() { close(r.panicked) }) }, f)
 	}()
 	select {
 	case err := <-result:
 		return err
-	case <-r.gaveUp:
-		return r.givenUp()
+	case <-r.panicked:
+		return r.panickedError()
 	}
 }
 
-func (r *rawLogs) givenUp() error {
-	return &DamagedError{Path: r.path, Reason: "the store has given up"}
+func (r *rawLogs) panickedError() error {
+	return &DamagedError{Path: r.path, Reason: "the log store has panicked"}
 }
 
-// openLogStore opens the log and the stable file in c.Dir, which is d, or creates them there
-// and has d note that. Both are on disk before it is noted, and it is noted before the node
-// takes part in anything: where it is noted and they are gone, they were lost. Before that,
-// the stable file is created last, so a log that has entries and no stable file has lost it.
+// openLogStore opens or creates the log and the stable file in c.Dir, which is d, and records the
+// creation in d. Both are on disk before the record, and the record is on disk before the node
+// takes part in anything. So files that are recorded and missing were lost. Before the record, the
+// stable file is created last: a log with entries and no stable file has lost it.
 func (d *directory) openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	path := filepath.Join(c.Dir, logFile)
 	stable, err := openStableFile(c.Dir)
@@ -75,23 +74,23 @@ func (d *directory) openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	if err != nil && !fresh {
 		return nil, nil, err
 	}
-	if err := d.checkLost(path, fresh); err != nil {
+	if err := d.checkLogExists(path, fresh); err != nil {
 		if stable != nil {
 			err = errors.Join(err, stable.close())
 		}
 		return nil, nil, err
 	}
 	var raw *rawLogs
-	err = guarded(path, func() {}, func() (err error) {
+	err = recoverPanics(path, func() {}, func() (err error) {
 		raw, err = openBolt(path, c.tests.noSync)
 		return err
 	})
 	if err == nil && fresh {
 		stable, err = createStable(c, raw)
 	}
-	if err == nil && d.noted&notedLog == 0 {
+	if err == nil && d.created&createdLog == 0 {
 		if err = syncDir(vfs.Default, c.Dir); err == nil {
-			err = d.note(notedLog)
+			err = d.recordCreated(createdLog)
 		}
 	}
 	if err != nil {
@@ -106,13 +105,13 @@ func (d *directory) openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	return raw, stable, nil
 }
 
-// checkLost returns a *DamagedError if the log, or the stable file, must be there and is not.
-func (d *directory) checkLost(log string, noStable bool) error {
-	if _, err := os.Stat(log); errors.Is(err, os.ErrNotExist) && (!noStable || d.noted&notedLog != 0) {
-		return &DamagedError{Path: log, Reason: goneReason}
+// checkLogExists returns a *DamagedError if the log or the stable file must exist and does not.
+func (d *directory) checkLogExists(log string, noStable bool) error {
+	if _, err := os.Stat(log); errors.Is(err, os.ErrNotExist) && (!noStable || d.created&createdLog != 0) {
+		return &DamagedError{Path: log, Reason: missingReason}
 	}
-	if noStable && d.noted&notedLog != 0 {
-		return &DamagedError{Path: filepath.Join(d.path, stableFileName), Reason: goneReason}
+	if noStable && d.created&createdLog != 0 {
+		return &DamagedError{Path: filepath.Join(d.path, stableFileName), Reason: missingReason}
 	}
 	return nil
 }
@@ -123,20 +122,20 @@ func createStable(c *Config, raw *rawLogs) (*stableFile, error) {
 		return nil, fmt.Errorf("read log: %w", err)
 	}
 	if last > 0 {
-		return nil, &DamagedError{Path: filepath.Join(c.Dir, stableFileName), Reason: goneReason}
+		return nil, &DamagedError{Path: filepath.Join(c.Dir, stableFileName), Reason: missingReason}
 	}
 	return createStableFile(c.Dir)
 }
 
-// guarded calls into a log store, and gaveUp if that panics. The stores follow what
-// is on disk: where it is damaged they panic, or touch a page of a mapped file that
-// is not there, which ends the process unless it is asked for as a panic.
-func guarded(path string, gaveUp func(), f func() error) (err error) {
+// recoverPanics calls f, which calls into a log store, and onPanic if f panics. The stores follow
+// pointers on disk: damage makes them panic, or access a missing page of a mapped file, which ends
+// the process unless it is turned into a panic.
+func recoverPanics(path string, onPanic func(), f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			gaveUp()
-			err = &DamagedError{Path: path, Reason: fmt.Sprint("the store gave up: ", r)}
+			onPanic()
+			err = &DamagedError{Path: path, Reason: fmt.Sprint("the log store panicked: ", r)}
 		}
 	}()
 	return f()

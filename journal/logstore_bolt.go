@@ -14,8 +14,8 @@ import (
 
 const logFile = "raft.db"
 
-// openBolt opens the bolt file at path. A new one is made under another name, so
-// that there never is a half of one.
+// openBolt opens the bolt file at path. A new file is created under another name, so that an
+// incomplete one never exists.
 func openBolt(path string, noSync bool) (*rawLogs, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		if err := createBolt(path); err != nil {
@@ -55,11 +55,10 @@ func newBolt(path string, noSync bool) (*raftboltdb.BoltStore, error) {
 		Path:   path,
 		NoSync: noSync,
 		BoltOptions: &bbolt.Options{
-			// Without these two a single write after a large truncation takes
-			// ten times as long.
+			// Without these two, a single write after a large truncation takes ten times as long.
 			NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
-			// The directory is locked; who holds the file is a part of this
-			// process that could not close it.
+			// The directory is locked, so only this process can hold the file, if it could not
+			// close it.
 			Timeout: time.Second,
 		},
 	})

@@ -17,15 +17,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// openedLogs is a log below Raft, as a journal opens it.
-type openedLogs struct {
+// testLogs is a log store below Raft, as a journal opens it.
+type testLogs struct {
 	*checkedLogs
 	close func() error
 }
 
-func openLogs(dir string) (*openedLogs, error) { return openLogsWith(Config{Dir: dir}) }
+func openLogs(dir string) (*testLogs, error) { return openLogsWith(Config{Dir: dir}) }
 
-func openLogsWith(c Config) (*openedLogs, error) {
+func openLogsWith(c Config) (*testLogs, error) {
 	c.Node, c.Logger = "n1", slog.New(slog.DiscardHandler)
 	c = c.withDefaults()
 	stores, err := openStores(&c, &directory{}, raftLogger(c.Logger, true))
@@ -33,14 +33,14 @@ func openLogsWith(c Config) (*openedLogs, error) {
 		return nil, err
 	}
 	d := newDisk(time.Hour, func(time.Duration) {}, func(time.Duration) {})
-	logs, _, err := stores.checked(newFence(func(*FencedError) {}, func(*FencedError) {}), d, 1<<30)
+	logs, _, err := stores.openChecked(newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {}), d, 1<<30)
 	if err != nil {
 		return nil, errors.Join(err, stores.close())
 	}
-	return &openedLogs{logs.checked, stores.close}, nil
+	return &testLogs{logs.checked, stores.close}, nil
 }
 
-func mustOpenLogs(t testing.TB, dir string) *openedLogs {
+func mustOpenLogs(t testing.TB, dir string) *testLogs {
 	t.Helper()
 	l, err := openLogs(dir)
 	if err != nil {
@@ -49,16 +49,15 @@ func mustOpenLogs(t testing.TB, dir string) *openedLogs {
 	return l
 }
 
-func (l *openedLogs) mustClose(t testing.TB) {
+func (l *testLogs) mustClose(t testing.TB) {
 	t.Helper()
 	if err := l.close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// entry is the entry of the tests with an index: its size differs, some have
-// extensions.
-func entry(index uint64) *raft.Log {
+// testEntry is the test entry at an index. Sizes vary, and some have extensions.
+func testEntry(index uint64) *raft.Log {
 	r := rand.New(rand.NewPCG(index, 7))
 	log := &raft.Log{
 		Index: index, Term: 1 + index/10, Type: raft.LogCommand,
@@ -73,33 +72,33 @@ func entry(index uint64) *raft.Log {
 	return log
 }
 
-func entries(first, last uint64) []*raft.Log {
+func testEntries(first, last uint64) []*raft.Log {
 	var all []*raft.Log
 	for i := first; i <= last; i++ {
-		all = append(all, entry(i))
+		all = append(all, testEntry(i))
 	}
 	return all
 }
 
-// store stores entries, a few at a time.
-func (l *openedLogs) mustStore(t testing.TB, first, last uint64) {
+// mustStore stores entries, a few at a time.
+func (l *testLogs) mustStore(t testing.TB, first, last uint64) {
 	t.Helper()
-	for chunk := range slices.Chunk(entries(first, last), 3) {
+	for chunk := range slices.Chunk(testEntries(first, last), 3) {
 		if err := l.StoreLogs(chunk); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// wantEntries checks that a log is exactly these entries.
-func (l *openedLogs) wantEntries(t testing.TB, first, last uint64) {
+// wantEntries checks that a log holds exactly these entries.
+func (l *testLogs) wantEntries(t testing.TB, first, last uint64) {
 	t.Helper()
-	if err := l.sameEntries(first, last); err != nil {
+	if err := l.compareEntries(first, last); err != nil {
 		t.Error(err)
 	}
 }
 
-func (l *openedLogs) sameEntries(first, last uint64) error {
+func (l *testLogs) compareEntries(first, last uint64) error {
 	gotFirst, err1 := l.FirstIndex()
 	gotLast, err2 := l.LastIndex()
 	if err := errors.Join(err1, err2); err != nil || gotFirst != first || gotLast != last {
@@ -110,7 +109,7 @@ func (l *openedLogs) sameEntries(first, last uint64) error {
 		if err := l.GetLog(i, &got); err != nil {
 			return fmt.Errorf("entry %d: %w", i, err)
 		}
-		want := entry(i)
+		want := testEntry(i)
 		if got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !got.AppendedAt.Equal(want.AppendedAt) ||
 			!bytes.Equal(got.Data, want.Data) || !bytes.Equal(got.Extensions, want.Extensions) {
 			return fmt.Errorf("entry %d differs", i)
@@ -119,7 +118,7 @@ func (l *openedLogs) sameEntries(first, last uint64) error {
 	return nil
 }
 
-func TestLogStoreKeepsWhatItIsGiven(t *testing.T) {
+func TestLogStore_ReadsBackEntries(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
 	reopen := func() {
@@ -135,15 +134,15 @@ func TestLogStoreKeepsWhatItIsGiven(t *testing.T) {
 	l.wantEntries(t, 0, 0)
 	l.mustStore(t, 1, 60)
 	l.wantEntries(t, 1, 60)
-	size := l.replayable
+	size := l.replayBytes
 	reopen()
 	l.wantEntries(t, 1, 60)
-	if size == 0 || l.replayable != size {
-		t.Errorf("%d bytes to replay, %d before", l.replayable, size)
+	if size == 0 || l.replayBytes != size {
+		t.Errorf("%d bytes to replay, %d before", l.replayBytes, size)
 	}
-	remove(1, 20) // behind a snapshot
+	remove(1, 20) // covered by a snapshot
 	l.wantEntries(t, 21, 60)
-	remove(50, 60) // another leader knew better
+	remove(50, 60) // overwritten by another leader
 	l.wantEntries(t, 21, 49)
 	reopen()
 	l.wantEntries(t, 21, 49)
@@ -163,7 +162,7 @@ func TestLogStoreKeepsWhatItIsGiven(t *testing.T) {
 	l.mustClose(t)
 }
 
-func TestLogOpensAtEveryMomentOfItsGrowth(t *testing.T) {
+func TestLogStore_OpensCopyTakenDuringWrites(t *testing.T) {
 	dir := t.TempDir()
 	l := mustOpenLogs(t, dir)
 	for i := uint64(1); i <= 40; i++ {
@@ -189,7 +188,7 @@ func copyDir(t testing.TB, dir string) string {
 	for _, name := range filesOf(t, dir) {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // a segment that is just being removed
+			continue // a segment that is being removed
 		}
 		if err == nil {
 			err = os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o700)
@@ -204,7 +203,7 @@ func copyDir(t testing.TB, dir string) string {
 	return to
 }
 
-// filesOf lists the files below a directory, those with content.
+// filesOf lists the non-empty files below a directory.
 func filesOf(t testing.TB, dir string) []string {
 	t.Helper()
 	var names []string

@@ -14,30 +14,30 @@ import (
 
 const (
 	manifestFile = "manifest"
-	// filesDir is where the files of a snapshot are, beside its manifest.
+	// filesDir holds the files of a snapshot, beside its manifest.
 	filesDir = "state"
 	// manifestFormat is in every manifest.
 	manifestFormat = 1
 )
 
-// manifest says what a snapshot is of and which files it has. On disk it is JSON
-// on one line, and its CRC-32C in eight hexadecimal digits on another.
+// manifest describes a snapshot and its files. On disk it is JSON on one line, followed by a line
+// with its CRC-32C in eight hexadecimal digits.
 type manifest struct {
 	Format int `json:"format"`
-	// Node took the snapshot, which another may have been sent.
-	Node    string `json:"node"`
-	Cluster string `json:"cluster,omitempty"` // of the node that took it
-	Group   int    `json:"group,omitempty"`
-	ID      string `json:"id"`
-	// What Raft wants to know.
+	// Node took the snapshot; another node may have received it.
+	Node      string `json:"node"`
+	Cluster   string `json:"cluster,omitempty"` // of the node that took it
+	Partition int    `json:"group,omitempty"`
+	ID        string `json:"id"`
+	// Raft's metadata. Applied is at least the last command up to Index.
 	Version      raft.SnapshotVersion `json:"version"`
 	Index        uint64               `json:"index"`
 	Term         uint64               `json:"term"`
 	Members      []byte               `json:"members"` // raft.EncodeConfiguration
 	MembersIndex uint64               `json:"members_index"`
-	Applied      uint64               `json:"applied"`      // the last entry in the files, at least the last command up to Index
+	Applied      uint64               `json:"applied"`      // last entry in the files
 	AppliedTerm  uint64               `json:"applied_term"` // of that entry
-	Database     string               `json:"database"`     // files of one database with the same name are the same
+	Database     string               `json:"database"`     // within it a file name is unique
 	Files        []manifestFileEntry  `json:"files"`
 }
 
@@ -56,11 +56,11 @@ func (m *manifest) encode() ([]byte, error) {
 	return fmt.Appendf(b, "\n%08x\n", crc32.Checksum(b, castagnoli)), nil
 }
 
-// parseManifest reads a manifest, or returns why it is not to be believed.
+// parseManifest decodes a manifest and verifies its checksum, format and file names.
 func parseManifest(b []byte) (*manifest, error) {
 	line, sum, _ := bytes.Cut(b, []byte("\n"))
 	if string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(line, castagnoli)) {
-		return nil, errors.New("its manifest does not check")
+		return nil, errors.New("checksum mismatch in its manifest")
 	}
 	m := &manifest{}
 	if err := json.Unmarshal(line, m); err != nil {
@@ -71,13 +71,13 @@ func parseManifest(b []byte) (*manifest, error) {
 	}
 	for _, f := range m.Files {
 		if f.Name == "" || f.Size < 0 || bytes.ContainsAny([]byte(f.Name), "/\\") || f.Name == ".." {
-			return nil, fmt.Errorf("its manifest names a file %q", f.Name)
+			return nil, fmt.Errorf("its manifest contains the invalid file name %q", f.Name)
 		}
 	}
 	return m, nil
 }
 
-// meta is the same as the Raft library has it.
+// meta returns the manifest in the form of the Raft library.
 func (m *manifest) meta() *raft.SnapshotMeta {
 	return &raft.SnapshotMeta{
 		Version: m.Version, ID: m.ID, Index: m.Index, Term: m.Term,
@@ -86,8 +86,8 @@ func (m *manifest) meta() *raft.SnapshotMeta {
 	}
 }
 
-// sumFile returns the size and the CRC-32C of a file.
-func sumFile(files vfs.FS, path string) (size int64, sum uint32, err error) {
+// checksumFile returns the size and the CRC-32C of a file.
+func checksumFile(files vfs.FS, path string) (size int64, sum uint32, err error) {
 	f, err := files.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return 0, 0, err
@@ -117,8 +117,8 @@ func writeFile(files vfs.FS, path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// syncDir writes the names in a directory to the disk. On Windows it does nothing, since no
-// program can: NTFS keeps names in a journal of its own.
+// syncDir syncs the names in a directory. On Windows it does nothing, since no program can: NTFS
+// keeps names in its own journal.
 func syncDir(files vfs.FS, dir string) error {
 	d, err := files.OpenDir(dir)
 	if err != nil {

@@ -13,58 +13,55 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Sentinels of AddMember, RemoveMember and MoveMember. After each nothing has
-// changed.
+// Errors of AddMember, RemoveMember and MoveMember. After each of them nothing has changed.
 var (
-	// ErrChanging: another change of the members is under way. Retry after a
-	// pause.
-	ErrChanging = errors.New("another change of the members is under way")
+	// ErrMembershipChanging: another change of the members is in progress. Retry after a pause.
+	ErrMembershipChanging = errors.New("another membership change is in progress")
 
-	// ErrMember: the node has a vote already. For one that has lost its directory see
+	// ErrMember: the node already has a vote. For a node that has lost its directory see
 	// ErrOtherDirectory.
-	ErrMember = errors.New("the node is a member already")
+	ErrMember = errors.New("the node is already a member")
 
-	// ErrNotMember: the node is none of the members.
+	// ErrNotMember: the node is not a member.
 	ErrNotMember = errors.New("the node is not a member")
 
-	// ErrRemoved: the node was removed from the group, for ever.
-	ErrRemoved = errors.New("the node was removed from the group")
+	// ErrRemoved: the node was removed from the partition permanently.
+	ErrRemoved = errors.New("the node was removed from the partition")
 
 	// ErrSelf: a node cannot do that to itself. Retry at another leader.
-	ErrSelf = errors.New("the node leads and runs with its directory")
+	ErrSelf = errors.New("the node is the leader itself")
 
-	// ErrAddressTaken: another member has the address. It has to be removed, or
-	// to move, first.
+	// ErrAddressTaken: another member has the address. Remove or move that member first.
 	ErrAddressTaken = errors.New("another member has the address")
 )
 
-// Member is a node of the group as another one sees it.
+// Member is a node of the partition as another node sees it.
 type Member struct {
 	Node    string
 	Address string
-	Voter   bool // or else it is catching up
-	// Of its directory; "" if none is recorded yet.
+	Voter   bool // false while it catches up
+	// Identity is that of its directory; "" if none is recorded yet.
 	Identity string
-	// How many committed entries it has not acknowledged yet. Known to the leader
-	// alone, once the member has answered.
+	// Behind is how many committed entries it has not acknowledged yet. Known only to the leader,
+	// after the member has answered.
 	Behind      uint64
 	BehindKnown bool
-	// How long the leader has had no answer from it; of one that has not answered since
-	// the leadership began, how long that is. Known to the leader alone, 0 of itself.
-	Silence      time.Duration
-	SilenceKnown bool
-	// Silent: that is longer than a member that runs and is reached lets it become.
-	Silent bool
+	// SinceContact is how long the leader has had no answer from it, at most since the leadership
+	// began. Known only to the leader, and 0 for itself.
+	SinceContact time.Duration
+	ContactKnown bool
+	// Unreachable means that SinceContact is longer than it can be for a running, reachable member.
+	Unreachable bool
 }
 
-// silentAfter is for how long a leader may have no answer from a member that runs: it gets a
-// heartbeat ten times in each HeartbeatTimeout.
-func (c Config) silentAfter() time.Duration { return max(3*c.HeartbeatTimeout, time.Second) }
+// unreachableAfter is how long a leader may have no answer from a running member, which gets about
+// ten heartbeats per HeartbeatTimeout.
+func (c Config) unreachableAfter() time.Duration { return max(3*c.HeartbeatTimeout, time.Second) }
 
-// Members returns the nodes of the group, in order of their names, by the latest
-// configuration in this node's log, committed or not; none if it has none yet.
+// Members returns the nodes of the partition, sorted by name, from the latest configuration in this
+// node's log, committed or not; none if the log has no configuration yet.
 func (j *Journal) Members() []Member {
-	r := j.reign.Load()
+	r := j.leadership.Load()
 	committed := j.raft.CommitIndex()
 	var members []Member
 	for _, server := range j.raft.GetConfiguration().Configuration().Servers {
@@ -76,10 +73,10 @@ func (j *Journal) Members() []Member {
 			if known && last < committed {
 				m.Behind = committed - last
 			}
-			m.SilenceKnown = true
+			m.ContactKnown = true
 			if m.Node != j.config.Node {
-				m.Silence = time.Since(later(j.acks.of(server.ID).at, r.began))
-				m.Silent = m.Silence > j.config.silentAfter()
+				m.SinceContact = time.Since(later(j.acks.get(server.ID).receivedAt, r.startedAt))
+				m.Unreachable = m.SinceContact > j.config.unreachableAfter()
 			}
 		}
 		members = append(members, m)
@@ -93,8 +90,8 @@ func (j *Journal) Members() []Member {
 	return members
 }
 
-// ConfigurationIndex returns the index of the entry that Members is taken from; 0 if there
-// is none yet.
+// ConfigurationIndex returns the index of the entry that Members is taken from; 0 if there is none
+// yet.
 func (j *Journal) ConfigurationIndex() uint64 { return j.raft.GetConfiguration().Index() }
 
 func later(a, b time.Time) time.Time {
@@ -104,15 +101,15 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// AddMember adds a node, on the leader: without a vote at first, with one as soon
-// as it has caught up. It returns when the node has been added; repeating it for
-// one without a vote is no error.
+// AddMember adds a node. It must be called on the leader. The node gets a vote as soon as it has
+// caught up. AddMember returns when the node has been added without a vote; repeating it for such a
+// node is no error.
 //
-// Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrChanging, ErrNotLeader,
-// ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
+// Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
+// ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
 func (j *Journal) AddMember(ctx context.Context, p Peer) error {
-	err := j.changeMembers(ctx, func(g *roster) (change, error) {
-		if err := g.mayAdd(p); err != nil || g.has(p) {
+	err := j.changeMembers(ctx, func(g *membership) (change, error) {
+		if err := g.checkAdd(p); err != nil || g.hasAddress(p) {
 			return nil, err
 		}
 		return func() raft.IndexFuture {
@@ -125,69 +122,69 @@ func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 	return nil
 }
 
-// addressFor returns the address of a new member as Raft's configuration has it. Its
-// identity is recorded unless members may be of a build that does not know identities.
+// addressFor returns the address of a new member for Raft's configuration. It includes the identity
+// unless members may run a build that does not know identities.
 func (j *Journal) addressFor(p Peer) raft.ServerAddress {
-	if j.Protocol() < identityProtocol && !j.recordsIdentities() {
+	if j.Protocol() < identityProtocol && !j.hasRecordedIdentities() {
 		return raft.ServerAddress(p.Address)
 	}
 	return withIdentity(p.Address, p.Identity)
 }
 
-// MayAdd tells why AddMember would refuse a node, as far as this node knows:
-// *DirectoryError, ErrMember, ErrRemoved or ErrAddressTaken.
-func (j *Journal) MayAdd(p Peer) error { return j.roster().mayAdd(p) }
+// CheckAdd returns why AddMember would refuse a node, as far as this node knows: *DirectoryError,
+// ErrMember, ErrRemoved or ErrAddressTaken.
+func (j *Journal) CheckAdd(p Peer) error { return j.membership().checkAdd(p) }
 
-func (g *roster) mayAdd(p Peer) error {
+func (g *membership) checkAdd(p Peer) error {
 	server := g.find(p.Node)
 	switch {
-	case g.removed(p.Node):
+	case g.isRemoved(p.Node):
 		return ErrRemoved
-	case server != nil && differs(server, p):
+	case server != nil && hasOtherDirectory(server, p):
 		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: identityOf(server)}
 	case server != nil && server.Suffrage == raft.Voter:
 		return ErrMember
-	case g.taken(p):
+	case g.isAddressTaken(p):
 		return ErrAddressTaken
 	}
 	return nil
 }
 
-// differs reports whether a node has another directory than is recorded for it. A node that
-// says nothing of its directory differs from one whose directory is recorded.
-func differs(server *raft.Server, p Peer) bool {
+// hasOtherDirectory reports whether a node has another directory than is recorded for it. A node
+// that reports no directory differs from any recorded one.
+func hasOtherDirectory(server *raft.Server, p Peer) bool {
 	recorded := identityOf(server)
 	return recorded != "" && recorded != p.Identity
 }
 
-// has tells whether a node is a member at its address.
-func (g *roster) has(p Peer) bool {
+// hasAddress reports whether a node is a member at its address.
+func (g *membership) hasAddress(p Peer) bool {
 	server := g.find(p.Node)
 	return server != nil && addressOf(server) == p.Address
 }
 
-// MoveMember records, on the leader, that a member is reached at another address.
+// MoveMember records another address of a member. It must be called on the leader.
 //
-// Errors: ErrNotMember, ErrRemoved, *CopiedError if another process with the same directory
-// answers at the address that is recorded, and those of AddMember but ErrMember.
+// Errors: ErrNotMember, ErrRemoved, *DirectoryCopiedError if another process with the same
+// directory answers at the recorded address, and those of AddMember except ErrMember.
 func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
-	if server := j.roster().find(p.Node); server != nil && !differs(server, p) {
-		if err := j.CheckCopy(p); err != nil {
+	if server := j.membership().find(p.Node); server != nil && !hasOtherDirectory(server, p) {
+		if err := j.CheckDirectoryCopy(p); err != nil {
 			return fmt.Errorf("move member %q: %w", p.Node, err)
 		}
 	}
-	err := j.changeMembers(ctx, func(g *roster) (change, error) {
+	err := j.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(p.Node)
 		switch {
-		case g.removed(p.Node):
+		case g.isRemoved(p.Node):
 			return nil, ErrRemoved
 		case server == nil:
 			return nil, ErrNotMember
-		case differs(server, p):
+		case hasOtherDirectory(server, p):
 			return nil, &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: identityOf(server)}
 		case addressOf(server) == p.Address:
 			return nil, nil
-		case g.taken(p):
+		case g.isAddressTaken(p):
 			return nil, ErrAddressTaken
 		}
 		set := j.raft.AddNonvoter
@@ -204,14 +201,13 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 	return nil
 }
 
-// RemoveMember removes a node for ever, on the leader, and returns when that is
-// committed. A leader that is to remove itself hands leadership over instead and
-// returns ErrNotLeader: the next one is to be asked. A removal that was begun is
-// finished by the next leader. Repeating it is no error.
+// RemoveMember removes a node permanently and returns when that is committed. It must be called on
+// the leader. A leader that is to remove itself transfers leadership instead and returns
+// ErrNotLeader: ask the next one. The next leader finishes a removal that was begun. Repeating it
+// is no error.
 //
-// Errors: ErrNotMember, ErrAlone if no other node has a vote, ErrChanging,
-// ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be
-// removed or not.
+// Errors: ErrNotMember, ErrLastVoter if no other node has a vote, ErrMembershipChanging,
+// ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be removed or not.
 func (j *Journal) RemoveMember(ctx context.Context, node string) error {
 	if err := j.removeMember(ctx, node); err != nil {
 		return fmt.Errorf("remove member %q: %w", node, err)
@@ -223,32 +219,31 @@ func (j *Journal) removeMember(ctx context.Context, node string) error {
 	if !j.IsLeader() {
 		return ErrNotLeader
 	}
-	g := j.roster()
+	g := j.membership()
 	server := g.find(node)
 	switch {
-	case server == nil && g.removed(node):
+	case server == nil && g.isRemoved(node):
 		return nil
 	case server == nil:
 		return ErrNotMember
-	case server.Suffrage == raft.Voter && g.voters() == 1:
-		return ErrAlone
+	case server.Suffrage == raft.Voter && g.voterCount() == 1:
+		return ErrLastVoter
 	case node == j.config.Node:
-		return j.passOn(ctx)
+		return j.transferAway(ctx)
 	}
-	if !g.removed(node) {
-		// It is never added again from here on.
-		if err := j.changeGroup(ctx, &journalpb.GroupChange{Removed: node}); err != nil {
+	if !g.isRemoved(node) {
+		// From here on it can never be added again.
+		if err := j.changeMetadata(ctx, &journalpb.MetadataChange{Removed: node}); err != nil {
 			return err
 		}
 	}
-	notify(j.tending) // in case the rest does not come to its end here
-	return j.dropMember(ctx, node)
+	notify(j.reconcileDue) // in case the removal does not finish here
+	return j.removeServer(ctx, node)
 }
 
-// passOn hands leadership over so that another node does what this one cannot, and
-// returns ErrNotLeader: who asks again finds that one, or this one once more, if the
-// other was too slow to take it.
-func (j *Journal) passOn(ctx context.Context) error {
+// transferAway transfers leadership so that another node does what this one cannot, and returns
+// ErrNotLeader. A caller that retries finds the new leader, or this one if the transfer failed.
+func (j *Journal) transferAway(ctx context.Context) error {
 	err := j.TransferLeadership(ctx)
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrClosed):
@@ -257,37 +252,37 @@ func (j *Journal) passOn(ctx context.Context) error {
 	return fmt.Errorf("%w: %v", ErrNotLeader, err)
 }
 
-// dropMember takes a node out of the configuration.
-func (j *Journal) dropMember(ctx context.Context, node string) error {
-	return j.changeMembers(ctx, func(g *roster) (change, error) {
+// removeServer removes a node from the configuration.
+func (j *Journal) removeServer(ctx context.Context, node string) error {
+	return j.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
 		switch {
 		case server == nil:
 			return nil, nil
-		case server.Suffrage == raft.Voter && g.voters() == 1:
-			return nil, ErrAlone
+		case server.Suffrage == raft.Voter && g.voterCount() == 1:
+			return nil, ErrLastVoter
 		}
 		return func() raft.IndexFuture { return j.raft.RemoveServer(server.ID, g.index, enqueueTimeout) }, nil
 	})
 }
 
-// Removed returns the nodes that were removed, or are to be, in order of their
-// names, as far as this node knows. The slice must not be changed.
-func (j *Journal) Removed() []string { return j.machine.Removed() }
+// RemovedNodes returns the nodes that were or will be removed, sorted by name, as far as this node
+// knows. The slice must not be changed.
+func (j *Journal) RemovedNodes() []string { return j.machine.RemovedNodes() }
 
-// roster is who belongs to the group at one moment.
-type roster struct {
-	servers []raft.Server
-	index   uint64 // of the entry with the configuration
-	gone    []string
+// membership is the set of members at one moment.
+type membership struct {
+	servers      []raft.Server
+	index        uint64 // of the entry with the configuration
+	removedNodes []string
 }
 
-func (j *Journal) roster() *roster {
+func (j *Journal) membership() *membership {
 	latest := j.raft.GetConfiguration()
-	return &roster{servers: latest.Configuration().Servers, index: latest.Index(), gone: j.machine.Removed()}
+	return &membership{servers: latest.Configuration().Servers, index: latest.Index(), removedNodes: j.machine.RemovedNodes()}
 }
 
-func (g *roster) find(node string) *raft.Server {
+func (g *membership) find(node string) *raft.Server {
 	i := slices.IndexFunc(g.servers, func(s raft.Server) bool { return string(s.ID) == node })
 	if i < 0 {
 		return nil
@@ -295,31 +290,30 @@ func (g *roster) find(node string) *raft.Server {
 	return &g.servers[i]
 }
 
-// before returns how many members with a vote, some nodes apart, have an ID that is
-// less than that of a node.
-func (g *roster) before(node string, not ...string) int {
+// votersBefore returns how many voters, not counting except, have an ID less than node.
+func (g *membership) votersBefore(node string, except ...string) int {
 	n := 0
 	for _, s := range g.servers {
-		if id := string(s.ID); s.Suffrage == raft.Voter && id < node && !slices.Contains(not, id) {
+		if id := string(s.ID); s.Suffrage == raft.Voter && id < node && !slices.Contains(except, id) {
 			n++
 		}
 	}
 	return n
 }
 
-// removed tells whether a node was removed, or is to be.
-func (g *roster) removed(node string) bool {
-	_, gone := slices.BinarySearch(g.gone, node)
+// isRemoved reports whether a node was or will be removed.
+func (g *membership) isRemoved(node string) bool {
+	_, gone := slices.BinarySearch(g.removedNodes, node)
 	return gone
 }
 
-func (g *roster) taken(p Peer) bool {
+func (g *membership) isAddressTaken(p Peer) bool {
 	return slices.ContainsFunc(g.servers, func(s raft.Server) bool {
 		return addressOf(&s) == p.Address && string(s.ID) != p.Node
 	})
 }
 
-func (g *roster) voters() int {
+func (g *membership) voterCount() int {
 	voters := 0
 	for _, server := range g.servers {
 		if server.Suffrage == raft.Voter {
@@ -332,71 +326,69 @@ func (g *roster) voters() int {
 // change asks Raft for another configuration.
 type change func() raft.IndexFuture
 
-// changeMembers carries out what plan makes of the members as they are, one change
-// at a time. With no change there is nothing to do. When ctx ends first the change
-// goes on.
-func (j *Journal) changeMembers(ctx context.Context, plan func(*roster) (change, error)) error {
+// changeMembers makes one change at a time. plan returns the change for the current members, or nil
+// if there is nothing to do. If ctx ends first, the change continues.
+func (j *Journal) changeMembers(ctx context.Context, plan func(*membership) (change, error)) error {
 	if !j.IsLeader() {
 		return ErrNotLeader
 	}
 	select {
-	case j.changing <- struct{}{}:
+	case j.changeSlot <- struct{}{}:
 	default:
-		return ErrChanging
+		return ErrMembershipChanging
 	}
-	g := j.roster()
+	g := j.membership()
 	do, err := plan(g)
 	if do == nil {
-		<-j.changing
+		<-j.changeSlot
 		return err
 	}
 	result := make(chan error, 1)
 	if !j.callers.start(func() {
 		result <- do().Error()
-		<-j.changing
-		notify(j.tending) // whoever has asked for it, and may be gone
+		<-j.changeSlot
+		notify(j.reconcileDue) // the caller may no longer wait
 	}) {
-		<-j.changing
+		<-j.changeSlot
 		return ErrClosed
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case err := <-result:
-		if err != nil && j.roster().index != g.index && !errors.Is(err, raft.ErrLeadershipLost) {
-			return ErrChanging // what plan has seen is not the latest any more
+		if err != nil && j.membership().index != g.index && !errors.Is(err, raft.ErrLeadershipLost) {
+			return ErrMembershipChanging // the configuration that plan has seen is outdated
 		}
-		return outcome(err)
+		return outcomeError(err)
 	}
 }
 
-// tendEvery is how often a leader looks whether those without a vote have caught
-// up, while there are any.
-const tendEvery = 50 * time.Millisecond
+// reconcileInterval is how often a leader checks members without a vote, while there are any.
+const reconcileInterval = 50 * time.Millisecond
 
-// tend completes, during a reign, what AddMember and RemoveMember have begun, here
-// or at a leader before.
-func (j *Journal) tend(ctx context.Context) {
-	goals := map[string]uint64{}
+// reconcileMembers completes, during a leadership, what AddMember and RemoveMember have begun here
+// or at an earlier leader.
+func (j *Journal) reconcileMembers(ctx context.Context) {
+	targets := map[string]uint64{}
 	for {
 		var again <-chan time.Time
-		if j.tendOnce(ctx, goals) {
-			again = time.After(tendEvery)
+		if j.reconcileMembersOnce(ctx, targets) {
+			again = time.After(reconcileInterval)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.tending:
+		case <-j.reconcileDue:
 		case <-again:
 		}
 	}
 }
 
-// tendOnce tells whether anything is left to be done. goals are what those without
-// a vote have to have acknowledged to get one: what was committed a moment ago, so
-// that what they lack is no more than what has come since.
-func (j *Journal) tendOnce(ctx context.Context, goals map[string]uint64) (more bool) {
-	r, g := j.reign.Load(), j.roster()
+// reconcileMembersOnce reports whether work is left. targets holds the commit index of the previous
+// round: a node without a vote gets one after it has acknowledged that index, and so lacks only
+// what is newer.
+func (j *Journal) reconcileMembersOnce(ctx context.Context, targets map[string]uint64) (more bool) {
+	r, g := j.leadership.Load(), j.membership()
 	if r == nil {
 		return false
 	}
@@ -405,19 +397,19 @@ func (j *Journal) tendOnce(ctx context.Context, goals map[string]uint64) (more b
 		node := string(server.ID)
 		var err error
 		switch last, known := j.acks.progress(server.ID, r.term); {
-		case g.removed(node):
+		case g.isRemoved(node):
 			err = j.finishRemoval(ctx, node)
 		case j.lacksIdentity(&server):
 			err = j.recordIdentity(ctx, node)
 		case server.Suffrage == raft.Voter:
 			continue
-		case known && goals[node] > 0 && last >= goals[node]:
+		case known && targets[node] > 0 && last >= targets[node]:
 			err = j.promote(ctx, node)
 		}
-		goals[node] = committed
+		targets[node] = committed
 		more = true
-		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrChanging) {
-			j.config.Logger.Warn("the members are not as they should be yet", "member", node, "error", err)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrMembershipChanging) {
+			j.config.Logger.Warn("membership change not completed, trying again", "member", node, "error", err)
 		}
 	}
 	return more
@@ -427,21 +419,20 @@ func (j *Journal) finishRemoval(ctx context.Context, node string) error {
 	if node == j.config.Node {
 		return j.TransferLeadership(ctx)
 	}
-	return j.dropMember(ctx, node)
+	return j.removeServer(ctx, node)
 }
 
 // promote gives a node a vote.
 func (j *Journal) promote(ctx context.Context, node string) error {
-	j.config.Logger.Info("member has caught up and gets a vote", "member", node)
-	return j.changeMembers(ctx, func(g *roster) (change, error) {
+	j.config.Logger.Info("member has caught up, promoting to voter", "member", node)
+	return j.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
-		if server == nil || server.Suffrage == raft.Voter || g.removed(node) {
+		if server == nil || server.Suffrage == raft.Voter || g.isRemoved(node) {
 			return nil, nil
 		}
 		return func() raft.IndexFuture { return j.raft.AddVoter(server.ID, server.Address, g.index, enqueueTimeout) }, nil
 	})
 }
 
-// Retire fences the node for a reason from outside: that it was removed from the
-// group.
-func (j *Journal) Retire(cause error) { j.fence.draw(cause) }
+// Fail fails the node for an external reason: it was removed from the partition.
+func (j *Journal) Fail(cause error) { j.failStop.fail(cause) }

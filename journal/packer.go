@@ -7,26 +7,26 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// flight is an entry that Raft has and has not answered yet.
-type flight struct {
-	batch    []proposal
-	proposed time.Time
-	future   raft.ApplyFuture
-	settled  chan struct{} // closed when the future has answered
-	err      error         // what it said
+// inFlightEntry is an entry that Raft has and has not answered yet.
+type inFlightEntry struct {
+	batch      []proposal
+	proposedAt time.Time
+	future     raft.ApplyFuture
+	resolved   chan struct{} // closed when the future has answered
+	err        error         // the future's error
 }
 
-// pack turns what waits into Raft entries. While InFlightMax entries are on
-// their way it takes nothing, so the next entry grows with the load: alone, an
-// append goes out at once; under load, many go out together.
+// pack turns queued proposals into Raft entries. It takes nothing while InFlightMax entries are in
+// flight, so entries grow with the load: a single append is sent at once, and many share an entry
+// under load.
 func (j *Journal) pack() {
-	defer close(j.flights)
-	defer close(j.answers)
+	defer close(j.inFlight)
+	defer close(j.unresolved)
 	for {
 		select {
-		case j.slots <- struct{}{}: // given back by settle
-		case <-j.queue.refusing: // even if a disk that hangs holds all the slots
-			answer(j.queue.takeRefused())
+		case j.slots <- struct{}{}: // released by awaitEntries
+		case <-j.queue.refusedReady: // even if a stalled disk holds all slots
+			resolveAll(j.queue.takeRefused())
 			continue
 		}
 		batch, refusal, open := j.queue.take(j.config.PackEntriesMax, j.config.PackBytesMax)
@@ -34,16 +34,16 @@ func (j *Journal) pack() {
 			return
 		}
 		if refusal != nil {
-			answer(batch, refusal)
+			resolveAll(batch, refusal)
 			<-j.slots
 			continue
 		}
-		f := &flight{batch: batch, proposed: time.Now(), settled: make(chan struct{})}
-		j.stats.queueDelay.observe(uint64(f.proposed.Sub(batch[0].since)))
-		// Raft takes it at once, or when its main loop is back from the disk.
-		f.future = j.raft.Apply(j.packBatch(batch), 2*j.disk.patience)
-		j.flights <- f
-		j.answers <- f
+		f := &inFlightEntry{batch: batch, proposedAt: time.Now(), resolved: make(chan struct{})}
+		j.stats.queueDelay.observe(uint64(f.proposedAt.Sub(batch[0].queuedAt)))
+		// Raft takes it at once, or after its main loop has finished a disk write.
+		f.future = j.raft.Apply(j.packBatch(batch), 2*j.disk.busyLimit)
+		j.inFlight <- f
+		j.unresolved <- f
 	}
 }
 
@@ -58,36 +58,36 @@ func (j *Journal) packBatch(batch []proposal) []byte {
 	return entry
 }
 
-// settle waits for the entries in order.
-func (j *Journal) settle() {
-	for f := range j.flights {
+// awaitEntries waits for the entries in order.
+func (j *Journal) awaitEntries() {
+	for f := range j.inFlight {
 		f.err = f.future.Error()
-		close(f.settled)
-		<-j.slots // the packer may go on while the callers are told
+		close(f.resolved)
+		<-j.slots // the packer may continue while callers are answered
 	}
 }
 
-// complete answers those who appended, in order: when the entry has settled, or
-// when the disk hangs, because that may be for ever.
-func (j *Journal) complete() {
-	for f := range j.answers {
+// resolveProposals answers the callers in order: after an entry is resolved, or when the disk
+// stalls, since the entry may then never be.
+func (j *Journal) resolveProposals() {
+	for f := range j.unresolved {
 		select {
-		case <-f.settled:
-		case <-j.disk.stalls():
+		case <-f.resolved:
+		case <-j.disk.stallStarted():
 			select {
-			case <-f.settled:
+			case <-f.resolved:
 			default:
-				answer(f.batch, fmt.Errorf("%w: the disk hangs", ErrUnknownOutcome))
+				resolveAll(f.batch, fmt.Errorf("%w: disk write stalled", ErrUnknownOutcome))
 				continue
 			}
 		}
-		j.stats.commitDelay.observe(uint64(time.Since(f.proposed)))
+		j.stats.commitDelay.observe(uint64(time.Since(f.proposedAt)))
 		if f.err != nil {
-			answer(f.batch, j.explain(outcome(f.err)))
+			resolveAll(f.batch, j.wrapFailure(outcomeError(f.err)))
 			continue
 		}
 		switch result := f.future.Response().(type) {
-		case *applied:
+		case *applyResult:
 			for i, p := range f.batch {
 				if p.outcome != nil {
 					*p.outcome = result.outcomes[i]
@@ -95,21 +95,21 @@ func (j *Journal) complete() {
 				p.done(result.refusal(i))
 			}
 		case error: // the entry is committed, and this node cannot apply it
-			answer(f.batch, fmt.Errorf("%w: %w", ErrUnknownOutcome, result))
+			resolveAll(f.batch, fmt.Errorf("%w: %w", ErrUnknownOutcome, result))
 		}
 	}
 }
 
-func answer(batch []proposal, err error) {
+func resolveAll(batch []proposal, err error) {
 	for _, p := range batch {
 		p.done(err)
 	}
 }
 
-// explain adds that the node is fenced to an error that it may have caused.
-func (j *Journal) explain(err error) error {
-	if fenced := j.fence.err(); fenced != nil && err != nil {
-		return fmt.Errorf("%w: %w", err, fenced)
+// wrapFailure adds a node failure, which may be the cause, to an error.
+func (j *Journal) wrapFailure(err error) error {
+	if nodeFailed := j.failStop.err(); nodeFailed != nil && err != nil {
+		return fmt.Errorf("%w: %w", err, nodeFailed)
 	}
 	return err
 }

@@ -7,47 +7,46 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pipeline is a pipeline of the transport that ends when an RPC in it has failed
-// or was refused. The Raft library stops reading answers then, without closing
-// the pipeline; its sender, if it waits just then for a place in the full
-// pipeline, would wait for ever, and whoever shuts Raft down with it. It also tells
-// early of commits; see notice.go.
+// pipeline is a pipeline of the transport that ends after an RPC in it has failed or was refused.
+// The Raft library stops reading answers then, without closing the pipeline. If its sender waits
+// for room in the full pipeline at that time, it would wait forever, and so would a shutdown of
+// Raft. The pipeline also sends early notices of commits; see commitnotice.go.
 type pipeline struct {
 	raft.AppendPipeline
-	answers chan raft.AppendFuture
-	closed  chan struct{}
-	once    sync.Once
+	responses chan raft.AppendFuture
+	closed    chan struct{}
+	once      sync.Once
 
-	ended   func()                                    // see ackedTransport.reportEnd
-	recheck func()                                    // see ackedTransport.recheck
-	news    chan entryID                              // has room for one
-	sending chan struct{}                             // has room for who sends
-	sent    atomic.Pointer[raft.AppendEntriesRequest] // what was sent last, up to its last entry; see behind
+	onEnd         func()                                    // see ackedTransport.reportPipelineEnd
+	recheckCommit func()                                    // see ackedTransport.recheckCommit
+	notices       chan entryID                              // has room for one
+	sendSlot      chan struct{}                             // held by the sender
+	lastSent      atomic.Pointer[raft.AppendEntriesRequest] // see requestAfter
 }
 
 // AppendEntriesPipeline implements raft.Transport.
 func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	inner, err := t.closingTransport.AppendEntriesPipeline(id, target)
+	inner, err := t.closableTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
-		t.reportEnd()
-		return nil, err // as it is: Raft compares it
+		t.reportPipelineEnd()
+		return nil, err // unwrapped: Raft compares it
 	}
 	p := &pipeline{
-		AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{}),
-		news: make(chan entryID, 1), sending: make(chan struct{}, 1), ended: t.reportEnd,
+		AppendPipeline: inner, responses: make(chan raft.AppendFuture), closed: make(chan struct{}),
+		notices: make(chan entryID, 1), sendSlot: make(chan struct{}, 1), onEnd: t.reportPipelineEnd,
 	}
-	p.recheck = func() { t.recheck(p) }
+	p.recheckCommit = func() { t.recheckCommit(p) }
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open == nil {
-		t.open = make(map[*pipeline]struct{})
+	if t.openPipelines == nil {
+		t.openPipelines = make(map[*pipeline]struct{})
 	}
-	t.open[p] = struct{}{}
-	t.takeUp(id, p)
-	t.pipelines.Go(p.notify)
+	t.openPipelines[p] = struct{}{}
+	t.resumePipeline(id, p)
+	t.pipelines.Go(p.sendNotices)
 	t.pipelines.Go(func() {
 		defer t.forget(p)
-		p.pass()
+		p.forwardResponses()
 	})
 	return p, nil
 }
@@ -55,24 +54,23 @@ func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 func (t *ackedTransport) forget(p *pipeline) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.open, p)
+	delete(t.openPipelines, p)
 }
 
-// Close implements raft.WithClose. Raft closes its transport when it uses no
-// pipeline any more.
+// Close implements raft.WithClose. Raft closes its transport when it no longer uses any pipeline.
 func (t *ackedTransport) Close() error {
-	err := t.closingTransport.Close()
+	err := t.closableTransport.Close()
 	t.pipelines.Wait()
 	return err
 }
 
-// pass hands answers on until the pipeline is closed, which it does itself
-// behind the first one that is no success.
-func (p *pipeline) pass() {
+// forwardResponses forwards answers until the pipeline is closed. It closes the inner pipeline
+// itself at the first answer that is not a success.
+func (p *pipeline) forwardResponses() {
 	for {
 		select {
 		case answer := <-p.AppendPipeline.Consumer():
-			if !p.hand(answer) {
+			if !p.forwardResponse(answer) {
 				return
 			}
 		case <-p.closed:
@@ -81,14 +79,14 @@ func (p *pipeline) pass() {
 	}
 }
 
-// hand gives one answer to Raft, and tells whether more can come.
-func (p *pipeline) hand(answer raft.AppendFuture) bool {
+// forwardResponse forwards one answer to Raft, and reports whether more can come.
+func (p *pipeline) forwardResponse(answer raft.AppendFuture) bool {
 	succeeded := answer.Response().Success && answer.Response().Term <= answer.Request().Term
 	if !succeeded {
-		_ = p.release() // before Raft has the answer: it may have stopped reading
+		_ = p.closeInner() // before Raft has the answer: it may have stopped reading
 	}
 	select {
-	case p.answers <- answer:
+	case p.responses <- answer:
 		return succeeded
 	case <-p.closed:
 		return false
@@ -96,16 +94,16 @@ func (p *pipeline) hand(answer raft.AppendFuture) bool {
 }
 
 // Consumer implements raft.AppendPipeline.
-func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.responses }
 
 // Close implements raft.AppendPipeline.
 func (p *pipeline) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
-		p.ended()
+		p.onEnd()
 	})
-	return p.release()
+	return p.closeInner()
 }
 
-// release frees whoever waits for a place.
-func (p *pipeline) release() error { return p.AppendPipeline.Close() }
+// closeInner unblocks a sender that waits for room.
+func (p *pipeline) closeInner() error { return p.AppendPipeline.Close() }

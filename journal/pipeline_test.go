@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// fullPipeline takes no further RPC until it is closed.
+// fullPipeline accepts no further RPC until it is closed.
 type fullPipeline struct {
-	answers chan raft.AppendFuture
+	futures chan raft.AppendFuture
 	closed  chan struct{}
 }
 
@@ -19,7 +19,7 @@ func (p *fullPipeline) AppendEntries(*raft.AppendEntriesRequest, *raft.AppendEnt
 	return nil, raft.ErrPipelineShutdown
 }
 
-func (p *fullPipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+func (p *fullPipeline) Consumer() <-chan raft.AppendFuture { return p.futures }
 
 func (p *fullPipeline) Close() error {
 	select {
@@ -30,33 +30,33 @@ func (p *fullPipeline) Close() error {
 	return nil
 }
 
-// pipelined is a transport whose pipelines are that one.
-type pipelined struct {
-	closingTransport
+// pipelineTransport is a transport whose pipelines are that one.
+type pipelineTransport struct {
+	closableTransport
 	pipeline *fullPipeline
 }
 
-func (t pipelined) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+func (t pipelineTransport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
 	return t.pipeline, nil
 }
 
-func (pipelined) Close() error { return nil }
+func (pipelineTransport) Close() error { return nil }
 
-type appendAnswer struct{ term, newer uint64 }
+type fakeAppendFuture struct{ term, responseTerm uint64 }
 
-func (appendAnswer) Error() error     { return nil }
-func (appendAnswer) Start() time.Time { return time.Time{} }
-func (a appendAnswer) Request() *raft.AppendEntriesRequest {
+func (fakeAppendFuture) Error() error     { return nil }
+func (fakeAppendFuture) Start() time.Time { return time.Time{} }
+func (a fakeAppendFuture) Request() *raft.AppendEntriesRequest {
 	return &raft.AppendEntriesRequest{Term: a.term}
 }
-func (a appendAnswer) Response() *raft.AppendEntriesResponse {
-	return &raft.AppendEntriesResponse{Term: a.newer, Success: a.newer <= a.term}
+func (a fakeAppendFuture) Response() *raft.AppendEntriesResponse {
+	return &raft.AppendEntriesResponse{Term: a.responseTerm, Success: a.responseTerm <= a.term}
 }
 
-func TestAFullPipelineEndsBehindARefusal(t *testing.T) {
+func TestPipeline_EndsAfterRejectedAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		full := &fullPipeline{answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
-		transport := &ackedTransport{closingTransport: pipelined{pipeline: full}, acks: newAcks()}
+		full := &fullPipeline{futures: make(chan raft.AppendFuture), closed: make(chan struct{})}
+		transport := &ackedTransport{closableTransport: pipelineTransport{pipeline: full}, acks: newAcks()}
 		p, err := transport.AppendEntriesPipeline("n", "n:1")
 		if err != nil {
 			t.Fatal(err)
@@ -66,11 +66,11 @@ func TestAFullPipelineEndsBehindARefusal(t *testing.T) {
 			_, err := p.AppendEntries(new(raft.AppendEntriesRequest), new(raft.AppendEntriesResponse))
 			sent <- err
 		}()
-		full.answers <- appendAnswer{term: 3, newer: 3}
+		full.futures <- fakeAppendFuture{term: 3, responseTerm: 3}
 		if answer := <-p.Consumer(); answer.Response().Term != 3 {
 			t.Errorf("another answer: %+v", answer.Response())
 		}
-		full.answers <- appendAnswer{term: 3, newer: 4} // and nobody reads it
+		full.futures <- fakeAppendFuture{term: 3, responseTerm: 4} // and nobody reads it
 		synctest.Wait()
 		select {
 		case err := <-sent:
@@ -78,7 +78,7 @@ func TestAFullPipelineEndsBehindARefusal(t *testing.T) {
 				t.Errorf("sending ended with %v", err)
 			}
 		default:
-			t.Error("sending waits for ever")
+			t.Error("sending does not return")
 		}
 		if err := p.Close(); err != nil {
 			t.Error(err)

@@ -17,24 +17,24 @@ import (
 	"time"
 )
 
-// powerCuts is set, to a number of cuts, by those who run this test: it needs
-// root and loop devices. "make powercut" does.
+// powerCuts is set to a number of cuts to run this test, which needs root and loop devices. "make
+// powercut" sets it.
 const powerCuts = "TENUTO_POWERCUTS"
 
-// extShutdown is the ioctl that stops a file system at once; noLogFlush as its
-// argument leaves what is not on disk yet where it is, as a power cut does.
+// extShutdown is the ioctl that stops a file system at once. With the argument noLogFlush it drops
+// what is not on disk yet, like a power cut.
 const (
 	extShutdown = 0x8004587d
 	noLogFlush  = 2
 )
 
-// powered is a file system in an image that can be cut off from its power.
-type powered struct {
+// loopDisk is a file system in an image whose power can be cut.
+type loopDisk struct {
 	image, mount string
 	size         int64 // bytes
 }
 
-func newPowered(t *testing.T) *powered {
+func newPowerCutDisk(t *testing.T) *loopDisk {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Skip("SKIPPED: no power is cut in CI")
@@ -45,14 +45,14 @@ func newPowered(t *testing.T) *powered {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: cutting power needs root, to mount")
 	}
-	return newImage(t, 512<<20)
+	return newLoopDisk(t, 512<<20)
 }
 
-// newImage formats a file of a size as a file system. It takes root to mount it.
-func newImage(t *testing.T, size int64) *powered {
+// newLoopDisk formats an image of a size with a file system. Mounting it needs root.
+func newLoopDisk(t *testing.T, size int64) *loopDisk {
 	t.Helper()
 	root := t.TempDir()
-	d := &powered{filepath.Join(root, "image"), filepath.Join(root, "mount"), size}
+	d := &loopDisk{filepath.Join(root, "image"), filepath.Join(root, "mount"), size}
 	if err := os.Mkdir(d.mount, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func newImage(t *testing.T, size int64) *powered {
 	return d
 }
 
-func (d *powered) format(t *testing.T) {
+func (d *loopDisk) format(t *testing.T) {
 	t.Helper()
 	f, err := os.Create(d.image)
 	if err != nil {
@@ -69,45 +69,44 @@ func (d *powered) format(t *testing.T) {
 	if err := errors.Join(f.Truncate(d.size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "mkfs.ext4", "-q", "-F", d.image)
+	runCommand(t, "mkfs.ext4", "-q", "-F", d.image)
 }
 
-func command(t *testing.T, name string, args ...string) {
+func runCommand(t *testing.T, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
 }
 
-// powerOn mounts the file system. Nothing is written back by itself before the
-// power is cut.
-func (d *powered) powerOn(t *testing.T) {
+// powerOn mounts the file system such that nothing is written back by itself before the cut.
+func (d *loopDisk) powerOn(t *testing.T) {
 	t.Helper()
-	command(t, "mount", "-o", "loop,commit=300", d.image, d.mount)
+	runCommand(t, "mount", "-o", "loop,commit=300", d.image, d.mount)
 	t.Cleanup(func() { _ = syscall.Unmount(d.mount, syscall.MNT_DETACH) })
 }
 
-// cut stops the file system.
-func (d *powered) cut(t *testing.T) {
+// cutPower stops the file system.
+func (d *loopDisk) cutPower(t *testing.T) {
 	t.Helper()
 	f, err := os.Open(d.mount)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	how := uint32(noLogFlush)
-	if err := ioctl(f, extShutdown, &how); err != nil {
+	outcome := uint32(noLogFlush)
+	if err := ioctl(f, extShutdown, &outcome); err != nil {
 		t.Fatalf("cut the power: %v", err)
 	}
 }
 
-func (d *powered) powerOff(t *testing.T) {
+func (d *loopDisk) powerOff(t *testing.T) {
 	t.Helper()
 	eventually(t, "nobody uses the file system", func() bool { return syscall.Unmount(d.mount, 0) == nil })
 }
 
-func TestPowerCutLosesNothingAcknowledged(t *testing.T) {
-	d := newPowered(t)
+func TestPowerCut_LosesNothingAcknowledged(t *testing.T) {
+	d := newPowerCutDisk(t)
 	cuts, err := strconv.Atoi(os.Getenv(powerCuts))
 	if err != nil {
 		t.Fatal(err)
@@ -115,10 +114,10 @@ func TestPowerCutLosesNothingAcknowledged(t *testing.T) {
 	acknowledged := map[string]uint64{}
 	for round := range cuts {
 		d.powerOn(t)
-		d.cutOnce(t, false, acknowledged)
+		d.cutPowerOnce(t, false, acknowledged)
 		d.powerOff(t)
 		d.powerOn(t)
-		if err := d.complete(t, acknowledged); err != nil {
+		if err := d.checkAcknowledged(t, acknowledged); err != nil {
 			t.Fatalf("after cut %d: %v", round+1, err)
 		}
 		d.powerOff(t)
@@ -130,29 +129,29 @@ func TestPowerCutLosesNothingAcknowledged(t *testing.T) {
 	t.Logf("%d cuts, %d events acknowledged, none missing", cuts, total)
 }
 
-// The proof that the test above would see a write that is not synced.
-func TestPowerCutWithoutSyncLosesWhatWasAcknowledged(t *testing.T) {
-	d := newPowered(t)
+// This proves that the test above would detect a write that is not synced.
+func TestPowerCut_WithoutSyncLosesAcknowledged(t *testing.T) {
+	d := newPowerCutDisk(t)
 	const cutsMax = 5
 	for round := range cutsMax {
 		d.format(t)
 		acknowledged := map[string]uint64{}
 		d.powerOn(t)
-		d.cutOnce(t, true, acknowledged)
+		d.cutPowerOnce(t, true, acknowledged)
 		d.powerOff(t)
 		d.powerOn(t)
-		err := d.complete(t, acknowledged)
+		err := d.checkAcknowledged(t, acknowledged)
 		d.powerOff(t)
 		if err != nil {
 			t.Logf("seen at cut %d: %v", round+1, err)
 			return
 		}
 	}
-	t.Errorf("%d cuts without sync, and nothing is missing", cutsMax)
+	t.Errorf("%d cuts without sync, but nothing is missing", cutsMax)
 }
 
-// cutOnce has a child append, and cuts the power under it.
-func (d *powered) cutOnce(t *testing.T, noSync bool, acknowledged map[string]uint64) {
+// cutPowerOnce makes a child append, and cuts the power meanwhile.
+func (d *loopDisk) cutPowerOnce(t *testing.T, noSync bool, acknowledged map[string]uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childDir+"="+d.dir())
@@ -173,12 +172,12 @@ func (d *powered) cutOnce(t *testing.T, noSync bool, acknowledged map[string]uin
 			after := 100*time.Millisecond + time.Duration(rand.IntN(300))*time.Millisecond
 			time.AfterFunc(after, func() {
 				defer close(cut)
-				d.cut(t)
+				d.cutPower(t)
 				_ = child.Process.Kill()
 			})
 		}
 		if line := lines.Text(); strings.HasPrefix(line, "ack") {
-			note(t, line, acknowledged) // errors are those of a disk without power
+			recordAck(t, line, acknowledged) // errors are those of a disk without power
 		}
 	}
 	_ = child.Wait()
@@ -188,17 +187,17 @@ func (d *powered) cutOnce(t *testing.T, noSync bool, acknowledged map[string]uin
 	<-cut
 }
 
-func (d *powered) dir() string { return filepath.Join(d.mount, "journal") }
+func (d *loopDisk) dir() string { return filepath.Join(d.mount, "journal") }
 
-// complete opens the journal and checks that all that was acknowledged is there.
-func (d *powered) complete(t *testing.T, acknowledged map[string]uint64) error {
+// checkAcknowledged opens the journal and checks that everything acknowledged is there.
+func (d *loopDisk) checkAcknowledged(t *testing.T, acknowledged map[string]uint64) error {
 	t.Helper()
-	j, err := Open(t.Context(), quiet(Config{Dir: d.dir()}))
+	j, err := Open(t.Context(), testConfig(Config{Dir: d.dir()}))
 	if err != nil {
 		return err
 	}
-	defer closed(t, j)
-	leading(t, j)
+	defer closeJournal(t, j)
+	awaitLeadership(t, j)
 	for id, want := range acknowledged {
 		if got := lastEvent(t, j, id); got < want {
 			return fmt.Errorf("%s has %d events, %d were acknowledged", id, got, want)

@@ -10,37 +10,36 @@ import (
 type proposal struct {
 	record []byte // encoded as the field Entry.records
 	done   func(error)
-	// Where to put what came of the record before done is called; nil if nobody
-	// asks.
-	outcome *uint64
-	since   time.Time // when it was put into the queue
+	// outcome receives the result of the record before done is called; may be nil.
+	outcome  *uint64
+	queuedAt time.Time // when put was called
 }
 
-// queue holds what waits to be packed, bounded in entries and bytes. It takes
-// proposals during a reign only; what is left when the reign ends is handed to
-// the packer with the reason, never to the next reign.
+// queue holds the proposals that wait to be packed, bounded in entries and bytes. It accepts
+// proposals only during a leadership. When that ends, the packer fails what is left; the next
+// leadership never sees it.
 type queue struct {
 	entriesMax, bytesMax int
 
-	mu        sync.Mutex
-	changed   sync.Cond
-	waiting   []proposal
-	bytes     int
-	refusal   error      // why nothing is taken in; nil during a reign
-	refused   []proposal // to be failed with refusedBy
-	refusedBy error
-	ended     bool
-	// refusing holds a token when there is something in refused.
-	refusing chan struct{}
+	mu         sync.Mutex
+	changed    sync.Cond
+	waiting    []proposal
+	bytes      int
+	refusal    error      // why put fails; nil during a leadership
+	refused    []proposal // to be failed with refusedErr
+	refusedErr error
+	ended      bool
+	// refusedReady holds a token when refused may not be empty.
+	refusedReady chan struct{}
 }
 
 func newQueue(entriesMax, bytesMax int) *queue {
-	q := &queue{entriesMax: entriesMax, bytesMax: bytesMax, refusal: ErrNotLeader, refusing: make(chan struct{}, 1)}
+	q := &queue{entriesMax: entriesMax, bytesMax: bytesMax, refusal: ErrNotLeader, refusedReady: make(chan struct{}, 1)}
 	q.changed.L = &q.mu
 	return q
 }
 
-// put takes a proposal in, or says why not.
+// put queues a proposal, or returns why not.
 func (q *queue) put(p proposal) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,57 +49,57 @@ func (q *queue) put(p proposal) error {
 	case len(q.waiting) >= q.entriesMax || q.bytes+len(p.record) > q.bytesMax:
 		return ErrBusy
 	}
-	p.since = time.Now()
+	p.queuedAt = time.Now()
 	q.waiting = append(q.waiting, p)
 	q.bytes += len(p.record)
 	q.changed.Signal()
 	return nil
 }
 
-// accept begins a reign, unless the queue has been closed for good.
+// accept starts a leadership, unless the queue has been closed permanently.
 func (q *queue) accept() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.final() {
+	if !q.isFinal() {
 		q.refusal = nil
 	}
 }
 
-// refuse ends a reign. The first of ErrClosed and *FencedError stays.
+// refuse ends a leadership. The first of ErrClosed and *NodeFailedError is permanent.
 func (q *queue) refuse(reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.final() {
+	if q.isFinal() {
 		return
 	}
-	q.refusal, q.refusedBy = reason, reason
+	q.refusal, q.refusedErr = reason, reason
 	q.refused = append(q.refused, q.waiting...)
 	q.waiting, q.bytes = nil, 0
 	q.changed.Signal()
-	notify(q.refusing)
+	notify(q.refusedReady)
 }
 
-// takeRefused returns what is to be failed with refusal, which may be nothing.
+// takeRefused returns the proposals to fail with refusal; there may be none.
 func (q *queue) takeRefused() (batch []proposal, refusal error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	batch, q.refused = q.refused, nil
-	return batch, q.refusedBy
+	return batch, q.refusedErr
 }
 
-// size returns what waits to be packed.
+// size returns the size of what waits to be packed.
 func (q *queue) size() (entries, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.waiting), q.bytes
 }
 
-// final reports whether the queue never takes anything in again.
-func (q *queue) final() bool {
+// isFinal reports whether the queue will never accept a proposal again.
+func (q *queue) isFinal() bool {
 	return q.refusal != nil && !errors.Is(q.refusal, ErrNotLeader)
 }
 
-// end makes take return open = false once everything is taken.
+// end makes take return open = false after everything is taken.
 func (q *queue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,8 +107,8 @@ func (q *queue) end() {
 	q.changed.Signal()
 }
 
-// take waits for proposals and returns as many as fit into one entry. With a
-// refusal they are to be failed with it. Only the packer calls it.
+// take waits for proposals and returns as many as fit into one entry. If refusal is set, they must
+// be failed with it. Only the packer calls take.
 func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, refusal error, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +120,7 @@ func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, refusal error,
 	}
 	if len(q.refused) > 0 {
 		batch, q.refused = q.refused, nil
-		return batch, q.refusedBy, true
+		return batch, q.refusedErr, true
 	}
 	n, size := 0, 0
 	for n < len(q.waiting) && n < entriesMax {
@@ -132,7 +131,7 @@ func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, refusal error,
 		n++
 	}
 	if n == len(q.waiting) {
-		batch, q.waiting = q.waiting, make([]proposal, 0, n) // as many may come until the next time
+		batch, q.waiting = q.waiting, make([]proposal, 0, n) // expect as many the next time
 		return batch, nil, true
 	}
 	batch = append(batch, q.waiting[:n]...)

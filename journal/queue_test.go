@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-func TestQueueHandsNothingToTheNextReign(t *testing.T) {
+func TestQueue_HandsNothingToNextLeadership(t *testing.T) {
 	q := newQueue(10, 1000)
 	if err := q.put(proposal{}); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("before the first reign: %v", err)
+		t.Errorf("before the first leadership: %v", err)
 	}
 	q.accept()
 	for range 3 {
@@ -31,7 +31,7 @@ func TestQueueHandsNothingToTheNextReign(t *testing.T) {
 	}
 }
 
-func TestQueueFillsAnEntryUpToItsBounds(t *testing.T) {
+func TestQueue_FillsEntryUpToBounds(t *testing.T) {
 	q := newQueue(10, 1000)
 	q.accept()
 	for _, size := range []int{300, 300, 100, 100, 100} {
@@ -43,7 +43,7 @@ func TestQueueFillsAnEntryUpToItsBounds(t *testing.T) {
 		t.Errorf("over the bound in bytes: %v", err)
 	}
 	for _, c := range []struct{ entriesMax, bytesMax, want int }{
-		{10, 200, 1}, // one goes even if it is too large
+		{10, 200, 1}, // one is taken even if it is too large
 		{10, 400, 2},
 		{1, 400, 1},
 		{10, 400, 1},
@@ -66,29 +66,29 @@ func TestQueueFillsAnEntryUpToItsBounds(t *testing.T) {
 	}
 }
 
-func TestClosedQueueStaysClosed(t *testing.T) {
+func TestQueue_StaysClosed(t *testing.T) {
 	q := newQueue(10, 1000)
 	q.refuse(ErrClosed)
-	q.refuse(&FencedError{Cause: errDisk})
+	q.refuse(&NodeFailedError{Cause: errDisk})
 	q.accept()
 	if err := q.put(proposal{}); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }
 
-func TestBarriersOfOneVerificationAreTakenTogether(t *testing.T) {
+func TestBarriers_ShareOneVerification(t *testing.T) {
 	b := newBarriers()
 	var waiting []chan error
 	for range 5 {
 		waiting = append(waiting, b.join())
 	}
-	<-b.arrived
+	<-b.arrivals
 	select {
-	case <-b.arrived:
+	case <-b.arrivals:
 		t.Error("a second verification for the same callers")
 	default:
 	}
-	b.answer(ErrNotLeader)
+	b.resolve(ErrNotLeader)
 	for _, ch := range waiting {
 		if err := <-ch; !errors.Is(err, ErrNotLeader) {
 			t.Error(err)

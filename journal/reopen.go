@@ -11,61 +11,61 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// reopenRaft reopens Raft on its stores whenever its log has diverged from what Raft
-// believes (see logdoubt.go), until ctx ends. The node fails if that is not possible.
+// reopenRaft reopens Raft on its stores whenever its log has diverged from what Raft assumes (see
+// failedwrites.go), until ctx ends. If that is not possible, the node fails.
 func (j *Journal) reopenRaft(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.fence.drawn:
+		case <-j.failStop.failed:
 			return
-		case <-j.logs.checked.stale:
+		case <-j.logs.checked.reopenDue:
 		}
-		last, _ := j.logs.checked.LastIndex() // of what is in memory
-		j.config.Logger.Warn("raft believes in entries of the log that are gone, and is reopened",
-			"group", j.config.Group, "last", j.raft.LastIndex(), "log_ends_at", last)
+		last, _ := j.logs.checked.LastIndex() // in memory, cannot fail
+		j.config.Logger.Warn("log entries are gone that raft assumes, reopening raft",
+			"partition", j.config.Partition, "last", j.raft.LastIndex(), "log_ends_at", last)
 		if err := j.raft.reopen(j.logs.checked.reread); err != nil {
-			j.fence.draw(fmt.Errorf("reopen raft: %w", err))
+			j.failStop.fail(fmt.Errorf("reopen raft: %w", err))
 			return
 		}
-		j.config.Logger.Info("raft was reopened", "group", j.config.Group, "last", j.raft.LastIndex())
+		j.config.Logger.Info("raft reopened", "partition", j.config.Partition, "last", j.raft.LastIndex())
 	}
 }
 
-// reopenable is the Raft library's node. It can be reopened: shut down and started again on
-// the same stores, the same state machine and the same transport, while the journal runs.
+// reopenableRaft is the Raft library's node. It can be reopened while the journal runs: shut down
+// and started again on the same stores, state machine and transport.
 //
-// The library forgets futures that are between its loops when it is shut down. So a future
-// is asked for and answered under a read lock, and reopening waits for that lock.
-type reopenable struct {
-	transport closingTransport
+// The library drops futures that are between its loops when it shuts down. So callers hold a read
+// lock from the call until the future has answered, and reopen waits for that lock.
+type reopenableRaft struct {
+	transport closableTransport
 	open      func(transport raft.Transport, again bool) (*raft.Raft, error)
 
-	answering sync.RWMutex
-	current   atomic.Pointer[raft.Raft]
-	run       *runTransport // of current; changed by reopen alone
+	callMu  sync.RWMutex
+	current atomic.Pointer[raft.Raft]
+	run     *runTransport // of current; changed only by reopen
 
-	mu        sync.Mutex
-	observers map[*raft.Observer]struct{}
-	next      chan struct{} // closed when Raft has been reopened
+	mu         sync.Mutex
+	observers  map[*raft.Observer]struct{}
+	reopenedCh chan struct{} // closed when Raft has been reopened
 }
 
-// startRaftOn starts Raft on a transport. The transport is closed by shutdown, or by the caller
-// after an error.
-func startRaftOn(transport closingTransport, open func(transport raft.Transport, again bool) (*raft.Raft, error)) (*reopenable, error) {
-	r := &reopenable{transport: transport, open: open, observers: map[*raft.Observer]struct{}{}, next: make(chan struct{})}
+// startRaftOn starts Raft on a transport. shutdown closes the transport; after an error the caller
+// does.
+func startRaftOn(transport closableTransport, open func(transport raft.Transport, again bool) (*raft.Raft, error)) (*reopenableRaft, error) {
+	r := &reopenableRaft{transport: transport, open: open, observers: map[*raft.Observer]struct{}{}, reopenedCh: make(chan struct{})}
 	r.run = &runTransport{Transport: transport, WithPreVote: transport}
 	current, err := open(r.run, false)
 	r.current.Store(current)
 	return r, err
 }
 
-// reopen shuts Raft down, prepares its stores, and starts it again. Only one goroutine
-// calls it, and not together with shutdown.
-func (r *reopenable) reopen(prepare func() error) error {
-	r.answering.Lock()
-	defer r.answering.Unlock()
+// reopen shuts Raft down, prepares its stores, and starts it again. Only one goroutine may call it,
+// and not concurrently with shutdown.
+func (r *reopenableRaft) reopen(prepare func() error) error {
+	r.callMu.Lock()
+	defer r.callMu.Unlock()
 	r.run.close()
 	if err := r.current.Load().Shutdown().Error(); err != nil {
 		return err
@@ -84,27 +84,26 @@ func (r *reopenable) reopen(prepare func() error) error {
 		current.RegisterObserver(o)
 	}
 	r.current.Store(current)
-	close(r.next)
-	r.next = make(chan struct{})
+	close(r.reopenedCh)
+	r.reopenedCh = make(chan struct{})
 	return nil
 }
 
-// reopened returns a channel that is closed when Raft has been reopened the next time.
-func (r *reopenable) reopened() <-chan struct{} {
+// reopened returns a channel that is closed when Raft is reopened the next time.
+func (r *reopenableRaft) reopened() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.next
+	return r.reopenedCh
 }
 
 // shutdown ends Raft and closes its transport.
-func (r *reopenable) shutdown() error {
+func (r *reopenableRaft) shutdown() error {
 	r.run.close()
 	return errors.Join(r.current.Load().Shutdown().Error(), r.transport.Close())
 }
 
-// runTransport is the transport of one start of Raft. It is not closed with Raft, and it
-// answers the heartbeats that come after Raft was shut down: Raft would leave whoever waits
-// for the answer waiting.
+// runTransport is the transport of one start of Raft. It is not closed with Raft. It answers
+// heartbeats that arrive after Raft was shut down, which Raft would leave unanswered.
 type runTransport struct {
 	raft.Transport
 	raft.WithPreVote
@@ -131,108 +130,108 @@ func (t *runTransport) SetHeartbeatHandler(handle func(raft.RPC)) {
 	})
 }
 
-// answered is a future that lets Raft be reopened when it has answered.
-type answered[F raft.Future] struct {
+// guardedFuture is a future that holds the read lock of callMu until it has answered.
+type guardedFuture[F raft.Future] struct {
 	future F
 	once   sync.Once
 	done   func()
 }
 
 // Error implements raft.Future.
-func (a *answered[F]) Error() error {
+func (a *guardedFuture[F]) Error() error {
 	err := a.future.Error()
 	a.once.Do(a.done)
 	return err
 }
 
-// answeredIndex is an answered raft.IndexFuture.
-type answeredIndex[F raft.IndexFuture] struct{ answered[F] }
+// guardedIndexFuture is a guarded raft.IndexFuture.
+type guardedIndexFuture[F raft.IndexFuture] struct{ guardedFuture[F] }
 
 // Index implements raft.IndexFuture.
-func (a *answeredIndex[F]) Index() uint64 { return a.future.Index() }
+func (a *guardedIndexFuture[F]) Index() uint64 { return a.future.Index() }
 
-// answeredApply is an answered raft.ApplyFuture.
-type answeredApply struct {
-	answeredIndex[raft.ApplyFuture]
+// guardedApplyFuture is a guarded raft.ApplyFuture.
+type guardedApplyFuture struct {
+	guardedIndexFuture[raft.ApplyFuture]
 }
 
 // Response implements raft.ApplyFuture.
-func (a *answeredApply) Response() any { return a.future.Response() }
+func (a *guardedApplyFuture) Response() any { return a.future.Response() }
 
-// asked asks Raft for something. Whoever asks has to wait for the answer.
-func asked[F raft.Future](r *reopenable, ask func(*raft.Raft) F) answered[F] {
-	r.answering.RLock()
-	return answered[F]{future: ask(r.current.Load()), done: r.answering.RUnlock}
+// callRaft calls query under the read lock. The caller must wait for the future.
+func callRaft[F raft.Future](r *reopenableRaft, query func(*raft.Raft) F) guardedFuture[F] {
+	r.callMu.RLock()
+	return guardedFuture[F]{future: query(r.current.Load()), done: r.callMu.RUnlock}
 }
 
-func (r *reopenable) ask(ask func(*raft.Raft) raft.Future) raft.Future {
-	f := asked(r, ask)
+func (r *reopenableRaft) call(query func(*raft.Raft) raft.Future) raft.Future {
+	f := callRaft(r, query)
 	return &f
 }
 
-func (r *reopenable) askIndex(ask func(*raft.Raft) raft.IndexFuture) raft.IndexFuture {
-	return &answeredIndex[raft.IndexFuture]{asked(r, ask)}
+func (r *reopenableRaft) callIndex(query func(*raft.Raft) raft.IndexFuture) raft.IndexFuture {
+	return &guardedIndexFuture[raft.IndexFuture]{callRaft(r, query)}
 }
 
 // Apply is raft.Raft.Apply.
-func (r *reopenable) Apply(data []byte, limit time.Duration) raft.ApplyFuture {
-	return &answeredApply{answeredIndex[raft.ApplyFuture]{
-		asked(r, func(current *raft.Raft) raft.ApplyFuture { return current.Apply(data, limit) }),
+func (r *reopenableRaft) Apply(data []byte, limit time.Duration) raft.ApplyFuture {
+	return &guardedApplyFuture{guardedIndexFuture[raft.ApplyFuture]{
+		callRaft(r, func(current *raft.Raft) raft.ApplyFuture { return current.Apply(data, limit) }),
 	}}
 }
 
 // Barrier is raft.Raft.Barrier.
-func (r *reopenable) Barrier(limit time.Duration) raft.Future {
-	return r.ask(func(current *raft.Raft) raft.Future { return current.Barrier(limit) })
+func (r *reopenableRaft) Barrier(limit time.Duration) raft.Future {
+	return r.call(func(current *raft.Raft) raft.Future { return current.Barrier(limit) })
 }
 
 // VerifyLeader is raft.Raft.VerifyLeader.
-func (r *reopenable) VerifyLeader() raft.Future {
-	return r.ask((*raft.Raft).VerifyLeader)
+func (r *reopenableRaft) VerifyLeader() raft.Future {
+	return r.call((*raft.Raft).VerifyLeader)
 }
 
 // Snapshot is raft.Raft.Snapshot.
-func (r *reopenable) Snapshot() raft.Future {
-	return r.ask(func(current *raft.Raft) raft.Future { return current.Snapshot() })
+func (r *reopenableRaft) Snapshot() raft.Future {
+	return r.call(func(current *raft.Raft) raft.Future { return current.Snapshot() })
 }
 
 // LeadershipTransfer is raft.Raft.LeadershipTransfer.
-func (r *reopenable) LeadershipTransfer() raft.Future {
-	return r.ask((*raft.Raft).LeadershipTransfer)
+func (r *reopenableRaft) LeadershipTransfer() raft.Future {
+	return r.call((*raft.Raft).LeadershipTransfer)
 }
 
 // LeadershipTransferToServer is raft.Raft.LeadershipTransferToServer.
-func (r *reopenable) LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future {
-	return r.ask(func(current *raft.Raft) raft.Future { return current.LeadershipTransferToServer(id, address) })
+func (r *reopenableRaft) LeadershipTransferToServer(id raft.ServerID, address raft.ServerAddress) raft.Future {
+	return r.call(func(current *raft.Raft) raft.Future { return current.LeadershipTransferToServer(id, address) })
 }
 
 // AddVoter is raft.Raft.AddVoter.
-func (r *reopenable) AddVoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddVoter(id, address, previous, limit) })
+func (r *reopenableRaft) AddVoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
+	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddVoter(id, address, previous, limit) })
 }
 
 // AddNonvoter is raft.Raft.AddNonvoter.
-func (r *reopenable) AddNonvoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddNonvoter(id, address, previous, limit) })
+func (r *reopenableRaft) AddNonvoter(id raft.ServerID, address raft.ServerAddress, previous uint64, limit time.Duration) raft.IndexFuture {
+	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.AddNonvoter(id, address, previous, limit) })
 }
 
 // DemoteVoter is raft.Raft.DemoteVoter.
-func (r *reopenable) DemoteVoter(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.DemoteVoter(id, previous, limit) })
+func (r *reopenableRaft) DemoteVoter(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
+	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.DemoteVoter(id, previous, limit) })
 }
 
 // BootstrapCluster is raft.Raft.BootstrapCluster.
-func (r *reopenable) BootstrapCluster(members raft.Configuration) raft.Future {
-	return r.ask(func(current *raft.Raft) raft.Future { return current.BootstrapCluster(members) })
+func (r *reopenableRaft) BootstrapCluster(members raft.Configuration) raft.Future {
+	return r.call(func(current *raft.Raft) raft.Future { return current.BootstrapCluster(members) })
 }
 
 // RemoveServer is raft.Raft.RemoveServer.
-func (r *reopenable) RemoveServer(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
-	return r.askIndex(func(current *raft.Raft) raft.IndexFuture { return current.RemoveServer(id, previous, limit) })
+func (r *reopenableRaft) RemoveServer(id raft.ServerID, previous uint64, limit time.Duration) raft.IndexFuture {
+	return r.callIndex(func(current *raft.Raft) raft.IndexFuture { return current.RemoveServer(id, previous, limit) })
 }
 
-// RegisterObserver registers an observer with Raft, also when it was reopened.
-func (r *reopenable) RegisterObserver(o *raft.Observer) {
+// RegisterObserver registers an observer with Raft, and again after each reopen.
+func (r *reopenableRaft) RegisterObserver(o *raft.Observer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.observers[o] = struct{}{}
@@ -240,7 +239,7 @@ func (r *reopenable) RegisterObserver(o *raft.Observer) {
 }
 
 // DeregisterObserver undoes RegisterObserver.
-func (r *reopenable) DeregisterObserver(o *raft.Observer) {
+func (r *reopenableRaft) DeregisterObserver(o *raft.Observer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.observers, o)
@@ -248,45 +247,45 @@ func (r *reopenable) DeregisterObserver(o *raft.Observer) {
 }
 
 // GetConfiguration is raft.Raft.GetConfiguration, which answers at once.
-func (r *reopenable) GetConfiguration() raft.ConfigurationFuture {
+func (r *reopenableRaft) GetConfiguration() raft.ConfigurationFuture {
 	return r.current.Load().GetConfiguration()
 }
 
 // ReloadConfig is raft.Raft.ReloadConfig.
-func (r *reopenable) ReloadConfig(c raft.ReloadableConfig) error {
+func (r *reopenableRaft) ReloadConfig(c raft.ReloadableConfig) error {
 	return r.current.Load().ReloadConfig(c)
 }
 
 // ReloadableConfig is raft.Raft.ReloadableConfig.
-func (r *reopenable) ReloadableConfig() raft.ReloadableConfig {
+func (r *reopenableRaft) ReloadableConfig() raft.ReloadableConfig {
 	return r.current.Load().ReloadableConfig()
 }
 
 // LeaderWithID is raft.Raft.LeaderWithID.
-func (r *reopenable) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
+func (r *reopenableRaft) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
 	return r.current.Load().LeaderWithID()
 }
 
-// LeaderCh is raft.Raft.LeaderCh; it says nothing more when Raft has been reopened.
-func (r *reopenable) LeaderCh() <-chan bool { return r.current.Load().LeaderCh() }
+// LeaderCh is raft.Raft.LeaderCh; the channel is silent after Raft has been reopened.
+func (r *reopenableRaft) LeaderCh() <-chan bool { return r.current.Load().LeaderCh() }
 
 // State is raft.Raft.State.
-func (r *reopenable) State() raft.RaftState { return r.current.Load().State() }
+func (r *reopenableRaft) State() raft.RaftState { return r.current.Load().State() }
 
 // Stats is raft.Raft.Stats.
-func (r *reopenable) Stats() map[string]string { return r.current.Load().Stats() }
+func (r *reopenableRaft) Stats() map[string]string { return r.current.Load().Stats() }
 
 // LastContact is raft.Raft.LastContact.
-func (r *reopenable) LastContact() time.Time { return r.current.Load().LastContact() }
+func (r *reopenableRaft) LastContact() time.Time { return r.current.Load().LastContact() }
 
 // CurrentTerm is raft.Raft.CurrentTerm.
-func (r *reopenable) CurrentTerm() uint64 { return r.current.Load().CurrentTerm() }
+func (r *reopenableRaft) CurrentTerm() uint64 { return r.current.Load().CurrentTerm() }
 
 // LastIndex is raft.Raft.LastIndex.
-func (r *reopenable) LastIndex() uint64 { return r.current.Load().LastIndex() }
+func (r *reopenableRaft) LastIndex() uint64 { return r.current.Load().LastIndex() }
 
 // CommitIndex is raft.Raft.CommitIndex.
-func (r *reopenable) CommitIndex() uint64 { return r.current.Load().CommitIndex() }
+func (r *reopenableRaft) CommitIndex() uint64 { return r.current.Load().CommitIndex() }
 
 // AppliedIndex is raft.Raft.AppliedIndex.
-func (r *reopenable) AppliedIndex() uint64 { return r.current.Load().AppliedIndex() }
+func (r *reopenableRaft) AppliedIndex() uint64 { return r.current.Load().AppliedIndex() }

@@ -9,26 +9,25 @@ import (
 	"time"
 )
 
-// BenchmarkRestart opens a journal with 100,000 instances and a million events,
-// or with as many instances as TENUTO_INSTANCES says, and measures the time
-// until an append is committed. The first time the state is removed before, so
-// that it is rebuilt from the snapshot and the log.
+// BenchmarkRestart opens a journal with 100,000 instances and a million events, or with
+// TENUTO_INSTANCES instances, and measures the time until an append is committed. In its first case
+// the state is removed before, so that it is rebuilt from the snapshot and the log.
 func BenchmarkRestart(b *testing.B) {
 	instances := 100_000
 	if n, err := strconv.Atoi(os.Getenv("TENUTO_INSTANCES")); err == nil {
 		instances = n
 	}
 	c := Config{Dir: b.TempDir()}
-	j := opened(b, c)
-	epoch := leading(b, j)
-	fill(b, j, epoch, instances)
-	began := time.Now()
+	j := openJournal(b, c)
+	epoch := awaitLeadership(b, j)
+	fillJournal(b, j, epoch, instances)
+	started := time.Now()
 	if err := j.raft.Snapshot().Error(); err != nil {
 		b.Fatal(err)
 	}
-	snapshot := time.Since(began)
-	closed(b, j)
-	began = time.Now()
+	snapshot := time.Since(started)
+	closeJournal(b, j)
+	started = time.Now()
 	rebuilt := time.Duration(0)
 	for b.Loop() {
 		if rebuilt == 0 {
@@ -36,29 +35,29 @@ func BenchmarkRestart(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		j, err := Open(b.Context(), quiet(c))
+		j, err := Open(b.Context(), testConfig(c))
 		if err != nil {
 			b.Fatal(err)
 		}
-		epoch := leading(b, j)
+		epoch := awaitLeadership(b, j)
 		last := uint64(0)
 		if in, ok := j.Instance("i-0"); ok {
 			last = in.LastEventId
 		}
-		mustAppend(b, j, step(epoch, "i-0", last+1))
+		mustAppend(b, j, newStepAppend(epoch, "i-0", last+1))
 		b.StopTimer()
 		if rebuilt == 0 {
-			rebuilt = time.Since(began)
+			rebuilt = time.Since(started)
 		}
-		closed(b, j)
+		closeJournal(b, j)
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(snapshot.Milliseconds()), "ms/snapshot")
 	b.ReportMetric(float64(rebuilt.Milliseconds()), "ms/rebuilt")
 }
 
-// fill appends ten events to each of some instances, all of them open.
-func fill(b *testing.B, j *Journal, epoch uint64, instances int) {
+// fillJournal appends ten events to each of some instances, all of them open.
+func fillJournal(b *testing.B, j *Journal, epoch uint64, instances int) {
 	const at = 500
 	var all sync.WaitGroup
 	for worker := range at {
@@ -67,9 +66,9 @@ func fill(b *testing.B, j *Journal, epoch uint64, instances int) {
 			for i := worker; i < instances; i += at {
 				id := "i-" + strconv.Itoa(i)
 				for first := uint64(1); first <= 9; first += 2 {
-					a := begin(epoch, id)
+					a := newStartAppend(epoch, id)
 					if first > 1 {
-						a = step(epoch, id, first)
+						a = newStepAppend(epoch, id, first)
 					}
 					j.Append(a, func(err error) { result <- err })
 					if err := <-result; err != nil {

@@ -14,36 +14,34 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Sender is a connection of a Network's that knows who is at its other end.
-// Messages of Raft's that come over it are taken in the name of that node alone,
-// and only while it is a member. Of a connection that is none, or says "", the
-// messages' own word is taken.
+// Sender is a connection of a Network that knows the node at its other end. Raft messages on it are
+// accepted in the name of that node only, and only while it is a member. For a connection that does
+// not implement Sender, or returns "", the name in the message is trusted.
 type Sender interface {
 	Sender() string
 }
 
-// senderTransport checks of each message who has sent it, before Raft sees it. The
-// Raft library's transport does not tell on which connection a message came, so
-// each connection that is accepted gets a transport of its own.
+// senderTransport verifies the sender of each message before Raft sees it. The Raft library's
+// transport does not reveal on which connection a message came, so each accepted connection gets
+// its own transport.
 type senderTransport struct {
-	*raft.NetworkTransport // of what this node sends
+	*raft.NetworkTransport // for what this node sends
 	streams                *streams
 	isMember               func(node string) bool
 	refusals               *refusals
 	logger                 hclog.Logger
-	// holdBack, if there is one, returns when Raft is to see a request for a pre-vote,
-	// or the transport is closing.
-	holdBack func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
-	// has, if there is one, tells whether this node has come as far as a snapshot goes.
-	has func(request *raft.InstallSnapshotRequest) bool
-	// journal, if there is one, answers hellos and decides whose messages are taken, instead
-	// of isMember.
+	// delayPreVote, if set, returns when Raft should see a request for a pre-vote, or the transport
+	// is closing.
+	delayPreVote func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
+	// hasAppliedSnapshot, if set, reports whether this node has applied everything in a snapshot.
+	hasAppliedSnapshot func(request *raft.InstallSnapshotRequest) bool
+	// journal, if set, answers handshakes and authorizes senders, instead of isMember.
 	journal *Journal
-	// told, if there is one, gets the commit index of each message about entries.
-	told func(term, commit uint64)
+	// reportCommit, if set, gets the commit index of each message about entries.
+	reportCommit func(term, commit uint64)
 
 	messages  chan raft.RPC                  // to Raft
-	heartbeat atomic.Pointer[func(raft.RPC)] // set before anybody is let in
+	heartbeat atomic.Pointer[func(raft.RPC)] // set before connections are accepted
 	closing   chan struct{}
 	running   sync.WaitGroup
 }
@@ -54,7 +52,7 @@ func newSenderTransport(s *streams, isMember func(string) bool, refusals *refusa
 		messages: make(chan raft.RPC), closing: make(chan struct{}),
 	}
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: &dialed{streams: s, closing: t.closing}, MaxPool: keptMax, Timeout: ioTimeout, Logger: logger,
+		Stream: &dialLayer{streams: s, closing: t.closing}, MaxPool: pooledConnsMax, Timeout: ioTimeout, Logger: logger,
 	})
 	t.running.Go(t.accept)
 	return t
@@ -68,13 +66,13 @@ func (t *senderTransport) SetHeartbeatHandler(handle func(raft.RPC)) { t.heartbe
 
 // Close implements raft.WithClose.
 func (t *senderTransport) Close() error {
-	err := t.NetworkTransport.Close() // and of the streams
+	err := t.NetworkTransport.Close() // also closes the streams
 	t.running.Wait()
 	return err
 }
 
-// acceptAgain is the pause after a connection could not be accepted.
-const acceptAgain = 100 * time.Millisecond
+// acceptRetryInterval is the pause after a failed accept.
+const acceptRetryInterval = 100 * time.Millisecond
 
 func (t *senderTransport) accept() {
 	for {
@@ -86,55 +84,56 @@ func (t *senderTransport) accept() {
 		select {
 		case <-t.closing:
 			return
-		case <-time.After(acceptAgain):
+		case <-time.After(acceptRetryInterval):
 		}
 	}
 }
 
-// receive passes on what comes over a connection until it ends.
+// receive passes on messages of a connection until it ends.
 func (t *senderTransport) receive(conn net.Conn) {
-	sender, ok := t.sort(conn)
+	sender, ok := t.classify(conn)
 	if !ok {
 		_ = conn.Close()
 		return
 	}
-	ends := &ending{Conn: conn, ended: make(chan struct{})}
+	ends := &closeNotifyConn{Conn: conn, closedCh: make(chan struct{})}
 	in := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: &accepted{conn: ends, left: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: ioTimeout, Logger: t.logger,
+		Stream: &acceptLayer{conn: ends, acceptSlot: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: ioTimeout, Logger: t.logger,
 	})
-	defer in.Close() // and of the connection
+	defer in.Close() // also closes the connection
 	in.SetHeartbeatHandler(func(message raft.RPC) {
-		if t.admits(sender, message) {
+		if t.admit(sender, message) {
 			(*t.heartbeat.Load())(message)
 		}
 	})
 	for {
 		select {
 		case message := <-in.Consumer():
-			if !t.admits(sender, message) {
+			if !t.admit(sender, message) {
 				if message.Reader != nil {
-					return // a snapshot that nobody reads lies behind it
+					return // an unread snapshot follows the message
 				}
 				continue
 			}
 			if message.Reader != nil {
 				message.Reader = &snapshotReader{from: message.Reader, conn: conn}
 			}
-			if t.skips(message) {
+			if t.skipAppliedSnapshot(message) {
 				continue
 			}
-			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && t.told != nil {
-				t.told(entries.Term, entries.LeaderCommitIndex)
+			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && t.reportCommit != nil {
+				t.reportCommit(entries.Term, entries.LeaderCommitIndex)
 			}
-			if asks, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.holdBack != nil {
-				t.holdBack(asks, t.closing) // nothing else comes over this connection before it is answered
+			if preVote, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.delayPreVote != nil {
+				// Nothing else comes over this connection before it is answered.
+				t.delayPreVote(preVote, t.closing)
 			}
 			select {
 			case t.messages <- message:
 			case <-t.closing:
 				return
 			}
-		case <-ends.ended:
+		case <-ends.closedCh:
 			return
 		case <-t.closing:
 			return
@@ -142,44 +141,44 @@ func (t *senderTransport) receive(conn net.Conn) {
 	}
 }
 
-// sort finds out what a connection is for and who is at its other end. It reports
-// whether messages of Raft follow.
-func (t *senderTransport) sort(conn net.Conn) (sender, bool) {
+// classify determines the purpose of a connection and its sender. It reports whether messages of
+// Raft follow.
+func (t *senderTransport) classify(conn net.Conn) (sender, bool) {
 	from := sender{node: senderOf(conn)}
-	from.proven = from.node != ""
-	in, ok := conn.(*incoming)
+	from.isAuthenticated = from.node != ""
+	in, ok := conn.(*incomingConn)
 	if !ok {
 		return from, true
 	}
-	switch opening, forRaft := in.sort(); {
+	switch start, forRaft := in.classify(); {
 	case !forRaft:
 		return from, false
-	case opening != helloOpening:
+	case start != handshakeFirstByte:
 		return from, true
 	case t.journal == nil:
 		return from, false
 	}
 	_ = in.SetDeadline(time.Now().Add(ioTimeout))
-	h, err := readHello(in)
+	h, err := readHandshake(in)
 	if err != nil {
 		return from, false
 	}
-	r := t.journal.answerHello(h, from.node)
-	_ = in.SetDeadline(time.Now().Add(ioTimeout)) // to find the answer may have taken a while
-	if err := writeAsk(in, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
+	r := t.journal.replyToHandshake(h, from.node)
+	_ = in.SetDeadline(time.Now().Add(ioTimeout)) // finding the answer may have taken a while
+	if err := writeJSONFrame(in, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
 		return from, false
 	}
 	_ = in.SetDeadline(time.Time{})
-	return sender{h.Node, from.proven, h.self}, true
+	return sender{h.Node, from.isAuthenticated, h.processIdentity}, true
 }
 
-// skips answers for Raft when a leader sends a snapshot of what is here already: again,
-// because it has not heard that it was installed, or after another. Raft would take back
-// what has come since, and so would have to refuse it as often as it is sent, and entries would never
-// follow.
-func (t *senderTransport) skips(message raft.RPC) bool {
+// skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
+// here. The leader may have missed that it was installed, or another one came before. Raft would
+// take back what has come since. Refusing it would not help: the leader would send it again and
+// again, and never entries.
+func (t *senderTransport) skipAppliedSnapshot(message raft.RPC) bool {
 	request, ok := message.Command.(*raft.InstallSnapshotRequest)
-	if !ok || t.has == nil || !t.has(request) {
+	if !ok || t.hasAppliedSnapshot == nil || !t.hasAppliedSnapshot(request) {
 		return false
 	}
 	_, err := io.Copy(io.Discard, message.Reader)
@@ -187,9 +186,8 @@ func (t *senderTransport) skips(message raft.RPC) bool {
 	return true
 }
 
-// snapshotReader reads a snapshot that comes over a connection, and ends the connection
-// when nothing has come for ioTimeout: Raft does nothing else meanwhile, and the sender
-// may have been cut off.
+// snapshotReader reads a snapshot from a connection, and closes the connection if nothing arrives
+// for ioTimeout. Raft does nothing else meanwhile, and the sender may be cut off.
 type snapshotReader struct {
 	from io.Reader
 	conn net.Conn
@@ -206,9 +204,9 @@ func (r *snapshotReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// admits tells whether Raft is to see a message; otherwise it is answered.
-func (t *senderTransport) admits(from sender, message raft.RPC) bool {
-	err := t.check(from, message.Command)
+// admit reports whether Raft may see a message; otherwise it answers the message with an error.
+func (t *senderTransport) admit(from sender, message raft.RPC) bool {
+	err := t.checkMessage(from, message.Command)
 	if err != nil {
 		t.refusals.add(from.node, err)
 		message.Respond(nil, err)
@@ -216,43 +214,43 @@ func (t *senderTransport) admits(from sender, message raft.RPC) bool {
 	return err == nil
 }
 
-// Why a message is refused.
+// Reasons to refuse a message.
 var (
-	errForged    = errors.New("a message in the name of another node")
-	errStranger  = errors.New("a message of a node that is no member")
-	errMalformed = errors.New("a message that no leader sends")
+	errForgedSender  = errors.New("sender claims another node's name")
+	errUnknownMember = errors.New("sender is not a member")
+	errMalformed     = errors.New("malformed message")
 )
 
-func (t *senderTransport) check(from sender, command any) error {
+func (t *senderTransport) checkMessage(from sender, command any) error {
 	message, ok := command.(raft.WithRPCHeader)
 	if !ok {
-		return fmt.Errorf("%w: a %T", errMalformed, command)
+		return fmt.Errorf("%w: type %T", errMalformed, command)
 	}
 	claimed := string(message.GetRPCHeader().ID)
 	if from.node != "" && claimed != from.node {
-		return fmt.Errorf("%w: %s claims to be %.100q", errForged, from.node, claimed)
+		return fmt.Errorf("%w: %s claims to be %.100q", errForgedSender, from.node, claimed)
 	}
-	if err := t.checkSender(sender{claimed, from.proven, from.self}); err != nil {
+	if err := t.checkSender(sender{claimed, from.isAuthenticated, from.processIdentity}); err != nil {
 		return err
 	}
-	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !follow(entries) {
+	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !hasConsecutiveEntries(entries) {
 		return fmt.Errorf("%w: entries with gaps", errMalformed)
 	}
 	return nil
 }
 
-// checkSender returns why nothing is taken of a node.
+// checkSender returns why messages of a node are refused.
 func (t *senderTransport) checkSender(from sender) error {
 	switch {
 	case t.journal == nil:
-		if from.proven && !t.isMember(from.node) {
-			return fmt.Errorf("%w: %s", errStranger, from.node)
+		if from.isAuthenticated && !t.isMember(from.node) {
+			return fmt.Errorf("%w: %s", errUnknownMember, from.node)
 		}
 		return nil
-	case from.Identity != "" && !t.journal.sessions.isLatest(from.node, from.self):
-		return fmt.Errorf("%w: a later process of %s has been heard of", errStranger, from.node)
+	case from.Identity != "" && !t.journal.sessions.isLatest(from.node, from.processIdentity):
+		return fmt.Errorf("%w: a later process of %s is known", errUnknownMember, from.node)
 	}
-	return t.journal.admitSender(from)
+	return t.journal.authorizeSender(from)
 }
 
 // EncodePeer implements raft.Transport.
@@ -263,9 +261,9 @@ func (t *senderTransport) EncodePeer(id raft.ServerID, address raft.ServerAddres
 	return t.journal.encodePeer(id, address)
 }
 
-// follow tells whether entries follow each other and what they are to follow. Raft
-// itself would believe it, and panic when it comes to a gap.
-func follow(r *raft.AppendEntriesRequest) bool {
+// hasConsecutiveEntries reports whether entries have consecutive indexes after PrevLogEntry. Raft
+// does not check that, and panics when it reaches a gap.
+func hasConsecutiveEntries(r *raft.AppendEntriesRequest) bool {
 	for i, entry := range r.Entries {
 		if entry == nil || entry.Index != r.PrevLogEntry+1+uint64(i) {
 			return false
@@ -274,9 +272,9 @@ func follow(r *raft.AppendEntriesRequest) bool {
 	return true
 }
 
-// senderOf returns who is at the other end, "" if that is not known.
+// senderOf returns the node at the other end, "" if unknown.
 func senderOf(conn net.Conn) string {
-	if in, ok := conn.(*incoming); ok {
+	if in, ok := conn.(*incomingConn); ok {
 		conn = in.stream
 	}
 	if s, ok := conn.(*stream); ok {
@@ -288,38 +286,38 @@ func senderOf(conn net.Conn) string {
 	return ""
 }
 
-// dialed is a stream layer on which nobody comes in. The Raft library closes it
-// when it knows that it is closing.
-type dialed struct {
+// dialLayer is a stream layer that accepts no connections. The Raft library closes it when it
+// begins to close.
+type dialLayer struct {
 	*streams
 	closing chan struct{}
 	once    sync.Once
 }
 
 // Accept implements net.Listener.
-func (d *dialed) Accept() (net.Conn, error) {
+func (d *dialLayer) Accept() (net.Conn, error) {
 	<-d.closing
 	return nil, net.ErrClosed
 }
 
 // Close implements net.Listener.
-func (d *dialed) Close() error {
+func (d *dialLayer) Close() error {
 	d.once.Do(func() { close(d.closing) })
 	return d.streams.Close()
 }
 
-// accepted is a stream layer of one connection that has come in.
-type accepted struct {
-	conn    *ending
-	left    chan struct{} // has room until the connection is handed out
-	closing chan struct{}
-	once    sync.Once
+// acceptLayer is a stream layer with a single accepted connection.
+type acceptLayer struct {
+	conn       *closeNotifyConn
+	acceptSlot chan struct{} // has room until the connection is returned
+	closing    chan struct{}
+	once       sync.Once
 }
 
 // Accept implements net.Listener.
-func (a *accepted) Accept() (net.Conn, error) {
+func (a *acceptLayer) Accept() (net.Conn, error) {
 	select {
-	case a.left <- struct{}{}:
+	case a.acceptSlot <- struct{}{}:
 		return a.conn, nil
 	case <-a.closing:
 		return nil, net.ErrClosed
@@ -327,60 +325,59 @@ func (a *accepted) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (a *accepted) Close() error {
+func (a *acceptLayer) Close() error {
 	a.once.Do(func() { close(a.closing) })
 	return a.conn.Close()
 }
 
 // Addr implements net.Listener.
-func (a *accepted) Addr() net.Addr { return a.conn.LocalAddr() }
+func (a *acceptLayer) Addr() net.Addr { return a.conn.LocalAddr() }
 
 // Dial implements raft.StreamLayer.
-func (*accepted) Dial(raft.ServerAddress, time.Duration) (net.Conn, error) {
+func (*acceptLayer) Dial(raft.ServerAddress, time.Duration) (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// ending is a connection that tells when it was closed.
-type ending struct {
+// closeNotifyConn is a connection that signals when it was closed.
+type closeNotifyConn struct {
 	net.Conn
-	once  sync.Once
-	ended chan struct{}
+	once     sync.Once
+	closedCh chan struct{}
 }
 
 // Close implements net.Conn.
-func (e *ending) Close() error {
-	e.once.Do(func() { close(e.ended) })
+func (e *closeNotifyConn) Close() error {
+	e.once.Do(func() { close(e.closedCh) })
 	return e.Conn.Close()
 }
 
-// refusals count messages that were refused, and tell of them once a second at
-// most.
+// refusals counts refused messages and logs them at most once a second.
 type refusals struct {
 	logger *slog.Logger
 	count  atomic.Uint64
 
-	mu      sync.Mutex
-	told    time.Time
-	omitted int
+	mu         sync.Mutex
+	lastLogged time.Time
+	omitted    int
 }
 
 func (r *refusals) add(sender string, reason error) {
 	r.count.Add(1)
-	if omitted, due := r.due(); due {
+	if omitted, due := r.shouldLog(); due {
 		r.logger.Warn("message refused", "sender", sender, "error", reason, "omitted", omitted)
 	}
 }
 
-// due reports whether a refusal is to be told of, and how many were not since the last one.
-func (r *refusals) due() (omitted int, due bool) {
+// shouldLog reports whether to log a refusal, and how many were omitted since the last one.
+func (r *refusals) shouldLog() (omitted int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if now.Sub(r.told) < time.Second {
+	if now.Sub(r.lastLogged) < time.Second {
 		r.omitted++
 		return 0, false
 	}
 	omitted = r.omitted
-	r.told, r.omitted = now, 0
+	r.lastLogged, r.omitted = now, 0
 	return omitted, true
 }

@@ -20,40 +20,39 @@ import (
 
 const (
 	snapshotsDir = "snapshots"
-	// snapshotName is the name of one, of its index and term.
+	// snapshotName is the name of a snapshot, from its index and term.
 	snapshotName = "%016x-%016x"
-	// unfinished is the end of the name of a snapshot that is being written.
-	unfinished = ".tmp"
-	// disbelieved is the end of the name of one that is damaged.
-	disbelieved = ".damaged"
+	// unfinishedSuffix ends the name of a snapshot that is being written.
+	unfinishedSuffix = ".tmp"
+	// quarantineSuffix ends the name of a damaged snapshot.
+	quarantineSuffix = ".damaged"
 )
 
-// checkpoints is Raft's snapshot store: each snapshot is a directory with the
-// files of a checkpoint of the state, most of them links to those in use, and a
-// manifest with a checksum of each. What the leader sends is the same files.
+// checkpoints is Raft's snapshot store. Each snapshot is a directory with the files of a checkpoint
+// of the state, most of them links to those in use, and a manifest with a checksum of each. The
+// leader sends the same files.
 type checkpoints struct {
 	fs   vfs.FS
 	dir  string
 	node string
-	// cluster and group are whose snapshots are believed.
-	cluster string
-	group   int
-	log     *slog.Logger
-	// damaged is called for a snapshot that does not check. Its files are those
-	// of the state, too, as long as that uses them.
-	damaged func(error)
-	// reach returns the index of the last entry that this node has, in its log or
-	// in its state.
-	reach func() uint64
-	// conflicts reports whether the log has an entry at an index that is of another term and
-	// was not applied.
-	conflicts func(index, term uint64) bool
+	// cluster and partition are those whose snapshots are accepted.
+	cluster   string
+	partition int
+	logger    *slog.Logger
+	// onDamaged is called for a damaged snapshot. Its files are shared with the state as long as
+	// that uses them.
+	onDamaged func(error)
+	// lastLocalIndex returns the index of the last entry in this node's log or state.
+	lastLocalIndex func() uint64
+	// hasConflict reports whether the log has an entry at index with another term that was not
+	// applied.
+	hasConflict func(index, term uint64) bool
 
-	mu    sync.Mutex
-	known map[fileKey]uint32 // checksums of files that were read before
+	mu        sync.Mutex
+	checksums map[fileKey]uint32 // checksums of files read before
 
-	begun     atomic.Uint64 // snapshots, so that each is written in a place of its own
-	finishing sync.Mutex    // held while a snapshot gets its name
+	created  atomic.Uint64 // number of snapshots, to give each its own directory
+	finishMu sync.Mutex    // held while a snapshot gets its name
 }
 
 // fileKey names a file that never changes.
@@ -62,13 +61,12 @@ type fileKey struct {
 	size           int64
 }
 
-// openCheckpoints opens the snapshots in dir, or creates it, and removes what
-// was not finished.
+// openCheckpoints opens or creates the snapshots in dir and removes unfinished ones.
 func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) (*checkpoints, error) {
 	c := &checkpoints{
-		fs: files, dir: files.PathJoin(dir, snapshotsDir), node: node, cluster: cluster, log: log,
-		damaged: func(error) {},
-		reach:   func() uint64 { return 0 }, conflicts: func(uint64, uint64) bool { return false },
+		fs: files, dir: files.PathJoin(dir, snapshotsDir), node: node, cluster: cluster, logger: log,
+		onDamaged:      func(error) {},
+		lastLocalIndex: func() uint64 { return 0 }, hasConflict: func(uint64, uint64) bool { return false },
 	}
 	if err := errors.Join(files.MkdirAll(c.dir, 0o700), syncDir(files, dir)); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
@@ -78,7 +76,7 @@ func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) 
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, unfinished) {
+		if strings.HasSuffix(name, unfinishedSuffix) {
 			if err := files.RemoveAll(files.PathJoin(c.dir, name)); err != nil {
 				return nil, fmt.Errorf("open snapshots: %w", err)
 			}
@@ -93,13 +91,13 @@ func (c *checkpoints) Create(version raft.SnapshotVersion, index, term uint64, m
 }
 
 func (c *checkpoints) create(version raft.SnapshotVersion, index, term uint64, members []byte, membersIndex uint64) (*checkpointSink, error) {
-	s := &checkpointSink{of: c, manifest: manifest{
-		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Group: c.group, ID: fmt.Sprintf(snapshotName, index, term),
+	s := &checkpointSink{store: c, manifest: manifest{
+		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Partition: c.partition, ID: fmt.Sprintf(snapshotName, index, term),
 		Version: version, Index: index, Term: term, Members: members, MembersIndex: membersIndex,
 	}}
-	// This node may take a snapshot while it is sent one of the same entries: neither
-	// must come upon what the other has written, or remove it.
-	s.path = c.fs.PathJoin(c.dir, fmt.Sprintf("%s.%d%s", s.manifest.ID, c.begun.Add(1), unfinished))
+	// This node may take a snapshot while it receives one of the same entries; neither may
+	// overwrite or remove the other's files.
+	s.path = c.fs.PathJoin(c.dir, fmt.Sprintf("%s.%d%s", s.manifest.ID, c.created.Add(1), unfinishedSuffix))
 	if err := errors.Join(c.fs.RemoveAll(s.path), c.fs.MkdirAll(s.path, 0o700)); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
@@ -119,8 +117,8 @@ func (c *checkpoints) List() ([]*raft.SnapshotMeta, error) {
 	return metas, nil
 }
 
-// manifests returns those of the snapshots whose manifests can be believed, the
-// newest first. The others are put aside.
+// manifests returns the intact manifests of the snapshots, newest first, and quarantines the other
+// snapshots.
 func (c *checkpoints) manifests() ([]*manifest, error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
@@ -129,16 +127,16 @@ func (c *checkpoints) manifests() ([]*manifest, error) {
 	var all []*manifest
 	slices.Sort(names)
 	for _, name := range slices.Backward(names) {
-		if strings.HasSuffix(name, unfinished) || strings.HasSuffix(name, disbelieved) {
+		if strings.HasSuffix(name, unfinishedSuffix) || strings.HasSuffix(name, quarantineSuffix) {
 			continue
 		}
 		m, err := c.manifest(name)
 		var format *FormatError
 		if errors.As(err, &format) {
-			return nil, err // it is whole, and somebody can read it
+			return nil, err // it is intact, and another version can read it
 		}
 		if err != nil {
-			if err := c.disbelieve(name, err); err != nil {
+			if err := c.quarantine(name, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -159,39 +157,38 @@ func (c *checkpoints) manifest(id string) (*manifest, error) {
 		format.Path = c.fs.PathJoin(c.dir, id)
 	}
 	if err == nil && m.ID != id {
-		err = fmt.Errorf("its manifest is that of %s", m.ID)
+		err = fmt.Errorf("its manifest belongs to snapshot %s", m.ID)
 	}
 	if err == nil && m.Cluster != c.cluster {
-		err = fmt.Errorf("it is of the cluster %q", m.Cluster)
+		err = fmt.Errorf("it belongs to cluster %q", m.Cluster)
 	}
-	if err == nil && m.Group != c.group {
-		err = fmt.Errorf("it is of group %d", m.Group)
+	if err == nil && m.Partition != c.partition {
+		err = fmt.Errorf("it belongs to partition %d", m.Partition)
 	}
 	return m, err
 }
 
-// disbelieve puts a snapshot aside that is damaged, so that nobody comes upon it
-// again.
-func (c *checkpoints) disbelieve(id string, reason error) error {
+// quarantine sets a damaged snapshot aside so that it is not used again.
+func (c *checkpoints) quarantine(id string, reason error) error {
 	path := c.fs.PathJoin(c.dir, id)
-	c.log.Error("a snapshot is damaged", "path", path, "error", reason)
-	err := errors.Join(c.fs.RemoveAll(path+disbelieved), c.fs.Rename(path, path+disbelieved), syncDir(c.fs, c.dir))
+	c.logger.Error("snapshot damaged, moved to quarantine", "path", path, "error", reason)
+	err := errors.Join(c.fs.RemoveAll(path+quarantineSuffix), c.fs.Rename(path, path+quarantineSuffix), syncDir(c.fs, c.dir))
 	if err != nil {
-		return fmt.Errorf("put a damaged snapshot aside: %w", err)
+		return fmt.Errorf("quarantine snapshot: %w", err)
 	}
 	return nil
 }
 
-// newest returns the index of the newest snapshot that the directory has had,
-// whether it can be believed or not, by the names there; 0 if it has had none.
-func (c *checkpoints) newest() (index uint64, err error) {
+// newestIndex returns the index of the newest snapshot that the directory has had, damaged or not,
+// from the names there; 0 if it has had none.
+func (c *checkpoints) newestIndex() (index uint64, err error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return 0, fmt.Errorf("list snapshots: %w", err)
 	}
 	for _, name := range names {
 		var of, term uint64
-		name = strings.TrimSuffix(name, disbelieved)
+		name = strings.TrimSuffix(name, quarantineSuffix)
 		if _, err := fmt.Sscanf(name, snapshotName, &of, &term); err == nil && name == fmt.Sprintf(snapshotName, of, term) {
 			index = max(index, of)
 		}
@@ -199,19 +196,19 @@ func (c *checkpoints) newest() (index uint64, err error) {
 	return index, nil
 }
 
-// suspicious reports whether a file that never changes is damaged in a snapshot
-// that was put aside. The state may have the same one, and not have noticed yet.
-func (c *checkpoints) suspicious() (bool, error) {
-	aside, err := c.aside()
+// hasDamagedFile reports whether an immutable file of a quarantined snapshot is damaged. The state
+// may share the file and not have noticed yet.
+func (c *checkpoints) hasDamagedFile() (bool, error) {
+	quarantined, err := c.quarantined()
 	if err != nil {
 		return false, err
 	}
-	for name, m := range aside {
+	for name, m := range quarantined {
 		for _, f := range m.Files {
-			if !immutable(f.Name) {
+			if !isImmutable(f.Name) {
 				continue
 			}
-			size, sum, err := sumFile(c.fs, c.fs.PathJoin(c.dir, name, filesDir, f.Name))
+			size, sum, err := checksumFile(c.fs, c.fs.PathJoin(c.dir, name, filesDir, f.Name))
 			if err != nil || size != f.Size || sum != f.CRC32C {
 				return true, nil
 			}
@@ -220,16 +217,16 @@ func (c *checkpoints) suspicious() (bool, error) {
 	return false, nil
 }
 
-// aside returns the manifests of the snapshots that were put aside, by the names of
-// their directories, as far as the manifests themselves can be read.
-func (c *checkpoints) aside() (map[string]*manifest, error) {
+// quarantined returns the manifests of the quarantined snapshots by directory name, as far as the
+// manifests can be read.
+func (c *checkpoints) quarantined() (map[string]*manifest, error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
-	aside := map[string]*manifest{}
+	quarantined := map[string]*manifest{}
 	for _, name := range names {
-		if !strings.HasSuffix(name, disbelieved) {
+		if !strings.HasSuffix(name, quarantineSuffix) {
 			continue
 		}
 		content, err := readFile(c.fs, c.fs.PathJoin(c.dir, name, manifestFile))
@@ -237,17 +234,17 @@ func (c *checkpoints) aside() (map[string]*manifest, error) {
 			continue
 		}
 		if m, err := parseManifest(content); err == nil {
-			aside[name] = m
+			quarantined[name] = m
 		}
 	}
-	return aside, nil
+	return quarantined, nil
 }
 
-// members returns the members in all manifests that can be read, the newest first.
-func (c *checkpoints) members() (all []raft.Configuration) {
-	manifests, _ := c.manifests() // whoever needs them has met the error before
-	aside, _ := c.aside()
-	manifests = slices.AppendSeq(manifests, maps.Values(aside))
+// configurations returns the members in all manifests that can be read, newest first.
+func (c *checkpoints) configurations() (all []raft.Configuration) {
+	manifests, _ := c.manifests() // an earlier call has reported the error
+	quarantined, _ := c.quarantined()
+	manifests = slices.AppendSeq(manifests, maps.Values(quarantined))
 	slices.SortFunc(manifests, func(a, b *manifest) int { return cmp.Compare(b.Index, a.Index) })
 	for _, m := range manifests {
 		all = append(all, raft.DecodeConfiguration(m.Members))
@@ -255,8 +252,7 @@ func (c *checkpoints) members() (all []raft.Configuration) {
 	return all
 }
 
-// Open implements raft.SnapshotStore: the bytes are those that a follower is
-// sent.
+// Open implements raft.SnapshotStore. The reader returns the stream that a follower is sent.
 func (c *checkpoints) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	m, err := c.manifest(id)
 	if err != nil {
@@ -269,41 +265,41 @@ func (c *checkpoints) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error)
 	return m.meta(), r, nil
 }
 
-// install puts the files of a snapshot into a directory: links to those that
-// never change, copies of the others. Each is read and checked.
+// install puts the files of a snapshot into a directory: links to immutable ones, copies of the
+// others. It reads and checks each.
 func (c *checkpoints) install(m *manifest, to string) error {
 	for _, f := range m.Files {
 		from := c.fs.PathJoin(c.dir, m.ID, filesDir, f.Name)
-		size, sum, err := sumFile(c.fs, from)
+		size, sum, err := checksumFile(c.fs, from)
 		if err != nil {
 			return fmt.Errorf("read snapshot: %w", err)
 		}
 		if size != f.Size || sum != f.CRC32C {
-			return &DamagedError{Path: from, Reason: "it is not what the snapshot's manifest says"}
+			return &DamagedError{Path: from, Reason: "size or checksum differs from the snapshot's manifest"}
 		}
-		put := vfs.Copy
-		if immutable(f.Name) {
-			put = vfs.LinkOrCopy
+		copyFile := vfs.Copy
+		if isImmutable(f.Name) {
+			copyFile = vfs.LinkOrCopy
 		}
-		if err := put(c.fs, from, c.fs.PathJoin(to, f.Name)); err != nil {
+		if err := copyFile(c.fs, from, c.fs.PathJoin(to, f.Name)); err != nil {
 			return fmt.Errorf("install snapshot: %w", err)
 		}
 	}
 	return syncDir(c.fs, to)
 }
 
-// immutable reports whether a file of the state is written once.
-func immutable(name string) bool { return strings.HasSuffix(name, ".sst") }
+// isImmutable reports whether a file of the state is written once.
+func isImmutable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// sumFiles returns what the manifest says of the files in a directory. Files
-// that never change are read once in the life of their database.
-func (c *checkpoints) sumFiles(dir, database string) ([]manifestFileEntry, error) {
+// checksumFiles returns the manifest entries of the files in a directory. An immutable file is read
+// once in the life of its database.
+func (c *checkpoints) checksumFiles(dir, database string) ([]manifestFileEntry, error) {
 	names, err := c.fs.List(dir)
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(names)
-	known, err := c.knownOf(database)
+	known, err := c.knownChecksums(database)
 	if err != nil {
 		return nil, err
 	}
@@ -317,8 +313,8 @@ func (c *checkpoints) sumFiles(dir, database string) ([]manifestFileEntry, error
 		}
 		key := fileKey{database, name, info.Size()}
 		sum, seen := known[key]
-		if !seen || !immutable(name) {
-			if key.size, sum, err = sumFile(c.fs, path); err != nil {
+		if !seen || !isImmutable(name) {
+			if key.size, sum, err = checksumFile(c.fs, path); err != nil {
 				return nil, err
 			}
 		}
@@ -327,17 +323,17 @@ func (c *checkpoints) sumFiles(dir, database string) ([]manifestFileEntry, error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = now
+	c.checksums = now
 	return all, nil
 }
 
-// knownOf returns the checksums that are known of the files of a database: after
-// a start, from the newest snapshot.
-func (c *checkpoints) knownOf(database string) (map[fileKey]uint32, error) {
+// knownChecksums returns the known checksums of the files of a database: after a start, those in
+// the newest snapshot.
+func (c *checkpoints) knownChecksums(database string) (map[fileKey]uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known != nil {
-		return c.known, nil
+	if c.checksums != nil {
+		return c.checksums, nil
 	}
 	all, err := c.manifests()
 	if err != nil || len(all) == 0 {
@@ -350,34 +346,34 @@ func (c *checkpoints) knownOf(database string) (map[fileKey]uint32, error) {
 	return known, nil
 }
 
-// reap removes all but the newest snapshots, and what was put aside.
-func (c *checkpoints) reap() error {
+// removeOld removes all but the newest snapshots, and the quarantined ones.
+func (c *checkpoints) removeOld() error {
 	all, err := c.manifests()
 	if err != nil {
 		return err
 	}
 	names, err := c.fs.List(c.dir)
 	for _, name := range names {
-		if strings.HasSuffix(name, disbelieved) {
+		if strings.HasSuffix(name, quarantineSuffix) {
 			err = errors.Join(err, c.fs.RemoveAll(c.fs.PathJoin(c.dir, name)))
 		}
 	}
-	for _, m := range all[min(snapshotsKept, len(all)):] {
+	for _, m := range all[min(snapshotsMax, len(all)):] {
 		path := c.fs.PathJoin(c.dir, m.ID)
-		// Renamed first: half a snapshot must not be taken for one.
-		err = errors.Join(err, c.fs.Rename(path, path+unfinished), c.fs.RemoveAll(path+unfinished))
+		// Rename first: a partly removed snapshot must not look like a whole one.
+		err = errors.Join(err, c.fs.Rename(path, path+unfinishedSuffix), c.fs.RemoveAll(path+unfinishedSuffix))
 	}
 	return err
 }
 
-// checkpointSink is a snapshot that is being written: by a checkpoint of this
-// node's state, or from the bytes that the leader sends.
+// checkpointSink is a snapshot that is being written, from a checkpoint of this node's state or
+// from the bytes that the leader sends.
 type checkpointSink struct {
-	of       *checkpoints
+	store    *checkpoints
 	manifest manifest
 	path     string
-	received *receiver // nil for a checkpoint
-	over     bool
+	receiver *receiver // nil for a checkpoint
+	done     bool
 }
 
 // ID implements raft.SnapshotSink.
@@ -385,64 +381,63 @@ func (s *checkpointSink) ID() string { return s.manifest.ID }
 
 // checkpoint writes the state of a machine.
 func (s *checkpointSink) checkpoint(machine *state.Machine) error {
-	c := s.of
+	c := s.store
 	dir := c.fs.PathJoin(s.path, filesDir)
 	point, err := machine.Checkpoint(dir)
 	if err != nil {
 		return err
 	}
 	s.manifest.Applied, s.manifest.AppliedTerm, s.manifest.Database = point.Index, point.Term, point.Database
-	s.manifest.Files, err = c.sumFiles(dir, point.Database)
+	s.manifest.Files, err = c.checksumFiles(dir, point.Database)
 	return err
 }
 
-// Write implements raft.SnapshotSink: it takes what Open gives.
+// Write implements raft.SnapshotSink: it takes the stream that Open returns.
 //
-// A snapshot that goes no further than this node has come is late: it was on its way
-// to another node that had this one's address, or took so long that another came
-// before it. Raft would install it: take the state back, remove the log with what was
-// acknowledged since, and panic when it looks for that.
+// It refuses a snapshot that ends no later than this node's last entry. Such a snapshot was meant
+// for another node that had this address, or a later one overtook it. Raft would install it: take
+// the state back, remove the log with what was acknowledged since, and panic when it looks for
+// that.
 //
-// It is not late if the log has another entry where it ends: what the log has from there on
-// was never committed, and never will be.
+// It accepts the snapshot if the log has a conflicting entry where it ends: what the log has from
+// there on was never committed, and never will be.
 func (s *checkpointSink) Write(p []byte) (int, error) {
 	m := s.manifest
-	if reach := s.of.reach(); s.received == nil && m.Index <= reach && !s.of.conflicts(m.Index, m.Term) {
-		return 0, fmt.Errorf("it ends with entry %d, and entry %d is here", m.Index, reach)
+	if lastLocal := s.store.lastLocalIndex(); s.receiver == nil && m.Index <= lastLocal && !s.store.hasConflict(m.Index, m.Term) {
+		return 0, fmt.Errorf("snapshot ends at entry %d, but this node has entry %d", m.Index, lastLocal)
 	}
-	if s.received == nil {
-		s.received = s.receive()
+	if s.receiver == nil {
+		s.receiver = s.receive()
 	}
-	return s.received.Write(p)
+	return s.receiver.Write(p)
 }
 
-// Close implements raft.SnapshotSink: the snapshot is there, whole, or it is
-// not.
+// Close implements raft.SnapshotSink. Afterwards the whole snapshot exists, or none of it.
 func (s *checkpointSink) Close() error {
-	if s.over {
+	if s.done {
 		return nil
 	}
-	s.over = true
-	s.of.finishing.Lock()
-	defer s.of.finishing.Unlock()
+	s.done = true
+	s.store.finishMu.Lock()
+	defer s.store.finishMu.Unlock()
 	if err := s.finish(); err != nil {
-		return errors.Join(fmt.Errorf("finish snapshot: %w", err), s.of.fs.RemoveAll(s.path))
+		return errors.Join(fmt.Errorf("finish snapshot: %w", err), s.store.fs.RemoveAll(s.path))
 	}
-	if err := s.of.reap(); err != nil {
-		s.of.log.Warn("older snapshots were not removed", "error", err)
+	if err := s.store.removeOld(); err != nil {
+		s.store.logger.Warn("cannot remove old snapshots", "error", err)
 	}
 	return nil
 }
 
 func (s *checkpointSink) finish() error {
-	c := s.of
-	if s.received != nil {
-		if err := s.received.close(); err != nil {
+	c := s.store
+	if s.receiver != nil {
+		if err := s.receiver.close(); err != nil {
 			return err
 		}
 	}
 	if len(s.manifest.Files) == 0 {
-		return errors.New("it has no files")
+		return errors.New("snapshot without files")
 	}
 	content, err := s.manifest.encode()
 	if err != nil {
@@ -453,7 +448,7 @@ func (s *checkpointSink) finish() error {
 		writeFile(c.fs, c.fs.PathJoin(s.path, manifestFile), content),
 		syncDir(c.fs, c.fs.PathJoin(s.path, filesDir)),
 		syncDir(c.fs, s.path),
-		c.fs.RemoveAll(final), // of the same entries: it was sent twice
+		c.fs.RemoveAll(final), // a snapshot of the same entries: it was sent twice
 		c.fs.Rename(s.path, final),
 		syncDir(c.fs, c.dir),
 	)
@@ -461,12 +456,12 @@ func (s *checkpointSink) finish() error {
 
 // Cancel implements raft.SnapshotSink.
 func (s *checkpointSink) Cancel() error {
-	if s.over {
+	if s.done {
 		return nil
 	}
-	s.over = true
-	if s.received != nil {
-		_ = s.received.close() // what it says of half a snapshot does not matter
+	s.done = true
+	if s.receiver != nil {
+		_ = s.receiver.close() // errors of an incomplete snapshot do not matter
 	}
-	return s.of.fs.RemoveAll(s.path)
+	return s.store.fs.RemoveAll(s.path)
 }

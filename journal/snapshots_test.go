@@ -20,7 +20,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
 
-var members = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}}}
+var testMembers = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}}}
 
 // snapshotNode is the state and the snapshots of a node, without Raft.
 type snapshotNode struct {
@@ -40,7 +40,7 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	if n.snapshots, err = openCheckpoints(fs, dir, dir, "", log); err != nil {
 		return nil, err
 	}
-	n.machine, err = openStored(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, state.Options{})
+	n.machine, err = openMachine(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, state.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +48,12 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	return n, nil
 }
 
-// grow applies an epoch and some instances.
-func (n *snapshotNode) grow(count int) error {
+// applyInstances applies an epoch and some instances.
+func (n *snapshotNode) applyInstances(count int) error {
 	records := [][]byte{encodeEpoch("n1", 1)}
 	epoch := n.machine.Epoch() + 1
 	for i := range count {
-		records = append(records, encodeAppend(begin(epoch, fmt.Sprintf("i-%d-%d", n.index, i))))
+		records = append(records, encodeAppend(newStartAppend(epoch, fmt.Sprintf("i-%d-%d", n.index, i))))
 	}
 	for _, field := range records {
 		entry, err := unpackEntry(nil, packEntry(field))
@@ -70,12 +70,12 @@ func (n *snapshotNode) grow(count int) error {
 
 // snapshot takes a snapshot as Raft does.
 func (n *snapshotNode) snapshot() error {
-	f := newFSM(n.machine, n.snapshots, newFence(func(*FencedError) {}, func(*FencedError) {}))
+	f := newFSM(n.machine, n.snapshots, newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {}))
 	view, err := f.Snapshot()
 	if err != nil {
 		return err
 	}
-	sink, err := n.snapshots.Create(1, n.index, 1, members, 1, nil)
+	sink, err := n.snapshots.Create(1, n.index, 1, testMembers, 1, nil)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (n *snapshotNode) snapshot() error {
 }
 
 // send sends the newest snapshot of a node to another, which installs it.
-func (n *snapshotNode) send(to *snapshotNode, through func([]byte) []byte) error {
+func (n *snapshotNode) send(to *snapshotNode, transform func([]byte) []byte) error {
 	all, err := n.snapshots.List()
 	if err != nil || len(all) == 0 {
 		return errors.Join(errors.New("nothing to send"), err)
@@ -102,11 +102,11 @@ func (n *snapshotNode) send(to *snapshotNode, through func([]byte) []byte) error
 	if int64(len(bytes)) != meta.Size {
 		return fmt.Errorf("%d bytes, and the size is %d", len(bytes), meta.Size)
 	}
-	sink, err := to.snapshots.Create(1, meta.Index, meta.Term, members, 1, nil)
+	sink, err := to.snapshots.Create(1, meta.Index, meta.Term, testMembers, 1, nil)
 	if err != nil {
 		return err
 	}
-	if _, err := sink.Write(through(bytes)); err != nil {
+	if _, err := sink.Write(transform(bytes)); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	if err := sink.Close(); err != nil {
@@ -116,15 +116,15 @@ func (n *snapshotNode) send(to *snapshotNode, through func([]byte) []byte) error
 	if err != nil {
 		return err
 	}
-	f := newFSM(to.machine, to.snapshots, newFence(func(*FencedError) {}, func(*FencedError) {}))
+	f := newFSM(to.machine, to.snapshots, newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {}))
 	err = f.Restore(source)
 	to.index, _ = to.machine.Applied()
 	return err
 }
 
-func asItIs(b []byte) []byte { return b }
+func unchanged(b []byte) []byte { return b }
 
-func mustNode(t testing.TB, fs vfs.FS, dir string) *snapshotNode {
+func mustOpenNode(t testing.TB, fs vfs.FS, dir string) *snapshotNode {
 	t.Helper()
 	n, err := openNode(fs, dir)
 	if err != nil {
@@ -138,31 +138,31 @@ func mustNode(t testing.TB, fs vfs.FS, dir string) *snapshotNode {
 	return n
 }
 
-func TestSnapshotIsSentAndInstalled(t *testing.T) {
+func TestSnapshot_SentAndInstalled(t *testing.T) {
 	fs := vfs.NewMem()
-	leader, follower := mustNode(t, fs, "leader"), mustNode(t, fs, "follower")
+	leader, follower := mustOpenNode(t, fs, "leader"), mustOpenNode(t, fs, "follower")
 	for round := range 4 {
-		if err := errors.Join(leader.grow(200), leader.snapshot(), follower.grow(round), leader.send(follower, asItIs)); err != nil {
+		if err := errors.Join(leader.applyInstances(200), leader.snapshot(), follower.applyInstances(round), leader.send(follower, unchanged)); err != nil {
 			t.Fatal(err)
 		}
 		if leader.machine.Digest() != follower.machine.Digest() {
 			t.Fatalf("round %d: the states differ", round)
 		}
 	}
-	if all, err := leader.snapshots.List(); err != nil || len(all) != snapshotsKept || all[0].Index != 4 {
+	if all, err := leader.snapshots.List(); err != nil || len(all) != snapshotsMax || all[0].Index != 4 {
 		t.Errorf("%d snapshots, error %v", len(all), err)
 	}
 }
 
-// A node takes a snapshot while the leader sends it one of the same entries, which it
-// has by then and refuses.
-func TestASnapshotThatIsRefusedLeavesAnotherOfTheSameEntriesAlone(t *testing.T) {
-	n := mustNode(t, vfs.NewMem(), "n1")
-	if err := n.grow(20); err != nil {
+// A node takes a snapshot while the leader sends it one of the same entries, which the node then
+// refuses.
+func TestSnapshot_RefusedOneLeavesOtherAlone(t *testing.T) {
+	n := mustOpenNode(t, vfs.NewMem(), "n1")
+	if err := n.applyInstances(20); err != nil {
 		t.Fatal(err)
 	}
 	create := func() *checkpointSink {
-		sink, err := n.snapshots.Create(1, n.index, 1, members, 1, nil)
+		sink, err := n.snapshots.Create(1, n.index, 1, testMembers, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestASnapshotThatIsRefusedLeavesAnotherOfTheSameEntriesAlone(t *testing.T) 
 	if err := errors.Join(n.machine.Flush(t.Context(), n.index), own.checkpoint(n.machine)); err != nil {
 		t.Fatal(err)
 	}
-	n.snapshots.reach = func() uint64 { return n.index }
+	n.snapshots.lastLocalIndex = func() uint64 { return n.index }
 	sent := create()
 	if _, err := sent.Write([]byte("a snapshot")); err == nil {
 		t.Fatal("it was not refused")
@@ -189,15 +189,15 @@ func TestASnapshotThatIsRefusedLeavesAnotherOfTheSameEntriesAlone(t *testing.T) 
 	}
 }
 
-func TestDamageOnTheWayIsNeverInstalled(t *testing.T) {
+func TestSnapshot_DamagedInTransitNotInstalled(t *testing.T) {
 	fs := vfs.NewMem()
-	leader := mustNode(t, fs, "leader")
-	if err := errors.Join(leader.grow(50), leader.snapshot()); err != nil {
+	leader := mustOpenNode(t, fs, "leader")
+	if err := errors.Join(leader.applyInstances(50), leader.snapshot()); err != nil {
 		t.Fatal(err)
 	}
 	size := 0
-	_ = leader.send(mustNode(t, fs, "measure"), func(b []byte) []byte { size = len(b); return b })
-	follower := mustNode(t, fs, "follower")
+	_ = leader.send(mustOpenNode(t, fs, "measure"), func(b []byte) []byte { size = len(b); return b })
+	follower := mustOpenNode(t, fs, "follower")
 	before := follower.machine.Digest()
 	for at := 0; at < size; at += size/97 + 1 {
 		for what, damage := range map[string]func([]byte) []byte{
@@ -205,7 +205,7 @@ func TestDamageOnTheWayIsNeverInstalled(t *testing.T) {
 			"cut off": func(b []byte) []byte { return b[:at] },
 		} {
 			if err := leader.send(follower, damage); err == nil {
-				t.Fatalf("%s at byte %d of %d: taken", what, at, size)
+				t.Fatalf("%s at byte %d of %d: accepted", what, at, size)
 			}
 			if follower.machine.Digest() != before {
 				t.Fatalf("%s at byte %d of %d: the state has changed", what, at, size)
@@ -214,10 +214,9 @@ func TestDamageOnTheWayIsNeverInstalled(t *testing.T) {
 	}
 }
 
-// Every write of a snapshot, of its way to a follower and of the install is the
-// last one once, or every seventh: what is left opens, and is the state behind an
-// entry.
-func TestEveryWriteOfASnapshotMayBeTheLast(t *testing.T) {
+// Each write of taking, sending and installing a snapshot is the last one once (or every seventh
+// is). What is left can be opened, and is the state after an entry.
+func TestSnapshot_SurvivesCrashAtEveryWrite(t *testing.T) {
 	digests := map[uint64][32]byte{}
 	step := 7 / repetitions(7, 1)
 	for n := 1; ; n += step {
@@ -232,10 +231,10 @@ func TestEveryWriteOfASnapshotMayBeTheLast(t *testing.T) {
 			}
 			return nil
 		}))
-		kept, done := snapshotLife(cut, digests)
+		current, done := runSnapshots(cut, digests)
 		left := fs.CrashClone(vfs.CrashCloneCfg{})
 		for _, dir := range []string{"leader", "follower"} {
-			recovered(t, left, dir, n, kept, digests)
+			wantRecovered(t, left, dir, n, current, digests)
 		}
 		if done {
 			t.Logf("%d writes", n)
@@ -244,9 +243,9 @@ func TestEveryWriteOfASnapshotMayBeTheLast(t *testing.T) {
 	}
 }
 
-// snapshotLife takes two snapshots and sends the second one. It returns the index
-// of the last snapshot that was finished, and whether nothing failed.
-func snapshotLife(fs vfs.FS, digests map[uint64][32]byte) (kept uint64, done bool) {
+// runSnapshots takes two snapshots and sends the second one. It returns the index of the last
+// finished snapshot, and whether nothing failed.
+func runSnapshots(fs vfs.FS, digests map[uint64][32]byte) (current uint64, done bool) {
 	leader, err := openNode(fs, "leader")
 	if err != nil {
 		return 0, false
@@ -258,21 +257,20 @@ func snapshotLife(fs vfs.FS, digests map[uint64][32]byte) (kept uint64, done boo
 	}
 	defer func() { _ = follower.machine.Close() }()
 	for range 2 {
-		if leader.grow(20) != nil {
-			return kept, false
+		if leader.applyInstances(20) != nil {
+			return current, false
 		}
 		digests[leader.index] = leader.machine.Digest()
 		if leader.snapshot() != nil {
-			return kept, false
+			return current, false
 		}
-		kept = leader.index
+		current = leader.index
 	}
-	return kept, leader.send(follower, asItIs) == nil
+	return current, leader.send(follower, unchanged) == nil
 }
 
-// recovered opens what a crash has left of a node, as a journal does without a
-// log.
-func recovered(t *testing.T, fs vfs.FS, dir string, n int, kept uint64, digests map[uint64][32]byte) {
+// wantRecovered opens what a crash has left of a node, as a journal does without a log.
+func wantRecovered(t *testing.T, fs vfs.FS, dir string, n int, current uint64, digests map[uint64][32]byte) {
 	t.Helper()
 	c := Config{Node: dir, Dir: dir, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	if err := fs.MkdirAll(dir, 0o700); err != nil {
@@ -288,24 +286,24 @@ func recovered(t *testing.T, fs vfs.FS, dir string, n int, kept uint64, digests 
 			t.Fatal(err)
 		}
 	}
-	machine, err := (&recovery{&c, snapshots, log, &stats{}}).open(t.Context())
+	machine, err := (&stateLoader{&c, snapshots, log, &stats{}}).open(t.Context())
 	if err != nil {
 		t.Fatalf("cut at write %d: %s: %v", n, dir, err)
 	}
 	index, _ := machine.Applied()
-	if dir == "leader" && index < kept {
-		t.Fatalf("cut at write %d: snapshot of %d was taken, %d is left", n, kept, index)
+	if dir == "leader" && index < current {
+		t.Fatalf("cut at write %d: snapshot of %d was taken, %d is left", n, current, index)
 	}
 	if index > 0 && machine.Digest() != digests[index] {
-		t.Fatalf("cut at write %d: %s at %d is another state", n, dir, index)
+		t.Fatalf("cut at write %d: %s at %d: the state differs", n, dir, index)
 	}
 	if err := machine.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// overwrite changes a bit in the middle of each of the largest files that match.
-func overwrite(t testing.TB, pattern ...string) (changed int) {
+// flipBits changes a bit in the middle of each of the largest files that match.
+func flipBits(t testing.TB, pattern ...string) (changed int) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(pattern...))
 	if err != nil {
@@ -325,54 +323,54 @@ func overwrite(t testing.TB, pattern ...string) (changed int) {
 	return changed
 }
 
-func TestDamagedStateIsRebuiltFromTheSnapshotAndTheLog(t *testing.T) {
+func TestRecovery_RebuildsStateFromSnapshotAndLog(t *testing.T) {
 	c := Config{Dir: t.TempDir()}
-	j := opened(t, c)
-	epoch := leading(t, j)
-	mustAppend(t, j, begin(epoch, "a"))
+	j := openJournal(t, c)
+	epoch := awaitLeadership(t, j)
+	mustAppend(t, j, newStartAppend(epoch, "a"))
 	if err := j.raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, j, begin(epoch, "b"))
+	mustAppend(t, j, newStartAppend(epoch, "b"))
 	want := j.Digest()
-	closed(t, j)
+	closeJournal(t, j)
 	// The manifests of the database are not shared with the snapshot.
-	if overwrite(t, c.Dir, stateDir, "db-*", "MANIFEST-*") == 0 {
+	if flipBits(t, c.Dir, stateDir, "db-*", "MANIFEST-*") == 0 {
 		t.Fatal("nothing to damage")
 	}
-	again := opened(t, c)
-	leading(t, again)
+	again := openJournal(t, c)
+	awaitLeadership(t, again)
 	for _, id := range []string{"a", "b"} {
 		if lastEvent(t, again, id) != 2 {
 			t.Errorf("%s is lost", id)
 		}
 	}
 	if again.Epoch() == epoch || want == again.Digest() {
-		t.Error("there was no new reign")
+		t.Error("no new leadership began")
 	}
 }
 
-func TestStateWithoutAnythingToRebuildItFromIsRefused(t *testing.T) {
+func TestRecovery_RejectsStateWithoutSnapshot(t *testing.T) {
 	c := Config{Dir: t.TempDir(), TrailingLogs: 1}
-	j := opened(t, c)
-	epoch := leading(t, j)
+	j := openJournal(t, c)
+	epoch := awaitLeadership(t, j)
 	for i := range 20 {
-		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+		mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
 	}
 	if err := j.raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
-	closed(t, j)
-	overwrite(t, c.Dir, stateDir, "db-*", "MANIFEST-*")
-	overwrite(t, c.Dir, snapshotsDir, "*", filesDir, "*.sst")
+	closeJournal(t, j)
+	flipBits(t, c.Dir, stateDir, "db-*", "MANIFEST-*")
+	flipBits(t, c.Dir, snapshotsDir, "*", filesDir, "*.sst")
 	for range 2 {
-		again, err := Open(t.Context(), quiet(c))
+		again, err := Open(t.Context(), testConfig(c))
 		if err == nil {
-			closed(t, again)
+			closeJournal(t, again)
 			t.Fatal("opened")
 		}
 		var damaged *DamagedError
-		if !errors.As(err, &damaged) || !strings.Contains(damaged.Reason, "no snapshot") {
+		if !errors.As(err, &damaged) || !strings.Contains(damaged.Reason, "no intact snapshot") {
 			t.Fatal(err)
 		}
 	}

@@ -11,24 +11,24 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A snapshot on its way to a follower:
+// A snapshot is sent to a follower as
 //
 //	stream  = "tenuto-1" frame(manifest) (frame(part of a file)* for each file) trailer
 //	frame   = length (4 bytes, not 0), the bytes, their CRC-32C (4 bytes)
 //	trailer = length 0 (4 bytes), CRC-32C of all bytes before it (4 bytes)
 //
-// with integers little-endian. The files come in the order of the manifest, each
-// in frames of frameBytes and a shorter last one.
+// with integers little-endian. The files are in the order of the manifest, each in frames of
+// frameBytes and a shorter last one.
 const (
 	streamMagic = "tenuto-1"
 	frameBytes  = 256 << 10
-	// manifestBytesMax bounds the first frame that is believed.
+	// manifestBytesMax bounds the first frame.
 	manifestBytesMax = 64 << 20
 )
 
 const frameOverhead = 8
 
-// streamSize returns how many bytes a snapshot is on its way.
+// streamSize returns the size of a snapshot's stream in bytes.
 func (m *manifest) streamSize() int64 {
 	encoded, err := m.encode()
 	if err != nil {
@@ -42,10 +42,9 @@ func (m *manifest) streamSize() int64 {
 	return size
 }
 
-// snapshotStream reads a snapshot as a follower is sent it, and checks every file while
-// it does.
+// snapshotStream reads the stream of a snapshot and verifies every file while it does.
 type snapshotStream struct {
-	of       *checkpoints
+	store    *checkpoints
 	manifest *manifest
 	pipe     *io.PipeReader
 	ended    chan struct{}
@@ -57,7 +56,7 @@ func (c *checkpoints) newStream(m *manifest) (*snapshotStream, error) {
 		return nil, err
 	}
 	r, w := io.Pipe()
-	s := &snapshotStream{of: c, manifest: m, pipe: r, ended: make(chan struct{})}
+	s := &snapshotStream{store: c, manifest: m, pipe: r, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		w.CloseWithError(s.write(w, encoded))
@@ -90,8 +89,8 @@ func (s *snapshotStream) write(to io.Writer, manifest []byte) error {
 }
 
 func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buffer []byte) (err error) {
-	path := s.of.fs.PathJoin(s.of.dir, s.manifest.ID, filesDir, entry.Name)
-	f, err := s.of.fs.Open(path, vfs.SequentialReadsOption)
+	path := s.store.fs.PathJoin(s.store.dir, s.manifest.ID, filesDir, entry.Name)
+	f, err := s.store.fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
@@ -100,24 +99,24 @@ func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buff
 	for size < entry.Size && w.err == nil {
 		n, err := io.ReadFull(f, buffer[:min(frameBytes, entry.Size-size)])
 		if err != nil {
-			return s.damaged(path, err.Error())
+			return s.handleDamage(path, err.Error())
 		}
 		sum = crc32.Update(sum, castagnoli, buffer[:n])
 		size += int64(n)
 		if size == entry.Size && sum != entry.CRC32C {
-			return s.damaged(path, "it is not what the snapshot's manifest says")
+			return s.handleDamage(path, "size or checksum differs from the snapshot's manifest")
 		}
 		w.frame(buffer[:n])
 	}
 	return w.err
 }
 
-// damaged fences the node. The snapshot is put aside, so that the next start knows
-// and does not believe what the state shares with it.
-func (s *snapshotStream) damaged(path, reason string) error {
+// handleDamage fails the node and quarantines the snapshot, so that the next start does not trust
+// what the state shares with it.
+func (s *snapshotStream) handleDamage(path, reason string) error {
 	err := &DamagedError{Path: path, Reason: reason}
-	s.of.damaged(err)
-	return errors.Join(err, s.of.disbelieve(s.manifest.ID, err))
+	s.store.onDamaged(err)
+	return errors.Join(err, s.store.quarantine(s.manifest.ID, err))
 }
 
 // frameWriter writes frames. Its first error stays.
@@ -143,14 +142,14 @@ func (w *frameWriter) write(b []byte) {
 	}
 }
 
-// receiver writes the files of a snapshot that comes in.
+// receiver writes the files of a received snapshot.
 type receiver struct {
 	*io.PipeWriter
 	ended chan struct{}
 	err   error
 }
 
-// receive begins to take a snapshot in.
+// receive starts to receive a snapshot.
 func (s *checkpointSink) receive() *receiver {
 	r, w := io.Pipe()
 	in := &receiver{PipeWriter: w, ended: make(chan struct{})}
@@ -162,7 +161,7 @@ func (s *checkpointSink) receive() *receiver {
 	return in
 }
 
-// close says that everything has come in.
+// close marks the end of the stream and waits for the result.
 func (r *receiver) close() error {
 	err := r.PipeWriter.Close()
 	<-r.ended
@@ -171,12 +170,12 @@ func (r *receiver) close() error {
 
 // unpack reads a stream to its end.
 func (s *checkpointSink) unpack(r *frameReader) error {
-	sent, err := s.of.readManifest(r)
+	sent, err := s.store.readManifest(r)
 	if err != nil {
 		return err
 	}
 	if sent.Index != s.manifest.Index || sent.Term != s.manifest.Term {
-		return fmt.Errorf("the leader sends a snapshot of entry %d of term %d and says it is of %d of %d",
+		return fmt.Errorf("received a snapshot of entry %d of term %d instead of entry %d of term %d",
 			sent.Index, sent.Term, s.manifest.Index, s.manifest.Term)
 	}
 	return s.unpackFiles(r, sent)
@@ -197,13 +196,13 @@ func (c *checkpoints) readManifest(r *frameReader) (*manifest, error) {
 	}
 	sent, err := parseManifest(encoded)
 	if err != nil {
-		return nil, fmt.Errorf("the snapshot that was sent: %w", err)
+		return nil, fmt.Errorf("received snapshot: %w", err)
 	}
 	if sent.Cluster != c.cluster {
-		return nil, fmt.Errorf("a snapshot of the cluster %q was sent", sent.Cluster)
+		return nil, fmt.Errorf("received a snapshot of cluster %q", sent.Cluster)
 	}
-	if sent.Group != c.group {
-		return nil, fmt.Errorf("a snapshot of group %d was sent", sent.Group)
+	if sent.Partition != c.partition {
+		return nil, fmt.Errorf("received a snapshot of partition %d", sent.Partition)
 	}
 	return sent, nil
 }
@@ -213,20 +212,19 @@ func (s *checkpointSink) unpackFiles(r *frameReader, sent *manifest) error {
 	s.manifest.Node = sent.Node
 	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
 	s.manifest.Files = sent.Files
-	dir := s.of.fs.PathJoin(s.path, filesDir)
-	if err := s.of.fs.MkdirAll(dir, 0o700); err != nil {
+	dir := s.store.fs.PathJoin(s.path, filesDir)
+	if err := s.store.fs.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, f := range sent.Files {
-		if err := s.unpackFile(r, f, s.of.fs.PathJoin(dir, f.Name)); err != nil {
+		if err := s.unpackFile(r, f, s.store.fs.PathJoin(dir, f.Name)); err != nil {
 			return err
 		}
 	}
 	return r.trailer()
 }
 
-// fetch takes in a snapshot that this node has asked for, of entry least or a
-// later one.
+// fetch receives a snapshot that this node has requested, of entry least or a later one.
 func (c *checkpoints) fetch(from io.Reader, least uint64) (*manifest, error) {
 	r := &frameReader{from: from, sum: crc32.New(castagnoli)}
 	sent, err := c.readManifest(r)
@@ -234,7 +232,7 @@ func (c *checkpoints) fetch(from io.Reader, least uint64) (*manifest, error) {
 		return nil, err
 	}
 	if sent.Index < least {
-		return nil, fmt.Errorf("a snapshot of entry %d was sent, asked for was %d", sent.Index, least)
+		return nil, fmt.Errorf("received a snapshot of entry %d, requested %d", sent.Index, least)
 	}
 	s, err := c.create(sent.Version, sent.Index, sent.Term, sent.Members, sent.MembersIndex)
 	if err != nil {
@@ -247,7 +245,7 @@ func (c *checkpoints) fetch(from io.Reader, least uint64) (*manifest, error) {
 }
 
 func (s *checkpointSink) unpackFile(r *frameReader, entry manifestFileEntry, path string) (err error) {
-	f, err := s.of.fs.Create(path, vfs.WriteCategoryUnspecified)
+	f, err := s.store.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -265,12 +263,12 @@ func (s *checkpointSink) unpackFile(r *frameReader, entry manifestFileEntry, pat
 		}
 	}
 	if size != entry.Size || sum != entry.CRC32C {
-		return fmt.Errorf("%s came in damaged", entry.Name)
+		return fmt.Errorf("file %s: size or checksum mismatch", entry.Name)
 	}
 	return nil
 }
 
-// frameReader reads frames and checks them.
+// frameReader reads and verifies frames.
 type frameReader struct {
 	from   io.Reader
 	sum    hash.Hash32
@@ -285,7 +283,7 @@ func (r *frameReader) read(b []byte) error {
 	return nil
 }
 
-// frame reads one frame of up to bytesMax; the bytes are its own until the next.
+// frame reads one frame of up to bytesMax; the bytes are valid until the next call.
 func (r *frameReader) frame(bytesMax uint32) ([]byte, error) {
 	var number [4]byte
 	if err := r.read(number[:]); err != nil {
@@ -293,7 +291,7 @@ func (r *frameReader) frame(bytesMax uint32) ([]byte, error) {
 	}
 	size := binary.LittleEndian.Uint32(number[:])
 	if size == 0 || size > bytesMax {
-		return nil, fmt.Errorf("a frame of %d bytes", size)
+		return nil, fmt.Errorf("invalid frame size of %d bytes", size)
 	}
 	if uint32(cap(r.buffer)) < size {
 		r.buffer = make([]byte, size)
@@ -303,7 +301,7 @@ func (r *frameReader) frame(bytesMax uint32) ([]byte, error) {
 		return nil, err
 	}
 	if binary.LittleEndian.Uint32(number[:]) != crc32.Checksum(b, castagnoli) {
-		return nil, errors.New("a frame does not check")
+		return nil, errors.New("checksum mismatch in a frame")
 	}
 	return b, nil
 }
@@ -315,7 +313,7 @@ func (r *frameReader) trailer() error {
 		return err
 	}
 	if binary.LittleEndian.Uint32(trailer[:]) != 0 || binary.LittleEndian.Uint32(trailer[4:]) != want {
-		return errors.New("the trailer does not check")
+		return errors.New("checksum mismatch in the trailer")
 	}
 	return nil
 }

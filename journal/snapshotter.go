@@ -10,20 +10,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// The Raft library takes a snapshot after a number of entries. Entries differ in
-// size by a factor of thousands here, so that the journal takes one by bytes as
-// well, and says how many entries stay behind it.
+// The Raft library takes a snapshot after a number of entries. Entries differ in size by a factor
+// of thousands, so the journal also takes one by bytes, and sets how many entries are retained
+// after it.
 
-// countedSnapshots is a snapshot store that says when a snapshot is on disk, be
-// it this node's own or one that the leader has sent.
+// countedSnapshots is a snapshot store that reports when a snapshot, taken or received, is on disk.
 type countedSnapshots struct {
 	raft.SnapshotStore
-	taken atomic.Uint64
-	// done is called with the index of the snapshot.
-	done func(index uint64)
+	count atomic.Uint64
+	// onSnapshot is called with the index of the snapshot.
+	onSnapshot func(index uint64)
 }
 
-// newCountedSnapshots calls done for the newest snapshot that is there.
+// newCountedSnapshots calls done for the newest existing snapshot.
 func newCountedSnapshots(store raft.SnapshotStore, done func(uint64)) (*countedSnapshots, error) {
 	all, err := store.List()
 	if err != nil {
@@ -32,7 +31,7 @@ func newCountedSnapshots(store raft.SnapshotStore, done func(uint64)) (*countedS
 	if len(all) > 0 {
 		done(all[0].Index)
 	}
-	return &countedSnapshots{SnapshotStore: store, done: done}, nil
+	return &countedSnapshots{SnapshotStore: store, onSnapshot: done}, nil
 }
 
 // Create implements raft.SnapshotStore.
@@ -41,65 +40,65 @@ func (s *countedSnapshots) Create(version raft.SnapshotVersion, index, term uint
 	if err != nil {
 		return nil, err
 	}
-	return &countedSink{SnapshotSink: sink, of: s, index: index}, nil
+	return &countedSink{SnapshotSink: sink, store: s, index: index}, nil
 }
 
 type countedSink struct {
 	raft.SnapshotSink
-	of        *countedSnapshots
-	index     uint64
-	cancelled bool
+	store    *countedSnapshots
+	index    uint64
+	canceled bool
 }
 
 // Close implements raft.SnapshotSink.
 func (s *countedSink) Close() error {
-	if err := s.SnapshotSink.Close(); err != nil || s.cancelled {
+	if err := s.SnapshotSink.Close(); err != nil || s.canceled {
 		return err
 	}
-	s.of.taken.Add(1)
-	s.of.done(s.index)
+	s.store.count.Add(1)
+	s.store.onSnapshot(s.index)
 	return nil
 }
 
 // Cancel implements raft.SnapshotSink.
 func (s *countedSink) Cancel() error {
-	s.cancelled = true
+	s.canceled = true
 	return s.SnapshotSink.Cancel()
 }
 
-// snapshotAgain is the pause after a snapshot that could not be taken.
-const snapshotAgain = 5 * time.Second
+// snapshotRetryInterval is the pause after a snapshot that could not be taken.
+const snapshotRetryInterval = 5 * time.Second
 
-// snapshotByBytes takes a snapshot whenever the log has grown by SnapshotBytes
-// since the last one, until ctx ends.
+// snapshotByBytes takes a snapshot whenever the log has grown by SnapshotBytes since the last one,
+// until ctx ends.
 func (j *Journal) snapshotByBytes(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.fence.drawn:
+		case <-j.failStop.failed:
 			return
-		case <-j.logs.checked.grown:
+		case <-j.logs.checked.snapshotDue:
 		}
 		err := j.snapshot()
 		if err == nil {
 			continue
 		}
 		j.stats.snapshotFailures.Add(1)
-		j.config.Logger.Warn("snapshot not taken", "error", err)
+		j.config.Logger.Warn("cannot take snapshot, trying again", "error", err)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(snapshotAgain):
-			notify(j.logs.checked.grown)
+		case <-time.After(snapshotRetryInterval):
+			notify(j.logs.checked.snapshotDue)
 		}
 	}
 }
 
-// snapshot takes one snapshot and truncates the log behind it.
+// snapshot takes one snapshot and truncates the log before it.
 func (j *Journal) snapshot() error {
-	began := time.Now()
-	if err := j.trail(); err != nil {
+	started := time.Now()
+	if err := j.setTrailingLogs(); err != nil {
 		return err
 	}
 	err := j.raft.Snapshot().Error()
@@ -109,16 +108,16 @@ func (j *Journal) snapshot() error {
 	if err != nil {
 		return fmt.Errorf("take snapshot: %w", err)
 	}
-	j.stats.snapshotTime.observe(uint64(time.Since(began)))
+	j.stats.snapshotTime.observe(uint64(time.Since(started)))
 	return nil
 }
 
-// trail tells Raft how many entries to keep behind the next snapshot: at most
-// TrailingLogs, and at most half of SnapshotBytes.
-func (j *Journal) trail() error {
-	entries := min(j.config.TrailingLogs, j.logs.checked.within(j.config.SnapshotBytes/2))
+// setTrailingLogs sets how many entries Raft retains after the next snapshot: at most TrailingLogs,
+// and at most half of SnapshotBytes.
+func (j *Journal) setTrailingLogs() error {
+	entries := min(j.config.TrailingLogs, j.logs.checked.countWithin(j.config.SnapshotBytes/2))
 	if j.raft.ReloadableConfig().TrailingLogs == entries {
 		return nil
 	}
-	return j.reload(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries })
+	return j.reloadRaftConfig(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries })
 }

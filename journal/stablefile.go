@@ -12,70 +12,68 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// stableFileName is the file with the term, the vote and the mark.
+// stableFileName is the file with the term, the vote and the log's tail.
 const stableFileName = "raft.stable"
 
-// The file is two sectors, each written in place as a whole: a disk writes a
-// sector or does not, so that one that does not check is damage and never a
-// write that was cut off. In place also means that a full disk is no reason not
-// to vote, while the node runs: the state store does not open without room.
-// Each sector ends with the CRC-32C of what is before it.
+// The file is two sectors, each written in place as a whole. A disk writes a sector completely or
+// not at all, so a checksum mismatch is damage and never an interrupted write. Writing in place
+// also lets a node vote while its disk is full, as long as it runs; the state store does not open
+// without room. Each sector ends with the CRC-32C of what is before it.
 const (
 	sectorSize    = 512
 	sectorContent = sectorSize - crc32.Size
 	stableMagic   = "tenuto 1"
-	// logFormatBolt says that the log beside the stable file is a bbolt file.
+	// logFormatBolt means that the log beside the stable file is a bbolt file.
 	logFormatBolt = 1
-	// candidateMax is what fits behind the magic, the format of the log, the two
-	// terms and the length.
+	// candidateMax is the room after the magic, the format of the log, the two terms and the
+	// length.
 	candidateMax = sectorContent - len(stableMagic) - 1 - 8 - 8 - 2
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// The keys under which the Raft library keeps its state.
+// The keys of the Raft library's state.
 const (
 	keyTerm      = "CurrentTerm"
 	keyVoteTerm  = "LastVoteTerm"
 	keyCandidate = "LastVoteCand"
 )
 
-// logMark says how far the log is known to be on disk: the last index and the
-// sum of that entry. It is what tells a tail that was cut off before it was
-// synced, which is normal, from one that got lost afterwards.
-type logMark struct {
+// logTail is how far the log is known to be on disk: the last index and the checksum of that entry.
+// It distinguishes a tail that was cut off before it was synced, which is normal, from one that was
+// lost afterwards.
+type logTail struct {
 	index uint64
 	sum   uint32
 }
 
-// stableFile is a raft.StableStore: the term, the vote, and beside them the mark
-// and the format of the log that the directory has.
+// stableFile is a raft.StableStore with the term and the vote. It also holds the log's tail and
+// format.
 type stableFile struct {
 	path string
 	file *os.File
-	sync func(*os.File) error // syncData, or what a test has put in its place
-	// write is the WriteAt of file, or what a test has put in its place.
+	sync func(*os.File) error // syncData, or a test's replacement
+	// write is the WriteAt of file, or a test's replacement.
 	write func(b []byte, at int64) (int, error)
 
 	mu               sync.Mutex
 	term, voteTerm   uint64
 	candidate        []byte
-	mark             logMark
-	voteBuf, markBuf [sectorSize]byte
+	tail             logTail
+	voteBuf, tailBuf [sectorSize]byte
 }
 
-// createStableFile creates the file of a new directory, whole or not at all.
+// createStableFile creates the file of a new directory, completely or not at all.
 func createStableFile(dir string) (*stableFile, error) {
 	s := &stableFile{}
-	if err := writeSynced(dir, stableFileName, append(s.votes(), s.marks()...)); err != nil {
+	if err := writeFileAtomic(dir, stableFileName, append(s.voteSector(), s.tailSector()...)); err != nil {
 		return nil, fmt.Errorf("create %s: %w", stableFileName, err)
 	}
 	return openStableFile(dir)
 }
 
-// openStableFile opens the file and checks it. The error wraps os.ErrNotExist if
-// there is none, is a *FormatError if another version has written it, and is a
-// *DamagedError if anything is not as it was written.
+// openStableFile opens and verifies the file. The error wraps os.ErrNotExist if there is none, is a
+// *FormatError if another version wrote it, and is a *DamagedError if it is damaged.
 func openStableFile(dir string) (*stableFile, error) {
 	path := filepath.Join(dir, stableFileName)
 	content, err := os.ReadFile(path)
@@ -96,43 +94,43 @@ func openStableFile(dir string) (*stableFile, error) {
 func (s *stableFile) decode(content []byte) error {
 	damaged := func(reason string) error { return &DamagedError{Path: s.path, Reason: reason} }
 	if len(content) != 2*sectorSize {
-		return damaged(fmt.Sprintf("%d bytes where %d belong", len(content), 2*sectorSize))
+		return damaged(fmt.Sprintf("file of %d bytes instead of %d", len(content), 2*sectorSize))
 	}
-	votes, marks := content[:sectorSize], content[sectorSize:]
-	if !sectorChecks(votes) {
-		return damaged("the term and the vote do not check")
+	voteSector, tailSector := content[:sectorSize], content[sectorSize:]
+	if !isValidSector(voteSector) {
+		return damaged("checksum mismatch in the term and the vote")
 	}
-	if !sectorChecks(marks) {
-		return damaged("the mark of the log does not check")
+	if !isValidSector(tailSector) {
+		return damaged("checksum mismatch in the tail of the log")
 	}
-	if magic := string(votes[:len(stableMagic)]); magic != stableMagic {
+	if magic := string(voteSector[:len(stableMagic)]); magic != stableMagic {
 		return &FormatError{Path: s.path, Want: stableMagic, Have: magic}
 	}
-	b := votes[len(stableMagic):]
+	b := voteSector[len(stableMagic):]
 	if b[0] != logFormatBolt {
 		return &FormatError{Path: s.path, Want: fmt.Sprint("log ", logFormatBolt), Have: fmt.Sprint("log ", b[0])}
 	}
 	s.term, s.voteTerm = binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])
 	n := int(binary.BigEndian.Uint16(b[17:]))
 	if n > candidateMax {
-		return damaged(fmt.Sprintf("a candidate of %d bytes", n))
+		return damaged(fmt.Sprintf("candidate of %d bytes is too long", n))
 	}
 	s.candidate = append([]byte(nil), b[19:19+n]...)
-	s.mark = logMark{index: binary.BigEndian.Uint64(marks), sum: binary.BigEndian.Uint32(marks[8:])}
+	s.tail = logTail{index: binary.BigEndian.Uint64(tailSector), sum: binary.BigEndian.Uint32(tailSector[8:])}
 	return nil
 }
 
-func sectorChecks(sector []byte) bool {
+func isValidSector(sector []byte) bool {
 	return crc32.Checksum(sector[:sectorContent], castagnoli) == binary.BigEndian.Uint32(sector[sectorContent:])
 }
 
-func sealSector(sector []byte) []byte {
+func setSectorChecksum(sector []byte) []byte {
 	binary.BigEndian.PutUint32(sector[sectorContent:], crc32.Checksum(sector[:sectorContent], castagnoli))
 	return sector
 }
 
-// votes returns the first sector.
-func (s *stableFile) votes() []byte {
+// voteSector returns the first sector.
+func (s *stableFile) voteSector() []byte {
 	clear(s.voteBuf[:])
 	b := s.voteBuf[copy(s.voteBuf[:], stableMagic):]
 	b[0] = logFormatBolt
@@ -140,14 +138,14 @@ func (s *stableFile) votes() []byte {
 	binary.BigEndian.PutUint64(b[9:], s.voteTerm)
 	binary.BigEndian.PutUint16(b[17:], uint16(len(s.candidate)))
 	copy(b[19:], s.candidate)
-	return sealSector(s.voteBuf[:])
+	return setSectorChecksum(s.voteBuf[:])
 }
 
-// marks returns the second sector.
-func (s *stableFile) marks() []byte {
-	binary.BigEndian.PutUint64(s.markBuf[:], s.mark.index)
-	binary.BigEndian.PutUint32(s.markBuf[8:], s.mark.sum)
-	return sealSector(s.markBuf[:])
+// tailSector returns the second sector.
+func (s *stableFile) tailSector() []byte {
+	binary.BigEndian.PutUint64(s.tailBuf[:], s.tail.index)
+	binary.BigEndian.PutUint32(s.tailBuf[8:], s.tail.sum)
+	return setSectorChecksum(s.tailBuf[:])
 }
 
 // Set implements raft.StableStore.
@@ -158,7 +156,7 @@ func (s *stableFile) Set(key, value []byte) error {
 		return fmt.Errorf("unknown key %q", key)
 	}
 	if len(value) > candidateMax {
-		return fmt.Errorf("a candidate's address of %d bytes is over the limit of %d", len(value), candidateMax)
+		return fmt.Errorf("candidate address of %d bytes exceeds the limit of %d", len(value), candidateMax)
 	}
 	s.candidate = append([]byte(nil), value...)
 	return s.saveVotes()
@@ -173,8 +171,7 @@ func (s *stableFile) SetUint64(key []byte, value uint64) error {
 		s.term = value
 		return s.saveVotes()
 	case keyVoteTerm:
-		// Raft sets for whom it votes next, before it says so: one sync is enough for
-		// both.
+		// Raft sets the candidate next, before it answers: one sync is enough for both.
 		s.voteTerm = value
 		return s.writeVotes()
 	}
@@ -189,7 +186,7 @@ func (s *stableFile) saveVotes() error {
 }
 
 func (s *stableFile) writeVotes() error {
-	_, err := s.write(s.votes(), 0)
+	_, err := s.write(s.voteSector(), 0)
 	return err
 }
 
@@ -216,13 +213,13 @@ func (s *stableFile) GetUint64(key []byte) (uint64, error) {
 	return 0, nil
 }
 
-// setMark notes how far the log is on disk. It is not synced unless told so:
-// the mark on disk may be older than the log, never newer.
-func (s *stableFile) setMark(m logMark, synced bool) error {
+// setTail saves the log's tail. It syncs only if synced is set: the tail on disk may be older than
+// the log, never newer.
+func (s *stableFile) setTail(m logTail, synced bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mark = m
-	if _, err := s.write(s.marks(), sectorSize); err != nil {
+	s.tail = m
+	if _, err := s.write(s.tailSector(), sectorSize); err != nil {
 		return err
 	}
 	if synced {
@@ -231,15 +228,14 @@ func (s *stableFile) setMark(m logMark, synced bool) error {
 	return nil
 }
 
-// marked returns the mark that was set last.
-func (s *stableFile) marked() logMark {
+// savedTail returns the tail that was set last.
+func (s *stableFile) savedTail() logTail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mark
+	return s.tail
 }
 
-// close syncs the mark, so that after an orderly end nothing of the log can get
-// lost unnoticed.
+// close syncs the tail, so that no loss of entries goes unnoticed after an orderly shutdown.
 func (s *stableFile) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

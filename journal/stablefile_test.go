@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Every sync of a vote is one in which the group has no leader.
-func TestAVoteIsSyncedOnce(t *testing.T) {
+// While a vote is synced, the partition has no leader.
+func TestStableFile_SyncsVoteOnce(t *testing.T) {
 	s, err := createStableFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -26,14 +26,14 @@ func TestAVoteIsSyncedOnce(t *testing.T) {
 		t.Error(err)
 	}
 	if err := s.Set([]byte(keyCandidate), []byte("n2")); err != nil || syncs != 2 {
-		t.Errorf("the vote: %d syncs in all, %v", syncs, err)
+		t.Errorf("the vote: %d syncs in total, %v", syncs, err)
 	}
 	var found stableFile
 	if err := found.decode(synced); err != nil {
 		t.Fatal(err)
 	}
 	if found.term != 7 || found.voteTerm != 7 || string(found.candidate) != "n2" {
-		t.Errorf("synced: term %d, vote for %q in %d", found.term, found.candidate, found.voteTerm)
+		t.Errorf("after the sync: term %d, vote for %q in %d", found.term, found.candidate, found.voteTerm)
 	}
 	if err := s.close(); err != nil {
 		t.Error(err)

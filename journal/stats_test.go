@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
+func TestSnapshot_TakenByBytesTruncatesLog(t *testing.T) {
 	const snapshotBytes = 256 << 10
 	c := Config{Dir: t.TempDir(), SnapshotBytes: snapshotBytes}
-	j := opened(t, c)
-	epoch := leading(t, j)
+	j := openJournal(t, c)
+	epoch := awaitLeadership(t, j)
 	for i := range 100 { // 2 MiB
-		mustAppend(t, j, large(epoch, fmt.Sprintf("i-%03d", i)))
+		mustAppend(t, j, newLargeStartAppend(epoch, fmt.Sprintf("i-%03d", i)))
 	}
 	eventually(t, "little is left to replay", func() bool {
 		s := j.Stats()
@@ -21,9 +21,9 @@ func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
 	if s := j.Stats(); s.SnapshotFailures > 0 || s.SnapshotTime.Count == 0 {
 		t.Errorf("%d snapshots, %d failures", s.Snapshots, s.SnapshotFailures)
 	}
-	closed(t, j)
-	again := opened(t, c)
-	leading(t, again)
+	closeJournal(t, j)
+	again := openJournal(t, c)
+	awaitLeadership(t, again)
 	if s := again.Stats(); s.LogSinceSnapshot > 2*snapshotBytes {
 		t.Errorf("%d bytes were replayed", s.LogSinceSnapshot)
 	}
@@ -34,16 +34,16 @@ func TestSnapshotIsTakenByBytesAndTheLogIsTruncated(t *testing.T) {
 	}
 }
 
-func TestStatsCountWhatHappened(t *testing.T) {
-	j := opened(t, Config{Dir: t.TempDir()})
-	epoch := leading(t, j)
-	began, before := time.Now(), j.Stats()
+func TestStats_CountEvents(t *testing.T) {
+	j := openJournal(t, Config{Dir: t.TempDir()})
+	epoch := awaitLeadership(t, j)
+	started, before := time.Now(), j.Stats()
 	for i := range 50 {
-		mustAppend(t, j, begin(epoch, fmt.Sprintf("i-%d", i)))
+		mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
 	}
 	s := j.Stats()
-	// The leader records the cluster time besides, clockEvery.
-	ticks := uint64(time.Since(began)/clockEvery) + 1
+	// The leader also records the cluster time, every clockInterval.
+	ticks := uint64(time.Since(started)/clockInterval) + 1
 	if n := s.EntryRecords.Sum - before.EntryRecords.Sum; n < 50 || n > 50+ticks {
 		t.Errorf("%d records, at most %d of them times", n, ticks)
 	}
@@ -64,7 +64,7 @@ func TestStatsCountWhatHappened(t *testing.T) {
 	}
 }
 
-func TestHistogramQuantileBoundsTheValue(t *testing.T) {
+func TestHistogram_QuantileBoundsValue(t *testing.T) {
 	var h histogram
 	for v := range uint64(1000) {
 		h.observe(v)
@@ -81,7 +81,7 @@ func TestHistogramQuantileBoundsTheValue(t *testing.T) {
 	if empty := (&Histogram{}).Quantile(0.5); empty != 0 {
 		t.Errorf("of nothing: %d", empty)
 	}
-	h.observe(1 << 63) // further than the buckets
+	h.observe(1 << 63) // above the largest bucket
 	if r := h.read(); r.Buckets[HistogramBuckets-1] != 1 {
 		t.Error("not in the last bucket")
 	}

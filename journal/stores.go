@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	snapshotsKept   = 2
+	snapshotsMax    = 2
 	logCacheEntries = 128 // of up to PackBytesMax each
 )
 
-// stores are where Raft keeps its log, its votes and its snapshots, as they come
-// from their libraries.
+// stores hold Raft's log, votes and snapshots, as their libraries return them.
 type stores struct {
 	logs      *rawLogs
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
-	// The same, on disk; nil in memory.
+	// checkpoints is snapshots on disk; nil in memory.
 	checkpoints *checkpoints
 	close       func() error
 }
@@ -53,16 +52,16 @@ func openUnwrapped(c *Config, d *directory, logger hclog.Logger) (*stores, error
 	if err != nil {
 		return nil, errors.Join(err, closeLogs())
 	}
-	snapshots.group = c.Group
+	snapshots.partition = c.Partition
 	return &stores{logs, stable, snapshots, snapshots, closeLogs}, nil
 }
 
-// checked returns the stores as Raft may use them: the log checked and cached,
-// and both behind the fence.
-func (s *stores) checked(f *fence, d *disk, snapshotBytes uint64) (*fencedLogs, *fencedStable, error) {
+// openChecked returns the stores for Raft: the log is verified and cached, and both fail the node
+// on errors.
+func (s *stores) openChecked(f *failStop, d *disk, snapshotBytes uint64) (*failStopLogs, *failStopStable, error) {
 	l := &checkedLogs{
-		store: s.logs, path: s.logs.path, fence: f, disk: d,
-		grown: make(chan struct{}, 1), bytesMax: snapshotBytes, stale: make(chan struct{}, 1),
+		store: s.logs, path: s.logs.path, failStop: f, disk: d,
+		snapshotDue: make(chan struct{}, 1), bytesMax: snapshotBytes, reopenDue: make(chan struct{}, 1),
 	}
 	l.stable, _ = s.stable.(*stableFile)
 	checked, err := openCheckedLogs(l)
@@ -73,49 +72,48 @@ func (s *stores) checked(f *fence, d *disk, snapshotBytes uint64) (*fencedLogs, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("open log cache: %w", err)
 	}
-	return &fencedLogs{LogCache: cache, checked: checked, fence: f}, &fencedStable{s.stable, f, d}, nil
+	return &failStopLogs{LogCache: cache, checked: checked, failStop: f}, &failStopStable{s.stable, f, d}, nil
 }
 
-// fencedLogs is a log store whose unreadable entries fence the node. The Raft
-// library panics when it cannot read an entry that it has to apply.
-type fencedLogs struct {
+// failStopLogs is a log store that fails the node on unreadable entries. The Raft library panics
+// when it cannot read an entry that it has to apply.
+type failStopLogs struct {
 	*raft.LogCache
-	checked *checkedLogs
-	fence   *fence
-	// serving is set when Raft has started. Before, it asks only for entries
-	// that must be there.
+	checked  *checkedLogs
+	failStop *failStop
+	// serving is set when Raft has started. Before, Raft reads only entries that must exist.
 	serving atomic.Bool
 }
 
-// GetLog implements raft.LogStore. Behind the fence every entry is a no-op:
-// nothing is applied and nothing leaves the node, so it deceives nobody.
-func (l *fencedLogs) GetLog(index uint64, log *raft.Log) error {
+// GetLog implements raft.LogStore. After a failure every entry is a no-op, which is safe: nothing
+// is applied and nothing leaves the node.
+func (l *failStopLogs) GetLog(index uint64, log *raft.Log) error {
 	err := l.LogCache.GetLog(index, log)
-	if errors.Is(err, raft.ErrLogNotFound) && l.missing(index) {
-		// It may have come meanwhile, or be about to go: a leader reads old entries
-		// for one that is behind while a snapshot removes them.
-		l.checked.writing.Lock()
+	if errors.Is(err, raft.ErrLogNotFound) && l.isMissing(index) {
+		// It may have been added meanwhile, or be about to be removed: a leader reads old entries
+		// for a follower that lags while a snapshot removes them.
+		l.checked.writeMu.Lock()
 		err = l.LogCache.GetLog(index, log)
-		l.checked.writing.Unlock()
+		l.checked.writeMu.Unlock()
 	}
 	if errors.Is(err, raft.ErrLogNotFound) && l.checked.diverged.Load() {
-		*log = raft.Log{Index: index, Type: raft.LogNoop} // it would panic; nothing leaves the node
+		// Raft would panic otherwise. Nothing leaves the node.
+		*log = raft.Log{Index: index, Type: raft.LogNoop}
 		return nil
 	}
-	if errors.Is(err, raft.ErrLogNotFound) && !l.missing(index) {
+	if errors.Is(err, raft.ErrLogNotFound) && !l.isMissing(index) {
 		return err // compacted away, or not there yet
 	}
 	if err != nil {
-		l.fence.draw(fmt.Errorf("read entry %d: %w", index, err))
+		l.failStop.fail(fmt.Errorf("read entry %d: %w", index, err))
 		*log = raft.Log{Index: index, Type: raft.LogNoop}
 	}
 	return nil
 }
 
-// missing reports whether an entry ought to be there. One that was compacted
-// away is missing when Raft starts: then the snapshot that replaced it could not
-// be read, and an older one was taken instead.
-func (l *fencedLogs) missing(index uint64) bool {
+// isMissing reports whether an entry should exist. A compacted entry is missing while Raft starts:
+// then the snapshot that replaced it could not be read, and an older one was used.
+func (l *failStopLogs) isMissing(index uint64) bool {
 	first, err := l.FirstIndex()
 	if err != nil {
 		return true
@@ -127,32 +125,32 @@ func (l *fencedLogs) missing(index uint64) bool {
 	return index <= last && (first <= index || !l.serving.Load())
 }
 
-// fencedStable is a stable store whose failed writes fence the node. The Raft
-// library panics when it cannot save its term.
-type fencedStable struct {
+// failStopStable is a stable store that fails the node on failed writes. The Raft library panics
+// when it cannot save its term.
+type failStopStable struct {
 	raft.StableStore
-	fence *fence
-	disk  *disk
+	failStop *failStop
+	disk     *disk
 }
 
 // Set implements raft.StableStore.
-func (s *fencedStable) Set(key, value []byte) error {
+func (s *failStopStable) Set(key, value []byte) error {
 	return s.save(func() error { return s.StableStore.Set(key, value) })
 }
 
 // SetUint64 implements raft.StableStore.
-func (s *fencedStable) SetUint64(key []byte, value uint64) error {
+func (s *failStopStable) SetUint64(key []byte, value uint64) error {
 	return s.save(func() error { return s.StableStore.SetUint64(key, value) })
 }
 
-// save writes, or fences the node and pretends. The network is cut before Raft
-// learns that it "succeeded", so no vote or answer that rests on it gets out.
-func (s *fencedStable) save(write func() error) error {
-	if s.fence.err() != nil {
+// save writes, or fails the node and returns nil. The network is cut before Raft sees the apparent
+// success, so no vote or answer that relies on it leaves the node.
+func (s *failStopStable) save(write func() error) error {
+	if s.failStop.err() != nil {
 		return nil
 	}
 	if err := s.disk.write(write); err != nil {
-		s.fence.draw(fmt.Errorf("save term or vote: %w", err))
+		s.failStop.fail(fmt.Errorf("save term or vote: %w", err))
 	}
 	return nil
 }

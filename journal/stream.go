@@ -12,54 +12,53 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// streams is the Network as Raft sees it. It lets nobody in before Raft has
-// started. It knows every connection, because the Raft library's transport
-// leaves those that it has accepted open when it is closed, and because a fenced
-// node must fall silent at once.
+// streams is the Network as Raft sees it. It accepts no connection before Raft has started. It
+// tracks every connection, because the Raft library's transport leaves accepted ones open when it
+// is closed, and because a failed node must disconnect at once.
 type streams struct {
 	network Network
 	address streamAddress
-	// silent says that nothing may leave the node for now.
-	silent func() bool
-	// asked is given the connections on which another node asks for a snapshot.
-	asked func(net.Conn)
-	// greet, if there is one, says who this node is on a connection for Raft, and makes sure
-	// that the other has an identity. greets reports whether it is called although none is
-	// recorded for the other.
-	greet  func(conn net.Conn, to string, timeout time.Duration) error
-	greets func() bool
-	begun  time.Time
+	// isMuted reports whether nothing may leave the node at present.
+	isMuted func() bool
+	// onRequest gets the connections on which another node requests a snapshot or the time.
+	onRequest func(net.Conn)
+	// handshake, if set, identifies this node on a connection for Raft and verifies the identity of
+	// the other end. handshakesAlways reports whether it is called even if none is recorded for the
+	// other end.
+	handshake        func(conn net.Conn, to string, timeout time.Duration) error
+	handshakesAlways func() bool
+	startedAt        time.Time
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
 
-	mu    sync.Mutex
-	open  map[*stream]struct{}
-	ended bool
+	mu           sync.Mutex
+	open         map[*stream]struct{}
+	disconnected bool
 }
 
-// streamAddress is the address at which others reach this node, which need not
-// be the one it listens at.
+// streamAddress is the address at which others reach this node. It may differ from the one that it
+// listens on.
 type streamAddress string
 
 func (streamAddress) Network() string  { return "tcp" }
 func (a streamAddress) String() string { return string(a) }
 
-func newStreams(network Network, address string, silent func() bool) *streams {
+func newStreams(network Network, address string, isMuted func() bool) *streams {
 	return &streams{
-		network: network, address: streamAddress(address), silent: silent,
-		asked:   func(conn net.Conn) { _ = conn.Close() },
-		begun:   time.Now(),
-		serving: make(chan struct{}), closed: make(chan struct{}),
+		network: network, address: streamAddress(address), isMuted: isMuted,
+		onRequest: func(conn net.Conn) { _ = conn.Close() },
+		startedAt: time.Now(),
+		serving:   make(chan struct{}), closed: make(chan struct{}),
 		open: map[*stream]struct{}{},
 	}
 }
 
-// serve lets connections in. It is called once, when Raft has started.
+// serve accepts connections from now on. It is called once, when Raft has started.
 func (s *streams) serve() { close(s.serving) }
 
-// Accept implements net.Listener. Once the streams are cut it waits for Close,
-// because Raft would ask again and again.
+// Accept implements net.Listener. After disconnect it blocks until Close, because Raft would retry
+// in a loop.
 func (s *streams) Accept() (net.Conn, error) {
 	select {
 	case <-s.serving:
@@ -67,7 +66,7 @@ func (s *streams) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	conn, err := s.network.Accept()
-	if err != nil && s.isCut() {
+	if err != nil && s.isDisconnected() {
 		<-s.closed
 		return nil, net.ErrClosed
 	}
@@ -78,7 +77,7 @@ func (s *streams) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &incoming{stream: tracked}, nil
+	return &incomingConn{stream: tracked}, nil
 }
 
 // Addr implements net.Listener.
@@ -91,8 +90,8 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	if s.greet != nil && (identity != "" || s.greets()) {
-		if err := s.greet(conn, identity, timeout); err != nil {
+	if s.handshake != nil && (identity != "" || s.handshakesAlways()) {
+		if err := s.handshake(conn, identity, timeout); err != nil {
 			_ = conn.Close()
 			return nil, &dialError{err}
 		}
@@ -100,16 +99,16 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	return conn, nil
 }
 
-// dialPlain opens a connection on which nothing was said yet.
+// dialPlain opens a connection without a handshake.
 func (s *streams) dialPlain(address string, timeout time.Duration) (*stream, error) {
-	if s.isCut() {
+	if s.isDisconnected() {
 		return nil, net.ErrClosed
 	}
-	if s.silent() {
-		return nil, errSilent
+	if s.isMuted() {
+		return nil, errMuted
 	}
 	if s.network == nil {
-		return nil, errors.New("the journal has no network")
+		return nil, errors.New("no network")
 	}
 	conn, err := s.network.Dial(address, timeout)
 	if err != nil {
@@ -120,7 +119,7 @@ func (s *streams) dialPlain(address string, timeout time.Duration) (*stream, err
 
 // Close implements net.Listener.
 func (s *streams) Close() error {
-	err := s.cut()
+	err := s.disconnect()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -131,16 +130,16 @@ func (s *streams) Close() error {
 	return err
 }
 
-// cut closes the listener and every connection, for good.
-func (s *streams) cut() error {
+// disconnect closes the listener and every connection permanently.
+func (s *streams) disconnect() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.disconnected {
 		return nil
 	}
-	s.ended = true
+	s.disconnected = true
 	if s.network == nil {
-		return nil // a group of one
+		return nil // a single node
 	}
 	err := s.network.Close()
 	for c := range s.open {
@@ -150,83 +149,83 @@ func (s *streams) cut() error {
 	return err
 }
 
-func (s *streams) isCut() bool {
+func (s *streams) isDisconnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended
+	return s.disconnected
 }
 
 func (s *streams) track(conn net.Conn, to string) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
+	if s.disconnected {
 		_ = conn.Close()
 		return nil, net.ErrClosed
 	}
-	c := &stream{Conn: conn, of: s, to: to}
-	c.note(1, nil)
+	c := &stream{Conn: conn, streams: s, to: to}
+	c.recordActivity(1, nil)
 	s.open[c] = struct{}{}
 	return c, nil
 }
 
-// giveUp closes the connections to an address through which nothing has come or gone
-// for ioTimeout, as through one of them on which an answer is due. Or else Raft would
-// try those that it keeps one after the other, each for as long.
-func (s *streams) giveUp(address string) {
+// closeIdle closes the connections to an address that have had no traffic for ioTimeout. It is
+// called when one of them times out. Otherwise Raft would try its pooled connections one after the
+// other, each for that long.
+func (s *streams) closeIdle(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
 		if c.to == address && c.idle() >= ioTimeout {
-			_ = c.Conn.Close() // whoever has it forgets it
+			_ = c.Conn.Close() // its user discards it on the error
 		}
 	}
 }
 
-// stream is a connection that is forgotten when it is closed.
+// stream is a tracked connection, until it is closed.
 type stream struct {
 	net.Conn
-	of      *streams
-	to      string       // where this node has dialed; "" if another one has
-	moved   atomic.Int64 // when something came or went, since the streams were begun
-	writeBy time.Time    // as whoever writes has it
+	streams       *streams
+	to            string       // dialed address; "" if accepted
+	lastActivity  atomic.Int64 // time of the last traffic, relative to streams.startedAt
+	writeDeadline time.Time    // set by the writer
 }
 
-// note remembers that bytes came or went, and sees to the others if they should have.
-func (c *stream) note(n int, err error) {
+// recordActivity records traffic, and closes idle connections to the same address after a timeout.
+func (c *stream) recordActivity(n int, err error) {
 	if n > 0 {
-		c.moved.Store(int64(time.Since(c.of.begun)))
+		c.lastActivity.Store(int64(time.Since(c.streams.startedAt)))
 	}
 	if c.to != "" && errors.Is(err, os.ErrDeadlineExceeded) {
-		c.of.giveUp(c.to)
+		c.streams.closeIdle(c.to)
 	}
 }
 
-// idle returns for how long nothing has come or gone.
+// idle returns the time since the last traffic.
 func (c *stream) idle() time.Duration {
-	return time.Since(c.of.begun) - time.Duration(c.moved.Load())
+	return time.Since(c.streams.startedAt) - time.Duration(c.lastActivity.Load())
 }
 
-// incoming is a connection that somebody else has opened, in the hands of Raft
-// unless it turns out that something is asked. One goroutine reads.
-type incoming struct {
+// incomingConn is an accepted connection. It belongs to Raft unless it turns out to carry a
+// request. One goroutine reads.
+type incomingConn struct {
 	*stream
-	first []byte // what was read to find out what the connection is for
-	given atomic.Bool
+	first     []byte // what classify has read
+	handedOff atomic.Bool
 }
 
-// sort reads the first byte, and reports whether the connection is for Raft: a
-// question is answered, and the connection closed, by somebody else.
-func (c *incoming) sort() (opening byte, forRaft bool) {
+// classify reads the first byte, and reports whether the connection is for Raft. Otherwise it hands
+// the connection to onRequest, which answers and closes it.
+func (c *incomingConn) classify() (start byte, forRaft bool) {
 	var first [1]byte
 	if _, err := io.ReadFull(c.stream, first[:]); err != nil {
 		return 0, false
 	}
 	switch first[0] {
-	case askMagic[0]:
-		c.given.Store(true)
-		c.of.asked(c.stream)
+	case snapshotRequestMagic[0]:
+		c.handedOff.Store(true)
+		c.streams.onRequest(c.stream)
 		return first[0], false
-	case helloOpening:
+	case handshakeFirstByte:
 	default:
 		c.first = first[:]
 	}
@@ -234,7 +233,7 @@ func (c *incoming) sort() (opening byte, forRaft bool) {
 }
 
 // Read implements net.Conn.
-func (c *incoming) Read(b []byte) (int, error) {
+func (c *incomingConn) Read(b []byte) (int, error) {
 	if len(c.first) == 0 || len(b) == 0 {
 		return c.stream.Read(b)
 	}
@@ -244,63 +243,61 @@ func (c *incoming) Read(b []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *incoming) Close() error {
-	if c.given.Load() {
+func (c *incomingConn) Close() error {
+	if c.handedOff.Load() {
 		return nil
 	}
 	return c.stream.Close()
 }
 
-// errSilent is what Raft gets instead of a connection, or of a write, while the
-// node's own disk hangs.
-var errSilent = errors.New("silent while the disk hangs")
+// errMuted is the error of a dial or a write while the node's own disk is stalled.
+var errMuted = errors.New("muted while the disk is stalled")
 
 // Read implements net.Conn.
 func (c *stream) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.note(n, err)
+	c.recordActivity(n, err)
 	return n, err
 }
 
-// Write implements net.Conn. Heartbeats, and the empty messages of the Raft
-// library's pipeline, keep followers from electing a leader whose disk works,
-// hence neither may leave a node whose disk hangs. The connection is of no
-// further use: half a message may be missing from it.
+// Write implements net.Conn. Heartbeats, and empty messages of the Raft library's pipeline, keep
+// followers from electing a leader with a working disk, so neither may leave a node with a stalled
+// disk. The connection is closed then, since half a message may be missing.
 //
-// What Raft allows a large snapshot is hours. So of what this node sends, each part has
-// to be taken within ioTimeout. One goroutine writes.
+// Raft allows hours for a large snapshot. So each part that this node sends must be taken within
+// ioTimeout. One goroutine writes.
 func (c *stream) Write(b []byte) (int, error) {
-	if c.of.silent() {
-		return 0, errors.Join(errSilent, c.Close())
+	if c.streams.isMuted() {
+		return 0, errors.Join(errMuted, c.Close())
 	}
 	if c.to != "" {
 		by := time.Now().Add(ioTimeout)
-		if !c.writeBy.IsZero() && c.writeBy.Before(by) {
-			by = c.writeBy
+		if !c.writeDeadline.IsZero() && c.writeDeadline.Before(by) {
+			by = c.writeDeadline
 		}
 		_ = c.Conn.SetWriteDeadline(by)
 	}
 	n, err := c.Conn.Write(b)
-	c.note(n, err)
+	c.recordActivity(n, err)
 	return n, err
 }
 
 // SetDeadline implements net.Conn.
 func (c *stream) SetDeadline(t time.Time) error {
-	c.writeBy = t
+	c.writeDeadline = t
 	return c.Conn.SetDeadline(t)
 }
 
 // SetWriteDeadline implements net.Conn.
 func (c *stream) SetWriteDeadline(t time.Time) error {
-	c.writeBy = t
+	c.writeDeadline = t
 	return c.Conn.SetWriteDeadline(t)
 }
 
 // Close implements net.Conn.
 func (c *stream) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
+	c.streams.mu.Lock()
+	delete(c.streams.open, c)
+	c.streams.mu.Unlock()
 	return c.Conn.Close()
 }

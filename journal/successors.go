@@ -8,29 +8,30 @@ import (
 )
 
 const (
-	// How many committed entries a node may lack and is yet as good as one that has all:
-	// the leader knows what a heartbeat told, and while there is much to do some are on
-	// their way; to send so many takes no longer than to hand leadership over.
+	// successorLag is the number of committed entries that a node may lack and still count as
+	// caught up. The leader's knowledge is as old as the last heartbeat, and under load some
+	// entries are in flight. Sending so many takes no longer than a transfer of leadership.
 	successorLag = 512
-	// The longest wait for nodes that lack more.
+	// successorWait is the longest wait for nodes that lack more.
 	successorWait = 5 * time.Second
 )
 
-// AwaitSuccessors returns when the group can go on at once without this node, on the
-// leader: when as many others as decide without it have nearly all that is committed. One
-// that was started a moment ago may have to apply entries first, a second for every hundred
-// thousand, and if it is needed nothing is committed until it has. Nodes that do not answer
-// are not waited for, the others 5 s at most, or until ctx ends. Appends go on meanwhile.
+// AwaitSuccessors returns when the partition can continue at once without this node: when enough
+// others for a majority have nearly everything that is committed. It must be called on the leader.
+// A node that has just started may have to apply entries first, a second for every hundred
+// thousand; if it is needed for the majority, nothing is committed meanwhile. Nodes that do not
+// answer are not waited for; the others for at most 5 s, or until ctx ends. Appends continue
+// meanwhile.
 func (j *Journal) AwaitSuccessors(ctx context.Context) {
-	patience := 2 * j.config.HeartbeatTimeout
-	for begun := time.Now(); ; {
-		near, there, needed := j.successors(patience)
-		waited := time.Since(begun)
-		if near >= needed || there < needed && waited >= patience || waited >= successorWait {
+	timeout := 2 * j.config.HeartbeatTimeout
+	for started := time.Now(); ; {
+		caughtUp, there, needed := j.successors(timeout)
+		waited := time.Since(started)
+		if caughtUp >= needed || there < needed && waited >= timeout || waited >= successorWait {
 			return
 		}
 		select {
-		case <-time.After(lookEvery):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return
 		case <-j.closing:
@@ -39,33 +40,33 @@ func (j *Journal) AwaitSuccessors(ctx context.Context) {
 	}
 }
 
-// successors returns how many others with a vote have nearly all that is committed, how
-// many have answered of late, and how many it takes; none on a node that does not lead, or
-// if there are not enough.
-func (j *Journal) successors(late time.Duration) (near, there, needed int) {
-	r := j.reign.Load()
+// successors returns how many other voters have nearly everything that is committed, how many have
+// answered within late, and how many are needed. All are 0 on a node that does not lead, or if
+// there are too few voters.
+func (j *Journal) successors(late time.Duration) (caughtUp, there, needed int) {
+	r := j.leadership.Load()
 	if r == nil {
 		return 0, 0, 0
 	}
 	committed, voters := j.raft.CommitIndex(), 0
-	for _, server := range j.roster().servers {
+	for _, server := range j.membership().servers {
 		if server.Suffrage != raft.Voter {
 			continue
 		}
 		voters++
-		got := j.acks.of(server.ID)
+		got := j.acks.get(server.ID)
 		if string(server.ID) == j.config.Node || got.term != r.term {
 			continue
 		}
-		if got.last+successorLag >= committed {
-			near++
+		if got.lastIndex+successorLag >= committed {
+			caughtUp++
 		}
-		if time.Since(got.at) < late {
+		if time.Since(got.receivedAt) < late {
 			there++
 		}
 	}
 	if needed = voters/2 + 1; needed == voters {
 		return 0, 0, 0
 	}
-	return near, there, needed
+	return caughtUp, there, needed
 }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// fallsBehind has a follower lack more than a successor may.
-func (g *group) fallsBehind(t *testing.T, network *flakyNetwork, follower, leader int) {
+// makeFollowerLag makes a follower lag by more than a successor may.
+func (g *testCluster) makeFollowerLag(t *testing.T, network *flakyNetwork, follower, leader int) {
 	t.Helper()
-	network.cut(g.peers[follower].Address)
+	network.isolate(g.peers[follower].Address)
 	for range successorLag + 100 {
 		if err := appendNext(t, g.nodes[leader], "a"); err != nil {
 			t.Fatal(err)
@@ -16,53 +16,53 @@ func (g *group) fallsBehind(t *testing.T, network *flakyNetwork, follower, leade
 	}
 }
 
-// successorsTake returns how long a leader waits for its successors.
-func (g *group) successorsTake(t *testing.T, leader int) time.Duration {
+// measureSuccessorWait returns how long a leader waits for its successors.
+func (g *testCluster) measureSuccessorWait(t *testing.T, leader int) time.Duration {
 	t.Helper()
-	begun := time.Now()
+	started := time.Now()
 	g.nodes[leader].AwaitSuccessors(t.Context())
-	return time.Since(begun)
+	return time.Since(started)
 }
 
-func TestALeaderThatLeavesWaitsForANodeThatIsNeededThen(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		g, network := newFlakyGroup(t)
+func TestAwaitSuccessors_WaitsForNeededNode(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		follower := (leader + 1) % 3
-		if took := g.successorsTake(t, leader); took > 2*lookEvery {
-			t.Errorf("with all that is needed it waited for %v", took)
+		if elapsed := g.measureSuccessorWait(t, leader); elapsed > 2*pollInterval {
+			t.Errorf("with all that is needed it waited for %v", elapsed)
 		}
-		g.fallsBehind(t, network, follower, leader)
-		committed := g.nodes[leader].reach()
-		network.join(g.peers[follower].Address)
-		if took := g.successorsTake(t, leader); took >= successorWait {
-			t.Errorf("it gave up after %v", took)
+		g.makeFollowerLag(t, network, follower, leader)
+		committed := g.nodes[leader].lastLocalIndex()
+		network.reconnect(g.peers[follower].Address)
+		if elapsed := g.measureSuccessorWait(t, leader); elapsed >= successorWait {
+			t.Errorf("it stepped down after %v", elapsed)
 		}
 		if last := g.nodes[follower].raft.LastIndex(); last+successorLag < committed {
-			t.Errorf("it leaves a node behind that has %d entries, of %d", last, committed)
+			t.Errorf("it leaves a node with %d of %d entries behind", last, committed)
 		}
 	})
 }
 
-func TestALeaderThatLeavesWaitsForNoNodeThatIsAway(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		g, network := newFlakyGroup(t)
+func TestAwaitSuccessors_SkipsUnreachableNode(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
-		g.fallsBehind(t, network, (leader+1)%3, leader)
+		g.makeFollowerLag(t, network, (leader+1)%3, leader)
 		time.Sleep(time.Second)
-		if took, patience := g.successorsTake(t, leader), 2*g.nodes[leader].config.HeartbeatTimeout; took > patience+2*lookEvery {
-			t.Errorf("it waited for %v", took)
+		if elapsed, timeout := g.measureSuccessorWait(t, leader), 2*g.nodes[leader].config.HeartbeatTimeout; elapsed > timeout+2*pollInterval {
+			t.Errorf("it waited for %v", elapsed)
 		}
 	})
 }
 
-func TestAFollowerThatLeavesWaitsForNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		g, network := newFlakyGroup(t)
+func TestAwaitSuccessors_FollowerReturnsAtOnce(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
-		g.fallsBehind(t, network, (leader+1)%3, leader)
-		if took := g.successorsTake(t, (leader+2)%3); took > 0 {
-			t.Errorf("it waited for %v", took)
+		g.makeFollowerLag(t, network, (leader+1)%3, leader)
+		if elapsed := g.measureSuccessorWait(t, (leader+2)%3); elapsed > 0 {
+			t.Errorf("it waited for %v", elapsed)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func TestSuite(t *testing.T) {
 			Durable: true,
 			Open:    func(dir string) (journaltest.Journal, error) { return open(config(dir)) },
 			OpenFaulty: func(dir string, f journaltest.Fault) (journaltest.Journal, error) {
-				return open(journal.WithFault(config(dir), f.Call, f.Torn, f.Full))
+				return open(journal.WithWriteFault(config(dir), f.Call, f.Torn, f.DiskFull))
 			},
 		})
 	})

@@ -13,57 +13,57 @@ import (
 
 // Refusals of tokens. Nothing was changed.
 var (
-	ErrTokenUnknown = state.ErrTokenUnknown
-	ErrTokenExpired = state.ErrTokenExpired
-	ErrTokenUsed    = state.ErrTokenUsed
-	ErrTokens       = state.ErrTokens
-	// ErrRevokeProtocol: a member does not speak the protocol since which tokens can be revoked.
-	ErrRevokeProtocol = errors.New("a token can be revoked when every member speaks protocol 3")
+	ErrTokenUnknown  = state.ErrTokenUnknown
+	ErrTokenExpired  = state.ErrTokenExpired
+	ErrTokenUsed     = state.ErrTokenUsed
+	ErrTooManyTokens = state.ErrTooManyTokens
+	// ErrRevokeProtocol: a member does not speak the protocol that introduced revoking tokens.
+	ErrRevokeProtocol = errors.New("revoking a token requires protocol 3 on every member")
 )
 
-// IssueToken records, on the leader, a token by its public key, with which one node
-// may join while it is good, by the cluster time. It returns when that will be
-// over. Repeating it changes nothing.
+// IssueToken records a token by its public key. It must be called on the leader. One node may join
+// with the token until it expires, by the cluster time. IssueToken returns when that is. Repeating
+// it changes nothing.
 //
-// Errors: ErrTokens, ErrNotLeader, ErrUnknownOutcome, ErrBusy, ErrClosed, or ctx's,
-// after which it may be recorded or not.
-func (j *Journal) IssueToken(ctx context.Context, key []byte, good time.Duration) (expires clustertime.Time, err error) {
-	token := &journalpb.JoinToken{Key: key, ExpiresAt: j.Now().Add(good).UnixNano()}
-	if err := j.changeGroup(ctx, &journalpb.GroupChange{Issued: token}); err != nil {
+// Errors: ErrTooManyTokens, ErrNotLeader, ErrUnknownOutcome, ErrBusy, ErrClosed, or ctx's, after
+// which it may be recorded or not.
+func (j *Journal) IssueToken(ctx context.Context, key []byte, valid time.Duration) (expires clustertime.Time, err error) {
+	token := &journalpb.JoinToken{Key: key, ExpiresAt: j.Now().Add(valid).UnixNano()}
+	if err := j.changeMetadata(ctx, &journalpb.MetadataChange{Issued: token}); err != nil {
 		return clustertime.Time{}, fmt.Errorf("issue token: %w", err)
 	}
 	return j.machine.TokenExpiry(key), nil
 }
 
-// revokeProtocol is the protocol since which tokens can be revoked.
+// revokeProtocol is the protocol that introduced revoking tokens.
 const revokeProtocol = 3
 
-// RevokeToken records, on the leader, that a token is forgotten: nobody can join with it,
-// and it counts no more. It needs protocol 3.
+// RevokeToken deletes a token: no node can join with it, and it no longer counts toward the limit.
+// It must be called on the leader, and needs protocol 3.
 //
-// Errors: ErrTokenUnknown, ErrRevokeProtocol, and those of IssueToken but ErrTokens.
+// Errors: ErrTokenUnknown, ErrRevokeProtocol, and those of IssueToken except ErrTooManyTokens.
 func (j *Journal) RevokeToken(ctx context.Context, key []byte) error {
 	if j.Protocol() < revokeProtocol {
 		return fmt.Errorf("revoke token: %w", ErrRevokeProtocol)
 	}
-	if err := j.changeGroup(ctx, &journalpb.GroupChange{Revoked: key}); err != nil {
+	if err := j.changeMetadata(ctx, &journalpb.MetadataChange{Revoked: key}); err != nil {
 		return fmt.Errorf("revoke token: %w", err)
 	}
 	return nil
 }
 
-// Tokens returns the tokens that are known, as far as this node has applied the journal, in
-// the order of their public keys.
+// Tokens returns the tokens that this node knows from the entries it has applied, sorted by public
+// key.
 func (j *Journal) Tokens() []*journalpb.JoinToken { return j.machine.Tokens() }
 
-// UseToken records, on the leader, that a node uses a token. Repeating it for the
+// UseToken records that a node uses a token. It must be called on the leader. Repeating it for the
 // same node changes nothing.
 //
-// Errors: ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, and those of IssueToken
-// but ErrTokens.
+// Errors: ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, and those of IssueToken except
+// ErrTooManyTokens.
 func (j *Journal) UseToken(ctx context.Context, key []byte, node string) error {
 	token := &journalpb.JoinToken{Key: key, Node: node}
-	if err := j.changeGroup(ctx, &journalpb.GroupChange{Used: token}); err != nil {
+	if err := j.changeMetadata(ctx, &journalpb.MetadataChange{Used: token}); err != nil {
 		return fmt.Errorf("use token: %w", err)
 	}
 	return nil

@@ -13,15 +13,15 @@ import (
 
 // writeFault says how the writes of one node fail once the fault is armed.
 type writeFault struct {
-	errno syscall.Errno
-	at    int  // the first write that fails, counted from 1
-	stays bool // later writes fail too, until the disk has room
-	done  bool // what was written is in effect all the same
-	log   bool // only writes of the log fail: the stable file is written in place
+	errno       syscall.Errno
+	at          int  // the first write that fails, counted from 1
+	persists    bool // later writes fail too, until heal
+	takesEffect bool // the failed write is in effect nevertheless
+	logOnly     bool // only writes of the log fail: the stable file is written in place
 }
 
 func (f writeFault) String() string {
-	return fmt.Sprintf("%s at write %d, stays %t, done %t", errName(f.errno), f.at, f.stays, f.done)
+	return fmt.Sprintf("%s at write %d, stays %t, done %t", errName(f.errno), f.at, f.persists, f.takesEffect)
 }
 
 func errName(errno syscall.Errno) string {
@@ -31,8 +31,8 @@ func errName(errno syscall.Errno) string {
 	return errno.Error()
 }
 
-// faultyWrites counts the writes of a node's log and stable file, and fails those that its
-// fault says.
+// faultyWrites counts the writes of a node's log and stable file, and fails those that its fault
+// selects.
 type faultyWrites struct {
 	mu     sync.Mutex
 	fault  *writeFault // nil: no write fails
@@ -40,14 +40,14 @@ type faultyWrites struct {
 	failed int
 }
 
-func (w *faultyWrites) arm(fault writeFault) {
+func (w *faultyWrites) inject(fault writeFault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault, w.writes, w.failed = &fault, 0, 0
 }
 
-// disarm lets all writes succeed again.
-func (w *faultyWrites) disarm() {
+// heal lets all writes succeed again.
+func (w *faultyWrites) heal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = nil
@@ -63,13 +63,13 @@ func (w *faultyWrites) failures() int {
 func (w *faultyWrites) do(ofLog bool, write func() error) error {
 	w.mu.Lock()
 	fault := w.fault
-	if fault != nil && fault.log && !ofLog {
+	if fault != nil && fault.logOnly && !ofLog {
 		fault = nil
 	}
 	fails := false
 	if fault != nil {
 		w.writes++
-		fails = w.writes == fault.at || fault.stays && w.writes > fault.at
+		fails = w.writes == fault.at || fault.persists && w.writes > fault.at
 	}
 	if fails {
 		w.failed++
@@ -78,7 +78,7 @@ func (w *faultyWrites) do(ofLog bool, write func() error) error {
 	if !fails {
 		return write()
 	}
-	if fault.done {
+	if fault.takesEffect {
 		if err := write(); err != nil {
 			return err
 		}
@@ -117,38 +117,38 @@ func (l *faultyLogs) DeleteRange(first, last uint64) error {
 	return l.writes.do(true, func() error { return l.LogStore.DeleteRange(first, last) })
 }
 
-// faultyGroup is three nodes whose writes can be made to fail, on a network that can be cut.
-type faultyGroup struct {
-	*group
+// faultyCluster is three nodes whose writes can fail, on a network that can be cut.
+type faultyCluster struct {
+	*testCluster
 	network *flakyNetwork
 	writes  []*faultyWrites
 }
 
-func newFaultyGroup(t *testing.T) *faultyGroup {
+func newFaultyCluster(t *testing.T) *faultyCluster {
 	t.Helper()
 	noLeaks(t)
 	network := newFlakyNetwork()
-	g := &faultyGroup{network: network, writes: []*faultyWrites{{}, {}, {}}}
-	g.group = &group{listen: network.listen, nodes: make([]*Journal, 3), tweak: func(node int, c *Config) {
+	g := &faultyCluster{network: network, writes: []*faultyWrites{{}, {}, {}}}
+	g.testCluster = &testCluster{listen: network.listen, nodes: make([]*Journal, 3), configure: func(node int, c *Config) {
 		c.tests.wrap = g.writes[node].wrap
 	}}
 	g.startAll(t, nil)
 	return g
 }
 
-// divide cuts the leader off when it has entries that nobody else has, and returns its place
-// and that of the next leader, which has others in theirs.
-func (g *faultyGroup) divide(t *testing.T, uncommitted int) (old, next int) {
+// isolateLeader cuts the leader off when it has entries that nobody else has. It returns the
+// indexes of that leader and of the next one, which has other entries at their positions.
+func (g *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next int) {
 	t.Helper()
 	old = g.leader(t)
 	j := g.nodes[old]
-	mustAppend(t, j, begin(j.Epoch(), "before"))
-	g.agree(t)
-	g.network.cut(g.peers[old].Address)
+	mustAppend(t, j, newStartAppend(j.Epoch(), "before"))
+	g.awaitEqualStates(t)
+	g.network.isolate(g.peers[old].Address)
 	tail := j.raft.LastIndex() + uint64(uncommitted)
 	var lost []raft.ApplyFuture
 	for i := range uncommitted {
-		lost = append(lost, j.raft.Apply(packEntry(encodeAppend(begin(j.Epoch(), fmt.Sprintf("lost-%d", i)))), 0))
+		lost = append(lost, j.raft.Apply(packEntry(encodeAppend(newStartAppend(j.Epoch(), fmt.Sprintf("lost-%d", i)))), 0))
 	}
 	eventually(t, "entries that nobody else has", func() bool { return j.logs.checked.tailIndex() >= tail })
 	eventually(t, "another leader", func() bool {
@@ -161,7 +161,7 @@ func (g *faultyGroup) divide(t *testing.T, uncommitted int) (old, next int) {
 		return false
 	})
 	leader := g.nodes[next]
-	mustAppend(t, leader, begin(leader.Epoch(), "after"))
+	mustAppend(t, leader, newStartAppend(leader.Epoch(), "after"))
 	for _, future := range lost {
 		if err := future.Error(); err == nil {
 			t.Error("an entry was committed by a leader that was cut off")
@@ -175,20 +175,19 @@ func (l *checkedLogs) tailIndex() uint64 {
 	return last
 }
 
-// A node whose uncommitted tail is truncated meets an error at each of the writes that this
-// takes, one after the other. It goes on without a restart when the disk has room again, or
-// it fails and says so.
-func TestFailedWritesAroundATruncation(t *testing.T) {
+// A node whose uncommitted tail is truncated meets an error at each write of the truncation in
+// turn. It continues without a restart when the disk has room again, or it fails and reports so.
+func TestTruncation_FailedWrites(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
 		for _, stays := range []bool{false, true} {
 			for _, done := range []bool{false, true} {
-				for at, met := 1, true; met; at++ {
-					fault := writeFault{errno: errno, at: at, stays: stays, done: done}
+				for at, hit := 1, true; hit; at++ {
+					fault := writeFault{errno: errno, at: at, persists: stays, takesEffect: done}
 					t.Run(fault.String(), func(t *testing.T) {
-						inBubble(t, func(t *testing.T) { met = truncateWith(t, fault) })
+						inSynctest(t, func(t *testing.T) { hit = truncateWithFault(t, fault) })
 					})
 					if at > 100 {
-						t.Fatal("the writes around a truncation do not end")
+						t.Fatal("the writes of the truncation do not end")
 					}
 				}
 			}
@@ -196,43 +195,43 @@ func TestFailedWritesAroundATruncation(t *testing.T) {
 	}
 }
 
-// truncateWith reports whether the fault was met.
-func truncateWith(t *testing.T, fault writeFault) bool {
-	g := newFaultyGroup(t)
-	old, next := g.divide(t, 5)
+// truncateWithFault reports whether the fault was met.
+func truncateWithFault(t *testing.T, fault writeFault) bool {
+	g := newFaultyCluster(t)
+	old, next := g.isolateLeader(t, 5)
 	victim, leader := g.nodes[old], g.nodes[next]
 	writes := g.writes[old]
-	writes.arm(fault)
-	g.network.join(g.peers[old].Address)
+	writes.inject(fault)
+	g.network.reconnect(g.peers[old].Address)
 	enough := 1
-	if fault.stays {
-		enough = 3 // the leader has tried again, and has met the same
+	if fault.persists {
+		enough = 3 // the leader has tried again, and met the same error
 	}
-	eventually(t, "the fault, or that the node has all", func() bool {
+	eventually(t, "the fault, or all entries on the node", func() bool {
 		return writes.failures() >= enough || victim.Err() != nil || victim.AppliedIndex() >= leader.AppliedIndex()
 	})
-	met := writes.failures() > 0
-	writes.disarm()
-	if fault.errno != syscall.ENOSPC && met {
+	hit := writes.failures() > 0
+	writes.heal()
+	if fault.errno != syscall.ENOSPC && hit {
 		eventually(t, "the node fails", func() bool { return victim.Err() != nil })
 	}
 	if victim.Err() != nil {
-		wantFenced(t, victim)
+		wantNodeFailed(t, victim)
 		if !errors.Is(victim.Err(), fault.errno) {
 			t.Errorf("the node has failed because of %v", victim.Err())
 		}
 		g.stop(t, old)
 		g.start(t, old, nil, nil)
 	}
-	g.wantQuorum(t, old, next)
-	return met
+	g.wantMajority(t, old, next)
+	return hit
 }
 
-// wantQuorum checks that a node has all that is committed, and that it and the leader are
-// enough to commit more, also after both were started again.
-func (g *faultyGroup) wantQuorum(t *testing.T, node, leader int) {
+// wantMajority checks that a node has everything committed, and that it and the leader can commit
+// more, also after both were restarted.
+func (g *faultyCluster) wantMajority(t *testing.T, node, leader int) {
 	t.Helper()
-	g.agree(t)
+	g.awaitEqualStates(t)
 	g.stop(t, 3-node-leader)
 	for i := range 5 {
 		g.mustBegin(t, fmt.Sprintf("with-two-%d", i))
@@ -244,7 +243,7 @@ func (g *faultyGroup) wantQuorum(t *testing.T, node, leader int) {
 		g.start(t, i, nil, nil)
 	}
 	g.mustBegin(t, "started-again")
-	g.agree(t)
+	g.awaitEqualStates(t)
 	for _, id := range []string{"before", "after", "with-two-0", "with-two-4", "started-again"} {
 		if last := lastEvent(t, g.nodes[node], id); last != 2 {
 			t.Errorf("%s has %d events", id, last)
@@ -253,33 +252,33 @@ func (g *faultyGroup) wantQuorum(t *testing.T, node, leader int) {
 }
 
 // mustBegin begins an instance at whichever node leads.
-func (g *faultyGroup) mustBegin(t *testing.T, id string) {
+func (g *faultyCluster) mustBegin(t *testing.T, id string) {
 	t.Helper()
 	eventually(t, id+" is begun", func() bool {
 		j := g.nodes[g.leader(t)]
-		return begun(t, j, begin(j.Epoch(), id))
+		return tryBegin(t, j, newStartAppend(j.Epoch(), id))
 	})
 }
 
-// A snapshot of the leader that ends before the uncommitted tail of a follower replaces the
-// whole log of that follower. The Raft library goes on with the last index of the tail.
-func TestSnapshotThatEndsBeforeAnUncommittedTail(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		g := newFaultyGroup(t)
-		old, next := g.divide(t, 60)
+// A leader's snapshot that ends before the uncommitted tail of a follower replaces the follower's
+// whole log. The Raft library continues with the last index of the tail.
+func TestTruncation_SnapshotBeforeUncommittedTail(t *testing.T) {
+	inSynctest(t, func(t *testing.T) {
+		g := newFaultyCluster(t)
+		old, next := g.isolateLeader(t, 60)
 		leader := g.nodes[next]
-		snapshotOfAll(t, leader)
+		snapshotAndTruncate(t, leader)
 		if last := leader.raft.LastIndex(); last >= g.nodes[old].raft.LastIndex() {
-			t.Fatalf("the leader has come to %d: the tail is too short", last)
+			t.Fatalf("the leader is at %d: the tail is too short", last)
 		}
-		g.network.join(g.peers[old].Address)
-		g.wantQuorum(t, old, next)
+		g.network.reconnect(g.peers[old].Address)
+		g.wantMajority(t, old, next)
 	})
 }
 
-// An append that failed although it was in effect leaves entries that Raft does not know.
-// The next append may be shorter.
-func TestAppendThatFailedLeavesNothingBehindTheNextOne(t *testing.T) {
+// An append that failed but was in effect leaves entries that Raft does not know. The next append
+// may be shorter.
+func TestTruncation_FailedAppendLeavesNoTail(t *testing.T) {
 	dir := t.TempDir()
 	writes := &faultyWrites{}
 	c := Config{Dir: dir, tests: testHooks{wrap: writes.wrap}}
@@ -290,10 +289,10 @@ func TestAppendThatFailedLeavesNothingBehindTheNextOne(t *testing.T) {
 	l.mustStore(t, 1, 9)
 	for at := 1; ; at++ {
 		for _, done := range []bool{false, true} {
-			writes.arm(writeFault{errno: syscall.ENOSPC, at: at, done: done})
+			writes.inject(writeFault{errno: syscall.ENOSPC, at: at, takesEffect: done})
 			last := l.tailIndex()
-			if err := l.StoreLogs(entries(last+1, last+5)); err == nil {
-				writes.disarm()
+			if err := l.StoreLogs(testEntries(last+1, last+5)); err == nil {
+				writes.heal()
 				l.wantEntries(t, 1, last+5)
 				if writes.failures() > 0 {
 					t.Error("a failed write was not reported")
@@ -301,7 +300,7 @@ func TestAppendThatFailedLeavesNothingBehindTheNextOne(t *testing.T) {
 				l.mustClose(t)
 				return
 			}
-			writes.disarm()
+			writes.heal()
 			l.mustStore(t, last+1, last+1)
 			l.mustClose(t)
 			if l, err = openLogsWith(c); err != nil {

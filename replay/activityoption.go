@@ -8,80 +8,72 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An ActivityOption changes how one call of an activity is made. Options are
-// recorded with the call. Of an option that is given twice the last one counts.
+// An ActivityOption configures one call of an activity. Options are recorded with the call. If an
+// option is given twice, the last one applies.
 //
-// There are four limits of time, and none is set by default: an activity may
-// take for ever. They are enforced by the clock of the node that leads, never
-// early, and go on across a failover. 0 means no limit; a negative one makes the
-// call fail with an [*OptionError], and nothing is scheduled.
+// There are four timeouts. None is set by default, so an activity may run forever. The leader's
+// clock enforces them, never early, also across failovers. 0 means no timeout. A negative timeout
+// makes the call fail with an [*OptionError], and nothing is scheduled.
 //
-//	ScheduleToStart  from the call until the first attempt begins     ends the activity
-//	StartToClose     each attempt, from its beginning to its end      fails the attempt
-//	HeartbeatTimeout each attempt, from one sign of life to the next  fails the attempt
-//	ScheduleToClose  from the call until the result, all told         ends the activity
+//	ScheduleToStart  from the call to the start of the first attempt  ends the activity
+//	StartToClose     each attempt, from its start to its end          fails the attempt
+//	HeartbeatTimeout each attempt, from one heartbeat to the next     fails the attempt
+//	ScheduleToClose  from the call to the result, all attempts        ends the activity
 //
-// A failed attempt is followed by another if the [RetryPolicy] allows. An
-// activity that is ended fails, and the error is a [*TimeoutError] in the
-// [*ActivityError]. Either way the context of the attempt that runs ends with the
-// *TimeoutError as its cause, and what the attempt still comes to is dropped.
+// A failed attempt is retried if the [RetryPolicy] allows it. An activity that is ended fails with
+// an [*ActivityError] that wraps a [*TimeoutError]. In both cases the context of the running
+// attempt ends with the *TimeoutError as its cause, and the attempt's result is dropped.
 type ActivityOption func(*journalpb.ActivityOptions)
 
 // Retry sets the call's retry policy.
 func Retry(policy RetryPolicy) ActivityOption {
-	return func(options *journalpb.ActivityOptions) { options.Retry = policy.record() }
+	return func(options *journalpb.ActivityOptions) { options.Retry = policy.toProto() }
 }
 
-// ScheduleToStart limits how long the activity may wait for its first attempt:
-// for a free place on the node, for a node with its tag or its code. It is
-// measured from the time that ActivityScheduled carries. When it has passed the
-// activity fails and is not tried.
+// ScheduleToStart limits how long the activity may wait for its first attempt: for a free slot, or
+// for a node with its tag or its code. It counts from the timestamp of ActivityScheduled. After it
+// the activity fails without an attempt.
 func ScheduleToStart(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.ScheduleToStart = int64(d) }
 }
 
-// StartToClose limits each attempt. One that takes longer has failed and is
-// retried under the policy, at once as far as its own end is concerned: the next
-// does not wait for the body of the last to return. A body that ignores the end
-// of its context goes on occupying one of the places that Config.ActivitiesMax
-// gives, until it returns.
+// StartToClose limits each attempt. An attempt that takes longer fails and is retried under the
+// policy; the retry does not wait for the old body to return. A body that ignores the end of its
+// context keeps its slot (Config.ActivitiesMax) until it returns.
 //
-// It is measured from the beginning of the attempt; one that a new leader begins
-// again has the whole time again. For an attempt whose end comes from outside
-// (see [ErrPending]) the time goes on, also across a failover.
+// The timeout counts from the start of the attempt. If a new leader starts the attempt again, it
+// starts over. For an attempt that is completed from outside (see [ErrResultPending]) it continues
+// across failovers.
 func StartToClose(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.StartToClose = int64(d) }
 }
 
-// ScheduleToClose limits the activity as a whole, with all its attempts and the
-// pauses between them, measured from the time that ActivityScheduled carries.
-// When it has passed, the activity fails; it fails before, right after a failed
-// attempt, if the next one could not begin in time. The [*TimeoutError] has the
-// error of the last failed attempt as its cause.
+// ScheduleToClose limits the activity as a whole, with all attempts and backoffs, from the
+// timestamp of ActivityScheduled. The activity fails when the time has passed, or right after a
+// failed attempt if the next one could not start in time. The [*TimeoutError] wraps the error of
+// the last failed attempt.
 func ScheduleToClose(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.ScheduleToClose = int64(d) }
 }
 
-// HeartbeatTimeout limits the time between two calls of [Heartbeat], and that
-// from the beginning of an attempt to its first. An attempt that is silent for
-// longer has failed and is retried under the policy. It does not apply while an
-// attempt waits for its end from outside (see [ErrPending]).
+// HeartbeatTimeout limits the time between two calls of [Heartbeat], and from the start of an
+// attempt to its first. An attempt that is silent for longer fails and is retried under the policy.
+// The timeout does not apply while an attempt waits for completion from outside (see
+// [ErrResultPending]).
 func HeartbeatTimeout(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.Heartbeat = int64(d) }
 }
 
-// Tag asks for a node that serves the tag: 1 to 128 bytes; see Config.Tags of
-// package cluster. Until there is one, the activity waits, which
-// [ScheduleToStart] and [ScheduleToClose] can limit. Without this option, and
-// with "", every node will do.
+// Tag restricts the call to nodes that serve the tag (1 to 128 bytes; see Config.Tags of package
+// cluster). The activity waits until there is such a node; [ScheduleToStart] and [ScheduleToClose]
+// limit the wait. Without this option, or with "", every node is eligible.
 func Tag(name string) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.Tag = name }
 }
 
-// An OptionError reports an option that cannot be used. The call that it was
-// given to did nothing.
+// An OptionError reports an invalid option. The call had no effect.
 type OptionError struct {
-	Option string // "StartToClose", for example
+	Option string // for example "StartToClose"
 	Reason string
 }
 
@@ -106,16 +98,16 @@ func activityOptions(options []ActivityOption) (*journalpb.ActivityOptions, erro
 		{"HeartbeatTimeout", recorded.Heartbeat},
 	} {
 		if limit.value < 0 {
-			return nil, &OptionError{limit.option, fmt.Sprintf("is %v: a limit of time is not negative", time.Duration(limit.value))}
+			return nil, &OptionError{limit.option, fmt.Sprintf("is %v: a timeout must not be negative", time.Duration(limit.value))}
 		}
 	}
 	if tag := recorded.Tag; len(tag) > nameMax || !utf8.ValidString(tag) {
-		return nil, &OptionError{"Tag", fmt.Sprintf("%q has %d bytes: at most %d of UTF-8 are allowed", cut(tag), len(tag), nameMax)}
+		return nil, &OptionError{"Tag", fmt.Sprintf("%q has %d bytes: at most %d of UTF-8 are allowed", truncate(tag), len(tag), nameMax)}
 	}
 	return recorded, checkCodes(recorded.Retry.GetNonRetryableCodes())
 }
 
-// retryCodesMax bounds the codes that one policy names.
+// retryCodesMax bounds the error codes in one policy.
 const retryCodesMax = 100
 
 func checkCodes(codes []string) error {
@@ -125,9 +117,9 @@ func checkCodes(codes []string) error {
 	for _, code := range codes {
 		switch {
 		case !utf8.ValidString(code):
-			return &OptionError{"Retry", fmt.Sprintf("has the code %q, which is not UTF-8", cut(code))}
+			return &OptionError{"Retry", fmt.Sprintf("has the code %q, which is not UTF-8", truncate(code))}
 		case len(code) == 0 || len(code) > nameMax:
-			return &OptionError{"Retry", fmt.Sprintf("has the code %q of %d bytes: 1 to %d are allowed", cut(code), len(code), nameMax)}
+			return &OptionError{"Retry", fmt.Sprintf("has the code %q of %d bytes: 1 to %d are allowed", truncate(code), len(code), nameMax)}
 		}
 	}
 	return nil

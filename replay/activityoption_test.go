@@ -14,14 +14,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestOptionsOfACallAreRecorded(t *testing.T) {
+func TestActivityOptions_Recorded(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (int, error) {
 		return replay.Activity[int, int]("add").Call(ctx, 1,
 			replay.ScheduleToStart(time.Second), replay.StartToClose(time.Minute), replay.ScheduleToClose(time.Hour),
 			replay.HeartbeatTimeout(2*time.Second), replay.HeartbeatTimeout(3*time.Second), replay.Tag("gpu"),
 			replay.Retry(replay.RetryPolicy{MaxAttempts: 2, PanicsAreFinal: true}))
 	})
-	_, turn := live(t, registry)
+	_, turn := startScript(t, registry)
 	got := replay.Describe(turn.Events[len(turn.Events)-1])
 	want := `ActivityScheduled name="add" input=1 retry={initial=0s backoff=0 longest=0s attempts=2 never=[] panics=final}` +
 		` schedule_to_start=1s start_to_close=1m0s schedule_to_close=1h0m0s heartbeat=3s tag="gpu"`
@@ -30,7 +30,7 @@ func TestOptionsOfACallAreRecorded(t *testing.T) {
 	}
 }
 
-func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
+func TestActivityOptions_RejectsInvalid(t *testing.T) {
 	for name, option := range map[string]replay.ActivityOption{
 		"ScheduleToStart":  replay.ScheduleToStart(-1),
 		"StartToClose":     replay.StartToClose(-time.Hour),
@@ -46,7 +46,7 @@ func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 			if tag != "" {
 				option = replay.Tag(tag)
 			}
-			_, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+			_, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 				_, err := replay.Activity[int, int]("add").Call(ctx, 1, option)
 				var refused *replay.OptionError
 				if !errors.As(err, &refused) {
@@ -61,14 +61,14 @@ func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 	}
 }
 
-func TestTimeoutsAreKnownAfterCrossing(t *testing.T) {
+func TestTimeoutError_SurvivesJournal(t *testing.T) {
 	cause := replay.NewError("test.cause", "cause")
 	for _, kind := range []replay.TimeoutKind{
 		replay.TimeoutScheduleToStart, replay.TimeoutStartToClose, replay.TimeoutScheduleToClose, replay.TimeoutHeartbeat,
 	} {
 		for _, inner := range []error{nil, cause} {
 			before := fmt.Errorf("wrapped: %w", &replay.ActivityError{Name: "a", Attempts: 2, Err: &replay.TimeoutError{Kind: kind, Err: inner}})
-			for _, err := range []error{before, crossed(t, before), crossed(t, crossed(t, before))} {
+			for _, err := range []error{before, roundTrip(t, before), roundTrip(t, roundTrip(t, before))} {
 				var timeout *replay.TimeoutError
 				if !errors.As(err, &timeout) || timeout.Kind != kind || !errors.Is(err, replay.ErrTimeout) ||
 					errors.Is(err, replay.ErrCanceled) || errors.Is(err, cause) != (inner != nil) || err.Error() != before.Error() {
@@ -77,56 +77,56 @@ func TestTimeoutsAreKnownAfterCrossing(t *testing.T) {
 			}
 		}
 	}
-	// The sentinel stays one.
+	// The sentinel keeps its identity.
 	var timeout *replay.TimeoutError
-	if errors.As(crossed(t, replay.ErrTimeout), &timeout) {
-		t.Error("ErrTimeout has become a timeout of an activity")
+	if errors.As(roundTrip(t, replay.ErrTimeout), &timeout) {
+		t.Error("ErrTimeout was decoded as a TimeoutError")
 	}
 }
 
-// A mark on an error of the system's own types is not lost.
-func TestMarkedErrorsOfTheSystemStayMarked(t *testing.T) {
+// NonRetryable must survive on errors of this package's types.
+func TestNonRetryable_SystemErrorsSurviveJournal(t *testing.T) {
 	for _, err := range []error{
 		&replay.TimeoutError{Kind: replay.TimeoutHeartbeat}, &replay.CanceledError{Reason: "r"}, &replay.PanicError{Message: "m"},
 		&replay.ActivityError{Name: "a"}, &replay.ChildError{Name: "c"},
 	} {
-		marked := crossed(t, crossed(t, replay.NonRetryable(err)))
-		if _, again := replay.RetryAfter(nil, 1, marked, 0); again {
-			t.Errorf("%T is tried again", err)
+		annotated := roundTrip(t, roundTrip(t, replay.NonRetryable(err)))
+		if _, again := replay.RetryAfter(nil, 1, annotated, 0); again {
+			t.Errorf("%T is retried", err)
 		}
-		if _, again := replay.RetryAfter(nil, 1, crossed(t, err), 0); !again {
-			t.Errorf("%T is not tried again without a mark", err)
+		if _, again := replay.RetryAfter(nil, 1, roundTrip(t, err), 0); !again {
+			t.Errorf("%T is not retried without NonRetryable", err)
 		}
-		if marked.Error() != err.Error() {
-			t.Errorf("%q has become %q", err, marked)
+		if annotated.Error() != err.Error() {
+			t.Errorf("error text %q changed to %q", err, annotated)
 		}
 	}
 }
 
-func TestRetryAtTheBounds(t *testing.T) {
+func TestRetryAfter_ExtremePolicies(t *testing.T) {
 	failure := errors.New("x")
 	again := func(policy replay.RetryPolicy, attempt int) (time.Duration, bool) {
 		return replay.RetryAfter(optionsOf(replay.Retry(policy)), attempt, failure, 1)
 	}
 	if _, more := again(replay.RetryPolicy{MaxAttempts: math.MaxInt}, 1000); !more {
-		t.Error("the largest number of attempts is few")
+		t.Error("MaxAttempts of MaxInt overflows")
 	}
-	if pause, _ := again(replay.RetryPolicy{Backoff: math.NaN()}, 3); pause != 4800*time.Millisecond {
-		t.Errorf("backoff of NaN: %v", pause)
+	if delay, _ := again(replay.RetryPolicy{Backoff: math.NaN()}, 3); delay != 4800*time.Millisecond {
+		t.Errorf("backoff of NaN: %v", delay)
 	}
-	if pause, _ := again(replay.RetryPolicy{Backoff: math.Inf(1), MaxInterval: math.MaxInt64}, 3); pause < 70*365*24*time.Hour {
-		t.Errorf("backoff of infinity: %v", pause)
+	if delay, _ := again(replay.RetryPolicy{Backoff: math.Inf(1), MaxInterval: math.MaxInt64}, 3); delay < 70*365*24*time.Hour {
+		t.Errorf("backoff of infinity: %v", delay)
 	}
 	final := optionsOf(replay.Retry(replay.RetryPolicy{PanicsAreFinal: true}))
-	if _, more := replay.RetryAfter(final, 1, crossed(t, &replay.PanicError{Message: "m"}), 0); more {
-		t.Error("a final panic is tried again")
+	if _, more := replay.RetryAfter(final, 1, roundTrip(t, &replay.PanicError{Message: "m"}), 0); more {
+		t.Error("a panic is retried despite PanicsAreFinal")
 	}
 	if _, more := replay.RetryAfter(final, 1, failure, 0); !more {
-		t.Error("an error is not tried again because panics are final")
+		t.Error("an error is not retried because of PanicsAreFinal")
 	}
 }
 
-func TestTokensNameTheirAttempts(t *testing.T) {
+func TestToken_RoundTrip(t *testing.T) {
 	for _, a := range []replay.Attempt{
 		{Instance: "a", Execution: 1, EventID: 2, Number: 1},
 		{Instance: "a/b/7::1.2", Execution: 1 << 40, EventID: 1 << 50, Number: 1 << 20},
@@ -150,7 +150,7 @@ func TestTokensNameTheirAttempts(t *testing.T) {
 	}
 }
 
-func TestHeartbeatsOutsideOfAnActivityDoNothing(t *testing.T) {
+func TestHeartbeat_OutsideActivityIsNoOp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	if err := replay.Heartbeat(ctx, 1); err != nil {
 		t.Error(err)
@@ -158,25 +158,25 @@ func TestHeartbeatsOutsideOfAnActivityDoNothing(t *testing.T) {
 	if details, ok := replay.HeartbeatDetails[int](ctx); ok || details != 0 {
 		t.Errorf("details %d", details)
 	}
-	cancel(replay.ErrGivenUp)
-	if err := replay.Heartbeat(ctx, 1); !errors.Is(err, replay.ErrGivenUp) {
+	cancel(replay.ErrActivityCanceled)
+	if err := replay.Heartbeat(ctx, 1); !errors.Is(err, replay.ErrActivityCanceled) {
 		t.Error(err)
 	}
 }
 
-func TestTheCodesOfAPolicyAreBounded(t *testing.T) {
+func TestRetryPolicy_CodesBounded(t *testing.T) {
 	for name, c := range map[string]struct {
-		codes []string
-		taken bool
+		codes    []string
+		accepted bool
 	}{
 		"as many and as long as may be": {slices.Repeat([]string{strings.Repeat("x", 128)}, 100), true},
 		"one more":                      {slices.Repeat([]string{"x"}, 101), false},
 		"one longer":                    {[]string{strings.Repeat("x", 129)}, false},
 		"an empty one":                  {[]string{""}, false},
 	} {
-		_, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+		_, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 			future := act.Start(ctx, "x", replay.Retry(replay.RetryPolicy{NonRetryableCodes: c.codes}))
-			clear(c.codes) // what was asked for stays
+			clear(c.codes) // the recorded policy must not change
 			if !future.Done() {
 				_, err := goOn.Wait(ctx)
 				return "", err
@@ -185,48 +185,48 @@ func TestTheCodesOfAPolicyAreBounded(t *testing.T) {
 			return "", err
 		}))
 		recorded := turn.Events[1].GetActivityScheduled().GetOptions().GetRetry().GetNonRetryableCodes()
-		if taken := len(recorded) > 0; taken != c.taken || taken && recorded[0] == "" {
+		if accepted := len(recorded) > 0; accepted != c.accepted || accepted && recorded[0] == "" {
 			t.Errorf("%s: %v", name, turn.Events[1])
 		}
 	}
 }
 
-// Two inputs that differ behind what is shown of them do not read the same.
-func TestAMismatchDoesNotShowTwoEqualSides(t *testing.T) {
+// Two inputs that differ only beyond what is shown must not look equal.
+func TestMismatch_EqualDescriptionsSayTheyDiffer(t *testing.T) {
 	long := strings.Repeat("x", 500)
-	calling := func(input string) *replay.Registry {
+	callWith := func(input string) *replay.Registry {
 		return script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, input) })
 	}
-	in := &instance{registry: calling(long + "a")}
+	in := &instance{registry: callWith(long + "a")}
 	mustTurn(t, in, started("script", nil))
-	in.drop()
-	x := replay.NewExecution("i", 1, calling(long+"b"), nil)
-	defer x.Drop()
-	if err := x.Replay(all(in.history)); err == nil || !strings.Contains(err.Error(), "which is not the same") {
+	in.evict()
+	x := replay.NewExecution("i", 1, callWith(long+"b"), nil)
+	defer x.Evict()
+	if err := x.Replay(eventSeq(in.history)); err == nil || !strings.Contains(err.Error(), "which is not the same") {
 		t.Errorf("%v", err)
 	}
 }
 
-// An option that only spells out a default is no change of the code.
-func TestAnOptionThatSpellsOutADefaultIsTheSame(t *testing.T) {
+// An option that sets a default explicitly is not a change of the code.
+func TestActivityOptions_ExplicitDefaultMatches(t *testing.T) {
 	written := replay.RetryPolicy{InitialInterval: time.Second, Backoff: 2, MaxInterval: 100 * time.Second}
-	spellings := [][]replay.ActivityOption{
+	variants := [][]replay.ActivityOption{
 		nil, {replay.StartToClose(0)}, {replay.Tag("")}, {replay.Retry(replay.RetryPolicy{})}, {replay.Retry(written)},
 		{replay.Retry(replay.RetryPolicy{Backoff: 2}), replay.HeartbeatTimeout(0)},
 	}
-	calling := func(options []replay.ActivityOption) *replay.Registry {
+	callWith := func(options []replay.ActivityOption) *replay.Registry {
 		return script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, "x", options...) })
 	}
-	for i, before := range spellings {
-		for j, after := range append(spellings, []replay.ActivityOption{replay.Tag("gpu")}) {
-			in := &instance{registry: calling(before)}
+	for i, before := range variants {
+		for j, after := range append(variants, []replay.ActivityOption{replay.Tag("gpu")}) {
+			in := &instance{registry: callWith(before)}
 			mustTurn(t, in, started("script", nil))
-			in.drop()
-			x := replay.NewExecution("i", 1, calling(after), nil)
-			if err := x.Replay(all(in.history)); (err == nil) != (j < len(spellings)) {
-				t.Errorf("spelling %d replayed as %d: %v", i, j, err)
+			in.evict()
+			x := replay.NewExecution("i", 1, callWith(after), nil)
+			if err := x.Replay(eventSeq(in.history)); (err == nil) != (j < len(variants)) {
+				t.Errorf("options %d do not match options %d: %v", i, j, err)
 			}
-			x.Drop()
+			x.Evict()
 		}
 	}
 }

@@ -11,44 +11,38 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A Codec changes payloads on their way into the journal and back: it encrypts
-// or compresses them. It sees inputs, outputs, results, data of events, side
-// effects, statuses, details of heartbeats, and the errors of user code with
-// their messages, details and stacks. It does not see what the system itself
-// goes by: names, versions, IDs, tags, codes of errors, and the reasons given
-// for cancelling, suspending and terminating.
+// A Codec encodes payloads on their way into the journal and decodes them on their way back, to
+// encrypt or compress them. It processes inputs, outputs, results, event data, side effects,
+// statuses, heartbeat details, and the errors of user code with their messages, details and stacks.
+// It does not process what the system uses itself: names, versions, IDs, tags, error codes, and the
+// reasons for canceling, suspending and terminating.
 //
-// Encode need not return the same twice: what code asks for is compared with
-// its history after decoding. Decode must return what was given to Encode,
-// today and in years, on every node.
+// Encode need not be deterministic: code and history are compared after decoding. Decode must
+// return what was given to Encode, on every node, for as long as the data is kept.
 //
-// The content type that Encode returns is recorded beside the data and given to
-// Decode; it says how, with which key for example. It is at most 128 bytes of
-// UTF-8. "" says that the data were left as they are: Decode is not asked, and
-// they can be read without the codec. So can whatever was recorded before there
-// was a codec.
+// The content type that Encode returns is recorded with the data and passed to Decode; it may name
+// the key, for example. It is at most 128 bytes of UTF-8. "" means that the data was left
+// unencoded: Decode is not called, and the data can be read without the codec. The same holds for
+// data recorded before a codec was set.
 //
-// A codec is called concurrently, and while an instance runs its code: it must
-// not block for long, so keys are to be had beforehand. A panic in it is an
-// error. An error never shows to orchestration code, which would take another
-// way than on replay: the turn or the replay fails with a [*CodecError], nothing
-// is recorded, whoever sent the input is told, and what the system itself has
-// sent is sent again. An activity's attempt fails and is
-// retried under its policy. What a codec says in its errors is logged and
-// recorded as it is.
+// A codec is called concurrently, and while an instance runs its code. It must not block for long,
+// so fetch keys in advance. A panic in it is treated as an error. Orchestration code never sees a
+// codec error, because it could then take another branch than on replay. Instead the turn or replay
+// fails with a [*CodecError], nothing is recorded, the sender of an input gets the error, and
+// inputs from the system itself are sent again. An activity's attempt fails and is retried under
+// its policy. The codec's error messages are logged and recorded unencoded.
 type Codec interface {
 	Encode(data []byte) (encoded []byte, contentType string, err error)
 	Decode(encoded []byte, contentType string) (data []byte, err error)
 }
 
-// codecGrowthMax bounds by how much a codec may make a payload longer, in bytes.
+// codecGrowthMax bounds by how many bytes a codec may enlarge a payload.
 const codecGrowthMax = 64 << 10
 
-// A CodecError reports that a codec has failed, or that there is none for a
-// payload that needs one.
+// A CodecError reports that a codec failed, or that none is set for a payload that needs one.
 type CodecError struct {
 	Verb        string // "encode" or "decode"
-	ContentType string // of what was to be decoded
+	ContentType string // of the payload to decode
 	Err         error  `json:"-"`
 }
 
@@ -61,9 +55,9 @@ func (e *CodecError) Error() string {
 
 func (e *CodecError) Unwrap() error { return e.Err }
 
-// apart calls fn in a goroutine of its own, so that runtime.Goexit in it does
-// not end the caller's. The error is a [*PanicError], or nil.
-func apart(fn func()) (err error) {
+// callIsolated calls fn in its own goroutine, so that runtime.Goexit in it does not end the
+// caller's. It returns a [*PanicError] or nil.
+func callIsolated(fn func()) (err error) {
 	done := make(chan struct{})
 	go func() {
 		returned := false
@@ -80,17 +74,17 @@ func apart(fn func()) (err error) {
 	return err
 }
 
-// isSealed tells whether a payload needs the codec to be read.
+// isSealed reports whether a payload is encoded by a codec.
 func isSealed(payload *journalpb.Payload) bool { return payload.GetContentType() != "" }
 
-// seal has the codec encode a plain payload; another one is returned as it is.
-func (p Payloads) seal(payload *journalpb.Payload) (*journalpb.Payload, error) {
+// seal encodes a plain payload with the codec. It returns other payloads unchanged.
+func (p PayloadConverter) seal(payload *journalpb.Payload) (*journalpb.Payload, error) {
 	if p.Codec == nil || len(payload.GetData()) == 0 || isSealed(payload) {
 		return payload, nil
 	}
 	var sealed journalpb.Payload
 	var err error
-	crashed := apart(func() { sealed.Data, sealed.ContentType, err = p.Codec.Encode(payload.Data) })
+	crashed := callIsolated(func() { sealed.Data, sealed.ContentType, err = p.Codec.Encode(payload.Data) })
 	switch {
 	case crashed != nil:
 		err = crashed
@@ -98,9 +92,9 @@ func (p Payloads) seal(payload *journalpb.Payload) (*journalpb.Payload, error) {
 	case sealed.ContentType == "":
 		return payload, nil
 	case len(sealed.ContentType) > nameMax || !utf8.ValidString(sealed.ContentType):
-		err = fmt.Errorf("content type %q is not UTF-8 of at most %d bytes", cut(sealed.ContentType), nameMax)
+		err = fmt.Errorf("content type %q is not UTF-8 of at most %d bytes", truncate(sealed.ContentType), nameMax)
 	case len(sealed.Data) > len(payload.Data)+codecGrowthMax:
-		err = fmt.Errorf("%d bytes have become %d: at most %d more are allowed", len(payload.Data), len(sealed.Data), codecGrowthMax)
+		err = fmt.Errorf("%d bytes were encoded to %d: at most %d more are allowed", len(payload.Data), len(sealed.Data), codecGrowthMax)
 	}
 	if err != nil {
 		return nil, &CodecError{Verb: "encode", Err: err}
@@ -108,21 +102,20 @@ func (p Payloads) seal(payload *journalpb.Payload) (*journalpb.Payload, error) {
 	return &sealed, nil
 }
 
-// open has the codec decode a payload that is sealed; another one is returned
-// as it is.
-func (p Payloads) open(payload *journalpb.Payload) (*journalpb.Payload, error) {
+// open decodes a sealed payload with the codec. It returns other payloads unchanged.
+func (p PayloadConverter) open(payload *journalpb.Payload) (*journalpb.Payload, error) {
 	if !isSealed(payload) {
 		return payload, nil
 	}
 	failed := func(err error) (*journalpb.Payload, error) {
-		return nil, &CodecError{Verb: "decode", ContentType: cut(payload.ContentType), Err: err}
+		return nil, &CodecError{Verb: "decode", ContentType: truncate(payload.ContentType), Err: err}
 	}
 	if p.Codec == nil {
 		return failed(errNoCodec)
 	}
 	var data []byte
 	var err error
-	if crashed := apart(func() { data, err = p.Codec.Decode(payload.Data, payload.ContentType) }); crashed != nil {
+	if crashed := callIsolated(func() { data, err = p.Codec.Decode(payload.Data, payload.ContentType) }); crashed != nil {
 		return failed(crashed)
 	}
 	if err != nil {
@@ -133,19 +126,18 @@ func (p Payloads) open(payload *journalpb.Payload) (*journalpb.Payload, error) {
 
 var errNoCodec = errors.New("no codec is set")
 
-// sealedMessage stands for the message of an error that only the codec can read.
+// sealedMessage replaces the message of an error that only the codec can read.
 const sealedMessage = "(encoded)"
 
-// EncodeError turns an error into its record: that of [EncodeError], and with a
-// codec one of which only the code, and whether to retry, can be read without.
-// The error is a [*CodecError].
-func (p Payloads) EncodeError(err error) (*journalpb.Error, error) {
+// EncodeError returns the record of an error. With a codec, only the code and whether to retry can
+// be read without it. The returned error is a [*CodecError].
+func (p PayloadConverter) EncodeError(err error) (*journalpb.Error, error) {
 	return p.sealError(encodeError(err))
 }
 
-// DecodeError turns a record back into an error. What the codec cannot decode
-// keeps its code, and has the [*CodecError] as its cause.
-func (p Payloads) DecodeError(record *journalpb.Error) error {
+// DecodeError returns the error of a record. If the codec cannot decode it, the result keeps its
+// code and wraps the [*CodecError].
+func (p PayloadConverter) DecodeError(record *journalpb.Error) error {
 	opened, err := p.openError(record)
 	if err != nil {
 		return &Error{Code: record.Code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: err, sealed: record}
@@ -153,9 +145,9 @@ func (p Payloads) DecodeError(record *journalpb.Error) error {
 	return decodeError(opened)
 }
 
-// sealError encodes a record as a whole into the details of another, which
-// keeps what a retry policy goes by.
-func (p Payloads) sealError(record *journalpb.Error) (*journalpb.Error, error) {
+// sealError encodes a whole record into the details of another record, which keeps what a retry
+// policy needs.
+func (p PayloadConverter) sealError(record *journalpb.Error) (*journalpb.Error, error) {
 	if p.Codec == nil || record == nil || isSealed(record.Details) {
 		return record, nil
 	}
@@ -174,8 +166,8 @@ func (p Payloads) sealError(record *journalpb.Error) (*journalpb.Error, error) {
 	return &journalpb.Error{Code: code, Message: sealedMessage, NonRetryable: final, Details: details}, nil
 }
 
-// openError undoes sealError, in causes too. It leaves the record as it is.
-func (p Payloads) openError(record *journalpb.Error) (*journalpb.Error, error) {
+// openError reverses sealError, also in causes. It does not change the record.
+func (p PayloadConverter) openError(record *journalpb.Error) (*journalpb.Error, error) {
 	if !needsCodec(record) {
 		return record, nil
 	}
@@ -186,7 +178,7 @@ func (p Payloads) openError(record *journalpb.Error) (*journalpb.Error, error) {
 		}
 		inner := new(journalpb.Error)
 		if err := proto.Unmarshal(plain.Data, inner); err != nil {
-			return nil, &CodecError{Verb: "decode", ContentType: cut(record.Details.ContentType), Err: err}
+			return nil, &CodecError{Verb: "decode", ContentType: truncate(record.Details.ContentType), Err: err}
 		}
 		return p.openError(inner)
 	}
@@ -209,7 +201,7 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// needsCodec tells whether a record, or a cause in it, is sealed.
+// needsCodec reports whether a record, or one of its causes, is sealed.
 func needsCodec(record *journalpb.Error) bool {
 	if record == nil {
 		return false
@@ -225,11 +217,10 @@ func needsCodec(record *journalpb.Error) bool {
 	return false
 }
 
-// sealed returns an error of user code as it may leave the goroutine that the
-// code ran in: with a codec, nobody on the way can read it. ErrPending is no
-// error of user code.
-func (p Payloads) sealed(err error) error {
-	if p.Codec == nil || err == nil || errors.Is(err, ErrPending) {
+// sealUserError seals an error of user code before it leaves the goroutine of that code.
+// ErrResultPending is not an error of user code.
+func (p PayloadConverter) sealUserError(err error) error {
+	if p.Codec == nil || err == nil || errors.Is(err, ErrResultPending) {
 		return err
 	}
 	record, failed := p.EncodeError(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// encrypting returns the registry with a codec, and otherwise the same payloads.
-func encrypting(t testing.TB, registry *replay.Registry) *replay.Registry {
+// withEncryption returns the registry with an encrypting codec.
+func withEncryption(t testing.TB, registry *replay.Registry) *replay.Registry {
 	t.Helper()
 	ring := new(KeyRing)
 	if err := ring.Add("k1", newKey()); err != nil {
@@ -28,25 +28,25 @@ func encrypting(t testing.TB, registry *replay.Registry) *replay.Registry {
 }
 
 func withCodec(registry *replay.Registry, codec replay.Codec) *replay.Registry {
-	payloads := registry.Payloads()
+	payloads := registry.PayloadConverter()
 	payloads.Codec = codec
-	return registry.WithPayloads(payloads)
+	return registry.WithPayloadConverter(payloads)
 }
 
-// codecOf makes a codec of functions; nil ones change nothing.
-type codecOf struct {
+// funcCodec makes a codec of functions; nil functions change nothing.
+type funcCodec struct {
 	encode func([]byte) ([]byte, string, error)
 	decode func([]byte, string) ([]byte, error)
 }
 
-func (c codecOf) Encode(data []byte) ([]byte, string, error) {
+func (c funcCodec) Encode(data []byte) ([]byte, string, error) {
 	if c.encode == nil {
 		return data, "test/same", nil
 	}
 	return c.encode(data)
 }
 
-func (c codecOf) Decode(data []byte, contentType string) ([]byte, error) {
+func (c funcCodec) Decode(data []byte, contentType string) ([]byte, error) {
 	if c.decode == nil {
 		return data, nil
 	}
@@ -55,7 +55,7 @@ func (c codecOf) Decode(data []byte, contentType string) ([]byte, error) {
 
 const canary = "CANARY"
 
-// everything uses every kind of payload, and puts the canary into each.
+// everything uses every type of payload and puts the canary into each.
 func everything(ctx *replay.Context, round string) (string, error) {
 	if err := transfer.Handle(ctx, nil, func(*replay.Context, int) (string, error) { return canary, nil }); err != nil {
 		return "", err
@@ -67,11 +67,11 @@ func everything(ctx *replay.Context, round string) (string, error) {
 	if err := replay.SetStatus(ctx, canary); err != nil {
 		return "", err
 	}
-	value, err := replay.Once(ctx, "value", func() (string, error) { return canary, nil })
+	value, err := replay.SideEffect(ctx, "value", func() (string, error) { return canary, nil })
 	if err != nil {
 		return "", err
 	}
-	_, onceErr := replay.Once(ctx, "error", func() (string, error) { return "", errors.New(canary) })
+	_, onceErr := replay.SideEffect(ctx, "error", func() (string, error) { return "", errors.New(canary) })
 	work, failed := act.Start(ctx, canary), act.Start(ctx, canary)
 	part, lost := child.Start(ctx, canary), child.Start(ctx, canary)
 	if err := child.Chain(ctx, canary); err != nil {
@@ -96,27 +96,27 @@ func everything(ctx *replay.Context, round string) (string, error) {
 	return fmt.Sprint(value, event, done, onceErr, actErr, childErr), errors.Join(errors.New(canary), errOutOfStock)
 }
 
-// playEverything returns the end of the second execution.
-func playEverything(t *testing.T, in *instance) *journalpb.Error {
+// runEverything returns the end of the second execution.
+func runEverything(t *testing.T, in *instance) *journalpb.Error {
 	t.Helper()
 	mustTurn(t, in, started("everything", canary))
 	for range 2 {
 		checkReplays(t, in)
-		mustTurn(t, in, transferred(1, fmt.Sprint("t", in.execution())), external(replay.UpdatePrefix+"grumble", canary, fmt.Sprint("g", in.execution())))
+		mustTurn(t, in, transferEvent(1, fmt.Sprint("t", in.execution())), external(replay.UpdatePrefix+"grumble", canary, fmt.Sprint("g", in.execution())))
 		for _, event := range in.history {
 			switch {
 			case event.GetActivityScheduled() != nil && in.ended:
-			case event.GetActivityScheduled() != nil && count(in, journalpb.ArmActivityCompleted) == 0:
+			case event.GetActivityScheduled() != nil && countEvents(in, journalpb.TypeActivityCompleted) == 0:
 				mustTurn(t, in, activityCompleted(event.EventId, canary))
 			case event.GetActivityScheduled() != nil:
 				mustTurn(t, in, activityFailed(event.EventId, fmt.Errorf("%s: %w", canary, &limitError{7, canary})))
-			case event.GetSubOrchestrationScheduled() != nil && count(in, journalpb.ArmSubOrchestrationCompleted) == 0:
+			case event.GetSubOrchestrationScheduled() != nil && countEvents(in, journalpb.TypeSubOrchestrationCompleted) == 0:
 				mustTurn(t, in, childCompleted(event.EventId, canary))
 			case event.GetSubOrchestrationScheduled() != nil:
 				mustTurn(t, in, childFailed(event.EventId, &replay.PanicError{Message: canary, Stack: canary}))
 			}
 		}
-		// The second goes to the next execution, by way of the inbox.
+		// The second event goes to the next execution, through the inbox.
 		mustTurn(t, in, external("tick", 17, ""), external("unread", canary, ""), external("answer", canary, ""))
 		if in.successor != nil {
 			in = in.next()
@@ -125,7 +125,7 @@ func playEverything(t *testing.T, in *instance) *journalpb.Error {
 	}
 	mustTurn(t, in, external("go", canary, ""))
 	checkReplays(t, in)
-	in.drop()
+	in.evict()
 	return in.history[len(in.history)-1].GetOrchestrationFailed().GetError()
 }
 
@@ -133,41 +133,41 @@ func everythingRegistry(t *testing.T) *replay.Registry {
 	return registryOf(t, replay.Orchestration[string, string]("everything").Bind(everything))
 }
 
-func TestNoRecordedByteIsPlainWhateverPayloadsARunHas(t *testing.T) {
+func TestCodec_NoPlaintextRecorded(t *testing.T) {
 	for _, cold := range []bool{false, true} {
 		recorded := make(map[int]int)
-		in := &instance{registry: encrypting(t, everythingRegistry(t)), cold: cold, journal: func(event *journalpb.Event) {
-			recorded[event.Arm()]++
+		in := &instance{registry: withEncryption(t, everythingRegistry(t)), cold: cold, journal: func(event *journalpb.Event) {
+			recorded[event.TypeNumber()]++
 			if encoded, err := proto.Marshal(event); err != nil || bytes.Contains(encoded, []byte(canary)) {
-				t.Errorf("%v: plain in %s", err, event)
+				t.Errorf("%v: plaintext in %s", err, event)
 			}
 			if text := replay.Describe(event); strings.Contains(text, canary) {
-				t.Errorf("described: %s", text)
+				t.Errorf("plaintext in Describe: %s", text)
 			}
 		}}
-		failure := replay.DecodeError(playEverything(t, in))
+		failure := replay.DecodeError(runEverything(t, in))
 		if !errors.Is(failure, errOutOfStock) || !strings.Contains(failure.Error(), canary) {
-			t.Errorf("it failed with %v", failure)
+			t.Errorf("instance failed: %v", failure)
 		}
-		for arm := range 64 {
+		for eventType := range 64 {
 			event := new(journalpb.Event)
-			if hasValues(event.ProtoReflect(), arm) && recorded[arm] == 0 && arm != journalpb.ArmOrchestrationCompleted {
-				t.Errorf("the run has no %s", journalpb.ArmName(arm))
+			if hasValues(event.ProtoReflect(), eventType) && recorded[eventType] == 0 && eventType != journalpb.TypeOrchestrationCompleted {
+				t.Errorf("history has no %s", journalpb.TypeName(eventType))
 			}
 		}
 	}
-	// Without a codec it is found, so the search is worth something.
+	// Without a codec the search must find it.
 	in := &instance{registry: everythingRegistry(t)}
-	playEverything(t, in)
+	runEverything(t, in)
 	encoded, err := proto.Marshal(in.history[0])
 	if err != nil || !bytes.Contains(encoded, []byte(canary)) {
-		t.Error("without a codec nothing is plain")
+		t.Error("canary not found without a codec")
 	}
 }
 
-// hasValues tells whether events of a type hold payloads or errors.
-func hasValues(event protoreflect.Message, arm int) bool {
-	field := event.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(arm))
+// hasValues reports whether events of a type hold payloads or errors.
+func hasValues(event protoreflect.Message, eventType int) bool {
+	field := event.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(eventType))
 	return field != nil && field.Message() != nil && len(valuePaths(field.Message(), nil)) > 0
 }
 
@@ -176,7 +176,7 @@ var (
 	errorName   = new(journalpb.Error).ProtoReflect().Descriptor().FullName()
 )
 
-// valuePaths returns where a message holds payloads and errors.
+// valuePaths returns the paths of payloads and errors in a message.
 func valuePaths(message protoreflect.MessageDescriptor, before []protoreflect.FieldDescriptor) [][]protoreflect.FieldDescriptor {
 	var paths [][]protoreflect.FieldDescriptor
 	for i := range message.Fields().Len() {
@@ -193,13 +193,12 @@ func valuePaths(message protoreflect.MessageDescriptor, before []protoreflect.Fi
 	return paths
 }
 
-// TestEverySealedValueOfEveryEventIsNoticed puts one sealed value after the other
-// into each place that the schema has for one.
-func TestEverySealedValueOfEveryEventIsNoticed(t *testing.T) {
+// TestIsSealedEvent_EveryField puts one sealed value at a time into each field that can hold one.
+func TestIsSealedEvent_EveryField(t *testing.T) {
 	sealed := &journalpb.Payload{Data: []byte("x"), ContentType: "test/same"}
 	paths := valuePaths(new(journalpb.Event).ProtoReflect().Descriptor(), nil)
 	if len(paths) < 15 {
-		t.Fatalf("only %d places", len(paths))
+		t.Fatalf("only %d fields with values", len(paths))
 	}
 	for _, path := range paths {
 		event := new(journalpb.Event)
@@ -217,36 +216,35 @@ func TestEverySealedValueOfEveryEventIsNoticed(t *testing.T) {
 		case *journalpb.Error:
 			value.OtherCauses = []*journalpb.Error{{Cause: &journalpb.Error{Details: sealed}}}
 		}
-		if !replay.SealedEvent(event) {
-			t.Errorf("not noticed: %v", path)
+		if !replay.IsSealedEvent(event) {
+			t.Errorf("sealed value not detected at %v", path)
 		}
 	}
 }
 
-// A codec that fails, in whichever way, makes the turn fail, and neither the
-// instance nor the node.
-func TestACodecThatGoesWrongFailsTheTurnWithATypedError(t *testing.T) {
+// A codec failure of any kind fails the turn, but neither the instance nor the node.
+func TestCodec_FailureFailsTurnWithCodecError(t *testing.T) {
 	broken := errors.New("no key today")
 	cases := map[string]struct {
-		codec codecOf
+		codec funcCodec
 		verb  string
 		cause string
 	}{
-		"encode fails":           {codecOf{encode: func([]byte) ([]byte, string, error) { return nil, "", broken }}, "encode", broken.Error()},
-		"encode panics":          {codecOf{encode: func([]byte) ([]byte, string, error) { panic("boom") }}, "encode", "panic: boom"},
-		"encode exits":           {codecOf{encode: func([]byte) ([]byte, string, error) { runtime.Goexit(); return nil, "", nil }}, "encode", "runtime.Goexit called in user code"},
-		"a type that is no text": {codecOf{encode: func(data []byte) ([]byte, string, error) { return data, "\xff", nil }}, "encode", `content type "\xff" is not`},
-		"a type that is long":    {codecOf{encode: func(data []byte) ([]byte, string, error) { return data, strings.Repeat("x", 129), nil }}, "encode", `content type "xxx`},
-		"far too long":           {codecOf{encode: func([]byte) ([]byte, string, error) { return make([]byte, 1<<17), "x", nil }}, "encode", "have become 131072"},
-		"decode fails":           {codecOf{decode: func([]byte, string) ([]byte, error) { return nil, broken }}, "decode", broken.Error()},
-		"decode panics":          {codecOf{decode: func([]byte, string) ([]byte, error) { panic("boom") }}, "decode", "panic: boom"},
-		"decode exits":           {codecOf{decode: func([]byte, string) ([]byte, error) { runtime.Goexit(); return nil, nil }}, "decode", "runtime.Goexit called in user code"},
+		"encode fails":           {funcCodec{encode: func([]byte) ([]byte, string, error) { return nil, "", broken }}, "encode", broken.Error()},
+		"encode panics":          {funcCodec{encode: func([]byte) ([]byte, string, error) { panic("boom") }}, "encode", "panic: boom"},
+		"encode exits":           {funcCodec{encode: func([]byte) ([]byte, string, error) { runtime.Goexit(); return nil, "", nil }}, "encode", "runtime.Goexit called in user code"},
+		"a type that is no text": {funcCodec{encode: func(data []byte) ([]byte, string, error) { return data, "\xff", nil }}, "encode", `content type "\xff" is not`},
+		"a type that is long":    {funcCodec{encode: func(data []byte) ([]byte, string, error) { return data, strings.Repeat("x", 129), nil }}, "encode", `content type "xxx`},
+		"far too long":           {funcCodec{encode: func([]byte) ([]byte, string, error) { return make([]byte, 1<<17), "x", nil }}, "encode", "encoded to 131072"},
+		"decode fails":           {funcCodec{decode: func([]byte, string) ([]byte, error) { return nil, broken }}, "decode", broken.Error()},
+		"decode panics":          {funcCodec{decode: func([]byte, string) ([]byte, error) { panic("boom") }}, "decode", "panic: boom"},
+		"decode exits":           {funcCodec{decode: func([]byte, string) ([]byte, error) { runtime.Goexit(); return nil, nil }}, "decode", "runtime.Goexit called in user code"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			registry := withCodec(script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, "x") }), c.codec)
 			x := replay.NewExecution("i", 1, registry, nil)
-			defer x.Drop()
+			defer x.Evict()
 			start := started("script", nil)
 			if c.verb == "decode" {
 				start.GetOrchestrationStarted().Input.ContentType = "test/same"
@@ -263,18 +261,17 @@ func TestACodecThatGoesWrongFailsTheTurnWithATypedError(t *testing.T) {
 	}
 }
 
-// Which codec there is decides who can read a history; a history that cannot be
-// read is no history of another instance's code.
-func TestAHistoryThatOnlyAnotherCodecCanReadWaitsForIt(t *testing.T) {
+// A history that the codec cannot read fails with a CodecError, not a Mismatch.
+func TestCodec_UnreadableHistoryFailsReplay(t *testing.T) {
 	plain := script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, "x") })
-	first := encrypting(t, plain)
+	first := withEncryption(t, plain)
 	in := &instance{registry: first}
 	mustTurn(t, in, started("script", nil))
-	in.drop()
-	for name, other := range map[string]*replay.Registry{"no codec": plain, "another key": encrypting(t, plain)} {
+	in.evict()
+	for name, other := range map[string]*replay.Registry{"no codec": plain, "another key": withEncryption(t, plain)} {
 		x := replay.NewExecution("i", 1, other, nil)
-		err := x.Replay(in.recorded(in.history))
-		x.Drop()
+		err := x.Replay(in.sealedHistory(in.history))
+		x.Evict()
 		var codec *replay.CodecError
 		if !errors.As(err, &codec) || codec.Verb != "decode" || codec.ContentType != "aes-gcm/k1" {
 			t.Errorf("%s: %v", name, err)
@@ -284,8 +281,8 @@ func TestAHistoryThatOnlyAnotherCodecCanReadWaitsForIt(t *testing.T) {
 	wantLast(t, in, `OrchestrationCompleted output="done"`)
 }
 
-// What was recorded before there was a codec, or by an older key, goes on.
-func TestAHistoryFromBeforeTheCodecGoesOn(t *testing.T) {
+// Values recorded without a codec, or with an older key, remain readable.
+func TestCodec_ContinuesPlaintextHistory(t *testing.T) {
 	plain := script(t, func(ctx *replay.Context) (string, error) {
 		if _, err := act.Call(ctx, "x"); err != nil {
 			return "", err
@@ -294,7 +291,7 @@ func TestAHistoryFromBeforeTheCodecGoesOn(t *testing.T) {
 	})
 	in := &instance{registry: plain}
 	mustTurn(t, in, started("script", nil))
-	in.drop()
+	in.evict()
 	ring := new(KeyRing)
 	var history []*journalpb.Event
 	history = append(history, in.history...)
@@ -304,10 +301,10 @@ func TestAHistoryFromBeforeTheCodecGoesOn(t *testing.T) {
 		}
 		registry := withCodec(plain, ring)
 		x := replay.NewExecution("i", 1, registry, nil)
-		if err := x.Replay(all(history)); err != nil {
+		if err := x.Replay(eventSeq(history)); err != nil {
 			t.Fatal(err)
 		}
-		completion, err := registry.Payloads().SealEvent(activityCompleted(uint64(2+2*n), result))
+		completion, err := registry.PayloadConverter().SealEvent(activityCompleted(uint64(2+2*n), result))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,27 +313,27 @@ func TestAHistoryFromBeforeTheCodecGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, event := range turn.Events {
-			history = append(history, stored(event))
+			history = append(history, journalCopy(event))
 		}
-		x.Drop()
+		x.Evict()
 	}
 	x := replay.NewExecution("i", 1, withCodec(plain, ring), nil)
-	defer x.Drop()
-	if err := x.Replay(all(history)); err != nil || !x.Ended() || history[0].GetOrchestrationStarted().Input.ContentType != "" {
+	defer x.Evict()
+	if err := x.Replay(eventSeq(history)); err != nil || !x.Ended() || history[0].GetOrchestrationStarted().Input.ContentType != "" {
 		t.Errorf("%v", err)
 	}
-	opened, err := withCodec(plain, ring).Payloads().OpenEvent(history[len(history)-1])
+	opened, err := withCodec(plain, ring).PayloadConverter().OpenEvent(history[len(history)-1])
 	if err != nil || replay.Describe(opened) != `OrchestrationCompleted output="second"` {
 		t.Errorf("%v, %v", opened, err)
 	}
 }
 
-// A codec may leave values as they are, small ones for example.
-func TestACodecMayLeaveValuesAsTheyAre(t *testing.T) {
+// A codec may leave values unencoded, such as small ones.
+func TestCodec_MayPassThroughValues(t *testing.T) {
 	registry := withCodec(script(t, func(ctx *replay.Context) (string, error) {
 		_, err := act.Call(ctx, "x")
 		return "", err
-	}), codecOf{
+	}), funcCodec{
 		encode: func([]byte) ([]byte, string, error) { return nil, "", nil },
 		decode: func([]byte, string) ([]byte, error) { panic("nothing is to be decoded") },
 	})
@@ -347,9 +344,9 @@ func TestACodecMayLeaveValuesAsTheyAre(t *testing.T) {
 	checkReplays(t, eachPlain)
 }
 
-func TestAMismatchShowsNoPayloadIfThereIsACodec(t *testing.T) {
+func TestMismatch_HidesPayloadsWithCodec(t *testing.T) {
 	secret := "x"
-	registry := encrypting(t, script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, canary+secret) }))
+	registry := withEncryption(t, script(t, func(ctx *replay.Context) (string, error) { return act.Call(ctx, canary+secret) }))
 	in := &instance{registry: registry, cold: true}
 	mustTurn(t, in, started("script", nil))
 	secret = "other"
@@ -359,7 +356,7 @@ func TestAMismatchShowsNoPayloadIfThereIsACodec(t *testing.T) {
 		mismatch.Expected != `ActivityScheduled name="act" input=(9 bytes)` || mismatch.Found != `ActivityScheduled name="act" input=(13 bytes)` {
 		t.Errorf("%v", err)
 	}
-	failing := encrypting(t, script(t, func(*replay.Context) (string, error) { return "", errors.New(canary + secret) }))
+	failing := withEncryption(t, script(t, func(*replay.Context) (string, error) { return "", errors.New(canary + secret) }))
 	in = &instance{registry: failing, cold: true}
 	mustTurn(t, in, started("script", nil))
 	secret = "x"
@@ -368,9 +365,8 @@ func TestAMismatchShowsNoPayloadIfThereIsACodec(t *testing.T) {
 	}
 }
 
-// Between the body of an activity and its history nobody can read its error; its
-// code and whether to retry are known all the same.
-func TestErrorsOfActivitiesPassThroughTheCodec(t *testing.T) {
+// Outside the body of an activity its error is encoded; code and retry flag remain readable.
+func TestCodec_EncodesActivityErrors(t *testing.T) {
 	cases := map[string]struct {
 		fail  func() error
 		code  string
@@ -384,44 +380,44 @@ func TestErrorsOfActivitiesPassThroughTheCodec(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			registry := encrypting(t, registryOf(t, act.Bind(func(context.Context, string) (string, error) { return "", c.fail() })))
+			registry := withEncryption(t, registryOf(t, act.Bind(func(context.Context, string) (string, error) { return "", c.fail() })))
 			var failure error
-			registry.Run(t.Context(), &replay.Attempt{Name: "act"}, func(_ *journalpb.Payload, err error) { failure = err })
+			registry.RunActivity(t.Context(), &replay.Attempt{Name: "act"}, func(_ *journalpb.Payload, err error) { failure = err })
 			record := replay.EncodeError(replay.DecodeError(replay.EncodeError(failure)))
 			encoded, err := proto.Marshal(record)
 			if err != nil || bytes.Contains(encoded, []byte(canary)) || strings.Contains(fmt.Sprintf("%v %+v", failure, replay.DecodeError(record)), canary) {
-				t.Errorf("%v: plain in %v", err, record)
+				t.Errorf("%v: plaintext in %v", err, record)
 			}
 			if _, again := replay.RetryAfter(nil, 1, replay.DecodeError(record), 0); again != c.again || record.Code != c.code {
-				t.Errorf("again %t, %v", again, record)
+				t.Errorf("retry %t, %v", again, record)
 			}
-			opened := registry.Payloads().DecodeError(record)
+			opened := registry.PayloadConverter().DecodeError(record)
 			if opened == nil || name != "a nil that panics" && !strings.Contains(opened.Error()+fmt.Sprint(opened), canary) && !errors.As(opened, new(*limitError)) {
-				t.Errorf("opened: %v", opened)
+				t.Errorf("decoded error: %v", opened)
 			}
 			var codec *replay.CodecError
-			if err := encrypting(t, registry).Payloads().DecodeError(record); !errors.As(err, &codec) || c.code != "" && !errors.Is(err, &replay.Error{Code: c.code}) {
-				t.Errorf("with another key: %v", err)
+			if err := withEncryption(t, registry).PayloadConverter().DecodeError(record); !errors.As(err, &codec) || c.code != "" && !errors.Is(err, &replay.Error{Code: c.code}) {
+				t.Errorf("decoded with another key: %v", err)
 			}
-			// The next attempt reads it.
+			// The next attempt can read it.
 			next := registryOf(t, act.Bind(func(ctx context.Context, _ string) (string, error) {
 				if last := replay.ActivityInfo(ctx).LastError; last == nil || last.Error() != opened.Error() {
-					t.Errorf("the last error is %v", last)
+					t.Errorf("LastError is %v", last)
 				}
-				return "", replay.ErrPending
+				return "", replay.ErrResultPending
 			}))
-			next.WithPayloads(registry.Payloads()).Run(t.Context(), &replay.Attempt{Name: "act", LastError: replay.DecodeError(record)}, func(_ *journalpb.Payload, err error) {
-				if !errors.Is(err, replay.ErrPending) {
-					t.Errorf("pending has become %v", err)
+			next.WithPayloadConverter(registry.PayloadConverter()).RunActivity(t.Context(), &replay.Attempt{Name: "act", LastError: replay.DecodeError(record)}, func(_ *journalpb.Payload, err error) {
+				if !errors.Is(err, replay.ErrResultPending) {
+					t.Errorf("ErrResultPending was changed to %v", err)
 				}
 			})
 		})
 	}
 }
 
-func TestDetailsOfHeartbeatsPassThroughTheCodec(t *testing.T) {
-	var beaten []*journalpb.Payload
-	registry := encrypting(t, registryOf(t, act.Bind(func(ctx context.Context, _ string) (string, error) {
+func TestCodec_EncodesHeartbeatDetails(t *testing.T) {
+	var heartbeats []*journalpb.Payload
+	registry := withEncryption(t, registryOf(t, act.Bind(func(ctx context.Context, _ string) (string, error) {
 		details, ok := replay.HeartbeatDetails[string](ctx)
 		for _, next := range []string{canary + details, canary + details, canary} {
 			if err := replay.Heartbeat(ctx, next); err != nil {
@@ -431,37 +427,36 @@ func TestDetailsOfHeartbeatsPassThroughTheCodec(t *testing.T) {
 		return fmt.Sprint(details, ok), nil
 	})))
 	attempt := func(details *journalpb.Payload) (output string) {
-		beaten = nil
-		registry.Run(t.Context(), &replay.Attempt{Name: "act", Details: details, Beat: func(p *journalpb.Payload) { beaten = append(beaten, p) }},
+		heartbeats = nil
+		registry.RunActivity(t.Context(), &replay.Attempt{Name: "act", Details: details, RecordHeartbeat: func(p *journalpb.Payload) { heartbeats = append(heartbeats, p) }},
 			func(payload *journalpb.Payload, err error) {
-				if err != nil || registry.Payloads().Decode(replay.PayloadOf{}, payload, &output) != nil {
+				if err != nil || registry.PayloadConverter().Decode(replay.PayloadInfo{}, payload, &output) != nil {
 					t.Error(err)
 				}
 			})
 		return output
 	}
 	if output := attempt(nil); output != "false" {
-		t.Errorf("the first finds %q", output)
+		t.Errorf("first attempt has details %q", output)
 	}
-	if output := attempt(beaten[2]); output != canary+"true" {
-		t.Errorf("the second finds %q", output)
+	if output := attempt(heartbeats[2]); output != canary+"true" {
+		t.Errorf("second attempt has details %q", output)
 	}
-	if !proto.Equal(beaten[0], beaten[1]) || proto.Equal(beaten[1], beaten[2]) {
-		t.Error("the same details are encoded anew, or others are not")
+	if !proto.Equal(heartbeats[0], heartbeats[1]) || proto.Equal(heartbeats[1], heartbeats[2]) {
+		t.Error("unchanged details were encoded again, or changed ones were not")
 	}
-	for _, payload := range beaten {
+	for _, payload := range heartbeats {
 		if bytes.Contains(payload.Data, []byte(canary)) {
-			t.Errorf("plain: %s", payload)
+			t.Errorf("plaintext: %s", payload)
 		}
 	}
 }
 
-// An attempt that the codec fails is one that may be tried again, here or where
-// the key is.
-func TestAnAttemptThatTheCodecFailsIsTriedAgain(t *testing.T) {
+// An attempt that fails in the codec may be retried, here or on a node with the key.
+func TestCodec_FailedAttemptIsRetried(t *testing.T) {
 	ok := func(context.Context, string) (string, error) { return "x", nil }
 	fails := func(context.Context, string) (string, error) { return "", errors.New(canary) }
-	broken := codecOf{encode: func([]byte) ([]byte, string, error) { return nil, "", io.ErrUnexpectedEOF }}
+	broken := funcCodec{encode: func([]byte) ([]byte, string, error) { return nil, "", io.ErrUnexpectedEOF }}
 	for name, c := range map[string]struct {
 		body  func(context.Context, string) (string, error)
 		input *journalpb.Payload
@@ -475,22 +470,22 @@ func TestAnAttemptThatTheCodecFailsIsTriedAgain(t *testing.T) {
 		if c.verb == "decode" {
 			registry = registryOf(t, act.Bind(c.body))
 		}
-		registry.Run(t.Context(), &replay.Attempt{Name: "act", Input: c.input}, func(_ *journalpb.Payload, err error) {
+		registry.RunActivity(t.Context(), &replay.Attempt{Name: "act", Input: c.input}, func(_ *journalpb.Payload, err error) {
 			var codec *replay.CodecError
-			if !errors.As(crossed(t, err), &codec) || codec.Verb != c.verb || strings.Contains(err.Error(), canary) {
+			if !errors.As(roundTrip(t, err), &codec) || codec.Verb != c.verb || strings.Contains(err.Error(), canary) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if _, again := replay.RetryAfter(nil, 1, err, 0); !again {
-				t.Errorf("%s: it is not tried again", name)
+				t.Errorf("%s: not retried", name)
 			}
 		})
 	}
 }
 
-func TestQueriesAndTheirAnswersPassThroughTheCodec(t *testing.T) {
+func TestCodec_EncodesQueries(t *testing.T) {
 	ask := replay.Query[string, string]("ask")
-	registry := encrypting(t, script(t, func(ctx *replay.Context) (string, error) {
-		err := ask.Answer(ctx, func(text string) (string, error) {
+	registry := withEncryption(t, script(t, func(ctx *replay.Context) (string, error) {
+		err := ask.Handle(ctx, func(text string) (string, error) {
 			if text == "" {
 				return "", errors.New(canary)
 			}
@@ -502,27 +497,27 @@ func TestQueriesAndTheirAnswersPassThroughTheCodec(t *testing.T) {
 		_, err = goOn.Wait(ctx)
 		return "", err
 	}))
-	payloads := registry.Payloads()
+	payloads := registry.PayloadConverter()
 	x := replay.NewExecution("i", 1, registry, nil)
-	defer x.Drop()
+	defer x.Evict()
 	if _, err := x.Turn(begin, messagesOf(started("script", nil))); err != nil {
 		t.Fatal(err)
 	}
-	of := replay.PayloadOf{Kind: "query", Name: "ask", Part: "input"}
+	info := replay.PayloadInfo{Kind: "query", Name: "ask", Part: "input"}
 	for _, text := range []string{"a ", ""} {
-		input, err := payloads.Encode(of, text)
+		input, err := payloads.Encode(info, text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		output, err := x.Query("ask", input)
 		if text == "" {
 			if err == nil || strings.Contains(err.Error(), canary) || payloads.DecodeError(replay.EncodeError(err)).Error() != canary {
-				t.Errorf("it answers %v", err)
+				t.Errorf("query returned %v", err)
 			}
 			continue
 		}
 		var answer string
-		if decodeErr := payloads.Decode(of, output, &answer); err != nil || decodeErr != nil || answer != "a "+canary || bytes.Contains(output.Data, []byte(canary)) {
+		if decodeErr := payloads.Decode(info, output, &answer); err != nil || decodeErr != nil || answer != "a "+canary || bytes.Contains(output.Data, []byte(canary)) {
 			t.Errorf("%q, %v, %v", answer, err, decodeErr)
 		}
 	}
@@ -536,8 +531,8 @@ func TestQueriesAndTheirAnswersPassThroughTheCodec(t *testing.T) {
 	}
 }
 
-func TestAnErrorThatHasCrossedPassesThroughTheCodecOnce(t *testing.T) {
-	payloads := encrypting(t, registryOf(t)).Payloads()
+func TestCodec_EncodesErrorOnce(t *testing.T) {
+	payloads := withEncryption(t, registryOf(t)).PayloadConverter()
 	inner, err := payloads.EncodeError(fmt.Errorf("%s: %w", canary, errOutOfStock))
 	if err != nil {
 		t.Fatal(err)
@@ -555,29 +550,29 @@ func TestAnErrorThatHasCrossedPassesThroughTheCodecOnce(t *testing.T) {
 		t.Errorf("%v, %v", again, err)
 	}
 	if record, err := payloads.EncodeError(nil); record != nil || err != nil || payloads.DecodeError(nil) != nil {
-		t.Errorf("no error is %v, %v", record, err)
+		t.Errorf("nil error was encoded as %v, %v", record, err)
 	}
 }
 
-func BenchmarkColdReplayWithACodec(b *testing.B) {
-	for name, registry := range map[string]*replay.Registry{"none": programRegistry(b), "aes-gcm": encrypting(b, programRegistry(b))} {
+func BenchmarkColdReplay_WithCodec(b *testing.B) {
+	for name, registry := range map[string]*replay.Registry{"none": programRegistry(b), "aes-gcm": withEncryption(b, programRegistry(b))} {
 		b.Run(name, func(b *testing.B) {
 			in := &instance{registry: registry}
-			defer in.drop()
+			defer in.evict()
 			if _, err := in.turn(begin, messagesOf(started("parallel", "x"), activityCompleted(3, "b"), activityCompleted(2, "a"))); err != nil {
 				b.Fatal(err)
 			}
 			var history []*journalpb.Event
-			for event := range in.recorded(in.history) {
+			for event := range in.sealedHistory(in.history) {
 				history = append(history, event)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				x := replay.NewExecution("i", 1, registry, nil)
-				if err := x.Replay(all(history)); err != nil {
+				if err := x.Replay(eventSeq(history)); err != nil {
 					b.Fatal(err)
 				}
-				x.Drop()
+				x.Evict()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(history)), "ns/event")
 		})

@@ -12,10 +12,9 @@ type Result[T any] struct {
 	Err   error
 }
 
-// Settle waits until every operation is complete and returns all results, in
-// the order of the arguments, failed ones among them. The error is only that of
-// the scope of ctx, if that ends before all are complete.
-func Settle[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error) {
+// AllResults waits until every operation is complete and returns all results, including failed
+// ones, in the order of the arguments. It returns an error only if the scope of ctx ends first.
+func AllResults[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error) {
 	results := make([]Result[T], len(futures))
 	for i, f := range futures {
 		if err := ctx.x.await(ctx, f.p); err != nil {
@@ -26,27 +25,26 @@ func Settle[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error) {
 	return results, nil
 }
 
-// AsCompleted yields the indexes of the futures and the futures themselves in
-// the order in which they are completed, waiting for each; awaiting a yielded
-// one returns at once. It ends early when the scope of ctx does: then
+// AsCompleted yields the indexes and futures in the order of completion, waiting for each; awaiting
+// a yielded future returns at once. The sequence ends early if the scope of ctx ends; then
 // ctx.Err() is not nil.
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] {
 	return func(yield func(int, *Future[T]) bool) {
-		ctx.x.running("AsCompleted")
+		ctx.x.currentCoroutine("AsCompleted")
 		arrived := make([]*promise, 0, len(futures))
 		index := make(map[*promise][]int, len(futures))
-		gate := new(promise)
+		wakeup := new(promise)
 		for i, f := range futures {
-			ctx.x.ownsAll("AsCompleted", f.p)
+			ctx.x.checkOwners("AsCompleted", f.p)
 			index[f.p] = append(index[f.p], i)
 			if len(index[f.p]) == 1 {
-				ctx.x.notify(f.p, &arrived, &gate)
+				ctx.x.collectResolved(f.p, &arrived, &wakeup)
 			}
 		}
 		for next := 0; next < len(index); next++ {
 			if next == len(arrived) {
-				gate = new(promise)
-				if err := ctx.x.park(ctx, []*promise{gate}); err != nil {
+				wakeup = new(promise)
+				if err := ctx.x.park(ctx, []*promise{wakeup}); err != nil {
 					return
 				}
 			}
@@ -62,18 +60,18 @@ func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Fut
 	}
 }
 
-// notify appends p to arrived when it is settled and settles the gate that is
-// current then.
-func (x *Execution) notify(p *promise, arrived *[]*promise, gate **promise) {
+// collectResolved appends p to arrived when p is resolved, and then resolves the current wakeup
+// promise.
+func (x *Execution) collectResolved(p *promise, arrived *[]*promise, wakeup **promise) {
 	arrive := func() {
 		*arrived = append(*arrived, p)
-		if (*gate).pending() {
-			x.settle(*gate)
+		if (*wakeup).pending() {
+			x.resolve(*wakeup)
 		}
 	}
 	if !p.pending() {
 		at := len(*arrived)
-		for at > 0 && (*arrived)[at-1].settled > p.settled {
+		for at > 0 && (*arrived)[at-1].resolvedSeq > p.resolvedSeq {
 			at--
 		}
 		*arrived = append(*arrived, nil)
@@ -81,22 +79,21 @@ func (x *Execution) notify(p *promise, arrived *[]*promise, gate **promise) {
 		(*arrived)[at] = p
 		return
 	}
-	p.onSettled = append(p.onSettled, arrive)
+	p.onResolved = append(p.onResolved, arrive)
 }
 
-// Err returns why the scope of c has ended: [ErrCanceled] or [ErrTimeout]; nil
-// while it has not.
+// Err returns why the scope of c has ended, [ErrCanceled] or [ErrTimeout], or nil while it has not.
 func (c *Context) Err() error {
-	if c.x.dropping {
-		return ErrDehydrating
+	if c.x.evicting {
+		return ErrEvicting
 	}
-	return c.x.told(c.scope.err())
+	return c.x.observeCancel(c.scope.err())
 }
 
-// Map calls fn for each input in a coroutine of its own, at most limit at a
-// time, and returns the results in the order of the inputs. At the first error
-// the others' scope ends, and Map returns that error when all have returned; it is
-// that of the scope of ctx if that ends first. A limit below 1 is no limit.
+// Map calls fn for each input in its own coroutine, at most limit at a time, and returns the
+// results in the order of the inputs. The first error ends the scope of the other calls; Map
+// returns that error after all calls have returned. If the scope of ctx ends first, Map returns its
+// error. A limit below 1 means no limit.
 func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, input I) (O, error)) ([]O, error) {
 	if limit < 1 || limit > len(inputs) {
 		limit = len(inputs)
@@ -125,39 +122,39 @@ func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, in
 	for i := range workers {
 		workers[i] = Go(ctx, work)
 	}
-	if _, err := Settle(WithoutCancel(ctx), workers...); err != nil {
+	if _, err := AllResults(WithoutCancel(ctx), workers...); err != nil {
 		return nil, err
 	}
 	if first == nil && next < len(inputs) {
-		first = ctx.scope.err() // before any worker began
+		first = ctx.scope.err() // the scope ended before a worker began
 	}
 	if first != nil {
-		return nil, ctx.x.told(first)
+		return nil, ctx.x.observeCancel(first)
 	}
 	return results, nil
 }
 
-// A Semaphore bounds how many coroutines of one instance are in a stretch of
-// code at once. One with a single place is a mutex. Coroutines run one at a time
-// anyway; it is for stretches in which they block. It belongs to the first
-// execution that uses it; any other that does stalls, see [ForeignFuture].
+// A Semaphore bounds how many coroutines of one instance run a section of code that blocks. With
+// one slot it is a mutex. Sections that do not block need none, because coroutines run one at a
+// time. A Semaphore belongs to the first execution that uses it; any other execution that uses it
+// stalls (see [ForeignFuture]).
 type Semaphore struct {
 	owner   atomic.Pointer[Execution]
-	places  int
+	slots   int
 	free    int
 	waiting []*promise
 }
 
-// NewSemaphore returns a semaphore with that many places, at least 1.
-func NewSemaphore(places int) *Semaphore {
-	places = max(places, 1)
-	return &Semaphore{places: places, free: places}
+// NewSemaphore returns a semaphore with the given number of slots, at least 1.
+func NewSemaphore(slots int) *Semaphore {
+	slots = max(slots, 1)
+	return &Semaphore{slots: slots, free: slots}
 }
 
-// Acquire waits for a place, first come, first served. The error is that of the
-// scope of ctx; then no place is taken.
+// Acquire waits for a slot, first come, first served. It returns an error if the scope of ctx ends
+// first; then no slot is taken.
 func (s *Semaphore) Acquire(ctx *Context) error {
-	s.use(ctx.x, "Acquire")
+	s.checkUse(ctx.x, "Acquire")
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -172,7 +169,7 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 		return nil
 	}
 	if !place.pending() {
-		// The place came in the same moment: it is the next one's.
+		// The slot was granted as the scope ended: pass it on.
 		s.Release(ctx)
 		return err
 	}
@@ -185,15 +182,15 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 	return err
 }
 
-// Release gives a place back. It panics if no place is taken, as [sync.Mutex.Unlock] does:
-// a place more would let in more coroutines than there are places.
+// Release returns a slot. It panics if no slot is taken, like [sync.Mutex.Unlock]; otherwise more
+// coroutines could enter than there are slots.
 func (s *Semaphore) Release(ctx *Context) {
-	s.use(ctx.x, "Release")
-	if s.free == s.places {
-		if ctx.x.dropping {
-			return // Acquire has taken none, and code that does not look at its error is ending
+	s.checkUse(ctx.x, "Release")
+	if s.free == s.slots {
+		if ctx.x.evicting {
+			return // Acquire returned ErrEvicting without a slot, and the code ignored the error
 		}
-		panic(fmt.Sprintf("tenuto: Release of a Semaphore without Acquire, in instance %q: all its places are free", ctx.x.instance))
+		panic(fmt.Sprintf("tenuto: Release of a Semaphore without Acquire, in instance %q: all its slots are free", ctx.x.instance))
 	}
 	if len(s.waiting) == 0 {
 		s.free++
@@ -201,14 +198,14 @@ func (s *Semaphore) Release(ctx *Context) {
 	}
 	place := s.waiting[0]
 	s.waiting = s.waiting[1:]
-	ctx.x.settle(place)
+	ctx.x.resolve(place)
 }
 
-// use begins an operation of the semaphore. It does not return where durable calls may not be
-// made, or when the semaphore belongs to another execution.
-func (s *Semaphore) use(x *Execution, what string) {
-	x.running(what)
+// checkUse begins a use of the semaphore. It does not return where durable calls are not allowed,
+// or if the semaphore belongs to another execution.
+func (s *Semaphore) checkUse(x *Execution, what string) {
+	x.currentCoroutine(what)
 	if !s.owner.CompareAndSwap(nil, x) {
-		x.owns(what, "semaphore", s.owner.Load())
+		x.checkOwner(what, "semaphore", s.owner.Load())
 	}
 }

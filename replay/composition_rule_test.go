@@ -14,35 +14,35 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// never is the time of what does not come.
+// never is the time of an event that does not occur.
 const never = 1 << 30
 
-// awaitLimit is the limit of AwaitFor in compositions; no other timer has that.
+// awaitLimit is the timeout of AwaitFor in compositions; no other timer has this duration.
 const awaitLimit = 10 * time.Hour
 
-// A composed operation is one that a composition waits for.
-type composed struct {
+// A composedOp is an operation that a composition waits for.
+type composedOp struct {
 	kind  string // activity, child, event, timer or coroutine
-	inner bool   // in the scope that ends, and not in the one around it
+	inner bool   // in the scope that ends, not in the outer one
 }
 
-// A composition calls one function of many operations in a scope that may end.
+// A composition calls one function on several operations in a scope that may end.
 type composition struct {
-	function string // Race, Next, All, Settle, AsCompleted, AwaitFor or Map
-	ends     string // by what the scope ends: instance, timeout or function
-	late     bool   // it is called when an event says so
-	ops      []composed
+	function string // Race, Next, All, AllResults, AsCompleted, AwaitFor or Map
+	endedBy  string // what ends the scope: instance, timeout or function
+	late     bool   // called only after an event
+	ops      []composedOp
 }
 
 func randomComposition(random *rand.Rand) *composition {
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	c := &composition{
-		function: pick("Race", "Next", "All", "Settle", "AsCompleted", "AwaitFor", "Map"),
-		ends:     pick("instance", "timeout", "function"),
+		function: pick("Race", "Next", "All", "AllResults", "AsCompleted", "AwaitFor", "Map"),
+		endedBy:  pick("instance", "timeout", "function"),
 		late:     random.IntN(3) == 0,
 	}
 	for range 1 + random.IntN(4) {
-		c.ops = append(c.ops, composed{pick("activity", "child", "event", "timer", "coroutine"), random.IntN(2) == 0})
+		c.ops = append(c.ops, composedOp{pick("activity", "child", "event", "timer", "coroutine"), random.IntN(2) == 0})
 	}
 	if c.function == "AwaitFor" {
 		c.ops = c.ops[:1]
@@ -50,10 +50,10 @@ func randomComposition(random *rand.Rand) *composition {
 	return c
 }
 
-// run is the orchestration. It publishes what the composition came to.
+// run is the orchestration. It sets the outcome of the composition as status.
 func (c *composition) run(ctx *replay.Context) (string, error) {
 	outer, inner, end := replay.WithoutCancel(ctx), ctx, func() {}
-	switch c.ends {
+	switch c.endedBy {
 	case "timeout":
 		inner, _ = replay.WithTimeout(outer, time.Hour)
 	case "function":
@@ -89,9 +89,9 @@ func (c *composition) run(ctx *replay.Context) (string, error) {
 	return replay.Event[string]("finish").Wait(outer)
 }
 
-// start starts operation i. A timer's result is no text, so that it needs a coroutine
-// around it where the composition wants one type.
-func (op composed) start(ctx *replay.Context, i int) *replay.Future[string] {
+// start starts operation i. The result of a timer is not a string, so it is wrapped in a coroutine
+// where the composition needs one type.
+func (op composedOp) start(ctx *replay.Context, i int) *replay.Future[string] {
 	switch op.kind {
 	case "activity":
 		return act.Start(ctx, fmt.Sprint(i))
@@ -112,38 +112,38 @@ func (c *composition) call(ctx *replay.Context, futures []*replay.Future[string]
 	switch c.function {
 	case "Race":
 		winner, err := replay.Race(ctx, awaitables...)
-		return cameTo(winner, err)
+		return formatResult(winner, err)
 	case "Next":
 		winner, err := replay.Next(ctx, awaitables...)
-		return cameTo(winner, err)
+		return formatResult(winner, err)
 	case "All":
 		results, err := replay.All(ctx, futures...)
-		return cameTo(results, err)
-	case "Settle":
-		results, err := replay.Settle(ctx, futures...)
-		return cameTo(len(results), err)
+		return formatResult(results, err)
+	case "AllResults":
+		results, err := replay.AllResults(ctx, futures...)
+		return formatResult(len(results), err)
 	case "AsCompleted":
 		var order []int
 		for i := range replay.AsCompleted(ctx, futures...) {
 			order = append(order, i)
 		}
 		if len(order) == len(futures) {
-			return cameTo(order, nil)
+			return formatResult(order, nil)
 		}
-		return cameTo(order, nil) + " " + cameTo(nil, ctx.Err())
+		return formatResult(order, nil) + " " + formatResult(nil, ctx.Err())
 	case "AwaitFor":
 		result, err := futures[0].AwaitFor(ctx, awaitLimit)
-		return cameTo(result, err)
+		return formatResult(result, err)
 	}
 	indexes := make([]int, len(futures))
 	for i := range indexes {
 		indexes[i] = i
 	}
 	results, err := replay.Map(ctx, 0, indexes, func(ctx *replay.Context, i int) (string, error) { return futures[i].Await(ctx) })
-	return cameTo(results, err)
+	return formatResult(results, err)
 }
 
-func cameTo(value any, err error) string {
+func formatResult(value any, err error) string {
 	var failed *replay.ActivityError
 	var child *replay.ChildError
 	switch {
@@ -161,24 +161,24 @@ func cameTo(value any, err error) string {
 	return err.Error()
 }
 
-// An expectation is what the rule says of one run.
+// An expectation holds the schedule of one run and derives the expected outcome.
 type expectation struct {
 	c      *composition
-	done   []int  // when each operation is complete
-	failed []bool // whether it has failed
+	done   []int  // when each operation completes
+	failed []bool // whether it fails
 	ended  int    // when the scope ends
-	limit  int    // when the limit of AwaitFor passes
+	limit  int    // when the timeout of AwaitFor passes
 	called int    // when the composition is called
 }
 
-func (e *expectation) errorOfScope() string {
-	if e.c.ends == "timeout" {
+func (e *expectation) scopeError() string {
+	if e.c.endedBy == "timeout" {
 		return "timeout"
 	}
 	return "canceled"
 }
 
-// result returns when the result of the composition is there, and what it is.
+// result returns when the composition has its result, and the result.
 func (e *expectation) result() (at int, text string) {
 	order := make([]int, len(e.done))
 	for i := range order {
@@ -186,7 +186,7 @@ func (e *expectation) result() (at int, text string) {
 	}
 	done := func(i int) int {
 		if e.c.function == "Map" {
-			return max(e.done[i], e.called) // no function runs before
+			return max(e.done[i], e.called) // no function runs earlier
 		}
 		return e.done[i]
 	}
@@ -199,7 +199,7 @@ func (e *expectation) result() (at int, text string) {
 	switch e.c.function {
 	case "Race", "Next":
 		return e.done[first], fmt.Sprint(first)
-	case "Settle":
+	case "AllResults":
 		return last, fmt.Sprint(len(order))
 	case "AsCompleted":
 		return last, fmt.Sprint(order)
@@ -220,8 +220,8 @@ func (e *expectation) result() (at int, text string) {
 	return max(last, done(order[0])), fmt.Sprint(texts)
 }
 
-// returned returns what the composition publishes, "" if it goes on waiting, and when.
-func (e *expectation) returned() (at int, text string) {
+// expectedStatus returns the expected status and its time, "" if the composition keeps waiting.
+func (e *expectation) expectedStatus() (at int, text string) {
 	at, text = e.result()
 	switch {
 	case at < e.ended:
@@ -236,14 +236,14 @@ func (e *expectation) returned() (at int, text string) {
 			}
 		}
 		slices.SortFunc(before, func(a, b int) int { return e.done[a] - e.done[b] })
-		return max(e.ended, e.called), fmt.Sprint(before) + " " + e.errorOfScope()
+		return max(e.ended, e.called), fmt.Sprint(before) + " " + e.scopeError()
 	}
-	return max(e.ended, e.called), e.errorOfScope()
+	return max(e.ended, e.called), e.scopeError()
 }
 
-// canceled returns which operations are canceled, in order: by the end of the scope, by
-// a race that they lose, by a limit of time. The limit of AwaitFor has the number -1.
-func (e *expectation) canceled() []int {
+// canceledOps returns the expected cancellations in order: by the end of the scope, a lost race, or
+// a timeout. -1 stands for the timer of AwaitFor.
+func (e *expectation) canceledOps() []int {
 	var canceled []int
 	result, text := e.result()
 	at := max(result, e.called)
@@ -261,30 +261,29 @@ func (e *expectation) canceled() []int {
 	return canceled
 }
 
-// TestCompositionsEndWithTheirScope runs random compositions of operations of two scopes,
-// of which one ends at some time, and checks the rule: when the scope that a
-// composition was called in ends before the result is there, the composition returns
-// the error of the scope, and cancels nothing but what the scope itself cancels.
-func TestCompositionsEndWithTheirScope(t *testing.T) {
+// TestComposition_EndsWithScope runs random compositions of operations in two scopes, one of which
+// ends at some time. If the scope of a composition ends before its result is available, the
+// composition must return the error of the scope, and must not cancel anything else.
+func TestComposition_EndsWithScope(t *testing.T) {
 	for seed := range uint64(4000) {
 		random := rand.New(rand.NewPCG(seed, 6))
 		c := randomComposition(random)
 		e := &expectation{c: c, ended: never, limit: never, called: 0}
 		in := &instance{registry: script(t, c.run), cold: seed%2 == 0, logger: slog.New(slog.DiscardHandler)}
 		mustTurn(t, in, started("script", nil))
-		e.play(t, in, random)
+		e.run(t, in, random)
 		e.check(t, in)
 		checkReplays(t, in)
-		in.drop()
+		in.evict()
 		if t.Failed() {
 			t.Fatalf("seed %d: %+v, done %v, failed %v, ended %d, limit %d, called %d", seed, *c, e.done, e.failed, e.ended, e.limit, e.called)
 		}
 	}
 }
 
-// play delivers completions and the end of the scope in a random order, one a turn.
-func (e *expectation) play(t *testing.T, in *instance, random *rand.Rand) {
-	actions := []int{-1, -2, -3} // the end of the scope, the limit of AwaitFor, the call
+// run delivers completions and the end of the scope in random order, one a turn.
+func (e *expectation) run(t *testing.T, in *instance, random *rand.Rand) {
+	actions := []int{-1, -2, -3} // the end of the scope, the timeout of AwaitFor, the call
 	for i := range e.c.ops {
 		e.done, e.failed = append(e.done, never), append(e.failed, false)
 		actions = append(actions, i)
@@ -301,9 +300,9 @@ func (e *expectation) play(t *testing.T, in *instance, random *rand.Rand) {
 		switch {
 		case action == -1:
 			e.ended = at
-			mustTurn(t, in, e.end(in))
+			mustTurn(t, in, e.scopeEnd(in))
 		case action == -2:
-			if limit := timerOf(in, awaitLimit); limit != nil {
+			if limit := openTimer(in, awaitLimit); limit != nil {
 				e.limit = at
 				mustTurn(t, in, timerFired(limit.EventId, begin.Add(awaitLimit)))
 			}
@@ -320,19 +319,19 @@ func (e *expectation) play(t *testing.T, in *instance, random *rand.Rand) {
 	}
 }
 
-// end returns what ends the scope.
-func (e *expectation) end(in *instance) *journalpb.Event {
-	switch e.c.ends {
+// scopeEnd returns the event that ends the scope.
+func (e *expectation) scopeEnd(in *instance) *journalpb.Event {
+	switch e.c.endedBy {
 	case "instance":
 		return cancelRequested("enough", "")
 	case "timeout":
-		return timerFired(timerOf(in, time.Hour).EventId, begin.Add(time.Hour))
+		return timerFired(openTimer(in, time.Hour).EventId, begin.Add(time.Hour))
 	}
 	return external("end", nil, "")
 }
 
-// timerOf returns the open timer that was set for d, nil if there is none.
-func timerOf(in *instance, d time.Duration) *journalpb.Event {
+// openTimer returns the open timer with duration d, nil if there is none.
+func openTimer(in *instance, d time.Duration) *journalpb.Event {
 	for _, event := range openOperations(in.history) {
 		if timer := event.GetTimerCreated(); timer != nil && timer.FireAt == begin.Add(d).UnixNano() {
 			return event
@@ -341,17 +340,17 @@ func timerOf(in *instance, d time.Duration) *journalpb.Event {
 	return nil
 }
 
-// completion returns the event that completes operation i, nil if that is not open.
+// completion returns the event that completes operation i, nil if it is not open.
 func (e *expectation) completion(in *instance, i int, fails bool) (completion *journalpb.Event, failed bool) {
 	input := fmt.Sprintf("%q", fmt.Sprint(i))
 	switch e.c.ops[i].kind {
 	case "timer":
-		if timer := timerOf(in, time.Duration(i+1)*time.Minute); timer != nil {
+		if timer := openTimer(in, time.Duration(i+1)*time.Minute); timer != nil {
 			return timerFired(timer.EventId, begin), false
 		}
 		return nil, false
 	case "event":
-		if e.c.ops[i].inner && e.ended < never || slices.Contains(canceledIn(in), i) {
+		if e.c.ops[i].inner && e.ended < never || slices.Contains(canceledOperations(in), i) {
 			return nil, false
 		}
 		return external(fmt.Sprint("e", i), fmt.Sprint("r", i), ""), false
@@ -371,8 +370,8 @@ func (e *expectation) completion(in *instance, i int, fails bool) (completion *j
 	return nil, false
 }
 
-// canceledIn returns which operations a history cancels, -1 for the limit of AwaitFor.
-func canceledIn(in *instance) []int {
+// canceledOperations returns the operations that a history cancels, -1 for the timer of AwaitFor.
+func canceledOperations(in *instance) []int {
 	var canceled []int
 	for _, event := range in.history {
 		if event.GetCancelRequested() == nil {
@@ -406,10 +405,10 @@ func (e *expectation) check(t *testing.T, in *instance) {
 			got = strings.TrimPrefix(strings.Trim(string(status.Value.Data), `"`), "returned ")
 		}
 	}
-	if _, want := e.returned(); got != want {
-		t.Errorf("%s came to %q, want %q", e.c.function, got, want)
+	if _, want := e.expectedStatus(); got != want {
+		t.Errorf("%s returned %q, want %q", e.c.function, got, want)
 	}
-	if got, want := canceledIn(in), e.canceled(); !slices.Equal(got, want) {
-		t.Errorf("canceled are %v, want %v", got, want)
+	if got, want := canceledOperations(in), e.canceledOps(); !slices.Equal(got, want) {
+		t.Errorf("canceled operations %v, want %v", got, want)
 	}
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A scenario is a body, what is delivered to it, turn by turn, and the events
-// after the start that come of it.
+// A scenario is a body, the messages of each turn, and the expected events after the start.
 type scenario struct {
 	name  string
 	body  func(*replay.Context) (string, error)
@@ -25,19 +24,19 @@ type scenario struct {
 	want  []string
 }
 
-func then(events ...*journalpb.Event) []*journalpb.Event { return events }
+func turnOf(events ...*journalpb.Event) []*journalpb.Event { return events }
 
-// TestConformance plays small scenarios, live, brought back for every turn, and
-// replayed. CONFORMANCE.md says which behaviours they stand for.
+// TestConformance runs small scenarios live, loaded for every turn, and replayed. CONFORMANCE.md
+// lists the behaviors that they cover.
 func TestConformance(t *testing.T) {
 	groups := map[string][]scenario{
-		"first turn": firstTurns(), "sequence": sequences(), "message": arrivals(), "error": failures(), "value": values(),
-		"inbox": inboxes(), "composition": compositions(), "version": versions(),
+		"first turn": firstTurnScenarios(), "sequence": sequenceScenarios(), "message": messageScenarios(), "error": failureScenarios(), "value": valueScenarios(),
+		"inbox": inboxScenarios(), "composition": compositionScenarios(), "version": versionScenarios(),
 	}
 	for group, scenarios := range groups {
 		for _, s := range scenarios {
 			t.Run(group+"/"+s.name, func(t *testing.T) {
-				eachWay(t, script(t, s.body), func(t *testing.T, in *instance) {
+				forEachMode(t, script(t, s.body), func(t *testing.T, in *instance) {
 					mustTurn(t, in, started("script", nil))
 					for _, messages := range s.turns {
 						mustTurn(t, in, messages...)
@@ -55,7 +54,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func firstTurns() []scenario {
+func firstTurnScenarios() []scenario {
 	waitFor := func(open func(*replay.Context)) func(*replay.Context) (string, error) {
 		return func(ctx *replay.Context) (string, error) {
 			open(ctx)
@@ -97,13 +96,13 @@ func firstTurns() []scenario {
 				return "", err
 			}
 			return act.Call(ctx, "a")
-		}, turns: [][]*journalpb.Event{then(activityCompleted(3, "A"))},
+		}, turns: [][]*journalpb.Event{turnOf(activityCompleted(3, "A"))},
 			want: []string{`OrchestrationChained name="child" instance="i::1.2" input="c"`, `ActivityScheduled name="act" input="a"`,
 				`ActivityCompleted source_event_id=3 result="A" attempts=1`, `OrchestrationCompleted output="A"`}},
 	}
 }
 
-func sequences() []scenario {
+func sequenceScenarios() []scenario {
 	ten := scenario{name: "ten activities", body: func(ctx *replay.Context) (string, error) {
 		all := ""
 		for n := range 10 {
@@ -117,7 +116,7 @@ func sequences() []scenario {
 	}}
 	for n := range 10 {
 		source := uint64(2 + 2*n)
-		ten.turns = append(ten.turns, then(activityCompleted(source, fmt.Sprint(n))))
+		ten.turns = append(ten.turns, turnOf(activityCompleted(source, fmt.Sprint(n))))
 		ten.want = append(ten.want, fmt.Sprintf("ActivityScheduled name=%q input=%q", "act", fmt.Sprint(n)),
 			fmt.Sprintf("ActivityCompleted source_event_id=%d result=%q attempts=1", source, fmt.Sprint(n)))
 	}
@@ -126,7 +125,7 @@ func sequences() []scenario {
 		{name: "an activity, then a timer", body: func(ctx *replay.Context) (string, error) {
 			a, err := act.Call(ctx, "a")
 			return a, errors.Join(err, ctx.Sleep(time.Second))
-		}, turns: [][]*journalpb.Event{then(activityCompleted(2, "A"))},
+		}, turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "A"))},
 			want: []string{`ActivityScheduled name="act" input="a"`, `ActivityCompleted source_event_id=2 result="A" attempts=1`,
 				"TimerCreated fire_at=2026-01-01T00:00:01Z"}},
 		{name: "a timer, then an activity", body: func(ctx *replay.Context) (string, error) {
@@ -134,7 +133,7 @@ func sequences() []scenario {
 				return "", err
 			}
 			return act.Call(ctx, "a")
-		}, turns: [][]*journalpb.Event{then(timerFired(2, begin))},
+		}, turns: [][]*journalpb.Event{turnOf(timerFired(2, begin))},
 			want: []string{"TimerCreated fire_at=2026-01-01T00:00:01Z", "TimerFired source_event_id=2 fire_at=2026-01-01T00:00:00Z",
 				`ActivityScheduled name="act" input="a"`}},
 		{name: "a side effect between two activities", body: func(ctx *replay.Context) (string, error) {
@@ -142,19 +141,19 @@ func sequences() []scenario {
 			if err != nil {
 				return "", err
 			}
-			n, err := replay.Once(ctx, "n", func() (int, error) { return 7, nil })
+			n, err := replay.SideEffect(ctx, "n", func() (int, error) { return 7, nil })
 			if err != nil {
 				return "", err
 			}
 			return act.Call(ctx, fmt.Sprint(a, n))
-		}, turns: [][]*journalpb.Event{then(activityCompleted(2, "A"))},
+		}, turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "A"))},
 			want: []string{`ActivityScheduled name="act" input="a"`, `ActivityCompleted source_event_id=2 result="A" attempts=1`,
 				`SideEffectRecorded label="n" value=7`, `ActivityScheduled name="act" input="A7"`}},
 	}
 }
 
-// open leaves an activity, a timer and a child open and waits for two signs.
-func open(ctx *replay.Context) (string, error) {
+// openOneOfEach leaves an activity, a timer and a child open and waits for two events.
+func openOneOfEach(ctx *replay.Context) (string, error) {
 	act.Start(ctx, "a")
 	ctx.Timer(time.Second)
 	child.Start(ctx, "c")
@@ -166,47 +165,47 @@ func open(ctx *replay.Context) (string, error) {
 	return "", nil
 }
 
-// openHas is what open asks for, and more.
-func openHas(more ...string) []string {
+// openEvents returns the events that openOneOfEach schedules, and more.
+func openEvents(more ...string) []string {
 	return append([]string{`ActivityScheduled name="act" input="a"`, "TimerCreated fire_at=2026-01-01T00:00:01Z",
 		`SubOrchestrationScheduled name="child" instance="i::1.4" input="c"`, `ExternalSubscribed name="go"`}, more...)
 }
 
-func arrivals() []scenario {
+func messageScenarios() []scenario {
 	done := `ActivityCompleted source_event_id=2 result="A" attempts=1`
 	return []scenario{
-		{name: "one completion of each kind", body: open,
-			turns: [][]*journalpb.Event{then(activityCompleted(2, "A"), timerFired(3, begin), childCompleted(4, "C"))},
-			want:  openHas(done, "TimerFired source_event_id=3 fire_at=2026-01-01T00:00:00Z", `SubOrchestrationCompleted source_event_id=4 result="C"`)},
-		{name: "of two in a batch the first counts", body: open,
-			turns: [][]*journalpb.Event{then(activityCompleted(2, "A"), activityFailed(2, errors.New("late")), activityCompleted(2, "B"))},
-			want:  openHas(done)},
-		{name: "recorded before", body: open,
-			turns: [][]*journalpb.Event{then(activityCompleted(2, "A")), then(activityCompleted(2, "A")), then(activityFailed(2, nil))},
-			want:  openHas(done)},
-		{name: "of another kind", body: open,
-			turns: [][]*journalpb.Event{then(timerFired(2, begin), childCompleted(2, 1), activityCompleted(3, 1), childFailed(3, nil),
+		{name: "one completion of each kind", body: openOneOfEach,
+			turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "A"), timerFired(3, begin), childCompleted(4, "C"))},
+			want:  openEvents(done, "TimerFired source_event_id=3 fire_at=2026-01-01T00:00:00Z", `SubOrchestrationCompleted source_event_id=4 result="C"`)},
+		{name: "of two in a batch the first counts", body: openOneOfEach,
+			turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "A"), activityFailed(2, errors.New("late")), activityCompleted(2, "B"))},
+			want:  openEvents(done)},
+		{name: "recorded before", body: openOneOfEach,
+			turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "A")), turnOf(activityCompleted(2, "A")), turnOf(activityFailed(2, nil))},
+			want:  openEvents(done)},
+		{name: "of another kind", body: openOneOfEach,
+			turns: [][]*journalpb.Event{turnOf(timerFired(2, begin), childCompleted(2, 1), activityCompleted(3, 1), childFailed(3, nil),
 				timerFired(4, begin), activityFailed(4, nil), activityCompleted(5, 1))},
-			want: openHas()},
-		{name: "of nothing", body: open,
-			turns: [][]*journalpb.Event{then(activityCompleted(0, 1), timerFired(1, begin), childFailed(6, nil), activityCompleted(999, 1))},
-			want:  openHas()},
-		{name: "equal events are two events", body: open,
-			turns: [][]*journalpb.Event{then(external("tick", 1, ""), external("tick", 1, "")), then(external("tick", 1, ""))},
-			want:  openHas(`ExternalEvent name="tick" data=1`, `ExternalEvent name="tick" data=1`, `ExternalEvent name="tick" data=1`)},
-		{name: "an event without a subscription", body: open, turns: [][]*journalpb.Event{then(external("nobody", "x", ""))},
-			want: openHas(`ExternalEvent name="nobody" data="x"`)},
+			want: openEvents()},
+		{name: "of nothing", body: openOneOfEach,
+			turns: [][]*journalpb.Event{turnOf(activityCompleted(0, 1), timerFired(1, begin), childFailed(6, nil), activityCompleted(999, 1))},
+			want:  openEvents()},
+		{name: "equal events are two events", body: openOneOfEach,
+			turns: [][]*journalpb.Event{turnOf(external("tick", 1, ""), external("tick", 1, "")), turnOf(external("tick", 1, ""))},
+			want:  openEvents(`ExternalEvent name="tick" data=1`, `ExternalEvent name="tick" data=1`, `ExternalEvent name="tick" data=1`)},
+		{name: "an event without a subscription", body: openOneOfEach, turns: [][]*journalpb.Event{turnOf(external("nobody", "x", ""))},
+			want: openEvents(`ExternalEvent name="nobody" data="x"`)},
 		{name: "a second cancellation", body: func(ctx *replay.Context) (string, error) {
 			_, err := goOn.Wait(ctx)
 			_, undone := act.Call(replay.WithoutCancel(ctx), "undo")
 			return "", errors.Join(err, undone)
-		}, turns: [][]*journalpb.Event{then(cancelRequested("first", ""), cancelRequested("second", "")), then(cancelRequested("third", ""))},
+		}, turns: [][]*journalpb.Event{turnOf(cancelRequested("first", ""), cancelRequested("second", "")), turnOf(cancelRequested("third", ""))},
 			want: []string{`ExternalSubscribed name="go"`, `OrchestrationCancelRequested reason="first"`, "CancelRequested source_event_id=2",
 				`ActivityScheduled name="act" input="undo"`}},
 	}
 }
 
-func failures() []scenario {
+func failureScenarios() []scenario {
 	calls := func(ctx *replay.Context) (string, error) {
 		_, err := act.Call(ctx, "a")
 		if err != nil {
@@ -217,33 +216,33 @@ func failures() []scenario {
 	}
 	return []scenario{
 		{name: "of an activity is seen by the code", body: calls,
-			turns: [][]*journalpb.Event{then(activityFailed(2, errors.New("broken")))},
+			turns: [][]*journalpb.Event{turnOf(activityFailed(2, errors.New("broken")))},
 			want: []string{`ActivityScheduled name="act" input="a"`, `ActivityFailed source_event_id=2 error="broken" attempts=1`,
 				`OrchestrationCompleted output="recovered from activity \"act\": broken"`}},
 		{name: "of a child keeps its kind", body: func(ctx *replay.Context) (string, error) {
 			_, err := child.Call(ctx, "c")
 			return fmt.Sprint(errors.Is(err, replay.ErrTerminated), errors.Is(err, replay.ErrCanceled)), nil
-		}, turns: [][]*journalpb.Event{then(childFailed(2, replay.ErrTerminated))},
+		}, turns: [][]*journalpb.Event{turnOf(childFailed(2, replay.ErrTerminated))},
 			want: []string{`SubOrchestrationScheduled name="child" instance="i::1.2" input="c"`,
 				`SubOrchestrationFailed source_event_id=2 code="tenuto.terminated" error="terminated"`, `OrchestrationCompleted output="true false"`}},
 		{name: "panic after a result", body: func(ctx *replay.Context) (string, error) {
 			a, _ := act.Call(ctx, "a")
 			panic("boom " + a)
-		}, turns: [][]*journalpb.Event{then(activityCompleted(2, "A"))},
+		}, turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "A"))},
 			want: []string{`ActivityScheduled name="act" input="a"`, `ActivityCompleted source_event_id=2 result="A" attempts=1`,
 				`OrchestrationFailed code="tenuto.panic" error="panic: boom A"`}},
 		{name: "with an open activity", body: func(ctx *replay.Context) (string, error) {
 			act.Start(ctx, "a")
 			_, err := tick.Wait(ctx)
 			return "", errors.Join(err, errors.New("broken"))
-		}, turns: [][]*journalpb.Event{then(external("tick", 1, ""), activityCompleted(2, "late"))},
+		}, turns: [][]*journalpb.Event{turnOf(external("tick", 1, ""), activityCompleted(2, "late"))},
 			want: []string{`ActivityScheduled name="act" input="a"`, `ExternalSubscribed name="tick"`, `ExternalEvent name="tick" data=1`,
 				"CancelRequested source_event_id=2", `OrchestrationFailed error="broken"`}},
 	}
 }
 
-// values are what calls pass on as it is.
-func values() []scenario {
+// valueScenarios pass values through calls unchanged.
+func valueScenarios() []scenario {
 	texts := map[string]string{
 		"empty": "", "in other scripts": "Grüße, 世界 🎵", "with control characters": "a\nb\tc\r\nd\x00e",
 		"of 10 KB": strings.Repeat("x", 10_000), "of nearly 1 MiB": strings.Repeat("y", 1_000_000),
@@ -262,7 +261,7 @@ func values() []scenario {
 			return text, nil
 		}
 		history := []*journalpb.Event{activityScheduled("act", text), activityCompleted(2, text), subscribed("answer"), external("answer", text, ""), completed(text)}
-		s := scenario{name: name, body: body, turns: [][]*journalpb.Event{then(activityCompleted(2, text), external("answer", text, ""))}}
+		s := scenario{name: name, body: body, turns: [][]*journalpb.Event{turnOf(activityCompleted(2, text), external("answer", text, ""))}}
 		for _, event := range history {
 			s.want = append(s.want, replay.Describe(event))
 		}
@@ -271,12 +270,12 @@ func values() []scenario {
 	name := strings.Repeat("名", 42)
 	return append(all, scenario{name: "a name in another script", body: func(ctx *replay.Context) (string, error) {
 		return replay.Activity[string, string](name).Call(ctx, "")
-	}, turns: [][]*journalpb.Event{then(activityCompleted(2, name))},
+	}, turns: [][]*journalpb.Event{turnOf(activityCompleted(2, name))},
 		want: []string{replay.Describe(activityScheduled(name, "")), replay.Describe(activityCompleted(2, name)), replay.Describe(completed(name))}})
 }
 
-// inboxes: what is not consumed when the body ends.
-func inboxes() []scenario {
+// inboxScenarios leave events unconsumed when the body ends.
+func inboxScenarios() []scenario {
 	self := replay.Orchestration[any, string]("script")
 	again := func(wait func(*replay.Context)) func(*replay.Context) (string, error) {
 		return func(ctx *replay.Context) (string, error) {
@@ -285,12 +284,12 @@ func inboxes() []scenario {
 			return "", errors.Join(err, self.ContinueAsNew(ctx, nil))
 		}
 	}
-	events := then(external("tick", 1, ""), external("tock", 2, ""), external("tick", 3, ""), external("go", nil, ""))
+	events := turnOf(external("tick", 1, ""), external("tock", 2, ""), external("tick", 3, ""), external("go", nil, ""))
 	sent := []string{`ExternalEvent name="tick" data=1`, `ExternalEvent name="tock" data=2`, `ExternalEvent name="tick" data=3`, `ExternalEvent name="go" data=null`}
-	ends := func(subscribed []string, carried string, gaveUp ...string) []string {
+	ends := func(subscribed []string, carried string, canceled ...string) []string {
 		want := append([]string{}, subscribed...)
 		want = append(append(want, `ExternalSubscribed name="go"`), sent...)
-		return append(append(want, gaveUp...), "OrchestrationContinuedAsNew input=null"+carried)
+		return append(append(want, canceled...), "OrchestrationContinuedAsNew input=null"+carried)
 	}
 	return []scenario{
 		{name: "nothing waits", body: again(func(*replay.Context) {}), turns: [][]*journalpb.Event{events}, want: ends(nil, " inbox=3")},
@@ -312,14 +311,14 @@ func inboxes() []scenario {
 			}
 			gone.Cancel(ctx)
 			return "", errors.Join(ctx.Sleep(0), self.ContinueAsNew(ctx, nil))
-		}, turns: [][]*journalpb.Event{then(external("answer", "", "")), then(external("tick", 1, ""), timerFired(6, begin))},
+		}, turns: [][]*journalpb.Event{turnOf(external("answer", "", "")), turnOf(external("tick", 1, ""), timerFired(6, begin))},
 			want: []string{`ExternalSubscribed name="tick"`, `ExternalSubscribed name="answer"`, `ExternalEvent name="answer" data=""`,
 				"CancelRequested source_event_id=2", "TimerCreated fire_at=2026-01-01T00:00:00Z", `ExternalEvent name="tick" data=1`,
 				"TimerFired source_event_id=6 fire_at=2026-01-01T00:00:00Z", "OrchestrationContinuedAsNew input=null inbox=1"}},
 	}
 }
 
-func compositions() []scenario {
+func compositionScenarios() []scenario {
 	return []scenario{
 		{name: "an activity, an event and a timer together", body: func(ctx *replay.Context) (string, error) {
 			work, word, limit := act.Start(ctx, "a"), answer.Subscribe(ctx), ctx.Timer(time.Second)
@@ -327,7 +326,7 @@ func compositions() []scenario {
 			b, second := word.Await(ctx)
 			_, third := limit.Await(ctx)
 			return a + b, errors.Join(first, second, third)
-		}, turns: [][]*journalpb.Event{then(timerFired(4, begin), external("answer", "B", "")), then(activityCompleted(2, "A"))},
+		}, turns: [][]*journalpb.Event{turnOf(timerFired(4, begin), external("answer", "B", "")), turnOf(activityCompleted(2, "A"))},
 			want: []string{`ActivityScheduled name="act" input="a"`, `ExternalSubscribed name="answer"`, "TimerCreated fire_at=2026-01-01T00:00:01Z",
 				"TimerFired source_event_id=4 fire_at=2026-01-01T00:00:00Z", `ExternalEvent name="answer" data="B"`,
 				`ActivityCompleted source_event_id=2 result="A" attempts=1`, `OrchestrationCompleted output="AB"`}},
@@ -337,7 +336,7 @@ func compositions() []scenario {
 			winner, err := replay.Race(ctx, slow, act.Start(ctx, "fast"))
 			cancel()
 			return fmt.Sprint(winner), errors.Join(err, ctx.Sleep(0))
-		}, turns: [][]*journalpb.Event{then(activityCompleted(2, "")), then(childCompleted(3, "late"))},
+		}, turns: [][]*journalpb.Event{turnOf(activityCompleted(2, "")), turnOf(childCompleted(3, "late"))},
 			want: []string{`ActivityScheduled name="act" input="fast"`, `SubOrchestrationScheduled name="child" instance="i::1.3" input="slow"`,
 				`ActivityCompleted source_event_id=2 result="" attempts=1`, "CancelRequested source_event_id=3", "TimerCreated fire_at=2026-01-01T00:00:00Z"}},
 		{name: "results of two types", body: func(ctx *replay.Context) (string, error) {
@@ -349,7 +348,7 @@ func compositions() []scenario {
 			a, first := n.Await(ctx)
 			b, second := s.Await(ctx)
 			return fmt.Sprint(winner, a, b), errors.Join(first, second)
-		}, turns: [][]*journalpb.Event{then(activityCompleted(3, "S"), activityCompleted(2, 4))},
+		}, turns: [][]*journalpb.Event{turnOf(activityCompleted(3, "S"), activityCompleted(2, 4))},
 			want: []string{`ActivityScheduled name="double" input=2`, `ActivityScheduled name="act" input="s"`,
 				`ActivityCompleted source_event_id=3 result="S" attempts=1`, "ActivityCompleted source_event_id=2 result=4 attempts=1",
 				`OrchestrationCompleted output="1 4S"`}},
@@ -357,13 +356,13 @@ func compositions() []scenario {
 			before := ctx.Now()
 			err := ctx.Sleep(time.Second)
 			return fmt.Sprint(!ctx.Now().Before(before)), err
-		}, turns: [][]*journalpb.Event{then(timerFired(2, begin))},
+		}, turns: [][]*journalpb.Event{turnOf(timerFired(2, begin))},
 			want: []string{"TimerCreated fire_at=2026-01-01T00:00:01Z", "TimerFired source_event_id=2 fire_at=2026-01-01T00:00:00Z",
 				`OrchestrationCompleted output="true"`}},
 	}
 }
 
-func versions() []scenario {
+func versionScenarios() []scenario {
 	return []scenario{
 		{name: "a child gets the one that is asked for", body: func(ctx *replay.Context) (string, error) {
 			child.Start(ctx, "c")
@@ -376,28 +375,28 @@ func versions() []scenario {
 	}
 }
 
-// An empty history is none yet: nothing is wrong, and nothing is asked for.
-func TestAnEmptyHistoryAsksForNothing(t *testing.T) {
+// An empty history is valid and schedules nothing.
+func TestReplay_EmptyHistory(t *testing.T) {
 	x := replay.NewExecution("i", 1, programRegistry(t), nil)
-	defer x.Drop()
-	if err := x.Replay(all(nil)); err != nil || x.LastEventID() != 0 || x.Ended() {
+	defer x.Evict()
+	if err := x.Replay(eventSeq(nil)); err != nil || x.LastEventID() != 0 || x.Ended() {
 		t.Errorf("%d, %t, %v", x.LastEventID(), x.Ended(), err)
 	}
 }
 
-// The body of an orchestration is entered once for each time it is in memory.
-func TestTheBodyIsEnteredOnceForEachTimeInMemory(t *testing.T) {
+// The body of an orchestration is called once for each load.
+func TestExecution_CallsBodyOncePerLoad(t *testing.T) {
 	entered := 0
 	registry := script(t, func(ctx *replay.Context) (string, error) { entered++; return act.Call(ctx, "a") })
-	x, _ := live(t, registry)
-	defer x.Drop()
+	x, _ := startScript(t, registry)
+	defer x.Evict()
 	if _, err := x.Turn(begin, messagesOf(external("x", 1, ""))); err != nil || entered != 1 {
-		t.Errorf("entered %d times, %v", entered, err)
+		t.Errorf("body called %d times, %v", entered, err)
 	}
 }
 
-// TestTheTestsThatConformanceNamesExist reads the names in CONFORMANCE.md.
-func TestTheTestsThatConformanceNamesExist(t *testing.T) {
+// TestConformance_NamedTestsExist checks the names in CONFORMANCE.md.
+func TestConformance_NamedTestsExist(t *testing.T) {
 	table, err := os.ReadFile("CONFORMANCE.md")
 	if err != nil {
 		t.Fatal(err)
@@ -417,14 +416,13 @@ func TestTheTestsThatConformanceNamesExist(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(sources, "func "+name[1]+"(") {
-			t.Errorf("there is no %s", name[1])
+			t.Errorf("test %s does not exist", name[1])
 		}
 		checkSubtest(t, name[1], strings.TrimPrefix(name[2], "/"))
 	}
 }
 
-// checkSubtest finds what is named behind a slash: a transcript, or a group of
-// scenarios.
+// checkSubtest checks the name after a slash: a transcript, or a group of scenarios.
 func checkSubtest(t *testing.T, test, sub string) {
 	switch {
 	case sub == "":
@@ -435,9 +433,9 @@ func checkSubtest(t *testing.T, test, sub string) {
 	case test == "TestConformance":
 		source, _ := os.ReadFile("conformance_test.go")
 		if !strings.Contains(string(source), `"`+sub+`":`) {
-			t.Errorf("there is no group %q", sub)
+			t.Errorf("scenario group %q does not exist", sub)
 		}
 	default:
-		t.Errorf("%s/%s: nobody checks that", test, sub)
+		t.Errorf("%s/%s: unknown kind of subtest", test, sub)
 	}
 }

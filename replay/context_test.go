@@ -16,9 +16,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Nodes may be in different time zones; what the code sees of time may not
-// differ.
-func TestTimeIsTheSameInEveryZone(t *testing.T) {
+// Nodes may be in different time zones; times in the code must not differ.
+func TestNow_IndependentOfTimeZone(t *testing.T) {
 	here := time.Local
 	defer func() { time.Local = here }()
 	moment := replay.Activity[time.Time, string]("moment")
@@ -41,15 +40,15 @@ func TestTimeIsTheSameInEveryZone(t *testing.T) {
 	}
 }
 
-func TestTimerBeyondTheEndOfTimeDoesNotFireAtOnce(t *testing.T) {
-	x, turn := live(t, script(t, func(ctx *replay.Context) (string, error) { return "", ctx.Sleep(math.MaxInt64) }))
-	defer x.Drop()
+func TestTimer_HugeDurationDoesNotWrap(t *testing.T) {
+	x, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) { return "", ctx.Sleep(math.MaxInt64) }))
+	defer x.Evict()
 	if at := turn.Events[1].GetTimerCreated().GetFireAt(); at != math.MaxInt64 {
 		t.Errorf("fire_at is %d", at)
 	}
 }
 
-func TestContextTellsWhereItIs(t *testing.T) {
+func TestContext_Accessors(t *testing.T) {
 	var seen []any
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		seen = append(seen, ctx.InstanceID(), ctx.Execution(), ctx.Now(), ctx.Replaying())
@@ -58,8 +57,8 @@ func TestContextTellsWhereItIs(t *testing.T) {
 		return "", err
 	})
 	x := replay.NewExecution("order-17", 3, registry, nil)
-	defer x.Drop()
-	if err := x.Replay(all(numbered(started("script", nil), timerCreated(begin)))); err != nil {
+	defer x.Evict()
+	if err := x.Replay(eventSeq(withEventIDs(started("script", nil), timerCreated(begin)))); err != nil {
 		t.Fatal(err)
 	}
 	later := begin.Add(time.Minute)
@@ -72,7 +71,7 @@ func TestContextTellsWhereItIs(t *testing.T) {
 	}
 }
 
-func TestLogCarriesTheInstanceAndIsSilentOnReplay(t *testing.T) {
+func TestContextLog_SilentOnReplay(t *testing.T) {
 	var text strings.Builder
 	logger := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
@@ -100,10 +99,9 @@ level=INFO msg=deferred instance=i execution=1 order.id=7
 	}
 }
 
-// Asking twice for what the code asks for anyway changes nothing: a turn
-// without messages records what replayed code has asked for and no more.
-func TestTurnWithoutMessagesRecordsWhatReplayAskedFor(t *testing.T) {
-	in := &instance{cold: true, registry: script(t, waiting), history: numbered(started("script", nil))}
+// A turn without messages records the pending actions of replayed code and no more.
+func TestTurn_WithoutMessagesRecordsPendingActions(t *testing.T) {
+	in := &instance{cold: true, registry: script(t, waiting), history: withEventIDs(started("script", nil))}
 	if turn := mustTurn(t, in); len(turn.Events) != 2 {
 		t.Errorf("%d events", len(turn.Events))
 	}
@@ -116,9 +114,9 @@ func TestTurnWithoutMessagesRecordsWhatReplayAskedFor(t *testing.T) {
 	}
 }
 
-func TestTurnRefusesAHistoryThatDoesNotBeginWithItsStart(t *testing.T) {
+func TestTurn_RejectsFirstEventOtherThanStarted(t *testing.T) {
 	x := replay.NewExecution("i", 1, script(t, waiting), nil)
-	defer x.Drop()
+	defer x.Evict()
 	_, err := x.Turn(begin, messagesOf(external("go", nil, "")))
 	var m *replay.Mismatch
 	if !errors.As(err, &m) || m.Kind != replay.Corrupt {
@@ -126,12 +124,12 @@ func TestTurnRefusesAHistoryThatDoesNotBeginWithItsStart(t *testing.T) {
 	}
 }
 
-// Messages that are no input are dropped, whatever they are.
-func TestMessagesThatAreNoInputAreDropped(t *testing.T) {
-	x, before := live(t, script(t, waiting))
-	defer x.Drop()
+// Messages that are not inputs are dropped.
+func TestTurn_DropsNonInputMessages(t *testing.T) {
+	x, before := startScript(t, script(t, waiting))
+	defer x.Evict()
 	events := []*journalpb.Event{nil, {}, {SourceEventId: 2}, started("script", nil), completed("x"), activityScheduled("act", "a"),
-		timerCreated(begin), subscribed("go"), childScheduled("child", "i", 1), gaveUp(2)}
+		timerCreated(begin), subscribed("go"), childScheduled("child", "i", 1), operationCanceled(2)}
 	turn, err := x.Turn(begin, messagesOf(events...))
 	if err != nil || len(turn.Events) != 0 || x.LastEventID() != uint64(len(before.Events)) {
 		t.Fatalf("%v, %v", turn, err)
@@ -143,13 +141,13 @@ func TestMessagesThatAreNoInputAreDropped(t *testing.T) {
 	}
 }
 
-// External events that an earlier execution has handed on come first, and
-// their request IDs stay known.
-func TestInboxOfAnEarlierExecution(t *testing.T) {
+// External events carried over by an earlier execution come first, and their request IDs remain
+// known.
+func TestInbox_CarriedOverEventsComeFirst(t *testing.T) {
 	start := started("script", nil)
 	for n := range 2 {
-		handed := external("tick", n, fmt.Sprint("r", n)).GetExternalEvent()
-		start.GetOrchestrationStarted().Inbox = append(start.GetOrchestrationStarted().Inbox, handed)
+		carriedOver := external("tick", n, fmt.Sprint("r", n)).GetExternalEvent()
+		start.GetOrchestrationStarted().Inbox = append(start.GetOrchestrationStarted().Inbox, carriedOver)
 	}
 	x := replay.NewExecution("i", 2, script(t, func(ctx *replay.Context) (string, error) {
 		var got []int
@@ -162,7 +160,7 @@ func TestInboxOfAnEarlierExecution(t *testing.T) {
 		}
 		return fmt.Sprint(got), nil
 	}), nil)
-	defer x.Drop()
+	defer x.Evict()
 	turn, err := x.Turn(begin, messagesOf(start, external("tick", 1, "r1"), external("tick", 2, "r2")))
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +173,7 @@ func TestInboxOfAnEarlierExecution(t *testing.T) {
 	}
 }
 
-func TestPayloads(t *testing.T) {
+func TestPayload_RoundTrip(t *testing.T) {
 	type order struct {
 		ID    string
 		Lines map[string]int
@@ -198,15 +196,15 @@ func TestPayloads(t *testing.T) {
 		t.Errorf("%v, %v", untouched, err)
 	}
 	if err := replay.Decode(&journalpb.Payload{Data: []byte("1"), ContentType: "text/plain"}, &got); err == nil {
-		t.Error("an unknown content type is decoded")
+		t.Error("an unknown content type was decoded")
 	}
 	if _, err := replay.Encode(make(chan int)); !errors.As(err, new(*json.UnsupportedTypeError)) {
-		t.Errorf("a channel is encoded: %v", err)
+		t.Errorf("a channel was encoded: %v", err)
 	}
 }
 
-func TestPayloadsAreBounded(t *testing.T) {
-	largest := strings.Repeat("x", replay.PayloadMax-2) // and two quotes
+func TestPayload_SizeBounded(t *testing.T) {
+	largest := strings.Repeat("x", replay.PayloadMax-2) // plus two quotes
 	if _, err := replay.Encode(largest); err != nil {
 		t.Error(err)
 	}
@@ -217,13 +215,13 @@ func TestPayloadsAreBounded(t *testing.T) {
 	}
 }
 
-func TestDescribeIsOneLine(t *testing.T) {
+func TestDescribe_OneLine(t *testing.T) {
 	cases := map[string]*journalpb.Event{
 		`ExternalEvent name="go" data="{\n \"a\": 1\n}"`: rawEvent("go", "{\n \"a\": 1\n}"),
 		`ExternalEvent name="go" data="\xff"`:            rawEvent("go", "\xff"),
 		`ExternalEvent name="a\nb"`:                      rawEvent("a\nb", ""),
 		"Unknown":                                        {},
-		`CancelRequested source_event_id=7`:              gaveUp(7),
+		`CancelRequested source_event_id=7`:              operationCanceled(7),
 	}
 	for want, event := range cases {
 		if got := replay.Describe(event); got != want {
@@ -232,7 +230,7 @@ func TestDescribeIsOneLine(t *testing.T) {
 	}
 }
 
-func TestDescribeCutsBetweenCharacters(t *testing.T) {
+func TestDescribe_TruncatesBetweenRunes(t *testing.T) {
 	for shift := range 4 {
 		text := strings.Repeat("x", shift) + strings.Repeat("🎵", 100)
 		got := replay.Describe(rawEvent("go", text))

@@ -9,19 +9,19 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// From these sizes of a history on, [Context.ShouldContinueAsNew] says yes.
+// Limits of [Context.ShouldContinueAsNew].
 const (
 	continueAfterEvents = 10_000
 	continueAfterBytes  = 8 << 20
 )
 
-// ShouldContinueAsNew tells whether the history has become so long, 10,000
-// events or 8 MiB of payloads, that it is time to continue as new.
+// ShouldContinueAsNew reports whether the history has reached 10,000 events or 8 MiB of payloads.
+// Then the orchestration should continue as new.
 func (c *Context) ShouldContinueAsNew() bool {
-	return c.x.last >= continueAfterEvents || c.x.decisionBytes() >= continueAfterBytes
+	return c.x.last >= continueAfterEvents || c.x.continueAsNewBytes() >= continueAfterBytes
 }
 
-// A continuation is the error by which an orchestration asks to continue as new.
+// A continuation is the error with which an orchestration continues as new.
 type continuation struct {
 	input   *journalpb.Payload
 	version string
@@ -31,26 +31,25 @@ func (c *continuation) Error() string {
 	return "tenuto: continue as new, which the orchestration must return"
 }
 
-// A ContinueOption changes how an instance continues as new.
+// A ContinueOption configures a continue-as-new.
 type ContinueOption func(*continuation)
 
-// ContinueVersion names the version that the next execution runs. Defaults to
-// the newest that the node has.
+// ContinueVersion sets the version that the next execution runs. Defaults to the newest version on
+// the node.
 func ContinueVersion(version string) ContinueOption {
 	return func(c *continuation) { c.version = version }
 }
 
-// ContinueAsNew returns an error for the body of this very orchestration to
-// return: the execution ends, and the next begins with input and an empty
-// history, in one append. External events that were not consumed are carried
-// over in order; everything open is given up; what was published by
-// [SetStatus] stays. Functions given to OnClose are not called. A request to
-// cancel that no await has returned yet is carried over too.
+// ContinueAsNew returns an error that the body of this orchestration must return. The execution
+// then ends, and the next one begins with input and an empty history, in one append. External
+// events that were not consumed are carried over in order, as is a cancel request that no await has
+// returned yet. The status set by [SetStatus] remains. Open operations are canceled. Functions
+// registered with OnClose are not called.
 //
 //	return total, Counter.ContinueAsNew(ctx, total)
 func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...ContinueOption) error {
-	if h.name != ctx.x.origin.name {
-		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", ctx.x.origin.name, h.name)
+	if h.name != ctx.x.startInfo.name {
+		return fmt.Errorf("tenuto: orchestration %q cannot continue as %q", ctx.x.startInfo.name, h.name)
 	}
 	payload, err := ctx.x.encodeInput("orchestration", h.name, input)
 	if err != nil {
@@ -69,42 +68,41 @@ func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options 
 	return c
 }
 
-// continued returns the terminal event of an execution that continues as new.
-func (x *Execution) continued(c *continuation) *journalpb.Event {
+// continuedAsNewEvent returns the terminal event of an execution that continues as new.
+func (x *Execution) continuedAsNewEvent(c *continuation) *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationContinuedAsNew{
 		OrchestrationContinuedAsNew: &journalpb.OrchestrationContinuedAsNew{
 			Input:   c.input,
 			Version: c.version,
-			Inbox:   x.unconsumed(),
+			Inbox:   x.unconsumedEvents(),
 		},
 	}}
 }
 
-// Successor returns the first event of the next execution, if this one has
-// ended by continuing as new; nil otherwise.
+// Successor returns the first event of the next execution if this one has continued as new, nil
+// otherwise.
 func (x *Execution) Successor() *journalpb.Event {
 	if x.successor == nil {
 		return nil
 	}
 	started := &journalpb.OrchestrationStarted{
-		Name:      x.origin.name,
+		Name:      x.startInfo.name,
 		Version:   x.successor.Version,
 		Input:     x.successor.Input,
-		Parent:    x.origin.parent,
+		Parent:    x.startInfo.parent,
 		Inbox:     x.successor.Inbox,
-		Tags:      x.origin.tags,
-		RequestId: x.origin.requestID,
+		Tags:      x.startInfo.tags,
+		RequestId: x.startInfo.requestID,
 		Status:    x.status,
-		Trace:     x.origin.trace,
+		Trace:     x.startInfo.trace,
 
-		Incarnation:       x.origin.incarnation,
-		CanceledByParent:  x.byParent,
-		CountsAllPayloads: x.origin.protocol3 || x.countsAllNext,
+		Incarnation:       x.startInfo.incarnation,
+		CanceledByParent:  x.canceledByParent,
+		CountsAllPayloads: x.startInfo.protocol3 || x.countAllPayloadsNext,
 	}
-	x.requests.carry(started)
-	if x.cancelRequest != nil && !x.cancelSeen {
-		// Code that was told of it may go on all the same; one that was not must
-		// not lose it.
+	x.requestIDs.carryOver(started)
+	if x.cancelRequest != nil && !x.cancelObserved {
+		// A request that the code has observed is not carried over: the code chose to continue.
 		started.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: x.cancelRequest.Reason}
 	}
 	return &journalpb.Event{
@@ -114,11 +112,10 @@ func (x *Execution) Successor() *journalpb.Event {
 	}
 }
 
-// unconsumed returns the external events that no code has taken, in the order in
-// which they arrived.
-func (x *Execution) unconsumed() []*journalpb.ExternalEvent {
-	events := x.inbox.unconsumed()
-	for _, event := range x.held {
+// unconsumedEvents returns the external events that no code has taken, in order of arrival.
+func (x *Execution) unconsumedEvents() []*journalpb.ExternalEvent {
+	events := x.inbox.unconsumedEvents()
+	for _, event := range x.deferred {
 		if arrived := event.GetExternalEvent(); arrived != nil {
 			events = append(events, arrived)
 		}
@@ -126,8 +123,7 @@ func (x *Execution) unconsumed() []*journalpb.ExternalEvent {
 	return events
 }
 
-// sameContinuation takes the version as recorded: which one is the newest may
-// have changed since.
+// sameContinuation ignores the version: the newest version may have changed since it was recorded.
 func sameContinuation(have, want *journalpb.OrchestrationContinuedAsNew) bool {
 	return samePayload(have.Input, want.Input) && slices.EqualFunc(have.Inbox, want.Inbox, func(a, b *journalpb.ExternalEvent) bool {
 		return proto.Equal(a, b)

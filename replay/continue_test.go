@@ -14,10 +14,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestTheSuccessorKeepsWhatBelongsToTheInstance(t *testing.T) {
+func TestSuccessor_KeepsInstanceFields(t *testing.T) {
 	x := replay.NewExecution("i", 7, programRegistry(t), nil)
-	defer x.Drop()
-	start := version(started("upgrade", "go"), "1")
+	defer x.Evict()
+	start := withVersion(started("upgrade", "go"), "1")
 	first := start.GetOrchestrationStarted()
 	first.Parent = &journalpb.OperationRef{Instance: "p", Execution: 2, EventId: 5}
 	first.Tags = map[string]string{"tenant": "a"}
@@ -42,8 +42,8 @@ func TestTheSuccessorKeepsWhatBelongsToTheInstance(t *testing.T) {
 	}
 }
 
-func TestTheSuccessorCarriesTheLastStatus(t *testing.T) {
-	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+func TestSuccessor_CarriesLastStatus(t *testing.T) {
+	forEachMode(t, programRegistry(t), func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("sticky-status", ""))
 		for range 2 {
 			mustTurn(t, in, external("go", nil, ""))
@@ -56,13 +56,13 @@ func TestTheSuccessorCarriesTheLastStatus(t *testing.T) {
 		}
 		mustTurn(t, in, external("go", nil, ""))
 		wantLast(t, in, `OrchestrationCompleted output="done"`)
-		in.drop()
+		in.evict()
 	})
 }
 
-// What comes after the end belongs to the next execution, unless it was
-// recorded already, answers something of this one, or is meant for another.
-func TestDispositionsAfterContinueAsNew(t *testing.T) {
+// A message after the end belongs to the next execution, unless it was recorded, completes an
+// operation of this one, or is for another.
+func TestTurn_DispositionsAfterContinueAsNew(t *testing.T) {
 	messages := map[string]struct {
 		message replay.Message
 		want    replay.Disposition
@@ -80,7 +80,7 @@ func TestDispositionsAfterContinueAsNew(t *testing.T) {
 		"completion for this":  {replay.Message{Execution: 1, Event: timerFired(3, begin)}, replay.Dropped},
 		"completion of nobody": {replay.Message{Event: childCompleted(99, "")}, replay.Dropped},
 	}
-	eachWay(t, programRegistry(t), func(t *testing.T, in *instance) {
+	forEachMode(t, programRegistry(t), func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("restless", ""))
 		mustTurn(t, in, external("tick", 1, "r1"), external("go", nil, ""))
 		for name, test := range messages {
@@ -92,10 +92,10 @@ func TestDispositionsAfterContinueAsNew(t *testing.T) {
 	})
 }
 
-func TestContinueAsNewRefuses(t *testing.T) {
+func TestContinueAsNew_RejectsInvalid(t *testing.T) {
 	var errs []string
 	self := replay.Orchestration[any, string]("script")
-	x, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+	x, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 		for _, err := range []error{
 			child.ContinueAsNew(ctx, ""),
 			self.ContinueAsNew(ctx, func() {}),
@@ -107,7 +107,7 @@ func TestContinueAsNewRefuses(t *testing.T) {
 		}
 		return "went on", nil
 	}))
-	defer x.Drop()
+	defer x.Evict()
 	want := []string{
 		`tenuto: orchestration "script" cannot continue as "child"`,
 		`encode input of orchestration "script": json: unsupported type: func()`,
@@ -120,13 +120,12 @@ func TestContinueAsNewRefuses(t *testing.T) {
 	}
 }
 
-// The version of the next execution is taken as recorded: by now there may be
-// a newer one.
-func TestARecordedContinueAsNewKeepsItsVersion(t *testing.T) {
-	history := numbered(version(started("upgrade", "go"), "1"), subscribed("go"), external("go", nil, ""), continuedAsNew("go from 1", "1.5"))
+// The recorded version of the next execution is used, even if there is a newer one.
+func TestContinueAsNew_RecordedVersionWins(t *testing.T) {
+	history := withEventIDs(withVersion(started("upgrade", "go"), "1"), subscribed("go"), external("go", nil, ""), continuedAsNew("go from 1", "1.5"))
 	x := replay.NewExecution("i", 1, programRegistry(t), nil)
-	defer x.Drop()
-	if err := x.Replay(all(history)); err != nil {
+	defer x.Evict()
+	if err := x.Replay(eventSeq(history)); err != nil {
 		t.Fatal(err)
 	}
 	if got := x.Successor().GetOrchestrationStarted().Version; got != "1.5" {
@@ -134,8 +133,8 @@ func TestARecordedContinueAsNewKeepsItsVersion(t *testing.T) {
 	}
 }
 
-// hints returns how the hint stands at each tick.
-func hints(ctx *replay.Context) ([]bool, error) {
+// continueHints returns ShouldContinueAsNew at each tick.
+func continueHints(ctx *replay.Context) ([]bool, error) {
 	var all []bool
 	for {
 		text, err := answer.Wait(ctx)
@@ -143,7 +142,7 @@ func hints(ctx *replay.Context) ([]bool, error) {
 			return all, err
 		}
 		if text == "once" {
-			if _, err := replay.Once(ctx, "big", func() (string, error) { return strings.Repeat("x", 1<<20-2), nil }); err != nil {
+			if _, err := replay.SideEffect(ctx, "big", func() (string, error) { return strings.Repeat("x", 1<<20-2), nil }); err != nil {
 				return nil, err
 			}
 		}
@@ -151,9 +150,9 @@ func hints(ctx *replay.Context) ([]bool, error) {
 	}
 }
 
-func TestShouldContinueAsNewFromTenThousandEventsOn(t *testing.T) {
-	x, _ := live(t, script(t, hints))
-	defer x.Drop()
+func TestShouldContinueAsNew_EventThreshold(t *testing.T) {
+	x, _ := startScript(t, script(t, continueHints))
+	defer x.Evict()
 	for x.LastEventID() < 10_001 {
 		if _, err := x.Turn(begin, messagesOf(external("answer", "", ""))); err != nil {
 			t.Fatal(err)
@@ -167,16 +166,16 @@ func TestShouldContinueAsNewFromTenThousandEventsOn(t *testing.T) {
 	if err := replay.Decode(turn.Events[1].GetOrchestrationCompleted().GetOutput(), &all); err != nil {
 		t.Fatal(err)
 	}
-	// The n-th answer, from 0, is event 3+2n.
+	// Result n, from 0, is event 3+2n.
 	if len(all) != 5000 || all[4998] || !all[4999] {
 		t.Errorf("%d hints, %v", len(all), all[4990:])
 	}
 }
 
-// Eight times 1 MiB that a side effect yields, and the hint stands as it stood
-// on every replay: checkReplays compares the output.
-func TestShouldContinueAsNewFromEightMebibytesOn(t *testing.T) {
-	eachWay(t, script(t, hints), func(t *testing.T, in *instance) {
+// A side effect yields 1 MiB eight times. checkReplays compares the output, so every replay must
+// return the same values.
+func TestShouldContinueAsNew_ByteThreshold(t *testing.T) {
+	forEachMode(t, script(t, continueHints), func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("script", nil))
 		for range 8 {
 			mustTurn(t, in, external("answer", "once", ""))
@@ -187,8 +186,8 @@ func TestShouldContinueAsNewFromEightMebibytesOn(t *testing.T) {
 	})
 }
 
-// A request to cancel does not reach beyond an execution that ends otherwise.
-func TestContinuingAsNewInSpiteOfACancellation(t *testing.T) {
+// A cancel request that was observed is not carried over.
+func TestContinueAsNew_AfterObservedCancel(t *testing.T) {
 	self := replay.Orchestration[any, string]("script")
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		if _, err := goOn.Wait(ctx); !errors.Is(err, replay.ErrCanceled) {
@@ -196,16 +195,15 @@ func TestContinuingAsNewInSpiteOfACancellation(t *testing.T) {
 		}
 		return "", self.ContinueAsNew(ctx, nil)
 	})
-	eachWay(t, registry, func(t *testing.T, in *instance) {
+	forEachMode(t, registry, func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("script", nil))
 		mustTurn(t, in, cancelRequested("by hand", "c"))
 		wantLast(t, in, "OrchestrationContinuedAsNew input=null")
 	})
 }
 
-// A cancellation that the code has met is its own to decide about; one that it
-// has not is the next execution's.
-func TestCancellationThatNobodyHasMetIsCarriedOver(t *testing.T) {
+// An observed cancellation is left to the code; an unobserved one is carried over.
+func TestContinueAsNew_CarriesUnobservedCancel(t *testing.T) {
 	self := replay.Orchestration[bool, string]("self")
 	registry := registryOf(t, self.Bind(func(ctx *replay.Context, again bool) (string, error) {
 		if again {
@@ -218,36 +216,36 @@ func TestCancellationThatNobodyHasMetIsCarriedOver(t *testing.T) {
 		return "", self.ContinueAsNew(ctx, true)
 	}))
 	x := replay.NewExecution("i", 1, registry, nil)
-	defer x.Drop()
+	defer x.Evict()
 	turn, err := x.Turn(begin, messagesOf(started("self", false), cancelRequested("by hand", "c"), external("go", nil, "e")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := turn.Events[len(turn.Events)-1]; last.Arm() != journalpb.ArmOrchestrationContinuedAsNew {
+	if last := turn.Events[len(turn.Events)-1]; last.TypeNumber() != journalpb.TypeOrchestrationContinuedAsNew {
 		t.Fatalf("ended with %s", replay.Describe(last))
 	}
-	successor := stored(x.Successor())
+	successor := journalCopy(x.Successor())
 	next := replay.NewExecution("i", 2, registry, nil)
-	defer next.Drop()
-	if err := next.Replay(all([]*journalpb.Event{successor})); err != nil {
+	defer next.Evict()
+	if err := next.Replay(eventSeq([]*journalpb.Event{successor})); err != nil {
 		t.Fatal(err)
 	}
-	// Inputs of the execution before that are repeated are still known.
+	// Repeated inputs of the previous execution are still known.
 	turn, err = next.Turn(begin, messagesOf(cancelRequested("by hand", "c"), external("go", nil, "e")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(turn.Events) != 1 || turn.Events[0].GetOrchestrationCancelled().GetReason() != "by hand" {
+	if len(turn.Events) != 1 || turn.Events[0].GetOrchestrationCanceled().GetReason() != "by hand" {
 		t.Fatalf("the next execution: %v", turn.Events)
 	}
 	for i, disposition := range turn.Dispositions {
 		if disposition != replay.Dropped {
-			t.Errorf("repeated input %d: disposition %d", i, disposition)
+			t.Errorf("repeated input %d has disposition %d", i, disposition)
 		}
 	}
 }
 
-func TestRequestIDsCarriedOverAreBounded(t *testing.T) {
+func TestContinueAsNew_CarriedRequestIDsBounded(t *testing.T) {
 	self := replay.Orchestration[int, int]("self")
 	registry := registryOf(t, self.Bind(func(ctx *replay.Context, n int) (int, error) {
 		for range 1000 {
@@ -258,7 +256,7 @@ func TestRequestIDsCarriedOverAreBounded(t *testing.T) {
 		return 0, self.ContinueAsNew(ctx, n+1)
 	}))
 	x := replay.NewExecution("i", 1, registry, nil)
-	defer x.Drop()
+	defer x.Evict()
 	messages := []*journalpb.Event{started("self", 0)}
 	for n := range 1000 {
 		messages = append(messages, external("tick", n, fmt.Sprintf("r%d", n)))

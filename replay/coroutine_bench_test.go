@@ -9,12 +9,11 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A mechanism runs user code a stretch at a time: what coroutine.go does, and
-// what iter.Pull would.
+// A mechanism runs user code between parks: that of coroutine.go, or iter.Pull.
 type mechanism struct {
 	name string
-	// start returns two functions: resume, and end, which unwinds. Where it
-	// cannot do that by itself, park returns false.
+	// start returns two functions: resume, and end, which unwinds. If end cannot unwind by itself,
+	// park returns false.
 	start func(body func(park func() bool)) (resume, end func())
 }
 
@@ -108,7 +107,7 @@ func benchmarkRegistry(b *testing.B) *Registry {
 	return registry
 }
 
-func chainStarted(b *testing.B, x *Execution, length int) *Turn {
+func startChain(b *testing.B, x *Execution, length int) *Turn {
 	input, err := Encode(length)
 	if err != nil {
 		b.Fatal(err)
@@ -122,8 +121,8 @@ func chainStarted(b *testing.B, x *Execution, length int) *Turn {
 	return turn
 }
 
-// chainNext completes the activity that the chain waits for.
-func chainNext(b *testing.B, x *Execution) *Turn {
+// advanceChain completes the open activity of the chain.
+func advanceChain(b *testing.B, x *Execution) *Turn {
 	turn, err := x.Turn(benchmarkStart, []Message{{Event: &journalpb.Event{
 		SourceEventId: x.LastEventID(),
 		Body:          &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{Result: &journalpb.Payload{Data: []byte("1")}}},
@@ -134,14 +133,14 @@ func chainNext(b *testing.B, x *Execution) *Turn {
 	return turn
 }
 
-// BenchmarkColdReplay brings an instance of 10,000 events back.
+// BenchmarkColdReplay replays a history of 10,000 events.
 func BenchmarkColdReplay(b *testing.B) {
-	const length = 4999 // activities: with their completions, the start and the end
+	const length = 4999 // activities, each with a completion, plus start and end
 	registry := benchmarkRegistry(b)
 	live := NewExecution("i", 1, registry, nil)
-	history := chainStarted(b, live, length).Events
+	history := startChain(b, live, length).Events
 	for range length {
-		history = append(history, chainNext(b, live).Events...)
+		history = append(history, advanceChain(b, live).Events...)
 	}
 	if len(history) != 10000 {
 		b.Fatal(len(history), "events")
@@ -159,23 +158,23 @@ func BenchmarkColdReplay(b *testing.B) {
 		if err != nil || !x.Ended() {
 			b.Fatal(err)
 		}
-		x.Drop()
+		x.Evict()
 	}
 	b.ReportMetric(float64(len(history)*b.N)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkResidentTurn delivers one completion, which leads to one call.
+// BenchmarkResidentTurn delivers one completion, which causes one call.
 func BenchmarkResidentTurn(b *testing.B) {
 	x := NewExecution("i", 1, benchmarkRegistry(b), nil)
-	chainStarted(b, x, 1<<40)
+	startChain(b, x, 1<<40)
 	b.ReportAllocs()
 	for b.Loop() {
-		chainNext(b, x)
+		advanceChain(b, x)
 	}
-	x.Drop()
+	x.Evict()
 }
 
-// BenchmarkEnqueue shows what it costs to note the call that asks.
+// BenchmarkEnqueue measures the cost of recording the call stack.
 func BenchmarkEnqueue(b *testing.B) {
 	x := NewExecution("i", 1, benchmarkRegistry(b), nil)
 	event := new(journalpb.Event)

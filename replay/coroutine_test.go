@@ -15,9 +15,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// goroutinesBack waits until no more goroutines run than did before. It fails
-// with their stacks when they do not go away.
-func goroutinesBack(t *testing.T, before int) {
+// waitForGoroutines waits until at most as many goroutines run as before. It fails with their
+// stacks after a timeout.
+func waitForGoroutines(t *testing.T, before int) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for runtime.NumGoroutine() > before {
@@ -30,7 +30,7 @@ func goroutinesBack(t *testing.T, before int) {
 	}
 }
 
-func TestDroppingThousandsLeavesNoGoroutine(t *testing.T) {
+func TestEvict_LeavesNoGoroutines(t *testing.T) {
 	const instances, coroutines = 5000, 3
 	before := runtime.NumGoroutine()
 	unwound := 0
@@ -49,43 +49,43 @@ func TestDroppingThousandsLeavesNoGoroutine(t *testing.T) {
 	})
 	resident := make([]*replay.Execution, instances)
 	for i := range resident {
-		resident[i], _ = live(t, registry)
+		resident[i], _ = startScript(t, registry)
 	}
-	// Of those that ran before, some may have ended since: they do not count.
+	// Some of the earlier goroutines may have ended and do not count.
 	if got := runtime.NumGoroutine(); got < instances*(coroutines+1) {
-		t.Fatalf("%d goroutines are parked, expected %d", got, instances*(coroutines+1))
+		t.Fatalf("%d goroutines are parked, want at least %d", got, instances*(coroutines+1))
 	}
 	for _, x := range resident {
-		x.Drop()
+		x.Evict()
 	}
 	if unwound != instances*coroutines {
-		t.Errorf("%d deferred functions ran, expected %d", unwound, instances*coroutines)
+		t.Errorf("%d deferred functions ran, want %d", unwound, instances*coroutines)
 	}
-	goroutinesBack(t, before)
+	waitForGoroutines(t, before)
 }
 
-func TestEveryEndLeavesNoGoroutineAfterDrop(t *testing.T) {
+func TestEvict_AfterEveryEndLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	ends := map[string]func(*replay.Context) (string, error){
-		"returned":  func(*replay.Context) (string, error) { return "", nil },
-		"failed":    func(*replay.Context) (string, error) { return "", errors.New("x") },
-		"panicked":  func(*replay.Context) (string, error) { panic("x") },
-		"exited":    func(*replay.Context) (string, error) { runtime.Goexit(); return "", nil },
-		"waits":     func(ctx *replay.Context) (string, error) { return "", ctx.Sleep(time.Hour) },
-		"cancelled": func(ctx *replay.Context) (string, error) { _, err := goOn.Wait(ctx); return "", err },
+		"returned": func(*replay.Context) (string, error) { return "", nil },
+		"failed":   func(*replay.Context) (string, error) { return "", errors.New("x") },
+		"panicked": func(*replay.Context) (string, error) { panic("x") },
+		"exited":   func(*replay.Context) (string, error) { runtime.Goexit(); return "", nil },
+		"waits":    func(ctx *replay.Context) (string, error) { return "", ctx.Sleep(time.Hour) },
+		"canceled": func(ctx *replay.Context) (string, error) { _, err := goOn.Wait(ctx); return "", err },
 	}
 	for name, end := range ends {
 		registry := script(t, func(ctx *replay.Context) (string, error) {
 			replay.Go(ctx, func(ctx *replay.Context) (any, error) { return goOn.Wait(ctx) })
-			if err := ctx.Sleep(0); err != nil && name != "cancelled" {
+			if err := ctx.Sleep(0); err != nil && name != "canceled" {
 				return "", err
 			}
 			replay.Go(ctx, func(*replay.Context) (any, error) { return nil, nil })
 			return end(ctx)
 		})
-		x, _ := live(t, registry)
+		x, _ := startScript(t, registry)
 		message := timerFired(2, begin)
-		if name == "cancelled" {
+		if name == "canceled" {
 			message = cancelRequested("", "")
 		}
 		if _, err := x.Turn(begin, messagesOf(message)); err != nil {
@@ -94,25 +94,24 @@ func TestEveryEndLeavesNoGoroutineAfterDrop(t *testing.T) {
 		if x.Ended() != (name != "waits") {
 			t.Errorf("%s: ended is %t", name, x.Ended())
 		}
-		x.Drop()
-		x.Drop()
+		x.Evict()
+		x.Evict()
 	}
-	goroutinesBack(t, before)
+	waitForGoroutines(t, before)
 }
 
-// A mismatch leaves coroutines behind that Drop can still end.
-func TestDropAfterMismatch(t *testing.T) {
+// Evict must end the coroutines that remain after a mismatch.
+func TestEvict_AfterMismatch(t *testing.T) {
 	before := runtime.NumGoroutine()
 	x := replay.NewExecution("i", 1, script(t, waiting), nil)
-	if err := x.Replay(all(numbered(started("script", nil), subscribed("go")))); err == nil {
+	if err := x.Replay(eventSeq(withEventIDs(started("script", nil), subscribed("go")))); err == nil {
 		t.Fatal("no mismatch")
 	}
-	x.Drop()
-	goroutinesBack(t, before)
+	x.Evict()
+	waitForGoroutines(t, before)
 }
 
-// durableCalls are all the ways in which code can ask for something, each with
-// the error that it gets.
+// durableCalls makes every kind of durable call and returns its error.
 func durableCalls(ctx *replay.Context, open, done *replay.Future[string]) map[string]error {
 	errs := make(map[string]error)
 	_, errs["Call"] = act.Call(ctx, "x")
@@ -139,9 +138,9 @@ func durableCalls(ctx *replay.Context, open, done *replay.Future[string]) map[st
 	return errs
 }
 
-func TestDurableCallsDuringADropDoNothing(t *testing.T) {
+func TestEvict_DurableCallsAreNoOps(t *testing.T) {
 	var errs map[string]error
-	var went []string
+	var effects []string
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		done := act.Start(ctx, "done")
 		if _, err := done.Await(ctx); err != nil {
@@ -151,56 +150,55 @@ func TestDurableCallsDuringADropDoNothing(t *testing.T) {
 		defer func() {
 			errs = durableCalls(ctx, open, done)
 			if open.Done() {
-				went = append(went, "the open operation was given up")
+				effects = append(effects, "the open operation was canceled")
 			}
-			replay.Go(ctx, func(*replay.Context) (any, error) { went = append(went, "a coroutine ran"); return nil, nil })
+			replay.Go(ctx, func(*replay.Context) (any, error) { effects = append(effects, "a coroutine ran"); return nil, nil })
 			ctx.Log().Info("logged")
 		}()
 		_, err := goOn.Wait(ctx)
 		return "", err
 	})
-	x, _ := live(t, registry)
+	x, _ := startScript(t, registry)
 	if _, err := x.Turn(begin, messagesOf(activityCompleted(2, "x"))); err != nil {
 		t.Fatal(err)
 	}
-	x.Drop()
+	x.Evict()
 	if len(errs) != 23 {
-		t.Errorf("%d calls were made: %v", len(errs), errs)
+		t.Errorf("%d durable calls: %v", len(errs), errs)
 	}
 	for call, err := range errs {
-		if !errors.Is(err, replay.ErrDehydrating) {
-			t.Errorf("%s: %v, want ErrDehydrating", call, err)
+		if !errors.Is(err, replay.ErrEvicting) {
+			t.Errorf("%s: %v, want ErrEvicting", call, err)
 		}
 	}
-	if len(went) > 0 || x.Asked() != 0 || x.LastEventID() != 5 {
-		t.Errorf("%v; %d actions, cursor at %d", went, x.Asked(), x.LastEventID())
+	if len(effects) > 0 || x.QueuedActions() != 0 || x.LastEventID() != 5 {
+		t.Errorf("%v; %d actions, cursor at %d", effects, x.QueuedActions(), x.LastEventID())
 	}
 }
 
-// What a dropped coroutine returns is not its result, and does not end the
-// instance.
-func TestReturningDuringADropEndsNothing(t *testing.T) {
+// What an evicted coroutine returns is not its result, and does not end the instance.
+func TestEvict_ReturnDoesNotEndExecution(t *testing.T) {
 	reached := []string{}
 	registry := script(t, func(ctx *replay.Context) (result string, err error) {
 		defer func() {
 			_, err = act.Call(ctx, "clean up")
-			reached = append(reached, fmt.Sprint(errors.Is(err, replay.ErrDehydrating)))
+			reached = append(reached, fmt.Sprint(errors.Is(err, replay.ErrEvicting)))
 		}()
 		_, err = goOn.Wait(ctx)
 		reached = append(reached, "after the wait")
 		return "", err
 	})
-	x, _ := live(t, registry)
-	x.Drop()
+	x, _ := startScript(t, registry)
+	x.Evict()
 	if diff := cmp.Diff([]string{"true"}, reached); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if x.Ended() || x.Asked() != 0 {
-		t.Errorf("ended is %t, %d actions", x.Ended(), x.Asked())
+	if x.Ended() || x.QueuedActions() != 0 {
+		t.Errorf("ended is %t, %d actions", x.Ended(), x.QueuedActions())
 	}
 }
 
-func TestRecoverCannotCatchADrop(t *testing.T) {
+func TestEvict_NotRecoverable(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var caught []any
 	registry := script(t, func(ctx *replay.Context) (string, error) {
@@ -211,15 +209,15 @@ func TestRecoverCannotCatchADrop(t *testing.T) {
 			}()
 		}
 	})
-	x, _ := live(t, registry)
-	x.Drop()
+	x, _ := startScript(t, registry)
+	x.Evict()
 	if diff := cmp.Diff([]any{nil}, caught); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	goroutinesBack(t, before)
+	waitForGoroutines(t, before)
 }
 
-func TestCoroutinesAreDroppedYoungestFirst(t *testing.T) {
+func TestEvict_UnwindsYoungestFirst(t *testing.T) {
 	var order []string
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		defer func() { order = append(order, "main") }()
@@ -232,26 +230,26 @@ func TestCoroutinesAreDroppedYoungestFirst(t *testing.T) {
 		_, err := goOn.Wait(ctx)
 		return "", err
 	})
-	x, _ := live(t, registry)
-	x.Drop()
+	x, _ := startScript(t, registry)
+	x.Evict()
 	if diff := cmp.Diff([]string{"c", "b", "a", "main"}, order); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// Neither a panic nor runtime.Goexit in a deferred function keeps the others
-// from being dropped, even where the function runs because of a panic.
-func TestDeferredFunctionsThatGoWrongDuringADrop(t *testing.T) {
+// A panic or runtime.Goexit in a deferred function must not prevent the eviction of other
+// coroutines, even if the function runs because of a panic.
+func TestEvict_FailingDeferredFunctions(t *testing.T) {
 	before := runtime.NumGoroutine()
 	var unwound []string
-	wrongs := []func(*replay.Context){
+	deferredFuncs := []func(*replay.Context){
 		func(*replay.Context) { panic("in a deferred function") },
 		func(*replay.Context) { runtime.Goexit() },
 		func(ctx *replay.Context) { panic(ctx.Sleep(time.Hour)) },
 	}
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		defer func() { unwound = append(unwound, "main") }()
-		for i, wrong := range wrongs {
+		for i, wrong := range deferredFuncs {
 			replay.Go(ctx, func(ctx *replay.Context) (any, error) {
 				defer func() { unwound = append(unwound, fmt.Sprint(i)) }()
 				defer wrong(ctx)
@@ -266,33 +264,33 @@ func TestDeferredFunctionsThatGoWrongDuringADrop(t *testing.T) {
 		_, err := goOn.Wait(ctx)
 		return "", err
 	})
-	x, _ := live(t, registry)
-	x.Drop()
+	x, _ := startScript(t, registry)
+	x.Evict()
 	if diff := cmp.Diff([]string{"panicking", "2", "1", "0", "main"}, unwound); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	goroutinesBack(t, before)
+	waitForGoroutines(t, before)
 }
 
-func TestLockOSThreadInUserCodeIsHarmless(t *testing.T) {
+func TestCoroutine_LockOSThreadIsHarmless(t *testing.T) {
 	before := runtime.NumGoroutine()
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		runtime.LockOSThread()
 		return act.Call(ctx, "x")
 	})
-	ended, _ := live(t, registry)
+	ended, _ := startScript(t, registry)
 	turn, err := ended.Turn(begin, messagesOf(activityCompleted(2, "done")))
 	if err != nil || turn.Events[1].GetOrchestrationCompleted() == nil {
 		t.Fatalf("%v, %v", turn, err)
 	}
-	dropped, _ := live(t, registry)
-	dropped.Drop()
-	ended.Drop()
-	goroutinesBack(t, before)
+	evicted, _ := startScript(t, registry)
+	evicted.Evict()
+	ended.Evict()
+	waitForGoroutines(t, before)
 }
 
-// Turns of one execution may come from one goroutine after another.
-func TestTurnsFromSeveralGoroutines(t *testing.T) {
+// Turns of one execution may run on different goroutines in succession.
+func TestTurn_FromSeveralGoroutines(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (int, error) {
 		sum := 0
 		for range 10 {
@@ -304,8 +302,8 @@ func TestTurnsFromSeveralGoroutines(t *testing.T) {
 		}
 		return sum, nil
 	})
-	x, _ := live(t, registry)
-	defer x.Drop()
+	x, _ := startScript(t, registry)
+	defer x.Evict()
 	var last *journalpb.Event
 	for n := range 10 {
 		done := make(chan error)
@@ -325,7 +323,7 @@ func TestTurnsFromSeveralGoroutines(t *testing.T) {
 	}
 }
 
-func TestPanicIsRecordedWithTheStackOfTheCoroutine(t *testing.T) {
+func TestPanic_RecordsCoroutineStack(t *testing.T) {
 	ends := map[string]struct {
 		body    func()
 		message string
@@ -338,11 +336,11 @@ func TestPanicIsRecordedWithTheStackOfTheCoroutine(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			x, turn := live(t, script(t, func(*replay.Context) (string, error) {
+			x, turn := startScript(t, script(t, func(*replay.Context) (string, error) {
 				end.body()
 				return "", nil
 			}))
-			defer x.Drop()
+			defer x.Evict()
 			failed := turn.Events[len(turn.Events)-1].GetOrchestrationFailed()
 			if failed.GetError().GetMessage() != end.message || !strings.Contains(failed.GetError().GetStack(), end.line) {
 				t.Errorf("%v", failed)
@@ -357,13 +355,13 @@ func TestPanicIsRecordedWithTheStackOfTheCoroutine(t *testing.T) {
 
 func panicDeepDown() { panic("far below") }
 
-// The order in which coroutines run is that in which they became ready.
-func TestOrderOfCoroutinesIsFixed(t *testing.T) {
+// Coroutines run in the order in which they became ready.
+func TestCoroutine_FixedOrder(t *testing.T) {
 	var first []string
 	for range 50 {
 		var ran []string
-		x, _ := live(t, script(t, func(ctx *replay.Context) (string, error) {
-			gate := goOn.Subscribe(ctx)
+		x, _ := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
+			wakeup := goOn.Subscribe(ctx)
 			var all []*replay.Future[int]
 			for i := range 20 {
 				all = append(all, replay.Go(ctx, func(ctx *replay.Context) (int, error) {
@@ -371,7 +369,7 @@ func TestOrderOfCoroutinesIsFixed(t *testing.T) {
 					if i%3 == 0 {
 						act.Start(ctx, fmt.Sprint(i))
 					}
-					_, err := gate.Await(ctx)
+					_, err := wakeup.Await(ctx)
 					ran = append(ran, fmt.Sprint("end ", i))
 					return i, err
 				}))
@@ -379,12 +377,12 @@ func TestOrderOfCoroutinesIsFixed(t *testing.T) {
 			_, err := replay.All(ctx, all...)
 			return "", err
 		}), external("go", nil, ""))
-		x.Drop()
+		x.Evict()
 		if first == nil {
 			first = ran
 		}
 		if !slices.Equal(first, ran) {
-			t.Fatalf("%v\nand then\n%v", first, ran)
+			t.Fatalf("first order\n%v\nsecond order\n%v", first, ran)
 		}
 	}
 	want := make([]string, 0, 40)

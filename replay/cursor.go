@@ -7,26 +7,26 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// walk moves the cursor onto an event as it is recorded.
-func (x *Execution) walk(recorded *journalpb.Event) error {
+// advance moves the cursor onto an event as it is recorded.
+func (x *Execution) advance(recorded *journalpb.Event) error {
 	event, err := x.registry.payloads.OpenEvent(recorded)
 	if err != nil {
-		return x.unreadable(recorded, err)
+		return x.codecErrorAt(recorded, err)
 	}
 	if err := x.consume(event); err != nil {
 		return err
 	}
-	x.keep(recorded)
+	x.trackCarryOver(recorded)
 	return nil
 }
 
-// unreadable says in which event a codec has failed.
-func (x *Execution) unreadable(event *journalpb.Event, err error) error {
+// codecErrorAt adds to a codec error the event that it concerns.
+func (x *Execution) codecErrorAt(event *journalpb.Event, err error) error {
 	return fmt.Errorf("event %d of %s/%d, %s: %w", event.EventId, x.instance, x.number, event.Type(), err)
 }
 
-// keep remembers what the next execution begins with, as it is recorded.
-func (x *Execution) keep(recorded *journalpb.Event) {
+// trackCarryOver keeps, as recorded, what the next execution starts with.
+func (x *Execution) trackCarryOver(recorded *journalpb.Event) {
 	switch body := recorded.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		x.status = body.OrchestrationStarted.Status
@@ -37,49 +37,48 @@ func (x *Execution) keep(recorded *journalpb.Event) {
 	}
 }
 
-// consume moves the cursor onto the next event, live or recorded: it takes
-// effect, and the code runs as far as that lets it. While the instance is
-// suspended an input is held, and takes effect when the instance is resumed.
+// consume moves the cursor onto the next event, live or recorded. It applies the event and runs the
+// code until it blocks. While the instance is suspended, inputs are deferred until it is resumed.
 func (x *Execution) consume(event *journalpb.Event) error {
-	if err := x.accept(event); err != nil {
+	if err := x.checkPosition(event); err != nil {
 		return err
 	}
 	x.last = event.EventId
-	x.watch.eventID.Store(event.EventId)
-	x.now = instant(event.Timestamp)
-	x.count(event)
-	asked := x.head()
-	if err := x.admit(event); err != nil {
+	x.monitor.eventID.Store(event.EventId)
+	x.now = unixTime(event.Timestamp)
+	x.addSize(event)
+	requested := x.head()
+	if err := x.trackInput(event); err != nil {
 		return err
 	}
 	if err := x.apply(event); err != nil {
 		return err
 	}
-	// A turn records what the code asks for before the next message. Only an
-	// end that is forced from outside may come in between.
-	if asked != nil && input(event.Arm()) && !x.ended {
-		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(asked.event), asked.callers).and(asked.event)
+	// A turn records all actions of the code before the next message. Only a terminate request may
+	// come between them.
+	if requested != nil && isInputType(event.TypeNumber()) && !x.ended {
+		return x.mismatch(ScheduledDifferently, event, x.describe(event), x.describe(requested.event), requested.callers).withEvent(requested.event)
 	}
 	if !x.ended && !x.suspended {
 		x.step()
 	}
-	x.applyHeld()
-	return x.interrupted()
+	x.applyDeferred()
+	return x.interruption()
 }
 
-// applyHeld lets the events take effect that were recorded while the instance was
-// suspended: in their order, one step each, before the cursor moves on.
-func (x *Execution) applyHeld() {
-	for len(x.held) > 0 && !x.suspended && !x.over() && !x.coroutines.halted {
-		event := x.held[0]
-		x.held = behind(x.held)
-		x.take(event)
+// applyDeferred applies the events that were recorded while the instance was suspended: in order,
+// one step each, before the cursor moves on.
+func (x *Execution) applyDeferred() {
+	for len(x.deferred) > 0 && !x.suspended && !x.isDone() && !x.coroutines.halted {
+		event := x.deferred[0]
+		x.deferred = dequeue(x.deferred)
+		x.applyInput(event)
 		x.step()
 	}
 }
 
-// accept checks that the event may stand where it stands.
-func (x *Execution) accept(event *journalpb.Event) error {
+// checkPosition checks that the event may stand at its position.
+func (x *Execution) checkPosition(event *journalpb.Event) error {
 	corrupt := func(format string, args ...any) error {
 		return x.mismatch(Corrupt, event, "", fmt.Sprintf(format, args...), nil)
 	}
@@ -96,15 +95,15 @@ func (x *Execution) accept(event *journalpb.Event) error {
 	return nil
 }
 
-// admit checks a completion, and notes what the turn needs to know of an input
-// before it takes effect.
-func (x *Execution) admit(event *journalpb.Event) error {
-	x.requests.add(event)
-	if journalpb.Completes(event.Arm()) != 0 {
-		return x.admitCompletion(event)
+// trackInput checks a completion, and records what the turn needs to know of an input before it is
+// applied.
+func (x *Execution) trackInput(event *journalpb.Event) error {
+	x.requestIDs.add(event)
+	if journalpb.Completes(event.TypeNumber()) != 0 {
+		return x.checkCompletion(event)
 	}
 	if request := event.GetOrchestrationCancelRequested(); request != nil {
-		x.byParent = x.byParent || request.ByParent
+		x.canceledByParent = x.canceledByParent || request.ByParent
 		if x.cancelRequest == nil {
 			x.cancelRequest = request
 		}
@@ -121,9 +120,9 @@ func (x *Execution) apply(event *journalpb.Event) error {
 		*journalpb.Event_SubOrchestrationCompleted, *journalpb.Event_SubOrchestrationFailed,
 		*journalpb.Event_ExternalEvent, *journalpb.Event_OrchestrationCancelRequested:
 		if x.suspended {
-			x.held = append(x.held, event)
+			x.deferred = append(x.deferred, event)
 		} else {
-			x.take(event)
+			x.applyInput(event)
 		}
 		return nil
 	case *journalpb.Event_OrchestrationSuspended:
@@ -141,41 +140,39 @@ func (x *Execution) apply(event *journalpb.Event) error {
 	return x.bind(event)
 }
 
-// take lets a completion, an external event or a request to cancel take effect.
-func (x *Execution) take(event *journalpb.Event) {
+// applyInput applies a completion, an external event or a cancel request.
+func (x *Execution) applyInput(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ExternalEvent:
-		x.receive(arrival{event: body.ExternalEvent, eventID: event.EventId})
+		x.deliverEvent(arrival{event: body.ExternalEvent, eventID: event.EventId})
 	case *journalpb.Event_OrchestrationCancelRequested:
-		x.cancelScope(x.root, x.canceled(body.OrchestrationCancelRequested.Reason))
+		x.cancelScope(x.root, x.canceledError(body.OrchestrationCancelRequested.Reason))
 	default:
-		x.complete(event)
+		x.resolveOperation(event)
 	}
 }
 
-// bind matches a scheduling or terminal event with the head of the queue and
-// takes that off.
+// bind matches a scheduling or terminal event with the head of the queue and removes that.
 func (x *Execution) bind(event *journalpb.Event) error {
 	head := x.head()
 	if err := x.match(event, head); err != nil {
 		return err
 	}
-	x.queue = behind(x.queue)
-	if journalpb.Terminal(event.Arm()) {
+	x.queue = dequeue(x.queue)
+	if journalpb.Terminal(event.TypeNumber()) {
 		x.ended = true
 		return nil
 	}
 	if op := head.op; op != nil {
-		x.opened(op, event)
+		x.openOperation(op, event)
 	}
 	return nil
 }
 
-// head returns the first action in the queue that was not elided, nil if there
-// is none.
+// head returns the first action in the queue that was not elided, nil if there is none.
 func (x *Execution) head() *action {
 	for len(x.queue) > 0 && x.queue[0].elided {
-		x.queue = behind(x.queue)
+		x.queue = dequeue(x.queue)
 	}
 	if len(x.queue) == 0 {
 		return nil
@@ -183,59 +180,58 @@ func (x *Execution) head() *action {
 	return x.queue[0]
 }
 
-// opened makes op an open operation under the event_id that it has now.
-func (x *Execution) opened(op *operation, event *journalpb.Event) {
+// openOperation makes op an open operation under its event_id.
+func (x *Execution) openOperation(op *operation, event *journalpb.Event) {
 	op.eventID = event.EventId
-	op.asked = action{}
-	if op.arm == journalpb.ArmSideEffectRecorded { // complete in itself
+	op.action = action{}
+	if op.eventType == journalpb.TypeSideEffectRecorded { // needs no completion
 		op.value = event.GetSideEffectRecorded()
-		x.settle(&op.promise)
+		x.resolve(&op.promise)
 		return
 	}
-	x.schedules.add(event.EventId)
-	switch op.arm {
-	case journalpb.ArmExternalSubscribed:
+	x.scheduledIDs.add(event.EventId)
+	switch op.eventType {
+	case journalpb.TypeExternalSubscribed:
 		if arrived, ok := x.inbox.subscribe(op); ok {
-			x.arrived(op, arrived)
+			x.resolveSubscription(op, arrived)
 			return
 		}
-	case journalpb.ArmSubOrchestrationScheduled:
+	case journalpb.TypeSubOrchestrationScheduled:
 		op.child = event.GetSubOrchestrationScheduled().Instance
 	}
 	x.open.set(op.eventID, op)
 }
 
-// admitCompletion checks that a completion names an operation that is open, and of
-// its kind.
-func (x *Execution) admitCompletion(event *journalpb.Event) error {
+// checkCompletion checks that a completion names an open operation of its type.
+func (x *Execution) checkCompletion(event *journalpb.Event) error {
 	source := event.SourceEventId
 	op, ok := x.open.get(source)
 	switch {
-	case !ok && !x.schedules.has(source):
+	case !ok && !x.scheduledIDs.has(source):
 		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), x.describe(event), nil)
 	case !ok || op.completed:
-		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is closed already", source), x.describe(event), nil)
-	case journalpb.Completes(event.Arm()) != op.arm:
-		return x.mismatch(WrongKind, event, fmt.Sprintf("operation %d is of %s", source, journalpb.ArmName(op.arm)), x.describe(event), nil)
+		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is already closed", source), x.describe(event), nil)
+	case journalpb.Completes(event.TypeNumber()) != op.eventType:
+		return x.mismatch(WrongEventType, event, fmt.Sprintf("operation %d is of %s", source, journalpb.TypeName(op.eventType)), x.describe(event), nil)
 	}
 	op.completed = true
 	return nil
 }
 
-// complete resolves the operation that a completion names. It finds none if the
-// completion was held, and the code has canceled the operation in a step before.
-func (x *Execution) complete(event *journalpb.Event) {
+// resolveOperation resolves the operation that a completion names. The operation is gone if the
+// completion was deferred and the code has canceled the operation since.
+func (x *Execution) resolveOperation(event *journalpb.Event) {
 	op, ok := x.open.get(event.SourceEventId)
 	if !ok {
 		return
 	}
-	x.close(op)
-	op.resolve(event)
-	x.settle(&op.promise)
+	x.closeOperation(op)
+	op.setResult(event)
+	x.resolve(&op.promise)
 }
 
-// resolve takes the result from a completion.
-func (op *operation) resolve(event *journalpb.Event) {
+// setResult sets the result from a completion.
+func (op *operation) setResult(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ActivityCompleted:
 		op.payload = body.ActivityCompleted.Result
@@ -247,7 +243,7 @@ func (op *operation) resolve(event *journalpb.Event) {
 			Err:      decodeError(body.ActivityFailed.Error),
 		}
 	case *journalpb.Event_TimerFired:
-		op.value = instant(body.TimerFired.FireAt)
+		op.value = unixTime(body.TimerFired.FireAt)
 	case *journalpb.Event_SubOrchestrationCompleted:
 		op.payload = body.SubOrchestrationCompleted.Result
 	case *journalpb.Event_SubOrchestrationFailed:
@@ -260,25 +256,25 @@ func (op *operation) resolve(event *journalpb.Event) {
 	}
 }
 
-// instant returns a recorded time. It is in UTC: the zone of the node would
-// make code that formats or encodes it disagree with its history elsewhere.
-func instant(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
+// unixTime returns a recorded time in UTC. With the node's time zone, code that formats or encodes
+// the time would disagree with its history on another node.
+func unixTime(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
 
-// receive hands an external event to the subscription that it belongs to.
-func (x *Execution) receive(a arrival) {
-	if x.update(a.event) {
+// deliverEvent passes an external event to its update handler or subscription, or buffers it.
+func (x *Execution) deliverEvent(a arrival) {
+	if x.startUpdate(a.event) {
 		return
 	}
-	op := x.inbox.arrive(a)
+	op := x.inbox.deliver(a)
 	if op == nil {
 		return
 	}
 	x.open.delete(op.eventID)
-	x.arrived(op, a)
+	x.resolveSubscription(op, a)
 }
 
-// arrived resolves a subscription.
-func (x *Execution) arrived(op *operation, a arrival) {
+// resolveSubscription resolves a subscription with its event.
+func (x *Execution) resolveSubscription(op *operation, a arrival) {
 	op.payload, op.arrival = a.event.Data, a
-	x.settle(&op.promise)
+	x.resolve(&op.promise)
 }

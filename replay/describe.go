@@ -11,16 +11,16 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// textMax bounds what is shown of one payload or message, in bytes.
+// textMax bounds the text shown of one payload or message, in bytes.
 const textMax = 120
 
-// Describe returns an event's type and fields in one line, as histories are
-// printed and mismatches are worded. Long payloads are cut, and of those that
-// only a codec can read the content type and the size are shown.
+// Describe returns an event's type and fields in one line, as used in printed histories and
+// mismatches. Long payloads are cut. A payload that only a codec can read is shown by content type
+// and size.
 func Describe(event *journalpb.Event) string { return describe(event, false) }
 
 func describe(event *journalpb.Event, hidden bool) string {
-	fields := &fields{hidden: hidden}
+	fields := &fields{hidePayloads: hidden}
 	if event.SourceEventId != 0 {
 		fields.add("source_event_id", event.SourceEventId)
 	}
@@ -32,8 +32,8 @@ func describe(event *journalpb.Event, hidden bool) string {
 }
 
 type fields struct {
-	list   []string
-	hidden bool // values of user code are not shown
+	list         []string
+	hidePayloads bool // hide values of user code
 }
 
 func (f *fields) add(name string, value any) {
@@ -42,7 +42,7 @@ func (f *fields) add(name string, value any) {
 
 func (f *fields) text(name, value string) {
 	if value != "" {
-		f.list = append(f.list, fmt.Sprintf("%s=%q", name, cut(value)))
+		f.list = append(f.list, fmt.Sprintf("%s=%q", name, truncate(value)))
 	}
 }
 
@@ -50,11 +50,11 @@ func (f *fields) payload(name string, p *journalpb.Payload) {
 	switch {
 	case len(p.GetData()) == 0:
 	case isSealed(p):
-		f.add(name, fmt.Sprintf("(%d bytes of %s)", len(p.Data), oneLine(cut(p.ContentType))))
-	case f.hidden:
+		f.add(name, fmt.Sprintf("(%d bytes of %s)", len(p.Data), oneLine(truncate(p.ContentType))))
+	case f.hidePayloads:
 		f.add(name, fmt.Sprintf("(%d bytes)", len(p.Data)))
 	default:
-		f.list = append(f.list, name+"="+oneLine(cut(string(p.Data))))
+		f.list = append(f.list, name+"="+oneLine(truncate(string(p.Data))))
 	}
 }
 
@@ -83,7 +83,7 @@ func (f *fields) options(options *journalpb.ActivityOptions) {
 
 func (f *fields) failure(e *journalpb.Error) {
 	f.text("code", e.GetCode())
-	if f.hidden && e.GetMessage() != "" {
+	if f.hidePayloads && e.GetMessage() != "" {
 		f.add("error", fmt.Sprintf("(%d bytes)", len(e.Message)))
 		return
 	}
@@ -154,8 +154,8 @@ func (f *fields) orchestration(event *journalpb.Event) {
 		f.payload("output", body.OrchestrationCompleted.Output)
 	case *journalpb.Event_OrchestrationFailed:
 		f.failure(body.OrchestrationFailed.Error)
-	case *journalpb.Event_OrchestrationCancelled:
-		f.text("reason", body.OrchestrationCancelled.Reason)
+	case *journalpb.Event_OrchestrationCanceled:
+		f.text("reason", body.OrchestrationCanceled.Reason)
 	case *journalpb.Event_OrchestrationTerminated:
 		f.text("reason", body.OrchestrationTerminated.Reason)
 	case *journalpb.Event_OrchestrationContinuedAsNew:
@@ -186,7 +186,7 @@ func (f *fields) orchestration(event *journalpb.Event) {
 	}
 }
 
-func cut(text string) string {
+func truncate(text string) string {
 	if len(text) <= textMax {
 		return text
 	}
@@ -197,7 +197,7 @@ func cut(text string) string {
 	return text[:end] + "…"
 }
 
-// oneLine quotes text that would break a line or that is no text.
+// oneLine quotes text with control characters or invalid UTF-8.
 func oneLine(text string) string {
 	if utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0 {
 		return text

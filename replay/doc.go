@@ -1,8 +1,8 @@
-// Package replay is what an author of durable orchestrations writes with: an
-// orchestration is an ordinary Go function whose calls are remembered, so that
-// it goes on where it was after any crash.
+// Package replay is the API for writing durable orchestrations. An orchestration is an ordinary Go
+// function. The engine records its durable calls, so the function continues where it was after a
+// crash.
 //
-// Handles are declared, bodies are bound:
+// Handles are declared once; function bodies are bound to them:
 //
 //	var (
 //		Greet = replay.Activity[string, string]("greet")
@@ -17,35 +17,37 @@
 //
 // The package guarantees:
 //
-//  1. An orchestration sees the results of its operations in the order in which
-//     they stand in its history, live and on every replay alike.
-//  2. An operation is scheduled when it is called, never by awaiting it, and its
+//  1. An orchestration sees the results of its operations in the order of its
+//     history, live and on every replay.
+//  2. An operation is scheduled when it is called, not when it is awaited. Its
 //     effect begins only after its schedule is committed.
-//  3. Coroutines of one instance run one at a time, in an order that depends on
-//     the history alone: orchestration code needs no locks.
-//  4. What the code gets is the decoded copy of what was recorded, live as on
-//     replay; the error of an operation likewise.
-//  5. Code that disagrees with its history is found at the first event that
-//     differs (see [Mismatch]); the history is never written over.
-//  6. A panic in orchestration code fails that instance with its stack, and
-//     nothing else.
-//  7. A value that does not fit, because it is larger than [Payloads.Max] or
-//     not of the type that a handle says, is a [*PayloadError], live and on
-//     replay alike.
+//  3. Coroutines of one instance run one at a time, in an order that depends only
+//     on the history. Orchestration code needs no locks.
+//  4. The code receives the decoded copy of each recorded value, live and on
+//     replay. The same holds for the error of an operation.
+//  5. Code that disagrees with its history is detected at the first event that
+//     differs (see [Mismatch]). The history is never overwritten.
+//  6. A panic in orchestration code fails only that instance, with its stack.
+//  7. A value that is larger than [PayloadConverter.MaxBytes], or not of the
+//     handle's type, is a [*PayloadError], live and on replay.
 //  8. With a [Codec], the engine records, logs and shows (in a [Mismatch], for
-//     example) no payload and no error of user code as it is.
+//     example) payloads and errors of user code only in encoded form or by size.
 //
-// What may not be assumed: that orchestration code runs once (it runs again
-// whenever the instance is brought back to memory, so it must be
-// deterministic: no clock but [Context.Now], no randomness, no goroutine of its
-// own, no I/O outside activities); that it may start goroutines (a durable call on
-// one ends that goroutine and stalls the instance, see [CalledOutside]); that a future or a [Semaphore]
-// may be kept outside of its execution (another that uses it stalls, see [ForeignFuture]); that it
-// may block anywhere but in a durable call (its instance does nothing meanwhile,
-// and when it has to end it is ended without the code: the goroutine stays behind
-// until the code returns); that an activity runs once (it runs at least once);
-// that deferred functions run only at the end (they run, too, while an instance is
-// dropped from memory, where every durable call returns [ErrDehydrating]).
+// Callers must not assume:
 //
-// The package imports neither Raft nor an actor library nor gRPC.
+//   - that orchestration code runs once. It runs again whenever the instance is
+//     loaded into memory, so it must be deterministic: no clock except
+//     [Context.Now], no randomness, no goroutines, no I/O outside activities;
+//   - that orchestration code may start goroutines. A durable call on one ends that
+//     goroutine and stalls the instance (see [ForeignGoroutine]);
+//   - that a future or a [Semaphore] may be used by another execution. That
+//     execution stalls (see [ForeignFuture]);
+//   - that orchestration code may block outside durable calls. The instance makes
+//     no progress meanwhile. If the instance is ended, the goroutine remains until
+//     the code returns;
+//   - that an activity runs once. It runs at least once;
+//   - that deferred functions run only at the end. They also run when an instance
+//     is evicted from memory; then every durable call returns [ErrEvicting].
+//
+// The package does not import Raft, an actor library or gRPC.
 package replay

@@ -12,14 +12,14 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Bounds of a record, so that an error never makes an event too large to keep.
+// Bounds of an error record, so that an event stays within its size limit.
 const (
-	errorTextMax  = 16 << 10  // bytes of a message or a stack
-	errorTextsMax = 256 << 10 // bytes of all of them
-	errorCauseMax = 32        // records, all told: the error and what it wraps
+	errorTextMax  = 16 << 10  // bytes of one message or stack
+	errorTextsMax = 256 << 10 // bytes of all messages and stacks
+	errorCauseMax = 32        // records: the error and all its causes
 )
 
-// The codes of the system's own error types.
+// The codes of this package's error types.
 const (
 	panicCode    = "tenuto.panic"
 	activityCode = "tenuto.activity"
@@ -32,60 +32,59 @@ const (
 	codecCode    = "tenuto.codec"
 )
 
-// registered are the errors that users have registered. It is filled while the
-// program is initialised and read ever after.
-var registered struct {
+// registeredErrors holds the errors that users registered. It is filled during program
+// initialization and only read afterwards.
+var registeredErrors struct {
 	sync.RWMutex
 	sentinels map[error]string
 	types     map[reflect.Type]string
 	decoders  map[string]func(details []byte) (error, bool)
 }
 
-// RegisterError makes a sentinel of somebody else known by a code, so that
-// errors.Is finds it on both sides of the journal:
+// RegisterError gives a sentinel of another package a code, so that errors.Is finds it on both
+// sides of the journal:
 //
 //	replay.RegisterError("sql.no_rows", sql.ErrNoRows)
 //
-// It is to be called while the program is initialised, in every program that
-// shares the journal, and panics when the code or the sentinel is registered
-// already.
+// Call it during initialization, in every program that shares the journal. It panics if the code or
+// the sentinel is already registered.
 func RegisterError(code string, err error) {
-	registered.Lock()
-	defer registered.Unlock()
-	for known, other := range registered.sentinels {
+	registeredErrors.Lock()
+	defer registeredErrors.Unlock()
+	for known, other := range registeredErrors.sentinels {
 		if known == err || other == code {
-			panic(fmt.Sprintf("tenuto: error %q or its code %q is registered already", err, code))
+			panic(fmt.Sprintf("tenuto: error %q or its code %q is already registered", err, code))
 		}
 	}
-	if registered.sentinels == nil {
-		registered.sentinels = make(map[error]string)
+	if registeredErrors.sentinels == nil {
+		registeredErrors.sentinels = make(map[error]string)
 	}
-	registered.sentinels[err] = code
+	registeredErrors.sentinels[err] = code
 }
 
-// RegisterErrorType makes errors of type E known by a code, so that errors.As
-// finds them, with their exported fields (as encoding/json writes them), on both
-// sides of the journal. When to call it is said at [RegisterError].
+// RegisterErrorType gives errors of type E a code, so that errors.As finds them on both sides of
+// the journal, with their exported fields as encoded by encoding/json. Call it as described at
+// [RegisterError].
 func RegisterErrorType[E error](code string) {
-	registered.Lock()
-	defer registered.Unlock()
-	of := reflect.TypeFor[E]()
-	if registered.types[of] != "" || registered.decoders[code] != nil {
-		panic(fmt.Sprintf("tenuto: error type %v or its code %q is registered already", of, code))
+	registeredErrors.Lock()
+	defer registeredErrors.Unlock()
+	info := reflect.TypeFor[E]()
+	if registeredErrors.types[info] != "" || registeredErrors.decoders[code] != nil {
+		panic(fmt.Sprintf("tenuto: error type %v or its code %q is already registered", info, code))
 	}
-	if registered.types == nil {
-		registered.types = make(map[reflect.Type]string)
-		registered.decoders = make(map[string]func([]byte) (error, bool))
+	if registeredErrors.types == nil {
+		registeredErrors.types = make(map[reflect.Type]string)
+		registeredErrors.decoders = make(map[string]func([]byte) (error, bool))
 	}
-	registered.types[of] = code
-	registered.decoders[code] = func(details []byte) (error, bool) {
+	registeredErrors.types[info] = code
+	registeredErrors.decoders[code] = func(details []byte) (error, bool) {
 		var value E
 		err := json.Unmarshal(details, &value)
 		return value, err == nil
 	}
 }
 
-// sentinelCode returns the code of a sentinel, "" if err is none.
+// sentinelCode returns the code of a sentinel, "" if err is not one.
 func sentinelCode(err error) string {
 	if s, ok := err.(*sentinel); ok {
 		return s.code
@@ -93,50 +92,49 @@ func sentinelCode(err error) string {
 	if err == nil || !reflect.ValueOf(err).Comparable() {
 		return ""
 	}
-	registered.RLock()
-	defer registered.RUnlock()
-	return registered.sentinels[err]
+	registeredErrors.RLock()
+	defer registeredErrors.RUnlock()
+	return registeredErrors.sentinels[err]
 }
 
-// EncodeError turns an error into its record, without a codec.
+// EncodeError returns the record of an error, without a codec.
 func EncodeError(err error) *journalpb.Error { return encodeError(err) }
 
-// DecodeError turns a record back into an error. One that only a codec can read
-// (see [Payloads.DecodeError]) becomes an [*Error] with its code, which
-// [EncodeError] turns into the same record again.
+// DecodeError returns the error of a record. A record that only a codec can read (see
+// [PayloadConverter.DecodeError]) becomes an [*Error] with its code; [EncodeError] turns that back
+// into the same record.
 func DecodeError(record *journalpb.Error) error { return decodeError(record) }
 
 func encodeError(err error) *journalpb.Error {
 	return (&errorEncoder{records: errorCauseMax, bytes: errorTextsMax}).encode(err)
 }
 
-// An errorEncoder encodes one error with its causes, and knows how much room is
-// left.
+// An errorEncoder encodes one error with its causes within the remaining bounds.
 type errorEncoder struct{ records, bytes int }
 
-// encode returns nil when there is no room for another record.
+// encode returns nil if no record remains in the bound.
 func (b *errorEncoder) encode(err error) *journalpb.Error {
 	if err == nil || b.records == 0 {
 		return nil
 	}
 	switch e := err.(type) {
-	case *marked:
+	case *annotatedError:
 		record := b.encode(e.err)
 		if e.code != "" {
-			record = b.recode(record, b.text(e.code))
+			record = b.setCode(record, b.boundedText(e.code))
 		}
-		record.NonRetryable = record.NonRetryable || e.final
+		record.NonRetryable = record.NonRetryable || e.nonRetryable
 		return record
 	case *Error:
-		return b.crossed(e)
-	case several:
-		// Only ever a cause, and then taken apart below.
+		return b.encodeDecoded(e)
+	case multiError:
+		// A multiError is only ever a cause, which the code below takes apart.
 		return b.encode(e[0])
 	}
 	b.records--
 	record := encodeTyped(err)
-	record.Message = b.text(err.Error())
-	record.Stack = b.text(record.Stack)
+	record.Message = b.boundedText(err.Error())
+	record.Stack = b.boundedText(record.Stack)
 	for i, cause := range causesOf(err) {
 		if encoded := b.encode(cause); i == 0 {
 			record.Cause = encoded
@@ -147,52 +145,52 @@ func (b *errorEncoder) encode(err error) *journalpb.Error {
 	return record
 }
 
-// encodeTyped returns the record of what is special about an error.
+// encodeTyped returns the code and details for the type of an error.
 func encodeTyped(err error) *journalpb.Error {
 	switch e := err.(type) {
 	case *CanceledError:
-		return &journalpb.Error{Code: canceledCode, Details: details(e)}
+		return &journalpb.Error{Code: canceledCode, Details: encodeDetails(e)}
 	case *PanicError:
 		return &journalpb.Error{Code: panicCode, Stack: e.Stack}
 	case *TimeoutError:
-		return &journalpb.Error{Code: timeoutCode, Details: details(TimeoutError{Kind: e.Kind})}
+		return &journalpb.Error{Code: timeoutCode, Details: encodeDetails(TimeoutError{Kind: e.Kind})}
 	case *PayloadError:
-		fields := PayloadError{Verb: e.Verb, PayloadOf: e.PayloadOf, Type: e.Type, EventID: e.EventID, RequestID: e.RequestID}
-		return &journalpb.Error{Code: payloadCode, NonRetryable: true, Details: details(fields)}
+		fields := PayloadError{Verb: e.Verb, PayloadInfo: e.PayloadInfo, Type: e.Type, EventID: e.EventID, RequestID: e.RequestID}
+		return &journalpb.Error{Code: payloadCode, NonRetryable: true, Details: encodeDetails(fields)}
 	case *PayloadTooLargeError:
-		return &journalpb.Error{Code: tooLargeCode, Details: details(e)}
+		return &journalpb.Error{Code: tooLargeCode, Details: encodeDetails(e)}
 	case *CodecError:
-		return &journalpb.Error{Code: codecCode, Details: details(CodecError{Verb: e.Verb, ContentType: e.ContentType})}
+		return &journalpb.Error{Code: codecCode, Details: encodeDetails(CodecError{Verb: e.Verb, ContentType: e.ContentType})}
 	case *NoQueryError:
-		return &journalpb.Error{Code: noQueryCode, Details: details(e)}
+		return &journalpb.Error{Code: noQueryCode, Details: encodeDetails(e)}
 	case *ActivityError:
-		return &journalpb.Error{Code: activityCode, Details: details(ActivityError{Name: e.Name, EventID: e.EventID, Attempts: e.Attempts})}
+		return &journalpb.Error{Code: activityCode, Details: encodeDetails(ActivityError{Name: e.Name, EventID: e.EventID, Attempts: e.Attempts})}
 	case *ChildError:
-		return &journalpb.Error{Code: childCode, Details: details(ChildError{Name: e.Name, Instance: e.Instance, EventID: e.EventID})}
+		return &journalpb.Error{Code: childCode, Details: encodeDetails(ChildError{Name: e.Name, Instance: e.Instance, EventID: e.EventID})}
 	}
 	if code := sentinelCode(err); code != "" {
 		return &journalpb.Error{Code: code}
 	}
-	registered.RLock()
-	defer registered.RUnlock()
-	if code := registered.types[reflect.TypeOf(err)]; code != "" {
-		return &journalpb.Error{Code: code, Details: details(err)}
+	registeredErrors.RLock()
+	defer registeredErrors.RUnlock()
+	if code := registeredErrors.types[reflect.TypeOf(err)]; code != "" {
+		return &journalpb.Error{Code: code, Details: encodeDetails(err)}
 	}
 	return new(journalpb.Error)
 }
 
-// crossed encodes an error that came out of a journal.
-func (b *errorEncoder) crossed(e *Error) *journalpb.Error {
+// encodeDecoded encodes an error that was read from a journal.
+func (b *errorEncoder) encodeDecoded(e *Error) *journalpb.Error {
 	if e.sealed != nil {
 		return e.sealed
 	}
 	b.records--
-	record := &journalpb.Error{Code: b.text(e.Code), Message: b.text(e.Message), NonRetryable: e.NonRetryable}
+	record := &journalpb.Error{Code: b.boundedText(e.Code), Message: b.boundedText(e.Message), NonRetryable: e.NonRetryable}
 	if e.typed != nil {
-		record.Details = details(e.typed)
+		record.Details = encodeDetails(e.typed)
 	}
 	record.Cause = b.encode(e.Cause)
-	if causes, ok := e.Cause.(several); ok {
+	if causes, ok := e.Cause.(multiError); ok {
 		for _, cause := range causes[1:] {
 			if encoded := b.encode(cause); encoded != nil {
 				record.OtherCauses = append(record.OtherCauses, encoded)
@@ -202,9 +200,9 @@ func (b *errorEncoder) crossed(e *Error) *journalpb.Error {
 	return record
 }
 
-// details encodes the fields of an error; one that cannot be encoded, or would
-// be too large, goes without.
-func details(value any) *journalpb.Payload {
+// encodeDetails encodes the fields of an error, or returns nil if they cannot be encoded or are too
+// large.
+func encodeDetails(value any) *journalpb.Payload {
 	payload, err := marshal(value, errorTextMax)
 	if err != nil {
 		return nil
@@ -212,9 +210,9 @@ func details(value any) *journalpb.Payload {
 	return payload
 }
 
-// recode gives a record a code. One that has a code already stays whole, as
-// the cause: errors.Is goes on finding it.
-func (b *errorEncoder) recode(record *journalpb.Error, code string) *journalpb.Error {
+// setCode gives a record a code. A record that already has one becomes the cause, so that errors.Is
+// still finds its code.
+func (b *errorEncoder) setCode(record *journalpb.Error, code string) *journalpb.Error {
 	switch {
 	case record.Code == "":
 		record.Code = code
@@ -226,12 +224,11 @@ func (b *errorEncoder) recode(record *journalpb.Error, code string) *journalpb.E
 	return &journalpb.Error{Code: code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: record}
 }
 
-// text makes text fit for a record, which holds nothing but UTF-8 and not too
-// much of it. Errors of commands and of binary protocols often are something
-// else.
-func (b *errorEncoder) text(text string) string {
-	if most := min(errorTextMax, b.bytes); len(text) > most {
-		end := most
+// boundedText cuts a text to the bounds and replaces invalid UTF-8, which records must not contain.
+// Errors of commands and of binary protocols often do.
+func (b *errorEncoder) boundedText(text string) string {
+	if maximum := min(errorTextMax, b.bytes); len(text) > maximum {
+		end := maximum
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
 		}
@@ -241,10 +238,10 @@ func (b *errorEncoder) text(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// causesOf returns what an error wraps.
+// causesOf returns the errors that err wraps.
 func causesOf(err error) []error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		return several.Unwrap()
+	if wrapper, ok := err.(interface{ Unwrap() []error }); ok {
+		return wrapper.Unwrap()
 	}
 	if cause := errors.Unwrap(err); cause != nil {
 		return []error{cause}
@@ -260,16 +257,16 @@ func decodeError(record *journalpb.Error) error {
 		return &Error{Code: record.Code, Message: record.Message, NonRetryable: record.NonRetryable, sealed: record}
 	}
 	cause := decodeCauses(record)
-	if own := decodeOwn(record, cause); own != nil {
+	if own := decodeSystemError(record, cause); own != nil {
 		if record.NonRetryable {
-			return &marked{err: own, final: true}
+			return &annotatedError{err: own, nonRetryable: true}
 		}
 		return own
 	}
 	e := &Error{Code: record.Code, Message: record.Message, NonRetryable: record.NonRetryable, Cause: cause}
-	registered.RLock()
-	decoder := registered.decoders[record.Code]
-	registered.RUnlock()
+	registeredErrors.RLock()
+	decoder := registeredErrors.decoders[record.Code]
+	registeredErrors.RUnlock()
 	if decoder != nil {
 		if value, ok := decoder(record.Details.GetData()); ok {
 			e.typed = value
@@ -278,8 +275,8 @@ func decodeError(record *journalpb.Error) error {
 	return e
 }
 
-// decodeOwn decodes an error of one of the system's own types, nil for another.
-func decodeOwn(record *journalpb.Error, cause error) error {
+// decodeSystemError decodes an error of this package's types, and returns nil for others.
+func decodeSystemError(record *journalpb.Error, cause error) error {
 	var e error
 	switch record.Code {
 	case panicCode:
@@ -306,12 +303,12 @@ func decodeOwn(record *journalpb.Error, cause error) error {
 	if json.Unmarshal(record.Details.GetData(), e) != nil {
 		return nil // a sentinel of that code
 	}
-	// Code may have recorded the text, so that it stays the one that it was.
+	// Code may have recorded the text, so it must stay the same.
 	switch e := e.(type) {
 	case *CanceledError:
-		e.earlier = record.Message == e.Reason
+		e.legacyText = record.Message == e.Reason
 	case *PayloadError:
-		e.worded(record.Message)
+		e.restoreText(record.Message)
 	}
 	return e
 }
@@ -321,14 +318,14 @@ func decodeCauses(record *journalpb.Error) error {
 	if len(record.OtherCauses) == 0 {
 		return cause
 	}
-	causes := several{cause}
+	causes := multiError{cause}
 	for _, other := range record.OtherCauses {
 		causes = append(causes, decodeError(other))
 	}
 	return causes
 }
 
-// classify finds the outermost code and whether any part forbids a retry.
+// classify returns the outermost code, and whether any part is non-retryable.
 func classify(err error) (code string, final bool) { return classifyRecord(encodeError(err)) }
 
 func classifyRecord(record *journalpb.Error) (code string, final bool) {

@@ -8,46 +8,43 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A sentinel is an error that is known by its code, also after it has crossed
-// the journal.
+// A sentinel is an error that is identified by its code, also after it was recorded in the journal.
 type sentinel struct{ code, message string }
 
 func (s *sentinel) Error() string { return s.message }
 
-// NewError returns a new sentinel that errors.Is finds on both sides of the
-// journal, because it has a code: 1 to 128 bytes, unique in the program. Codes
-// that begin with "tenuto." are the system's own.
+// NewError returns a new sentinel that errors.Is finds on both sides of the journal, identified by
+// its code: 1 to 128 bytes, unique in the program. Codes that begin with "tenuto." are reserved.
 //
 //	var ErrOutOfStock = replay.NewError("shop.out_of_stock", "out of stock")
 func NewError(code, message string) error { return &sentinel{code, message} }
 
 var (
-	// ErrCanceled: the operation was given up, or its scope has ended.
+	// ErrCanceled reports that the operation was canceled or its scope has ended.
 	ErrCanceled error = &sentinel{canceledCode, "canceled"}
-	// ErrTimeout: a limit of time passed first.
+	// ErrTimeout reports that a timeout passed first.
 	ErrTimeout error = &sentinel{timeoutCode, "timeout"}
-	// ErrInstanceExists: the child's ID belongs to another instance.
+	// ErrInstanceExists reports that the child's ID belongs to another instance.
 	ErrInstanceExists error = &sentinel{"tenuto.instance_exists", "an instance of that ID exists"}
-	// ErrTerminated: the child was ended from outside, without running its code.
+	// ErrTerminated reports that the child was terminated without running its code.
 	ErrTerminated error = &sentinel{"tenuto.terminated", "terminated"}
-	// ErrDehydrating: the instance is being dropped from memory; the call did
-	// nothing. Only deferred functions can meet it. It never crosses the journal.
-	ErrDehydrating = errors.New("tenuto: the instance is being dropped from memory")
+	// ErrEvicting reports that the instance is being evicted from memory and the call did nothing.
+	// Only deferred functions can see it. It is never recorded.
+	ErrEvicting = errors.New("tenuto: the instance is being evicted from memory")
 )
 
-// A CanceledError is [ErrCanceled] with the reason that was given when the
-// instance was asked to cancel.
+// A CanceledError is [ErrCanceled] with the reason of the request to cancel the instance.
 type CanceledError struct {
 	Reason string
 
-	earlier bool // the text is that of before protocol 3: the reason alone
+	legacyText bool // the text is the reason alone, as before protocol 3
 }
 
 func (e *CanceledError) Error() string {
 	switch {
 	case e.Reason == "":
 		return ErrCanceled.Error()
-	case e.earlier:
+	case e.legacyText:
 		return e.Reason
 	}
 	return ErrCanceled.Error() + ": " + e.Reason
@@ -56,19 +53,18 @@ func (e *CanceledError) Error() string {
 // Is makes errors.Is(err, ErrCanceled) true.
 func (e *CanceledError) Is(target error) bool { return target == ErrCanceled }
 
-// An ActivityError is the end of an activity that did not succeed.
+// An ActivityError reports an activity that did not complete.
 type ActivityError struct {
 	Name     string
-	EventID  uint64 // of its ActivityScheduled
-	Attempts int    // how many were made
-	Err      error  `json:"-"` // of the last attempt
+	EventID  uint64 // event_id of its ActivityScheduled
+	Attempts int    // number of attempts made
+	Err      error  `json:"-"` // error of the last attempt
 }
 
 func (e *ActivityError) Error() string { return fmt.Sprintf("activity %q: %v", e.Name, e.Err) }
 func (e *ActivityError) Unwrap() error { return e.Err }
 
-// A TimeoutKind names the limit of time that has passed: the one that the
-// [ActivityOption] of the same name sets.
+// A TimeoutKind names the timeout that has passed, after the [ActivityOption] that sets it.
 type TimeoutKind string
 
 // The kinds of a [TimeoutError].
@@ -79,12 +75,10 @@ const (
 	TimeoutHeartbeat       TimeoutKind = "heartbeat"
 )
 
-// A TimeoutError reports that an activity, or an attempt of it, was given up
-// because a limit of time has passed.
+// A TimeoutError reports that an activity, or one attempt of it, timed out.
 type TimeoutError struct {
 	Kind TimeoutKind
-	// Of schedule-to-close: what the last failed attempt has failed with, nil if
-	// none had. Nil for every other kind.
+	// Err is the error of the last failed attempt, for schedule-to-close only; nil if none failed.
 	Err error `json:"-"`
 }
 
@@ -100,11 +94,11 @@ func (e *TimeoutError) Unwrap() error { return e.Err }
 // Is makes errors.Is(err, ErrTimeout) true.
 func (e *TimeoutError) Is(target error) bool { return target == ErrTimeout }
 
-// A ChildError is the end of a child instance that did not complete.
+// A ChildError reports a child instance that did not complete.
 type ChildError struct {
 	Name     string
 	Instance string
-	EventID  uint64 // of its SubOrchestrationScheduled
+	EventID  uint64 // event_id of its SubOrchestrationScheduled
 	Err      error  `json:"-"`
 }
 
@@ -113,7 +107,7 @@ func (e *ChildError) Error() string {
 }
 func (e *ChildError) Unwrap() error { return e.Err }
 
-// A PanicError is the end of user code by a panic or by runtime.Goexit.
+// A PanicError reports user code that ended by a panic or by runtime.Goexit.
 type PanicError struct {
 	Message string
 	Stack   string
@@ -128,8 +122,7 @@ func (c *crash) error() error {
 	return &PanicError{Message: fmt.Sprintf("panic: %v", c.value), Stack: c.stack}
 }
 
-// A NoCodeError reports that no code is registered for an orchestration or an
-// activity on this node.
+// A NoCodeError reports that this node has no code for an orchestration or an activity.
 type NoCodeError struct {
 	Activity bool
 	Name     string
@@ -147,25 +140,24 @@ func (e *NoCodeError) Error() string {
 	return fmt.Sprintf("no code for %s %q, version %q, on this node", kind, e.Name, e.Version)
 }
 
-// An Error is an error that has crossed the journal: its message, code and
-// causes, and its value if its type was registered. Where nobody has had the
-// codec read it, there are only the code and whether to retry.
+// An Error is an error that was read from the journal: its message, code and causes, and its value
+// if its type was registered. Without the codec that encoded it, only the code and NonRetryable are
+// known.
 type Error struct {
 	Code         string
 	Message      string
 	NonRetryable bool
 	Cause        error
 
-	typed  error            // by RegisterErrorType
-	sealed *journalpb.Error // the record, if only a codec can read it
+	typed  error            // value of a type given to RegisterErrorType
+	sealed *journalpb.Error // the record, if it is still encoded by a codec
 }
 
 func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Is makes errors.Is true for another Error with the same code, and for
-// sentinels: the system's own, those of [NewError] and those given to
-// [RegisterError].
+// Is makes errors.Is true for another Error with the same code and for sentinels with that code:
+// the reserved ones, those of [NewError] and those given to [RegisterError].
 func (e *Error) Is(target error) bool {
 	if other, ok := target.(*Error); ok {
 		return e.Code != "" && e.Code == other.Code
@@ -186,38 +178,37 @@ func (e *Error) As(target any) bool {
 	return true
 }
 
-// several are the causes of an error that wraps more than one.
-type several []error
+// multiError holds the causes of an error that wraps more than one.
+type multiError []error
 
-func (s several) Error() string   { return errors.Join(s...).Error() }
-func (s several) Unwrap() []error { return s }
+func (s multiError) Error() string   { return errors.Join(s...).Error() }
+func (s multiError) Unwrap() []error { return s }
 
-// NonRetryable marks an error so that no retry policy tries again.
+// NonRetryable marks an error so that no retry policy retries it.
 func NonRetryable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &marked{err: err, final: true}
+	return &annotatedError{err: err, nonRetryable: true}
 }
 
-// WithCode gives an error a code by which it is known after it has crossed the
-// journal: as [Error.Code], and to [RetryPolicy.NonRetryableCodes]. Codes that
-// begin with "tenuto." are the system's own.
+// WithCode gives an error a code that identifies it after it was recorded: as [Error.Code], and in
+// [RetryPolicy.NonRetryableCodes]. Codes that begin with "tenuto." are reserved.
 func WithCode(code string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &marked{err: err, code: code}
+	return &annotatedError{err: err, code: code}
 }
 
-// marked adds to an error what only its record shows.
-type marked struct {
-	err   error
-	code  string
-	final bool
+// annotatedError adds to an error what only its record shows.
+type annotatedError struct {
+	err          error
+	code         string
+	nonRetryable bool
 }
 
-func (m *marked) Error() string { return m.err.Error() }
-func (m *marked) Unwrap() error { return m.err }
+func (m *annotatedError) Error() string { return m.err.Error() }
+func (m *annotatedError) Unwrap() error { return m.err }
 
 func isCanceled(err error) bool { return errors.Is(err, ErrCanceled) }

@@ -15,8 +15,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// crossed returns the error as it comes back from a journal.
-func crossed(t *testing.T, err error) error {
+// roundTrip returns the error as read from a journal.
+func roundTrip(t *testing.T, err error) error {
 	t.Helper()
 	encoded, failed := proto.Marshal(replay.EncodeError(err))
 	if failed != nil {
@@ -29,16 +29,16 @@ func crossed(t *testing.T, err error) error {
 	return replay.DecodeError(record)
 }
 
-func TestNoErrorStaysNone(t *testing.T) {
+func TestEncodeError_Nil(t *testing.T) {
 	if replay.EncodeError(nil) != nil || replay.DecodeError(nil) != nil {
-		t.Error("nil has become an error")
+		t.Error("nil was decoded as an error")
 	}
 	if replay.NonRetryable(nil) != nil || replay.WithCode("x", nil) != nil {
-		t.Error("marking nil makes an error")
+		t.Error("NonRetryable or WithCode of nil is not nil")
 	}
 }
 
-func TestSentinelsAreKnownAfterCrossing(t *testing.T) {
+func TestSentinelError_SurvivesJournal(t *testing.T) {
 	sentinels := []error{replay.ErrCanceled, replay.ErrTimeout, replay.ErrInstanceExists, replay.ErrTerminated}
 	wraps := map[string]func(error) error{
 		"bare":         func(err error) error { return err },
@@ -49,27 +49,27 @@ func TestSentinelsAreKnownAfterCrossing(t *testing.T) {
 		"coded twice":  func(err error) error { return replay.WithCode("a", replay.WithCode("b", err)) },
 		"of activity":  func(err error) error { return &replay.ActivityError{Name: "act", Err: err} },
 		"of child":     func(err error) error { return &replay.ChildError{Name: "child", Err: err} },
-		"crossed once": func(err error) error { return crossed(t, err) },
+		"crossed once": func(err error) error { return roundTrip(t, err) },
 	}
 	for name, wrap := range wraps {
 		for _, sentinel := range sentinels {
 			before := wrap(sentinel)
-			after := crossed(t, before)
+			after := roundTrip(t, before)
 			for _, other := range sentinels {
 				if errors.Is(before, other) != (other == sentinel) || errors.Is(after, other) != (other == sentinel) {
-					t.Errorf("%s: %v is %v: %t, after crossing %t", name, sentinel, other, errors.Is(before, other), errors.Is(after, other))
+					t.Errorf("%s: errors.Is(%v, %v) is %t, after decoding %t", name, sentinel, other, errors.Is(before, other), errors.Is(after, other))
 				}
 			}
 			if after.Error() != before.Error() {
-				t.Errorf("%s: %q became %q", name, before, after)
+				t.Errorf("%s: text %q was decoded as %q", name, before, after)
 			}
 		}
 	}
 }
 
-func TestCodesAreKnownAfterCrossing(t *testing.T) {
+func TestErrorCode_SurvivesJournal(t *testing.T) {
 	err := fmt.Errorf("pay: %w", replay.WithCode("card.refused", fmt.Errorf("bank: %w", replay.WithCode("bank.closed", io.EOF))))
-	after := crossed(t, err)
+	after := roundTrip(t, err)
 	if after.Error() != "pay: bank: EOF" {
 		t.Errorf("message %q", after)
 	}
@@ -92,8 +92,8 @@ func TestCodesAreKnownAfterCrossing(t *testing.T) {
 	}
 }
 
-// Crossing a second time, as the error of a child does, changes nothing.
-func TestCrossingTwiceIsCrossingOnce(t *testing.T) {
+// Encoding a decoded error again, as for the error of a child, changes nothing.
+func TestEncodeError_Idempotent(t *testing.T) {
 	errs := []error{
 		errors.New("plain"),
 		replay.NonRetryable(replay.WithCode("c", fmt.Errorf("a: %w", io.EOF))),
@@ -103,17 +103,17 @@ func TestCrossingTwiceIsCrossingOnce(t *testing.T) {
 		replay.ErrTimeout,
 	}
 	for _, err := range errs {
-		once := crossed(t, err)
-		if diff := cmp.Diff(once, crossed(t, once), cmp.AllowUnexported(replay.Error{}, replay.CanceledError{})); diff != "" {
+		once := roundTrip(t, err)
+		if diff := cmp.Diff(once, roundTrip(t, once), cmp.AllowUnexported(replay.Error{}, replay.CanceledError{})); diff != "" {
 			t.Errorf("%v (-once +twice):\n%s", err, diff)
 		}
 	}
 }
 
-func TestCanceledErrorKeepsItsReason(t *testing.T) {
+func TestCanceledError_KeepsReason(t *testing.T) {
 	for reason, text := range map[string]string{"enough": "canceled: enough", "": "canceled"} {
 		err := fmt.Errorf("work: %w", &replay.CanceledError{Reason: reason})
-		for _, err := range []error{err, crossed(t, err)} {
+		for _, err := range []error{err, roundTrip(t, err)} {
 			if !errors.Is(err, replay.ErrCanceled) || err.Error() != "work: "+text {
 				t.Errorf("%v", err)
 			}
@@ -121,20 +121,20 @@ func TestCanceledErrorKeepsItsReason(t *testing.T) {
 	}
 }
 
-// The text of a cancellation is the reason alone where it was recorded so, and in executions
-// that began before protocol 3.
-func TestTheTextOfACancellationStaysInHistoriesFromBeforeProtocol3(t *testing.T) {
+// The text of a cancellation is the reason alone if it was recorded so, and in executions that
+// began before protocol 3.
+func TestCanceledError_KeepsTextBeforeProtocol3(t *testing.T) {
 	record := replay.EncodeError(&replay.CanceledError{Reason: "enough"})
 	record.Message = "enough"
-	if err := crossed(t, replay.DecodeError(record)); err.Error() != "enough" || !errors.Is(err, replay.ErrCanceled) {
-		t.Errorf("%q; want what was recorded", err)
+	if err := roundTrip(t, replay.DecodeError(record)); err.Error() != "enough" || !errors.Is(err, replay.ErrCanceled) {
+		t.Errorf("text %q, want the recorded one", err)
 	}
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		_, err := goOn.Wait(ctx)
 		return err.Error(), nil
 	})
 	for incarnation, text := range map[uint64]string{0: "enough", 7: "canceled: enough"} {
-		eachWay(t, registry, func(t *testing.T, in *instance) {
+		forEachMode(t, registry, func(t *testing.T, in *instance) {
 			start := started("script", nil)
 			start.GetOrchestrationStarted().Incarnation = incarnation
 			mustTurn(t, in, start)
@@ -147,31 +147,31 @@ func TestTheTextOfACancellationStaysInHistoriesFromBeforeProtocol3(t *testing.T)
 	}
 }
 
-func TestPanicErrorIsFoundAfterCrossing(t *testing.T) {
+func TestPanicError_SurvivesJournal(t *testing.T) {
 	want := &replay.PanicError{Message: "panic: boom", Stack: "goroutine 1"}
 	for _, err := range []error{want, fmt.Errorf("w: %w", want), replay.WithCode("c", want), &replay.ActivityError{Name: "a", Err: want}} {
 		var got *replay.PanicError
-		if !errors.As(crossed(t, err), &got) || *got != *want {
+		if !errors.As(roundTrip(t, err), &got) || *got != *want {
 			t.Errorf("%v: %#v", err, got)
 		}
 	}
 }
 
-// A record holds nothing but UTF-8; errors hold anything.
-func TestErrorsThatAreNotText(t *testing.T) {
+// A record holds only UTF-8; errors may hold anything.
+func TestEncodeError_InvalidUTF8(t *testing.T) {
 	raw := "\xff\xfe output \x80"
 	errs := []error{
 		errors.New(raw), fmt.Errorf("w: %w", errors.New(raw)), replay.WithCode(raw, io.EOF), &replay.PanicError{Message: raw, Stack: raw},
 		&replay.CanceledError{Reason: raw}, &replay.Error{Code: raw, Message: raw}, &replay.ActivityError{Name: "a", Err: errors.New(raw)},
 	}
 	for _, err := range errs {
-		if after := crossed(t, err); !utf8.ValidString(after.Error()) || after.Error() == "" {
-			t.Errorf("%q became %q", err, after)
+		if after := roundTrip(t, err); !utf8.ValidString(after.Error()) || after.Error() == "" {
+			t.Errorf("text %q was decoded as %q", err, after)
 		}
 	}
 }
 
-func TestErrorsOfOperationsReadWell(t *testing.T) {
+func TestOperationErrors_Text(t *testing.T) {
 	errs := map[string]error{
 		`activity "ship": broken`:                                    &replay.ActivityError{Name: "ship", Err: errors.New("broken")},
 		`orchestration "pay" (order-17::1.4): broken`:                &replay.ChildError{Name: "pay", Instance: "order-17::1.4", Err: errors.New("broken")},
@@ -186,9 +186,8 @@ func TestErrorsOfOperationsReadWell(t *testing.T) {
 	}
 }
 
-// What orchestration code gets is the decoded copy of what was recorded, with
-// the operation that it comes from.
-func TestErrorOfAnActivityAsTheCodeSeesIt(t *testing.T) {
+// Orchestration code gets the decoded copy of the recorded error, with its operation.
+func TestActivityError_SeenByCode(t *testing.T) {
 	var seen error
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		_, seen = act.Call(ctx, "x")
@@ -229,7 +228,7 @@ func init() {
 	replay.RegisterErrorType[*limitError]("test.limit")
 }
 
-func TestSentinelsOfTheProgramAreKnownAfterCrossing(t *testing.T) {
+func TestRegisterError_SurvivesJournal(t *testing.T) {
 	for _, sentinel := range []error{errOutOfStock, errForeign} {
 		for _, err := range []error{
 			sentinel,
@@ -237,34 +236,34 @@ func TestSentinelsOfTheProgramAreKnownAfterCrossing(t *testing.T) {
 			errors.Join(io.EOF, fmt.Errorf("second: %w", sentinel)),
 			&replay.ActivityError{Name: "act", Err: fmt.Errorf("wrapped: %w", sentinel)},
 		} {
-			for _, after := range []error{crossed(t, err), crossed(t, crossed(t, err))} {
+			for _, after := range []error{roundTrip(t, err), roundTrip(t, roundTrip(t, err))} {
 				if !errors.Is(after, sentinel) || errors.Is(after, replay.ErrTimeout) || after.Error() != err.Error() {
-					t.Errorf("%v came back as %v", err, after)
+					t.Errorf("%v was decoded as %v", err, after)
 				}
 			}
 		}
 	}
 }
 
-func TestValuesOfRegisteredTypesAreFoundAfterCrossing(t *testing.T) {
+func TestRegisterErrorType_SurvivesJournal(t *testing.T) {
 	for _, err := range []error{
 		&limitError{7, "apples"},
 		fmt.Errorf("wrapped: %w", &limitError{7, "apples"}),
 		errors.Join(io.EOF, &limitError{7, "apples"}),
 	} {
-		for _, after := range []error{crossed(t, err), crossed(t, crossed(t, err))} {
+		for _, after := range []error{roundTrip(t, err), roundTrip(t, roundTrip(t, err))} {
 			var found *limitError
 			if !errors.As(after, &found) || *found != (limitError{7, "apples"}) || after.Error() != err.Error() {
-				t.Errorf("%v came back as %v, with %v", err, after, found)
+				t.Errorf("%v was decoded as %v, with %v", err, after, found)
 			}
 		}
 	}
 }
 
-func TestTheSystemsOwnTypesAreFoundAfterCrossing(t *testing.T) {
+func TestSystemErrors_SurviveJournal(t *testing.T) {
 	inner := &replay.ActivityError{Name: "pay", EventID: 4, Attempts: 3, Err: errOutOfStock}
 	err := error(&replay.ChildError{Name: "order", Instance: "i::1.2", EventID: 2, Err: inner})
-	after := crossed(t, crossed(t, err))
+	after := roundTrip(t, roundTrip(t, err))
 	var child *replay.ChildError
 	var activity *replay.ActivityError
 	if !errors.As(after, &child) || child.Instance != "i::1.2" || child.EventID != 2 || child.Name != "order" {
@@ -274,11 +273,11 @@ func TestTheSystemsOwnTypesAreFoundAfterCrossing(t *testing.T) {
 		t.Errorf("activity %+v", activity)
 	}
 	if !errors.Is(after, errOutOfStock) || after.Error() != err.Error() {
-		t.Errorf("%v came back as %v", err, after)
+		t.Errorf("%v was decoded as %v", err, after)
 	}
 }
 
-func TestRecordsAreBounded(t *testing.T) {
+func TestEncodeError_SizeBounded(t *testing.T) {
 	deep := error(io.EOF)
 	for range 1000 {
 		deep = fmt.Errorf("x%w", deep)
@@ -302,7 +301,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	} {
 		record := replay.EncodeError(err)
 		if size := proto.Size(record); size > 260<<10 {
-			t.Errorf("%.20q: a record of %d bytes", err, size)
+			t.Errorf("%.20q: record has %d bytes", err, size)
 		}
 		if !utf8.ValidString(record.Message) {
 			t.Errorf("%.20q: cut inside a character", err)
@@ -310,7 +309,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-func TestRegisteringTwicePanics(t *testing.T) {
+func TestRegisterError_TwicePanics(t *testing.T) {
 	for name, register := range map[string]func(){
 		"the sentinel":    func() { replay.RegisterError("test.other", errForeign) },
 		"its code":        func() { replay.RegisterError("test.foreign", io.EOF) },

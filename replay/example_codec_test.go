@@ -13,9 +13,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A KeyRing encrypts payloads with its current key, by AES-GCM, and decrypts
-// those of every key that it still has. The key's ID stands in the content type,
-// which is authenticated with the data.
+// A KeyRing encrypts payloads with its current key, by AES-GCM, and decrypts those of every key it
+// holds. The content type has the key's ID, which is authenticated with the data.
 type KeyRing struct {
 	current string
 	keys    map[string]cipher.AEAD
@@ -23,14 +22,14 @@ type KeyRing struct {
 
 const keyRingType = "aes-gcm/"
 
-// Add adds a key of 16, 24 or 32 bytes, with which payloads are encrypted from
-// now on. It must not be called once the ring is in use.
+// Add adds a key of 16, 24 or 32 bytes, which encrypts payloads from now on. It must not be called
+// after the ring is in use.
 func (r *KeyRing) Add(id string, key []byte) error {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return err
 	}
-	aead, err := cipher.NewGCMWithRandomNonce(block) // the nonce goes in front
+	aead, err := cipher.NewGCMWithRandomNonce(block) // prepends the nonce
 	if err != nil {
 		return err
 	}
@@ -62,32 +61,31 @@ func (r *KeyRing) Decode(encoded []byte, contentType string) ([]byte, error) {
 	return aead.Open(nil, nil, encoded, []byte(contentType))
 }
 
-// newKey returns a key that is lost with the process; a real one comes from
-// where secrets are kept.
+// newKey returns a key for this process only; real keys come from a secret store.
 func newKey() []byte {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	return key
 }
 
-// Payloads are encrypted before they reach the journal, on every node with the
-// same keys. What an older key has encrypted stays readable while the ring has
-// it, and so does what was recorded before there was a codec.
+// Payloads are encrypted before they reach the journal, on every node with the same keys. Payloads
+// of older keys remain readable while the ring holds the key, as do values recorded without a
+// codec.
 func ExampleCodec() {
 	ring := new(KeyRing)
 	if err := ring.Add("2026-01", newKey()); err != nil {
 		fmt.Println(err)
 		return
 	}
-	payloads := replay.Payloads{Codec: ring}
-	of := replay.PayloadOf{Kind: "activity", Name: "greet", Part: "input"}
+	payloads := replay.PayloadConverter{Codec: ring}
+	info := replay.PayloadInfo{Kind: "activity", Name: "greet", Part: "input"}
 
 	before, err := replay.Encode("plain")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	older, err := payloads.Encode(of, "secret")
+	older, err := payloads.Encode(info, "secret")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -98,21 +96,21 @@ func ExampleCodec() {
 		return
 	}
 
-	// The registry has its code run with it.
+	// Code of the registry uses the codec.
 	registry, err := replay.NewRegistry(Greet.Bind(greet), Hello.Bind(helloWorld))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	registry = registry.WithPayloads(payloads)
+	registry = registry.WithPayloadConverter(payloads)
 	for _, input := range []*replay.Attempt{{Name: "greet", Input: before}, {Name: "greet", Input: older}} {
-		registry.Run(context.Background(), input, func(output *journalpb.Payload, err error) {
+		registry.RunActivity(context.Background(), input, func(output *journalpb.Payload, err error) {
 			if err != nil {
 				fmt.Println(err)
 				return
 			}
 			var greeting string
-			err = payloads.Decode(of, output, &greeting)
+			err = payloads.Decode(info, output, &greeting)
 			fmt.Println(output.ContentType, greeting, err)
 		})
 	}

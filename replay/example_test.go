@@ -20,13 +20,12 @@ func greet(ctx context.Context, name string) (string, error) {
 	return "Hello, " + name + "!", nil
 }
 
-// helloWorld is an orchestration: what it calls is remembered.
+// helloWorld is an orchestration: its calls are recorded.
 func helloWorld(ctx *replay.Context, name string) (string, error) {
 	return Greet.Call(ctx, name)
 }
 
-// Bodies are bound where a node is started: package cluster takes the
-// definitions.
+// Bodies are bound where a node is started; package cluster takes the definitions.
 func Example() {
 	registry, err := replay.NewRegistry(Greet.Bind(greet), Hello.Bind(helloWorld))
 	if err != nil {
@@ -37,8 +36,7 @@ func Example() {
 	// Output: true true
 }
 
-// A decision by a human, with a deadline. An answer that comes too late is not
-// lost: it goes to the next wait.
+// A human decision with a deadline. An answer after the deadline goes to the next wait.
 func ExampleEventHandle_WaitFor() {
 	approved := replay.Event[bool]("approved")
 	remind := replay.Activity[string, bool]("remind")
@@ -65,7 +63,7 @@ func ExampleEventHandle_WaitFor() {
 	// Output: <nil>
 }
 
-// Fan-out and fan-in: all activities run at once, on whichever nodes there are.
+// Fan-out and fan-in: all activities run concurrently, on any nodes.
 func ExampleAll() {
 	count := replay.Activity[string, int]("count")
 	total := replay.Orchestration[[]string, int]("total")

@@ -2,16 +2,16 @@ package replay
 
 import "github.com/tenuto-dev/tenuto/proto/journalpb"
 
-// Asked returns how many actions are queued.
-func (x *Execution) Asked() int { return len(x.queue) }
+// QueuedActions returns the number of queued actions.
+func (x *Execution) QueuedActions() int { return len(x.queue) }
 
 // SealEvent returns an event as it is recorded.
-func (p Payloads) SealEvent(event *journalpb.Event) (*journalpb.Event, error) {
+func (p PayloadConverter) SealEvent(event *journalpb.Event) (*journalpb.Event, error) {
 	return p.sealEvent(event)
 }
 
-// SealedEvent tells whether an event needs the codec.
-func SealedEvent(event *journalpb.Event) bool { return sealedEvent(event) }
+// IsSealedEvent reports whether an event needs the codec.
+func IsSealedEvent(event *journalpb.Event) bool { return isSealedEvent(event) }
 
 // ValueBytes returns the bytes of user data in an event.
 func ValueBytes(event *journalpb.Event) int { return valueBytes(event) }

@@ -7,27 +7,25 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A Future is the result of an operation that was scheduled: pending, then a
-// value or an error for ever. It may be awaited any number of times, from any
-// coroutine of its instance.
+// A Future is the result of a scheduled operation: pending, then permanently a value or an error.
+// It may be awaited any number of times, from any coroutine of its instance.
 type Future[T any] struct{ p *promise }
 
-// call schedules an operation of that name and returns its future, which is made
-// in one piece with it.
-func call[T any](ctx *Context, name string, event *journalpb.Event) *Future[T] {
-	made := &struct {
+// scheduleFuture schedules a named operation. It allocates the operation and its future together.
+func scheduleFuture[T any](ctx *Context, name string, event *journalpb.Event) *Future[T] {
+	alloc := &struct {
 		operation operation
 		future    Future[T]
 	}{}
-	made.operation.name = name
-	made.future.p = &made.operation.promise
-	ctx.x.schedule(ctx, event, &made.operation)
-	return &made.future
+	alloc.operation.name = name
+	alloc.future.p = &alloc.operation.promise
+	ctx.x.schedule(ctx, event, &alloc.operation)
+	return &alloc.future
 }
 
-func settledFuture[T any](x *Execution, err error) *Future[T] {
-	p := &promise{err: err, of: x}
-	x.settle(p)
+func resolvedFuture[T any](x *Execution, err error) *Future[T] {
+	p := &promise{err: err, owner: x}
+	x.resolve(p)
 	return &Future[T]{p}
 }
 
@@ -38,17 +36,16 @@ type Awaitable interface {
 
 func (f *Future[T]) core() *promise { return f.p }
 
-// Await blocks the coroutine until the operation is complete and returns its
-// result.
+// Await blocks the coroutine until the operation is complete and returns its result.
 //
-// The error is the operation's own ([*ActivityError], [*ChildError]);
-// [ErrCanceled] when the operation was given up or the scope of ctx ended first;
-// or a [*PayloadError] when the result is there but is no T. Which of two operations was completed first makes no difference to
-// awaiting one and then the other.
+// The error is the operation's own ([*ActivityError], [*ChildError]); [ErrCanceled] if the
+// operation was canceled or the scope of ctx ended first; or a [*PayloadError] if the recorded
+// result is not a T. The order in which two futures are awaited need not match the order in which
+// their operations completed.
 func (f *Future[T]) Await(ctx *Context) (T, error) {
 	x := ctx.x
-	if f.p.of == x && !f.p.pending() && !x.dropping {
-		x.running("Await")
+	if f.p.owner == x && !f.p.pending() && !x.evicting {
+		x.currentCoroutine("Await")
 		return f.result(x)
 	}
 	if err := x.await(ctx, f.p); err != nil {
@@ -58,12 +55,11 @@ func (f *Future[T]) Await(ctx *Context) (T, error) {
 	return f.result(x)
 }
 
-// AwaitFor is Await with a limit of time: when d passes first, the operation is
-// given up as if by [Future.Cancel] and the error is [ErrTimeout]. To go on
-// without giving it up, use [Next] with a timer.
+// AwaitFor is Await with a timeout. After d the operation is canceled as by [Future.Cancel], and
+// the error is [ErrTimeout]. To keep the operation running, use [Next] with a timer.
 func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
-	ctx.x.running("AwaitFor")
-	ctx.x.ownsAll("AwaitFor", f.p)
+	ctx.x.currentCoroutine("AwaitFor")
+	ctx.x.checkOwners("AwaitFor", f.p)
 	var zero T
 	if ctx.scope.includes(f.p) {
 		return f.Await(ctx)
@@ -78,19 +74,18 @@ func (f *Future[T]) AwaitFor(ctx *Context, d time.Duration) (T, error) {
 	return zero, ErrTimeout
 }
 
-// Done tells, without waiting, whether the result is there.
+// Done reports, without waiting, whether the result is available.
 func (f *Future[T]) Done() bool { return !f.p.pending() }
 
-// Cancel gives the operation up if it is still pending: a running activity's
-// context is cancelled, a timer stopped, a subscription withdrawn, a child
-// asked to cancel. Whoever awaits the future gets [ErrCanceled]; a result that
-// arrives all the same is dropped. An operation that is given up in the step
-// that scheduled it leaves no trace. Of a coroutine the scope ends: its awaits
-// return ErrCanceled, and the future is resolved with what the function returns.
+// Cancel cancels the operation if it is pending: it cancels the context of a running activity,
+// stops a timer, withdraws a subscription, or asks a child to cancel. Awaits of the future return
+// [ErrCanceled]; a result that arrives later is dropped. An operation that is canceled in the step
+// that scheduled it leaves no trace in the history. Canceling a coroutine ends its scope: its
+// awaits return ErrCanceled, and the future is resolved with what its function returns.
 func (f *Future[T]) Cancel(ctx *Context) {
-	ctx.x.running("Cancel")
-	if !ctx.x.dropping {
-		ctx.x.cancel(f.p)
+	ctx.x.currentCoroutine("Cancel")
+	if !ctx.x.evicting {
+		ctx.x.cancelPromise(f.p)
 	}
 }
 
@@ -101,8 +96,8 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 	}
 	switch {
 	case f.p.err != nil:
-		return value, x.told(f.p.err)
-	case f.p.value != nil || f.p.op == nil: // a coroutine's may be nil
+		return value, x.observeCancel(f.p.err)
+	case f.p.value != nil || f.p.op == nil: // the value of a coroutine may be nil
 		return value, nil
 	}
 	if err := x.decode(f.p.op, &value); err != nil {
@@ -112,39 +107,38 @@ func (f *Future[T]) result(x *Execution) (T, error) {
 	return value, nil
 }
 
-// Go starts a coroutine of the same instance. It first runs when the calling
-// one blocks. The future's value is what fn returns; unlike an operation's it
-// is not recorded, because fn itself runs again on replay. The Context of fn has a
-// scope of its own within that of ctx. It ends when the future is canceled, when
-// the coroutine loses a [Race], and when the body of the orchestration returns: then
-// awaits in it return [ErrCanceled], and what it has open is canceled.
+// Go starts a coroutine of the same instance. It first runs when the calling coroutine blocks. The
+// future's value is what fn returns; it is not recorded, because fn runs again on replay.
+//
+// The Context of fn has its own scope within that of ctx. The scope ends when the future is
+// canceled, when the coroutine loses a [Race], and when the body of the orchestration returns. Then
+// awaits in it return [ErrCanceled], and its open operations are canceled.
 func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T] {
 	x := ctx.x
-	x.running("Go")
-	if x.dropping {
-		return settledFuture[T](x, ErrDehydrating)
+	x.currentCoroutine("Go")
+	if x.evicting {
+		return resolvedFuture[T](x, ErrEvicting)
 	}
 	if ctx.scope.outermost() != x.phase {
-		return settledFuture[T](x, ErrCanceled)
+		return resolvedFuture[T](x, ErrCanceled)
 	}
 	inner := &scope{parent: ctx.scope}
-	p := &promise{inside: inner, of: x}
+	p := &promise{coroutineScope: inner, owner: x}
 	c := x.coroutines.spawn(inner, func() {
 		value, err := fn(&Context{x: x, scope: inner})
-		if !x.dropping {
+		if !x.evicting {
 			p.value = any(value)
-			x.resolve(p, err)
+			x.resolveErr(p, err)
 		}
 	})
 	c.future = p
 	return &Future[T]{p}
 }
 
-// All waits for every future and returns the results in the order of the
-// arguments, or the first error, by the order of events, as soon as there is
-// one. The others stay as they are.
+// All waits for every future and returns the results in the order of the arguments. It returns the
+// first error, in event order, as soon as there is one. The other operations continue.
 func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
-	ctx.x.running("All")
+	ctx.x.currentCoroutine("All")
 	promises := make([]*promise, len(futures))
 	for i, f := range futures {
 		promises[i] = f.p
@@ -163,12 +157,12 @@ func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
 	return results, nil
 }
 
-// awaitAll returns when every promise is resolved, or one has failed: its error.
+// awaitAll returns nil when every promise is resolved, or the error of the first that fails.
 func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
-	if x.dropping {
-		return ErrDehydrating
+	if x.evicting {
+		return ErrEvicting
 	}
-	x.ownsAll("Await", promises...)
+	x.checkOwners("Await", promises...)
 	var pending, failed []*promise
 	for _, p := range promises {
 		switch {
@@ -178,56 +172,55 @@ func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
 			failed = append(failed, p)
 		}
 	}
-	if first := earliest(failed); first >= 0 {
-		return x.told(failed[first].err)
+	if first := earliestIndex(failed); first >= 0 {
+		return x.observeCancel(failed[first].err)
 	}
 	left := len(pending)
 	if left == 0 {
 		return nil
 	}
 	if err := ctx.scope.err(); err != nil {
-		return x.told(err)
+		return x.observeCancel(err)
 	}
-	gate := new(promise)
+	wakeup := new(promise)
 	for _, p := range pending {
-		p.onSettled = append(p.onSettled, func() {
+		p.onResolved = append(p.onResolved, func() {
 			left--
-			if gate.pending() && (p.err != nil || left == 0) {
-				gate.err = p.err
-				x.settle(gate)
+			if wakeup.pending() && (p.err != nil || left == 0) {
+				wakeup.err = p.err
+				x.resolve(wakeup)
 			}
 		})
 	}
-	if err := x.await(ctx, gate); err != nil {
+	if err := x.await(ctx, wakeup); err != nil {
 		return err
 	}
-	return x.told(gate.err)
+	return x.observeCancel(wakeup.err)
 }
 
-// Race waits until the first of the operations is complete, gives up the
-// others, and returns the index of the winner: the one whose completion has the
-// lowest event_id, however the code looks at them. The winner's own error is
-// had by awaiting it. The error of Race is [ErrCanceled] when the scope of ctx
-// ends first; then nothing is given up but what the scope itself gives up.
+// Race waits until the first operation is complete, cancels the others, and returns the index of
+// the winner: the one whose completion has the lowest event_id. To get the winner's result or
+// error, await it. Race returns [ErrCanceled] if the scope of ctx ends first; then it cancels
+// nothing itself.
 func Race(ctx *Context, operations ...Awaitable) (int, error) {
 	winner, err := Next(ctx, operations...)
 	if err != nil {
 		return winner, err
 	}
-	winning := operations[winner].core()
+	winnerPromise := operations[winner].core()
 	for _, a := range operations {
-		if p := a.core(); p != winning {
-			ctx.x.cancel(p)
+		if p := a.core(); p != winnerPromise {
+			ctx.x.cancelPromise(p)
 		}
 	}
 	return winner, nil
 }
 
-// Next waits until the first of the operations is complete and returns its
-// index, as [Race] does, and gives nothing up.
+// Next waits until the first operation is complete and returns its index, like [Race], but cancels
+// nothing.
 func Next(ctx *Context, operations ...Awaitable) (int, error) {
 	if len(operations) == 0 {
-		return -1, errors.New("tenuto: a race of no operations has no winner")
+		return -1, errors.New("tenuto: Race and Next need at least one operation")
 	}
 	promises := make([]*promise, len(operations))
 	for i, a := range operations {
@@ -236,5 +229,5 @@ func Next(ctx *Context, operations ...Awaitable) (int, error) {
 	if err := ctx.x.await(ctx, promises...); err != nil {
 		return -1, err
 	}
-	return earliest(promises), nil
+	return earliestIndex(promises), nil
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A growth is an orchestration that goes on for ever, a step at a time.
-type growth struct {
+// A workload is an orchestration that runs forever, one step at a time.
+type workload struct {
 	name string
 	step func(ctx *Context, n int) error
 }
 
-var growths = []growth{
+var workloads = []workload{
 	{"an activity", func(ctx *Context, n int) error {
-		_, err := Activity[int, int]("work").Call(ctx, n%10) // a small one, which is boxed without an allocation
+		_, err := Activity[int, int]("work").Call(ctx, n%10) // boxed without an allocation
 		return err
 	}},
 	{"a scope, a race, a coroutine and a status", func(ctx *Context, n int) error {
@@ -31,13 +31,13 @@ var growths = []growth{
 			_, err := Race(ctx, limit, work)
 			return 0, err
 		})
-		_, err := Settle(inner, work)
+		_, err := AllResults(inner, work)
 		return err
 	}},
 }
 
-// begun returns an execution of the growth after its first turn.
-func (g growth) begun(tb testing.TB) *Execution {
+// start returns an execution of the workload after its first turn.
+func (g workload) start(tb testing.TB) *Execution {
 	registry, err := NewRegistry(Orchestration[any, any]("chain").Bind(func(ctx *Context, _ any) (any, error) {
 		for n := 0; ; n++ {
 			if err := g.step(ctx, n); err != nil {
@@ -57,11 +57,11 @@ func (g growth) begun(tb testing.TB) *Execution {
 	return x
 }
 
-// next performs one step: it completes the activity that is open.
-func (g growth) next(tb testing.TB, x *Execution) *Turn {
+// advance performs one step: it completes the open activity.
+func (g workload) advance(tb testing.TB, x *Execution) *Turn {
 	var source uint64
 	for id, op := range x.open.all() {
-		if op.arm == journalpb.ArmActivityScheduled {
+		if op.eventType == journalpb.TypeActivityScheduled {
 			source = id
 		}
 	}
@@ -76,23 +76,23 @@ func (g growth) next(tb testing.TB, x *Execution) *Turn {
 }
 
 const (
-	early = 50
-	late  = 50_000
+	earlyStep = 50
+	lateStep  = 50_000
 )
 
-// BenchmarkGrowth compares the step of an instance that has made 50 with that
-// of one that has made 50,000: the metric "late/early" is to be 1.
-func BenchmarkGrowth(b *testing.B) {
-	for _, g := range growths {
+// BenchmarkTurn_AfterManySteps compares a step after 50 steps with one after 50,000. The metric
+// "late/early" should be 1.
+func BenchmarkTurn_AfterManySteps(b *testing.B) {
+	for _, g := range workloads {
 		b.Run(g.name, func(b *testing.B) {
-			young, old := g.begun(b), g.begun(b)
-			defer young.Drop()
-			defer old.Drop()
-			for range early {
-				g.next(b, young)
+			young, old := g.start(b), g.start(b)
+			defer young.Evict()
+			defer old.Evict()
+			for range earlyStep {
+				g.advance(b, young)
 			}
-			for range late {
-				g.next(b, old)
+			for range lateStep {
+				g.advance(b, old)
 			}
 			const round = 100
 			var costs [2]time.Duration
@@ -101,13 +101,13 @@ func BenchmarkGrowth(b *testing.B) {
 				for i, x := range []*Execution{young, old} {
 					start := time.Now()
 					for range round {
-						g.next(b, x)
+						g.advance(b, x)
 					}
 					costs[i] += time.Since(start)
 				}
-				if young.last > 100*early { // to stay young
-					young.Drop()
-					young = g.begun(b)
+				if young.last > 100*earlyStep { // start a new one, so that it stays young
+					young.Evict()
+					young = g.start(b)
 				}
 			}
 			steps := float64(b.N * round)
@@ -118,42 +118,41 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
-// What a step allocates does not depend on how many were made, and what is kept
-// does not grow with them, but by one bit an event.
-func TestTheFiftyThousandthStepCostsNoMoreThanTheFiftieth(t *testing.T) {
-	for _, g := range growths {
+// The allocations of a step do not depend on the number of earlier steps, and memory grows only by
+// one bit an event.
+func TestTurn_CostIndependentOfHistoryLength(t *testing.T) {
+	for _, g := range workloads {
 		t.Run(g.name, func(t *testing.T) {
-			x := g.begun(t)
-			defer x.Drop()
-			kept := func() string {
-				return fmt.Sprint(x.open.len(), len(x.queue), len(x.coroutines.ready), x.inbox.waiting.len(), x.inbox.buffered.len(), len(x.requests.known))
+			x := g.start(t)
+			defer x.Evict()
+			retained := func() string {
+				return fmt.Sprint(x.open.len(), len(x.queue), len(x.coroutines.ready), x.inbox.waiting.len(), x.inbox.buffered.len(), len(x.requestIDs.known))
 			}
-			for range early {
-				g.next(t, x)
+			for range earlyStep {
+				g.advance(t, x)
 			}
-			before, keptBefore := testing.AllocsPerRun(100, func() { g.next(t, x) }), kept()
-			for range late {
-				g.next(t, x)
+			before, retainedBefore := testing.AllocsPerRun(100, func() { g.advance(t, x) }), retained()
+			for range lateStep {
+				g.advance(t, x)
 			}
-			after, keptAfter := testing.AllocsPerRun(100, func() { g.next(t, x) }), kept()
-			if after > before*1.05 || keptBefore != keptAfter || len(x.coroutines.all) > 10 {
-				t.Errorf("%v allocations, then %v; kept %s, then %s; %d coroutines", before, after, keptBefore, keptAfter, len(x.coroutines.all))
+			after, retainedAfter := testing.AllocsPerRun(100, func() { g.advance(t, x) }), retained()
+			if after > before*1.05 || retainedBefore != retainedAfter || len(x.coroutines.all) > 10 {
+				t.Errorf("%v allocations, then %v; kept %s, then %s; %d coroutines", before, after, retainedBefore, retainedAfter, len(x.coroutines.all))
 			}
 		})
 	}
 }
 
-// BenchmarkColdReplayOfFiftyThousandSteps brings an instance back that has made
-// so many.
-func BenchmarkColdReplayOfFiftyThousandSteps(b *testing.B) {
-	for _, g := range growths {
+// BenchmarkColdReplay_FiftyThousandSteps replays an instance after 50,000 steps.
+func BenchmarkColdReplay_FiftyThousandSteps(b *testing.B) {
+	for _, g := range workloads {
 		b.Run(g.name, func(b *testing.B) {
-			live := g.begun(b)
+			live := g.start(b)
 			registry := live.registry
 			history := []*journalpb.Event{{EventId: 1, Timestamp: benchmarkStart.UnixNano(), Body: &journalpb.Event_OrchestrationStarted{
 				OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "chain"},
 			}}}
-			live.Drop()
+			live.Evict()
 			live = NewExecution("i", 1, registry, nil)
 			if err := live.Replay(events(history)); err != nil {
 				b.Fatal(err)
@@ -163,17 +162,17 @@ func BenchmarkColdReplayOfFiftyThousandSteps(b *testing.B) {
 				b.Fatal(err)
 			}
 			history = append(history, turn.Events...)
-			for range late {
-				history = append(history, g.next(b, live).Events...)
+			for range lateStep {
+				history = append(history, g.advance(b, live).Events...)
 			}
-			live.Drop()
+			live.Evict()
 			b.ReportAllocs()
 			for b.Loop() {
 				x := NewExecution("i", 1, registry, nil)
 				if err := x.Replay(events(history)); err != nil {
 					b.Fatal(err)
 				}
-				x.Drop()
+				x.Evict()
 			}
 			b.ReportMetric(float64(len(history)*b.N)/b.Elapsed().Seconds(), "events/s")
 		})

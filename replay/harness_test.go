@@ -15,28 +15,27 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// begin is when virtual time begins.
+// begin is the start of virtual time.
 var begin = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// An instance keeps the history of one execution as a journal would, encoded
-// and decoded. A cold one brings an Execution back from it for every turn, a
-// resident one keeps its first.
+// An instance keeps the history of one execution like a journal, encoded and decoded. A cold one
+// loads an Execution for every turn; a resident one keeps its first.
 type instance struct {
 	registry *replay.Registry
 	logger   *slog.Logger
 	cold     bool
 
-	number     uint64 // of the execution; 0 stands for 1
-	resident   *replay.Execution
-	history    []*journalpb.Event
-	boundaries []int // lengths of the history after each turn
-	ended      bool
-	declines   bool             // an old history: patches decide by all of it
-	told       bool             // the code was told that it is to cancel, as it has noted itself
-	successor  *journalpb.Event // the first event of the next execution
-	earlier    []*instance      // the executions before this one
+	number          uint64 // of the execution; 0 means 1
+	resident        *replay.Execution
+	history         []*journalpb.Event
+	boundaries      []int // lengths of the history after each turn
+	ended           bool
+	declinesPatches bool             // an old history: its patches are declined
+	cancelSeen      bool             // the code has observed a cancellation, as it noted itself
+	successor       *journalpb.Event // first event of the next execution
+	earlier         []*instance      // earlier executions
 
-	journal func(*journalpb.Event) // sees what is recorded, if there is a codec
+	journal func(*journalpb.Event) // called with what is recorded, if there is a codec
 }
 
 func (in *instance) execution() uint64 { return max(in.number, 1) }
@@ -45,49 +44,49 @@ func (in *instance) turn(now time.Time, messages []replay.Message) (*replay.Turn
 	x := in.resident
 	if x == nil {
 		x = replay.NewExecution("i", in.execution(), in.registry, in.logger)
-		if err := x.Replay(in.recorded(in.history)); err != nil {
-			x.Drop()
+		if err := x.Replay(in.sealedHistory(in.history)); err != nil {
+			x.Evict()
 			return nil, err
 		}
 	}
 	if in.cold {
-		defer x.Drop()
+		defer x.Evict()
 	} else {
 		in.resident = x
 	}
-	turn, err := x.Turn(now, in.sent(messages))
+	turn, err := x.Turn(now, in.sealedMessages(messages))
 	if err != nil {
 		return nil, err
 	}
 	for i, event := range turn.Events {
-		turn.Events[i] = in.opened(event)
-		in.history = append(in.history, stored(turn.Events[i]))
+		turn.Events[i] = in.openEvent(event)
+		in.history = append(in.history, journalCopy(turn.Events[i]))
 	}
 	in.boundaries = append(in.boundaries, len(in.history))
 	in.ended = x.Ended()
 	if successor := x.Successor(); successor != nil {
-		in.successor = in.opened(stored(successor))
+		in.successor = in.openEvent(journalCopy(successor))
 	}
 	return turn, nil
 }
 
-// With a codec, the history that tests read is plain. What the engine is given
-// is encoded anew each time, and what it returns must be.
+// With a codec, in.history is plain. The engine gets it freshly encoded, and must return encoded
+// events.
 
-func (in *instance) recorded(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
+func (in *instance) sealedHistory(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
 	return func(yield func(*journalpb.Event, error) bool) {
 		for _, event := range history {
-			if event, err := in.registry.Payloads().SealEvent(event); !yield(event, err) {
+			if event, err := in.registry.PayloadConverter().SealEvent(event); !yield(event, err) {
 				return
 			}
 		}
 	}
 }
 
-func (in *instance) sent(messages []replay.Message) []replay.Message {
+func (in *instance) sealedMessages(messages []replay.Message) []replay.Message {
 	sent := slices.Clone(messages)
 	for i := range sent {
-		event, err := in.registry.Payloads().SealEvent(sent[i].Event)
+		event, err := in.registry.PayloadConverter().SealEvent(sent[i].Event)
 		if err != nil {
 			panic(err)
 		}
@@ -96,18 +95,18 @@ func (in *instance) sent(messages []replay.Message) []replay.Message {
 	return sent
 }
 
-func (in *instance) opened(event *journalpb.Event) *journalpb.Event {
-	if in.registry.Payloads().Codec == nil {
+func (in *instance) openEvent(event *journalpb.Event) *journalpb.Event {
+	if in.registry.PayloadConverter().Codec == nil {
 		return event
 	}
 	if in.journal != nil {
 		in.journal(event)
 	}
-	again, err := in.registry.Payloads().SealEvent(event)
+	again, err := in.registry.PayloadConverter().SealEvent(event)
 	if err != nil || !proto.Equal(again, event) {
 		panic(fmt.Sprintf("%v: something is plain in %s", err, replay.Describe(event)))
 	}
-	plain, err := in.registry.Payloads().OpenEvent(event)
+	plain, err := in.registry.PayloadConverter().OpenEvent(event)
 	if err != nil {
 		panic(err)
 	}
@@ -116,22 +115,22 @@ func (in *instance) opened(event *journalpb.Event) *journalpb.Event {
 
 // next returns the instance in its next execution, after its first append.
 func (in *instance) next() *instance {
-	in.drop()
+	in.evict()
 	return &instance{
 		registry: in.registry, logger: in.logger, cold: in.cold, journal: in.journal,
 		number: in.execution() + 1, history: []*journalpb.Event{in.successor}, earlier: append(in.earlier, in),
 	}
 }
 
-func (in *instance) drop() {
+func (in *instance) evict() {
 	if in.resident != nil {
-		in.resident.Drop()
+		in.resident.Evict()
 		in.resident = nil
 	}
 }
 
-// stored returns the event as it comes back from a journal.
-func stored(event *journalpb.Event) *journalpb.Event {
+// journalCopy returns the event as read from a journal.
+func journalCopy(event *journalpb.Event) *journalpb.Event {
 	encoded, err := proto.Marshal(event)
 	if err != nil {
 		panic(err)
@@ -143,7 +142,7 @@ func stored(event *journalpb.Event) *journalpb.Event {
 	return decoded
 }
 
-func all(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
+func eventSeq(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
 	return func(yield func(*journalpb.Event, error) bool) {
 		for _, event := range history {
 			if !yield(event, nil) {
@@ -153,59 +152,59 @@ func all(history []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
 	}
 }
 
-// checkReplays replays the history up to the end of each turn, at one go and
-// event by event: the code must agree with it and ask for nothing more.
+// checkReplays replays the history up to the end of each turn, at once and event by event. The code
+// must match it and schedule nothing more.
 func checkReplays(t *testing.T, in *instance) {
 	t.Helper()
 	for _, length := range in.boundaries {
-		checkReplay(t, in, length, in.recorded(in.history[:length]))
+		checkReplay(t, in, length, in.sealedHistory(in.history[:length]))
 	}
-	if in.declines {
+	if in.declinesPatches {
 		return
 	}
 	var single []iter.Seq2[*journalpb.Event, error]
 	for i := range in.history {
-		single = append(single, in.recorded(in.history[i:i+1]))
+		single = append(single, in.sealedHistory(in.history[i:i+1]))
 	}
 	checkReplay(t, in, len(in.history), single...)
 }
 
 func checkReplay(t *testing.T, in *instance, length int, parts ...iter.Seq2[*journalpb.Event, error]) {
 	t.Helper()
-	logged := new(lines)
+	logged := new(logRecorder)
 	x := replay.NewExecution("i", in.execution(), in.registry, slog.New(logged))
-	defer x.Drop()
+	defer x.Evict()
 	for _, part := range parts {
 		if err := x.Replay(part); err != nil {
 			t.Fatalf("replay of %d events: %v", length, err)
 		}
 	}
 	if x.LastEventID() != uint64(length) {
-		t.Fatalf("the cursor is at %d after %d events", x.LastEventID(), length)
+		t.Fatalf("cursor at %d after %d events", x.LastEventID(), length)
 	}
 	if ended := in.ended && length == len(in.history); x.Ended() != ended {
 		t.Fatalf("ended is %t after %d events", x.Ended(), length)
 	}
-	if len(logged.list) > 0 {
-		t.Fatalf("logged on replay: %q", logged.list)
+	if len(logged.messages) > 0 {
+		t.Fatalf("logged on replay: %q", logged.messages)
 	}
 	turn, err := x.Turn(begin, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, event := range turn.Events {
-		t.Errorf("after %d events it asks for more: %s", length, replay.Describe(event))
+		t.Errorf("after %d events the code schedules more: %s", length, replay.Describe(event))
 	}
 }
 
-// lines is a logger's handler that keeps the messages.
-type lines struct{ list []string }
+// logRecorder is a log handler that keeps the messages.
+type logRecorder struct{ messages []string }
 
-func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
-func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *lines) WithGroup(string) slog.Handler            { return l }
-func (l *lines) Handle(_ context.Context, r slog.Record) error {
-	l.list = append(l.list, r.Message)
+func (l *logRecorder) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logRecorder) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logRecorder) WithGroup(string) slog.Handler            { return l }
+func (l *logRecorder) Handle(_ context.Context, r slog.Record) error {
+	l.messages = append(l.messages, r.Message)
 	return nil
 }
 
@@ -226,8 +225,8 @@ func script[O any](t testing.TB, body func(*replay.Context) (O, error)) *replay.
 	}))
 }
 
-// live starts "script" and returns it after its first turn.
-func live(t testing.TB, registry *replay.Registry, more ...*journalpb.Event) (*replay.Execution, *replay.Turn) {
+// startScript starts "script" and returns it after its first turn.
+func startScript(t testing.TB, registry *replay.Registry, more ...*journalpb.Event) (*replay.Execution, *replay.Turn) {
 	t.Helper()
 	x := replay.NewExecution("i", 1, registry, nil)
 	turn, err := x.Turn(begin, messagesOf(append([]*journalpb.Event{started("script", nil)}, more...)...))
@@ -245,8 +244,8 @@ func messagesOf(events ...*journalpb.Event) []replay.Message {
 	return messages
 }
 
-// numbered makes a history of events.
-func numbered(events ...*journalpb.Event) []*journalpb.Event {
+// withEventIDs makes a history of events.
+func withEventIDs(events ...*journalpb.Event) []*journalpb.Event {
 	for i, event := range events {
 		event.EventId = uint64(i + 1)
 		event.Timestamp = begin.UnixNano()
@@ -334,7 +333,7 @@ func childFailed(source uint64, err error) *journalpb.Event {
 	}}
 }
 
-func gaveUp(source uint64) *journalpb.Event {
+func operationCanceled(source uint64) *journalpb.Event {
 	return &journalpb.Event{SourceEventId: source, Body: &journalpb.Event_CancelRequested{
 		CancelRequested: &journalpb.CancelRequested{},
 	}}
@@ -370,7 +369,7 @@ func sideEffect(label string, value any) *journalpb.Event {
 	}}
 }
 
-// marker is what Patched records.
+// marker returns the event that Patched records.
 func marker(id string) *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
 		SideEffectRecorded: &journalpb.SideEffectRecorded{Label: "tenuto.patch/" + id},
@@ -399,14 +398,14 @@ func orchestrationFailed(err error) *journalpb.Event {
 	}}
 }
 
-func cancelled(reason string) *journalpb.Event {
-	return &journalpb.Event{Body: &journalpb.Event_OrchestrationCancelled{
-		OrchestrationCancelled: &journalpb.OrchestrationCancelled{Reason: reason},
+func orchestrationCanceled(reason string) *journalpb.Event {
+	return &journalpb.Event{Body: &journalpb.Event_OrchestrationCanceled{
+		OrchestrationCanceled: &journalpb.OrchestrationCanceled{Reason: reason},
 	}}
 }
 
-// version gives a start, or a child, its version.
-func version(event *journalpb.Event, version string) *journalpb.Event {
+// withVersion sets the version of a start or a child.
+func withVersion(event *journalpb.Event, version string) *journalpb.Event {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		body.OrchestrationStarted.Version = version

@@ -24,17 +24,16 @@ var record = flag.Bool("record", false, "add the histories that testdata/histori
 
 const historiesDir = "testdata/histories"
 
-// superseded are the histories that this build refuses, because what the code is told in
-// these cases was wrong before: see CHANGELOG.md.
+// superseded lists the histories that this build rejects, because the code was told something wrong
+// in these cases; see CHANGELOG.md.
 var superseded = map[string]string{
 	"composition_settles.1":    "Settle returned results although its scope had ended",
 	"suspension_suspendable.1": "a scope ended while the instance was suspended",
 	"suspension_waits.1":       "the instance was canceled while it was suspended",
 }
 
-// TestRecordedHistories replays every history that was ever recorded, to its
-// very end: what an earlier build has left, this one must go on with. The few that are
-// superseded must be refused.
+// TestRecordedHistories replays every recorded history to its end. This build must continue all
+// histories of earlier builds. It must reject the superseded ones.
 func TestRecordedHistories(t *testing.T) {
 	if *record {
 		recordHistories(t)
@@ -49,23 +48,23 @@ func TestRecordedHistories(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
 		t.Run(name, func(t *testing.T) {
 			history := readHistory(t, file)
-			if why := superseded[name]; why != "" {
+			if reason := superseded[name]; reason != "" {
 				x := replay.NewExecution("i", executionOf(t, file), registry, nil)
-				defer x.Drop()
+				defer x.Evict()
 				var mismatch *replay.Mismatch
-				if err := x.Replay(all(history)); !errors.As(err, &mismatch) {
-					t.Errorf("%s, and yet it is replayed: %v", why, err)
+				if err := x.Replay(eventSeq(history)); !errors.As(err, &mismatch) {
+					t.Errorf("history accepted although superseded (%s): %v", reason, err)
 				}
 				return
 			}
 			for _, event := range history {
-				recorded[event.Arm()] = true
+				recorded[event.TypeNumber()] = true
 			}
 			checkHistory(t, registry, executionOf(t, file), history)
 		})
 	}
-	for arm := range 64 {
-		if name := journalpb.ArmName(arm); name != "" && !recorded[arm] {
+	for eventType := range 64 {
+		if name := journalpb.TypeName(eventType); name != "" && !recorded[eventType] {
 			t.Errorf("no recorded history has an event of type %s", name)
 		}
 	}
@@ -99,29 +98,28 @@ func readHistory(t *testing.T, file string) []*journalpb.Event {
 	return history
 }
 
-// checkHistory replays a history of instance "i" and has the code ask for
-// nothing beyond.
+// checkHistory replays a history of instance "i" and checks that the code schedules nothing more.
 func checkHistory(t *testing.T, registry *replay.Registry, execution uint64, history []*journalpb.Event) {
 	t.Helper()
 	x := replay.NewExecution("i", execution, registry, nil)
-	defer x.Drop()
-	if err := x.Replay(all(history)); err != nil {
+	defer x.Evict()
+	if err := x.Replay(eventSeq(history)); err != nil {
 		t.Fatal(err)
 	}
 	last := history[len(history)-1]
-	if x.LastEventID() != last.EventId || x.Ended() != journalpb.Terminal(last.Arm()) {
-		t.Errorf("the cursor is at %d of %d, ended %t", x.LastEventID(), last.EventId, x.Ended())
+	if x.LastEventID() != last.EventId || x.Ended() != journalpb.Terminal(last.TypeNumber()) {
+		t.Errorf("cursor at %d of %d, ended %t", x.LastEventID(), last.EventId, x.Ended())
 	}
 	if continued := last.GetOrchestrationContinuedAsNew() != nil; (x.Successor() != nil) != continued {
 		t.Errorf("successor: %v", x.Successor())
 	}
 	if turn, err := x.Turn(begin, nil); err != nil || len(turn.Events) > 0 {
-		t.Errorf("it asks for more: %v, %v", turn, err)
+		t.Errorf("the code schedules more: %v, %v", turn, err)
 	}
 }
 
-// recordHistories adds, for each transcript, the longest history that it has of
-// each program, and one of code from before its patches.
+// recordHistories adds, for each transcript, the longest history of each program, and one of code
+// before its patches.
 func recordHistories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -140,7 +138,7 @@ func recordHistories(t *testing.T) {
 
 func recordTranscript(t *testing.T, name, transcript string, registry *replay.Registry) {
 	longest := make(map[string]*instance)
-	p := &player{t: t, registry: registry, now: begin, seen: func(in *instance) {
+	p := &player{t: t, registry: registry, now: begin, onDone: func(in *instance) {
 		file := fmt.Sprintf("%s_%s.%d.jsonl", name, in.history[0].GetOrchestrationStarted().Name, in.execution())
 		if best := longest[file]; best == nil || len(best.history) < len(in.history) {
 			longest[file] = in
@@ -152,8 +150,7 @@ func recordTranscript(t *testing.T, name, transcript string, registry *replay.Re
 	}
 }
 
-// addHistory writes a file that is not there. One that is there stands for what
-// is on somebody's disk.
+// addHistory writes a file that does not exist yet. Existing files stand for data on users' disks.
 func addHistory(t *testing.T, file string, history []*journalpb.Event) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -169,7 +166,7 @@ func addHistory(t *testing.T, file string, history []*journalpb.Event) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := json.Compact(&content, line); err != nil { // protojson varies its spaces
+		if err := json.Compact(&content, line); err != nil { // protojson varies its spacing
 			t.Fatal(err)
 		}
 		content.WriteByte('\n')
@@ -183,7 +180,7 @@ func addHistory(t *testing.T, file string, history []*journalpb.Event) {
 	t.Logf("added %s", file)
 }
 
-// unpatched is patched before it had its patches.
+// unpatched is the body of patched before its patches.
 func unpatched(ctx *replay.Context, _ string) (string, error) {
 	a, err := act.Call(ctx, "a")
 	if err != nil {
@@ -193,17 +190,17 @@ func unpatched(ctx *replay.Context, _ string) (string, error) {
 	return a, err
 }
 
-// A recorded history that is changed is found out, wherever that is.
-func TestAChangedHistoryIsFoundOut(t *testing.T) {
+// A change anywhere in a recorded history is detected.
+func TestReplay_DetectsMissingEvent(t *testing.T) {
 	history := readHistory(t, historiesDir+"/saga_journey.1.jsonl")
 	registry := programRegistry(t)
 	for i := range history {
 		changed := slices.Delete(slices.Clone(history), i, i+1)
 		x := replay.NewExecution("i", 1, registry, nil)
-		err := x.Replay(all(changed))
+		err := x.Replay(eventSeq(changed))
 		if last := i == len(history)-1; (err == nil) != last {
 			t.Errorf("without event %d: %v", i+1, err)
 		}
-		x.Drop()
+		x.Evict()
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An inbox does what its definition says: the k-th subscription of a name that
-// is not withdrawn gets the k-th arrival.
-func TestInboxMatchesByNameAndOrder(t *testing.T) {
+// The k-th subscription of a name that is not withdrawn gets the k-th event.
+func TestInbox_MatchesByNameAndOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var b inbox
@@ -24,17 +23,17 @@ func TestInboxMatchesByNameAndOrder(t *testing.T) {
 			case 0, 1:
 				event := &journalpb.ExternalEvent{Name: name}
 				arrivals[name] = append(arrivals[name], event)
-				if op := b.arrive(arrival{event: event}); op != nil {
+				if op := b.deliver(arrival{event: event}); op != nil {
 					got[op] = event
 				}
 			case 2, 3:
 				op := &operation{name: name}
 				subscriptions[name] = append(subscriptions[name], op)
-				if taken, ok := b.subscribe(op); ok {
-					got[op] = taken.event
+				if accepted, ok := b.subscribe(op); ok {
+					got[op] = accepted.event
 				}
 			case 4:
-				withdrawn := withdrawOne(&b, random, subscriptions[name], got)
+				withdrawn := unsubscribeOne(&b, random, subscriptions[name], got)
 				subscriptions[name] = slices.DeleteFunc(subscriptions[name], func(op *operation) bool { return op == withdrawn })
 			}
 		}
@@ -45,15 +44,15 @@ func TestInboxMatchesByNameAndOrder(t *testing.T) {
 					want = arrivals[name][k]
 				}
 				if got[op] != want {
-					t.Fatalf("subscription %d of %q got another arrival", k, name)
+					t.Fatalf("subscription %d of %q got the wrong event", k, name)
 				}
 			}
 		}
 	}
 }
 
-// withdrawOne withdraws one of the subscriptions that still wait.
-func withdrawOne(b *inbox, random *rand.Rand, list []*operation, got map[*operation]*journalpb.ExternalEvent) *operation {
+// unsubscribeOne withdraws a waiting subscription.
+func unsubscribeOne(b *inbox, random *rand.Rand, list []*operation, got map[*operation]*journalpb.ExternalEvent) *operation {
 	var waiting []*operation
 	for _, op := range list {
 		if got[op] == nil {
@@ -69,19 +68,19 @@ func withdrawOne(b *inbox, random *rand.Rand, list []*operation, got map[*operat
 	return op
 }
 
-func TestInboxKeepsNothingOfWhatIsTaken(t *testing.T) {
+func TestInbox_ReleasesConsumedEvents(t *testing.T) {
 	var b inbox
 	for range 100 {
-		b.arrive(arrival{event: &journalpb.ExternalEvent{Name: "x"}})
+		b.deliver(arrival{event: &journalpb.ExternalEvent{Name: "x"}})
 	}
 	for range 100 {
 		if _, ok := b.subscribe(&operation{name: "x"}); !ok {
-			t.Fatal("an event is lost")
+			t.Fatal("an event was lost")
 		}
 	}
 	b.subscribe(&operation{name: "x"})
-	if b.arrive(arrival{event: &journalpb.ExternalEvent{Name: "x"}}) == nil {
-		t.Fatal("a subscription is lost")
+	if b.deliver(arrival{event: &journalpb.ExternalEvent{Name: "x"}}) == nil {
+		t.Fatal("a subscription was lost")
 	}
 	withdrawn := &operation{name: "x"}
 	b.subscribe(withdrawn)
@@ -91,10 +90,10 @@ func TestInboxKeepsNothingOfWhatIsTaken(t *testing.T) {
 	}
 }
 
-func TestBitmapHoldsWhatWasAdded(t *testing.T) {
+func TestBitmap_AddHas(t *testing.T) {
 	var b bitmap
 	if b.has(0) || b.has(1<<63) {
-		t.Error("an empty one has members")
+		t.Error("an empty bitmap has members")
 	}
 	members := []uint64{0, 1, 63, 64, 65, 127, 128, 1000, 4096}
 	for _, n := range members {
@@ -107,6 +106,6 @@ func TestBitmapHoldsWhatWasAdded(t *testing.T) {
 		}
 	}
 	if b.has(1 << 63) {
-		t.Error("it has a member far beyond its end")
+		t.Error("the bitmap has a member beyond its end")
 	}
 }

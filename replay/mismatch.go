@@ -9,32 +9,32 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// MismatchKind says in which way code and history disagree.
+// MismatchKind is the way in which code and history disagree.
 type MismatchKind string
 
 const (
-	// ScheduledDifferently: the code asked for something else than the history has.
+	// ScheduledDifferently: the code scheduled something other than the history has.
 	ScheduledDifferently MismatchKind = "scheduled differently"
-	// ScheduledNothing: the history has a scheduling event, the code is blocked.
+	// ScheduledNothing: the history has a scheduling event, but the code is blocked.
 	ScheduledNothing MismatchKind = "scheduled nothing"
 	// EndedEarly: the code returned while scheduling events remain in the history.
 	EndedEarly MismatchKind = "ended early"
 	// UnknownSource: a completion names an event that schedules nothing.
 	UnknownSource MismatchKind = "unknown source"
-	// AlreadyClosed: a completion names an operation that has one, or was given up.
+	// AlreadyClosed: a completion names an operation that was completed or canceled before.
 	AlreadyClosed MismatchKind = "already closed"
-	// WrongKind: an activity's completion for a timer, and so on.
-	WrongKind MismatchKind = "wrong kind"
-	// CalledOutside: a durable call came from a goroutine that the code started itself.
-	CalledOutside MismatchKind = "called outside"
-	// ForeignFuture: the code uses a future or a [Semaphore] of another instance or execution.
+	// WrongEventType: a completion does not fit the operation, such as an activity's for a timer.
+	WrongEventType MismatchKind = "wrong kind"
+	// ForeignGoroutine: a durable call came from a goroutine that the code started.
+	ForeignGoroutine MismatchKind = "called outside"
+	// ForeignFuture: the code used a future or a [Semaphore] of another instance or execution.
 	ForeignFuture MismatchKind = "foreign future"
-	// Corrupt: the history is none, whatever the code does.
+	// Corrupt: the history is invalid for any code.
 	Corrupt MismatchKind = "corrupt"
 )
 
-// A Mismatch is a disagreement of code and history. The instance is stalled:
-// its history stays as it is, and it goes on with code that fits.
+// A Mismatch is a disagreement between code and history. The instance is stalled: its history is
+// unchanged, and it continues when code that fits is deployed.
 type Mismatch struct {
 	Kind      MismatchKind
 	Instance  string
@@ -42,26 +42,26 @@ type Mismatch struct {
 	EventID   uint64 // the first event that differs
 	Expected  string // what the history has there
 	Found     string // what the code did instead
-	Source    string // file:line of the call that differs, "" if there is none
+	Source    string // file:line of the call that differs, "" if unknown
 
-	about []*journalpb.Event // that Expected and Found describe, if they describe any
+	events []*journalpb.Event // the events that Expected and Found describe
 }
 
-// WithoutPayloads returns the mismatch as it may be shown to those who must not see what
-// the instance holds: inputs, results and messages of errors are given by their size.
+// WithoutPayloads returns a copy of the mismatch for readers who must not see user data: it shows
+// only the sizes of inputs, results and error messages.
 func (m *Mismatch) WithoutPayloads() *Mismatch {
-	shown := *m
-	shown.Expected, shown.Found, shown.about = m.hidden(m.Expected), m.hidden(m.Found), nil
-	if shown.Expected == shown.Found && shown.Found != "" {
-		shown.Found += ", which is not the same"
+	redacted := *m
+	redacted.Expected, redacted.Found, redacted.events = m.redacted(m.Expected), m.redacted(m.Found), nil
+	if redacted.Expected == redacted.Found && redacted.Found != "" {
+		redacted.Found += ", which is not the same"
 	}
-	return &shown
+	return &redacted
 }
 
-// hidden returns a description of an event again, without payloads. Words that describe
-// no event have none.
-func (m *Mismatch) hidden(description string) string {
-	for _, event := range m.about {
+// redacted returns the description of an event without payloads. Other descriptions have none and
+// are returned unchanged.
+func (m *Mismatch) redacted(description string) string {
+	for _, event := range m.events {
 		if description == describe(event, false) || description == describe(event, true) {
 			return describe(event, true)
 		}
@@ -77,7 +77,7 @@ func (m *Mismatch) Error() string {
 	}
 	if m.Found != "" {
 		fmt.Fprintf(&b, ", found %s", m.Found)
-		if m.Found == m.Expected { // they differ in what is cut, or not shown
+		if m.Found == m.Expected { // the difference is cut or hidden
 			b.WriteString(", which is not the same")
 		}
 	}
@@ -96,26 +96,25 @@ func (x *Execution) mismatch(kind MismatchKind, event *journalpb.Event, expected
 		Expected:  expected,
 		Found:     found,
 		Source:    sourceLine(callers),
-		about:     []*journalpb.Event{event},
+		events:    []*journalpb.Event{event},
 	}
 }
 
-// and names another event that is described.
-func (m *Mismatch) and(event *journalpb.Event) *Mismatch {
-	m.about = append(m.about, event)
+// withEvent adds another event that the mismatch describes.
+func (m *Mismatch) withEvent(event *journalpb.Event) *Mismatch {
+	m.events = append(m.events, event)
 	return m
 }
 
-// describe shows no payload if there is a codec to hide it.
+// describe hides payloads if a codec is set.
 func (x *Execution) describe(event *journalpb.Event) string {
 	return describe(event, x.registry.payloads.Codec != nil)
 }
 
-// ours is how the names of this package's functions begin.
-const ours = "github.com/tenuto-dev/tenuto/replay."
+// packagePrefix is the prefix of the names of this package's functions.
+const packagePrefix = "github.com/tenuto-dev/tenuto/replay."
 
-// sourceLine returns directory/file:line of the first call that is not this
-// package's own.
+// sourceLine returns directory/file:line of the first call outside this package.
 func sourceLine(callers []uintptr) string {
 	for len(callers) > 0 && callers[len(callers)-1] == 0 {
 		callers = callers[:len(callers)-1]
@@ -128,8 +127,8 @@ func sourceLine(callers []uintptr) string {
 		frame, more := frames.Next()
 		switch {
 		case !more && frame.Function == "", strings.HasPrefix(frame.Function, "runtime."):
-			return "" // the bottom of the coroutine: no author's call
-		case !strings.HasPrefix(frame.Function, ours) && !isOwnFile(frame.File):
+			return "" // the coroutine's entry: no call of the author
+		case !strings.HasPrefix(frame.Function, packagePrefix) && !isOwnFile(frame.File):
 			return shortPath(frame.File, frame.Line)
 		case !more:
 			return ""
@@ -137,8 +136,8 @@ func sourceLine(callers []uintptr) string {
 	}
 }
 
-// isOwnFile reports whether a file is this package's own. A closure of it that was inlined
-// has the name of the author's function.
+// isOwnFile reports whether a file belongs to this package. A function of this package that was
+// inlined has the name of the author's function.
 func isOwnFile(file string) bool {
 	_, own, _, _ := runtime.Caller(0)
 	return path.Dir(file) == path.Dir(own) && !strings.HasSuffix(file, "_test.go")

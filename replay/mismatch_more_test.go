@@ -9,82 +9,81 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Side effects, patches, status, chained starts and close policies identify
-// themselves like other calls.
-func TestScheduledDifferentlyNamesTheCallOfEveryKind(t *testing.T) {
+// Side effects, patches, status, chained starts and close policies are compared like other calls.
+func TestScheduledDifferently_NamesCallOfEveryType(t *testing.T) {
 	terminates := childScheduled("child", "order-17::3.2", "x")
 	terminates.GetSubOrchestrationScheduled().ClosePolicy = replay.TerminateChild
 	calls := []struct {
 		name     string
 		recorded *journalpb.Event
-		call     func(*replay.Context, *place)
+		call     func(*replay.Context, *callSite)
 		found    string
 	}{
-		{"another label", sideEffect("pick", 1), func(ctx *replay.Context, p *place) {
-			p.next()
-			replay.Once(ctx, "choose", func() (int, error) { return 1, nil })
+		{"another label", sideEffect("pick", 1), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
+			replay.SideEffect(ctx, "choose", func() (int, error) { return 1, nil })
 		}, `SideEffectRecorded label="choose"`},
-		{"a side effect for an activity", activityScheduled("act", "x"), func(ctx *replay.Context, p *place) {
-			p.next()
-			replay.Once(ctx, "pick", func() (int, error) { return 1, nil })
+		{"a side effect for an activity", activityScheduled("act", "x"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
+			replay.SideEffect(ctx, "pick", func() (int, error) { return 1, nil })
 		}, `SideEffectRecorded label="pick"`},
-		{"a side effect for a marker", marker("p"), func(ctx *replay.Context, p *place) {
-			p.next()
-			replay.Once(ctx, "p", func() (int, error) { return 1, nil })
+		{"a side effect for a marker", marker("p"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
+			replay.SideEffect(ctx, "p", func() (int, error) { return 1, nil })
 		}, `SideEffectRecorded label="p"`},
-		{"an activity for a marker", marker("p"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"an activity for a marker", marker("p"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			act.Call(ctx, "x")
 		}, `ActivityScheduled name="act" input="x"`},
-		{"an activity after another patch", marker("p"), func(ctx *replay.Context, p *place) {
+		{"an activity after another patch", marker("p"), func(ctx *replay.Context, p *callSite) {
 			replay.Patched(ctx, "q")
-			p.next()
+			p.markNext()
 			act.Call(ctx, "x")
 		}, `ActivityScheduled name="act" input="x"`},
-		{"another status", statusSet("half"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"another status", statusSet("half"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			replay.SetStatus(ctx, "full")
 		}, `StatusSet value="full"`},
-		{"a status for a side effect", sideEffect("pick", 1), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"a status for a side effect", sideEffect("pick", 1), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			replay.SetStatus(ctx, 1)
 		}, "StatusSet value=1"},
-		{"another chained name", chained("other", "order-17::3.2", "x"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"another chained name", chained("other", "order-17::3.2", "x"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			child.Chain(ctx, "x")
 		}, `OrchestrationChained name="child" input="x"`},
-		{"another chained ID", chained("child", "a", "x"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"another chained ID", chained("child", "a", "x"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			child.Chain(ctx, "x", replay.ChildID("b"))
 		}, `OrchestrationChained name="child" instance="b" input="x"`},
-		{"another chained input", chained("child", "order-17::3.2", "x"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"another chained input", chained("child", "order-17::3.2", "x"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			child.Chain(ctx, "y")
 		}, `OrchestrationChained name="child" input="y"`},
-		{"a child for a chained start", chained("child", "order-17::3.2", "x"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"a child for a chained start", chained("child", "order-17::3.2", "x"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			child.Call(ctx, "x")
 		}, `SubOrchestrationScheduled name="child" input="x"`},
-		{"another close policy", terminates, func(ctx *replay.Context, p *place) {
-			p.next()
+		{"another close policy", terminates, func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			child.Call(ctx, "x", replay.OnParentClose(replay.AbandonChild))
 		}, `SubOrchestrationScheduled name="child" input="x" close_policy=abandon`},
-		{"a limit of time", activityScheduled("act", "x"), func(ctx *replay.Context, p *place) {
-			p.next()
+		{"a limit of time", activityScheduled("act", "x"), func(ctx *replay.Context, p *callSite) {
+			p.markNext()
 			replay.WithTimeout(ctx, 0)
 			ctx.Sleep(0)
 		}, "TimerCreated fire_at=2026-01-01T00:00:00Z"},
 	}
 	for _, test := range calls {
 		t.Run(test.name, func(t *testing.T) {
-			var p place
+			var p callSite
 			registry := script(t, func(ctx *replay.Context) (string, error) {
 				test.call(ctx, &p)
 				_, err := goOn.Wait(ctx)
 				return "", err
 			})
-			noted(t, registry)
-			history := numbered(started("script", nil), test.recorded)
+			runUntilBlocked(t, registry)
+			history := withEventIDs(started("script", nil), test.recorded)
 			expectMismatch(t, registry, history, replay.Mismatch{
 				Kind: replay.ScheduledDifferently, EventID: 2,
 				Expected: replay.Describe(test.recorded), Found: test.found, Source: p.source,
@@ -93,24 +92,24 @@ func TestScheduledDifferentlyNamesTheCallOfEveryKind(t *testing.T) {
 	}
 }
 
-func TestScheduledDifferentlyInTheCleanUp(t *testing.T) {
-	var p place
+func TestScheduledDifferently_InOnClose(t *testing.T) {
+	var p callSite
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		ctx.OnClose(func(ctx *replay.Context, _ error) error {
-			p.next()
+			p.markNext()
 			_, err := act.Call(ctx, "x")
 			return err
 		})
 		return "", nil
 	})
-	noted(t, registry)
-	expectMismatch(t, registry, numbered(started("script", nil), timerCreated(begin)), replay.Mismatch{
+	runUntilBlocked(t, registry)
+	expectMismatch(t, registry, withEventIDs(started("script", nil), timerCreated(begin)), replay.Mismatch{
 		Kind: replay.ScheduledDifferently, EventID: 2, Source: p.source,
 		Expected: "TimerCreated fire_at=2026-01-01T00:00:00Z", Found: `ActivityScheduled name="act" input="x"`,
 	})
 }
 
-func TestScheduledDifferentlyWhenTheEndIsOfAnotherKind(t *testing.T) {
+func TestScheduledDifferently_TerminalEventType(t *testing.T) {
 	self := replay.Orchestration[any, string]("script")
 	inbox := continuedAsNew("old", "")
 	inbox.GetOrchestrationContinuedAsNew().Inbox = []*journalpb.ExternalEvent{external("tick", 1, "").GetExternalEvent()}
@@ -130,13 +129,13 @@ func TestScheduledDifferentlyWhenTheEndIsOfAnotherKind(t *testing.T) {
 		{"completed for continued", continuedAsNew("old", ""), returns, `OrchestrationCompleted output="x"`},
 		{"failed for completed", completed("x"), fails, `OrchestrationFailed error="broken"`},
 		{"completed for failed", orchestrationFailed(errors.New("broken")), returns, `OrchestrationCompleted output="x"`},
-		{"completed for cancelled", cancelled("by hand"), returns, `OrchestrationCompleted output="x"`},
+		{"completed for canceled", orchestrationCanceled("by hand"), returns, `OrchestrationCompleted output="x"`},
 	}
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
-			registry := bound(t, test.body)
+			registry := bindScript(t, test.body)
 			source := sourceOf(t, registry)
-			expectMismatch(t, registry, numbered(started("script", nil), test.recorded), replay.Mismatch{
+			expectMismatch(t, registry, withEventIDs(started("script", nil), test.recorded), replay.Mismatch{
 				Kind: replay.ScheduledDifferently, EventID: 2, Source: source,
 				Expected: replay.Describe(test.recorded), Found: test.found,
 			})
@@ -144,74 +143,74 @@ func TestScheduledDifferentlyWhenTheEndIsOfAnotherKind(t *testing.T) {
 	}
 }
 
-// sourceOf returns the line of the body of "script", as a mismatch names it.
+// sourceOf returns the line of the body of "script" as in a mismatch.
 func sourceOf(t *testing.T, registry *replay.Registry) string {
 	t.Helper()
 	x := replay.NewExecution("i", 1, registry, nil)
-	defer x.Drop()
-	err := x.Replay(all(numbered(started("script", nil), gaveUp(1))))
+	defer x.Evict()
+	err := x.Replay(eventSeq(withEventIDs(started("script", nil), operationCanceled(1))))
 	var m *replay.Mismatch
 	if !errors.As(err, &m) || m.Source == "" {
-		t.Fatalf("no mismatch with a line but: %v", err)
+		t.Fatalf("got %v, want a mismatch with a line", err)
 	}
 	return m.Source
 }
 
-// schedulesOfEveryKind are events that only code makes.
+// schedulesOfEveryKind returns scheduling events of every type.
 func schedulesOfEveryKind() map[string]*journalpb.Event {
 	return map[string]*journalpb.Event{
 		"activity": activityScheduled("act", "x"), "timer": timerCreated(begin), "subscription": subscribed("tick"),
 		"child": childScheduled("child", "c", "x"), "chained": chained("child", "c", "x"), "side effect": sideEffect("pick", 1),
-		"marker": marker("p"), "status": statusSet("half"), "given up": gaveUp(2),
+		"marker": marker("p"), "status": statusSet("half"), "operation canceled": operationCanceled(2),
 	}
 }
 
-// endsOfEveryKind are terminal events that only code makes.
+// endsOfEveryKind returns terminal events of every type that code makes.
 func endsOfEveryKind() map[string]*journalpb.Event {
 	return map[string]*journalpb.Event{
-		"completed": completed("x"), "failed": orchestrationFailed(errors.New("broken")), "cancelled": cancelled("by hand"),
+		"completed": completed("x"), "failed": orchestrationFailed(errors.New("broken")), "canceled": orchestrationCanceled("by hand"),
 		"continued": continuedAsNew("x", ""),
 	}
 }
 
-func TestScheduledNothingOfEveryKind(t *testing.T) {
-	var p place
+func TestScheduledNothing_EveryType(t *testing.T) {
+	var p callSite
 	registry := script(t, func(ctx *replay.Context) (string, error) {
-		p.next()
+		p.markNext()
 		_, err := goOn.Wait(ctx)
 		return "", err
 	})
-	noted(t, registry)
+	runUntilBlocked(t, registry)
 	for _, events := range []map[string]*journalpb.Event{schedulesOfEveryKind(), endsOfEveryKind()} {
 		for name, recorded := range events {
 			t.Run(name, func(t *testing.T) {
-				history := numbered(started("script", nil), subscribed("go"), recorded)
+				history := withEventIDs(started("script", nil), subscribed("go"), recorded)
 				expectMismatch(t, registry, history, replay.Mismatch{
 					Kind: replay.ScheduledNothing, EventID: 3, Source: p.source,
-					Expected: replay.Describe(recorded), Found: "the code blocked, asking for nothing",
+					Expected: replay.Describe(recorded), Found: "the code blocked and scheduled nothing",
 				})
 			})
 		}
 	}
 }
 
-// While an instance is suspended its code asks for nothing.
-func TestScheduledNothingWhileSuspended(t *testing.T) {
-	var p place
+// While an instance is suspended, its code schedules nothing.
+func TestScheduledNothing_WhileSuspended(t *testing.T) {
+	var p callSite
 	registry := script(t, func(ctx *replay.Context) (string, error) {
-		p.next()
+		p.markNext()
 		_, err := goOn.Wait(ctx)
 		return "", errors.Join(err, ctx.Sleep(0))
 	})
-	noted(t, registry)
-	history := numbered(started("script", nil), subscribed("go"), suspended("", ""), external("go", nil, ""), timerCreated(begin))
+	runUntilBlocked(t, registry)
+	history := withEventIDs(started("script", nil), subscribed("go"), suspended("", ""), external("go", nil, ""), timerCreated(begin))
 	expectMismatch(t, registry, history, replay.Mismatch{
 		Kind: replay.ScheduledNothing, EventID: 5, Source: p.source,
-		Expected: "TimerCreated fire_at=2026-01-01T00:00:00Z", Found: "the code blocked, asking for nothing",
+		Expected: "TimerCreated fire_at=2026-01-01T00:00:00Z", Found: "the code blocked and scheduled nothing",
 	})
 }
 
-func TestEndedEarlyBeforeEveryKind(t *testing.T) {
+func TestEndedEarly_EveryType(t *testing.T) {
 	self := replay.Orchestration[any, string]("script")
 	bodies := map[string]func(*replay.Context, any) (string, error){
 		`OrchestrationCompleted output="x"`:         func(*replay.Context, any) (string, error) { return "x", nil },
@@ -219,11 +218,11 @@ func TestEndedEarlyBeforeEveryKind(t *testing.T) {
 		`OrchestrationContinuedAsNew input="again"`: func(ctx *replay.Context, _ any) (string, error) { return "", self.ContinueAsNew(ctx, "again") },
 	}
 	for found, body := range bodies {
-		registry := bound(t, body)
+		registry := bindScript(t, body)
 		source := sourceOf(t, registry)
 		for name, recorded := range schedulesOfEveryKind() {
 			t.Run(name, func(t *testing.T) {
-				expectMismatch(t, registry, numbered(started("script", nil), recorded), replay.Mismatch{
+				expectMismatch(t, registry, withEventIDs(started("script", nil), recorded), replay.Mismatch{
 					Kind: replay.EndedEarly, EventID: 2, Source: source, Expected: replay.Describe(recorded), Found: found,
 				})
 			})
@@ -231,11 +230,11 @@ func TestEndedEarlyBeforeEveryKind(t *testing.T) {
 	}
 }
 
-// What is complete in itself schedules no operation that could be completed.
-func TestUnknownSourceOfWhatIsCompleteInItself(t *testing.T) {
+// An event that needs no completion cannot be completed.
+func TestUnknownSource_EventsWithoutCompletion(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		replay.Patched(ctx, "p")
-		_, _ = replay.Once(ctx, "pick", func() (int, error) { return 1, nil })
+		_, _ = replay.SideEffect(ctx, "pick", func() (int, error) { return 1, nil })
 		_ = replay.SetStatus(ctx, "half")
 		_ = child.Chain(ctx, "x", replay.ChildID("c"))
 		_, err := goOn.Wait(ctx)
@@ -246,7 +245,7 @@ func TestUnknownSourceOfWhatIsCompleteInItself(t *testing.T) {
 			continue // the subscription
 		}
 		completion := activityCompleted(source, 1)
-		history := numbered(started("script", nil), marker("p"), sideEffect("pick", 1), statusSet("half"), chained("child", "c", "x"),
+		history := withEventIDs(started("script", nil), marker("p"), sideEffect("pick", 1), statusSet("half"), chained("child", "c", "x"),
 			subscribed("go"), suspended("", ""), completion)
 		expectMismatch(t, registry, history, replay.Mismatch{
 			Kind: replay.UnknownSource, EventID: 8,
@@ -255,9 +254,8 @@ func TestUnknownSourceOfWhatIsCompleteInItself(t *testing.T) {
 	}
 }
 
-// A clean-up gives up what the body left: what completes that afterwards is
-// one too many.
-func TestAlreadyClosedByTheEndOfTheBody(t *testing.T) {
+// Clean-up cancels what the body left open; a later completion is invalid.
+func TestAlreadyClosed_ByEndOfBody(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		ctx.OnClose(func(ctx *replay.Context, _ error) error { return ctx.Sleep(0) })
 		act.Start(ctx, "x")
@@ -265,67 +263,67 @@ func TestAlreadyClosedByTheEndOfTheBody(t *testing.T) {
 		return "", err
 	})
 	completion := activityCompleted(2, 1)
-	expectMismatch(t, registry, numbered(started("script", nil), activityScheduled("act", "x"), subscribed("go"), external("go", nil, ""),
-		gaveUp(2), timerCreated(begin), completion), replay.Mismatch{
-		Kind: replay.AlreadyClosed, EventID: 7, Expected: "operation 2 is closed already", Found: replay.Describe(completion)})
+	expectMismatch(t, registry, withEventIDs(started("script", nil), activityScheduled("act", "x"), subscribed("go"), external("go", nil, ""),
+		operationCanceled(2), timerCreated(begin), completion), replay.Mismatch{
+		Kind: replay.AlreadyClosed, EventID: 7, Expected: "operation 2 is already closed", Found: replay.Describe(completion)})
 }
 
-// A history has what the code asked for before the next message. Only an end
-// that was forced from outside may come in between.
-func TestAMessageWhileTheCodeHasAskedForSomethingIsAMismatch(t *testing.T) {
-	var p place
+// A history has all actions of the code before the next message, unless the instance was
+// terminated.
+func TestScheduledDifferently_InputBeforePendingAction(t *testing.T) {
+	var p callSite
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		wait := goOn.Subscribe(ctx)
-		p.next()
+		p.markNext()
 		act.Start(ctx, "x")
 		_, err := wait.Await(ctx)
 		return "", err
 	})
-	noted(t, registry)
-	begun := func(event *journalpb.Event) []*journalpb.Event {
-		return numbered(started("script", nil), subscribed("go"), event)
+	runUntilBlocked(t, registry)
+	base := func(event *journalpb.Event) []*journalpb.Event {
+		return withEventIDs(started("script", nil), subscribed("go"), event)
 	}
 	for name, message := range map[string]*journalpb.Event{
 		"event": external("go", nil, ""), "another event": external("tick", nil, ""), "cancel": cancelRequested("", ""),
 		"suspend": suspended("", ""), "resume": resumed("", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			expectMismatch(t, registry, begun(message), replay.Mismatch{
+			expectMismatch(t, registry, base(message), replay.Mismatch{
 				Kind: replay.ScheduledDifferently, EventID: 3, Source: p.source,
 				Expected: replay.Describe(message), Found: `ActivityScheduled name="act" input="x"`,
 			})
 		})
 	}
 	x := replay.NewExecution("i", 1, registry, nil)
-	defer x.Drop()
-	if err := x.Replay(all(begun(terminated("")))); err != nil || !x.Ended() {
+	defer x.Evict()
+	if err := x.Replay(eventSeq(base(terminated("")))); err != nil || !x.Ended() {
 		t.Errorf("terminated: %v", err)
 	}
 }
 
-func TestCorruptAfterEveryEnd(t *testing.T) {
+func TestCorrupt_EventAfterTerminalEvent(t *testing.T) {
 	self := replay.Orchestration[any, string]("script")
-	registry := bound(t, func(ctx *replay.Context, _ any) (string, error) { return "", self.ContinueAsNew(ctx, "x") })
+	registry := bindScript(t, func(ctx *replay.Context, _ any) (string, error) { return "", self.ContinueAsNew(ctx, "x") })
 	for name, event := range map[string]*journalpb.Event{
 		"event": external("go", nil, ""), "cancel": cancelRequested("", ""), "suspend": suspended("", ""), "resume": resumed("", ""),
 		"completion": activityCompleted(2, 1), "schedule": timerCreated(begin), "end": completed("x"), "forced end": terminated(""),
-		"side effect": sideEffect("x", 1), "status": statusSet(1), "chained": chained("child", "c", 1), "given up": gaveUp(1),
+		"side effect": sideEffect("x", 1), "status": statusSet(1), "chained": chained("child", "c", 1), "operation canceled": operationCanceled(1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			expectMismatch(t, registry, numbered(started("script", nil), continuedAsNew("x", ""), event), replay.Mismatch{
+			expectMismatch(t, registry, withEventIDs(started("script", nil), continuedAsNew("x", ""), event), replay.Mismatch{
 				Kind: replay.Corrupt, EventID: 3, Found: event.Type() + " after the terminal event",
 			})
 		})
 	}
 }
 
-func TestCorruptWithAnyOtherFirstEvent(t *testing.T) {
+func TestCorrupt_FirstEventNotStarted(t *testing.T) {
 	for _, events := range []map[string]*journalpb.Event{schedulesOfEveryKind(), endsOfEveryKind(), {
 		"suspend": suspended("", ""), "resume": resumed("", ""), "cancel": cancelRequested("", ""), "event": external("go", nil, ""),
 	}} {
 		for name, event := range events {
 			t.Run(name, func(t *testing.T) {
-				expectMismatch(t, script(t, waiting), numbered(event), replay.Mismatch{
+				expectMismatch(t, script(t, waiting), withEventIDs(event), replay.Mismatch{
 					Kind: replay.Corrupt, EventID: 1, Found: event.Type() + " as first event",
 				})
 			})

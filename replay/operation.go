@@ -6,49 +6,48 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An operation is something that the code asked for and that is completed
-// later: an activity, a timer, a subscription, a child.
+// An operation is scheduled by the code and completed later: an activity, a timer, a subscription,
+// a child.
 type operation struct {
 	promise
-	arm     int     // the type of its scheduling event
-	eventID uint64  // of its scheduling event; 0 until the cursor has passed it
-	name    string  // of the activity, event or orchestration
-	child   string  // the instance of a child
-	arrival arrival // what a subscription has got
-	scope   *scope
-	asked   action // its place in the queue while eventID is 0
+	eventType int     // of its scheduling event
+	eventID   uint64  // of its scheduling event; 0 until the cursor has passed it
+	name      string  // of the activity, event or orchestration
+	child     string  // instance ID of a child
+	arrival   arrival // the event that a subscription received
+	scope     *scope
+	action    action // its entry in the queue while eventID is 0
 
-	completed bool // its completion is recorded, but may have had no effect yet
+	completed bool // its completion is recorded, but may not be applied yet
 }
 
-// An action is what a step of the code asked for, in the queue until the
-// cursor binds it to an event.
+// An action is what a step of the code scheduled, queued until the cursor binds it to an event.
 type action struct {
 	event   *journalpb.Event // without event_id and timestamp
-	op      *operation       // nil for what is complete in itself
-	callers []uintptr        // the call that asked for it, if that was noted
-	elided  bool             // given up before it was bound: as if never asked for
+	op      *operation       // nil for an action that needs no completion
+	callers []uintptr        // the call stack, if it was recorded
+	elided  bool             // canceled before it was bound: leaves no event
 }
 
-// decode decodes the result of an operation. The error names the operation, unless the
+// decode decodes the result of an operation. The error identifies the operation, unless the
 // execution began before protocol 3: its code may have recorded the text.
 func (x *Execution) decode(op *operation, into any) error {
 	failed := decodeInto(into, op.payload)
 	if failed == nil {
 		return nil
 	}
-	failed.PayloadOf = PayloadOf{"event", op.name, "result"}
-	switch op.arm {
-	case journalpb.ArmActivityScheduled:
+	failed.PayloadInfo = PayloadInfo{"event", op.name, "result"}
+	switch op.eventType {
+	case journalpb.TypeActivityScheduled:
 		failed.Kind = "activity"
-	case journalpb.ArmSubOrchestrationScheduled:
+	case journalpb.TypeSubOrchestrationScheduled:
 		failed.Kind = "orchestration"
 	}
-	if !x.origin.protocol3 {
+	if !x.startInfo.protocol3 {
 		return failed
 	}
-	failed.named, failed.EventID = true, op.eventID
-	if op.arm == journalpb.ArmExternalSubscribed {
+	failed.detailedText, failed.EventID = true, op.eventID
+	if op.eventType == journalpb.TypeExternalSubscribed {
 		failed.Part, failed.EventID = "data", op.arrival.eventID
 		failed.RequestID = op.arrival.event.GetRequestId()
 	}
@@ -57,83 +56,81 @@ func (x *Execution) decode(op *operation, into any) error {
 
 // schedule queues the operation that event describes.
 func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation) *operation {
-	op.op, op.of = op, x
-	op.arm = event.Arm()
+	op.op, op.owner = op, x
+	op.eventType = event.TypeNumber()
 	op.scope = ctx.scope
-	c := x.running("a durable call")
-	if x.dropping {
-		op.err = ErrDehydrating
-		x.settle(&op.promise)
+	c := x.currentCoroutine("a durable call")
+	if x.evicting {
+		op.err = ErrEvicting
+		x.resolve(&op.promise)
 		return op
 	}
 	if err := ctx.scope.err(); err != nil {
-		x.refuse(c)
+		x.countRejectedCall(c)
 		op.err = err
-		x.settle(&op.promise)
+		x.resolve(&op.promise)
 		return op
 	}
 	x.enqueue(event, op)
 	return op
 }
 
-// giveUp ends an operation by a decision of the code. One that is still in the
-// queue leaves no trace, nor does one whose completion is recorded already, which
-// was held; of one that is open, the decision is recorded. What arrives for it
-// later is recorded nowhere.
-func (x *Execution) giveUp(op *operation, cause error) {
-	if !op.pending() || x.dropping {
+// cancelOperation cancels an operation. A queued operation leaves no event, nor does one whose
+// deferred completion is recorded. For an open one it records the cancellation; a later completion
+// is dropped.
+func (x *Execution) cancelOperation(op *operation, cause error) {
+	if !op.pending() || x.evicting {
 		return
 	}
 	switch {
 	case op.eventID == 0:
-		op.asked.elided = true
+		op.action.elided = true
 	case op.completed:
-		x.close(op)
+		x.closeOperation(op)
 	default:
-		x.close(op)
+		x.closeOperation(op)
 		x.enqueue(&journalpb.Event{
 			SourceEventId: op.eventID,
-			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{EventName: x.heldName(op)}},
+			Body:          &journalpb.Event_CancelRequested{CancelRequested: &journalpb.CancelRequested{EventName: x.deferredEventName(op)}},
 		}, nil)
 	}
 	op.err = cause
-	x.settle(&op.promise)
+	x.resolve(&op.promise)
 }
 
-// heldName returns the name of a subscription for which an event is held, "" otherwise.
-// The journal matched the event with the oldest subscription when it was recorded.
-func (x *Execution) heldName(op *operation) string {
-	for _, event := range x.held {
-		if op.arm == journalpb.ArmExternalSubscribed && event.GetExternalEvent().GetName() == op.name {
+// deferredEventName returns the name of a subscription for which an event is deferred, ""
+// otherwise. The journal matched the event with the oldest subscription when it was recorded.
+func (x *Execution) deferredEventName(op *operation) string {
+	for _, event := range x.deferred {
+		if op.eventType == journalpb.TypeExternalSubscribed && event.GetExternalEvent().GetName() == op.name {
 			return op.name
 		}
 	}
 	return ""
 }
 
-// cancel ends what the promise is of, if that is pending: an operation, or the scope
-// of a coroutine.
-func (x *Execution) cancel(p *promise) {
-	x.ownsAll("Cancel", p)
+// cancelPromise cancels the operation of a pending promise, or ends the scope of its coroutine.
+func (x *Execution) cancelPromise(p *promise) {
+	x.checkOwners("Cancel", p)
 	switch {
 	case p.op != nil:
-		x.giveUp(p.op, ErrCanceled)
-	case p.inside != nil && p.pending():
-		x.cancelScope(p.inside, ErrCanceled)
+		x.cancelOperation(p.op, ErrCanceled)
+	case p.coroutineScope != nil && p.pending():
+		x.cancelScope(p.coroutineScope, ErrCanceled)
 	}
 }
 
-// close takes an operation off the open ones.
-func (x *Execution) close(op *operation) {
+// closeOperation removes an operation from the open ones.
+func (x *Execution) closeOperation(op *operation) {
 	x.open.delete(op.eventID)
-	if op.arm == journalpb.ArmExternalSubscribed {
+	if op.eventType == journalpb.TypeExternalSubscribed {
 		x.inbox.unsubscribe(op)
 	}
 }
 
-// unfinished returns every operation that is open or still in the queue, in
-// the order in which they were scheduled.
-func (x *Execution) unfinished() []*operation {
+// unfinishedOperations returns every open or queued operation, in the order in which they were
+// scheduled.
+func (x *Execution) unfinishedOperations() []*operation {
 	operations := make([]*operation, 0, x.open.len())
 	for _, op := range x.open.all() {
 		operations = append(operations, op)

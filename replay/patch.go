@@ -6,45 +6,42 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// patchLabel begins the labels of the records of [Patched].
+// patchLabel is the prefix of the labels that [Patched] records.
 const patchLabel = "tenuto.patch/"
 
-// Patched lets one function carry two branches: the code as it was, for
-// instances that have passed this place already, and the code as it is now. It
-// returns true where the instance comes here for the first time, and records
-// that; on replay it returns what was decided then. All calls with the same ID
-// in one execution return the same.
+// Patched lets one function hold two branches: the old code for instances that have already passed
+// this point, and the new code. It returns true where the instance reaches this point for the first
+// time, and records that. On replay it returns the recorded decision. All calls with the same ID in
+// one execution return the same value.
 //
 //	if replay.Patched(ctx, "check-stock") {
 //		err = CheckStock.Call(ctx, order)
 //	}
 //
-// When no instance is left that began before the change, the old branch can go,
-// and the call itself with [Retired].
+// When no instance remains that began before the change, remove the old branch and replace the call
+// with [DeprecatePatch].
 func Patched(ctx *Context, id string) bool { return ctx.x.patch(id, true) }
 
-// Retired takes the place of [Patched] when only the new branch is left: it
-// accepts the records that are still in histories and makes none. When no
-// instance is left that has one, it can go too.
-func Retired(ctx *Context, id string) { ctx.x.patch(id, false) }
+// DeprecatePatch replaces [Patched] when only the new branch is left. It accepts the records in
+// existing histories and makes none. Remove it when no instance with such a record remains.
+func DeprecatePatch(ctx *Context, id string) { ctx.x.patch(id, false) }
 
-// patch decides at once: where the history has the marker, yes; where it goes on
-// without, no, because the code passed this place before it asked; at its end,
-// yes, if new markers are made. What other coroutines and cancellations do
-// makes no difference, so that code from before the question and code with it
-// agree on all else.
+// patch decides at once. It returns true if the history has the marker; false if the history
+// continues without it, because the code passed this point before the patch existed; and at the end
+// of the history, marks. Other coroutines and cancellations do not affect the decision, so code
+// with and without the patch agree on everything else.
 func (x *Execution) patch(id string, marks bool) bool {
-	x.running("Patched")
-	if decided, ok := x.patches[id]; ok || x.dropping {
+	x.currentCoroutine("Patched")
+	if decided, ok := x.patches[id]; ok || x.evicting {
 		return decided
 	}
 	if err := checkName("patch", id); err != nil {
 		panic(err)
 	}
-	if x.replaying && !x.foreseen {
+	if x.replaying && !x.lookedAhead {
 		x.coroutines.halt()
 	}
-	patched := x.markers[id] || marks && x.last >= x.horizon
+	patched := x.markers[id] || marks && x.last >= x.historyEnd
 	if patched {
 		x.enqueue(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
 			SideEffectRecorded: &journalpb.SideEffectRecorded{Label: patchLabel + id},
@@ -57,14 +54,14 @@ func (x *Execution) patch(id string, marks bool) bool {
 	return patched
 }
 
-// foresee notes which markers the rest of the history has, and lets the step
-// that was halted for it go on.
-func (x *Execution) foresee(rest []*journalpb.Event) {
-	x.foreseen = true
-	x.horizon = x.last
+// lookAhead records which markers the rest of the history has, and resumes the step that was halted
+// for it.
+func (x *Execution) lookAhead(rest []*journalpb.Event) {
+	x.lookedAhead = true
+	x.historyEnd = x.last
 	x.markers = make(map[string]bool)
 	for _, event := range rest {
-		x.horizon = event.EventId
+		x.historyEnd = event.EventId
 		if id, isMarker := strings.CutPrefix(event.GetSideEffectRecorded().GetLabel(), patchLabel); isMarker {
 			x.markers[id] = true
 		}

@@ -11,80 +11,78 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// goesOn brings an instance back from a history that older code left, delivers
-// messages, and returns the last event. What is recorded must be replayable.
-func goesOn(t *testing.T, registry *replay.Registry, history []*journalpb.Event, more ...*journalpb.Event) string {
+// continueHistory loads an instance from a history of older code, delivers messages, and returns
+// the last event. What is recorded must be replayable.
+func continueHistory(t *testing.T, registry *replay.Registry, history []*journalpb.Event, more ...*journalpb.Event) string {
 	t.Helper()
 	for _, cold := range []bool{false, true} {
-		in := &instance{registry: registry, cold: cold, history: history[:len(history):len(history)], declines: true}
+		in := &instance{registry: registry, cold: cold, history: history[:len(history):len(history)], declinesPatches: true}
 		for _, event := range more {
 			mustTurn(t, in, event)
 		}
-		in.drop()
+		in.evict()
 		checkReplays(t, in)
 		if cold {
-			return last(in)
+			return lastEvent(in)
 		}
 	}
 	panic("not reached")
 }
 
-func TestPatchedIsDeclinedWhereAnOldHistoryHasPassed(t *testing.T) {
+func TestPatched_FalseInOldHistory(t *testing.T) {
 	registry := programRegistry(t)
-	begun := func(more ...*journalpb.Event) []*journalpb.Event {
-		return numbered(append([]*journalpb.Event{started("patched", "")}, more...)...)
+	base := func(more ...*journalpb.Event) []*journalpb.Event {
+		return withEventIDs(append([]*journalpb.Event{started("patched", "")}, more...)...)
 	}
 	cases := map[string]struct {
 		history []*journalpb.Event
 		more    []*journalpb.Event
 		want    string
 	}{
-		"before the first patch": {begun(),
+		"before the first patch": {base(),
 			[]*journalpb.Event{activityCompleted(4, "A"), activityCompleted(7, "B")}, "A1213"},
-		"after two in one step": {begun(activityScheduled("act", "a")),
+		"after two in one step": {base(activityScheduled("act", "a")),
 			[]*journalpb.Event{activityCompleted(2, "A"), activityCompleted(5, "B")}, "A3"},
-		"after all": {begun(activityScheduled("act", "a"), activityCompleted(2, "A"), activityScheduled("act", "b")),
+		"after all": {base(activityScheduled("act", "a"), activityCompleted(2, "A"), activityScheduled("act", "b")),
 			[]*journalpb.Event{activityCompleted(4, "B")}, "A"},
-		"the first is new, the second not": {begun(marker("first"), activityScheduled("act", "a"), activityCompleted(3, "A"), activityScheduled("act", "b")),
+		"the first is new, the second not": {base(marker("first"), activityScheduled("act", "a"), activityCompleted(3, "A"), activityScheduled("act", "b")),
 			[]*journalpb.Event{activityCompleted(5, "B")}, "A11"},
-		"the second is new, the first not": {begun(marker("second"), activityScheduled("act", "a"), activityCompleted(3, "A"), activityScheduled("act", "b")),
+		"the second is new, the first not": {base(marker("second"), activityScheduled("act", "a"), activityCompleted(3, "A"), activityScheduled("act", "b")),
 			[]*journalpb.Event{activityCompleted(5, "B")}, "A2"},
-		"all are new": {begun(marker("first"), marker("second"), activityScheduled("act", "a"), activityCompleted(4, "A"), marker("third"), activityScheduled("act", "b")),
+		"all are new": {base(marker("first"), marker("second"), activityScheduled("act", "a"), activityCompleted(4, "A"), marker("third"), activityScheduled("act", "b")),
 			[]*journalpb.Event{activityCompleted(7, "B")}, "A1213"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			want := fmt.Sprintf("OrchestrationCompleted output=%q", test.want)
-			if got := goesOn(t, registry, test.history, test.more...); got != want {
+			if got := continueHistory(t, registry, test.history, test.more...); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
 	}
 }
 
-// Where the marker is missing, the coroutines go on in the order in which they
-// would have without the question; what was given up in that step leaves no
-// trace.
-func TestPatchedInsideCoroutinesKeepsTheirOrderWhereItIsDeclined(t *testing.T) {
+// Without the marker, coroutines run in the order of code without the patch, and operations
+// canceled in that step leave no trace.
+func TestPatched_FalseKeepsCoroutineOrder(t *testing.T) {
 	registry := programRegistry(t)
-	old := numbered(started("patched-inside", ""), activityScheduled("act", "a"), activityScheduled("act", "b"))
-	got := goesOn(t, registry, old, activityCompleted(3, "B"), activityCompleted(2, "A"))
+	old := withEventIDs(started("patched-inside", ""), activityScheduled("act", "a"), activityScheduled("act", "b"))
+	got := continueHistory(t, registry, old, activityCompleted(3, "B"), activityCompleted(2, "A"))
 	if got != `OrchestrationCompleted output="A B"` {
 		t.Error(got)
 	}
-	half := numbered(started("patched-inside", ""), marker("inside-a"), activityScheduled("act", "a+"), activityScheduled("act", "b"))
-	got = goesOn(t, registry, half, activityCompleted(3, "A"), activityCompleted(4, "B"))
+	partial := withEventIDs(started("patched-inside", ""), marker("inside-a"), activityScheduled("act", "a+"), activityScheduled("act", "b"))
+	got = continueHistory(t, registry, partial, activityCompleted(3, "A"), activityCompleted(4, "B"))
 	if got != `OrchestrationCompleted output="A B"` {
 		t.Error(got)
 	}
 }
 
-// The code passed the place when the event before was consumed, and saw that
-// event's time.
-func TestADeclinedPatchSeesTheTimeAtWhichTheCodePassed(t *testing.T) {
+// The code passed this point after the previous event and saw its time.
+func TestPatched_FalseKeepsTime(t *testing.T) {
 	for name, ask := range map[string]func(*replay.Context){
 		"patched": func(ctx *replay.Context) { replay.Patched(ctx, "p") },
-		"retired": func(ctx *replay.Context) { replay.Retired(ctx, "p") },
+		"retired": func(ctx *replay.Context) { replay.DeprecatePatch(ctx, "p") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry := script(t, func(ctx *replay.Context) (string, error) {
@@ -94,19 +92,19 @@ func TestADeclinedPatchSeesTheTimeAtWhichTheCodePassed(t *testing.T) {
 				_, err := work.Await(ctx)
 				return at.Format(time.TimeOnly), err
 			})
-			old := numbered(started("script", nil), activityScheduled("act", "a"), activityCompleted(2, ""), completed("00:00:00"))
+			old := withEventIDs(started("script", nil), activityScheduled("act", "a"), activityCompleted(2, ""), completed("00:00:00"))
 			old[2].Timestamp = begin.Add(time.Hour).UnixNano()
 			old[3].Timestamp = old[2].Timestamp
 			x := replay.NewExecution("i", 1, registry, nil)
-			defer x.Drop()
-			if err := x.Replay(all(old)); err != nil {
+			defer x.Evict()
+			if err := x.Replay(eventSeq(old)); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-func TestAnInputDeclinesAPatch(t *testing.T) {
+func TestPatched_FalseBeforeRecordedInput(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		wait := goOn.Subscribe(ctx)
 		patched := replay.Patched(ctx, "p")
@@ -119,8 +117,8 @@ func TestAnInputDeclinesAPatch(t *testing.T) {
 	for name, event := range inputs {
 		t.Run(name, func(t *testing.T) {
 			x := replay.NewExecution("i", 1, registry, nil)
-			defer x.Drop()
-			if err := x.Replay(all(numbered(started("script", nil), subscribed("go"), event))); err != nil {
+			defer x.Evict()
+			if err := x.Replay(eventSeq(withEventIDs(started("script", nil), subscribed("go"), event))); err != nil {
 				t.Fatal(err)
 			}
 			turn, err := x.Turn(begin, messagesOf(resumed("", ""), external("go", nil, "")))
@@ -136,7 +134,7 @@ func TestAnInputDeclinesAPatch(t *testing.T) {
 	}
 }
 
-func TestRetiredTakesAMarkerAndMakesNone(t *testing.T) {
+func TestDeprecatePatch_AcceptsMarkerRecordsNone(t *testing.T) {
 	registry := programRegistry(t)
 	histories := map[string][]*journalpb.Event{
 		"none":   {activityScheduled("act", "a")},
@@ -146,8 +144,8 @@ func TestRetiredTakesAMarkerAndMakesNone(t *testing.T) {
 	}
 	for name, history := range histories {
 		t.Run(name, func(t *testing.T) {
-			history = numbered(append([]*journalpb.Event{started("retired", "")}, history...)...)
-			got := goesOn(t, registry, history, activityCompleted(2, ""))
+			history = withEventIDs(append([]*journalpb.Event{started("retired", "")}, history...)...)
+			got := continueHistory(t, registry, history, activityCompleted(2, ""))
 			if got != `OrchestrationCompleted output="00:00:00"` {
 				t.Error(got)
 			}
@@ -155,16 +153,16 @@ func TestRetiredTakesAMarkerAndMakesNone(t *testing.T) {
 	}
 }
 
-func TestPatchedRefusesAnIDThatNoHistoryMayKeep(t *testing.T) {
+func TestPatched_RejectsInvalidID(t *testing.T) {
 	for _, id := range []string{"", strings.Repeat("x", 129), "\xff"} {
 		for _, ask := range []func(*replay.Context, string){
-			func(ctx *replay.Context, id string) { replay.Patched(ctx, id) }, replay.Retired,
+			func(ctx *replay.Context, id string) { replay.Patched(ctx, id) }, replay.DeprecatePatch,
 		} {
-			x, turn := live(t, script(t, func(ctx *replay.Context) (string, error) {
+			x, turn := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 				ask(ctx, id)
 				return "", nil
 			}))
-			x.Drop()
+			x.Evict()
 			failed := turn.Events[len(turn.Events)-1].GetOrchestrationFailed()
 			if len(turn.Events) != 2 || !strings.Contains(failed.GetError().GetMessage(), "name of patch") {
 				t.Errorf("%q: %v", id, turn.Events)
@@ -173,7 +171,7 @@ func TestPatchedRefusesAnIDThatNoHistoryMayKeep(t *testing.T) {
 	}
 }
 
-func TestPatchedAfterCancellationAndInCleanUpStillDecides(t *testing.T) {
+func TestPatched_AfterCancelAndInOnClose(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		ctx.OnClose(func(ctx *replay.Context, err error) error {
 			if !replay.Patched(ctx, "clean-up") {
@@ -187,22 +185,22 @@ func TestPatchedAfterCancellationAndInCleanUpStillDecides(t *testing.T) {
 		}
 		return "", err
 	})
-	eachWay(t, registry, func(t *testing.T, in *instance) {
+	forEachMode(t, registry, func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("script", nil))
 		mustTurn(t, in, cancelRequested("by hand", ""))
-		wantLast(t, in, `OrchestrationCancelled reason="by hand"`)
+		wantLast(t, in, `OrchestrationCanceled reason="by hand"`)
 	})
 }
 
-// While an instance is dropped, a question that was not decided gets no.
-func TestPatchedDuringADropDecidesNothing(t *testing.T) {
+// During eviction an undecided patch returns false.
+func TestPatched_DuringEvict(t *testing.T) {
 	var answers []bool
-	x, _ := live(t, script(t, func(ctx *replay.Context) (string, error) {
+	x, _ := startScript(t, script(t, func(ctx *replay.Context) (string, error) {
 		replay.Patched(ctx, "decided")
 		defer func() { answers = append(answers, replay.Patched(ctx, "decided"), replay.Patched(ctx, "new")) }()
 		return act.Call(ctx, "x")
 	}))
-	x.Drop()
+	x.Evict()
 	if len(answers) != 2 || !answers[0] || answers[1] {
 		t.Error(answers)
 	}

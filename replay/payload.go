@@ -15,112 +15,108 @@ import (
 // nameMax bounds the names of activities, orchestrations and events, in bytes.
 const nameMax = 128
 
-// The alphabet and length of instance IDs.
+// The alphabet and maximum length of instance IDs.
 const (
 	idAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/+-"
 	idMax      = 128
 )
 
-// ValidInstanceID reports whether an instance may have that ID: 1 to 128 of
-// A-Z a-z 0-9 . _ : @ / + -.
+// ValidInstanceID reports whether id is a valid instance ID: 1 to 128 of A-Z a-z 0-9 . _ : @ / + -.
 func ValidInstanceID(id string) bool {
 	return len(id) > 0 && len(id) <= idMax && strings.TrimLeft(id, idAlphabet) == ""
 }
 
-// PayloadMax bounds one value, in bytes as JSON, unless [Payloads.Max] says
-// something else. Larger ones belong into a store of their own, with a
-// reference here.
+// PayloadMax is the default limit of one value, in bytes of JSON; see [PayloadConverter.MaxBytes].
+// Keep larger values in another store and pass a reference.
 const PayloadMax = 1 << 20
 
-// warnFromDefault is the default of Payloads.WarnFrom.
+// warnFromDefault is the default of PayloadConverter.WarnBytes.
 const warnFromDefault = 256 << 10
 
-// Payloads says how values become payloads, and payloads values. The zero value
-// means JSON with the default bounds. All nodes of a cluster, and those that
-// call it, need the same, for as long as there are instances: a value that was
-// refused once and is taken on replay makes code disagree with its history.
+// PayloadConverter converts values to payloads and back. The zero value uses JSON with the default
+// bounds. All nodes of a cluster and all its clients need the same settings for as long as there
+// are instances: a value that was first rejected and is then accepted on replay makes code disagree
+// with its history.
 //
-// It may be used concurrently.
-type Payloads struct {
-	// What encrypts or compresses payloads. Defaults to nil: they are kept as
-	// they are.
+// It is safe for concurrent use.
+type PayloadConverter struct {
+	// Codec encrypts or compresses payloads. Defaults to nil: payloads are kept as they are.
 	Codec Codec
-	// The largest value, in bytes as JSON, before the codec. 0 and less mean
-	// PayloadMax, 1 MiB. An append of the journal must have room for several.
-	Max int
-	// From which size on Warn is called, in bytes as JSON. Defaults to 256 KiB;
+	// MaxBytes is the size of the largest value, in bytes of JSON, before the codec. 0 and less
+	// mean PayloadMax, 1 MiB. An append of the journal must have room for several values.
+	MaxBytes int
+	// WarnBytes is the size from which Warn is called, in bytes of JSON. Defaults to 256 KiB;
 	// negative: never.
-	WarnFrom int
-	// Is told of large values, not again when they are repeated on replay. A
-	// panic in it is ignored. Defaults to a warning in the log: the node's for
-	// values of orchestration code, slog.Default() for others.
-	Warn func(of PayloadOf, bytes int)
+	WarnBytes int
+	// Warn is called for large values, but not again on replay. A panic in it is ignored. Defaults
+	// to a log warning: to the node's logger for values of orchestration code, to slog.Default()
+	// for others.
+	Warn func(info PayloadInfo, bytes int)
 }
 
-// PayloadOf says which payload is meant.
-type PayloadOf struct {
+// PayloadInfo identifies a payload.
+type PayloadInfo struct {
 	Kind string // "activity", "orchestration", "event", "update", "query" or "side effect"
-	Name string // of the activity, orchestration …
+	Name string // of the activity, orchestration, event and so on
 	Part string // "input", "output", "result", "data", "value", "status" or "details"
 }
 
-func (of PayloadOf) String() string {
-	return fmt.Sprintf("%s of %s %q", of.Part, of.Kind, of.Name)
+func (info PayloadInfo) String() string {
+	return fmt.Sprintf("%s of %s %q", info.Part, info.Kind, info.Name)
 }
 
-// Encode turns a value into a payload: JSON, as encoding/json writes it, and
-// then what the codec makes of it. The error is a [*PayloadError] or a
-// [*CodecError].
-func (p Payloads) Encode(of PayloadOf, value any) (*journalpb.Payload, error) {
-	payload, err := p.serialize(of, value)
+// Encode converts a value to a payload: JSON as encoding/json writes it, then encoded by the codec.
+// The error is a [*PayloadError] or a [*CodecError].
+func (p PayloadConverter) Encode(info PayloadInfo, value any) (*journalpb.Payload, error) {
+	payload, err := p.serialize(info, value)
 	if err != nil {
 		return nil, err
 	}
-	p.warn(slog.Default(), of, payload)
+	p.warn(slog.Default(), info, payload)
 	return p.seal(payload)
 }
 
-// Decode turns a payload into the value that into points to. A missing payload
-// leaves it as it is. The error is a [*PayloadError] or a [*CodecError].
-func (p Payloads) Decode(of PayloadOf, payload *journalpb.Payload, into any) error {
+// Decode converts a payload and stores the value in what into points to. A missing payload leaves
+// it unchanged. The error is a [*PayloadError] or a [*CodecError].
+func (p PayloadConverter) Decode(info PayloadInfo, payload *journalpb.Payload, into any) error {
 	plain, err := p.open(payload)
 	if err != nil {
 		return err
 	}
-	return deserialize(of, plain, into)
+	return deserialize(info, plain, into)
 }
 
-// Encode turns a value into a payload as the zero [Payloads] do. The error is
+// Encode converts a value to a payload like the zero [PayloadConverter]. The error is
 // encoding/json's or a [*PayloadTooLargeError].
 func Encode(value any) (*journalpb.Payload, error) { return marshal(value, PayloadMax) }
 
-// Decode turns a payload into the value that into points to, as the zero
-// [Payloads] do. A missing payload leaves it as it is.
+// Decode converts a payload like the zero [PayloadConverter] and stores the value in what into
+// points to. A missing payload leaves it unchanged.
 func Decode(payload *journalpb.Payload, into any) error {
-	plain, err := Payloads{}.open(payload)
+	plain, err := PayloadConverter{}.open(payload)
 	if err != nil {
 		return err
 	}
 	return unmarshal(plain, into)
 }
 
-func marshal(value any, most int) (*journalpb.Payload, error) {
-	made := &struct {
+func marshal(value any, maximum int) (*journalpb.Payload, error) {
+	alloc := &struct {
 		payload journalpb.Payload
-		room    [24]byte // for a number
+		room    [24]byte // enough for a number
 	}{}
-	data, ok := appendScalar(made.room[:0], value)
+	data, ok := appendScalar(alloc.room[:0], value)
 	if !ok {
 		var err error
 		if data, err = json.Marshal(value); err != nil {
 			return nil, err
 		}
 	}
-	if len(data) > most {
-		return nil, &PayloadTooLargeError{Bytes: len(data), Max: most}
+	if len(data) > maximum {
+		return nil, &PayloadTooLargeError{Bytes: len(data), Max: maximum}
 	}
-	made.payload.Data = data
-	return &made.payload, nil
+	alloc.payload.Data = data
+	return &alloc.payload, nil
 }
 
 func unmarshal(plain *journalpb.Payload, into any) error {
@@ -130,26 +126,24 @@ func unmarshal(plain *journalpb.Payload, into any) error {
 	return json.Unmarshal(plain.Data, into)
 }
 
-// serialize is the first half of encoding a value, what deserialize is the
-// second half of decoding one: between them and the codec's halves, a payload
-// is plain.
-func (p Payloads) serialize(of PayloadOf, value any) (*journalpb.Payload, error) {
-	plain, err := marshal(value, cmp.Or(max(p.Max, 0), PayloadMax))
+// serialize encodes a value without the codec; deserialize decodes one without the codec.
+func (p PayloadConverter) serialize(info PayloadInfo, value any) (*journalpb.Payload, error) {
+	plain, err := marshal(value, cmp.Or(max(p.MaxBytes, 0), PayloadMax))
 	if err != nil {
-		return nil, &PayloadError{Verb: "encode", PayloadOf: of, Type: fmt.Sprintf("%T", value), Err: err}
+		return nil, &PayloadError{Verb: "encode", PayloadInfo: info, Type: fmt.Sprintf("%T", value), Err: err}
 	}
 	return plain, nil
 }
 
-func deserialize(of PayloadOf, plain *journalpb.Payload, into any) error {
+func deserialize(info PayloadInfo, plain *journalpb.Payload, into any) error {
 	if failed := decodeInto(into, plain); failed != nil {
-		failed.PayloadOf = of
+		failed.PayloadInfo = info
 		return failed
 	}
 	return nil
 }
 
-// decodeInto returns an error that does not say yet of what the payload is, or nil.
+// decodeInto returns an error that does not identify the payload yet, or nil.
 func decodeInto(into any, plain *journalpb.Payload) *PayloadError {
 	if err := unmarshal(plain, into); err != nil {
 		return &PayloadError{Verb: "decode", Type: reflect.TypeOf(into).Elem().String(), Err: err}
@@ -157,49 +151,48 @@ func decodeInto(into any, plain *journalpb.Payload) *PayloadError {
 	return nil
 }
 
-// warn tells of a large value.
-func (p Payloads) warn(logger *slog.Logger, of PayloadOf, plain *journalpb.Payload) {
-	from := cmp.Or(p.WarnFrom, warnFromDefault)
+// warn reports a large value.
+func (p PayloadConverter) warn(logger *slog.Logger, info PayloadInfo, plain *journalpb.Payload) {
+	from := cmp.Or(p.WarnBytes, warnFromDefault)
 	switch {
 	case from < 0 || len(plain.Data) < from:
 	case p.Warn == nil:
-		logger.Warn("large payload", "of", of.String(), "bytes", len(plain.Data))
+		logger.Warn("large payload", "of", info.String(), "bytes", len(plain.Data))
 	default:
-		_ = apart(func() { p.Warn(of, len(plain.Data)) })
+		_ = callIsolated(func() { p.Warn(info, len(plain.Data)) })
 	}
 }
 
-// encode serializes a value of the code. What the codec does comes when the
-// event is recorded: see seal.
-func (x *Execution) encode(of PayloadOf, value any) (*journalpb.Payload, error) {
-	plain, err := x.registry.payloads.serialize(of, value)
-	if err == nil && !x.replaying && !x.dropping {
-		x.registry.payloads.warn(x.logger, of, plain)
+// encode serializes a value of orchestration code. The codec is applied when the event is recorded
+// (see seal).
+func (x *Execution) encode(info PayloadInfo, value any) (*journalpb.Payload, error) {
+	plain, err := x.registry.payloads.serialize(info, value)
+	if err == nil && !x.replaying && !x.evicting {
+		x.registry.payloads.warn(x.logger, info, plain)
 	}
 	return plain, err
 }
 
-// encodeInput encodes the input of something that is called by name.
+// encodeInput encodes the input of a named operation.
 func (x *Execution) encodeInput(kind, name string, input any) (*journalpb.Payload, error) {
-	x.running("a durable call")
+	x.currentCoroutine("a durable call")
 	if err := checkName(kind, name); err != nil {
 		return nil, err
 	}
-	return x.encode(PayloadOf{kind, name, "input"}, input)
+	return x.encode(PayloadInfo{kind, name, "input"}, input)
 }
 
 func checkName(kind, name string) error {
 	if len(name) == 0 || len(name) > nameMax || !utf8.ValidString(name) {
-		return &NameError{Kind: kind, Name: cut(name), Bytes: len(name)}
+		return &NameError{Kind: kind, Name: truncate(name), Bytes: len(name)}
 	}
 	if strings.HasPrefix(name, UpdatePrefix) {
-		return fmt.Errorf("tenuto: %s %q: names that begin with %q are those of updates", kind, name, UpdatePrefix)
+		return fmt.Errorf("tenuto: %s %q: names that begin with %q are reserved for updates", kind, name, UpdatePrefix)
 	}
 	return nil
 }
 
-// A NameError reports a name that is empty, longer than 128 bytes, or not
-// UTF-8.
+// A NameError reports a name that is empty, longer than 128 bytes, or not UTF-8.
 type NameError struct {
 	Kind  string // activity, orchestration or event
 	Name  string
@@ -213,41 +206,40 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("tenuto: name of %s %q has %d bytes: 1 to %d are allowed", e.Kind, e.Name, e.Bytes, nameMax)
 }
 
-// A PayloadError reports a value that cannot be encoded, or a payload that is
-// not of the type that the handle says. It is known by errors.As on both sides
-// of the journal, and no retry policy tries again: that would change nothing.
-// A value that is too large has a [*PayloadTooLargeError] as its cause.
+// A PayloadError reports a value that cannot be encoded, or a payload that is not of the handle's
+// type. errors.As finds it on both sides of the journal, and no retry policy retries it. For a
+// value that is too large it wraps a [*PayloadTooLargeError].
 type PayloadError struct {
 	Verb string // "encode" or "decode"
-	PayloadOf
-	Type string // the Go type of the value, or of what was to be decoded into
-	// Of a result: the event_id of the event that scheduled the activity or the child. Of the
-	// data of an event: its own event_id, 0 if it was recorded in an earlier execution. 0 also
-	// in executions that began before protocol 3.
+	PayloadInfo
+	Type string // Go type of the value, or of the destination
+	// EventID is, for a result, the event_id of the event that scheduled the activity or the child.
+	// For the data of an event it is the event's own event_id, 0 if it was recorded in an earlier
+	// execution. It is 0 in executions that began before protocol 3.
 	EventID uint64 `json:",omitempty"`
-	// Of the data of an event: the ID that its sender gave to it, "" for none.
+	// RequestID is, for the data of an event, the ID that its sender gave it, "" if none.
 	RequestID string `json:",omitempty"`
 	Err       error  `json:"-"`
 
-	named bool // the text says of what the payload is, and its event_id
+	detailedText bool // the text identifies the payload and its event_id
 }
 
-// Error keeps to the wording of histories that exist.
-func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.what(), e.Err) }
+// Error must keep the wording that existing histories have recorded.
+func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.subject(), e.Err) }
 
-// what says what was to be done to which payload.
-func (e *PayloadError) what() string {
+// subject returns what was to be done to which payload.
+func (e *PayloadError) subject() string {
 	switch {
-	case e.named:
-		return fmt.Sprintf("%s %v (%s)", e.Verb, e.PayloadOf, e.place())
+	case e.detailedText:
+		return fmt.Sprintf("%s %v (%s)", e.Verb, e.PayloadInfo, e.location())
 	case e.Verb == "encode" && e.Part == "input", e.Part == "value":
-		return fmt.Sprintf("%s %v", e.Verb, e.PayloadOf)
+		return fmt.Sprintf("%s %v", e.Verb, e.PayloadInfo)
 	}
 	return e.Verb + " " + e.Part
 }
 
-// place says where a payload was recorded, and from whom.
-func (e *PayloadError) place() string {
+// location returns where a payload was recorded, and its request ID.
+func (e *PayloadError) location() string {
 	place := "recorded in an earlier execution"
 	if e.EventID != 0 {
 		place = fmt.Sprintf("event_id %d", e.EventID)
@@ -258,16 +250,15 @@ func (e *PayloadError) place() string {
 	return place
 }
 
-// worded makes the text the one that was recorded: named, or as it was before protocol 3.
-func (e *PayloadError) worded(recorded string) {
-	e.named = true
-	e.named = strings.HasPrefix(recorded, e.what())
+// restoreText selects the wording that was recorded: detailed, or that of before protocol 3.
+func (e *PayloadError) restoreText(recorded string) {
+	e.detailedText = true
+	e.detailedText = strings.HasPrefix(recorded, e.subject())
 }
 
 func (e *PayloadError) Unwrap() error { return e.Err }
 
-// A PayloadTooLargeError reports a value that is larger than [Payloads.Max]
-// when encoded as JSON.
+// A PayloadTooLargeError reports a value that is larger than [PayloadConverter.MaxBytes] as JSON.
 type PayloadTooLargeError struct {
 	Bytes int
 	Max   int

@@ -15,94 +15,95 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The handles whose types are not those of what is recorded.
+// Handles whose types differ from the recorded ones.
 var (
 	numberAct   = replay.Activity[string, int]("act")
 	numberChild = replay.Orchestration[string, int]("child")
 	numberEvent = replay.Event[int]("answer")
 )
 
-func TestAResultThatDoesNotDecodeIsATypedErrorLiveAndAfterARestart(t *testing.T) {
+func TestPayloadError_UndecodableResult(t *testing.T) {
 	cases := map[string]struct {
 		await  func(*replay.Context) (int, error)
 		result *journalpb.Event
-		of     replay.PayloadOf // before protocol 3
-		part   string           // since then
+		info   replay.PayloadInfo // before protocol 3
+		part   string             // since protocol 3
 		text   string
 	}{
 		"of an activity": {
 			await:  func(ctx *replay.Context) (int, error) { return numberAct.Call(ctx, "x") },
 			result: activityCompleted(2, "seven"),
-			of:     replay.PayloadOf{Kind: "activity", Name: "act", Part: "result"},
+			info:   replay.PayloadInfo{Kind: "activity", Name: "act", Part: "result"},
 			part:   "result",
 			text:   `decode result of activity "act" (event_id 2): json: `,
 		},
 		"of a child": {
 			await:  func(ctx *replay.Context) (int, error) { return numberChild.Call(ctx, "x") },
 			result: childCompleted(2, "seven"),
-			of:     replay.PayloadOf{Kind: "orchestration", Name: "child", Part: "result"},
+			info:   replay.PayloadInfo{Kind: "orchestration", Name: "child", Part: "result"},
 			part:   "result",
 			text:   `decode result of orchestration "child" (event_id 2): json: `,
 		},
 		"of an event": {
 			await:  func(ctx *replay.Context) (int, error) { return numberEvent.Wait(ctx) },
 			result: external("answer", "seven", "from Ada"),
-			of:     replay.PayloadOf{Kind: "event", Name: "answer", Part: "result"},
+			info:   replay.PayloadInfo{Kind: "event", Name: "answer", Part: "result"},
 			part:   "data",
 			text:   `decode data of event "answer" (event_id 3, request ID "from Ada"): json: `,
 		},
 	}
 	for name, c := range cases {
 		for _, protocol3 := range []bool{false, true} {
-			first, of, start := "decode result: json: ", c.of, started("script", nil)
+			first, info, start := "decode result: json: ", c.info, started("script", nil)
 			if protocol3 {
-				first, of.Part, start.GetOrchestrationStarted().Incarnation = c.text, c.part, 7
+				first, info.Part, start.GetOrchestrationStarted().Incarnation = c.text, c.part, 7
 			}
 			t.Run(fmt.Sprintf("%s, protocol 3 %t", name, protocol3), func(t *testing.T) {
-				awaitUndecodable(t, start, c.await, c.result, of, first)
+				awaitUndecodable(t, start, c.await, c.result, info, first)
 			})
 		}
 	}
 }
 
-// awaitUndecodable checks that awaiting the result is an error of that payload and text.
-func awaitUndecodable(t *testing.T, start *journalpb.Event, await func(*replay.Context) (int, error), result *journalpb.Event, of replay.PayloadOf, text string) {
+// awaitUndecodable checks that awaiting the result returns a PayloadError with that payload and
+// text.
+func awaitUndecodable(t *testing.T, start *journalpb.Event, await func(*replay.Context) (int, error), result *journalpb.Event, info replay.PayloadInfo, text string) {
 	var seen []string
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		value, err := await(ctx)
-		var unfit *replay.PayloadError
+		var invalid *replay.PayloadError
 		var wrong *json.UnmarshalTypeError
-		if !errors.As(err, &unfit) || !errors.As(err, &wrong) || unfit.PayloadOf != of || unfit.Verb != "decode" || unfit.Type != "int" || value != 0 {
+		if !errors.As(err, &invalid) || !errors.As(err, &wrong) || invalid.PayloadInfo != info || invalid.Verb != "decode" || invalid.Type != "int" || value != 0 {
 			t.Errorf("%d, %#v", value, err)
 		}
 		seen = append(seen, err.Error())
-		_, waited := goOn.Wait(ctx)
-		return "", errors.Join(err, waited)
+		_, waitErr := goOn.Wait(ctx)
+		return "", errors.Join(err, waitErr)
 	})
-	eachWay(t, registry, func(t *testing.T, in *instance) {
+	forEachMode(t, registry, func(t *testing.T, in *instance) {
 		mustTurn(t, in, start)
 		mustTurn(t, in, result)
 		mustTurn(t, in, external("go", nil, ""))
-		// What the orchestration fails with is known to its parent, too.
+		// The orchestration's error is known to its parent too.
 		err := replay.DecodeError(in.history[len(in.history)-1].GetOrchestrationFailed().GetError())
-		var unfit *replay.PayloadError
-		if !errors.As(err, &unfit) || unfit.PayloadOf != of || unfit.Type != "int" {
+		var invalid *replay.PayloadError
+		if !errors.As(err, &invalid) || invalid.PayloadInfo != info || invalid.Type != "int" {
 			t.Errorf("failed with %#v", err)
 		}
 		if _, again := replay.RetryAfter(nil, 1, err, 0); again {
-			t.Error("it would be tried again")
+			t.Error("the error is retried")
 		}
 	})
-	for _, said := range seen {
-		if said != seen[0] || !strings.HasPrefix(said, text) {
-			t.Errorf("%q, first %q; want %q", said, seen[0], text)
+	for _, output := range seen {
+		if output != seen[0] || !strings.HasPrefix(output, text) {
+			t.Errorf("%q, first %q; want %q", output, seen[0], text)
 		}
 	}
 }
 
-// What was recorded of such an error before protocol 3 keeps its words, and so does what is
-// recorded now: code may have made them part of what it asks for.
-func TestThePayloadErrorsOfAChildKeepTheirWords(t *testing.T) {
+// The recorded text of such an error is kept, before and since protocol 3: code may have used it in
+// what it schedules.
+func TestPayloadError_RecordedTextKept(t *testing.T) {
 	named := &journalpb.Error{
 		Code:    "tenuto.payload",
 		Message: `decode data of event "go" (recorded in an earlier execution): no number`,
@@ -112,30 +113,30 @@ func TestThePayloadErrorsOfAChildKeepTheirWords(t *testing.T) {
 	before := proto.CloneOf(named)
 	before.Message = "decode data: no number"
 	for _, record := range []*journalpb.Error{named, before} {
-		if err := crossed(t, replay.DecodeError(record)); err.Error() != record.Message {
+		if err := roundTrip(t, replay.DecodeError(record)); err.Error() != record.Message {
 			t.Errorf("%q; want %q", err, record.Message)
 		}
 	}
 }
 
-func TestPayloadErrorsAreKnownAfterCrossing(t *testing.T) {
+func TestPayloadError_SurvivesJournal(t *testing.T) {
 	for name, before := range map[string]error{
-		"decode input: no number":                   &replay.PayloadError{Verb: "decode", PayloadOf: replay.PayloadOf{Kind: "activity", Name: "a", Part: "input"}, Type: "int", Err: errors.New("no number")},
-		"encode status: no number":                  &replay.PayloadError{Verb: "encode", PayloadOf: replay.PayloadOf{Kind: "orchestration", Name: "o", Part: "status"}, Type: "int", Err: errors.New("no number")},
-		`encode input of activity "a": no number`:   &replay.PayloadError{Verb: "encode", PayloadOf: replay.PayloadOf{Kind: "activity", Name: "a", Part: "input"}, Err: errors.New("no number")},
+		"decode input: no number":                   &replay.PayloadError{Verb: "decode", PayloadInfo: replay.PayloadInfo{Kind: "activity", Name: "a", Part: "input"}, Type: "int", Err: errors.New("no number")},
+		"encode status: no number":                  &replay.PayloadError{Verb: "encode", PayloadInfo: replay.PayloadInfo{Kind: "orchestration", Name: "o", Part: "status"}, Type: "int", Err: errors.New("no number")},
+		`encode input of activity "a": no number`:   &replay.PayloadError{Verb: "encode", PayloadInfo: replay.PayloadInfo{Kind: "activity", Name: "a", Part: "input"}, Err: errors.New("no number")},
 		`tenuto: codec: decode "k": no key`:         &replay.CodecError{Verb: "decode", ContentType: "k", Err: errors.New("no key")},
 		`tenuto: codec: encode: no key`:             &replay.CodecError{Verb: "encode", Err: errors.New("no key")},
 		"tenuto: payload of 9 bytes: at most 8 are": &replay.PayloadTooLargeError{Bytes: 9, Max: 8},
 	} {
-		after := crossed(t, crossed(t, before))
+		after := roundTrip(t, roundTrip(t, before))
 		switch before := before.(type) {
 		case *replay.PayloadError:
-			var unfit *replay.PayloadError
-			if !errors.As(after, &unfit) || unfit.PayloadOf != before.PayloadOf || unfit.Type != before.Type || unfit.Err == nil {
+			var invalid *replay.PayloadError
+			if !errors.As(after, &invalid) || invalid.PayloadInfo != before.PayloadInfo || invalid.Type != before.Type || invalid.Err == nil {
 				t.Errorf("%s: %#v", name, after)
 			}
 			if _, again := replay.RetryAfter(nil, 1, after, 0); again {
-				t.Errorf("%s: it would be tried again", name)
+				t.Errorf("%s: the error is retried", name)
 			}
 		case *replay.CodecError:
 			var codec *replay.CodecError
@@ -149,16 +150,15 @@ func TestPayloadErrorsAreKnownAfterCrossing(t *testing.T) {
 			}
 		}
 		if after.Error() != before.Error() || !strings.HasPrefix(after.Error(), name) {
-			t.Errorf("%q has become %q, want %q", before, after, name)
+			t.Errorf("recorded text %q was decoded as %q, want %q", before, after, name)
 		}
 	}
 }
 
-// A value of orchestration code that is too large is an error of the very call,
-// which nothing is recorded of.
-func TestAValueThatIsTooLargeIsAnErrorOfTheCallAndLeavesNoTrace(t *testing.T) {
+// A value that is too large is an error of its call, and no event is recorded.
+func TestPayloadTooLarge_FailsCallWithoutEvent(t *testing.T) {
 	large := strings.Repeat("x", 100)
-	calls := map[replay.PayloadOf]func(*replay.Context) error{
+	calls := map[replay.PayloadInfo]func(*replay.Context) error{
 		{Kind: "activity", Name: "act", Part: "input"}: func(ctx *replay.Context) error {
 			_, err := act.Call(ctx, large)
 			return err
@@ -172,13 +172,13 @@ func TestAValueThatIsTooLargeIsAnErrorOfTheCallAndLeavesNoTrace(t *testing.T) {
 		},
 		{Kind: "orchestration", Name: "script", Part: "status"}: func(ctx *replay.Context) error { return replay.SetStatus(ctx, large) },
 	}
-	for of, call := range calls {
-		t.Run(of.String(), func(t *testing.T) {
+	for info, call := range calls {
+		t.Run(info.String(), func(t *testing.T) {
 			registry := script(t, func(ctx *replay.Context) (string, error) {
-				checkTooLarge(t, call(ctx), of)
+				checkTooLarge(t, call(ctx), info)
 				return "went on", nil
-			}).WithPayloads(replay.Payloads{Max: 50})
-			eachWay(t, registry, func(t *testing.T, in *instance) {
+			}).WithPayloadConverter(replay.PayloadConverter{MaxBytes: 50})
+			forEachMode(t, registry, func(t *testing.T, in *instance) {
 				turn := mustTurn(t, in, started("script", nil))
 				wantLast(t, in, `OrchestrationCompleted output="went on"`)
 				if len(turn.Events) != 2 {
@@ -189,50 +189,50 @@ func TestAValueThatIsTooLargeIsAnErrorOfTheCallAndLeavesNoTrace(t *testing.T) {
 	}
 }
 
-func checkTooLarge(t *testing.T, err error, of replay.PayloadOf) {
+func checkTooLarge(t *testing.T, err error, info replay.PayloadInfo) {
 	t.Helper()
-	var unfit *replay.PayloadError
+	var invalid *replay.PayloadError
 	var tooLarge *replay.PayloadTooLargeError
-	if !errors.As(err, &unfit) || unfit.PayloadOf != of || unfit.Verb != "encode" || !errors.As(err, &tooLarge) || tooLarge.Max != 50 || tooLarge.Bytes != 102 {
+	if !errors.As(err, &invalid) || invalid.PayloadInfo != info || invalid.Verb != "encode" || !errors.As(err, &tooLarge) || tooLarge.Max != 50 || tooLarge.Bytes != 102 {
 		t.Errorf("%#v", err)
 	}
 	if _, again := replay.RetryAfter(nil, 1, err, 0); again {
-		t.Error("it would be tried again")
+		t.Error("the error is retried")
 	}
 }
 
-// What is recorded as an outcome fails with the error instead.
-func TestAnOutcomeThatIsTooLargeIsAFailure(t *testing.T) {
+// An output that is too large fails the instance.
+func TestPayloadTooLarge_OutputFailsInstance(t *testing.T) {
 	large := strings.Repeat("x", 100)
 	update := replay.Update[int, string]("grow")
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		if err := update.Handle(ctx, nil, func(*replay.Context, int) (string, error) { return large, nil }); err != nil {
 			return "", err
 		}
-		_, err := replay.Once(ctx, "big", func() (string, error) { return large, nil })
-		checkTooLarge(t, err, replay.PayloadOf{Kind: "side effect", Name: "big", Part: "value"})
+		_, err := replay.SideEffect(ctx, "big", func() (string, error) { return large, nil })
+		checkTooLarge(t, err, replay.PayloadInfo{Kind: "side effect", Name: "big", Part: "value"})
 		_, err = goOn.Wait(ctx)
 		return large, err
-	}).WithPayloads(replay.Payloads{Max: 50})
-	eachWay(t, registry, func(t *testing.T, in *instance) {
+	}).WithPayloadConverter(replay.PayloadConverter{MaxBytes: 50})
+	forEachMode(t, registry, func(t *testing.T, in *instance) {
 		mustTurn(t, in, started("script", nil))
 		mustTurn(t, in, external("tenuto.update/grow", 1, "r1"))
-		checkTooLarge(t, replay.DecodeError(in.history[len(in.history)-1].GetSideEffectRecorded().GetError()), replay.PayloadOf{Kind: "update", Name: "grow", Part: "output"})
+		checkTooLarge(t, replay.DecodeError(in.history[len(in.history)-1].GetSideEffectRecorded().GetError()), replay.PayloadInfo{Kind: "update", Name: "grow", Part: "output"})
 		mustTurn(t, in, external("go", nil, ""))
-		checkTooLarge(t, replay.DecodeError(in.history[len(in.history)-1].GetOrchestrationFailed().GetError()), replay.PayloadOf{Kind: "orchestration", Name: "script", Part: "output"})
+		checkTooLarge(t, replay.DecodeError(in.history[len(in.history)-1].GetOrchestrationFailed().GetError()), replay.PayloadInfo{Kind: "orchestration", Name: "script", Part: "output"})
 	})
 	body := act.Bind(func(context.Context, string) (string, error) { return large, nil })
 	attempt := &replay.Attempt{Name: "act", Input: payloadOf("")}
-	registryOf(t, body).WithPayloads(replay.Payloads{Max: 50}).Run(t.Context(), attempt, func(output *journalpb.Payload, err error) {
-		checkTooLarge(t, crossed(t, err), replay.PayloadOf{Kind: "activity", Name: "act", Part: "output"})
+	registryOf(t, body).WithPayloadConverter(replay.PayloadConverter{MaxBytes: 50}).RunActivity(t.Context(), attempt, func(output *journalpb.Payload, err error) {
+		checkTooLarge(t, roundTrip(t, err), replay.PayloadInfo{Kind: "activity", Name: "act", Part: "output"})
 	})
 }
 
-// Warn is told of each value once, with what it is.
-func TestLargeValuesAreWarnedOfOnce(t *testing.T) {
-	var warned []string
-	warn := func(of replay.PayloadOf, bytes int) {
-		warned = append(warned, fmt.Sprintf("%s: %d", of, bytes))
+// Warn is called once for each value, with its PayloadInfo.
+func TestPayload_LargeValueWarnsOnce(t *testing.T) {
+	var warnings []string
+	warn := func(info replay.PayloadInfo, bytes int) {
+		warnings = append(warnings, fmt.Sprintf("%s: %d", info, bytes))
 		panic("which is of no account")
 	}
 	registry := script(t, func(ctx *replay.Context) (string, error) {
@@ -240,30 +240,30 @@ func TestLargeValuesAreWarnedOfOnce(t *testing.T) {
 			return "", err
 		}
 		return act.Call(ctx, "1234567")
-	}).WithPayloads(replay.Payloads{WarnFrom: 10, Warn: warn})
+	}).WithPayloadConverter(replay.PayloadConverter{WarnBytes: 10, Warn: warn})
 	in := &instance{registry: registry, cold: true}
 	mustTurn(t, in, started("script", nil))
 	mustTurn(t, in, activityCompleted(3, "1"))
 	checkReplays(t, in)
-	if diff := cmp.Diff([]string{`status of orchestration "script": 10`}, warned); diff != "" {
+	if diff := cmp.Diff([]string{`status of orchestration "script": 10`}, warnings); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	payloads := replay.Payloads{WarnFrom: -1, Warn: warn}
-	if _, err := payloads.Encode(replay.PayloadOf{Kind: "event", Name: "go", Part: "data"}, strings.Repeat("x", 1<<19)); err != nil || len(warned) != 1 {
-		t.Errorf("%v, %v", err, warned)
+	payloads := replay.PayloadConverter{WarnBytes: -1, Warn: warn}
+	if _, err := payloads.Encode(replay.PayloadInfo{Kind: "event", Name: "go", Part: "data"}, strings.Repeat("x", 1<<19)); err != nil || len(warnings) != 1 {
+		t.Errorf("%v, %v", err, warnings)
 	}
-	payloads.WarnFrom = 0 // 256 KiB
+	payloads.WarnBytes = 0 // 256 KiB
 	for _, length := range []int{256<<10 - 3, 256<<10 - 2} {
-		if _, err := payloads.Encode(replay.PayloadOf{Kind: "event", Name: "go", Part: "data"}, strings.Repeat("x", length)); err != nil {
+		if _, err := payloads.Encode(replay.PayloadInfo{Kind: "event", Name: "go", Part: "data"}, strings.Repeat("x", length)); err != nil {
 			t.Error(err)
 		}
 	}
-	if warned = warned[1:]; len(warned) != 1 || warned[0] != `data of event "go": 262144` {
-		t.Errorf("%q", warned)
+	if warnings = warnings[1:]; len(warnings) != 1 || warnings[0] != `data of event "go": 262144` {
+		t.Errorf("%q", warnings)
 	}
 }
 
-func TestACoroutineMayReturnNil(t *testing.T) {
+func TestCoroutine_MayReturnNil(t *testing.T) {
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		value, err := replay.Go(ctx, func(*replay.Context) (any, error) { return nil, nil }).Await(ctx)
 		if value == nil {
@@ -272,7 +272,7 @@ func TestACoroutineMayReturnNil(t *testing.T) {
 		return "something", err
 	})
 	in := &instance{registry: registry}
-	defer in.drop()
+	defer in.evict()
 	mustTurn(t, in, started("script", nil))
 	wantLast(t, in, `OrchestrationCompleted output="nothing"`)
 }

@@ -10,46 +10,46 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// morePrograms are the orchestrations of the transcripts on continuing as new,
-// side effects, patches, versions, scopes, clean-up and composition.
+// morePrograms are the orchestrations of the transcripts on continue-as-new, side effects, patches,
+// versions, scopes, clean-up and composition.
 func morePrograms() []replay.Definition {
 	return []replay.Definition{
-		countdown.Bind(countDown), program("restless", restless), program("carries", carries),
+		countdown.Bind(countdownBody), program("restless", restless), program("carries", carries),
 		program("hands-on", handsOn), program("wrapped", wrapped), program("not-mine", notMine),
 		program("upgrade", upgradeOld, replay.Version("1")), program("upgrade", upgradeNew, replay.Version("2")),
 		program("loops", loops), program("sticky-status", stickyStatus),
-		program("once", once), program("once-fails", onceFails), program("once-panics", oncePanics),
-		program("once-exits", onceExits), program("once-calls", onceCalls), program("random", random),
+		program("once", sideEffects), program("once-fails", sideEffectFails), program("once-panics", sideEffectPanics),
+		program("once-exits", sideEffectExits), program("once-calls", sideEffectCalls), program("random", random),
 		program("status", status),
-		program("patched", patched), program("patched-inside", patchedInside), program("retired", retired),
+		program("patched", patched), program("patched-inside", patchedInside), program("retired", deprecated),
 		program("scopes", scopes), program("limits", limits), program("shielded", shielded), program("cancels-late", cancelsLate),
 		program("closes", closes), program("closes-fail", closesFail), program("closes-panic", closesPanic),
 		program("closes-work", closesWork), program("closes-exit", closesExit), program("closes-spawn", closesSpawn),
 		program("journey", journey), program("chains", chains), program("policies", policies),
-		program("settles", settles), program("as-completed", asCompleted), program("maps", maps),
-		program("mutex", mutex), program("places", places), program("patient", patient),
+		program("settles", allResults), program("as-completed", asCompleted), program("maps", maps),
+		program("mutex", mutex), program("places", semaphoreSlots), program("patient", patient),
 		program("suspendable", suspendable),
 	}
 }
 
-// --- continuing as new ---
+// --- continue-as-new ---
 
 var countdown = replay.Orchestration[int, string]("countdown")
 
-// countDown awaits a child in each execution.
-func countDown(ctx *replay.Context, left int) (string, error) {
+// countdownBody awaits a child in each execution.
+func countdownBody(ctx *replay.Context, left int) (string, error) {
 	result, err := child.Call(ctx, fmt.Sprint(left))
 	if err != nil {
 		return "", err
 	}
-	say(ctx, "%s in execution %d", result, ctx.Execution())
+	logf(ctx, "%s in execution %d", result, ctx.Execution())
 	if left == 0 {
 		return "lift-off", nil
 	}
 	return "", countdown.ContinueAsNew(ctx, left-1)
 }
 
-// restless leaves one of each kind open, and starts some in its last step.
+// restless leaves one operation of each type open, and starts some in its last step.
 func restless(ctx *replay.Context, input string) (string, error) {
 	if input == "again" {
 		return "done", nil
@@ -92,7 +92,7 @@ func carries(ctx *replay.Context, input string) (string, error) {
 	return "", replay.Orchestration[string, string]("carries").ContinueAsNew(ctx, input)
 }
 
-// handsOn continues at once with a subscription that was bound to nothing yet.
+// handsOn continues at once with a subscription that is not bound yet.
 func handsOn(ctx *replay.Context, input string) (string, error) {
 	if input != "" {
 		n, err := tick.Wait(ctx)
@@ -132,15 +132,15 @@ func upgradeNew(ctx *replay.Context, input string) (string, error) {
 	return input + " to " + ctx.Version(), nil
 }
 
-// loops continues as new while a Go coroutine of it would rather do so itself.
+// loops continues as new while one of its coroutines tries to do the same.
 func loops(ctx *replay.Context, input string) (string, error) {
 	other := replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 		return "", replay.Orchestration[string, string]("loops").ContinueAsNew(ctx, "coroutine")
 	})
 	_, err := other.Await(ctx)
-	say(ctx, "%v", err)
+	logf(ctx, "%v", err)
 	if input == "" {
-		ctx.OnClose(func(ctx *replay.Context, _ error) error { say(ctx, "closed"); return nil })
+		ctx.OnClose(func(ctx *replay.Context, _ error) error { logf(ctx, "closed"); return nil })
 		return "", replay.Orchestration[string, string]("loops").ContinueAsNew(ctx, "body")
 	}
 	return input, nil
@@ -163,52 +163,52 @@ func stickyStatus(ctx *replay.Context, input string) (string, error) {
 
 // --- side effects, status ---
 
-func once(ctx *replay.Context, _ string) (string, error) {
-	first, err := replay.Once(ctx, "pick", func() (int, error) { say(ctx, "picks"); return 7, nil })
+func sideEffects(ctx *replay.Context, _ string) (string, error) {
+	first, err := replay.SideEffect(ctx, "pick", func() (int, error) { logf(ctx, "picks"); return 7, nil })
 	if err != nil {
 		return "", err
 	}
 	if _, err := act.Call(ctx, fmt.Sprint(first)); err != nil {
 		return "", err
 	}
-	second, err := replay.Once(ctx, "pick", func() ([]string, error) { return []string{"a", "b"}, nil })
+	second, err := replay.SideEffect(ctx, "pick", func() ([]string, error) { return []string{"a", "b"}, nil })
 	return fmt.Sprint(first, second), err
 }
 
-func onceFails(ctx *replay.Context, _ string) (string, error) {
-	_, err := replay.Once(ctx, "config", func() (int, error) { return 1, replay.WithCode("no.config", errors.New("not there")) })
+func sideEffectFails(ctx *replay.Context, _ string) (string, error) {
+	_, err := replay.SideEffect(ctx, "config", func() (int, error) { return 1, replay.WithCode("no.config", errors.New("not there")) })
 	var failed *replay.Error
 	coded := errors.As(err, &failed) && failed.Code == "no.config"
-	_, unfit := replay.Once(ctx, "unfit", func() (any, error) { return func() {}, nil })
-	_, unnamed := replay.Once(ctx, "", func() (int, error) { panic("not called") })
-	_, taken := replay.Once(ctx, "tenuto.patch/x", func() (int, error) { panic("not called") })
+	_, invalid := replay.SideEffect(ctx, "unfit", func() (any, error) { return func() {}, nil })
+	_, unnamed := replay.SideEffect(ctx, "", func() (int, error) { panic("not called") })
+	_, accepted := replay.SideEffect(ctx, "tenuto.patch/x", func() (int, error) { panic("not called") })
 	if err := ctx.Sleep(time.Second); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%v %t; %v; %v; %v", err, coded, unfit, unnamed, taken), nil
+	return fmt.Sprintf("%v %t; %v; %v; %v", err, coded, invalid, unnamed, accepted), nil
 }
 
-// oncePanics catches a panic, live as on replay.
-func oncePanics(ctx *replay.Context, input string) (result string, _ error) {
+// sideEffectPanics recovers from a panic, live and on replay.
+func sideEffectPanics(ctx *replay.Context, input string) (result string, _ error) {
 	if input == "recover" {
 		func() {
 			defer func() { result = fmt.Sprint("caught: ", recover()) }()
-			_, _ = replay.Once(ctx, "bad", func() (int, error) { panic("boom") })
+			_, _ = replay.SideEffect(ctx, "bad", func() (int, error) { panic("boom") })
 		}()
 		return result, ctx.Sleep(time.Second)
 	}
-	_, err := replay.Once(ctx, "bad", func() (int, error) { panic(errors.New("boom")) })
+	_, err := replay.SideEffect(ctx, "bad", func() (int, error) { panic(errors.New("boom")) })
 	return "not reached", err
 }
 
-func onceExits(ctx *replay.Context, _ string) (string, error) {
+func sideEffectExits(ctx *replay.Context, _ string) (string, error) {
 	ctx.OnClose(func(ctx *replay.Context, err error) error { return ctx.Sleep(time.Second) })
-	_, err := replay.Once(ctx, "bad", func() (int, error) { runtime.Goexit(); return 0, nil })
+	_, err := replay.SideEffect(ctx, "bad", func() (int, error) { runtime.Goexit(); return 0, nil })
 	return "not reached", err
 }
 
-// onceCalls tries every durable call where none is allowed.
-func onceCalls(ctx *replay.Context, _ string) (string, error) {
+// sideEffectCalls tries every durable call inside a side effect.
+func sideEffectCalls(ctx *replay.Context, _ string) (string, error) {
 	work := act.Start(ctx, "open")
 	scope, cancel := replay.WithCancel(ctx)
 	calls := []struct {
@@ -224,7 +224,7 @@ func onceCalls(ctx *replay.Context, _ string) (string, error) {
 		{"cancel", func() { work.Cancel(ctx) }},
 		{"scope", cancel},
 		{"go", func() { replay.Go(ctx, func(*replay.Context) (int, error) { return 0, nil }) }},
-		{"once", func() { _, _ = replay.Once(ctx, "inner", func() (int, error) { return 0, nil }) }},
+		{"once", func() { _, _ = replay.SideEffect(ctx, "inner", func() (int, error) { return 0, nil }) }},
 		{"patched", func() { replay.Patched(ctx, "x") }},
 		{"status", func() { _ = replay.SetStatus(ctx, 1) }},
 		{"close", func() { ctx.OnClose(func(*replay.Context, error) error { return nil }) }},
@@ -232,14 +232,14 @@ func onceCalls(ctx *replay.Context, _ string) (string, error) {
 	}
 	for _, c := range calls {
 		func() {
-			defer func() { say(ctx, "%s: %v", c.name, recover()) }()
-			_, _ = replay.Once(ctx, c.name, func() (int, error) { c.call(); return 0, nil })
+			defer func() { logf(ctx, "%s: %v", c.name, recover()) }()
+			_, _ = replay.SideEffect(ctx, c.name, func() (int, error) { c.call(); return 0, nil })
 		}()
 	}
 	return fmt.Sprint(work.Done(), scope.Err()), nil
 }
 
-// random draws before and after a pause.
+// random draws numbers before and after a pause.
 func random(ctx *replay.Context, _ string) (string, error) {
 	first, id := ctx.Random().IntN(1000), ctx.UUID()
 	if _, err := act.Call(ctx, fmt.Sprint(first, " ", id)); err != nil {
@@ -258,7 +258,7 @@ func status(ctx *replay.Context, _ string) (string, error) {
 		return "", errors.New("a function is published")
 	}
 	if _, err := goOn.Wait(ctx); err != nil {
-		say(ctx, "%v", replay.SetStatus(ctx, "after cancellation"))
+		logf(ctx, "%v", replay.SetStatus(ctx, "after cancellation"))
 		return "", err
 	}
 	return "", errors.Join(replay.SetStatus(ctx, "failing"), errors.New("failed"))
@@ -266,7 +266,7 @@ func status(ctx *replay.Context, _ string) (string, error) {
 
 // --- patches ---
 
-// patched carries two patches, both asked for in one step.
+// patched has two patches in one step.
 func patched(ctx *replay.Context, _ string) (string, error) {
 	result := ""
 	if replay.Patched(ctx, "first") {
@@ -289,7 +289,7 @@ func patched(ctx *replay.Context, _ string) (string, error) {
 	return a + result, err
 }
 
-// patchedInside asks in two coroutines, and between a schedule and giving it up.
+// patchedInside calls Patched in two coroutines, and between a schedule and its cancellation.
 func patchedInside(ctx *replay.Context, _ string) (string, error) {
 	limit := ctx.Timer(time.Minute)
 	worker := func(name string) *replay.Future[string] {
@@ -306,25 +306,25 @@ func patchedInside(ctx *replay.Context, _ string) (string, error) {
 	return strings.Join(results, " "), err
 }
 
-func retired(ctx *replay.Context, _ string) (string, error) {
+func deprecated(ctx *replay.Context, _ string) (string, error) {
 	work := act.Start(ctx, "a")
-	replay.Retired(ctx, "first")
+	replay.DeprecatePatch(ctx, "first")
 	at := ctx.Now()
-	replay.Retired(ctx, "second")
+	replay.DeprecatePatch(ctx, "second")
 	_, err := work.Await(ctx)
 	return at.Format(time.TimeOnly), err
 }
 
 // --- scopes ---
 
-// scopes cancels an inner scope, then the one around it.
+// scopes cancels an inner scope, then the outer one.
 func scopes(ctx *replay.Context, _ string) (string, error) {
 	outer, cancelOuter := replay.WithCancel(ctx)
 	inner, cancelInner := replay.WithCancel(outer)
 	work := func(ctx *replay.Context, name string) {
 		replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 			_, err := act.Call(ctx, name)
-			say(ctx, "%s: %v, scope: %v", name, err, ctx.Err())
+			logf(ctx, "%s: %v, scope: %v", name, err, ctx.Err())
 			return "", nil
 		})
 	}
@@ -337,44 +337,44 @@ func scopes(ctx *replay.Context, _ string) (string, error) {
 		}
 		cancel()
 		cancel()
-		say(ctx, "outer %v, inner %v, root %v", outer.Err(), inner.Err(), ctx.Err())
+		logf(ctx, "outer %v, inner %v, root %v", outer.Err(), inner.Err(), ctx.Err())
 	}
 	_, err := act.Call(inner, "not scheduled")
-	say(ctx, "in an ended scope: %v", err)
+	logf(ctx, "in an ended scope: %v", err)
 	_, err = goOn.Wait(ctx)
 	return "", err
 }
 
-// limits nests a short limit of time in a long one.
+// limits nests a short timeout in a long one.
 func limits(ctx *replay.Context, _ string) (string, error) {
 	long, cancelLong := replay.WithTimeout(ctx, time.Minute)
 	defer cancelLong()
 	short, cancelShort := replay.WithTimeout(long, time.Second)
 	_, err := act.Call(short, "short")
-	say(ctx, "%v, timeout %t", err, errors.Is(err, replay.ErrTimeout))
+	logf(ctx, "%v, timeout %t", err, errors.Is(err, replay.ErrTimeout))
 	cancelShort()
 	_, err = act.Call(long, "long")
-	say(ctx, "%v, timeout %t", err, errors.Is(err, replay.ErrTimeout))
+	logf(ctx, "%v, timeout %t", err, errors.Is(err, replay.ErrTimeout))
 	cancelLong()
 	_, err = act.Call(long, "after the end")
-	say(ctx, "%v", err)
+	logf(ctx, "%v", err)
 	return act.Call(ctx, "outside")
 }
 
-// shielded goes on in a scope that cancellation does not reach.
+// shielded continues in a scope that cancellation does not reach.
 func shielded(ctx *replay.Context, _ string) (string, error) {
 	_, err := act.Call(ctx, "work")
 	if !errors.Is(err, replay.ErrCanceled) {
 		return "", err
 	}
 	safe := replay.WithoutCancel(ctx)
-	say(ctx, "root %v, shielded %v", ctx.Err(), safe.Err())
+	logf(ctx, "root %v, shielded %v", ctx.Err(), safe.Err())
 	undone, err := act.Call(safe, "undo")
-	say(ctx, "%s", undone)
+	logf(ctx, "%s", undone)
 	return "", errors.Join(ctx.Err(), err)
 }
 
-// cancelsLate cancels a scope when all in it is done, and one that ended.
+// cancelsLate cancels a scope after its operations are done, and one that has ended.
 func cancelsLate(ctx *replay.Context, _ string) (string, error) {
 	inner, cancel := replay.WithTimeout(ctx, time.Minute)
 	result, err := act.Call(inner, "x")
@@ -391,54 +391,54 @@ func cancelsLate(ctx *replay.Context, _ string) (string, error) {
 
 func closer(name string) func(*replay.Context, error) error {
 	return func(ctx *replay.Context, err error) error {
-		say(ctx, "%s after: %v", name, err)
+		logf(ctx, "%s after: %v", name, err)
 		return nil
 	}
 }
 
 // closes ends as its input says.
-func closes(ctx *replay.Context, how string) (string, error) {
+func closes(ctx *replay.Context, mode string) (string, error) {
 	ctx.OnClose(closer("first"))
 	ctx.OnClose(closer("second"))
 	replay.Go(ctx, func(ctx *replay.Context) (string, error) {
-		defer say(ctx, "deferred")
+		defer logf(ctx, "deferred")
 		_, err := tick.Wait(ctx)
-		say(ctx, "never goes on: %v", err)
+		logf(ctx, "never goes on: %v", err)
 		return "", err
 	})
 	switch _, err := goOn.Wait(ctx); {
 	case err != nil:
 		return "", err
-	case how == "error":
+	case mode == "error":
 		return "", errors.New("broken")
-	case how == "panic":
+	case mode == "panic":
 		panic("boom")
-	case how == "exit":
+	case mode == "exit":
 		runtime.Goexit()
-	case how == "again":
+	case mode == "again":
 		return "", replay.Orchestration[string, string]("closes").ContinueAsNew(ctx, "")
 	}
 	return "done", nil
 }
 
-func closesFail(ctx *replay.Context, how string) (string, error) {
+func closesFail(ctx *replay.Context, mode string) (string, error) {
 	ctx.OnClose(closer("first"))
 	ctx.OnClose(func(*replay.Context, error) error { return errors.New("not cleaned up") })
 	ctx.OnClose(closer("third"))
 	if _, err := goOn.Wait(ctx); err != nil {
 		return "", err
 	}
-	if how != "" {
-		return "", errors.New(how)
+	if mode != "" {
+		return "", errors.New(mode)
 	}
 	return "done", nil
 }
 
-func closesPanic(ctx *replay.Context, how string) (string, error) {
+func closesPanic(ctx *replay.Context, mode string) (string, error) {
 	ctx.OnClose(closer("first"))
 	ctx.OnClose(func(ctx *replay.Context, _ error) error {
 		act.Start(ctx, "left open")
-		if how == "exit" {
+		if mode == "exit" {
 			runtime.Goexit()
 		}
 		panic("boom")
@@ -448,7 +448,7 @@ func closesPanic(ctx *replay.Context, how string) (string, error) {
 	return "done", err
 }
 
-// closesWork makes durable calls, and registers more, while it cleans up.
+// closesWork makes durable calls and registers more functions during clean-up.
 func closesWork(ctx *replay.Context, _ string) (string, error) {
 	ctx.OnClose(func(ctx *replay.Context, _ error) error {
 		_, err := act.Call(ctx, "last")
@@ -457,7 +457,7 @@ func closesWork(ctx *replay.Context, _ string) (string, error) {
 	ctx.OnClose(func(ctx *replay.Context, err error) error {
 		ctx.OnClose(closer("in between"))
 		result, failed := act.Call(ctx, fmt.Sprint("first, after: ", err))
-		say(ctx, "%s, scope %v", result, ctx.Err())
+		logf(ctx, "%s, scope %v", result, ctx.Err())
 		return errors.Join(failed, ctx.Sleep(time.Second))
 	})
 	_, err := act.Call(ctx, "work")
@@ -477,7 +477,7 @@ func closesExit(ctx *replay.Context, _ string) (string, error) {
 	return "", err
 }
 
-// closesSpawn has a coroutine of one clean-up panic while that waits.
+// closesSpawn has a coroutine that panics while its clean-up function waits.
 func closesSpawn(ctx *replay.Context, _ string) (string, error) {
 	ctx.OnClose(func(ctx *replay.Context, _ error) error {
 		_, err := act.Call(ctx, "the other clean-up")
@@ -489,13 +489,13 @@ func closesSpawn(ctx *replay.Context, _ string) (string, error) {
 			panic("boom")
 		})
 		_, err := act.Call(ctx, "never done")
-		say(ctx, "never goes on")
+		logf(ctx, "never goes on")
 		return err
 	})
 	return "done", nil
 }
 
-// journey undoes in reverse order what it has done.
+// journey undoes its steps in reverse order.
 func journey(ctx *replay.Context, _ string) (string, error) {
 	saga := replay.NewSaga(ctx)
 	for _, leg := range []string{"flight", "hotel", "car"} {
@@ -518,13 +518,13 @@ func chains(ctx *replay.Context, _ string) (string, error) {
 			return "", err
 		}
 	}
-	unfit := replay.Orchestration[any, string]("unfit").Chain(ctx, func() {})
+	invalid := replay.Orchestration[any, string]("unfit").Chain(ctx, func() {})
 	unnamed := child.Chain(ctx, "x", replay.ChildID("\xff"))
 	unversioned := child.Chain(ctx, "x", replay.ChildVersion("\xff"))
-	say(ctx, "%v; %v; %v", unfit, unnamed, unversioned)
+	logf(ctx, "%v; %v; %v", invalid, unnamed, unversioned)
 	_, err := act.Call(ctx, "then")
 	if err != nil {
-		say(ctx, "after cancellation: %v", child.Chain(ctx, "not started"))
+		logf(ctx, "after cancellation: %v", child.Chain(ctx, "not started"))
 	}
 	return "", err
 }
@@ -539,8 +539,8 @@ func policies(ctx *replay.Context, _ string) (string, error) {
 
 // --- composition ---
 
-func settles(ctx *replay.Context, _ string) (string, error) {
-	results, err := replay.Settle(ctx, act.Start(ctx, "a"), act.Start(ctx, "b"), act.Start(ctx, "c"))
+func allResults(ctx *replay.Context, _ string) (string, error) {
+	results, err := replay.AllResults(ctx, act.Start(ctx, "a"), act.Start(ctx, "b"), act.Start(ctx, "c"))
 	if err != nil {
 		return "", err
 	}
@@ -551,7 +551,7 @@ func settles(ctx *replay.Context, _ string) (string, error) {
 	return strings.Join(texts, ", "), nil
 }
 
-// asCompleted notes which comes when, with a pause in between.
+// asCompleted records the order of completion, with a pause in between.
 func asCompleted(ctx *replay.Context, _ string) (string, error) {
 	a, b, c := act.Start(ctx, "a"), act.Start(ctx, "b"), act.Start(ctx, "c")
 	var order []string
@@ -564,9 +564,9 @@ func asCompleted(ctx *replay.Context, _ string) (string, error) {
 			}
 		}
 	}
-	say(ctx, "again:")
+	logf(ctx, "again:")
 	for i := range replay.AsCompleted(ctx, a, b, c) {
-		say(ctx, "%d", i)
+		logf(ctx, "%d", i)
 		if i == 1 {
 			break
 		}
@@ -577,13 +577,13 @@ func asCompleted(ctx *replay.Context, _ string) (string, error) {
 func maps(ctx *replay.Context, words string) (string, error) {
 	results, err := replay.Map(ctx, 2, strings.Fields(words), func(ctx *replay.Context, word string) (string, error) {
 		result, err := act.Call(ctx, word)
-		say(ctx, "%s: %s, %v", word, result, err)
+		logf(ctx, "%s: %s, %v", word, result, err)
 		return strings.ToUpper(result), err
 	})
 	return strings.Join(results, " "), err
 }
 
-// mutex lets three coroutines into one stretch, one by one.
+// mutex lets three coroutines into one section, one at a time.
 func mutex(ctx *replay.Context, _ string) (string, error) {
 	lock := replay.NewSemaphore(0)
 	var all []*replay.Future[string]
@@ -593,7 +593,7 @@ func mutex(ctx *replay.Context, _ string) (string, error) {
 				return "", err
 			}
 			defer lock.Release(ctx)
-			say(ctx, "%s is in", name)
+			logf(ctx, "%s is in", name)
 			return act.Call(ctx, name)
 		}))
 	}
@@ -601,28 +601,28 @@ func mutex(ctx *replay.Context, _ string) (string, error) {
 	return strings.Join(results, ""), err
 }
 
-// places cancels one who waits for a place, in the moment in which it comes.
-func places(ctx *replay.Context, _ string) (string, error) {
+// semaphoreSlots cancels a waiter at the moment its slot is released.
+func semaphoreSlots(ctx *replay.Context, _ string) (string, error) {
 	two := replay.NewSemaphore(2)
 	inner, cancel := replay.WithCancel(ctx)
-	enter := func(ctx *replay.Context, name string, held func(*replay.Context)) {
+	enter := func(ctx *replay.Context, name string, whileHeld func(*replay.Context)) {
 		replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 			if err := two.Acquire(ctx); err != nil {
-				say(ctx, "%s: %v", name, err)
+				logf(ctx, "%s: %v", name, err)
 				return "", nil
 			}
-			say(ctx, "%s is in", name)
-			held(ctx)
+			logf(ctx, "%s is in", name)
+			whileHeld(ctx)
 			two.Release(ctx)
 			return "", nil
 		})
 	}
 	untilTick := func(ctx *replay.Context) { _, _ = tick.Wait(ctx) }
-	cancelling := func(ctx *replay.Context) {
+	cancelAfterTick := func(ctx *replay.Context) {
 		untilTick(ctx)
 		cancel()
 	}
-	enter(ctx, "a", cancelling)
+	enter(ctx, "a", cancelAfterTick)
 	enter(ctx, "b", untilTick)
 	enter(inner, "c", untilTick)
 	enter(ctx, "d", untilTick)
@@ -633,24 +633,24 @@ func places(ctx *replay.Context, _ string) (string, error) {
 
 // --- suspension ---
 
-// patient says what it sees, and when.
+// patient records what it sees, and when.
 func patient(ctx *replay.Context, _ string) (string, error) {
 	a, b := act.Start(ctx, "a"), act.Start(ctx, "b")
 	winner, err := replay.Race(ctx, a, b)
 	if err != nil {
 		return "", err
 	}
-	say(ctx, "%d at %s, done %t %t", winner, ctx.Now().Format(time.TimeOnly), a.Done(), b.Done())
+	logf(ctx, "%d at %s, done %t %t", winner, ctx.Now().Format(time.TimeOnly), a.Done(), b.Done())
 	text, err := answer.WaitFor(ctx, time.Minute)
 	return text, err
 }
 
-// suspendable has a scope with a limit of time.
+// suspendable has a scope with a timeout.
 func suspendable(ctx *replay.Context, _ string) (string, error) {
 	inner, cancel := replay.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_, err := act.Call(inner, "x")
-	say(ctx, "%v", err)
+	logf(ctx, "%v", err)
 	_, err = goOn.Wait(ctx)
 	return "done", err
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The handles that the programs of the transcripts call. No activity needs a
-// body: transcripts say what comes back.
+// The handles that the transcript programs call. Activities need no body: transcripts give the
+// results.
 var (
 	act    = replay.Activity[string, string]("act")
 	debit  = replay.Activity[int, string]("debit")
@@ -23,7 +23,7 @@ var (
 	answer = replay.Event[string]("answer")
 )
 
-// program names a body that takes and returns a string.
+// program declares a body that takes and returns a string.
 func program(name string, body func(*replay.Context, string) (string, error), options ...replay.BindOption) replay.Definition {
 	return replay.Orchestration[string, string](name).Bind(body, options...)
 }
@@ -42,7 +42,7 @@ func programs() []replay.Definition {
 		program("typed", typed),
 		program("children", children), program("child-fails", childFails), program("child-race", childRace),
 		program("elided", elided), program("forgotten", forgotten), program("leaves-open", leavesOpen),
-		program("given-up", givenUp),
+		program("given-up", canceledActivity),
 		program("interleaved", interleaved), program("nested", nested), program("handed-over", handedOver),
 		program("swallows", swallows),
 		program("waits", waits), program("tidies", tidies), program("stubborn", stubborn),
@@ -52,7 +52,7 @@ func programs() []replay.Definition {
 	}...)
 }
 
-func say(ctx *replay.Context, format string, args ...any) {
+func logf(ctx *replay.Context, format string, args ...any) {
 	ctx.Log().Info(fmt.Sprintf(format, args...))
 }
 
@@ -90,7 +90,7 @@ func parallel(ctx *replay.Context, _ string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	say(ctx, "A is there, B done: %t", second.Done())
+	logf(ctx, "A is there, B done: %t", second.Done())
 	b, err := second.Await(ctx)
 	return a + b, err
 }
@@ -116,7 +116,7 @@ func loop(ctx *replay.Context, text string) (string, error) {
 	return text, nil
 }
 
-// order pays, ships, and pays back when shipping fails.
+// order pays, ships, and refunds when shipping fails.
 func order(ctx *replay.Context, _ string) (string, error) {
 	if _, err := debit.Call(ctx, 10); err != nil {
 		return "", fmt.Errorf("not paid: %w", err)
@@ -145,13 +145,13 @@ func fanOut(ctx *replay.Context, words string) (string, error) {
 	return strings.Join(results, " "), nil
 }
 
-// race names the winner; its input is the order of the arguments.
+// race returns the winner; its input is the order of the arguments.
 func race(ctx *replay.Context, arguments string) (string, error) {
 	a, b := act.Start(ctx, "a"), act.Start(ctx, "b")
 	return winnerOf(ctx, arguments, a, b)
 }
 
-// lateRace is race after both may have been completed.
+// lateRace is race after both may have completed.
 func lateRace(ctx *replay.Context, arguments string) (string, error) {
 	a, b := act.Start(ctx, "a"), act.Start(ctx, "b")
 	if _, err := goOn.Wait(ctx); err != nil {
@@ -172,14 +172,14 @@ func winnerOf(ctx *replay.Context, arguments string, a, b *replay.Future[string]
 	return arguments[winner : winner+1], nil
 }
 
-// next takes two results as they come and gives nothing up.
+// next takes two results in order of completion and cancels nothing.
 func next(ctx *replay.Context, _ string) (string, error) {
 	a, limit := act.Start(ctx, "a"), ctx.Timer(time.Hour)
 	first, err := replay.Next(ctx, a, limit)
 	if err != nil {
 		return "", err
 	}
-	say(ctx, "first: %d", first)
+	logf(ctx, "first: %d", first)
 	result, err := a.Await(ctx)
 	if err != nil {
 		return "", err
@@ -188,7 +188,7 @@ func next(ctx *replay.Context, _ string) (string, error) {
 	return result + " " + at.Format(time.TimeOnly), err
 }
 
-// nextThenWait waits for something else while the slower one comes.
+// nextThenWait waits for something else before the slower one completes.
 func nextThenWait(ctx *replay.Context, _ string) (string, error) {
 	a, b := act.Start(ctx, "a"), act.Start(ctx, "b")
 	if _, err := replay.Next(ctx, a, b); err != nil {
@@ -198,13 +198,13 @@ func nextThenWait(ctx *replay.Context, _ string) (string, error) {
 	return fmt.Sprint(text, ", both done: ", a.Done() && b.Done()), err
 }
 
-// firstError has two coroutines fail in one step.
+// firstError has two coroutines that fail in one step.
 func firstError(ctx *replay.Context, _ string) (string, error) {
-	gate := goOn.Subscribe(ctx)
+	wakeup := goOn.Subscribe(ctx)
 	var all []*replay.Future[string]
 	for _, name := range []string{"a", "b"} {
 		all = append(all, replay.Go(ctx, func(ctx *replay.Context) (string, error) {
-			_, _ = gate.Await(ctx)
+			_, _ = wakeup.Await(ctx)
 			return "", errors.New(name + " failed")
 		}))
 	}
@@ -212,7 +212,7 @@ func firstError(ctx *replay.Context, _ string) (string, error) {
 	return "", err
 }
 
-// blockRace races two activities in a row with one timer.
+// blockRace races two sequential activities with a timer.
 func blockRace(ctx *replay.Context, _ string) (string, error) {
 	work := replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 		a, err := act.Call(ctx, "1")
@@ -230,7 +230,7 @@ func blockRace(ctx *replay.Context, _ string) (string, error) {
 
 // --- timers ---
 
-// timers creates three and says in which order they fire.
+// timers creates three timers and returns the order in which they fire.
 func timers(ctx *replay.Context, _ string) (string, error) {
 	names := []string{"3s", "1s", "2s"}
 	pending := []replay.Awaitable{ctx.Timer(3 * time.Second), ctx.Timer(time.Second), ctx.Timer(2 * time.Second)}
@@ -240,7 +240,7 @@ func timers(ctx *replay.Context, _ string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		say(ctx, "%s at %s", names[i], ctx.Now().Format(time.TimeOnly))
+		logf(ctx, "%s at %s", names[i], ctx.Now().Format(time.TimeOnly))
 		fired = append(fired, names[i])
 		pending = append(pending[:i:i], pending[i+1:]...)
 		names = append(names[:i:i], names[i+1:]...)
@@ -248,7 +248,7 @@ func timers(ctx *replay.Context, _ string) (string, error) {
 	return strings.Join(fired, " "), nil
 }
 
-// timerAndWork sets a timer from the clock, not from the last one that fired.
+// timerAndWork sets a timer from ctx.Now, not from the last timer.
 func timerAndWork(ctx *replay.Context, _ string) (string, error) {
 	if err := ctx.Sleep(time.Second); err != nil {
 		return "", err
@@ -283,12 +283,12 @@ func secondWait(ctx *replay.Context, _ string) (string, error) {
 	if !errors.Is(err, replay.ErrTimeout) {
 		return "in time: " + text, err
 	}
-	say(ctx, "timeout")
+	logf(ctx, "timeout")
 	text, err = answer.Wait(ctx)
 	return "late: " + text, err
 }
 
-// workFor limits the time of an activity.
+// workFor sets a timeout for an activity.
 func workFor(ctx *replay.Context, _ string) (string, error) {
 	result, err := act.Start(ctx, "work").AwaitFor(ctx, time.Minute)
 	if errors.Is(err, replay.ErrTimeout) {
@@ -297,7 +297,7 @@ func workFor(ctx *replay.Context, _ string) (string, error) {
 	return result, err
 }
 
-// drain takes 150 ticks, all of which may be there before the first wait.
+// drain takes 150 ticks, which may all arrive before the first wait.
 func drain(ctx *replay.Context, _ string) (string, error) {
 	if _, err := goOn.Wait(ctx); err != nil {
 		return "", err
@@ -311,7 +311,7 @@ func drain(ctx *replay.Context, _ string) (string, error) {
 	return "150 in order", nil
 }
 
-// subscriptions gives the second of three up.
+// subscriptions cancels the second of three.
 func subscriptions(ctx *replay.Context, _ string) (string, error) {
 	first, second, third := tick.Subscribe(ctx), tick.Subscribe(ctx), tick.Subscribe(ctx)
 	if _, err := goOn.Wait(ctx); err != nil {
@@ -327,7 +327,7 @@ func subscriptions(ctx *replay.Context, _ string) (string, error) {
 	return fmt.Sprintf("first %d, third %d, second: %v", a, c, gone), err
 }
 
-// mailbox serves two names until an empty answer comes.
+// mailbox serves two names until an empty answer arrives.
 func mailbox(ctx *replay.Context, _ string) (string, error) {
 	sum, texts := 0, ""
 	number, text := tick.Subscribe(ctx), answer.Subscribe(ctx)
@@ -379,9 +379,9 @@ func childRace(ctx *replay.Context, _ string) (string, error) {
 	return fmt.Sprint("winner ", winner), err
 }
 
-// --- giving up ---
+// --- canceling ---
 
-// elided schedules one of each kind and gives it up in the same step.
+// elided schedules one operation of each type and cancels it in the same step.
 func elided(ctx *replay.Context, _ string) (string, error) {
 	work, timer := act.Start(ctx, "never"), ctx.Timer(time.Second)
 	wait, kid := tick.Subscribe(ctx), child.Start(ctx, "never")
@@ -390,11 +390,11 @@ func elided(ctx *replay.Context, _ string) (string, error) {
 	wait.Cancel(ctx)
 	kid.Cancel(ctx)
 	_, err := work.Await(ctx)
-	say(ctx, "%v", err)
+	logf(ctx, "%v", err)
 	return act.Call(ctx, "kept")
 }
 
-// forgotten returns at once and leaves everything behind.
+// forgotten returns at once and leaves its operations open.
 func forgotten(ctx *replay.Context, _ string) (string, error) {
 	act.Start(ctx, "a")
 	ctx.Timer(time.Second)
@@ -412,13 +412,13 @@ func leavesOpen(ctx *replay.Context, _ string) (string, error) {
 	return "done", err
 }
 
-// givenUp gives an activity up twice and awaits it from two coroutines.
-func givenUp(ctx *replay.Context, _ string) (string, error) {
+// canceledActivity cancels an activity twice and awaits it in two coroutines.
+func canceledActivity(ctx *replay.Context, _ string) (string, error) {
 	work := act.Start(ctx, "work")
 	for _, name := range []string{"x", "y"} {
 		replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 			_, err := work.Await(ctx)
-			say(ctx, "%s: %v", name, err)
+			logf(ctx, "%s: %v", name, err)
 			return "", nil
 		})
 	}
@@ -435,19 +435,19 @@ func givenUp(ctx *replay.Context, _ string) (string, error) {
 func interleaved(ctx *replay.Context, _ string) (string, error) {
 	worker := func(name string) *replay.Future[string] {
 		return replay.Go(ctx, func(ctx *replay.Context) (string, error) {
-			say(ctx, "%s begins", name)
+			logf(ctx, "%s begins", name)
 			first, err := act.Call(ctx, name+"1")
 			if err != nil {
 				return "", err
 			}
-			say(ctx, "%s has %s", name, first)
+			logf(ctx, "%s has %s", name, first)
 			return act.Call(ctx, name+"2")
 		})
 	}
 	a, b := worker("a"), worker("b")
-	say(ctx, "main goes on")
+	logf(ctx, "main goes on")
 	results, err := replay.All(ctx, a, b)
-	say(ctx, "main has all")
+	logf(ctx, "main has all")
 	return strings.Join(results, " "), err
 }
 
@@ -456,7 +456,7 @@ func nested(ctx *replay.Context, _ string) (string, error) {
 	var grow func(ctx *replay.Context, name string, depth int) *replay.Future[string]
 	grow = func(ctx *replay.Context, name string, depth int) *replay.Future[string] {
 		return replay.Go(ctx, func(ctx *replay.Context) (string, error) {
-			say(ctx, "%s", name)
+			logf(ctx, "%s", name)
 			if depth == 0 {
 				return act.Call(ctx, name)
 			}
@@ -467,16 +467,16 @@ func nested(ctx *replay.Context, _ string) (string, error) {
 	return grow(ctx, "t", 2).Await(ctx)
 }
 
-// handedOver settles one coroutine's future by another's.
+// handedOver resolves one coroutine's future with another's.
 func handedOver(ctx *replay.Context, _ string) (string, error) {
 	first := replay.Go(ctx, func(ctx *replay.Context) (int, error) { return tick.Wait(ctx) })
 	second := replay.Go(ctx, func(ctx *replay.Context) (int, error) {
 		n, err := first.Await(ctx)
-		say(ctx, "second has %d", n)
+		logf(ctx, "second has %d", n)
 		return n + 1, err
 	})
 	n, err := first.Await(ctx)
-	say(ctx, "main has %d", n)
+	logf(ctx, "main has %d", n)
 	if err != nil {
 		return "", err
 	}
@@ -489,30 +489,29 @@ func handedOver(ctx *replay.Context, _ string) (string, error) {
 func waits(ctx *replay.Context, _ string) (string, error) {
 	replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 		_, err := tick.Wait(ctx)
-		say(ctx, "coroutine: %v", err)
+		logf(ctx, "coroutine: %v", err)
 		return "", err
 	})
 	work, err := act.Start(ctx, "work").AwaitFor(ctx, time.Hour)
 	if err != nil {
-		say(ctx, "canceled: %t", errors.Is(err, replay.ErrCanceled))
+		logf(ctx, "canceled: %t", errors.Is(err, replay.ErrCanceled))
 		return "", fmt.Errorf("stopped at work: %w", err)
 	}
 	return work, nil
 }
 
-// swallows has a coroutine that makes nothing of a cancellation. Whoever waits
-// for it is told all the same.
+// swallows has a coroutine that ignores a cancellation. Its waiter gets the error all the same.
 func swallows(ctx *replay.Context, _ string) (string, error) {
 	work := replay.Go(ctx, func(ctx *replay.Context) (string, error) {
 		_, _ = act.Call(ctx, "work")
 		return "as if nothing had been", nil
 	})
 	_, err := work.Await(ctx)
-	say(ctx, "work: %v", err)
+	logf(ctx, "work: %v", err)
 	return work.Await(ctx)
 }
 
-// tidies takes a cancellation for a reason to end well.
+// tidies completes normally after a cancellation.
 func tidies(ctx *replay.Context, _ string) (string, error) {
 	err := ctx.Sleep(time.Hour)
 	if errors.Is(err, replay.ErrCanceled) {
@@ -521,17 +520,17 @@ func tidies(ctx *replay.Context, _ string) (string, error) {
 	return "slept", err
 }
 
-// stubborn goes on scheduling after a cancellation, which has no effect.
+// stubborn keeps scheduling after a cancellation, without effect.
 func stubborn(ctx *replay.Context, _ string) (string, error) {
 	result := act.Start(ctx, "first")
 	_, err := goOn.Wait(ctx)
-	say(ctx, "wait: %v, first done: %t", err, result.Done())
+	logf(ctx, "wait: %v, first done: %t", err, result.Done())
 	_, err = act.Call(ctx, "second")
-	say(ctx, "second: %v", err)
+	logf(ctx, "second: %v", err)
 	_, err = goOn.WaitFor(ctx, time.Second)
-	say(ctx, "third: %v", err)
+	logf(ctx, "third: %v", err)
 	_, err = replay.Next(ctx, result, ctx.Timer(0))
-	say(ctx, "next: %v", err)
+	logf(ctx, "next: %v", err)
 	_, err = result.Await(ctx)
 	return "", err
 }
@@ -575,7 +574,7 @@ func coroutinePanics(ctx *replay.Context, _ string) (string, error) {
 func panicsAtWork(ctx *replay.Context, _ string) (string, error) {
 	defer func() {
 		_, err := act.Call(ctx, "clean up")
-		say(ctx, "cleaned up: %v", err)
+		logf(ctx, "cleaned up: %v", err)
 	}()
 	panic("boom")
 }

@@ -2,44 +2,43 @@ package replay
 
 import "github.com/tenuto-dev/tenuto/proto/journalpb"
 
-// A promise is the untyped core of a [Future]: pending, then settled once.
+// A promise is the untyped core of a [Future]: pending, then resolved once.
 type promise struct {
-	// The order in which promises of this execution were settled, from 1; 0
-	// while pending. It follows the order of events, so that the lower of two
-	// is the one whose event has the lower event_id.
-	settled uint64
+	// resolvedSeq numbers the promises of this execution in the order in which they were resolved,
+	// from 1; 0 while pending. The order follows the history: a lower number means a lower
+	// event_id.
+	resolvedSeq uint64
 
-	payload *journalpb.Payload // the result, if recorded
-	value   any                // the result, if it never crossed the journal
+	payload *journalpb.Payload // the recorded result
+	value   any                // a result that is not recorded
 	err     error
 
-	of      *Execution    // whose code may await it; nil if no code can
-	op      *operation    // what it is the promise of; nil for a coroutine's
-	inside  *scope        // of a coroutine's: the scope that the coroutine runs in
-	waiters []*coroutine  // in the order in which they began to wait
-	first   [1]*coroutine // room for the only one that most have
-	// Called when it is settled, before waiters are woken.
-	onSettled []func()
+	owner          *Execution    // the execution that may await it; nil if no code can
+	op             *operation    // its operation; nil for a coroutine
+	coroutineScope *scope        // the scope of its coroutine
+	waiters        []*coroutine  // in the order in which they began to wait
+	waiterBuf      [1]*coroutine // memory for a single waiter
+	// onResolved functions are called before waiters are woken.
+	onResolved []func()
 }
 
-func (p *promise) pending() bool { return p.settled == 0 }
+func (p *promise) pending() bool { return p.resolvedSeq == 0 }
 
-// A wait is what a parked coroutine is parked for: the first of some promises,
-// or the end of its scope.
+// A wait is what a parked coroutine waits for: the first of some promises, or the end of its scope.
 type wait struct {
 	promises []*promise
 	scope    *scope
-	err      error // set when the scope ended first
+	err      error // set if the scope ended first
 }
 
-// settle resolves the promise and makes whoever waits for it ready.
-func (x *Execution) settle(p *promise) {
-	x.settlements++
-	p.settled = x.settlements
-	for _, call := range p.onSettled {
+// resolve resolves the promise and makes its waiters ready.
+func (x *Execution) resolve(p *promise) {
+	x.resolvedCount++
+	p.resolvedSeq = x.resolvedCount
+	for _, call := range p.onResolved {
 		call()
 	}
-	p.onSettled = nil
+	p.onResolved = nil
 	waiters := p.waiters
 	p.waiters = nil
 	for _, c := range waiters {
@@ -49,14 +48,13 @@ func (x *Execution) settle(p *promise) {
 	}
 }
 
-// resolve settles a promise with an error, or with nil.
-func (x *Execution) resolve(p *promise, err error) {
+// resolveErr resolves a promise with an error or nil.
+func (x *Execution) resolveErr(p *promise, err error) {
 	p.err = err
-	x.settle(p)
+	x.resolve(p)
 }
 
-// wakeUp makes a waiting coroutine ready and withdraws it from everything else
-// that it waited for.
+// wakeUp makes a waiting coroutine ready and removes it from all promises that it waited for.
 func (x *Execution) wakeUp(c *coroutine, err error) {
 	w := c.waiting
 	if w == nil {
@@ -65,32 +63,31 @@ func (x *Execution) wakeUp(c *coroutine, err error) {
 	c.waiting = nil
 	w.err = err
 	for _, p := range w.promises {
-		p.forget(c)
+		p.removeWaiter(c)
 	}
 	x.coroutines.ready = append(x.coroutines.ready, c)
 }
 
-// refusalsMax is how many durable calls and awaits of a coroutine may fail after the
-// end of its phase before the coroutine is ended by force.
-const refusalsMax = 1000
+// rejectedCallsMax bounds the durable calls and awaits of a coroutine that fail after the end of
+// its phase. Then the coroutine is ended by force.
+const rejectedCallsMax = 1000
 
-// refuse counts a durable call or an await that fails because a scope has ended. A
-// coroutine whose phase is over may ignore these errors in an endless loop, which
-// nothing else would end.
-func (x *Execution) refuse(c *coroutine) {
+// countRejectedCall counts a durable call or await that fails because a scope has ended. It ends a
+// coroutine that ignores these errors in an endless loop after its phase has ended.
+func (x *Execution) countRejectedCall(c *coroutine) {
 	if c.scope.outermost() == x.phase {
 		return
 	}
-	if c.refused++; c.refused <= refusalsMax {
+	if c.rejectedCalls++; c.rejectedCalls <= rejectedCallsMax {
 		return
 	}
 	if c.future != nil && c.future.pending() {
-		x.resolve(c.future, ErrCanceled)
+		x.resolveErr(c.future, ErrCanceled)
 	}
-	c.leave()
+	c.exit()
 }
 
-func (p *promise) forget(c *coroutine) {
+func (p *promise) removeWaiter(c *coroutine) {
 	for i, waiter := range p.waiters {
 		if waiter == c {
 			p.waiters = append(p.waiters[:i], p.waiters[i+1:]...)
@@ -99,35 +96,34 @@ func (p *promise) forget(c *coroutine) {
 	}
 }
 
-// await parks the running coroutine until one of the promises is resolved. It
-// returns the error of the scope of ctx instead if that ends before, and
-// ErrDehydrating when the instance is being dropped from memory.
+// await parks the running coroutine until one of the promises is resolved. It returns the error of
+// the scope of ctx if that ends first, and ErrEvicting if the instance is being evicted.
 func (x *Execution) await(ctx *Context, promises ...*promise) error {
-	return x.told(x.park(ctx, promises))
+	return x.observeCancel(x.park(ctx, promises))
 }
 
-// park is await without telling the code of a cancellation.
+// park is await without marking a cancellation as observed.
 func (x *Execution) park(ctx *Context, promises []*promise) error {
-	c := x.running("Await")
-	if x.dropping {
-		return ErrDehydrating
+	c := x.currentCoroutine("Await")
+	if x.evicting {
+		return ErrEvicting
 	}
-	x.ownsAll("Await", promises...)
+	x.checkOwners("Await", promises...)
 	for _, p := range promises {
 		if ctx.scope.includes(p) {
 			return nil
 		}
 	}
 	if err := ctx.scope.err(); err != nil {
-		x.refuse(c)
+		x.countRejectedCall(c)
 		return err
 	}
-	w := &c.wait
+	w := &c.waitBuf
 	w.promises = append(w.promises[:0], promises...)
 	w.scope, w.err = ctx.scope, nil
 	for _, p := range promises {
 		if p.waiters == nil {
-			p.waiters = p.first[:0]
+			p.waiters = p.waiterBuf[:0]
 		}
 		p.waiters = append(p.waiters, c)
 	}
@@ -137,12 +133,11 @@ func (x *Execution) park(ctx *Context, promises []*promise) error {
 	return w.err
 }
 
-// earliest returns the index of the promise that was settled first, -1 if all
-// are pending.
-func earliest(promises []*promise) int {
+// earliestIndex returns the index of the promise that was resolved first, -1 if all are pending.
+func earliestIndex(promises []*promise) int {
 	first := -1
 	for i, p := range promises {
-		if !p.pending() && (first < 0 || p.settled < promises[first].settled) {
+		if !p.pending() && (first < 0 || p.resolvedSeq < promises[first].resolvedSeq) {
 			first = i
 		}
 	}

@@ -11,32 +11,31 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A world is what is outside of a random program, for all its executions.
-type world struct {
-	t        *testing.T
-	seed     uint64
-	calls    int  // of functions given to Once
-	patches  bool // the code knows of patches
-	declines bool // no history has one
+// A programEnv is the environment of a random program, shared by its executions.
+type programEnv struct {
+	t         *testing.T
+	seed      uint64
+	calls     int  // of functions given to SideEffect
+	patches   bool // the code has patches
+	noMarkers bool // no history has a marker
 
-	told map[int]bool // by execution: the code was told that it is to cancel
+	cancelSeen map[int]bool // by execution: the code has observed a cancellation
 }
 
 var scriptHandle = replay.Orchestration[int, string]("script")
 
-func (w *world) registry(t *testing.T) *replay.Registry {
+func (w *programEnv) registry(t *testing.T) *replay.Registry {
 	return registryOf(t, scriptHandle.Bind(func(ctx *replay.Context, generation int) (string, error) {
-		in := &interpreter{world: w, seed: w.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(w.seed%2))}
-		w.told[generation+1] = false
+		in := &interpreter{env: w, seed: w.seed + uint64(generation)<<32, generation: generation, lock: replay.NewSemaphore(1 + int(w.seed%2))}
+		w.cancelSeen[generation+1] = false
 		return in.run(ctx)
 	}))
 }
 
-// An interpreter performs random statements. Which ones depends on the seed
-// and on the results so far, nothing else. It notes all that it sees, and
-// returns it: whatever differs, differs in the history.
+// An interpreter executes random statements. They depend only on the seed and on the results so
+// far. It records and returns all that it sees, so any difference shows in the history.
 type interpreter struct {
-	world      *world
+	env        *programEnv
 	seed       uint64
 	generation int
 	notes      []string
@@ -44,11 +43,11 @@ type interpreter struct {
 	lock       *replay.Semaphore
 }
 
-// saw notes whether an error tells that the instance is to cancel.
-func (in *interpreter) saw(err error) error {
+// noteCancel records whether an error is the cancellation of the instance.
+func (in *interpreter) noteCancel(err error) error {
 	var canceled *replay.CanceledError
 	if errors.As(err, &canceled) {
-		in.world.told[in.generation+1] = true
+		in.env.cancelSeen[in.generation+1] = true
 	}
 	return err
 }
@@ -58,7 +57,7 @@ func (in *interpreter) run(ctx *replay.Context) (string, error) {
 	if b.random.IntN(2) == 0 {
 		defer func() {
 			_, err := act.Call(ctx, "deferred")
-			_ = in.saw(err)
+			_ = in.noteCancel(err)
 		}()
 	}
 	b.statements(5+b.random.IntN(20), 2)
@@ -67,18 +66,18 @@ func (in *interpreter) run(ctx *replay.Context) (string, error) {
 	case n == 0:
 		panic(notes)
 	case n == 1:
-		return "", errors.Join(errors.New(notes), in.saw(ctx.Err()))
+		return "", errors.Join(errors.New(notes), in.noteCancel(ctx.Err()))
 	case n < 5 && in.generation < 2:
 		return "", scriptHandle.ContinueAsNew(ctx, in.generation+1)
 	}
-	return notes, in.saw(ctx.Err())
+	return notes, in.noteCancel(ctx.Err())
 }
 
-// A block is a stretch of statements in one coroutine.
+// A block is a sequence of statements in one coroutine.
 type block struct {
 	in     *interpreter
 	ctx    *replay.Context
-	own    *replay.Context // of its coroutine; ctx may be another's in between
+	own    *replay.Context // of its coroutine; ctx may differ in between
 	name   string
 	random *rand.Rand
 	open   []*replay.Future[string]
@@ -92,18 +91,18 @@ func (b *block) note(format string, args ...any) {
 
 func (b *block) noteResult(value any, err error) {
 	if err != nil {
-		value = b.in.saw(err)
+		value = b.in.noteCancel(err)
 	}
 	b.note("%v", value)
-	// Results steer what comes next.
+	// Results decide what comes next.
 	if len(fmt.Sprint(value))%2 == 0 {
 		b.random.Uint64()
 	}
 }
 
-func (b *block) must(holds bool, otherwise string) {
-	if !holds {
-		b.in.world.t.Error(otherwise)
+func (b *block) check(cond bool, otherwise string) {
+	if !cond {
+		b.in.env.t.Error(otherwise)
 	}
 }
 
@@ -127,15 +126,15 @@ func (b *block) statement() {
 	case 6:
 		b.noteResult(b.start().AwaitFor(b.ctx, time.Second))
 	case 7:
-		if f := b.any(); f != nil {
+		if f := b.randomFuture(); f != nil {
 			result, err := f.Await(b.ctx)
 			b.noteResult(result, err)
-			b.must(err != nil || f.Done(), "awaited and not done")
+			b.check(err != nil || f.Done(), "awaited and not done")
 		}
 	case 8:
-		if f := b.any(); f != nil {
+		if f := b.randomFuture(); f != nil {
 			f.Cancel(b.ctx)
-			b.lost(f)
+			b.checkCanceled(f)
 		}
 	case 9:
 		b.start().Cancel(b.ctx)
@@ -150,40 +149,40 @@ func (b *block) statement() {
 	}
 }
 
-// lost: what was canceled, or has lost a race, is done, or it is a coroutine whose scope
-// has ended.
-func (b *block) lost(f *replay.Future[string]) {
+// checkCanceled checks that a canceled future, or the loser of a race, is done, or is a coroutine
+// whose scope has ended.
+func (b *block) checkCanceled(f *replay.Future[string]) {
 	inner := b.inner[f]
-	b.must(f.Done() || inner != nil && (inner.own == nil || b.in.saw(inner.own.Err()) != nil), "canceled, and goes on")
+	b.check(f.Done() || inner != nil && (inner.own == nil || b.in.noteCancel(inner.own.Err()) != nil), "canceled, and goes on")
 }
 
 // compose waits for several operations at once.
 func (b *block) compose() {
 	switch b.random.IntN(6) {
 	case 0:
-		operations := b.several()
+		operations := b.randomOperations()
 		winner, err := replay.Race(b.ctx, operations...)
 		b.noteResult(winner, err)
-		b.must(err != nil || winner >= 0, "a race without a winner")
+		b.check(err != nil || winner >= 0, "a race without a winner")
 		for i, operation := range operations {
 			if f, ok := operation.(*replay.Future[string]); ok && err == nil && operation != operations[winner] {
-				b.must(i != winner, "a loser that wins")
-				b.lost(f)
+				b.check(i != winner, "a loser that wins")
+				b.checkCanceled(f)
 			}
 		}
 	case 1:
-		winner, err := replay.Next(b.ctx, b.several()...)
+		winner, err := replay.Next(b.ctx, b.randomOperations()...)
 		b.noteResult(winner, err)
-		b.must(err != nil || winner >= 0, "next of none")
+		b.check(err != nil || winner >= 0, "next of none")
 	case 2:
 		results, err := replay.All(b.ctx, b.open...)
 		b.noteResult(strings.Join(results, ","), err)
 	case 3:
-		results, err := replay.Settle(b.ctx, b.open...)
+		results, err := replay.AllResults(b.ctx, b.open...)
 		b.noteResult(len(results), err)
 	case 4:
 		for i, f := range replay.AsCompleted(b.ctx, b.open...) {
-			b.must(f.Done(), "completed and not done")
+			b.check(f.Done(), "completed and not done")
 			b.note("%d", i)
 			if b.random.IntN(4) == 0 {
 				break
@@ -193,13 +192,13 @@ func (b *block) compose() {
 		inputs := make([]int, b.random.IntN(4))
 		results, err := replay.Map(b.ctx, b.random.IntN(3), inputs, func(ctx *replay.Context, _ int) (string, error) {
 			result, err := act.Call(ctx, "mapped")
-			return result, b.in.saw(err)
+			return result, b.in.noteCancel(err)
 		})
 		b.noteResult(strings.Join(results, ","), err)
 	}
 }
 
-// scope performs some statements in a scope of their own.
+// scope executes some statements in an inner scope.
 func (b *block) scope() {
 	outer := b.ctx
 	cancel := func() {}
@@ -211,7 +210,7 @@ func (b *block) scope() {
 	case 2:
 		b.ctx = replay.WithoutCancel(outer)
 	case 3:
-		b.locked()
+		b.withSemaphore()
 		return
 	}
 	if b.depth > 0 {
@@ -222,28 +221,28 @@ func (b *block) scope() {
 	if b.random.IntN(3) > 0 {
 		cancel()
 	}
-	b.note("scope %v in %v", b.in.saw(b.ctx.Err()), b.in.saw(outer.Err()))
+	b.note("scope %v in %v", b.in.noteCancel(b.ctx.Err()), b.in.noteCancel(outer.Err()))
 	b.ctx = outer
 }
 
-// locked goes through a stretch in which few may be at once.
-func (b *block) locked() {
+// withSemaphore executes statements while holding a slot.
+func (b *block) withSemaphore() {
 	if err := b.in.lock.Acquire(b.ctx); err != nil {
-		b.note("no place: %v", b.in.saw(err))
+		b.note("no place: %v", b.in.noteCancel(err))
 		return
 	}
 	defer b.in.lock.Release(b.ctx)
 	b.noteResult(nil, b.ctx.Sleep(b.seconds()))
 }
 
-// record does what is complete in itself.
+// record makes a call that needs no completion.
 func (b *block) record() {
-	w := b.in.world
+	w := b.in.env
 	switch b.random.IntN(8) {
 	case 0:
-		b.noteResult(replay.Once(b.ctx, "once", func() (int, error) { w.calls++; return w.calls, nil }))
+		b.noteResult(replay.SideEffect(b.ctx, "once", func() (int, error) { w.calls++; return w.calls, nil }))
 	case 1:
-		_, err := replay.Once(b.ctx, "fails", func() (int, error) { w.calls++; return 0, fmt.Errorf("call %d", w.calls) })
+		_, err := replay.SideEffect(b.ctx, "fails", func() (int, error) { w.calls++; return 0, fmt.Errorf("call %d", w.calls) })
 		b.noteResult(nil, err)
 	case 2, 3:
 		b.patched(fmt.Sprint("p", b.random.IntN(4)))
@@ -258,25 +257,24 @@ func (b *block) record() {
 	}
 }
 
-// patched asks for a patch, and does something more where there is one.
+// patched calls Patched, and does more if it returns true.
 func (b *block) patched(id string) {
-	w := b.in.world
+	w := b.in.env
 	if !w.patches {
 		return
 	}
 	if replay.Patched(b.ctx, id) {
-		b.must(!w.declines, "a history without markers is patched")
+		b.check(!w.noMarkers, "a history without markers is patched")
 		b.note("patched %s", id)
 		b.open = append(b.open, b.start())
 	}
 }
 
-// onClose registers a clean-up that says when it is called, and may work, fail
-// or panic.
+// onClose registers a clean-up function that reports its call, and may work, fail or panic.
 func (b *block) onClose() {
 	in := b.in
 	in.closers++
-	name, how, work, waits := in.closers, b.random.IntN(8), b.random.IntN(2) == 0, b.random.IntN(3)
+	name, mode, work, waits := in.closers, b.random.IntN(8), b.random.IntN(2) == 0, b.random.IntN(3)
 	if err := replay.SetStatus(b.ctx, fmt.Sprint("registers ", name)); err != nil {
 		return
 	}
@@ -289,12 +287,12 @@ func (b *block) onClose() {
 		case waits == 0 && in.lock.Acquire(ctx) == nil:
 			defer in.lock.Release(ctx)
 		case waits == 1:
-			for f := range b.inner { // all have ended: the order makes no difference
-				b.must(f.Done(), "a coroutine goes on after the end of the body")
+			for f := range b.inner { // all have ended: the order does not matter
+				b.check(f.Done(), "a coroutine goes on after the end of the body")
 				_, _ = f.Await(ctx)
 			}
 		}
-		switch how {
+		switch mode {
 		case 0:
 			return errors.Join(errors.New("not cleaned up"), err)
 		case 1:
@@ -316,7 +314,7 @@ func (b *block) childOptions() []replay.ChildOption {
 	return options[b.random.IntN(len(options))]
 }
 
-// start starts something whose result is text.
+// start starts an operation whose result is a string.
 func (b *block) start() *replay.Future[string] {
 	switch n := b.random.IntN(8); {
 	case n < 3:
@@ -326,7 +324,7 @@ func (b *block) start() *replay.Future[string] {
 	case n < 7 || b.depth == 0:
 		return b.event().Subscribe(b.ctx)
 	}
-	b.in.seed++ // each coroutine has random numbers of its own
+	b.in.seed++ // each coroutine has its own random numbers
 	inner := &block{in: b.in, name: fmt.Sprint(b.name, len(b.open)), random: rand.New(rand.NewPCG(b.in.seed, 3))}
 	depth := b.depth
 	f := replay.Go(b.ctx, func(ctx *replay.Context) (string, error) {
@@ -345,17 +343,17 @@ func (b *block) event() replay.EventHandle[string] {
 	return replay.Event[string](eventNames[b.random.IntN(len(eventNames))])
 }
 
-func (b *block) any() *replay.Future[string] {
+func (b *block) randomFuture() *replay.Future[string] {
 	if len(b.open) == 0 {
 		return nil
 	}
 	return b.open[b.random.IntN(len(b.open))]
 }
 
-func (b *block) several() []replay.Awaitable {
+func (b *block) randomOperations() []replay.Awaitable {
 	operations := []replay.Awaitable{b.ctx.Timer(b.seconds())}
 	for range b.random.IntN(3) {
-		if f := b.any(); f != nil {
+		if f := b.randomFuture(); f != nil {
 			operations = append(operations, f)
 		}
 	}

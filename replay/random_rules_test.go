@@ -14,11 +14,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The rules that every history keeps. They are written apart from the engine,
-// from the text that says what an orchestration means, to judge it.
+// The rules that every history must satisfy. They are written independently of the engine, from the
+// specification of orchestrations.
 
-// openOperations returns the schedules of activities, timers and children that
-// a history neither completes nor gives up.
+// openOperations returns the schedules of activities, timers and children that a history neither
+// completes nor cancels.
 func openOperations(history []*journalpb.Event) []*journalpb.Event {
 	closed := make(map[uint64]bool)
 	for _, event := range history {
@@ -26,8 +26,8 @@ func openOperations(history []*journalpb.Event) []*journalpb.Event {
 	}
 	var open []*journalpb.Event
 	for _, event := range history {
-		switch event.Arm() {
-		case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
+		switch event.TypeNumber() {
+		case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
 			if !closed[event.EventId] {
 				open = append(open, event)
 			}
@@ -36,63 +36,63 @@ func openOperations(history []*journalpb.Event) []*journalpb.Event {
 	return open
 }
 
-// A judge walks along a history and knows what may come next.
-type judge struct {
+// A historyChecker walks a history and checks each event against the rules.
+type historyChecker struct {
 	t  *testing.T
 	in *instance
 
-	at        int64
-	open      map[uint64]int             // the type of each open operation but subscriptions
-	seen      map[uint64]bool            // what was ever scheduled
+	lastTime  int64
+	open      map[uint64]int             // type of each open operation except subscriptions
+	seen      map[uint64]bool            // ever scheduled
 	names     map[uint64]string          // of subscriptions that were not canceled
 	inOrder   map[string][]uint64        // the same, by name
 	arrived   []*journalpb.ExternalEvent // in order
-	arrivals  map[string]int             // how many, by name
-	effective map[string]int             // of these, how many the code may have had
+	arrivals  map[string]int             // count by name
+	effective map[string]int             // how many of these the code may have received
 	requests  map[string]bool
-	order     []string // of the requests
+	order     []string // from the requests
 	markers   map[string]bool
 	status    *journalpb.Payload
 	closers   []string // registered and not yet called
 	closing   bool
 	suspended bool
 	cancels   int
-	reason    string // of the request to cancel
+	reason    string // from the cancel request
 }
 
-// checkRules judges one execution. next is the first event of the one after.
+// checkRules checks one execution. next is the first event of the next execution.
 func checkRules(t *testing.T, in *instance, next *journalpb.Event) {
 	t.Helper()
-	j := &judge{t: t, in: in, open: make(map[uint64]int), seen: make(map[uint64]bool), names: make(map[uint64]string), inOrder: make(map[string][]uint64),
+	j := &historyChecker{t: t, in: in, open: make(map[uint64]int), seen: make(map[uint64]bool), names: make(map[uint64]string), inOrder: make(map[string][]uint64),
 		arrivals: make(map[string]int), effective: make(map[string]int),
 		requests: make(map[string]bool), markers: make(map[string]bool)}
 	for i, event := range in.history {
 		switch {
 		case event.EventId != uint64(i+1):
-			j.blame(event, "event_id at place %d", i+1)
-		case event.Timestamp < j.at:
-			j.blame(event, "time goes back")
+			j.violation(event, "event_id at place %d", i+1)
+		case event.Timestamp < j.lastTime:
+			j.violation(event, "time goes back")
 		case (event.GetOrchestrationStarted() != nil) != (i == 0):
-			j.blame(event, "at this place")
-		case journalpb.Terminal(event.Arm()) && i != len(in.history)-1:
-			j.blame(event, "before the end")
+			j.violation(event, "at this place")
+		case journalpb.Terminal(event.TypeNumber()) && i != len(in.history)-1:
+			j.violation(event, "before the end")
 		}
-		j.at = event.Timestamp
-		takesEffect := i == 0 || !j.suspended && (journalpb.Completes(event.Arm()) != 0 || isInput(event))
+		j.lastTime = event.Timestamp
+		takesEffect := i == 0 || !j.suspended && (journalpb.Completes(event.TypeNumber()) != 0 || isInput(event))
 		if takesEffect {
-			j.effective = j.soFar()
+			j.effective = j.arrivedCounts()
 		}
-		j.pause(event)
-		j.event(event)
+		j.checkSuspension(event)
+		j.checkEvent(event)
 		if takesEffect {
-			j.effective = j.soFar()
+			j.effective = j.arrivedCounts()
 		}
 	}
-	j.end(in.history[len(in.history)-1], next)
+	j.checkEnd(in.history[len(in.history)-1], next)
 }
 
-// soFar returns how many events of each name have arrived.
-func (j *judge) soFar() map[string]int {
+// arrivedCounts returns the number of arrived events by name.
+func (j *historyChecker) arrivedCounts() map[string]int {
 	counts := make(map[string]int)
 	for name, n := range j.arrivals {
 		counts[name] = n
@@ -101,49 +101,49 @@ func (j *judge) soFar() map[string]int {
 }
 
 func isInput(event *journalpb.Event) bool {
-	switch event.Arm() {
-	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated,
-		journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
+	switch event.TypeNumber() {
+	case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated,
+		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
 		return true
 	}
 	return false
 }
 
-func (j *judge) blame(event *journalpb.Event, format string, args ...any) {
+func (j *historyChecker) violation(event *journalpb.Event, format string, args ...any) {
 	j.t.Helper()
 	j.t.Errorf("execution %d, event %d, %s: %s", j.in.execution(), event.EventId, replay.Describe(event), fmt.Sprintf(format, args...))
 }
 
-// pause: while suspended an instance takes messages, and does nothing.
-func (j *judge) pause(event *journalpb.Event) {
-	switch arm := event.Arm(); {
+// checkSuspension checks that a suspended instance records only messages.
+func (j *historyChecker) checkSuspension(event *journalpb.Event) {
+	switch eventType := event.TypeNumber(); {
 	case event.GetOrchestrationSuspended() != nil, event.GetOrchestrationResumed() != nil:
 		if suspends := event.GetOrchestrationSuspended() != nil; suspends == j.suspended {
-			j.blame(event, "suspended is %t", j.suspended)
+			j.violation(event, "suspended is %t", j.suspended)
 		}
 		j.suspended = !j.suspended
-	case j.suspended && journalpb.Completes(arm) == 0:
-		switch arm {
-		case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated:
+	case j.suspended && journalpb.Completes(eventType) == 0:
+		switch eventType {
+		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated:
 		default:
-			j.blame(event, "while suspended")
+			j.violation(event, "while suspended")
 		}
 	}
 }
 
-func (j *judge) event(event *journalpb.Event) {
+func (j *historyChecker) checkEvent(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		j.status = body.OrchestrationStarted.Status
 		for _, e := range body.OrchestrationStarted.Inbox {
 			if !slices.Contains(body.OrchestrationStarted.RequestIds, e.RequestId) {
-				j.request(event, e.RequestId)
+				j.addRequest(event, e.RequestId)
 			}
 			j.arrive(e)
 		}
 		for _, id := range body.OrchestrationStarted.RequestIds {
 			if !j.requests[id] {
-				j.request(event, id)
+				j.addRequest(event, id)
 			}
 		}
 		if carried := body.OrchestrationStarted.CancelRequested; carried != nil {
@@ -154,39 +154,39 @@ func (j *judge) event(event *journalpb.Event) {
 		j.schedule(event)
 	case *journalpb.Event_SubOrchestrationScheduled:
 		j.schedule(event)
-		j.instanceID(event, body.SubOrchestrationScheduled.Instance)
+		j.checkInstanceID(event, body.SubOrchestrationScheduled.Instance)
 	case *journalpb.Event_OrchestrationChained:
-		j.instanceID(event, body.OrchestrationChained.Instance)
+		j.checkInstanceID(event, body.OrchestrationChained.Instance)
 	case *journalpb.Event_ExternalSubscribed:
 		name := body.ExternalSubscribed.Name
 		j.seen[event.EventId] = true
 		j.names[event.EventId] = name
 		j.inOrder[name] = append(j.inOrder[name], event.EventId)
 	case *journalpb.Event_ExternalEvent:
-		j.request(event, body.ExternalEvent.RequestId)
+		j.addRequest(event, body.ExternalEvent.RequestId)
 		j.arrive(body.ExternalEvent)
 	case *journalpb.Event_CancelRequested:
 		j.cancel(event)
 	case *journalpb.Event_OrchestrationCancelRequested:
-		j.request(event, body.OrchestrationCancelRequested.RequestId)
+		j.addRequest(event, body.OrchestrationCancelRequested.RequestId)
 		j.reason = body.OrchestrationCancelRequested.Reason
 		if j.cancels++; j.cancels > 1 {
-			j.blame(event, "once more")
+			j.violation(event, "once more")
 		}
 	case *journalpb.Event_SideEffectRecorded:
-		j.sideEffect(event)
+		j.checkSideEffect(event)
 	case *journalpb.Event_StatusSet:
-		j.setStatus(event, body.StatusSet.Value)
+		j.checkStatus(event, body.StatusSet.Value)
 	default:
-		if completes := journalpb.Completes(event.Arm()); completes != 0 {
+		if completes := journalpb.Completes(event.TypeNumber()); completes != 0 {
 			j.close(event, completes)
 		}
 	}
 }
 
-func (j *judge) request(event *journalpb.Event, id string) {
+func (j *historyChecker) addRequest(event *journalpb.Event, id string) {
 	if j.requests[id] {
-		j.blame(event, "request %s is taken twice", id)
+		j.violation(event, "request %s is taken twice", id)
 	}
 	j.requests[id] = id != ""
 	if id != "" {
@@ -194,23 +194,23 @@ func (j *judge) request(event *journalpb.Event, id string) {
 	}
 }
 
-func (j *judge) schedule(event *journalpb.Event) {
-	j.open[event.EventId] = event.Arm()
+func (j *historyChecker) schedule(event *journalpb.Event) {
+	j.open[event.EventId] = event.TypeNumber()
 	j.seen[event.EventId] = true
 }
 
-// close: what is closed was open, and of the right kind.
-func (j *judge) close(event *journalpb.Event, arm int) {
+// close checks that a completed operation was open and of the right type.
+func (j *historyChecker) close(event *journalpb.Event, eventType int) {
 	source := event.SourceEventId
-	if open := j.open[source]; open == 0 || open != arm {
-		j.blame(event, "was scheduled %t, is open as %q", j.seen[source], journalpb.ArmName(open))
+	if open := j.open[source]; open == 0 || open != eventType {
+		j.violation(event, "was scheduled %t, is open as %q", j.seen[source], journalpb.TypeName(open))
 	}
 	delete(j.open, source)
 }
 
-// cancel: what is canceled was open; the event of a subscription may have come while
-// the instance was suspended, and goes to the next one then.
-func (j *judge) cancel(event *journalpb.Event) {
+// cancel checks that a canceled operation was open. The event of a subscription may have arrived
+// while the instance was suspended; it then goes to the next one.
+func (j *historyChecker) cancel(event *journalpb.Event) {
 	name, subscribed := j.names[event.SourceEventId]
 	if !subscribed {
 		j.close(event, j.open[event.SourceEventId])
@@ -218,39 +218,39 @@ func (j *judge) cancel(event *journalpb.Event) {
 	}
 	at := slices.Index(j.inOrder[name], event.SourceEventId)
 	if at < j.effective[name] {
-		j.blame(event, "the subscription has had its event")
+		j.violation(event, "the subscription has had its event")
 	}
 	delete(j.names, event.SourceEventId)
 	j.inOrder[name] = slices.Delete(j.inOrder[name], at, at+1)
 }
 
-// instanceID: derived from the event, or one that the program chooses.
-func (j *judge) instanceID(event *journalpb.Event, id string) {
+// checkInstanceID checks an ID that is derived from the event or chosen by the program.
+func (j *historyChecker) checkInstanceID(event *journalpb.Event, id string) {
 	if id != fmt.Sprintf("i::%d.%d", j.in.execution(), event.EventId) && !strings.HasPrefix(id, "chosen-") {
-		j.blame(event, "instance %q", id)
+		j.violation(event, "instance %q", id)
 	}
 }
 
-// arrive: the k-th subscription that was not canceled gets the k-th event.
-func (j *judge) arrive(e *journalpb.ExternalEvent) {
+// arrive gives the k-th event to the k-th subscription that was not canceled.
+func (j *historyChecker) arrive(e *journalpb.ExternalEvent) {
 	j.arrived = append(j.arrived, e)
 	j.arrivals[e.Name]++
 }
 
-// unconsumed returns the events that no subscription has had, in order.
-func (j *judge) unconsumed() []*journalpb.ExternalEvent {
-	had := make(map[string]int)
+// unconsumedEvents returns the events that no subscription received, in order.
+func (j *historyChecker) unconsumedEvents() []*journalpb.ExternalEvent {
+	consumed := make(map[string]int)
 	var rest []*journalpb.ExternalEvent
 	for _, e := range j.arrived {
-		if had[e.Name]++; had[e.Name] > len(j.inOrder[e.Name]) {
+		if consumed[e.Name]++; consumed[e.Name] > len(j.inOrder[e.Name]) {
 			rest = append(rest, e)
 		}
 	}
 	return rest
 }
 
-// waiting returns how many subscriptions have had no event.
-func (j *judge) waiting() int {
+// waitingCount returns the number of subscriptions without an event.
+func (j *historyChecker) waitingCount() int {
 	n := 0
 	for name, subscriptions := range j.inOrder {
 		n += max(len(subscriptions)-j.arrivals[name], 0)
@@ -258,21 +258,20 @@ func (j *judge) waiting() int {
 	return n
 }
 
-func (j *judge) sideEffect(event *journalpb.Event) {
+func (j *historyChecker) checkSideEffect(event *journalpb.Event) {
 	label := event.GetSideEffectRecorded().Label
 	if !strings.HasPrefix(label, "tenuto.patch/") {
 		return
 	}
 	if j.markers[label] {
-		j.blame(event, "a second marker")
+		j.violation(event, "a second marker")
 	}
 	j.markers[label] = true
 }
 
-// setStatus reads the statuses by which a program says what it registers for
-// its end, and when that is called: the latest first, each once, and nothing
-// of it before the end of the body.
-func (j *judge) setStatus(event *journalpb.Event, value *journalpb.Payload) {
+// checkStatus reads the statuses with which a program reports its OnClose functions and their
+// calls: last registered first, each once, and none before the end of the body.
+func (j *historyChecker) checkStatus(event *journalpb.Event, value *journalpb.Payload) {
 	j.status = value
 	what, name, _ := strings.Cut(strings.Trim(string(value.Data), `"`), " ")
 	switch what {
@@ -281,54 +280,54 @@ func (j *judge) setStatus(event *journalpb.Event, value *journalpb.Payload) {
 	case "closes":
 		j.closing = true
 		if last := len(j.closers) - 1; last < 0 || j.closers[last] != name {
-			j.blame(event, "of %q", j.closers)
+			j.violation(event, "of %q", j.closers)
 		} else {
 			j.closers = j.closers[:last]
 		}
 	}
 }
 
-func (j *judge) end(last, next *journalpb.Event) {
+func (j *historyChecker) checkEnd(last, next *journalpb.Event) {
 	continued := last.GetOrchestrationContinuedAsNew()
 	switch {
 	case !j.in.ended:
 		switch {
-		case journalpb.Terminal(last.Arm()) || next != nil:
-			j.blame(last, "goes on")
-		case !j.suspended && len(j.open)+j.waiting() == 0:
-			j.blame(last, "the code waits for nothing")
+		case journalpb.Terminal(last.TypeNumber()) || next != nil:
+			j.violation(last, "goes on")
+		case !j.suspended && len(j.open)+j.waitingCount() == 0:
+			j.violation(last, "the code waits for nothing")
 		}
 		return
 	case last.GetOrchestrationTerminated() != nil:
 		return
-	case len(j.open)+j.waiting() > 0:
-		j.blame(last, "open after the end: %v, %d subscriptions", j.open, j.waiting())
+	case len(j.open)+j.waitingCount() > 0:
+		j.violation(last, "open after the end: %v, %d subscriptions", j.open, j.waitingCount())
 	case continued == nil && len(j.closers) > 0:
-		j.blame(last, "clean-up was not called: %q", j.closers)
+		j.violation(last, "clean-up was not called: %q", j.closers)
 	case continued != nil && j.closing:
-		j.blame(last, "clean-up was called")
-	case last.GetOrchestrationCancelled() != nil && j.cancels == 0:
-		j.blame(last, "nobody asked for it")
+		j.violation(last, "clean-up was called")
+	case last.GetOrchestrationCanceled() != nil && j.cancels == 0:
+		j.violation(last, "nobody asked for it")
 	}
 	if continued != nil {
-		j.handOver(last, continued, next)
+		j.checkSuccessor(last, continued, next)
 	}
 }
 
-// handOver: what nobody has taken, in order; the status; the same name.
-func (j *judge) handOver(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
-	if diff := cmp.Diff(j.unconsumed(), continued.Inbox, protocmp.Transform()); diff != "" {
-		j.blame(last, "inbox (-want +got):\n%s", diff)
+// checkSuccessor checks the carried-over events in order, the status, and the name.
+func (j *historyChecker) checkSuccessor(last *journalpb.Event, continued *journalpb.OrchestrationContinuedAsNew, next *journalpb.Event) {
+	if diff := cmp.Diff(j.unconsumedEvents(), continued.Inbox, protocmp.Transform()); diff != "" {
+		j.violation(last, "inbox (-want +got):\n%s", diff)
 	}
 	if next == nil {
 		return
 	}
 	want := &journalpb.OrchestrationStarted{Name: "script", Version: continued.Version, Input: continued.Input, Inbox: continued.Inbox, Status: j.status,
 		RequestIds: j.order[max(len(j.order)-256, 0):]}
-	if j.cancels > 0 && !j.in.told {
+	if j.cancels > 0 && !j.in.cancelSeen {
 		want.CancelRequested = &journalpb.OrchestrationCancelRequested{Reason: j.reason}
 	}
 	if !proto.Equal(want, next.GetOrchestrationStarted()) || next.EventId != 1 || next.Timestamp < last.Timestamp {
-		j.blame(last, "is followed by %v", next)
+		j.violation(last, "is followed by %v", next)
 	}
 }

@@ -20,13 +20,11 @@ import (
 
 var programSeed = flag.Uint64("program-seed", 0, "run TestRandomPrograms with this seed alone")
 
-// TestRandomPrograms runs random orchestrations over random messages: first
-// undisturbed, then with a dehydration after every append, in which now and
-// then a turn is lost and its messages, and those before, are delivered to a
-// new owner; then with the messages of each batch in another order. The first
-// two must leave the same histories; all histories must keep the rules that
-// every history keeps (random_rules_test.go), and be replayed to the last
-// decision. Histories of code that knows of no patches must fit code that does.
+// TestRandomPrograms runs random orchestrations over random messages: undisturbed; with an eviction
+// after every append and some lost turns, whose messages and earlier ones are delivered to a new
+// owner; and with the messages of each batch in another order. The first two must produce the same
+// histories. All histories must satisfy the rules (random_rules_test.go) and be replayable to their
+// end. Histories of code without patches must fit code with patches.
 func TestRandomPrograms(t *testing.T) {
 	if *programSeed != 0 {
 		runProgram(t, *programSeed)
@@ -59,75 +57,75 @@ func runProgram(t *testing.T, seed uint64) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
-			t.Logf("again with: go test ./replay -run TestRandomPrograms -program-seed %d", seed)
+			t.Logf("to repeat: go test ./replay -run TestRandomPrograms -program-seed %d", seed)
 		}
 	}()
-	first := newTrial(t, seed, false)
-	defer func() { first.in.drop() }()
-	script, ok := first.undisturbed(seed)
+	first := newProgramRun(t, seed, false)
+	defer func() { first.in.evict() }()
+	script, ok := first.runUndisturbed(seed)
 	if !ok {
 		return
 	}
 	first.check()
 	first.checkOldHistories()
-	newTrial(t, seed, true).disturbed(seed, script)
-	reordered := newTrial(t, seed, true)
-	reordered.reordered(seed, script)
+	newProgramRun(t, seed, true).runWithEvictions(seed, script)
+	reordered := newProgramRun(t, seed, true)
+	reordered.runReordered(seed, script)
 	reordered.check()
 }
 
-// A batch is what one turn of the undisturbed run was given, and what came of it.
+// A batch is the messages and the outcome of one turn of the undisturbed run.
 type batch struct {
 	now      time.Time
 	messages []replay.Message
 	turn     *replay.Turn
 }
 
-// A trial is one program on its way through its executions.
-type trial struct {
-	t     *testing.T
-	world *world
-	in    *instance
-	late  []replay.Message // postponed to the next execution
+// A programRun is one program on its way through its executions.
+type programRun struct {
+	t         *testing.T
+	env       *programEnv
+	in        *instance
+	postponed []replay.Message // postponed to the next execution
 }
 
-// newTrial makes a trial of the program that the seed stands for.
-func newTrial(t *testing.T, seed uint64, cold bool) *trial {
-	w := &world{t: t, seed: seed, patches: seed%3 != 0, told: make(map[int]bool)}
-	return &trial{t: t, world: w, in: &instance{registry: w.registry(t), cold: cold, logger: slog.New(slog.DiscardHandler)}}
+// newProgramRun returns a run of the program of that seed.
+func newProgramRun(t *testing.T, seed uint64, cold bool) *programRun {
+	w := &programEnv{t: t, seed: seed, patches: seed%3 != 0, cancelSeen: make(map[int]bool)}
+	return &programRun{t: t, env: w, in: &instance{registry: w.registry(t), cold: cold, logger: slog.New(slog.DiscardHandler)}}
 }
 
 // turn delivers messages to the latest execution.
-func (r *trial) turn(now time.Time, messages []replay.Message) (*replay.Turn, error) {
+func (r *programRun) turn(now time.Time, messages []replay.Message) (*replay.Turn, error) {
 	if r.in.successor != nil {
 		r.in = r.in.next()
-		messages = append(r.late, messages...)
-		r.late = nil
+		messages = append(r.postponed, messages...)
+		r.postponed = nil
 	}
-	turn, err := r.in.turn(now, copied(messages))
+	turn, err := r.in.turn(now, copyMessages(messages))
 	if err != nil {
 		return nil, fmt.Errorf("execution %d: %w", r.in.execution(), err)
 	}
 	for i, disposition := range turn.Dispositions {
 		if disposition == replay.Postponed {
-			r.late = append(r.late, messages[i])
+			r.postponed = append(r.postponed, messages[i])
 		}
 	}
 	return turn, nil
 }
 
-func (r *trial) over() bool { return r.in.ended && r.in.successor == nil }
+func (r *programRun) isDone() bool { return r.in.ended && r.in.successor == nil }
 
-func (r *trial) executions() []*instance { return append(slices.Clone(r.in.earlier), r.in) }
+func (r *programRun) executions() []*instance { return append(slices.Clone(r.in.earlier), r.in) }
 
 const turnsMax = 60
 
-// undisturbed runs the program over random messages and returns these.
-func (r *trial) undisturbed(seed uint64) (script []batch, ok bool) {
+// runUndisturbed runs the program over random messages and returns them.
+func (r *programRun) runUndisturbed(seed uint64) (script []batch, ok bool) {
 	s := &sender{random: rand.New(rand.NewPCG(seed, 2))}
 	now := begin
 	for after := 0; after < 3 && len(script) < turnsMax; {
-		if r.over() {
+		if r.isDone() {
 			after++
 		}
 		now = now.Add(time.Duration(s.random.IntN(2000)-100) * time.Millisecond)
@@ -142,56 +140,55 @@ func (r *trial) undisturbed(seed uint64) (script []batch, ok bool) {
 	return script, true
 }
 
-// disturbed runs the same again. The instance is dropped after every append;
-// some turns are lost with their owner, and the next one gets their messages
-// again, and once more those that came before.
-func (r *trial) disturbed(seed uint64, script []batch) {
+// runWithEvictions repeats the run. The instance is evicted after every append. Some turns are lost
+// with their owner; the next owner gets their messages again, together with earlier ones.
+func (r *programRun) runWithEvictions(seed uint64, script []batch) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	for i, b := range script {
 		if random.IntN(4) == 0 {
-			r.lose(b)
+			r.loseTurn(b)
 		}
 		turn, err := r.turn(b.now, b.messages)
 		if err != nil {
-			r.t.Errorf("disturbed: %v", err)
+			r.t.Errorf("with evictions: %v", err)
 			return
 		}
 		if diff := cmp.Diff(b.turn, turn, protocmp.Transform(), protocmp.IgnoreFields(&journalpb.Error{}, "stack")); diff != "" {
-			r.t.Errorf("turn %d (-undisturbed +disturbed):\n%s", i, diff)
+			r.t.Errorf("turn %d (-undisturbed +with evictions):\n%s", i, diff)
 			return
 		}
 		if random.IntN(4) == 0 && r.in.successor == nil {
-			again, err := r.turn(b.now, r.repeatable(b, turn))
+			again, err := r.turn(b.now, r.repeatableMessages(b, turn))
 			if err != nil || len(again.Events) > 0 {
-				r.t.Errorf("messages that were recorded are taken again: %v, %v", again, err)
+				r.t.Errorf("recorded messages were recorded again: %v, %v", again, err)
 				return
 			}
 		}
 	}
 }
 
-// lose has an owner compute the turn and die before it is committed.
-func (r *trial) lose(b batch) {
-	calls := r.world.calls
-	lost := &trial{t: r.t, world: r.world, late: slices.Clone(r.late), in: &instance{
+// loseTurn computes a turn that is never committed.
+func (r *programRun) loseTurn(b batch) {
+	calls := r.env.calls
+	lost := &programRun{t: r.t, env: r.env, postponed: slices.Clone(r.postponed), in: &instance{
 		registry: r.in.registry, logger: r.in.logger, cold: true, number: r.in.number,
 		history: slices.Clone(r.in.history), successor: r.in.successor, ended: r.in.ended,
 	}}
 	if _, err := lost.turn(b.now, b.messages); err != nil {
 		r.t.Errorf("lost turn: %v", err)
 	}
-	r.world.calls = calls // they were outside; the model has them come out alike
+	r.env.calls = calls // external effects: the model repeats them
 }
 
-// repeatable returns the messages of a batch by which a second delivery is
-// known: completions, and what carries a request ID.
-func (r *trial) repeatable(b batch, turn *replay.Turn) []replay.Message {
+// repeatableMessages returns the messages of a batch whose repetition is detected: completions, and
+// those with a request ID.
+func (r *programRun) repeatableMessages(b batch, turn *replay.Turn) []replay.Message {
 	if len(turn.Dispositions) != len(b.messages) {
 		return nil
 	}
 	var again []replay.Message
 	for i, m := range b.messages {
-		completion := journalpb.Completes(m.Event.Arm()) != 0
+		completion := journalpb.Completes(m.Event.TypeNumber()) != 0
 		if turn.Dispositions[i] == replay.Recorded && (completion || requestID(m.Event) != "") {
 			again = append(again, m)
 		}
@@ -207,9 +204,9 @@ func requestID(event *journalpb.Event) string {
 	return event.GetOrchestrationCancelRequested().GetRequestId()
 }
 
-// reordered runs the same program with the messages of each batch in another
-// order. What comes of it is another history, by the same rules.
-func (r *trial) reordered(seed uint64, script []batch) {
+// runReordered runs the program with the messages of each batch in another order. The history
+// differs but must satisfy the same rules.
+func (r *programRun) runReordered(seed uint64, script []batch) {
 	random := rand.New(rand.NewPCG(seed, 5))
 	for _, b := range script {
 		messages := slices.Clone(b.messages)
@@ -226,46 +223,46 @@ func (r *trial) reordered(seed uint64, script []batch) {
 	}
 }
 
-// check judges every execution and replays it.
-func (r *trial) check() {
+// check checks and replays every execution.
+func (r *programRun) check() {
 	executions := r.executions()
 	for i, in := range executions {
 		var next *journalpb.Event
 		if i+1 < len(executions) {
 			next = executions[i+1].history[0]
 		}
-		in.told = r.world.told[int(in.execution())]
+		in.cancelSeen = r.env.cancelSeen[int(in.execution())]
 		checkRules(r.t, in, next)
 		in.boundaries = []int{len(in.history)}
 		checkReplays(r.t, in)
 	}
 }
 
-// checkOldHistories replays what code without patches has left by code with.
-func (r *trial) checkOldHistories() {
-	if r.world.patches || r.t.Failed() {
+// checkOldHistories replays histories of code without patches with code that has patches.
+func (r *programRun) checkOldHistories() {
+	if r.env.patches || r.t.Failed() {
 		return
 	}
-	newer := *r.world
-	newer.patches, newer.declines = true, true
+	newer := *r.env
+	newer.patches, newer.noMarkers = true, true
 	registry := newer.registry(r.t)
 	for _, in := range r.executions() {
 		if !in.ended {
-			continue // at its end, new code may ask for a marker
+			continue // at its end, new code may record a marker
 		}
 		x := replay.NewExecution("i", in.execution(), registry, nil)
-		if err := x.Replay(all(in.history)); err != nil || !x.Ended() {
+		if err := x.Replay(eventSeq(in.history)); err != nil || !x.Ended() {
 			r.t.Errorf("by code with patches: ended %t, %v", x.Ended(), err)
 		}
-		x.Drop()
+		x.Evict()
 	}
 }
 
-// copied keeps runs from sharing what they may write to.
-func copied(messages []replay.Message) []replay.Message {
+// copyMessages copies messages, so that runs do not share what they may change.
+func copyMessages(messages []replay.Message) []replay.Message {
 	copies := slices.Clone(messages)
 	for i := range copies {
-		copies[i].Event = stored(copies[i].Event)
+		copies[i].Event = journalCopy(copies[i].Event)
 	}
 	return copies
 }
@@ -274,7 +271,7 @@ func copied(messages []replay.Message) []replay.Message {
 
 var eventNames = []string{"red", "blue"}
 
-// A sender makes batches of messages: most of them sound, some of them not.
+// A sender makes batches of messages, most of them valid.
 type sender struct {
 	random *rand.Rand
 	sent   []replay.Message
@@ -324,17 +321,17 @@ func (s *sender) event(in *instance) *journalpb.Event {
 	return cancelRequested("another reason", "")
 }
 
-// completion completes an open operation, or else one that is none.
+// completion completes an open operation, or sometimes an invalid one.
 func (s *sender) completion(in *instance) *journalpb.Event {
 	open := openOperations(in.history)
 	if len(open) == 0 {
 		return s.garbage(in)
 	}
 	scheduled := open[s.random.IntN(len(open))]
-	switch scheduled.Arm() {
-	case journalpb.ArmTimerCreated:
+	switch scheduled.TypeNumber() {
+	case journalpb.TypeTimerCreated:
 		return timerFired(scheduled.EventId, time.Unix(0, scheduled.GetTimerCreated().FireAt))
-	case journalpb.ArmSubOrchestrationScheduled:
+	case journalpb.TypeSubOrchestrationScheduled:
 		if s.random.IntN(4) == 0 {
 			return childFailed(scheduled.EventId, replay.WithCode("c", fmt.Errorf("child %s", s.text())))
 		}
@@ -346,7 +343,7 @@ func (s *sender) completion(in *instance) *journalpb.Event {
 	return activityCompleted(scheduled.EventId, s.text())
 }
 
-// garbage is a message that no sound sender sends, or sends by mistake.
+// garbage returns a message that a correct sender never sends.
 func (s *sender) garbage(in *instance) *journalpb.Event {
 	source := uint64(s.random.IntN(len(in.history) + 3))
 	if s.random.IntN(10) == 0 {
@@ -354,10 +351,10 @@ func (s *sender) garbage(in *instance) *journalpb.Event {
 	}
 	events := []*journalpb.Event{
 		activityCompleted(source, "x"), activityFailed(source, nil), timerFired(source, begin), childCompleted(source, "x"),
-		activityCompleted(source, 17), childFailed(source, replay.ErrCanceled), gaveUp(source), {}, {SourceEventId: source},
+		activityCompleted(source, 17), childFailed(source, replay.ErrCanceled), operationCanceled(source), {}, {SourceEventId: source},
 		started("script", 0), started("unknown", nil), completed("x"), activityScheduled("act", "x"), subscribed("red"),
 		external("red", 17, ""), external("green", "x", ""), external("", nil, ""), sideEffect("pick", 1), marker("p0"),
-		statusSet("x"), chained("child", "c", "x"), continuedAsNew(0, ""), cancelled("x"),
+		statusSet("x"), chained("child", "c", "x"), continuedAsNew(0, ""), orchestrationCanceled("x"),
 	}
 	return events[s.random.IntN(len(events))]
 }

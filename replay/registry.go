@@ -14,15 +14,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A Definition is a handle bound to a body, ready to be given to a node.
+// A Definition is a handle bound to a body, for use by a node.
 type Definition struct {
 	orchestration *orchestration
 	activity      *activity
 	err           error
 }
 
-// Activity returns the name of the activity that the definition binds; ok is
-// false if it binds an orchestration, or nothing.
+// Activity returns the name of the activity that the definition binds. ok is false if it binds
+// none.
 func (d Definition) Activity() (name string, ok bool) {
 	if d.activity == nil {
 		return "", false
@@ -30,8 +30,8 @@ func (d Definition) Activity() (name string, ok bool) {
 	return d.activity.name, true
 }
 
-// Orchestration returns the name of the orchestration that the definition binds,
-// and the version; ok is false if it binds an activity, or nothing.
+// Orchestration returns the name and version of the orchestration that the definition binds. ok is
+// false if it binds none.
 func (d Definition) Orchestration() (name, version string, ok bool) {
 	if d.orchestration == nil {
 		return "", "", false
@@ -49,35 +49,32 @@ type orchestration struct {
 
 type activity struct {
 	name string
-	run  func(context.Context, Payloads, *journalpb.Payload) (*journalpb.Payload, error)
+	run  func(context.Context, PayloadConverter, *journalpb.Payload) (*journalpb.Payload, error)
 }
 
-// A BindOption says how a body is bound to the name of an orchestration.
+// A BindOption configures how a body is bound to an orchestration.
 type BindOption func(*orchestration)
 
-// Version binds the body to one version of the orchestration. An instance keeps
-// the version that it was started with. Versions are compared part by part at
-// their dots, parts of digits as numbers and before others: "1.9" comes before
-// "1.10", and that before "1.x". Defaults to "", which comes before all others.
+// Version binds the body to one version of the orchestration. An instance keeps the version that it
+// was started with. Versions are compared part by part at their dots. Parts of digits compare as
+// numbers and sort before other parts: "1.9" < "1.10" < "1.x". Defaults to "", which sorts first.
 func Version(version string) BindOption { return func(o *orchestration) { o.version = version } }
 
-// Pinned makes the bound version the one that new instances get, whatever newer
-// ones there are.
+// Pinned makes new instances use the bound version even if there are newer ones.
 func Pinned() BindOption { return func(o *orchestration) { o.pinned = true } }
 
 type codeKey struct{ name, version string }
 
-// A Registry holds the code of a node. It is not changed after it is made and
-// may be used concurrently.
+// A Registry holds the code of a node. It is immutable and safe for concurrent use.
 type Registry struct {
 	orchestrations map[codeKey]*orchestration
-	newest         map[string]*orchestration // by name: what new instances get
+	newest         map[string]*orchestration // by name: the version for new instances
 	activities     map[string]*activity
-	payloads       Payloads
+	payloads       PayloadConverter
 }
 
-// NewRegistry checks and collects definitions. A name that is bound twice, or
-// that is empty or too long, is an error.
+// NewRegistry checks and collects definitions. It returns an error if a name is bound twice, empty
+// or too long.
 func NewRegistry(definitions ...Definition) (*Registry, error) {
 	r := &Registry{
 		orchestrations: make(map[codeKey]*orchestration),
@@ -92,16 +89,16 @@ func NewRegistry(definitions ...Definition) (*Registry, error) {
 	return r, nil
 }
 
-// WithPayloads returns a registry of the same code whose values become payloads
-// in the given way, instead of that of the zero [Payloads].
-func (r *Registry) WithPayloads(payloads Payloads) *Registry {
+// WithPayloadConverter returns a registry of the same code that uses the given converter instead of
+// the zero [PayloadConverter].
+func (r *Registry) WithPayloadConverter(payloads PayloadConverter) *Registry {
 	other := *r
 	other.payloads = payloads
 	return &other
 }
 
-// Payloads returns how values become payloads.
-func (r *Registry) Payloads() Payloads { return r.payloads }
+// PayloadConverter returns the registry's payload converter.
+func (r *Registry) PayloadConverter() PayloadConverter { return r.payloads }
 
 func (r *Registry) add(d Definition) error {
 	switch {
@@ -117,7 +114,7 @@ func (r *Registry) add(d Definition) error {
 		r.activities[a.name] = a
 		return checkName("activity", a.name)
 	}
-	return fmt.Errorf("tenuto: an empty Definition: use Bind of a handle")
+	return fmt.Errorf("tenuto: empty definition: create it with Bind of a handle")
 }
 
 func (r *Registry) addOrchestration(o *orchestration) error {
@@ -147,12 +144,12 @@ func (r *Registry) addOrchestration(o *orchestration) error {
 
 func checkVersion(name, version string) error {
 	if len(version) > nameMax || !utf8.ValidString(version) {
-		return &NameError{Kind: "version of orchestration", Name: cut(name), Bytes: len(version)}
+		return &NameError{Kind: "version of orchestration", Name: truncate(name), Bytes: len(version)}
 	}
 	return nil
 }
 
-// compareVersions is negative if a comes before b.
+// compareVersions returns a negative number if a sorts before b.
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {
@@ -177,8 +174,8 @@ func compareParts(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// Newest returns the version of an orchestration that a new instance gets: the
-// pinned one, or else the highest; "" if there is no code for it.
+// Newest returns the version that new instances of an orchestration get: the pinned one, or else
+// the highest; "" if there is no code for it.
 func (r *Registry) Newest(name string) string {
 	if o := r.newest[name]; o != nil {
 		return o.version
@@ -186,39 +183,38 @@ func (r *Registry) Newest(name string) string {
 	return ""
 }
 
-// NewestVersion is recorded as the version of a child or chained instance that was to get
-// the newest one, if the node that started it had no code of that name. The first node
-// that has code continues it as new, in the newest version of its own.
+// NewestVersion is recorded as the version of a child or chained instance that should get the
+// newest one, if the node that started it had no code of that name. The first node that has code
+// continues it as new, in that node's newest version.
 const NewestVersion = "tenuto.newest"
 
 // orchestration returns the code of a version.
 func (r *Registry) orchestration(name, version string) (*orchestration, bool) {
 	if newest := r.newest[name]; newest != nil && version == NewestVersion {
-		return newest.choosing(), true
+		return newest.continueToNewest(), true
 	}
 	o, ok := r.orchestrations[codeKey{name, version}]
 	return o, ok
 }
 
-// choosing returns the code of NewestVersion: it only continues as new in this version.
-func (o *orchestration) choosing() *orchestration {
+// continueToNewest returns the code of NewestVersion, which only continues as new in this version.
+func (o *orchestration) continueToNewest() *orchestration {
 	return &orchestration{name: o.name, version: NewestVersion, source: o.source,
 		run: func(_ *Context, in *journalpb.Payload) (*journalpb.Payload, error) {
 			return nil, &continuation{input: in, version: o.version}
 		}}
 }
 
-// HasOrchestration tells whether there is code for the orchestration in that
-// version.
+// HasOrchestration reports whether there is code for that version of the orchestration.
 func (r *Registry) HasOrchestration(name, version string) bool {
 	_, ok := r.orchestration(name, version)
 	return ok
 }
 
-// HasActivity tells whether there is code for the activity.
+// HasActivity reports whether there is code for the activity.
 func (r *Registry) HasActivity(name string) bool { return r.activities[name] != nil }
 
-// functionLine returns where a function is defined, or the name of a method.
+// functionLine returns the file:line of a function, or the name of a method.
 func functionLine(function any) string {
 	f := runtime.FuncForPC(reflect.ValueOf(function).Pointer())
 	if f == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-func TestRegistryRefuses(t *testing.T) {
+func TestRegistry_RejectsInvalid(t *testing.T) {
 	long := strings.Repeat("n", 129)
 	work := func(context.Context, string) (string, error) { return "", nil }
 	flow := func(*replay.Context, string) (string, error) { return "", nil }
@@ -27,7 +27,7 @@ func TestRegistryRefuses(t *testing.T) {
 		{[]replay.Definition{child.Bind(flow, replay.Version(replay.NewestVersion))}, `which stands for the newest`},
 		{[]replay.Definition{act.Bind(nil)}, `tenuto: activity "act" is bound to nil`},
 		{[]replay.Definition{child.Bind(nil)}, `tenuto: orchestration "child" is bound to nil`},
-		{[]replay.Definition{{}}, "tenuto: an empty Definition: use Bind of a handle"},
+		{[]replay.Definition{{}}, "tenuto: empty definition: create it with Bind of a handle"},
 		{[]replay.Definition{replay.Activity[string, string]("").Bind(work)}, `tenuto: name of activity "" has 0 bytes: 1 to 128 are allowed`},
 		{[]replay.Definition{replay.Activity[string, string](long).Bind(work)}, "has 129 bytes: 1 to 128 are allowed"},
 		{[]replay.Definition{replay.Orchestration[string, string](long).Bind(flow)}, "has 129 bytes: 1 to 128 are allowed"},
@@ -41,7 +41,7 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
-func TestRegistryKnowsItsCode(t *testing.T) {
+func TestRegistry_HasCode(t *testing.T) {
 	registry := registryOf(t,
 		replay.Activity[string, string](strings.Repeat("a", 128)).Bind(func(context.Context, string) (string, error) { return "", nil }),
 		child.Bind(func(*replay.Context, string) (string, error) { return "", nil }))
@@ -54,7 +54,7 @@ func TestRegistryKnowsItsCode(t *testing.T) {
 	}
 }
 
-func TestADefinitionSaysWhatItBinds(t *testing.T) {
+func TestDefinition_Names(t *testing.T) {
 	work := func(context.Context, string) (string, error) { return "", nil }
 	flow := func(*replay.Context, string) (string, error) { return "", nil }
 	cases := []struct {
@@ -81,8 +81,8 @@ func TestADefinitionSaysWhatItBinds(t *testing.T) {
 	}
 }
 
-// A call by a name that no history may keep is an error of the call.
-func TestCallsByUnfitNames(t *testing.T) {
+// A call with an invalid name returns an error.
+func TestCall_RejectsInvalidName(t *testing.T) {
 	var errs []error
 	registry := script(t, func(ctx *replay.Context) (string, error) {
 		for _, name := range []string{"", strings.Repeat("n", 129), "\xff"} {
@@ -95,16 +95,16 @@ func TestCallsByUnfitNames(t *testing.T) {
 		}
 		_, err := child.Call(ctx, "x", replay.ChildID("\xff"))
 		if err == nil {
-			t.Error("a child ID that is not UTF-8 is taken")
+			t.Error("a child ID that is not UTF-8 was accepted")
 		}
 		_, err = replay.Activity[any, string]("act").Call(ctx, func() {})
 		if err == nil || !strings.HasPrefix(err.Error(), `encode input of activity "act": json: `) {
-			t.Errorf("input that does not encode: %v", err)
+			t.Errorf("input that cannot be encoded: %v", err)
 		}
 		return "", nil
 	})
-	x, turn := live(t, registry)
-	defer x.Drop()
+	x, turn := startScript(t, registry)
+	defer x.Evict()
 	for i, err := range errs {
 		if !errors.As(err, new(*replay.NameError)) {
 			t.Errorf("call %d: %v", i, err)
@@ -115,12 +115,12 @@ func TestCallsByUnfitNames(t *testing.T) {
 	}
 }
 
-// outcome runs an activity's body once and returns what done got.
-func outcome(registry *replay.Registry, attempt *replay.Attempt) (result *journalpb.Payload, calls int, err error) {
+// runActivity runs an activity's body once and returns what done received.
+func runActivity(registry *replay.Registry, attempt *replay.Attempt) (result *journalpb.Payload, calls int, err error) {
 	finished := make(chan struct{})
-	go func() { // runtime.Goexit may end it
+	go func() { // runtime.Goexit may end this goroutine
 		defer close(finished)
-		registry.Run(context.Background(), attempt, func(p *journalpb.Payload, e error) {
+		registry.RunActivity(context.Background(), attempt, func(p *journalpb.Payload, e error) {
 			result, err = p, e
 			calls++
 		})
@@ -129,7 +129,7 @@ func outcome(registry *replay.Registry, attempt *replay.Attempt) (result *journa
 	return result, calls, err
 }
 
-func TestRunAnActivity(t *testing.T) {
+func TestRunActivity_Outcomes(t *testing.T) {
 	bodies := map[string]struct {
 		body func(context.Context, string) (any, error)
 		want string
@@ -147,7 +147,7 @@ func TestRunAnActivity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			registry := registryOf(t, replay.Activity[string, any]("a").Bind(test.body))
 			attempt := &replay.Attempt{Name: "a", Input: payloadOf("in"), Instance: "order-17", Execution: 2, EventID: 5, Number: 3}
-			result, calls, err := outcome(registry, attempt)
+			result, calls, err := runActivity(registry, attempt)
 			got := string(result.GetData())
 			if err != nil {
 				got = err.Error()
@@ -159,17 +159,17 @@ func TestRunAnActivity(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunActivity_RejectsInvalid(t *testing.T) {
 	registry := registryOf(t, replay.Activity[int, int]("a").Bind(func(_ context.Context, n int) (int, error) { return n, nil }))
-	_, _, err := outcome(registry, &replay.Attempt{Name: "unknown"})
+	_, _, err := runActivity(registry, &replay.Attempt{Name: "unknown"})
 	if !errors.As(err, new(*replay.NoCodeError)) {
 		t.Errorf("unknown: %v", err)
 	}
-	_, _, err = outcome(registry, &replay.Attempt{Name: "a", Input: payloadOf("text")})
+	_, _, err = runActivity(registry, &replay.Attempt{Name: "a", Input: payloadOf("text")})
 	if _, again := replay.RetryAfter(nil, 1, err, 0); err == nil || again {
-		t.Errorf("input that does not decode: %v, again %t", err, again)
+		t.Errorf("input that cannot be decoded: %v, retry %t", err, again)
 	}
 	if replay.ActivityInfo(context.Background()) != nil {
-		t.Error("info without an activity")
+		t.Error("ActivityInfo outside an activity is not nil")
 	}
 }

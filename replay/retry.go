@@ -8,24 +8,23 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A RetryPolicy says when a failed attempt of an activity is followed by
-// another. The zero value is the default policy: unlimited attempts, the first
-// pause 1 s, each twice as long as the one before, none over 100 s, each up to
-// 20% longer or shorter by chance. An unlimited policy ends with the call's
-// [ScheduleToClose], if it has one.
+// A RetryPolicy decides whether and when a failed attempt of an activity is retried. The zero value
+// is the default policy: unlimited attempts, a first backoff of 1 s that doubles with each attempt
+// up to 100 s, with a random jitter of ±20%. Unlimited retries end with the call's
+// [ScheduleToClose], if set.
 type RetryPolicy struct {
-	// The pause after the first failed attempt. Defaults to 1 s.
+	// InitialInterval is the backoff after the first failed attempt. Defaults to 1 s.
 	InitialInterval time.Duration
-	// What each pause is multiplied by for the next. Defaults to 2; at least 1.
+	// Backoff multiplies the interval after each attempt. Defaults to 2; at least 1.
 	Backoff float64
-	// The longest pause. Defaults to 100 s.
+	// MaxInterval is the longest interval before jitter. Defaults to 100 s.
 	MaxInterval time.Duration
-	// How many attempts are made at most. 0, the default, and less: no limit.
+	// MaxAttempts limits the number of attempts. 0, the default, and less mean no limit.
 	MaxAttempts int
-	// Error codes that end it at once; see [WithCode]. At most 100, of 1 to 128
-	// bytes each.
+	// NonRetryableCodes lists error codes that are not retried (see [WithCode]): at most 100, of 1
+	// to 128 bytes each.
 	NonRetryableCodes []string
-	// A panic of the activity ends it at once. Defaults to false: it is a failed
+	// PanicsAreFinal ends the activity at its first panic. Defaults to false: a panic is a failed
 	// attempt like any other.
 	PanicsAreFinal bool
 }
@@ -35,10 +34,10 @@ const (
 	backoffDefault         = 2
 	maxIntervalDefault     = 100 * time.Second
 	jitter                 = 0.2
-	pauseMax               = 1 << 61 // 73 years: times must not wrap around
+	intervalMax            = 1 << 61 // 73 years: times must not overflow
 )
 
-func (p RetryPolicy) record() *journalpb.RetryPolicy {
+func (p RetryPolicy) toProto() *journalpb.RetryPolicy {
 	return &journalpb.RetryPolicy{
 		InitialInterval:   int64(p.InitialInterval),
 		Backoff:           p.Backoff,
@@ -49,10 +48,9 @@ func (p RetryPolicy) record() *journalpb.RetryPolicy {
 	}
 }
 
-// RetryAfter decides what follows the failed attempt of that number, from 1:
-// another one after the pause, or none. chance, from 0 to 1, is what the jitter
-// is taken from.
-func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, chance float64) (pause time.Duration, again bool) {
+// RetryAfter returns whether the failed attempt, numbered from 1, is retried, and after which
+// delay. The jitter is derived from chance, which is between 0 and 1.
+func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, chance float64) (delay time.Duration, again bool) {
 	policy := options.GetRetry()
 	code, final := classify(failure)
 	if final || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
@@ -61,19 +59,19 @@ func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, 
 	if code == panicCode && policy.GetPanicsAreFinal() {
 		return 0, false
 	}
-	if most := int64(policy.GetMaxAttempts()); most > 0 && int64(attempt) >= most {
+	if maximum := int64(policy.GetMaxAttempts()); maximum > 0 && int64(attempt) >= maximum {
 		return 0, false
 	}
-	initial := defaulted(time.Duration(policy.GetInitialInterval()), initialIntervalDefault)
-	longest := defaulted(time.Duration(policy.GetMaxInterval()), maxIntervalDefault)
-	backoff := max(defaulted(policy.GetBackoff(), backoffDefault), 1)
+	initial := orDefault(time.Duration(policy.GetInitialInterval()), initialIntervalDefault)
+	longest := orDefault(time.Duration(policy.GetMaxInterval()), maxIntervalDefault)
+	backoff := max(orDefault(policy.GetBackoff(), backoffDefault), 1)
 	exact := float64(initial) * math.Pow(backoff, float64(attempt-1))
-	exact = min(exact, float64(longest), pauseMax)
+	exact = min(exact, float64(longest), intervalMax)
 	return time.Duration(exact * (1 + jitter*(2*chance-1))), true
 }
 
-// defaulted also replaces what is not a number.
-func defaulted[T ~int64 | ~float64](value, otherwise T) T {
+// orDefault also replaces NaN.
+func orDefault[T ~int64 | ~float64](value, otherwise T) T {
 	if value > 0 {
 		return value
 	}

@@ -18,7 +18,7 @@ func optionsOf(options ...replay.ActivityOption) *journalpb.ActivityOptions {
 	return recorded
 }
 
-func TestRetryPauses(t *testing.T) {
+func TestRetryAfter_Backoff(t *testing.T) {
 	policy := func(p replay.RetryPolicy) *journalpb.ActivityOptions { return optionsOf(replay.Retry(p)) }
 	cases := []struct {
 		name    string
@@ -44,15 +44,15 @@ func TestRetryPauses(t *testing.T) {
 	}
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
-			pause, again := replay.RetryAfter(test.options, test.attempt, errors.New("x"), test.chance)
-			if !again || pause != test.want {
-				t.Errorf("%v, %t, want %v", pause, again, test.want)
+			delay, again := replay.RetryAfter(test.options, test.attempt, errors.New("x"), test.chance)
+			if !again || delay != test.want {
+				t.Errorf("%v, %t, want %v", delay, again, test.want)
 			}
 		})
 	}
 }
 
-func TestRetryGivesUp(t *testing.T) {
+func TestRetryAfter_Stops(t *testing.T) {
 	coded := replay.WithCode("full", errors.New("x"))
 	cases := []struct {
 		name    string
@@ -78,12 +78,12 @@ func TestRetryGivesUp(t *testing.T) {
 	for _, test := range cases {
 		t.Run(test.name, func(t *testing.T) {
 			if _, again := replay.RetryAfter(optionsOf(replay.Retry(test.policy)), test.attempt, test.err, 0.5); again != test.again {
-				t.Errorf("again is %t", again)
+				t.Errorf("retry is %t", again)
 			}
-			// The same after the error has crossed the journal.
-			crossed := replay.DecodeError(replay.EncodeError(test.err))
-			if _, again := replay.RetryAfter(optionsOf(replay.Retry(test.policy)), test.attempt, crossed, 0.5); again != test.again {
-				t.Errorf("crossed: again is %t", again)
+			// The same after the error was recorded.
+			decoded := replay.DecodeError(replay.EncodeError(test.err))
+			if _, again := replay.RetryAfter(optionsOf(replay.Retry(test.policy)), test.attempt, decoded, 0.5); again != test.again {
+				t.Errorf("after decoding: retry is %t", again)
 			}
 		})
 	}

@@ -2,11 +2,11 @@ package replay
 
 import "strconv"
 
-// Values of the simplest types are written and read without reflection: they are
-// most of what small payloads hold. What is written is what encoding/json writes,
-// and what is read is only what it reads just so; everything else is left to it.
+// Values of simple types, which are most small payloads, are encoded and decoded without
+// reflection. The output is that of encoding/json. The reader accepts only a subset of what
+// encoding/json accepts; everything else is left to encoding/json.
 
-// appendScalar appends the JSON of a value, if it is one of a simple type.
+// appendScalar appends the JSON of a value of a simple type.
 func appendScalar(data []byte, value any) (appended []byte, ok bool) {
 	switch v := value.(type) {
 	case int:
@@ -16,7 +16,7 @@ func appendScalar(data []byte, value any) (appended []byte, ok bool) {
 	case bool:
 		return strconv.AppendBool(data, v), true
 	case string:
-		if !plainText(v, `"\<>&`) {
+		if !isPlainText(v, `"\<>&`) {
 			return data, false
 		}
 		return append(append(append(data, '"'), v...), '"'), true
@@ -24,7 +24,7 @@ func appendScalar(data []byte, value any) (appended []byte, ok bool) {
 	return data, false
 }
 
-// readScalar reads JSON into what into points to, if that is of a simple type.
+// readScalar decodes JSON into what into points to, if that is of a simple type.
 func readScalar(data []byte, into any) (ok bool) {
 	switch v := into.(type) {
 	case *int:
@@ -43,7 +43,7 @@ func readScalar(data []byte, into any) (ok bool) {
 		return readBool(data, v)
 	case *string:
 		last := len(data) - 1
-		if last < 1 || data[0] != '"' || data[last] != '"' || !plainText(string(data[1:last]), `"\`) {
+		if last < 1 || data[0] != '"' || data[last] != '"' || !isPlainText(string(data[1:last]), `"\`) {
 			return false
 		}
 		*v = string(data[1:last])
@@ -64,16 +64,16 @@ func readBool(data []byte, into *bool) (ok bool) {
 	return true
 }
 
-// integerMax is how many digits surely fit into 64 bits.
-const integerMax = 18
+// integerDigitsMax is the number of digits that always fit into 64 bits.
+const integerDigitsMax = 18
 
-// readInteger reads an integer as JSON has it: without a plus or leading zeros.
+// readInteger reads a JSON integer: without a plus or leading zeros.
 func readInteger(data []byte) (n int64, ok bool) {
 	digits := data
 	if len(digits) > 0 && digits[0] == '-' {
 		digits = digits[1:]
 	}
-	if len(digits) == 0 || len(digits) > integerMax || digits[0] == '0' && len(digits) > 1 {
+	if len(digits) == 0 || len(digits) > integerDigitsMax || digits[0] == '0' && len(digits) > 1 {
 		return 0, false
 	}
 	for _, digit := range digits {
@@ -88,8 +88,8 @@ func readInteger(data []byte) (n int64, ok bool) {
 	return n, true
 }
 
-// plainText tells whether a text is printable ASCII without some characters.
-func plainText(text, without string) bool {
+// isPlainText reports whether text is printable ASCII without the given characters.
+func isPlainText(text, without string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
 			return false

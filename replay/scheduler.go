@@ -2,33 +2,32 @@ package replay
 
 import "sync/atomic"
 
-// A scheduler runs the coroutines of one execution, one at a time, in the
-// order in which they became ready.
+// A scheduler runs the coroutines of one execution, one at a time, in the order in which they
+// became ready.
 type scheduler struct {
-	current *coroutine   // the one that is running now
-	ready   []*coroutine // first in, first out
-	all     []*coroutine // in order of creation; ended ones leave at the next sweep
-	ended   int          // how many of all have ended
-	halted  bool         // one coroutine waits for an answer, the others for it
+	current *coroutine   // the running coroutine
+	ready   []*coroutine // FIFO
+	all     []*coroutine // in order of creation; sweep removes ended ones
+	ended   int          // number of ended coroutines in all
+	halted  bool         // set by halt: no coroutine is resumed
 
-	abandoned *atomic.Bool   // nothing is resumed any more
-	running   atomic.Uintptr // the id of the goroutine that was resumed last; 0 if it has ended
+	abandoned *atomic.Bool   // once set, no coroutine is resumed
+	runningID atomic.Uintptr // ID of the goroutine resumed last; 0 if it has ended
 }
 
-// spawn adds a coroutine that begins in the next stretch of this step.
+// spawn adds a coroutine, which starts later in this step.
 func (s *scheduler) spawn(in *scope, body func()) *coroutine {
-	c := &coroutine{body: body, scope: in, running: &s.running}
+	c := &coroutine{body: body, scope: in, runningID: &s.runningID}
 	s.all = append(s.all, c)
 	s.ready = append(s.ready, c)
 	return c
 }
 
-// run resumes ready coroutines until none is left, or until one crashes, and returns
-// that one.
+// run resumes ready coroutines until none is ready, or until one crashes, which it returns.
 func (s *scheduler) run() (crashed *coroutine) {
 	for len(s.ready) > 0 && !s.halted && !s.abandoned.Load() {
 		c := s.ready[0]
-		s.ready = behind(s.ready)
+		s.ready = dequeue(s.ready)
 		s.resume(c)
 		if c.done {
 			s.ended++
@@ -41,23 +40,23 @@ func (s *scheduler) run() (crashed *coroutine) {
 	return nil
 }
 
-// keptMax bounds the places of an empty queue that are kept for what comes next.
-const keptMax = 64
+// emptyQueueCapMax bounds the capacity of an empty queue that is kept for reuse.
+const emptyQueueCapMax = 64
 
-// behind takes the head off a queue. An empty one keeps its place.
-func behind[T any](queue []*T) []*T {
+// dequeue removes the head of a queue. It keeps the memory of a small empty queue.
+func dequeue[T any](queue []*T) []*T {
 	queue[0] = nil
 	switch {
 	case len(queue) > 1:
 		return queue[1:]
-	case cap(queue) > keptMax:
+	case cap(queue) > emptyQueueCapMax:
 		return nil
 	}
 	return queue[:0]
 }
 
-// halt parks the running coroutine and keeps all others from running. It is the
-// first to go on.
+// halt parks the running coroutine and keeps all others from running. The halted coroutine is the
+// first to continue.
 func (s *scheduler) halt() {
 	c := s.current
 	s.halted = true
@@ -71,7 +70,7 @@ func (s *scheduler) resume(c *coroutine) {
 	s.current = nil
 }
 
-// sweep forgets ended coroutines once they are the majority.
+// sweep removes ended coroutines when they are at least half of all.
 func (s *scheduler) sweep() {
 	if s.ended*2 < len(s.all) {
 		return
@@ -86,8 +85,8 @@ func (s *scheduler) sweep() {
 	s.all, s.ended = live, 0
 }
 
-// drop unwinds every coroutine, the youngest first, as a stack would.
-func (s *scheduler) drop() {
+// unwindAll unwinds every coroutine, the youngest first, as a stack would.
+func (s *scheduler) unwindAll() {
 	s.ready = nil
 	for i := len(s.all) - 1; i >= 0; i-- {
 		c := s.all[i]
@@ -100,10 +99,9 @@ func (s *scheduler) drop() {
 	s.all, s.ended = nil, 0
 }
 
-// rearrange makes every coroutine that has begun ready, but the running one, in the
-// order in which they were started; none may wait. It takes off those that have not
-// begun, and returns them.
-func (s *scheduler) rearrange() (unstarted []*coroutine) {
+// readyStarted makes every started coroutine except the running one ready, in the order of
+// creation; none may be waiting. It removes and returns those that have not started.
+func (s *scheduler) readyStarted() (unstarted []*coroutine) {
 	s.ready = nil
 	for _, c := range s.all {
 		switch {
@@ -123,11 +121,11 @@ func (s *scheduler) rearrange() (unstarted []*coroutine) {
 // idle reports whether no coroutine is ready.
 func (s *scheduler) idle() bool { return len(s.ready) == 0 }
 
-// where returns the call stack at which the oldest parked coroutine waits.
-func (s *scheduler) where() []uintptr {
+// oldestStack returns the call stack of the oldest parked coroutine.
+func (s *scheduler) oldestStack() []uintptr {
 	for _, c := range s.all {
 		if c.started && !c.done {
-			c.report()
+			c.reportStack()
 			return c.stack
 		}
 	}

@@ -2,32 +2,32 @@ package replay
 
 import "time"
 
-// A scope is the stretch of code that one cancellation reaches. The root scope
-// is that of the instance. The outermost scope is that of a phase, the body or the
-// clean-up: it ends with that, and nothing outlives it.
+// A scope is the part of the code that one cancellation reaches. The root scope is that of the
+// instance. The outermost scope is that of a phase, the body or the clean-up; everything in it ends
+// with the phase.
 type scope struct {
 	parent  *scope
 	cause   error  // why it ended; nil while it has not
-	endedAt uint64 // how many promises were resolved before it ended
+	endedAt uint64 // number of promises resolved before it ended
 }
 
-// told notes that an error is returned to the code. Only so does the code learn of
-// a request to cancel the instance: from an await or from [Context.Err].
-func (x *Execution) told(err error) error {
+// observeCancel records that the cancellation of the instance was returned to the code. Code sees
+// it only in the error of an await or of [Context.Err].
+func (x *Execution) observeCancel(err error) error {
 	if err != nil && err == x.root.cause {
-		x.cancelSeen = true
+		x.cancelObserved = true
 	}
 	return err
 }
 
-// canceled returns the cause of a request to cancel the instance.
-func (x *Execution) canceled(reason string) error {
-	return &CanceledError{Reason: reason, earlier: !x.origin.protocol3}
+// canceledError returns the cause for a request to cancel the instance.
+func (x *Execution) canceledError(reason string) error {
+	return &CanceledError{Reason: reason, legacyText: !x.startInfo.protocol3}
 }
 
-// ended returns the scope that has ended first, of s and those around it, nil if
-// none has. An inner scope ends with the outer one, so it is the innermost.
-func (s *scope) ended() *scope {
+// endedScope returns the innermost ended scope of s and its ancestors, nil if none has ended. It
+// ended first, because an inner scope ends with the outer one.
+func (s *scope) endedScope() *scope {
 	for ; s != nil; s = s.parent {
 		if s.cause != nil {
 			return s
@@ -36,25 +36,24 @@ func (s *scope) ended() *scope {
 	return nil
 }
 
-// err returns why the scope, or one around it, ended.
+// err returns why the scope, or an ancestor, ended.
 func (s *scope) err() error {
-	if ended := s.ended(); ended != nil {
+	if ended := s.endedScope(); ended != nil {
 		return ended.cause
 	}
 	return nil
 }
 
-// includes reports whether the promise was resolved before the scope ended, if it
-// has.
+// includes reports whether the promise was resolved before the scope ended, if it has ended.
 func (s *scope) includes(p *promise) bool {
 	if p.pending() {
 		return false
 	}
-	ended := s.ended()
-	return ended == nil || p.settled <= ended.endedAt
+	ended := s.endedScope()
+	return ended == nil || p.resolvedSeq <= ended.endedAt
 }
 
-// within tells whether s is outer or lies in it.
+// within reports whether s is outer or lies in it.
 func (s *scope) within(outer *scope) bool {
 	for ; s != nil; s = s.parent {
 		if s == outer {
@@ -64,17 +63,16 @@ func (s *scope) within(outer *scope) bool {
 	return false
 }
 
-// cancelScope ends a scope: its open operations are canceled in the order in
-// which they were scheduled, and every coroutine that waits in it gets cause,
-// whichever of these operations it waits for.
+// cancelScope ends a scope. It cancels the scope's unfinished operations in the order in which they
+// were scheduled, and every coroutine that waits in the scope gets cause.
 func (x *Execution) cancelScope(s *scope, cause error) {
-	if s.err() != nil || x.dropping {
+	if s.err() != nil || x.evicting {
 		return
 	}
-	s.cause, s.endedAt = cause, x.settlements
-	for _, op := range x.unfinished() {
+	s.cause, s.endedAt = cause, x.resolvedCount
+	for _, op := range x.unfinishedOperations() {
 		if op.scope.within(s) {
-			x.giveUp(op, cause)
+			x.cancelOperation(op, cause)
 		}
 	}
 	for _, c := range x.coroutines.all {
@@ -84,7 +82,7 @@ func (x *Execution) cancelScope(s *scope, cause error) {
 	}
 }
 
-// outermost returns the scope around s that nothing but the end of its phase ends.
+// outermost returns the scope of the phase that s belongs to.
 func (s *scope) outermost() *scope {
 	for s.parent != nil {
 		s = s.parent
@@ -92,25 +90,23 @@ func (s *scope) outermost() *scope {
 	return s
 }
 
-// WithCancel returns a Context whose scope ends when cancel is called, or when
-// that of ctx does: what is open in it is given up, and awaits in it return
-// [ErrCanceled].
+// WithCancel returns a Context whose scope ends when cancel is called or the scope of ctx ends.
+// Then its open operations are canceled, and awaits in it return [ErrCanceled].
 func WithCancel(ctx *Context) (inner *Context, cancel func()) {
 	inner = &Context{x: ctx.x, scope: &scope{parent: ctx.scope}}
 	return inner, func() {
-		ctx.x.running("cancel")
+		ctx.x.currentCoroutine("cancel")
 		ctx.x.cancelScope(inner.scope, ErrCanceled)
 	}
 }
 
-// WithTimeout is [WithCancel] with a limit of time: when d has passed, the scope
-// ends and awaits in it return [ErrTimeout]. cancel also stops the timer; call it
-// when the scope is no longer needed.
+// WithTimeout is [WithCancel] with a timeout. After d the scope ends, and awaits in it return
+// [ErrTimeout]. cancel also stops the timer; call it when the scope is no longer needed.
 func WithTimeout(ctx *Context, d time.Duration) (inner *Context, cancel func()) {
 	inner, end := WithCancel(ctx)
 	limit := ctx.Timer(d)
 	if limit.p.pending() {
-		limit.p.onSettled = append(limit.p.onSettled, func() {
+		limit.p.onResolved = append(limit.p.onResolved, func() {
 			if limit.p.err == nil {
 				ctx.x.cancelScope(inner.scope, ErrTimeout)
 			}
@@ -122,9 +118,8 @@ func WithTimeout(ctx *Context, d time.Duration) (inner *Context, cancel func()) 
 	}
 }
 
-// WithoutCancel returns a Context that no cancellation of ctx reaches, for
-// clean-up where [Context.OnClose] does not fit. It ends with the body of the
-// orchestration.
+// WithoutCancel returns a Context that no cancellation of ctx reaches, for clean-up where
+// [Context.OnClose] does not fit. It ends with the body of the orchestration.
 func WithoutCancel(ctx *Context) *Context {
 	return &Context{x: ctx.x, scope: &scope{parent: ctx.scope.outermost()}}
 }

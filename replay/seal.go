@@ -7,32 +7,29 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Everything between the cursor and the code is plain. An event is opened
-// before the cursor moves onto it, and what the code asks for is sealed when it
-// has become an event: each payload is encoded once, and what is compared with
-// the history is never the codec's output.
+// Between the cursor and the code everything is plain. An event is opened before the cursor moves
+// onto it, and actions of the code are sealed when they become events. So each payload is encoded
+// once, and the codec's output is never compared with the history.
 
 // sealEvent returns an event as it is recorded.
-func (p Payloads) sealEvent(event *journalpb.Event) (*journalpb.Event, error) {
+func (p PayloadConverter) sealEvent(event *journalpb.Event) (*journalpb.Event, error) {
 	if p.Codec == nil {
 		return event, nil
 	}
-	return changed(event, p.seal, p.sealError)
+	return replaceValues(event, p.seal, p.sealError)
 }
 
-// OpenEvent returns a recorded event as the code sees it, with payloads and
-// errors that the codec has decoded, and leaves the event as it is. One that
+// OpenEvent returns a copy of a recorded event with decoded payloads and errors. An event that
 // needs no codec is returned itself. The error is a [*CodecError].
-func (p Payloads) OpenEvent(event *journalpb.Event) (*journalpb.Event, error) {
-	if !sealedEvent(event) {
+func (p PayloadConverter) OpenEvent(event *journalpb.Event) (*journalpb.Event, error) {
+	if !isSealedEvent(event) {
 		return event, nil
 	}
-	return changed(event, p.open, p.openError)
+	return replaceValues(event, p.open, p.openError)
 }
 
-// changed returns a copy of an event with every payload and every error in it
-// replaced.
-func changed(event *journalpb.Event, payload func(*journalpb.Payload) (*journalpb.Payload, error), failure func(*journalpb.Error) (*journalpb.Error, error)) (*journalpb.Event, error) {
+// replaceValues returns a copy of an event with every payload and every error in it replaced.
+func replaceValues(event *journalpb.Event, payload func(*journalpb.Payload) (*journalpb.Payload, error), failure func(*journalpb.Error) (*journalpb.Error, error)) (*journalpb.Event, error) {
 	event = proto.CloneOf(event)
 	err := eachValue(event.ProtoReflect(), func(m proto.Message) error {
 		var other proto.Message
@@ -55,8 +52,8 @@ func changed(event *journalpb.Event, payload func(*journalpb.Payload) (*journalp
 	return event, nil
 }
 
-// eachValue calls fn with every payload and every error in a message, and not
-// with what is inside those.
+// eachValue calls fn with every payload and every error in a message, but not with what they
+// contain.
 func eachValue(m protoreflect.Message, fn func(proto.Message) error) (err error) {
 	visit := func(value protoreflect.Value) bool {
 		inner := value.Message()
@@ -85,9 +82,8 @@ func eachValue(m protoreflect.Message, fn func(proto.Message) error) (err error)
 	return err
 }
 
-// sealedEvent tells whether something in an event needs the codec to be read. One of
-// which it is not true is not copied.
-func sealedEvent(event *journalpb.Event) (sealed bool) {
+// isSealedEvent reports whether an event holds anything that is encoded by a codec.
+func isSealedEvent(event *journalpb.Event) (sealed bool) {
 	visitValues(event, func(payload *journalpb.Payload, failure *journalpb.Error) {
 		sealed = sealed || isSealed(payload) || needsCodec(failure)
 	})

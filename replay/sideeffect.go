@@ -11,13 +11,12 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Once calls fn once and records what it returns under a label; on replay the
-// record is returned and fn not called. It serves what is cheap, local and not
-// deterministic: a random choice, a configuration value, an environment
-// variable. Anything that can fail, block or be slow belongs into an activity,
-// and so does anything with an effect outside: a node that dies before the
-// record is committed calls fn again. fn must not make durable calls.
-func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
+// SideEffect calls fn once and records its result under a label. On replay it returns the record
+// without calling fn. Use it for values that are cheap, local and non-deterministic: a random
+// choice, a configuration value, an environment variable. Use an activity for anything that can
+// fail, block, be slow or have an external effect: a node that dies before the record is committed
+// calls fn again. fn must not make durable calls.
+func SideEffect[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 	var zero T
 	if err := checkName("side effect", label); err != nil {
 		return zero, err
@@ -25,12 +24,12 @@ func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 	if strings.HasPrefix(label, patchLabel) {
 		return zero, fmt.Errorf("tenuto: labels of side effects that begin with %q are those of Patched", patchLabel)
 	}
-	of := PayloadOf{"side effect", label, "value"}
+	info := PayloadInfo{"side effect", label, "value"}
 	record := &journalpb.SideEffectRecorded{Label: label}
 	recorded, err := ctx.x.sideEffect(ctx, record, func() {
 		value, err := fn()
 		if err == nil {
-			record.Value, err = ctx.x.encode(of, value)
+			record.Value, err = ctx.x.encode(info, value)
 		}
 		record.Error = encodeError(err)
 	})
@@ -41,14 +40,14 @@ func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 		return zero, decodeError(recorded.Error)
 	}
 	var value T
-	if err := deserialize(of, recorded.Value, &value); err != nil {
+	if err := deserialize(info, recorded.Value, &value); err != nil {
 		return zero, err
 	}
 	return value, nil
 }
 
-// sideEffect waits until the record is at the cursor, fills it if it is new, and
-// returns what was recorded.
+// sideEffect waits until the cursor reaches the record, fills it if it is new, and returns the
+// recorded one.
 func (x *Execution) sideEffect(ctx *Context, record *journalpb.SideEffectRecorded, fill func()) (*journalpb.SideEffectRecorded, error) {
 	op := x.schedule(ctx, &journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{SideEffectRecorded: record}}, &operation{name: record.Label})
 	if err := x.await(ctx, &op.promise); err != nil {
@@ -59,9 +58,9 @@ func (x *Execution) sideEffect(ctx *Context, record *journalpb.SideEffectRecorde
 	}
 	recorded := op.value.(*journalpb.SideEffectRecorded)
 	if recorded == record {
-		x.fill(record, fill)
+		x.runSideEffect(record, fill)
 	}
-	x.bytesBefore += len(recorded.Value.GetData())
+	x.legacyBytes += len(recorded.Value.GetData())
 	x.bytes += len(recorded.Value.GetData()) + errorBytes(recorded.Error)
 	if recorded.Error.GetCode() == panicCode {
 		if recorded.Error.Message == (&crash{}).error().Error() {
@@ -72,13 +71,13 @@ func (x *Execution) sideEffect(ctx *Context, record *journalpb.SideEffectRecorde
 	return recorded, nil
 }
 
-// fill calls the user's function. A panic in it, or a runtime.Goexit, is
-// recorded, and goes on both now and on replay.
-func (x *Execution) fill(record *journalpb.SideEffectRecorded, fill func()) {
-	x.sideways = true
+// runSideEffect calls the user's function. It records a panic or a runtime.Goexit, which sideEffect
+// repeats both now and on replay.
+func (x *Execution) runSideEffect(record *journalpb.SideEffectRecorded, fill func()) {
+	x.inSideEffect = true
 	returned := false
 	defer func() {
-		x.sideways = false
+		x.inSideEffect = false
 		value := recover()
 		switch {
 		case value != nil:
@@ -91,17 +90,17 @@ func (x *Execution) fill(record *journalpb.SideEffectRecorded, fill func()) {
 	returned = true
 }
 
-// Random returns a source of random numbers that yields the same ones on every
-// replay. It is seeded from instance, run, execution and the time of its start, and
-// good for spreading and sampling, not for secrets.
+// Random returns a source of random numbers that yields the same sequence on every replay. Its seed
+// derives from instance, incarnation, execution and start time. Use it for spreading and sampling,
+// not for secrets.
 func (c *Context) Random() *rand.Rand {
 	x := c.x
-	x.running("Random")
+	x.currentCoroutine("Random")
 	if x.random == nil {
 		hash := sha256.New()
 		fmt.Fprintf(hash, "%s\x00%d\x00%d", x.instance, x.number, x.startedAt)
-		if x.origin.incarnation != 0 {
-			fmt.Fprintf(hash, "\x00%d", x.origin.incarnation)
+		if x.startInfo.incarnation != 0 {
+			fmt.Fprintf(hash, "\x00%d", x.startInfo.incarnation)
 		}
 		seed := hash.Sum(nil)
 		x.random = rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed), binary.LittleEndian.Uint64(seed[8:])))
@@ -120,18 +119,18 @@ func (c *Context) UUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// SetStatus publishes a value by which people outside can follow the instance;
-// the last one stays visible after its end, and across continue-as-new. The
-// error is a [*PayloadError] if the value cannot be encoded.
+// SetStatus sets the custom status, which clients can read. The last value remains visible after
+// the instance has ended and across continue-as-new. The error is a [*PayloadError] if the value
+// cannot be encoded.
 func SetStatus[T any](ctx *Context, value T) error {
 	x := ctx.x
-	x.running("SetStatus")
-	payload, err := x.encode(PayloadOf{"orchestration", x.origin.name, "status"}, value)
+	x.currentCoroutine("SetStatus")
+	payload, err := x.encode(PayloadInfo{"orchestration", x.startInfo.name, "status"}, value)
 	if err != nil {
 		return err
 	}
-	if x.dropping {
-		return ErrDehydrating
+	if x.evicting {
+		return ErrEvicting
 	}
 	x.enqueue(&journalpb.Event{Body: &journalpb.Event_StatusSet{StatusSet: &journalpb.StatusSet{Value: payload}}}, nil)
 	return nil

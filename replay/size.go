@@ -6,23 +6,23 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Size is how much there is of an execution.
+// Size measures an execution.
 type Size struct {
 	Events int // of the history
-	Bytes  int // of the payloads and errors in it
-	Open   int // operations that are scheduled and not completed
+	Bytes  int // of payloads and errors in the history
+	Open   int // operations scheduled and not completed
 
 	Buffered      int // external events that no code has taken
 	BufferedBytes int // of their payloads
 }
 
-// Size returns how much there is up to the event that was recorded last.
+// Size returns the size of the execution up to the last recorded event.
 func (x *Execution) Size() Size {
 	size := Size{
 		Events: int(x.last), Bytes: x.bytes, Open: x.open.len(),
 		Buffered: x.inbox.events, BufferedBytes: x.inbox.bytes,
 	}
-	for _, event := range x.held {
+	for _, event := range x.deferred {
 		if arrived := event.GetExternalEvent(); arrived != nil {
 			size.Buffered++
 			size.BufferedBytes += len(arrived.Data.GetData())
@@ -31,12 +31,13 @@ func (x *Execution) Size() Size {
 	return size
 }
 
-// Awaits reports whether a subscription waits for an external event of that name,
-// so that it would not be buffered. A suspended instance keeps every event.
-func (x *Execution) Awaits(name string) bool { return !x.suspended && x.inbox.awaits(name) }
+// HasSubscription reports whether a subscription waits for an external event of that name, so that
+// the event would not be buffered. A suspended instance buffers every event.
+func (x *Execution) HasSubscription(name string) bool {
+	return !x.suspended && x.inbox.hasSubscription(name)
+}
 
-// valueBytes returns the bytes of user data in an event: of all payloads, and of what the
-// records of errors say.
+// valueBytes returns the bytes of user data in an event: of its payloads and error records.
 func valueBytes(event *journalpb.Event) (bytes int) {
 	visitValues(event, func(payload *journalpb.Payload, failure *journalpb.Error) {
 		bytes += len(payload.GetData()) + errorBytes(failure)
@@ -55,33 +56,32 @@ func errorBytes(failure *journalpb.Error) int {
 	return bytes
 }
 
-// count adds an event that is consumed to the size. A side effect that runs now gets its
-// value in the step after this, so that sideEffect counts it, live and on replay alike.
-func (x *Execution) count(event *journalpb.Event) {
-	x.bytesBefore += bytesBefore(event)
+// addSize adds a consumed event to the size. A live side effect gets its value in the step after
+// this, so sideEffect counts it, live and on replay.
+func (x *Execution) addSize(event *journalpb.Event) {
+	x.legacyBytes += legacyBytes(event)
 	if record := event.GetSideEffectRecorded(); record == nil || strings.HasPrefix(record.Label, UpdatePrefix) {
 		x.bytes += valueBytes(event)
 	}
 }
 
-// decisionBytes returns the size by which [Context.ShouldContinueAsNew] decides. Code has
-// decided by it in recorded histories, so an execution that began under the rule before
-// protocol 3 keeps that.
-func (x *Execution) decisionBytes() int {
-	if x.origin.protocol3 {
+// continueAsNewBytes returns the size that [Context.ShouldContinueAsNew] uses. Recorded decisions
+// depend on it, so an execution that began before protocol 3 keeps the old rule.
+func (x *Execution) continueAsNewBytes() int {
+	if x.startInfo.protocol3 {
 		return x.bytes
 	}
-	return x.bytesBefore
+	return x.legacyBytes
 }
 
-// CountAllNext has the next execution of the run decide by all payloads: every node that
-// may replay it counts them.
-func (x *Execution) CountAllNext() { x.countsAllNext = true }
+// CountAllPayloadsNext makes the next execution count all payloads in
+// [Context.ShouldContinueAsNew]. Every node that may replay it must support that.
+func (x *Execution) CountAllPayloadsNext() { x.countAllPayloadsNext = true }
 
-// bytesBefore returns what the rule before protocol 3 counts of an event. It misses chained
-// starts, what is carried over by continue-as-new, and errors. Values of side effects and of
-// updates are counted where they are made.
-func bytesBefore(event *journalpb.Event) int {
+// legacyBytes returns what the rule before protocol 3 counts of an event. It omits chained starts,
+// values carried over by continue-as-new, and errors. Side effects and updates are counted where
+// their values are made.
+func legacyBytes(event *journalpb.Event) int {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
 		return len(body.OrchestrationStarted.Input.GetData())

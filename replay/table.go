@@ -2,14 +2,14 @@ package replay
 
 import "iter"
 
-// tableFew is how many entries a table keeps without a map.
+// tableFew is the number of entries that a table holds without a map.
 const tableFew = 8
 
-// A table is a map for what mostly has few entries: a map with one entry takes
-// hundreds of bytes, in every instance that is in memory.
+// A table is a map optimized for few entries. A Go map with one entry takes hundreds of bytes, in
+// every instance in memory.
 type table[K comparable, V any] struct {
-	few  []entry[K, V] // in no order
-	many map[K]V       // instead of few, from more than tableFew entries on until there are none
+	few  []entry[K, V] // unordered
+	many map[K]V       // replaces few above tableFew entries, until it is empty
 }
 
 type entry[K comparable, V any] struct {
@@ -73,7 +73,7 @@ func (t *table[K, V]) delete(key K) {
 	}
 }
 
-// all yields the entries in no order.
+// all yields the entries in no particular order.
 func (t *table[K, V]) all() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, e := range t.few {

@@ -6,47 +6,47 @@ import (
 	"testing"
 )
 
-// A table is what a map is, however many entries it has and has had.
-func TestTableKeepsWhatAMapKeeps(t *testing.T) {
+// A table behaves like a map for any number of entries, now and before.
+func TestTable_MatchesMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	var kept table[int, int]
+	var retained table[int, int]
 	want := map[int]int{}
 	for step := range 20_000 {
 		key := random.IntN(2 * tableFew)
 		if random.IntN(8) == 0 {
-			kept.set(key, step)
+			retained.set(key, step)
 			want[key] = step
 		} else if random.IntN(4) == 0 {
-			kept.delete(key)
+			retained.delete(key)
 			delete(want, key)
 		}
-		value, ok := kept.get(key)
-		if wanted, known := want[key]; value != wanted || ok != known {
-			t.Fatalf("step %d: %d, %t; want %d, %t", step, value, ok, wanted, known)
+		value, ok := retained.get(key)
+		if expected, known := want[key]; value != expected || ok != known {
+			t.Fatalf("step %d: %d, %t; want %d, %t", step, value, ok, expected, known)
 		}
-		if kept.len() != len(want) || !maps.Equal(maps.Collect(kept.all()), want) {
-			t.Fatalf("step %d: %v, want %v", step, maps.Collect(kept.all()), want)
+		if retained.len() != len(want) || !maps.Equal(maps.Collect(retained.all()), want) {
+			t.Fatalf("step %d: %v, want %v", step, maps.Collect(retained.all()), want)
 		}
 	}
 }
 
-func TestTableLetsTheMapOfManyGo(t *testing.T) {
-	var kept table[int, *int]
+func TestTable_ReleasesMap(t *testing.T) {
+	var retained table[int, *int]
 	for i := range 10 * tableFew {
-		kept.set(i, new(int))
+		retained.set(i, new(int))
 	}
-	for range kept.all() {
+	for range retained.all() {
 		break // an iteration may end early
 	}
 	for i := range 10 * tableFew {
-		kept.delete(i)
+		retained.delete(i)
 	}
-	if kept.many != nil || kept.len() != 0 {
-		t.Errorf("%d entries, map: %v", kept.len(), kept.many)
+	if retained.many != nil || retained.len() != 0 {
+		t.Errorf("%d entries, map: %v", retained.len(), retained.many)
 	}
-	kept.set(1, nil)
-	kept.delete(1)
-	if kept.few[:1][0] != (entry[int, *int]{}) {
-		t.Error("what was deleted is kept")
+	retained.set(1, nil)
+	retained.delete(1)
+	if retained.few[:1][0] != (entry[int, *int]{}) {
+		t.Error("a deleted entry is kept in memory")
 	}
 }

@@ -21,34 +21,32 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected output in testdata/*.txt")
 
-// TestTranscripts plays the transcripts in testdata. A transcript consists of
-// steps: what happens, one command a line, then "----", then what comes of it,
-// up to an empty line. The commands:
+// TestTranscripts runs the transcripts in testdata. A transcript consists of steps. A step is a list
+// of commands, one a line, then "----", then the outcome up to an empty line. The commands:
 //
-//	start NAME [JSON]         a new instance of that orchestration (programs_test.go)
-//	start-again NAME [JSON]   the same message for an instance that is there
-//	after DURATION            the clock moves on
+//	start NAME [JSON]         start an instance of that orchestration (programs_test.go)
+//	start-again NAME [JSON]   the same message for an existing instance
+//	after DURATION            advance the clock
 //	done ID [JSON]            the activity of that event_id has completed
 //	failed ID [CODE:] TEXT    ... has failed
 //	fired ID                  the timer has fired
 //	event NAME [JSON]         an external event
-//	events NAME FIRST LAST    as many events, each with its number as data
+//	events NAME FIRST LAST    numbered events, each with its number as data
 //	child-done ID [JSON]      the child has completed
 //	child-failed ID TEXT      ... has failed
-//	cancel [REASON]           the instance is asked to cancel
-//	terminate [REASON]        the instance is ended
-//	suspend [REASON]          the instance is suspended
-//	resume [REASON]           the instance goes on
-//	next                      the next execution begins, with what was postponed
+//	cancel [REASON]           request to cancel the instance
+//	terminate [REASON]        terminate the instance
+//	suspend [REASON]          suspend the instance
+//	resume [REASON]           resume the instance
+//	next                      begin the next execution with the postponed messages
 //	brief                     show runs of equal events as one line
 //
-// The messages of a step are delivered as one batch. "request=ID" before a
-// command gives its message a request ID, "execution=N" an execution,
-// "version=V" a start its version.
+// The messages of a step are delivered as one batch. "request=ID" before a command sets the request
+// ID of its message, "execution=N" its execution, "version=V" the version of a start.
 //
-// What comes of it: the events (event_id, time since the start, and what
-// Describe says), what the code logged, what became of messages that were not
-// recorded, and whether the instance waits, has ended or continues as new.
+// The outcome lists the events (event_id, time since the start, and the result of Describe), log
+// messages of the code, the disposition of messages that were not recorded, and whether the instance
+// waits, has ended or continues as new.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -71,9 +69,9 @@ func TestTranscripts(t *testing.T) {
 				t.Errorf("resident (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(resident, play(t, string(content), true)); diff != "" {
-				t.Errorf("brought back for every turn (-resident +cold):\n%s", diff)
+				t.Errorf("loaded for every turn (-resident +cold):\n%s", diff)
 			}
-			encrypted := &player{t: t, registry: encrypting(t, programRegistry(t)), cold: true, now: begin}
+			encrypted := &player{t: t, registry: withEncryption(t, programRegistry(t)), cold: true, now: begin}
 			if diff := cmp.Diff(resident, encrypted.play(string(content))); diff != "" {
 				t.Errorf("with encrypted payloads (-resident +encrypted):\n%s", diff)
 			}
@@ -81,21 +79,21 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// A player plays the steps of one transcript.
+// A player runs the steps of one transcript.
 type player struct {
 	t        *testing.T
 	registry *replay.Registry
 	cold     bool
 
-	now    time.Time
-	logged *lines
-	in     *instance
-	late   []replay.Message // postponed to the next execution
-	lates  []string         // the command of each
-	seen   func(*instance)  // called for each execution when it is done with
+	now            time.Time
+	log            *logRecorder
+	in             *instance
+	postponed      []replay.Message // postponed to the next execution
+	postponedLines []string         // the command of each
+	onDone         func(*instance)  // called with each finished execution
 }
 
-// play returns the transcript with what really comes of each step.
+// play returns the transcript with the actual outcome of each step.
 func play(t *testing.T, transcript string, cold bool) string {
 	p := &player{t: t, registry: registryOf(t, programs()...), cold: cold, now: begin}
 	return p.play(transcript)
@@ -114,17 +112,17 @@ func (p *player) play(transcript string) string {
 	return strings.Join(paragraphs, "\n\n") + "\n"
 }
 
-// finish ends the current instance and replays what it has left.
+// finish ends the current instance and replays its history.
 func (p *player) finish() {
 	if p.in == nil {
 		return
 	}
-	p.in.drop()
+	p.in.evict()
 	checkReplays(p.t, p.in)
-	if p.seen != nil {
-		p.seen(p.in)
+	if p.onDone != nil {
+		p.onDone(p.in)
 	}
-	p.in, p.late, p.lates = nil, nil, nil
+	p.in, p.postponed, p.postponedLines = nil, nil, nil
 }
 
 // next begins the next execution.
@@ -133,10 +131,10 @@ func (p *player) next(s *step) error {
 		return errors.New("it does not continue as new")
 	}
 	next := p.in.next()
-	s.messages, s.lines = append(s.messages, p.late...), append(s.lines, p.lates...)
+	s.messages, s.lines = append(s.messages, p.postponed...), append(s.lines, p.postponedLines...)
 	p.finish()
 	p.in = next
-	s.shown = describeAll(next.history, false)
+	s.prelude = describeAll(next.history, false)
 	return nil
 }
 
@@ -144,7 +142,7 @@ func (p *player) next(s *step) error {
 type step struct {
 	lines    []string // the command of each message
 	messages []replay.Message
-	shown    []string // before what comes of it
+	prelude  []string // printed before the outcome
 	brief    bool
 }
 
@@ -163,11 +161,11 @@ func (p *player) step(commands string) []string {
 	if err != nil {
 		return []string{"error: " + err.Error()}
 	}
-	output := append(s.shown, describeAll(turn.Events, s.brief)...)
-	for _, line := range p.logged.list {
+	output := append(s.prelude, describeAll(turn.Events, s.brief)...)
+	for _, line := range p.log.messages {
 		output = append(output, "says "+line)
 	}
-	p.logged.list = nil
+	p.log.messages = nil
 	for i, disposition := range turn.Dispositions {
 		switch disposition {
 		case replay.Dropped:
@@ -176,7 +174,7 @@ func (p *player) step(commands string) []string {
 			output = append(output, "too late: "+s.lines[i])
 		case replay.Postponed:
 			output = append(output, "postponed: "+s.lines[i])
-			p.late, p.lates = append(p.late, s.messages[i]), append(p.lates, s.lines[i])
+			p.postponed, p.postponedLines = append(p.postponed, s.messages[i]), append(p.postponedLines, s.lines[i])
 		}
 	}
 	switch {
@@ -195,7 +193,7 @@ func describeAll(events []*journalpb.Event, brief bool) []string {
 		since := time.Unix(0, first.Timestamp).Sub(begin)
 		n := 1
 		if brief {
-			n = run(events)
+			n = repeatLength(events)
 		}
 		if n == 1 {
 			output = append(output, fmt.Sprintf("%d %v %s", first.EventId, since, replay.Describe(first)))
@@ -207,11 +205,11 @@ func describeAll(events []*journalpb.Event, brief bool) []string {
 	return output
 }
 
-// run returns with how many events one or two types take turns, 1 if that is
-// no use to know.
-func run(events []*journalpb.Event) int {
+// repeatLength returns the period, 1 or 2, with which event types repeat, 1 if it is not worth
+// showing.
+func repeatLength(events []*journalpb.Event) int {
 	n := min(2, len(events))
-	for n < len(events) && events[n].Arm() == events[n-2].Arm() {
+	for n < len(events) && events[n].TypeNumber() == events[n-2].TypeNumber() {
 		n++
 	}
 	if n < 5 {
@@ -254,19 +252,19 @@ func (p *player) command(s *step, line string) error {
 		return p.next(s)
 	case "start":
 		p.finish()
-		p.now, p.logged = begin, new(lines)
-		p.in = &instance{registry: p.registry, logger: slog.New(p.logged), cold: p.cold}
+		p.now, p.log = begin, new(logRecorder)
+		p.in = &instance{registry: p.registry, logger: slog.New(p.log), cold: p.cold}
 	}
 	events, err := p.message(word, rest, requestID)
 	for _, event := range events {
-		event = version(event, ofVersion)
+		event = withVersion(event, ofVersion)
 		s.lines = append(s.lines, line)
 		s.messages = append(s.messages, replay.Message{Execution: execution, Event: event})
 	}
 	return err
 }
 
-// message returns what a command sends.
+// message returns the events that a command sends.
 func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, error) {
 	first, data, _ := strings.Cut(rest, " ")
 	id, _ := strconv.ParseUint(first, 10, 64)
@@ -300,7 +298,7 @@ func (p *player) message(word, rest, requestID string) ([]*journalpb.Event, erro
 	return nil, errors.New("unknown command")
 }
 
-// fireAt returns the time for which the timer of that event_id was set.
+// fireAt returns the due time of the timer of that event_id.
 func (p *player) fireAt(id uint64) time.Time {
 	if id == 0 || id > uint64(len(p.in.history)) {
 		return begin

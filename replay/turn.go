@@ -9,97 +9,91 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A Message is an input on its way to an instance: an event that has no
-// event_id yet.
+// A Message is an input to an instance: an event without an event_id.
 type Message struct {
-	// The execution that it is meant for; 0 for whichever is the latest.
+	// Execution is the execution that the message is for; 0 means the latest.
 	Execution uint64
-	// The run that it is meant for, if it is meant for an execution; see
-	// journalpb.OrchestrationStarted. With Execution 0, 0 is any run.
+	// Incarnation is the incarnation that the message is for; see journalpb.OrchestrationStarted.
+	// With Execution 0, 0 matches any incarnation.
 	Incarnation uint64
-	// Body and source_event_id; event_id and timestamp are given by the turn.
+	// Event holds the body and source_event_id. The turn sets event_id and timestamp.
 	Event *journalpb.Event
-	// The message is sent again: it may have been recorded before, at an index of the
-	// journal that is larger than FirstIndex.
-	Repeated   bool
+	// Retried reports that the message is sent again. It may have been recorded before, at a
+	// journal index larger than FirstIndex.
+	Retried    bool
 	FirstIndex uint64
 }
 
-// Disposition says what became of a message.
+// Disposition is the outcome of a message.
 type Disposition uint8
 
 const (
-	// Recorded: it is an event of the turn.
+	// Recorded: the message is an event of the turn.
 	Recorded Disposition = iota
-	// Dropped: it is obsolete (a completion for a closed operation or for an
-	// earlier execution), was recorded before, or is no input at all; there is
-	// nothing to repeat.
+	// Dropped: the message is obsolete (a completion for a closed operation or for an earlier
+	// execution), was recorded before, or is not an input. It need not be sent again.
 	Dropped
-	// Ended: the instance has come to its end and takes no more input.
+	// Ended: the instance has ended and accepts no more input.
 	Ended
-	// Postponed: this execution has continued as new; the message is the next
-	// one's.
+	// Postponed: this execution has continued as new; the message is for the next one.
 	Postponed
-	// Forgotten: it is sent again, and may have been recorded so long ago, or by a run
-	// before this one, that the execution does not know its request ID. It is not recorded
-	// now.
+	// Forgotten: the message is sent again, and may have been recorded so long ago, or by an
+	// earlier incarnation, that the execution does not know its request ID. It is not recorded.
 	Forgotten
-	// Taken: this execution has recorded an input of another type or name under its request
-	// ID. It is not recorded.
-	Taken
+	// RequestIDReused: this execution has recorded an input of another type or name with the same
+	// request ID. The message is not recorded.
+	RequestIDReused
 )
 
 // A Turn is the outcome of delivering a batch of messages.
 type Turn struct {
-	// The events to append, in order; empty if the messages changed nothing.
+	// Events to append, in order; empty if the messages changed nothing.
 	Events []*journalpb.Event
-	// What became of each message.
+	// Dispositions holds the outcome of each message.
 	Dispositions []Disposition
 }
 
-// newTurn returns a turn that takes so many messages, and the room that most of
-// them need in one piece.
+// newTurn returns a turn for the given number of messages. It allocates the turn with the space
+// that most turns need.
 func newTurn(messages int) *Turn {
-	made := &struct {
+	alloc := &struct {
 		turn         Turn
 		events       [3]*journalpb.Event
 		dispositions [1]Disposition
 	}{}
-	made.turn.Events = made.events[:0]
-	if messages <= len(made.dispositions) {
-		made.turn.Dispositions = made.dispositions[:messages]
+	alloc.turn.Events = alloc.events[:0]
+	if messages <= len(alloc.dispositions) {
+		alloc.turn.Dispositions = alloc.dispositions[:messages]
 	} else {
-		made.turn.Dispositions = make([]Disposition, messages)
+		alloc.turn.Dispositions = make([]Disposition, messages)
 	}
-	return &made.turn
+	return &alloc.turn
 }
 
-// Turn delivers messages in order, runs the code as far as they let it, and
-// returns the events that this adds to the history. They are facts once they
-// are committed, and not before; if they cannot be, the execution must be
-// dropped.
+// Turn delivers messages in order, runs the code until it blocks, and returns the events to append
+// to the history. They take effect only when they are committed. If they cannot be committed, the
+// caller must evict the execution.
 //
-// now is the owner's clock. No event gets an earlier timestamp than the one
-// before it. The first message of an empty history must carry
-// OrchestrationStarted. Their payloads are recorded as they come; those of the
-// code are encoded by the codec. The error is as for [Execution.Replay].
+// now is the owner's clock; no event gets an earlier timestamp than its predecessor. The first
+// message of an empty history must be OrchestrationStarted. Payloads of messages are recorded
+// unchanged; those of the code are encoded by the codec. Errors are those of [Execution.Replay].
 func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
-	if err := x.interrupted(); err != nil {
+	if err := x.interruption(); err != nil {
 		return nil, err
 	}
 	turn := newTurn(len(messages))
 	x.starting = x.last == 0
-	x.requests.settle()
+	x.requestIDs.beginTurn()
 	if now.Before(x.now) {
 		now = x.now
 	}
 	if x.last > 0 {
-		if err := x.recordAsked(turn, now); err != nil {
+		if err := x.recordActions(turn, now); err != nil {
 			return nil, err
 		}
 	}
 	for i, message := range messages {
-		disposition := x.judge(message)
+		disposition := x.disposition(message)
 		turn.Dispositions[i] = disposition
 		if disposition != Recorded {
 			continue
@@ -108,19 +102,19 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		if err := x.recordMessage(turn, now, event); err != nil {
 			return nil, err
 		}
-		if err := x.recordAsked(turn, now); err != nil {
+		if err := x.recordActions(turn, now); err != nil {
 			return nil, err
 		}
 	}
 	return turn, nil
 }
 
-// recordAsked records what the code has asked for: the cursor is at the end of
-// the history, so what is in the queue is new. Each decision thereby stands
-// right behind the event that led to it, before the next message.
-func (x *Execution) recordAsked(turn *Turn, now time.Time) error {
+// recordActions records what the code has scheduled. The cursor is at the end of the history, so
+// the whole queue is new. Each decision is recorded right after the event that caused it, before
+// the next message.
+func (x *Execution) recordActions(turn *Turn, now time.Time) error {
 	for head := x.head(); head != nil && !x.ended; head = x.head() {
-		x.nameChild(head.event)
+		x.assignChildID(head.event)
 		if err := x.recordAction(turn, now, head.event); err != nil {
 			return err
 		}
@@ -128,24 +122,25 @@ func (x *Execution) recordAsked(turn *Turn, now time.Time) error {
 	return nil
 }
 
-// nameChild derives the ID of a child or chained instance that was given none.
-func (x *Execution) nameChild(event *journalpb.Event) {
+// assignChildID derives the ID of a child or chained instance that has none.
+func (x *Execution) assignChildID(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_SubOrchestrationScheduled:
-		body.SubOrchestrationScheduled.Instance = x.idOr(body.SubOrchestrationScheduled.Instance, x.last+1)
+		body.SubOrchestrationScheduled.Instance = x.idOrDerived(body.SubOrchestrationScheduled.Instance, x.last+1)
 	case *journalpb.Event_OrchestrationChained:
-		body.OrchestrationChained.Instance = x.idOr(body.OrchestrationChained.Instance, x.last+1)
+		body.OrchestrationChained.Instance = x.idOrDerived(body.OrchestrationChained.Instance, x.last+1)
 	}
 }
 
-// idOr returns the ID, or the one derived from the event that schedules it. One that would
-// be too long is shortened to a prefix and a hash, except in runs from before protocol 3.
-func (x *Execution) idOr(id string, eventID uint64) string {
+// idOrDerived returns id, or the ID derived from the event that schedules the instance. A derived
+// ID that is too long is shortened to a prefix and a hash, except in instances from before protocol
+// 3.
+func (x *Execution) idOrDerived(id string, eventID uint64) string {
 	if id != "" {
 		return id
 	}
 	derived := x.derivedID(eventID)
-	if len(derived) <= idMax || x.origin.incarnation == 0 {
+	if len(derived) <= idMax || x.startInfo.incarnation == 0 {
 		return derived
 	}
 	hash := sha256.Sum256([]byte(derived))
@@ -153,136 +148,135 @@ func (x *Execution) idOr(id string, eventID uint64) string {
 	return derived[:idMax-len(short)] + short
 }
 
-// derivedID returns the ID derived from an event, however long it is.
+// derivedID returns the derived ID without shortening it.
 func (x *Execution) derivedID(eventID uint64) string {
-	if x.origin.incarnation == 0 {
+	if x.startInfo.incarnation == 0 {
 		return fmt.Sprintf("%s::%d.%d", x.instance, x.number, eventID)
 	}
-	return fmt.Sprintf("%s::%s.%d.%d", x.instance, journalpb.IncarnationText(x.origin.incarnation), x.number, eventID)
+	return fmt.Sprintf("%s::%s.%d.%d", x.instance, journalpb.IncarnationText(x.startInfo.incarnation), x.number, eventID)
 }
 
-// recordMessage makes what has arrived the next event of the history and moves
-// the cursor onto it. It is recorded as it came: whoever sent it has encoded it.
+// recordMessage appends an input to the history and moves the cursor onto it. Its sender has
+// already encoded it.
 func (x *Execution) recordMessage(turn *Turn, now time.Time, event *journalpb.Event) error {
-	x.place(event, now)
-	if err := x.walk(event); err != nil {
+	x.setPosition(event, now)
+	if err := x.advance(event); err != nil {
 		return err
 	}
 	turn.Events = append(turn.Events, event)
 	return nil
 }
 
-// recordAction does the same with what the code has asked for. It is encoded
-// last, because a side effect gets its value in the step that consuming the event
-// sets off.
+// recordAction appends an action of the code to the history. It is encoded last, because a side
+// effect gets its value in the step after the event is consumed.
 func (x *Execution) recordAction(turn *Turn, now time.Time, event *journalpb.Event) error {
-	x.place(event, now)
+	x.setPosition(event, now)
 	if err := x.consume(event); err != nil {
 		return err
 	}
 	recorded, err := x.registry.payloads.sealEvent(event)
 	if err != nil {
-		return x.unreadable(event, err)
+		return x.codecErrorAt(event, err)
 	}
-	x.keep(recorded)
+	x.trackCarryOver(recorded)
 	turn.Events = append(turn.Events, recorded)
 	return nil
 }
 
-// place gives an event the next place in the history.
-func (x *Execution) place(event *journalpb.Event, now time.Time) {
+// setPosition gives an event the next event_id and its timestamp.
+func (x *Execution) setPosition(event *journalpb.Event, now time.Time) {
 	event.EventId = x.last + 1
 	event.Timestamp = now.UnixNano()
 }
 
-// judge decides whether a message becomes an event.
-func (x *Execution) judge(message Message) Disposition {
+// disposition decides whether a message is recorded.
+func (x *Execution) disposition(message Message) Disposition {
 	event := message.Event
-	arm := event.Arm()
-	completes := journalpb.Completes(arm)
+	eventType := event.TypeNumber()
+	completes := journalpb.Completes(eventType)
 	switch {
-	case !x.meant(message), !x.accepts(arm):
+	case !x.isAddressee(message), !x.acceptsType(eventType):
 		return Dropped
 	case completes != 0:
 		op, open := x.open.get(event.SourceEventId)
-		if !open || op.completed || op.arm != completes || x.over() {
+		if !open || op.completed || op.eventType != completes || x.isDone() {
 			return Dropped
 		}
-	case x.known(event):
-		if !x.requests.repeats(event) {
-			return Taken
+	case x.isKnownRequest(event):
+		if !x.requestIDs.isRepeat(event) {
+			return RequestIDReused
 		}
 		return Dropped
 	case x.successor != nil:
 		return Postponed
-	case x.over():
+	case x.isDone():
 		return Ended
-	case x.forgotten(message):
+	case x.isForgotten(message):
 		return Forgotten
 	case event.GetOrchestrationCancelRequested().GetByParent():
-		// Recorded also if others have asked before: the next leader is to know of it.
-		return droppedIf(x.byParent)
-	case arm == journalpb.ArmOrchestrationCancelRequested:
-		return droppedIf(x.cancelRequest != nil)
-	case arm == journalpb.ArmOrchestrationSuspended:
-		return droppedIf(x.suspended)
-	case arm == journalpb.ArmOrchestrationResumed:
-		return droppedIf(!x.suspended)
+		// Recorded even after other cancel requests, so that the next leader knows of it.
+		return dropIf(x.canceledByParent)
+	case eventType == journalpb.TypeOrchestrationCancelRequested:
+		return dropIf(x.cancelRequest != nil)
+	case eventType == journalpb.TypeOrchestrationSuspended:
+		return dropIf(x.suspended)
+	case eventType == journalpb.TypeOrchestrationResumed:
+		return dropIf(!x.suspended)
 	}
 	return Recorded
 }
 
-// meant reports whether a message is for this execution: a run that was purged, and an
-// earlier execution, may still get messages.
-func (x *Execution) meant(message Message) bool {
+// isAddressee reports whether a message is for this execution. Messages for purged incarnations and
+// earlier executions may still arrive.
+func (x *Execution) isAddressee(message Message) bool {
 	if message.Execution == 0 {
-		return message.Incarnation == 0 || message.Incarnation == x.origin.incarnation
+		return message.Incarnation == 0 || message.Incarnation == x.startInfo.incarnation
 	}
-	return message.Execution == x.number && message.Incarnation == x.origin.incarnation
+	return message.Execution == x.number && message.Incarnation == x.startInfo.incarnation
 }
 
-func droppedIf(useless bool) Disposition {
-	if useless {
+func dropIf(obsolete bool) Disposition {
+	if obsolete {
 		return Dropped
 	}
 	return Recorded
 }
 
-// accepts tells whether a message may be of that type: only the code schedules
-// and ends, and a start comes first and once.
-func (x *Execution) accepts(arm int) bool {
-	if arm == journalpb.ArmOrchestrationStarted {
+// acceptsType reports whether a message may be of that type. Only the code schedules and ends; a
+// start is only ever the first event.
+func (x *Execution) acceptsType(eventType int) bool {
+	if eventType == journalpb.TypeOrchestrationStarted {
 		return x.last == 0
 	}
-	return input(arm)
+	return isInputType(eventType)
 }
 
-// input tells whether events of that type come from outside the code.
-func input(arm int) bool {
-	switch arm {
-	case journalpb.ArmExternalEvent, journalpb.ArmOrchestrationCancelRequested, journalpb.ArmOrchestrationTerminated,
-		journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
+// isInputType reports whether events of that type come from outside the code.
+func isInputType(eventType int) bool {
+	switch eventType {
+	case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated,
+		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
 		return true
 	}
-	return journalpb.Completes(arm) != 0
+	return journalpb.Completes(eventType) != 0
 }
 
-// over tells whether the code is done, be the end recorded or not.
-func (x *Execution) over() bool { return x.returned || x.ended }
+// isDone reports whether the code has ended, even if its end is not recorded yet.
+func (x *Execution) isDone() bool { return x.codeDone || x.ended }
 
-// known tells whether an input with the same request ID was recorded before.
-func (x *Execution) known(event *journalpb.Event) bool {
-	return x.requests.has(requestID(event))
+// isKnownRequest reports whether an input with the same request ID was recorded.
+func (x *Execution) isKnownRequest(event *journalpb.Event) bool {
+	return x.requestIDs.has(requestID(event))
 }
 
-// forgotten reports whether an input that is not known may have been recorded all the same.
-// An event that is sent with the start of a run, and comes with it, was not.
-func (x *Execution) forgotten(message Message) bool {
+// isForgotten reports whether an input with an unknown request ID may have been recorded before. An
+// event that arrives together with the start of the instance was not.
+func (x *Execution) isForgotten(message Message) bool {
 	id := requestID(message.Event)
-	if !message.Repeated || id == "" || x.starting && id == x.origin.requestID {
+	if !message.Retried || id == "" || x.starting && id == x.startInfo.requestID {
 		return false
 	}
-	return message.FirstIndex < x.requests.horizon
+	return message.FirstIndex < x.requestIDs.horizon
 }
 
 // requestID returns the request ID of an input, "" if it has none.

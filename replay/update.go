@@ -8,56 +8,52 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// UpdatePrefix begins the names under which updates are recorded, and no others
-// may begin so: an ExternalEvent, with the update's name behind the prefix, when
-// one is accepted; and a SideEffectRecorded, with its request ID, when it is
-// done. The query that validates one has the name of the event.
+// UpdatePrefix is the prefix of recorded update names; no other name may begin with it. An accepted
+// update is recorded as an ExternalEvent with the update's name after the prefix; a finished one as
+// a SideEffectRecorded with its request ID after the prefix. The query that validates an update has
+// the name of the event.
 const UpdatePrefix = "tenuto.update/"
 
-// An UpdateHandle is the stable name of a request that running instances carry
-// out and answer, with the types of what goes in and comes out.
+// An UpdateHandle is the stable name of a request that running instances execute and answer, with
+// its input and output types.
 type UpdateHandle[I, O any] struct{ name string }
 
-// Update declares an update. The name is what histories keep: 1 to 128 bytes,
-// checked where the handle is used.
+// Update declares an update. Histories record the name, 1 to 128 bytes, which is checked where the
+// handle is used.
 func Update[I, O any](name string) UpdateHandle[I, O] { return UpdateHandle[I, O]{name} }
 
 // Name returns the name.
 func (h UpdateHandle[I, O]) Name() string { return h.name }
 
-// Handle has the instance carry the update out by calling fn, from now on, each
-// time in a coroutine of its own, in the order in which the updates were
-// accepted. fn may make durable calls; what it returns is recorded and is the
-// caller's answer. Its scope is that of ctx. A panic in it fails the instance,
-// as anywhere in its code.
+// Handle registers fn as the handler of the update. Each accepted update runs in its own coroutine,
+// in the order of acceptance. fn may make durable calls; its result is recorded and returned to the
+// caller. Its scope is that of ctx. A panic in it fails the instance.
 //
-// validate is called before anything is recorded, between turns, and reads only,
-// as the function of a query does. What it refuses leaves no trace. It may be
-// nil. Other updates may be carried out between its look at the instance and
-// fn, so what must hold is for fn to check.
+// validate is called between turns, before anything is recorded. It may be nil. It must only read,
+// like a query function. An update that it rejects leaves no trace. Other updates may run between
+// validate and fn, so fn must check again what has to hold.
 //
-// An update that was accepted while there was no handler waits for it, also
-// across continue-as-new. One that is being carried out when the instance ends,
-// or continues as new, is given up, and its caller is told; [AwaitUpdates]
-// prevents that.
+// An update that was accepted before a handler was registered waits for one, also across
+// continue-as-new. An update that is running when the instance ends or continues as new is
+// canceled, and its caller gets an error; [AwaitUpdates] prevents that.
 func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, fn func(ctx *Context, input I) (O, error)) error {
 	if err := checkName("update", h.name); err != nil {
 		return err
 	}
 	if fn == nil {
-		return fmt.Errorf("tenuto: update %q is handled by nil", h.name)
+		return fmt.Errorf("tenuto: update %q has a nil handler", h.name)
 	}
 	x := ctx.x
-	x.running("Handle")
-	if x.dropping {
-		return ErrDehydrating
+	x.currentCoroutine("Handle")
+	if x.evicting {
+		return ErrEvicting
 	}
-	of := PayloadOf{"update", h.name, "input"}
-	x.updates.handle(UpdatePrefix+h.name, &updateHandler{
+	info := PayloadInfo{"update", h.name, "input"}
+	x.updates.setHandler(UpdatePrefix+h.name, &updateHandler{
 		scope: ctx.scope,
 		validate: func(in *journalpb.Payload) error {
 			var input I
-			if err := deserialize(of, in, &input); err != nil {
+			if err := deserialize(info, in, &input); err != nil {
 				return err
 			}
 			if validate == nil {
@@ -67,37 +63,36 @@ func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, f
 		},
 		run: func(in *journalpb.Payload) (*journalpb.Payload, error) {
 			var input I
-			if err := deserialize(of, in, &input); err != nil {
+			if err := deserialize(info, in, &input); err != nil {
 				return nil, err
 			}
 			output, err := fn(&Context{x: x, scope: ctx.scope}, input)
 			if err != nil {
 				return nil, err
 			}
-			return x.encode(PayloadOf{"update", h.name, "output"}, output)
+			return x.encode(PayloadInfo{"update", h.name, "output"}, output)
 		},
 	})
-	x.validates(UpdatePrefix + h.name)
-	for !x.closing {
-		early, ok := x.inbox.take(UpdatePrefix + h.name)
+	x.addValidator(UpdatePrefix + h.name)
+	for !x.bodyDone {
+		buffered, ok := x.inbox.take(UpdatePrefix + h.name)
 		if !ok {
 			break
 		}
-		x.carryOut(early.event)
+		x.runUpdate(buffered.event)
 	}
 	return nil
 }
 
-// AwaitUpdates waits until no update is being carried out. It is for the body of
-// an orchestration, before it returns or continues as new, and not for updates
-// themselves, which would wait for their own end.
+// AwaitUpdates waits until no update is running. Call it from the body of an orchestration before
+// it returns or continues as new. An update must not call it: it would wait for itself.
 func AwaitUpdates(ctx *Context) error {
 	x := ctx.x
-	x.running("AwaitUpdates")
-	if x.dropping {
-		return ErrDehydrating
+	x.currentCoroutine("AwaitUpdates")
+	if x.evicting {
+		return ErrEvicting
 	}
-	for x.updates.running > 0 && !x.closing {
+	for x.updates.inFlight > 0 && !x.bodyDone {
 		if x.updates.idle == nil {
 			x.updates.idle = new(promise)
 		}
@@ -108,11 +103,11 @@ func AwaitUpdates(ctx *Context) error {
 	return nil
 }
 
-// updates are those of an execution.
+// updates holds the update handlers and state of an execution.
 type updates struct {
 	handlers map[string]*updateHandler // by the name of the event
-	running  int
-	idle     *promise // settled when none is running; nil if nobody waits
+	inFlight int
+	idle     *promise // resolved when no update is running; nil if there is no waiter
 }
 
 type updateHandler struct {
@@ -121,43 +116,43 @@ type updateHandler struct {
 	run      func(*journalpb.Payload) (*journalpb.Payload, error)
 }
 
-func (u *updates) handle(name string, handler *updateHandler) {
+func (u *updates) setHandler(name string, handler *updateHandler) {
 	if u.handlers == nil {
 		u.handlers = make(map[string]*updateHandler)
 	}
 	u.handlers[name] = handler
 }
 
-// validates lets a query of the update's name ask whether it would be accepted.
-func (x *Execution) validates(name string) {
-	if x.queries == nil {
-		x.queries = make(map[string]func(*journalpb.Payload) (*journalpb.Payload, error))
+// addValidator registers a query of the update's name that validates an update.
+func (x *Execution) addValidator(name string) {
+	if x.queryHandlers == nil {
+		x.queryHandlers = make(map[string]func(*journalpb.Payload) (*journalpb.Payload, error))
 	}
-	x.queries[name] = func(in *journalpb.Payload) (*journalpb.Payload, error) {
-		if x.closing || x.over() {
+	x.queryHandlers[name] = func(in *journalpb.Payload) (*journalpb.Payload, error) {
+		if x.bodyDone || x.isDone() {
 			return nil, &NoQueryError{Name: name}
 		}
 		return nil, x.updates.handlers[name].validate(in)
 	}
 }
 
-// update begins an update, if that is what the event is, there is a handler, and
-// the body is not done. Otherwise the event is for the inbox.
-func (x *Execution) update(event *journalpb.ExternalEvent) bool {
-	if x.updates.handlers[event.Name] == nil || x.closing {
+// startUpdate starts an update and returns true if event is one, its handler is registered, and the
+// body is not done. Otherwise the event belongs in the inbox.
+func (x *Execution) startUpdate(event *journalpb.ExternalEvent) bool {
+	if x.updates.handlers[event.Name] == nil || x.bodyDone {
 		return false
 	}
-	x.carryOut(event)
+	x.runUpdate(event)
 	return true
 }
 
-// carryOut runs the handler in a coroutine and records what it comes to.
-func (x *Execution) carryOut(event *journalpb.ExternalEvent) {
+// runUpdate runs the handler in a coroutine and records its result.
+func (x *Execution) runUpdate(event *journalpb.ExternalEvent) {
 	handler := x.updates.handlers[event.Name]
-	x.updates.running++
+	x.updates.inFlight++
 	x.coroutines.spawn(handler.scope, func() {
 		output, err := handler.run(event.Data)
-		if x.dropping || x.closing {
+		if x.evicting || x.bodyDone {
 			return
 		}
 		var next *continuation
@@ -165,28 +160,28 @@ func (x *Execution) carryOut(event *journalpb.ExternalEvent) {
 			err = fmt.Errorf("tenuto: update %q asks to continue as new, which is for the body of the orchestration",
 				strings.TrimPrefix(event.Name, UpdatePrefix))
 		}
-		x.bytesBefore += len(output.GetData())
+		x.legacyBytes += len(output.GetData())
 		x.enqueue(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{SideEffectRecorded: &journalpb.SideEffectRecorded{
 			Label: UpdatePrefix + event.RequestId,
 			Value: output,
 			Error: encodeError(err),
 		}}}, nil)
-		x.updateDone()
+		x.finishUpdate()
 	})
 }
 
-func (x *Execution) updateDone() {
-	x.updates.running--
-	if idle := x.updates.idle; idle != nil && x.updates.running == 0 {
+func (x *Execution) finishUpdate() {
+	x.updates.inFlight--
+	if idle := x.updates.idle; idle != nil && x.updates.inFlight == 0 {
 		x.updates.idle = nil
-		x.settle(idle)
+		x.resolve(idle)
 	}
 }
 
-// A NoUpdateError reports that an instance does not carry out an update: its
-// code has no handler for it, has not come to it yet, or is done.
+// A NoUpdateError reports that an instance has no handler for an update: its code has none, has not
+// registered it yet, or is done.
 type NoUpdateError struct{ Name string }
 
 func (e *NoUpdateError) Error() string {
-	return fmt.Sprintf("the instance does not carry out update %q", e.Name)
+	return fmt.Sprintf("the instance does not handle update %q", e.Name)
 }

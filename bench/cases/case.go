@@ -6,27 +6,25 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 )
 
 // A Case is a load and what is measured of it.
 type Case struct {
 	Name        string
 	Description string
-	// How much is done, and how much of it at a time, unless an Env says
-	// otherwise. What N counts is in the description.
+	// The default amount and concurrency. The description says what N counts.
 	N, C int
-	// Runs only where there is more than one node, or only where there is one.
-	Several, Alone bool
-	// Whether figures are compared with the yardsticks of a commit and of packed
-	// records.
+	// Needs more than one node, or exactly one.
+	MultiNode, SingleNode bool
+	// Whether metrics are compared with the baselines Commit and Packed.
 	Commit, Packed bool
-	// Run measures once.
+	// Measures once.
 	Run func(ctx context.Context, e *Env) (*measure.Result, error)
 }
 
-// All returns the cases, in the order in which they are best read.
+// All returns the cases in reading order.
 func All() []*Case {
 	return []*Case{
 		{Name: "hello3", Description: "orchestrations of three activities in sequence: N of them, C at a time, after some alone",
@@ -35,33 +33,33 @@ func All() []*Case {
 			N: 20_000, C: 1_000, Commit: true, Packed: true, Run: hello(5)},
 		{Name: "fanout", Description: "activities at once in one instance, 100 to N of them; and in many instances, C at a time",
 			N: 10_000, C: 100, Packed: true, Run: fanout},
-		{Name: "sequence", Description: "one instance of N activities in sequence: a step when it is young and when it is old",
+		{Name: "sequence", Description: "one instance of N activities in sequence: the cost of a step by its age",
 			N: 50_000, C: 1, Commit: true, Run: sequence},
-		{Name: "events", Description: "N events into one instance, and into ten thousand, from C senders; two instances that play ping-pong",
+		{Name: "events", Description: "N events to one instance, and to ten thousand, from C senders; two instances that play ping-pong",
 			N: 50_000, C: 1_000, Commit: true, Packed: true, Run: events},
 		{Name: "timers", Description: "N instances with a timer each, all due within one second: how late they are",
 			N: 100_000, C: 1_000, Commit: true, Run: timers},
 		{Name: "tree", Description: "N trees of child instances, 3/3/3 with an activity in each of the 27 leaves, C at a time",
 			N: 250, C: 50, Packed: true, Run: tree},
-		{Name: "start", Description: "N starts, one at a time: until it is acknowledged, and until its first activity runs",
+		{Name: "start", Description: "N starts, one at a time: until acknowledged, and until the first activity runs",
 			N: 500, C: 1, Commit: true, Run: start},
-		{Name: "failover", Description: "the leader is killed N times while C callers start instances: how long none is acknowledged",
-			N: 5, C: 16, Several: true, Run: failover},
-		{Name: "restart", Description: "all nodes stop with N instances that wait, and start again: until one of them has made a step; the same with N timers that have come due meanwhile, until all have fired",
+		{Name: "failover", Description: "the leader is killed N times while C callers start instances: the longest time without an acknowledged start",
+			N: 5, C: 16, MultiNode: true, Run: failover},
+		{Name: "restart", Description: "all nodes restart with N waiting instances: until one of them has made a step; the same with N overdue timers: until all have fired",
 			N: 100_000, C: 1_000, Run: restart},
-		{Name: "replay", Description: "histories of 10,000 events up to N, replayed: the turn alone, and the query that makes a node do it",
+		{Name: "replay", Description: "histories of 10,000 to N events, replayed: the turn alone, and a query of a cold instance",
 			N: 50_000, C: 1, Run: replays},
-		{Name: "idle", Description: "instances that wait: memory for each, of N/10 that are resident and of N that are evicted",
-			N: 1_000_000, C: 1_000, Alone: true, Run: idle},
-		{Name: "quiet", Description: "nodes of which nobody asks anything, for N seconds: how often their goroutines wake up",
-			N: 10, C: 1, Run: quiet},
+		{Name: "idle", Description: "waiting instances: memory of each, N/10 resident and N evicted",
+			N: 1_000_000, C: 1_000, SingleNode: true, Run: idle},
+		{Name: "quiet", Description: "nodes without load for N seconds: wake-ups of goroutines",
+			N: 10, C: 1, Run: idleNodes},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",
 			N: 10_000, C: 500, Commit: true, Packed: true, Run: mixed},
 	}
 }
 
-// Select returns the cases of these names, in the order of [All]; all of them if
-// there are no names. An unknown name is an error.
+// Select returns the named cases in the order of [All], or all without names. An unknown name
+// is an error.
 func Select(names []string) ([]*Case, error) {
 	all := All()
 	if len(names) == 0 {
@@ -75,7 +73,7 @@ func Select(names []string) ([]*Case, error) {
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(c *Case) bool { return c.Name == name }) {
-			return nil, fmt.Errorf("there is no case %q; there are %s", name, strings.Join(namesOf(all), ", "))
+			return nil, fmt.Errorf("no case %q; the cases are %s", name, strings.Join(namesOf(all), ", "))
 		}
 	}
 	return selected, nil
@@ -89,27 +87,26 @@ func namesOf(cases []*Case) []string {
 	return names
 }
 
-// Fits tells whether the case can run on such nodes.
+// Fits reports whether the case can run on such nodes.
 func (c *Case) Fits(nodes Nodes) bool {
-	return !(c.Several && nodes == OneNode || c.Alone && nodes != OneNode)
+	return !(c.MultiNode && nodes == OneNode || c.SingleNode && nodes != OneNode)
 }
 
-// How much the yardsticks do.
+// The amounts of the baselines.
 const (
 	commitCount = 500
 	packedCount = 2_000
 	syncCount   = 500
 )
 
-// Subjects returns the cases as what [measure.Plan] measures, each with its
-// yardsticks, in the environment e without its Dir and Progress. recordBytes is
-// the size of the records of the yardsticks; see [RecordBytes]. effort, usually
-// 1, is which part of their usual amount the yardsticks do.
+// Subjects returns the cases as subjects of a [measure.Plan], each with its baselines. It sets
+// Dir and Progress of e. recordBytes is the record size of the baselines; see [RecordBytes].
+// effort scales the amounts of the baselines; the default is 1.
 func Subjects(cases []*Case, e Env, recordBytes int, effort float64) []*measure.Subject {
 	part := func(n int) int { return max(1, int(float64(n)*effort)) }
-	sync := yardstick.Sync(part(syncCount))
-	commit := yardstick.Commit(e.Nodes.count(), recordBytes, part(commitCount))
-	packed := yardstick.Packed(e.Nodes.count(), recordBytes, part(packedCount))
+	sync := baseline.Sync(part(syncCount))
+	commit := baseline.Commit(e.Nodes.count(), recordBytes, part(commitCount))
+	packed := baseline.Packed(e.Nodes.count(), recordBytes, part(packedCount))
 	var subjects []*measure.Subject
 	for _, c := range cases {
 		s := &measure.Subject{
@@ -121,17 +118,17 @@ func Subjects(cases []*Case, e Env, recordBytes int, effort float64) []*measure.
 			},
 		}
 		if c.Commit {
-			s.Yardsticks = append(s.Yardsticks, sync, commit)
+			s.Baselines = append(s.Baselines, sync, commit)
 		}
 		if c.Packed {
-			s.Yardsticks = append(s.Yardsticks, packed)
+			s.Baselines = append(s.Baselines, packed)
 		}
 		subjects = append(subjects, s)
 	}
 	return subjects
 }
 
-// run runs the case with its own amounts where the environment has none.
+// run runs the case, with its default amounts if the environment has none.
 func (c *Case) run(ctx context.Context, e *Env) (*measure.Result, error) {
 	if e.N == 0 {
 		e.N = c.N

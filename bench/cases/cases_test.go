@@ -14,10 +14,10 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// patience ends a test that hangs; nothing is measured by it.
-const patience = 3 * time.Minute
+// testTimeout ends a test that hangs.
+const testTimeout = 3 * time.Minute
 
-// TestMain is also the main of nodes in processes of their own.
+// TestMain also runs nodes in their own processes.
 func TestMain(m *testing.M) {
 	wasNode, err := RunAsNode()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// tiny is an amount at which every case still does all that it does.
+// tiny has small amounts with which each case still does everything.
 var tiny = map[string]int{"tree": 2, "failover": 1, "replay": 300, "quiet": 1}
 
 const tinyDefault = 20
@@ -42,13 +42,12 @@ func tinyEnv(t *testing.T, c *Case, nodes Nodes) *Env {
 	return &Env{Dir: t.TempDir(), Nodes: nodes, N: n, C: 4, Progress: func(string) {}, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func TestEveryCaseRunsOnOneNode(t *testing.T) { testCases(t, OneNode, All()) }
+func TestCases_OneNode(t *testing.T) { testCases(t, OneNode, All()) }
 
-// What differs with the number of nodes is how they are deployed, and that is
-// the same for all cases.
-func TestCasesRunOnThreeNodes(t *testing.T) { testCases(t, ThreeNodes, selected(t)) }
+// Only the deployment depends on the number of nodes, and it is the same for all cases.
+func TestCases_ThreeNodes(t *testing.T) { testCases(t, ThreeNodes, selected(t)) }
 
-func TestCasesRunOnThreeProcesses(t *testing.T) { testCases(t, ThreeProcesses, selected(t)) }
+func TestCases_ThreeProcesses(t *testing.T) { testCases(t, ThreeProcesses, selected(t)) }
 
 func selected(t *testing.T) []*Case {
 	cases, err := Select([]string{"hello3", "events", "failover", "restart"})
@@ -64,56 +63,55 @@ func testCases(t *testing.T, nodes Nodes, cases []*Case) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			result, err := c.run(ctx, tinyEnv(t, c, nodes))
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkResult(t, c, result)
-			checkBars(t, c, nodes, result)
+			checkTargets(t, c, nodes, result)
 		})
 	}
 }
 
-// checkResult checks that figures are numbers, have one name each, and that each
-// is compared only with a yardstick that the case asks for.
+// checkResult checks that metrics are numbers with unique names, and compared only with
+// baselines that the case requests.
 func checkResult(t *testing.T, c *Case, result *measure.Result) {
 	t.Helper()
-	if len(result.Figures) == 0 {
-		t.Error("no figures")
+	if len(result.Metrics) == 0 {
+		t.Error("no metrics")
 	}
-	seen := map[measure.Key]bool{}
-	for _, f := range result.Figures {
+	seen := map[measure.MetricKey]bool{}
+	for _, f := range result.Metrics {
 		if seen[f.Key()] {
-			t.Errorf("two figures are called %+v", f.Key())
+			t.Errorf("two metrics are called %+v", f.Key())
 		}
 		seen[f.Key()] = true
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || (f.Unit == measure.PerSecond && f.Value <= 0) {
 			t.Errorf("%s: %v %s", f.Name, f.Value, f.Unit)
 		}
-		if strings.HasPrefix(f.Against, "commit") && !c.Commit || strings.HasPrefix(f.Against, "packed") && !c.Packed {
-			t.Errorf("%s is compared with %q, which is not measured", f.Name, f.Against)
+		if strings.HasPrefix(f.Baseline, "commit") && !c.Commit || strings.HasPrefix(f.Baseline, "packed") && !c.Packed {
+			t.Errorf("%s is compared with %q, which is not measured", f.Name, f.Baseline)
 		}
 	}
 }
 
-// checkBars checks that bars name figures that there are; how large what was
-// measured was is another matter here.
-func checkBars(t *testing.T, c *Case, nodes Nodes, result *measure.Result) {
+// checkTargets checks that targets name existing metrics, regardless of their size here.
+func checkTargets(t *testing.T, c *Case, nodes Nodes, result *measure.Result) {
 	t.Helper()
-	for _, bar := range Bars(nodes) {
-		named := func(f measure.Figure) bool {
-			return f.Name == bar.Figure.Name && (f.Against != "" || !bar.OfRatio)
+	for _, target := range Targets(nodes) {
+		named := func(f measure.Metric) bool {
+			return f.Name == target.Metric.Name && (f.Baseline != "" || !target.OfRatio)
 		}
-		if bar.Subject == c.Name && !slices.ContainsFunc(result.Figures, named) {
-			t.Errorf("no figure is called %q, or it is not compared", bar.Figure.Name)
+		if target.Subject == c.Name && !slices.ContainsFunc(result.Metrics, named) {
+			t.Errorf("no metric is called %q, or it is not compared", target.Metric.Name)
 		}
 	}
 }
 
-func TestSubjectsHaveTheirYardsticks(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+func TestSubjects_HaveBaselines(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	cases, err := Select([]string{"hello3"})
 	if err != nil {
@@ -121,14 +119,14 @@ func TestSubjectsHaveTheirYardsticks(t *testing.T) {
 	}
 	e := Env{Nodes: OneNode, N: tinyDefault, C: 2, Logger: slog.New(slog.DiscardHandler)}
 	plan := measure.Plan{Subjects: Subjects(cases, e, 100, 0.01), Repeat: 2, Dir: t.TempDir()}
-	measured, err := plan.Rounds(ctx)
+	measured, err := plan.Run(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hello := measured[len(measured)-1]
-	for _, figure := range hello.Results[1].Figures {
-		if figure.Against != "" && hello.Yardsticks[1][figure.Against] <= 0 {
-			t.Errorf("%s is compared with %q, which was not measured", figure.Name, figure.Against)
+	for _, metric := range hello.Results[1].Metrics {
+		if metric.Baseline != "" && hello.Baselines[1][metric.Baseline] <= 0 {
+			t.Errorf("%s is compared with %q, which was not measured", metric.Name, metric.Baseline)
 		}
 	}
 	if left, err := os.ReadDir(plan.Dir); err != nil || len(left) > 0 {
@@ -136,7 +134,7 @@ func TestSubjectsHaveTheirYardsticks(t *testing.T) {
 	}
 }
 
-func TestSelectKnowsItsCases(t *testing.T) {
+func TestSelect(t *testing.T) {
 	all, err := Select(nil)
 	if err != nil || len(all) != len(All()) {
 		t.Errorf("without names: %d cases, %v", len(all), err)
@@ -146,7 +144,7 @@ func TestSelectKnowsItsCases(t *testing.T) {
 	}
 }
 
-func TestRecordsAreOfTheSizeThatTheJournalWrites(t *testing.T) {
+func TestRecordBytes(t *testing.T) {
 	size, err := RecordBytes(t.Context())
 	if err != nil || size < 60 || size > 400 {
 		t.Errorf("%d bytes, %v", size, err)

@@ -9,24 +9,24 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The code that the cases run.
+// The handles of the cases.
 var (
-	work = replay.Activity[int, int]("work")
-	mark = replay.Activity[string, int]("mark")
-	tell = replay.Activity[string, int]("tell")
+	work     = replay.Activity[int, int]("work")
+	signal   = replay.Activity[string, int]("mark")
+	sendWord = replay.Activity[string, int]("tell")
 
-	inSequence = replay.Orchestration[int, int]("in sequence") // so many activities
-	atOnce     = replay.Orchestration[int, int]("at once")     // so many activities
-	marked     = replay.Orchestration[string, int]("marked")
+	inSequence = replay.Orchestration[int, int]("in sequence") // the number of activities
+	atOnce     = replay.Orchestration[int, int]("at once")     // the number of activities
+	signaling  = replay.Orchestration[string, int]("marked")
 	advancing  = replay.Orchestration[int, int]("advancing")
-	collecting = replay.Orchestration[int, int]("collecting") // so many events
+	collecting = replay.Orchestration[int, int]("collecting") // the number of events
 	playing    = replay.Orchestration[game, int]("playing")
 	sleeping   = replay.Orchestration[int64, time.Duration]("sleeping")
 	branching  = replay.Orchestration[branch, int]("branching")
-	growing    = replay.Orchestration[int, int]("growing") // so many activities
+	growing    = replay.Orchestration[int, int]("growing") // the number of activities
 
 	word    = replay.Event[int]("word")
-	advance = replay.Update[int, int]("advance") // by so many activities
+	advance = replay.Update[int, int]("advance") // by a number of activities
 	grown   = replay.Query[int, int]("grown")
 )
 
@@ -40,22 +40,22 @@ type branch struct {
 	Width int `json:"width"`
 }
 
-// code is what the definitions of one process share.
+// code is shared by the definitions of one process.
 type code struct {
-	// When the activity mark ran, for the instances that somebody waits for.
-	marks sync.Map // string → chan time.Time
-	// Of the client that activities call.
+	// By instance: receives the time at which the activity signal ran.
+	waiters sync.Map // string → chan time.Time
+	// Returns the client that activities use.
 	client func() *cluster.Client
 }
 
 func (c *code) definitions() []replay.Definition {
 	return []replay.Definition{
 		work.Bind(func(_ context.Context, n int) (int, error) { return n + 1, nil }),
-		mark.Bind(c.mark),
-		tell.Bind(c.tell),
+		signal.Bind(c.signal),
+		sendWord.Bind(c.sendWord),
 		inSequence.Bind(sequenceBody),
 		atOnce.Bind(atOnceBody),
-		marked.Bind(func(ctx *replay.Context, id string) (int, error) { return mark.Call(ctx, id) }),
+		signaling.Bind(func(ctx *replay.Context, id string) (int, error) { return signal.Call(ctx, id) }),
 		advancing.Bind(advancingBody),
 		collecting.Bind(collectingBody),
 		playing.Bind(playingBody),
@@ -65,14 +65,14 @@ func (c *code) definitions() []replay.Definition {
 	}
 }
 
-func (c *code) mark(_ context.Context, id string) (int, error) {
-	if waiter, ok := c.marks.LoadAndDelete(id); ok {
+func (c *code) signal(_ context.Context, id string) (int, error) {
+	if waiter, ok := c.waiters.LoadAndDelete(id); ok {
 		waiter.(chan time.Time) <- time.Now()
 	}
 	return 0, nil
 }
 
-func (c *code) tell(ctx context.Context, id string) (int, error) {
+func (c *code) sendWord(ctx context.Context, id string) (int, error) {
 	attempt := replay.ActivityInfo(ctx)
 	return 0, cluster.Send(ctx, c.client(), id, word, 1, cluster.EventID(attempt.IdempotencyKey()))
 }
@@ -119,15 +119,14 @@ func playingBody(ctx *replay.Context, g game) (int, error) {
 		if _, err := word.Wait(ctx); err != nil {
 			return 0, err
 		}
-		if _, err := tell.Call(ctx, g.Other); err != nil {
+		if _, err := sendWord.Call(ctx, g.Other); err != nil {
 			return 0, err
 		}
 	}
 	return g.Rounds, nil
 }
 
-// sleepingBody returns how late it was when its timer rang, by the time that
-// is recorded.
+// sleepingBody returns the recorded lateness of its timer.
 func sleepingBody(ctx *replay.Context, due int64) (time.Duration, error) {
 	at := time.Unix(0, due)
 	err := ctx.Sleep(at.Sub(ctx.Now()))
@@ -150,12 +149,12 @@ func branchingBody(ctx *replay.Context, b branch) (int, error) {
 	return sum, err
 }
 
-// growthBatch is how many activities a growing instance has open at a time.
+// growthBatch is the number of concurrent activities of a growing instance.
 const growthBatch = 100
 
 func growingBody(ctx *replay.Context, activities int) (int, error) {
 	done := 0
-	if err := grown.Answer(ctx, func(int) (int, error) { return done, nil }); err != nil {
+	if err := grown.Handle(ctx, func(int) (int, error) { return done, nil }); err != nil {
 		return 0, err
 	}
 	for done < activities {

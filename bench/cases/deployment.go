@@ -17,23 +17,23 @@ type deployment struct {
 	env  *Env
 	tune func(*cluster.Config)
 	code *code
-	// Of a cluster; none of a single node.
+	// Empty with a single node.
 	peers []cluster.Peer
-	// By the place in peers; nil where the node is in a process, or is down.
+	// By index in peers. nil if the node runs in another process or is down.
 	nodes     []*cluster.Node
 	processes []*process
-	turn      atomic.Uint64
-	// For activities, which may still run when nodes are closed: of the node in
-	// this process that was started last.
-	own atomic.Pointer[cluster.Client]
+	nextNode  atomic.Uint64
+	// Of the node that was started last in this process. For activities, which may outlive
+	// other nodes.
+	activityClient atomic.Pointer[cluster.Client]
 }
 
-// deploy starts the nodes of the environment, with their configuration tuned,
-// and waits until they have done something. The caller closes the deployment.
+// deploy starts the nodes of the environment with a tuned configuration and warms them up. The
+// caller closes the deployment.
 func deploy(ctx context.Context, e *Env, tune func(*cluster.Config)) (*deployment, error) {
 	n := e.Nodes.count()
 	d := &deployment{env: e, tune: tune, nodes: make([]*cluster.Node, n), processes: make([]*process, n)}
-	d.code = &code{client: d.own.Load}
+	d.code = &code{client: d.activityClient.Load}
 	if n > 1 {
 		peers, err := loopbackPeers(n)
 		if err != nil {
@@ -47,7 +47,7 @@ func deploy(ctx context.Context, e *Env, tune func(*cluster.Config)) (*deploymen
 	return d, nil
 }
 
-// loopbackPeers finds ports that are free.
+// loopbackPeers returns peers on free ports.
 func loopbackPeers(n int) ([]cluster.Peer, error) {
 	var peers []cluster.Peer
 	for i := range n {
@@ -70,10 +70,10 @@ func (d *deployment) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.settle(ctx, true); err != nil {
+	if err := d.placeLeader(ctx, true); err != nil {
 		return err
 	}
-	return d.greet(ctx)
+	return d.warmUpNodes(ctx)
 }
 
 func (d *deployment) startNode(ctx context.Context, i int) error {
@@ -93,12 +93,12 @@ func (d *deployment) startNode(ctx context.Context, i int) error {
 		return err
 	}
 	d.nodes[i] = node
-	d.own.Store(node.Client())
+	d.activityClient.Store(node.Client())
 	return nil
 }
 
 func (d *deployment) config(i int) cluster.Config {
-	config := cluster.Config{NodeID: nodeID(i), Dir: filepath.Join(d.env.Dir, nodeID(i)), Peers: d.peers, Groups: d.env.Groups}
+	config := cluster.Config{NodeID: nodeID(i), Dir: filepath.Join(d.env.Dir, nodeID(i)), Peers: d.peers, Partitions: d.env.Partitions}
 	if len(d.peers) > 0 {
 		config.Listen = d.peers[i].Address
 	}
@@ -108,31 +108,31 @@ func (d *deployment) config(i int) cluster.Config {
 	return config
 }
 
-// client returns one of a node in this process, of each in turn; there has to be
-// one. Not to be called while nodes are started or closed.
+// client returns the client of a node in this process, round-robin. At least one must be up.
+// It must not be called while nodes are started or closed.
 func (d *deployment) client() *cluster.Client {
 	for {
-		if node := d.nodes[d.turn.Add(1)%uint64(len(d.nodes))]; node != nil {
+		if node := d.nodes[d.nextNode.Add(1)%uint64(len(d.nodes))]; node != nil {
 			return node.Client()
 		}
 	}
 }
 
-// greet has every node in this process do something.
-func (d *deployment) greet(ctx context.Context) error {
+// warmUpNodes runs an orchestration through every node in this process.
+func (d *deployment) warmUpNodes(ctx context.Context) error {
 	for i, node := range d.nodes {
 		if node == nil {
 			continue
 		}
 		id := fmt.Sprintf("greeting-%d-%d", i, time.Now().UnixNano())
 		if _, err := cluster.Call(ctx, node.Client(), inSequence, id, 1); err != nil {
-			return fmt.Errorf("greet %s: %w", nodeID(i), err)
+			return fmt.Errorf("warm up %s: %w", nodeID(i), err)
 		}
 	}
 	return nil
 }
 
-// leader waits until a node leads and returns its place.
+// leader waits for a leader and returns its index.
 func (d *deployment) leader(ctx context.Context) (int, error) {
 	return poll(ctx, "a leader", func() (int, bool) {
 		for _, node := range d.nodes {
@@ -150,9 +150,9 @@ func (d *deployment) leader(ctx context.Context) (int, error) {
 	})
 }
 
-// settle has a node lead that is in this process, or one that is not, if there
-// are both: it stops the leader gently and starts it again until that is so.
-func (d *deployment) settle(ctx context.Context, here bool) error {
+// placeLeader makes a node in this process lead (here) or one in another process, if there are
+// both, by restarting other leaders. It also waits until partitions are balanced.
+func (d *deployment) placeLeader(ctx context.Context, here bool) error {
 	for d.env.Nodes == ThreeProcesses {
 		i, err := d.leader(ctx)
 		if err != nil || (d.nodes[i] != nil) == here {
@@ -169,29 +169,30 @@ func (d *deployment) settle(ctx context.Context, here bool) error {
 		}
 	}
 	_, err := d.leader(ctx)
-	if err == nil && d.env.Groups > 1 {
-		_, err = poll(ctx, "leaders that are spread", func() (none struct{}, ok bool) { return none, d.isSpread() })
+	if err == nil && d.env.Partitions > 1 {
+		_, err = poll(ctx, "balanced leaders", func() (none struct{}, ok bool) { return none, d.isBalanced() })
 	}
 	return err
 }
 
-// isSpread tells whether all groups are led, and no node leads two more than another.
-func (d *deployment) isSpread() bool {
-	least, most, all := d.env.Groups, 0, 0
+// isBalanced reports whether all partitions have leaders, and no node leads two more than
+// another.
+func (d *deployment) isBalanced() bool {
+	least, most, all := d.env.Partitions, 0, 0
 	for _, node := range d.nodes {
 		led := 0
-		for _, group := range node.Health().Groups {
-			if group.Standing == cluster.Leading {
+		for _, partition := range node.Health().Partitions {
+			if partition.Role == cluster.RoleLeader {
 				led++
 			}
 		}
 		least, most, all = min(least, led), max(most, led), all+led
 	}
-	return all == d.env.Groups && most-least <= 1
+	return all == d.env.Partitions && most-least <= 1
 }
 
-// kill ends a node without a word: by its process, or as near to that as can be
-// where others live in the same.
+// kill ends a node abruptly: it kills its process, or closes the node if it shares this
+// process.
 func (d *deployment) kill(i int) error {
 	node, process := d.nodes[i], d.processes[i]
 	d.nodes[i], d.processes[i] = nil, nil
@@ -213,7 +214,7 @@ func (d *deployment) close() error {
 	return errors.Join(errs...)
 }
 
-// poll looks every millisecond until there is something.
+// poll calls look every millisecond until it succeeds.
 func poll[T any](ctx context.Context, what string, look func() (T, bool)) (T, error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -13,17 +13,17 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// Nodes says how many nodes there are, and where.
+// Nodes is the number and place of nodes.
 type Nodes string
 
-// The numbers of nodes.
+// The values of Nodes.
 const (
 	OneNode        Nodes = "1"
 	ThreeNodes     Nodes = "3"  // in this process
-	ThreeProcesses Nodes = "3p" // one in this process, which leads, and two others
+	ThreeProcesses Nodes = "3p" // the leader in this process, and two others
 )
 
-// AllNodes are the values that Nodes can have.
+// AllNodes are all values of Nodes.
 var AllNodes = []Nodes{OneNode, ThreeNodes, ThreeProcesses}
 
 func (n Nodes) count() int {
@@ -33,24 +33,23 @@ func (n Nodes) count() int {
 	return 3
 }
 
-// Env is where and how much.
+// Env is the environment of a case.
 type Env struct {
-	// For the nodes' data; exists and is empty.
+	// An empty directory for the nodes' data.
 	Dir   string
 	Nodes Nodes
-	// How many Raft groups the nodes have; 0 means one. More than one not with
-	// ThreeProcesses.
-	Groups int
-	// How much is done, and how much of it at a time.
+	// The number of partitions; 0 means 1. Must be 1 with ThreeProcesses.
+	Partitions int
+	// The amount and the concurrency.
 	N, C int
-	// Is told what is being done.
+	// Called with what is being done.
 	Progress func(string)
 	// Of the nodes.
 	Logger *slog.Logger
 }
 
-// burst does n things, at most c at a time, until all are done or one has
-// failed, and returns how long each took.
+// burst calls do n times, at most c at a time, until the first error, and returns the
+// latencies.
 func (e *Env) burst(ctx context.Context, what string, n, c int, do func(ctx context.Context, i int) error) (*measure.Histogram, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -68,11 +67,11 @@ func (e *Env) burst(ctx context.Context, what string, n, c int, do func(ctx cont
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				began := time.Now()
-				if err := patiently(ctx, i, do); err != nil {
+				if err := retryBusy(ctx, i, do); err != nil {
 					cancel(fmt.Errorf("%s %d: %w", what, i, err))
 					return
 				}
-				e.tell(what, took(time.Since(began)), n)
+				e.reportProgress(what, took(time.Since(began)), n)
 			}
 		})
 	}
@@ -83,9 +82,8 @@ func (e *Env) burst(ctx context.Context, what string, n, c int, do func(ctx cont
 	return latency, nil
 }
 
-// patiently does a thing again while the cluster is too busy to begin it. The
-// wait counts: it is part of how long the thing takes.
-func patiently(ctx context.Context, i int, do func(ctx context.Context, i int) error) error {
+// retryBusy retries while the cluster is overloaded. The wait counts as latency.
+func retryBusy(ctx context.Context, i int, do func(ctx context.Context, i int) error) error {
 	for {
 		err := do(ctx, i)
 		var busy *cluster.BusyError
@@ -100,15 +98,14 @@ func patiently(ctx context.Context, i int, do func(ctx context.Context, i int) e
 	}
 }
 
-// tell reports every hundredth part of the progress.
-func (e *Env) tell(what string, done, n int) {
+// reportProgress reports each hundredth of the progress.
+func (e *Env) reportProgress(what string, done, n int) {
 	if part := max(1, n/100); done%part == 0 {
 		e.Progress(fmt.Sprintf("%s %d of %d", what, done, n))
 	}
 }
 
-// sizes returns those of the sizes that are at most N, or N if it is smaller
-// than all.
+// sizes returns the sizes that are at most N, or N if all are larger.
 func (e *Env) sizes(sizes ...int) []int {
 	var fitting []int
 	for _, size := range sizes {

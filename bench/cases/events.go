@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
@@ -33,21 +33,21 @@ func events(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		if err != nil {
 			return nil, err
 		}
-		result.Add(measure.Figure{Name: "events, by instances", At: float64(instances), Unit: measure.PerSecond,
-			Value: float64(instances*each) / took.Seconds(), Against: yardstick.PackedRecords})
+		result.Add(measure.Metric{Name: "events, by instances", At: float64(instances), Unit: measure.PerSecond,
+			Value: float64(instances*each) / took.Seconds(), Baseline: baseline.PackedRecords})
 	}
 	rounds := min(e.N, pingPongRounds)
 	took, err := d.pingPong(ctx, rounds)
 	if err != nil {
 		return nil, err
 	}
-	result.Add(measure.Figure{Name: "ping-pong, there and back", Unit: measure.Duration,
-		Value: float64(took) / float64(rounds), Against: yardstick.CommitP50})
+	result.Add(measure.Metric{Name: "ping-pong, there and back", Unit: measure.Duration,
+		Value: float64(took) / float64(rounds), Baseline: baseline.CommitP50})
 	return result, nil
 }
 
-// sendAll starts instances that collect so many events each, and returns how
-// long it takes until all have been sent and collected.
+// sendAll starts instances that collect events and returns how long it takes until all events
+// are sent and collected.
 func (d *deployment) sendAll(ctx context.Context, prefix string, instances, each int) (time.Duration, error) {
 	e := d.env
 	runs := make([]*cluster.Run[int], instances)
@@ -60,7 +60,7 @@ func (d *deployment) sendAll(ctx context.Context, prefix string, instances, each
 		return 0, err
 	}
 	began := time.Now()
-	// The events of one instance are far apart, as those of many senders are.
+	// Interleave the events of instances, like many senders do.
 	if _, err := e.burst(ctx, "events "+prefix, instances*each, e.C, func(ctx context.Context, i int) error {
 		return cluster.Send(ctx, d.client(), runs[i%instances].ID, word, i)
 	}); err != nil {
@@ -73,8 +73,8 @@ func (d *deployment) sendAll(ctx context.Context, prefix string, instances, each
 	return time.Since(began), err
 }
 
-// pingPong has two instances send each other events, each in an activity, and
-// returns how long it takes.
+// pingPong returns how long two instances take that send each other events, each in an
+// activity.
 func (d *deployment) pingPong(ctx context.Context, rounds int) (time.Duration, error) {
 	var runs []*cluster.Run[int]
 	for _, ids := range [][2]string{{"ping", "pong"}, {"pong", "ping"}} {
@@ -88,8 +88,8 @@ func (d *deployment) pingPong(ctx context.Context, rounds int) (time.Duration, e
 	if err := cluster.Send(ctx, d.client(), "ping", word, 0); err != nil {
 		return 0, err
 	}
-	// The last event of pong may find that ping has ended: pong then waits for
-	// its activity's retries, and nobody needs that.
+	// ping may end before the last event of pong, whose activity is then retried. So do not
+	// wait for pong.
 	_, err := runs[0].Wait(ctx)
 	return time.Since(began), err
 }

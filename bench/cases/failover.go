@@ -20,7 +20,7 @@ func failover(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
 	var gaps measure.Histogram
 	for round := range e.N {
-		e.tell("leaders killed", round, e.N)
+		e.reportProgress("leaders killed", round, e.N)
 		gap, err := d.failOver(ctx, round)
 		if err != nil {
 			return nil, err
@@ -33,22 +33,22 @@ func failover(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	result = &measure.Result{}
 	result.AddLatency("no start acknowledged for", &gaps, "", "")
 	if e.Nodes == ThreeNodes {
-		result.Note = "the leader is closed, not killed: it shares a process with the others"
+		result.Note = "the leader is closed, not killed, because the nodes share a process"
 	}
 	return result, nil
 }
 
-// failOver kills the leader under load and returns for how long no start was
-// acknowledged.
+// failOver kills the leader under load and returns the longest time without an acknowledged
+// start.
 func (d *deployment) failOver(ctx context.Context, round int) (time.Duration, error) {
-	if err := d.settle(ctx, false); err != nil {
+	if err := d.placeLeader(ctx, false); err != nil {
 		return 0, err
 	}
 	leader, err := d.leader(ctx)
 	if err != nil {
 		return 0, err
 	}
-	// Callers are at the nodes that survive.
+	// Callers use the surviving nodes.
 	var clients []*cluster.Client
 	for i, node := range d.nodes {
 		if i != leader && node != nil {
@@ -60,7 +60,7 @@ func (d *deployment) failOver(ctx context.Context, round int) (time.Duration, er
 		_, err := cluster.StartRun(ctx, clients[i%len(clients)], inSequence, fmt.Sprintf("failover-%d-%d", round, i), 1)
 		return err
 	})
-	// So many before, so many after.
+	// The number of starts before and after the kill.
 	const enough = 500
 	before, err := load.await(ctx, enough)
 	if err == nil {
@@ -73,7 +73,7 @@ func (d *deployment) failOver(ctx context.Context, round int) (time.Duration, er
 	return load.gap.longest(), errors.Join(err, load.stop())
 }
 
-// A load does something over and over.
+// A load calls a function repeatedly.
 type load struct {
 	gap     *gap
 	done    atomic.Int64
@@ -101,7 +101,7 @@ func (l *load) run(ctx context.Context, c int, do func(ctx context.Context, i in
 	}
 }
 
-// await waits until so many were done and returns how many were.
+// await waits until n calls are done and returns their number.
 func (l *load) await(ctx context.Context, n int64) (int64, error) {
 	done, err := poll(ctx, "the load", func() (int64, bool) {
 		done := l.done.Load()
@@ -113,7 +113,7 @@ func (l *load) await(ctx context.Context, n int64) (int64, error) {
 	return done, err
 }
 
-// stop ends the load and returns what it failed with.
+// stop ends the load and returns its error.
 func (l *load) stop() error {
 	l.cancel()
 	l.workers.Wait()
@@ -123,7 +123,7 @@ func (l *load) stop() error {
 	return nil
 }
 
-// A gap is the longest time between two of many things.
+// A gap is the longest time between two calls of done.
 type gap struct {
 	mu   sync.Mutex
 	last time.Time

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
@@ -19,8 +19,7 @@ func fanout(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	// As many activities for each size: many instances of a small one, one after
-	// the other, and one of the largest.
+	// Each size has the same number of activities, in sequential instances.
 	sizes := e.sizes(fanoutSmall, 1_000, 10_000)
 	if _, err := d.fan(ctx, "warm-up", min(e.N, 1_000), sizes[0], 1); err != nil {
 		return nil, err
@@ -34,10 +33,10 @@ func fanout(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		}
 		done := e.N / size * size
 		costs = append(costs, float64(took)/float64(done))
-		result.Add(measure.Figure{Name: "activities, one instance", At: float64(size), Unit: measure.PerSecond,
-			Value: float64(done) / took.Seconds(), Against: yardstick.PackedRecords})
+		result.Add(measure.Metric{Name: "activities, one instance", At: float64(size), Unit: measure.PerSecond,
+			Value: float64(done) / took.Seconds(), Baseline: baseline.PackedRecords})
 	}
-	result.Add(measure.Figure{Name: "cost of an activity, the largest ÷ the smallest", Unit: measure.Times, Value: costs[len(costs)-1] / costs[0]})
+	result.Add(measure.Metric{Name: "cost of an activity, the largest ÷ the smallest", Unit: measure.Times, Value: costs[len(costs)-1] / costs[0]})
 	meter := measure.StartMeter()
 	if _, err := d.fan(ctx, "many instances", 2*e.N, sizes[0], e.C); err != nil {
 		return nil, err
@@ -47,8 +46,8 @@ func fanout(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	return result, nil
 }
 
-// fan runs so many activities in instances of so many each, c instances at a
-// time, and returns how long it took.
+// fan runs activities in instances of the given size, c instances at a time, and returns how
+// long it takes.
 func (d *deployment) fan(ctx context.Context, what string, activities, size, c int) (time.Duration, error) {
 	began := time.Now()
 	_, err := d.env.burst(ctx, what, activities/size, c, func(ctx context.Context, i int) error {

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
 const (
-	// Orchestrations one at a time, to see what one takes.
+	// The maximum of orchestrations that run alone.
 	aloneMax = 200
-	// Operations before anything is measured: a tenth, at most so many.
+	// The maximum of warm-up operations, which are a tenth of N.
 	warmUpMax = 2_000
 )
 
@@ -32,7 +32,7 @@ func hello(steps int) func(context.Context, *Env) (*measure.Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		result.AddLatency("alone", alone, yardstick.CommitP50, yardstick.CommitP99)
+		result.AddLatency("alone", alone, baseline.CommitP50, baseline.CommitP99)
 		meter := measure.StartMeter()
 		loaded, err := e.burst(ctx, "orchestrations", e.N, e.C, d.callSequence("loaded", steps))
 		if err != nil {
@@ -40,9 +40,9 @@ func hello(steps int) func(context.Context, *Env) (*measure.Result, error) {
 		}
 		took := meter.Stop(result, "orchestrations", e.N)
 		result.AddRate("activities", e.N*steps, took)
-		// The start, and each completion with what follows from it.
+		// One record for the start and one for each completion.
 		addRecords(result, e.N*(steps+1), took.Seconds())
-		result.AddLatency("loaded", loaded, yardstick.CommitP50, yardstick.CommitP99)
+		result.AddLatency("loaded", loaded, baseline.CommitP50, baseline.CommitP99)
 		noteProcesses(result, e)
 		return result, nil
 	}
@@ -56,21 +56,21 @@ func (d *deployment) callSequence(prefix string, steps int) func(context.Context
 	}
 }
 
-// expect returns the error, or one that says that the result is wrong.
+// expect returns err, or an error if the result is wrong.
 func expect[T comparable](got, want T, err error) error {
 	if err == nil && got != want {
-		return fmt.Errorf("the result is %v; it has to be %v", got, want)
+		return fmt.Errorf("result %v, want %v", got, want)
 	}
 	return err
 }
 
 func addRecords(result *measure.Result, records int, seconds float64) {
-	result.Add(measure.Figure{Name: "records", Unit: measure.PerSecond, Value: float64(records) / seconds, Against: yardstick.PackedRecords})
+	result.Add(measure.Metric{Name: "records", Unit: measure.PerSecond, Value: float64(records) / seconds, Baseline: baseline.PackedRecords})
 }
 
-// noteProcesses says what the allocations of several processes leave out.
+// noteProcesses notes that allocations of other processes are not counted.
 func noteProcesses(result *measure.Result, e *Env) {
 	if e.Nodes == ThreeProcesses {
-		result.Note = "allocations are those of the leader's process"
+		result.Note = "allocations are of the leader's process"
 	}
 }

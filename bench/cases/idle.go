@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// Memory has settled when it has not fallen by a hundredth in this time.
+	// Memory has settled if it falls by less than 1% in this time.
 	settleTime = 500 * time.Millisecond
 	settleMax  = 60
 )
 
-// residentShare is the part of N that stays in memory, where all do: what each
-// takes does not depend on how many there are.
+// residentShare is the divisor of N for resident instances, whose memory does not depend on
+// their number.
 const residentShare = 10
 
 func idle(ctx context.Context, e *Env) (*measure.Result, error) {
@@ -39,13 +39,11 @@ func idle(ctx context.Context, e *Env) (*measure.Result, error) {
 }
 
 func addEach(result *measure.Result, name string, at int, held float64, instances int) {
-	result.Add(measure.Figure{Name: name, At: float64(at), Unit: measure.Bytes, Value: held / float64(max(1, instances))})
+	result.Add(measure.Metric{Name: name, At: float64(at), Unit: measure.Bytes, Value: held / float64(max(1, instances))})
 }
 
-// idleBytes returns how much memory so many waiting instances take, counted in
-// turn, when that many may stay resident. What the node holds whatever there is
-// (caches, and the instances that it keeps for being appended to again, up to a
-// bound) is among it.
+// idleBytes returns the memory of waiting instances after each count, with at most residentMax
+// resident. It includes bounded caches of the node.
 func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts ...int) (held []float64, err error) {
 	own := *e
 	own.Dir = filepath.Join(e.Dir, name)
@@ -61,7 +59,7 @@ func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts
 			return nil, err
 		}
 		started = count
-		now, err := settled(ctx)
+		now, err := settledMemory(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -70,8 +68,8 @@ func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts
 	return held, nil
 }
 
-// settled waits until the memory held does not fall any more, and returns it.
-func settled(ctx context.Context) (uint64, error) {
+// settledMemory waits until the retained memory stops falling, and returns it.
+func settledMemory(ctx context.Context) (uint64, error) {
 	held := measure.Retained()
 	for range settleMax {
 		select {

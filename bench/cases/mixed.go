@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
@@ -34,14 +34,13 @@ func mixed(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	}
 	took := meter.Stop(result, "orchestrations", e.N)
 	addRecords(result, mixedRecords(e.N), took.Seconds())
-	result.AddLatency("each", latency, yardstick.CommitP50, yardstick.CommitP99)
+	result.AddLatency("each", latency, baseline.CommitP50, baseline.CommitP99)
 	noteProcesses(result, e)
 	return result, nil
 }
 
-// callMixed returns a function that runs one orchestration of a kind that
-// depends on its number: of ten, five are sequences, two fan out, and one each
-// sleeps, has children, and waits for an event.
+// callMixed returns a function that runs one orchestration. Of ten, five are sequences, two
+// fan out, and one each sleeps, has children, and waits for an event.
 func (d *deployment) callMixed(prefix string) func(context.Context, int) error {
 	inSequence := d.callSequence(prefix, mixedSteps)
 	inTree := d.callTree(prefix, 1, treeWidth)
@@ -76,8 +75,8 @@ func (d *deployment) callWithEvent(ctx context.Context, id string) error {
 	return expect(got, 1, err)
 }
 
-// mixedRecords returns how many records n orchestrations are at least: what
-// completes in a fan-out or among children may be one or several.
+// mixedRecords returns the minimum number of records of n orchestrations: concurrent
+// completions may share a record.
 func mixedRecords(n int) int {
 	each := [10]int{4, 4, 4, 4, 4, 2, 2, 2, 2 + 2*treeWidth, 2}
 	records := 0

@@ -14,12 +14,12 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// nodeVariable is set for a process that is to be a node, to its nodeConfig.
+// nodeVariable is the environment variable with the nodeConfig of a process that runs a node.
 const nodeVariable = "TENUTO_BENCH_NODE"
 
 const readyLine = "ready"
 
-// nodeConfig is what of a cluster.Config goes to another process.
+// nodeConfig is the part of a cluster.Config for another process.
 type nodeConfig struct {
 	NodeID      string
 	Dir         string
@@ -28,9 +28,8 @@ type nodeConfig struct {
 	ResidentMax int
 }
 
-// RunAsNode makes this process a node, if it was started to be one, until its
-// standard input ends; it tells whether it was. Call it first in main, and in
-// TestMain.
+// RunAsNode runs this process as a node until standard input ends, if it was started as one,
+// and reports whether it was. Call it first in main and in TestMain.
 func RunAsNode() (wasNode bool, err error) {
 	encoded := os.Getenv(nodeVariable)
 	if encoded == "" {
@@ -59,13 +58,13 @@ func runNode(encoded string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, node.Stop(context.Background()))
 }
 
-// A process is this program, started again as a node.
+// A process is this program, started as a node.
 type process struct {
 	command *exec.Cmd
 	in      io.Closer
 }
 
-// startProcess returns when the node is ready.
+// startProcess starts a node and returns when it is ready.
 func startProcess(config cluster.Config) (*process, error) {
 	encoded, err := json.Marshal(nodeConfig{config.NodeID, config.Dir, config.Listen, config.Peers, config.ResidentMax})
 	if err != nil {
@@ -92,19 +91,19 @@ func startProcess(config cluster.Config) (*process, error) {
 	p := &process{command, in}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != readyLine+"\n" {
 		p.kill()
-		return nil, fmt.Errorf("node %s did not start: %q, %w", config.NodeID, line, err)
+		return nil, fmt.Errorf("start node %s: got %q: %w", config.NodeID, line, err)
 	}
 	return p, nil
 }
 
-// stop ends the node gently and returns when its process is gone.
+// stop stops the node and returns when its process has ended.
 func (p *process) stop() error {
 	return errors.Join(p.in.Close(), p.command.Wait())
 }
 
-// kill ends the process as kill -9 does, and returns when it is gone.
+// kill kills the process like kill -9 and returns when it has ended.
 func (p *process) kill() {
-	// Both say only that it was killed.
+	// The errors say only that the process was killed.
 	_ = p.command.Process.Kill()
 	_ = p.command.Wait()
 }

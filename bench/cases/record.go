@@ -10,16 +10,15 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// What a record holds beside its events: the names and lengths of its parts, the
-// epoch, execution and first event_id, and its checksum; for each event a name
-// and a length.
+// The size of a record without its events (tags and lengths, epoch, execution, first
+// event_id, checksum), and of the tag and length of an event.
 const (
 	recordOverhead = 26
 	eventOverhead  = 2
 )
 
-// RecordBytes returns the mean size of the records that the journal writes for
-// an orchestration of five activities in sequence, of which there are six.
+// RecordBytes returns the mean size of the six records that the journal writes for an
+// orchestration of five activities in sequence.
 func RecordBytes(ctx context.Context) (size int, err error) {
 	const steps = 5
 	own := &code{}

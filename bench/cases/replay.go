@@ -14,7 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// How many times each history is replayed.
+// The number of replays of each history.
 const (
 	replaysPure = 10
 	replaysCold = 3
@@ -49,18 +49,18 @@ func replays(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		}
 	}
 	for i, size := range sizes {
-		result.Add(measure.Figure{Name: "events, by a query of a cold instance", At: float64(size), Unit: measure.PerSecond,
-			Value: measure.Exact(cold[i], 0.5)})
+		result.Add(measure.Metric{Name: "events, by a query of a cold instance", At: float64(size), Unit: measure.PerSecond,
+			Value: measure.ExactQuantile(cold[i], 0.5)})
 	}
 	return result, nil
 }
 
 func grownID(events int) string { return fmt.Sprintf("grown-%d", events) }
 
-// replayPure makes a history of about so many events, replays it with no node
-// around, and returns how long it is.
+// replayPure creates a history of about size events, replays it without a node, and returns
+// its length.
 func (d *deployment) replayPure(ctx context.Context, result *measure.Result, size int) (int, error) {
-	d.env.Progress(fmt.Sprintf("a history of %d events grows", size))
+	d.env.Progress(fmt.Sprintf("growing a history of %d events", size))
 	id := grownID(size)
 	if _, err := cluster.StartRun(ctx, d.client(), growing, id, size/2); err != nil {
 		return 0, err
@@ -83,18 +83,18 @@ func (d *deployment) replayPure(ctx context.Context, result *measure.Result, siz
 	for range replaysPure {
 		x := replay.NewExecution(id, 1, registry, slog.New(slog.DiscardHandler))
 		meter := measure.StartMeter()
-		err := x.Replay(each(history.Events))
+		err := x.Replay(eventSeq(history.Events))
 		rates = append(rates, float64(len(history.Events))/meter.Elapsed().Seconds())
-		x.Drop()
+		x.Evict()
 		if err != nil {
 			return 0, err
 		}
 	}
-	result.Add(measure.Figure{Name: "events, by the turn alone", At: float64(size), Unit: measure.PerSecond, Value: measure.Exact(rates, 0.5)})
+	result.Add(measure.Metric{Name: "events, by the turn alone", At: float64(size), Unit: measure.PerSecond, Value: measure.ExactQuantile(rates, 0.5)})
 	return len(history.Events), nil
 }
 
-func each(events []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
+func eventSeq(events []*journalpb.Event) iter.Seq2[*journalpb.Event, error] {
 	return func(yield func(*journalpb.Event, error) bool) {
 		for _, event := range events {
 			if !yield(event, nil) {

@@ -27,8 +27,8 @@ func restart(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	return result, d.restartOverdue(ctx, result, time.Since(began))
 }
 
-// startAgain stops all nodes, waits until a time, and starts them.
-func (d *deployment) startAgain(ctx context.Context, at time.Time) error {
+// restartAt stops all nodes, waits until a time, and starts them.
+func (d *deployment) restartAt(ctx context.Context, at time.Time) error {
 	if err := d.close(); err != nil {
 		return err
 	}
@@ -46,36 +46,34 @@ func (d *deployment) startAgain(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// restartWaiting starts the nodes again with instances that wait for events: until
-// one has made a step, and what all of them cost until everything has come to
-// rest.
+// restartWaiting restarts the nodes with instances that wait for events. It measures the time
+// until one has made a step, and the cost of all until everything is idle.
 func (d *deployment) restartWaiting(ctx context.Context, result *measure.Result) error {
 	if err := d.close(); err != nil {
 		return err
 	}
 	before := measure.Retained()
 	meter := measure.StartMeter()
-	if err := d.startAgain(ctx, time.Now()); err != nil {
+	if err := d.restartAt(ctx, time.Now()); err != nil {
 		return err
 	}
-	result.Add(measure.Figure{Name: "until nodes are open", Unit: measure.Duration, Value: float64(meter.Elapsed())})
+	result.Add(measure.Metric{Name: "until nodes are open", Unit: measure.Duration, Value: float64(meter.Elapsed())})
 	n := d.env.N
 	if err := cluster.Send(ctx, d.client(), waitingID(n/2), word, 1); err != nil {
 		return err
 	}
-	result.Add(measure.Figure{Name: "until an event is committed", Unit: measure.Duration, Value: float64(meter.Elapsed())})
-	after, err := settled(ctx)
+	result.Add(measure.Metric{Name: "until an event is committed", Unit: measure.Duration, Value: float64(meter.Elapsed())})
+	after, err := settledMemory(ctx)
 	if err != nil {
 		return err
 	}
-	meter.StopCost(result, "taken up", n)
-	result.Add(measure.Figure{Name: "taken up: memory each", Unit: measure.Bytes, Value: max(0, float64(after)-float64(before)) / float64(n)})
+	meter.StopCost(result, "recovered", n)
+	result.Add(measure.Metric{Name: "recovered: memory each", Unit: measure.Bytes, Value: max(0, float64(after)-float64(before)) / float64(n)})
 	return nil
 }
 
-// restartOverdue starts the nodes again with as many instances whose timers have
-// come due meanwhile: until all have fired, and the most memory that takes.
-// setting is about how long it takes to start so many.
+// restartOverdue restarts the nodes with overdue timers. It measures the time until all have
+// fired, and the peak of memory. setting is about how long starting the instances takes.
 func (d *deployment) restartOverdue(ctx context.Context, result *measure.Result, setting time.Duration) error {
 	n := d.env.N
 	due := time.Now().Add(2*setting + timersSlack)
@@ -91,7 +89,7 @@ func (d *deployment) restartOverdue(ctx context.Context, result *measure.Result,
 	before := measure.Retained()
 	peak := measure.StartPeak()
 	defer peak.Stop()
-	if err := d.startAgain(ctx, due); err != nil {
+	if err := d.restartAt(ctx, due); err != nil {
 		return err
 	}
 	meter := measure.StartMeter()
@@ -101,14 +99,13 @@ func (d *deployment) restartOverdue(ctx context.Context, result *measure.Result,
 	}); err != nil {
 		return err
 	}
-	result.Add(measure.Figure{Name: "until all overdue timers have fired", Unit: measure.Duration, Value: float64(meter.Elapsed())})
+	result.Add(measure.Metric{Name: "until all overdue timers have fired", Unit: measure.Duration, Value: float64(meter.Elapsed())})
 	meter.StopCost(result, "overdue timers fired", n)
-	result.Add(measure.Figure{Name: "overdue timers: peak of memory", Unit: measure.Bytes, Value: float64(peak.Stop() - before)})
+	result.Add(measure.Metric{Name: "overdue timers: peak of memory", Unit: measure.Bytes, Value: float64(peak.Stop() - before)})
 	return nil
 }
 
-// startWaiting starts instances that wait for an event: those from one number up
-// to another.
+// startWaiting starts instances that wait for an event, numbered from from to to-1.
 func (d *deployment) startWaiting(ctx context.Context, from, to int) error {
 	_, err := d.env.burst(ctx, "starts", to-from, d.env.C, func(ctx context.Context, i int) error {
 		_, err := cluster.StartRun(ctx, d.client(), collecting, waitingID(from+i), 1)

@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
 const (
 	sequenceYoung = 50
-	// Young and old are measured in turn, so many times, with so many steps.
+	// Each age is measured in turn, in rounds of so many steps.
 	sequenceRounds = 10
 	sequenceSteps  = 100
-	// Steps that one update makes while an instance grows old.
+	// The steps of one update while an instance grows.
 	sequenceStride = 500
 )
 
@@ -40,22 +40,22 @@ func sequence(ctx context.Context, e *Env) (result *measure.Result, err error) {
 				return nil, err
 			}
 			costs[i] = append(costs[i], float64(cost))
-			e.tell("rounds", round+1, sequenceRounds)
+			e.reportProgress("rounds", round+1, sequenceRounds)
 		}
 	}
 	result = &measure.Result{}
 	for i, age := range ages {
-		result.Add(measure.Figure{Name: "step", At: float64(age), Unit: measure.Duration,
-			Value: measure.Exact(costs[i], 0.5), Against: yardstick.CommitP50})
+		result.Add(measure.Metric{Name: "step", At: float64(age), Unit: measure.Duration,
+			Value: measure.ExactQuantile(costs[i], 0.5), Baseline: baseline.CommitP50})
 	}
-	oldest := measure.Exact(costs[len(costs)-1], 0.5)
-	result.Add(measure.Figure{Name: "step of the oldest ÷ step of the youngest", Unit: measure.Times, Value: oldest / measure.Exact(costs[0], 0.5)})
+	oldest := measure.ExactQuantile(costs[len(costs)-1], 0.5)
+	result.Add(measure.Metric{Name: "step of the oldest ÷ step of the youngest", Unit: measure.Times, Value: oldest / measure.ExactQuantile(costs[0], 0.5)})
 	return result, nil
 }
 
 func ageID(age, round int) string { return fmt.Sprintf("age-%d-%d", age, round) }
 
-// grow starts an instance and has it make so many steps.
+// grow starts an instance and makes it take steps.
 func (d *deployment) grow(ctx context.Context, id string, steps int) error {
 	if _, err := cluster.StartRun(ctx, d.client(), advancing, id, 0); err != nil {
 		return err
@@ -66,13 +66,13 @@ func (d *deployment) grow(ctx context.Context, id string, steps int) error {
 		if err := expect(got, stride, err); err != nil {
 			return err
 		}
-		d.env.tell("steps", done+stride, steps)
+		d.env.reportProgress("steps", done+stride, steps)
 	}
 	return nil
 }
 
-// step returns what a step costs an instance of that age. A young one is a new
-// one each time, so that it does not grow old.
+// step returns the cost of a step of an instance of that age. A young instance is new each
+// time, so that it stays young.
 func (d *deployment) step(ctx context.Context, age, round int) (time.Duration, error) {
 	id := ageID(age, 0)
 	if age <= sequenceYoung {

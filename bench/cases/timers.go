@@ -7,19 +7,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
 const (
 	// All timers are due within this.
 	timersWithin = time.Second
-	// The first is due that much after all should have been set.
+	// The first is due this long after all should be set.
 	timersSlack = time.Second
-	// How many starts tell how long all will take.
-	timersTried = 5_000
-	// One in so many is waited for while it fires.
+	// The number of starts that predict the duration of all.
+	timersSampled = 5_000
+	// One in so many timers has a waiter.
 	timersWatched = 100
 )
 
@@ -29,15 +29,15 @@ func timers(ctx context.Context, e *Env) (result *measure.Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.close()) }()
-	tried := min(e.N, timersTried)
+	sampled := min(e.N, timersSampled)
 	began := time.Now()
-	if _, err := e.burst(ctx, "warm-up", tried, e.C, func(ctx context.Context, i int) error {
+	if _, err := e.burst(ctx, "warm-up", sampled, e.C, func(ctx context.Context, i int) error {
 		_, err := cluster.StartRun(ctx, d.client(), sleeping, fmt.Sprintf("warm-%d", i), time.Now().UnixNano())
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	starting := time.Since(began) * time.Duration(e.N) / time.Duration(tried)
+	starting := time.Since(began) * time.Duration(e.N) / time.Duration(sampled)
 	t := &timing{d: d, first: time.Now().Add(starting + starting/2 + timersSlack)}
 	if err := t.run(ctx); err != nil {
 		return nil, err
@@ -51,10 +51,10 @@ type timing struct {
 	first time.Time // when the first is due
 
 	mu       sync.Mutex
-	seen     measure.Histogram // by those who waited
+	seen     measure.Histogram // lateness seen by waiters
 	recorded measure.Histogram
 	early    int
-	tooLate  int // set when it was due already
+	tooLate  int // due before they were set
 	cost     measure.Result
 }
 
@@ -62,10 +62,9 @@ func (t *timing) due(i int) time.Time {
 	return t.first.Add(timersWithin * time.Duration(i) / time.Duration(t.d.env.N))
 }
 
-// run sets the timers and waits until all have fired. Somebody waits for every
-// hundredth while they fire, and asks for the others when those are done: a client
-// for each would be most of what is measured. What firing costs is counted from
-// the moment at which all are set.
+// run sets the timers and waits until all have fired. Every hundredth has a waiter; the others
+// are read afterwards, because a client for each would dominate the measurement. The cost of
+// firing is counted from the moment at which all are set.
 func (t *timing) run(ctx context.Context) error {
 	waiters, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,15 +102,14 @@ func (t *timing) run(ctx context.Context) error {
 	_, err = e.burst(ctx, "timers read", e.N, e.C, func(ctx context.Context, i int) error {
 		late, err := runs[i].Wait(ctx)
 		if err == nil {
-			t.rang(t.due(i), set[i], late)
+			t.recordFired(t.due(i), set[i], late)
 		}
 		return err
 	})
 	return err
 }
 
-// isWatched tells whether somebody waits for a timer while it fires: every
-// hundredth, and the last.
+// isWatched reports whether a timer has a waiter: every hundredth, and the last.
 func (t *timing) isWatched(i int) bool { return i%timersWatched == 0 || i == t.d.env.N-1 }
 
 // watch waits for a timer to fire.
@@ -128,8 +126,8 @@ func (t *timing) watch(ctx context.Context, run *cluster.Run[time.Duration], i i
 	return nil
 }
 
-// rang takes note of how late a timer was recorded.
-func (t *timing) rang(due, set time.Time, late time.Duration) {
+// recordFired records the recorded lateness of a timer.
+func (t *timing) recordFired(due, set time.Time, late time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if late < 0 {
@@ -144,11 +142,11 @@ func (t *timing) rang(due, set time.Time, late time.Duration) {
 
 func (t *timing) result() *measure.Result {
 	result := &t.cost
-	result.AddLatency("late, as its waiter sees", &t.seen, yardstick.CommitP50, yardstick.CommitP99)
+	result.AddLatency("late, as its waiter sees", &t.seen, baseline.CommitP50, baseline.CommitP99)
 	result.AddLatency("late, as recorded", &t.recorded, "", "")
-	result.Add(measure.Figure{Name: "early", Unit: measure.Count, Value: float64(t.early)})
+	result.Add(measure.Metric{Name: "early", Unit: measure.Count, Value: float64(t.early)})
 	if t.tooLate > 0 {
-		result.Note = fmt.Sprintf("%d timers are left out: they were due before they were set", t.tooLate)
+		result.Note = fmt.Sprintf("%d timers excluded: due before they were set", t.tooLate)
 	}
 	return result
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tenuto-dev/tenuto/bench/baseline"
 	"github.com/tenuto-dev/tenuto/bench/measure"
-	"github.com/tenuto-dev/tenuto/bench/yardstick"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
@@ -15,7 +15,7 @@ const (
 	treeWidth = 3
 )
 
-// treeSize returns how many leaves and how many instances a tree has.
+// treeSize returns the number of leaves and instances of a tree.
 func treeSize(depth, width int) (leaves, instances int) {
 	leaves, instances = 1, 1
 	for range depth {
@@ -42,8 +42,8 @@ func tree(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	}
 	_, instances := treeSize(treeDepth, treeWidth)
 	took := meter.Stop(result, "trees", e.N)
-	result.Add(measure.Figure{Name: "instances", Unit: measure.PerSecond,
-		Value: float64(e.N*instances) / took.Seconds(), Against: yardstick.PackedRecords})
+	result.Add(measure.Metric{Name: "instances", Unit: measure.PerSecond,
+		Value: float64(e.N*instances) / took.Seconds(), Baseline: baseline.PackedRecords})
 	result.AddLatency("tree", latency, "", "")
 	noteProcesses(result, e)
 	return result, nil

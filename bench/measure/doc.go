@@ -1,8 +1,5 @@
-// Package measure is how the benchmarks measure: what a run comes to ([Result]
-// with its [Figure]s and [Histogram]s), what it allocates ([Meter]), on which
-// machine ([Machine]), and in which order things are run ([Rounds]).
+// Package measure measures: results of a run ([Result] with [Metric]s and [Histogram]s),
+// allocations ([Meter]), the machine ([Machine]), and the order of runs ([Plan]).
 //
-// It knows nothing of what is measured: the cases of package cases, the
-// yardsticks of package yardstick and whatever they are compared with all come
-// as [Subject]s.
+// It knows nothing of what is measured: cases and baselines are [Subject]s.
 package measure

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// Each power of two is divided into this many buckets, so that what a
-	// Histogram returns is at most 1/64 more than what was recorded.
+	// Each power of two has this many buckets, so a Histogram returns at most 1/64 more than
+	// was recorded.
 	bucketBits   = 6
 	bucketsEach  = 1 << bucketBits
 	histogramMax = (64 - bucketBits) * bucketsEach
 )
 
-// A Histogram holds durations of 0 ns and up with a precision of 1.6%; its
-// smallest and largest are exact. The zero value is empty. It is not safe for
-// concurrent use: give each goroutine one of its own and [Histogram.Merge] them.
+// A Histogram stores durations of 0 ns and up with a precision of 1.6%; its minimum and
+// maximum are exact. The zero value is empty. It is not safe for concurrent use: use one per
+// goroutine and [Histogram.Merge].
 type Histogram struct {
 	counts []uint64
 	count  uint64
@@ -42,7 +42,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.count++
 }
 
-// Merge adds all that another histogram holds.
+// Merge adds the durations of another histogram.
 func (h *Histogram) Merge(other *Histogram) {
 	if other.count == 0 {
 		return
@@ -61,16 +61,16 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.count += other.count
 }
 
-// Count returns how many durations were recorded.
+// Count returns the number of durations.
 func (h *Histogram) Count() uint64 { return h.count }
 
-// Min returns the smallest, 0 if there is none.
+// Min returns the smallest duration, 0 if there is none.
 func (h *Histogram) Min() time.Duration { return h.min }
 
-// Max returns the largest, 0 if there is none.
+// Max returns the largest duration, 0 if there is none.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Mean returns the mean, 0 of none.
+// Mean returns the mean, 0 if there is none.
 func (h *Histogram) Mean() time.Duration {
 	if h.count == 0 {
 		return 0
@@ -78,14 +78,14 @@ func (h *Histogram) Mean() time.Duration {
 	return h.sum / time.Duration(h.count)
 }
 
-// Quantile returns the duration that a part q, between 0 and 1, of all do not
-// exceed; 0 of none.
+// Quantile returns the duration that a fraction q of all do not exceed, with q between 0 and
+// 1; 0 if there is none.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	wanted := max(1, uint64(q*float64(h.count)+0.5))
+	rank := max(1, uint64(q*float64(h.count)+0.5))
 	var seen uint64
 	for i, n := range h.counts {
 		seen += n
-		if n > 0 && seen >= wanted {
+		if n > 0 && seen >= rank {
 			return min(max(time.Duration(upperOf(i)), h.min), h.max)
 		}
 	}
@@ -107,8 +107,7 @@ func upperOf(bucket int) uint64 {
 	return uint64(bucket-shift*bucketsEach+1)<<shift - 1
 }
 
-// encodedHistogram is a Histogram as JSON. Buckets are pairs: an index and how
-// many durations fell there.
+// encodedHistogram is the JSON form of a Histogram. Buckets are pairs of index and count.
 type encodedHistogram struct {
 	Count   uint64        `json:"count"`
 	Sum     time.Duration `json:"sum_ns"`
@@ -119,8 +118,7 @@ type encodedHistogram struct {
 	Buckets [][2]uint64   `json:"buckets"`
 }
 
-// MarshalJSON implements json.Marshaler. The quantiles are for readers; they
-// are not read back.
+// MarshalJSON implements json.Marshaler. The quantiles are for readers and not read back.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	e := encodedHistogram{
 		Count: h.count, Sum: h.sum, Min: h.min, Max: h.max,
@@ -146,16 +144,16 @@ func (h *Histogram) UnmarshalJSON(data []byte) error {
 	}
 	for _, bucket := range e.Buckets {
 		if bucket[0] >= uint64(len(h.counts)) {
-			return errors.New("histogram: a bucket out of range")
+			return errors.New("histogram: bucket out of range")
 		}
 		h.counts[bucket[0]] = bucket[1]
 	}
 	return nil
 }
 
-// Exact returns a quantile of a few values, without loss: the value that a part
-// q of all do not exceed; 0 of none.
-func Exact(values []float64, q float64) float64 {
+// ExactQuantile returns the exact value that a fraction q of a few values do not exceed; 0 if
+// there is none.
+func ExactQuantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// recorded returns n durations over many decades, and two histograms that hold
-// one half each.
-func recorded(n int) (durations []time.Duration, halves [2]Histogram) {
+// recordDurations returns n durations over many decades, and two histograms with one half
+// each.
+func recordDurations(n int) (durations []time.Duration, halves [2]Histogram) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range n {
 		d := time.Duration(random.Uint64() >> (34 + random.IntN(30)))
@@ -23,8 +23,8 @@ func recorded(n int) (durations []time.Duration, halves [2]Histogram) {
 	return durations, halves
 }
 
-func TestQuantilesAreWithinTheirPrecision(t *testing.T) {
-	durations, halves := recorded(10_000)
+func TestHistogram_QuantilePrecision(t *testing.T) {
+	durations, halves := recordDurations(10_000)
 	h := &halves[0]
 	h.Merge(&halves[1])
 	if h.Count() != 10_000 || h.Min() != durations[0] || h.Max() != durations[len(durations)-1] {
@@ -38,7 +38,7 @@ func TestQuantilesAreWithinTheirPrecision(t *testing.T) {
 	}
 }
 
-func TestBucketsFollowOneAnother(t *testing.T) {
+func TestHistogram_BucketsAreContiguous(t *testing.T) {
 	for v := uint64(0); v < 1<<62; v += v/100 + 1 {
 		if b := bucketOf(v); v > upperOf(b) || b > 0 && v <= upperOf(b-1) {
 			t.Fatalf("%d is not in bucket %d, from %d to %d", v, b, upperOf(b-1)+1, upperOf(b))
@@ -49,8 +49,8 @@ func TestBucketsFollowOneAnother(t *testing.T) {
 	}
 }
 
-func TestAHistogramSurvivesJSON(t *testing.T) {
-	_, halves := recorded(1_000)
+func TestHistogram_JSONRoundTrip(t *testing.T) {
+	_, halves := recordDurations(1_000)
 	for name, h := range map[string]*Histogram{"some": &halves[0], "none": {}} {
 		encoded, err := json.Marshal(h)
 		if err != nil {
@@ -65,11 +65,11 @@ func TestAHistogramSurvivesJSON(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(`{"count": 1, "buckets": [[100000, 1]]}`), new(Histogram)); err == nil {
-		t.Error("a bucket that cannot be is taken")
+		t.Error("an invalid bucket is accepted")
 	}
 }
 
-func TestAnEmptyHistogramHasZeros(t *testing.T) {
+func TestHistogram_EmptyIsZero(t *testing.T) {
 	h := &Histogram{}
 	if h.Quantile(0.5) != 0 || h.Mean() != 0 || h.Max() != 0 {
 		t.Errorf("%v, %v, %v", h.Quantile(0.5), h.Mean(), h.Max())
@@ -88,7 +88,7 @@ func TestExactQuantiles(t *testing.T) {
 		{[]float64{4, 1, 2, 3}, 0, 1},
 		{[]float64{4, 1, 2, 3}, 1, 4},
 	} {
-		if got := Exact(c.values, c.q); got != c.want {
+		if got := ExactQuantile(c.values, c.q); got != c.want {
 			t.Errorf("%v of %v: %v; want %v", c.q, c.values, got, c.want)
 		}
 	}

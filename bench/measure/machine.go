@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A Machine says on what was measured. What cannot be found out is "".
+// A Machine describes the machine of a measurement. Unknown fields are empty.
 type Machine struct {
 	CPU        string `json:"cpu"`
 	Cores      int    `json:"cores"`
@@ -18,11 +18,10 @@ type Machine struct {
 	Kernel     string `json:"kernel"`
 	FileSystem string `json:"file_system"` // of the data
 	Go         string `json:"go"`
-	Commit     string `json:"commit"` // "+" at the end: with changes
+	Commit     string `json:"commit"` // "+" at the end: with local changes
 }
 
-// ThisMachine describes the machine, for data under a directory. It reads
-// what Linux has in /proc.
+// ThisMachine describes this machine, with data in a directory. It reads /proc on Linux.
 func ThisMachine(dir string) Machine {
 	return Machine{
 		CPU:        cpuModel(),
@@ -45,8 +44,7 @@ func cpuModel() string {
 	return ""
 }
 
-// fileSystem returns the type of the file system that is mounted nearest above
-// a directory.
+// fileSystem returns the type of the file system that contains a directory.
 func fileSystem(dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -64,8 +62,8 @@ func fileSystem(dir string) string {
 	return found
 }
 
-// fieldsOf yields the lines of a file, each split and its fields trimmed;
-// nothing if it cannot be read.
+// fieldsOf yields the lines of a file, split into trimmed fields; nothing if the file cannot
+// be read.
 func fieldsOf(name, separator string) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		file, err := os.Open(name)
@@ -94,7 +92,7 @@ func firstLine(name string) string {
 	return line
 }
 
-// commit asks git; a binary of "go run" does not know it.
+// commit asks git, because a binary of "go run" does not contain the commit.
 func commit() string {
 	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {

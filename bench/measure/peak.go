@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// peakEvery is how often a Peak looks.
-const peakEvery = 20 * time.Millisecond
+// peakInterval is the sampling interval of a Peak.
+const peakInterval = 20 * time.Millisecond
 
-// A Peak is the most memory that this process holds between its start and its
-// stop, garbage included, as far as looking now and then can tell.
+// A Peak samples the largest memory of this process between start and stop, garbage included.
 type Peak struct {
 	most    uint64
 	once    sync.Once
@@ -17,7 +16,7 @@ type Peak struct {
 	watcher sync.WaitGroup
 }
 
-// StartPeak begins to look. The caller stops it.
+// StartPeak starts sampling. The caller stops it.
 func StartPeak() *Peak {
 	p := &Peak{stop: make(chan struct{})}
 	p.watcher.Go(p.watch)
@@ -25,10 +24,10 @@ func StartPeak() *Peak {
 }
 
 func (p *Peak) watch() {
-	every := time.NewTicker(peakEvery)
+	every := time.NewTicker(peakInterval)
 	defer every.Stop()
 	for {
-		p.most = max(p.most, held())
+		p.most = max(p.most, heldBytes())
 		select {
 		case <-every.C:
 		case <-p.stop:
@@ -41,5 +40,5 @@ func (p *Peak) watch() {
 func (p *Peak) Stop() uint64 {
 	p.once.Do(func() { close(p.stop) })
 	p.watcher.Wait()
-	return max(p.most, held())
+	return max(p.most, heldBytes())
 }

@@ -4,5 +4,5 @@ package measure
 
 import "time"
 
-// ProcessorTime is not known here.
+// ProcessorTime returns 0: it is not known on this system.
 func ProcessorTime() time.Duration { return 0 }

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// ProcessorTime returns how long this process has had processors, its own code
-// and the system's on its behalf.
+// ProcessorTime returns the processor time of this process, user and system.
 func ProcessorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

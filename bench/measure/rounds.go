@@ -8,56 +8,52 @@ import (
 	"time"
 )
 
-// A Subject is something to be measured.
+// A Subject is something to measure.
 type Subject struct {
 	Name        string
 	Description string
-	// The subjects with whose figures those of this one are compared: they run
-	// right before it.
-	Yardsticks []*Subject
-	// Run measures once. dir is new, empty and removed afterwards. progress is
-	// to be called now and then with what is being done.
+	// The subjects with which this one is compared. They run directly before it.
+	Baselines []*Subject
+	// Measures once. dir is new, empty and removed afterwards. Run calls progress now and
+	// then with what it is doing.
 	Run func(ctx context.Context, dir string, progress func(string)) (*Result, error)
 }
 
-// A Measured is a subject with the results of all its repetitions.
-type Measured struct {
+// SubjectResults are the results of all repetitions of a subject.
+type SubjectResults struct {
 	Name        string    `json:"name"`
 	Description string    `json:"description"`
 	Results     []*Result `json:"results"`
-	// With each result: what its yardsticks have come to right before, under
-	// the names of their figures. None for a yardstick.
-	Yardsticks []map[string]float64 `json:"yardsticks,omitempty"`
+	// For each result, the metrics of its baselines by name. Empty for a baseline.
+	Baselines []map[string]float64 `json:"yardsticks,omitempty"`
 }
 
-// A Plan says how subjects are to be measured.
+// A Plan says how to measure subjects.
 type Plan struct {
 	Subjects []*Subject
-	// How many times each is run; at least 1.
+	// The number of repetitions, at least 1.
 	Repeat int
-	// Directories for data are made here, and removed. Defaults to
-	// os.TempDir().
+	// Contains temporary data directories. Defaults to os.TempDir().
 	Dir string
-	// Is told what is being done. Defaults to nothing.
+	// Called with what is being done. May be nil.
 	Progress func(string)
 }
 
-// Rounds measures every subject once, and begins again, so that what changes
-// with time (a disk that others use, a processor that is throttled) befalls all
-// alike. What was measured is returned also with an error: that of the first
-// run that failed, or ctx's. The yardsticks come first.
-func (p Plan) Rounds(ctx context.Context) ([]*Measured, error) {
+// Run measures every subject once, then again, so that temporary disturbances affect all
+// alike. On error it also returns the results so far; the error is that of the first failed
+// run, or of ctx. Baselines come first in the results.
+func (p Plan) Run(ctx context.Context) ([]*SubjectResults, error) {
 	if p.Progress == nil {
 		p.Progress = func(string) {}
 	}
-	r := &rounds{plan: p, known: make(map[*Subject]*Measured)}
+	r := &roundRunner{plan: p, results: make(map[*Subject]*SubjectResults)}
 	for _, subject := range p.Subjects {
-		for _, yardstick := range subject.Yardsticks {
-			r.measured(yardstick)
+		for _, baseline := range subject.Baselines {
+			r.resultsOf(baseline)
 		}
 	}
 	for _, subject := range p.Subjects {
-		r.measured(subject)
+		r.resultsOf(subject)
 	}
 	for r.round = 1; r.round <= p.Repeat; r.round++ {
 		for _, subject := range p.Subjects {
@@ -69,45 +65,45 @@ func (p Plan) Rounds(ctx context.Context) ([]*Measured, error) {
 	return r.all, nil
 }
 
-type rounds struct {
-	plan  Plan
-	round int
-	known map[*Subject]*Measured
-	all   []*Measured
+type roundRunner struct {
+	plan    Plan
+	round   int
+	results map[*Subject]*SubjectResults
+	all     []*SubjectResults
 }
 
-func (r *rounds) measured(subject *Subject) *Measured {
-	if r.known[subject] == nil {
-		r.known[subject] = &Measured{Name: subject.Name, Description: subject.Description}
-		r.all = append(r.all, r.known[subject])
+func (r *roundRunner) resultsOf(subject *Subject) *SubjectResults {
+	if r.results[subject] == nil {
+		r.results[subject] = &SubjectResults{Name: subject.Name, Description: subject.Description}
+		r.all = append(r.all, r.results[subject])
 	}
-	return r.known[subject]
+	return r.results[subject]
 }
 
-// measure runs the yardsticks of a subject and then the subject.
-func (r *rounds) measure(ctx context.Context, subject *Subject) error {
+// measure runs the baselines of a subject and then the subject.
+func (r *roundRunner) measure(ctx context.Context, subject *Subject) error {
 	var seen map[string]float64
-	for _, yardstick := range subject.Yardsticks {
-		result, err := r.run(ctx, yardstick)
+	for _, baseline := range subject.Baselines {
+		result, err := r.run(ctx, baseline)
 		if err != nil {
 			return err
 		}
 		if seen == nil {
 			seen = make(map[string]float64)
 		}
-		for _, figure := range result.Figures {
-			seen[figure.Name] = figure.Value
+		for _, metric := range result.Metrics {
+			seen[metric.Name] = metric.Value
 		}
 	}
 	if _, err := r.run(ctx, subject); err != nil {
 		return err
 	}
-	m := r.measured(subject)
-	m.Yardsticks = append(m.Yardsticks, seen)
+	m := r.resultsOf(subject)
+	m.Baselines = append(m.Baselines, seen)
 	return nil
 }
 
-func (r *rounds) run(ctx context.Context, subject *Subject) (*Result, error) {
+func (r *roundRunner) run(ctx context.Context, subject *Subject) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -125,7 +121,7 @@ func (r *rounds) run(ctx context.Context, subject *Subject) (*Result, error) {
 		return nil, fmt.Errorf("%s: %w", subject.Name, err)
 	}
 	result.Took = time.Since(began)
-	m := r.measured(subject)
+	m := r.resultsOf(subject)
 	m.Results = append(m.Results, result)
 	return result, nil
 }

@@ -2,12 +2,11 @@ package measure
 
 import "runtime/metrics"
 
-// wakeupSample is how many wake-ups the runtime counts one of (gTrackingPeriod of package
-// runtime).
+// wakeupSample is the sampling rate of the runtime (gTrackingPeriod of package runtime).
 const wakeupSample = 8
 
-// Wakeups returns about how many times goroutines of this process have become runnable, or
-// have gone on after being preempted. The runtime counts a sample of one in eight.
+// Wakeups returns approximately how often goroutines of this process have become runnable or
+// continued after preemption. The runtime samples one in eight.
 func Wakeups() uint64 {
 	latencies := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	metrics.Read(latencies)

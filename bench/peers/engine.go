@@ -7,26 +7,26 @@ import (
 // An engine runs durable orchestrations.
 type engine interface {
 	name() string
-	// settings says which version it is, and how it is set up.
+	// settings returns the version and the configuration.
 	settings() string
 	amounts() amounts
-	// open starts it, with its data in a directory.
+	// open starts the engine with its data in a directory.
 	open(ctx context.Context, dir string) (instance, error)
 }
 
-// An instance is an engine that runs. Its orchestrations return how many
-// activities they have run.
+// An instance is a running engine. Its orchestrations return the number of activities they
+// have run.
 type instance interface {
-	// sequence runs so many activities, one after the other.
+	// sequence runs activities one after another.
 	sequence(ctx context.Context, id string, activities int) (int, error)
-	// fanout runs so many activities at once.
+	// fanout runs activities concurrently.
 	fanout(ctx context.Context, id string, activities int) (int, error)
 	close() error
 }
 
-// amounts are how much an engine is given to do: what takes it some seconds.
+// amounts are the load of an engine, which takes it some seconds.
 type amounts struct {
-	hellos  int
-	atATime int
-	steps   int
+	hellos      int
+	concurrency int
+	steps       int
 }

@@ -18,7 +18,7 @@ const (
 	warmUps    = 20
 )
 
-// A load measures something of an instance.
+// A load measures an instance.
 type load struct {
 	name, description string
 	run               func(ctx context.Context, i instance, a amounts) (*measure.Result, error)
@@ -30,7 +30,7 @@ var loads = []load{
 	{"fanout", fmt.Sprintf("one orchestration of %d activities at once", fanoutSize), fanout},
 }
 
-// subjects returns, for each load, the engines one after the other.
+// subjects returns the engines for each load.
 func subjects(engines []engine, o *options) []*measure.Subject {
 	var all []*measure.Subject
 	for _, l := range loads {
@@ -40,7 +40,7 @@ func subjects(engines []engine, o *options) []*measure.Subject {
 				a.hellos, a.steps = o.n, o.n
 			}
 			if o.c > 0 {
-				a.atATime = o.c
+				a.concurrency = o.c
 			}
 			all = append(all, &measure.Subject{
 				Name:        l.name + ", " + e.name(),
@@ -61,28 +61,28 @@ func (l load) measure(ctx context.Context, e engine, a amounts, dir string) (res
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, i.close()) }()
-	if _, err := hellos(ctx, i, "warm", warmUps, warmUps); err != nil {
+	if _, err := runHellos(ctx, i, "warm", warmUps, warmUps); err != nil {
 		return nil, err
 	}
 	return l.run(ctx, i, a)
 }
 
 func hello5(ctx context.Context, i instance, a amounts) (*measure.Result, error) {
-	alone, err := hellos(ctx, i, "alone", helloAlone, 1)
+	alone, err := runHellos(ctx, i, "alone", helloAlone, 1)
 	if err != nil {
 		return nil, err
 	}
 	result := &measure.Result{}
 	result.AddLatency("alone", alone, "", "")
 	meter := measure.StartMeter()
-	loaded, err := hellos(ctx, i, "loaded", a.hellos, a.atATime)
+	loaded, err := runHellos(ctx, i, "loaded", a.hellos, a.concurrency)
 	if err != nil {
 		return nil, err
 	}
 	took := meter.Stop(result, "orchestrations", a.hellos)
 	result.AddRate("activities", a.hellos*helloSteps, took)
 	result.AddLatency("loaded", loaded, "", "")
-	result.Note = fmt.Sprintf("%d orchestrations, %d at a time", a.hellos, a.atATime)
+	result.Note = fmt.Sprintf("%d orchestrations, %d at a time", a.hellos, a.concurrency)
 	return result, nil
 }
 
@@ -93,7 +93,7 @@ func sequence(ctx context.Context, i instance, a amounts) (*measure.Result, erro
 		return nil, err
 	}
 	result := &measure.Result{Note: fmt.Sprintf("%d steps", a.steps)}
-	result.Add(measure.Figure{Name: "step", Unit: measure.Duration, Value: float64(time.Since(began)) / float64(a.steps)})
+	result.Add(measure.Metric{Name: "step", Unit: measure.Duration, Value: float64(time.Since(began)) / float64(a.steps)})
 	return result, nil
 }
 
@@ -110,14 +110,14 @@ func fanout(ctx context.Context, i instance, _ amounts) (*measure.Result, error)
 
 func expect(got, want int, err error) error {
 	if err == nil && got != want {
-		return fmt.Errorf("the result is %d; it has to be %d", got, want)
+		return fmt.Errorf("result %d, want %d", got, want)
 	}
 	return err
 }
 
-// hellos runs n orchestrations, c at a time, until all are done or one has
-// failed, and returns how long each took.
-func hellos(ctx context.Context, i instance, prefix string, n, c int) (*measure.Histogram, error) {
+// runHellos runs n orchestrations, c at a time, until the first error, and returns their
+// latencies.
+func runHellos(ctx context.Context, i instance, prefix string, n, c int) (*measure.Histogram, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64

@@ -1,5 +1,5 @@
-// Command peers measures Tenuto and what a Go user would otherwise run, with the
-// same load, on the same disk, in turn. See README.md.
+// Command peers measures Tenuto and other engines with the same load, on the same disk,
+// interleaved. See README.md.
 //
 //	go -C bench/peers run . -repeat 5 -json peers.json -html peers.html
 package main
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// engines are all that are measured.
+// engines are the measured engines.
 var engines = []engine{tenuto{}, temporal{historyShards: 1}, temporal{historyShards: 4}}
 
 type options struct {
@@ -45,23 +45,22 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.IntVar(&o.repeat, "repeat", 1, "how many times; all take turns")
-	flags.IntVar(&o.n, "n", 0, "how many orchestrations of five activities (default what each engine does in seconds)")
-	flags.IntVar(&o.c, "c", 0, "how many of them at a time (default what serves each engine best)")
-	flags.StringVar(&o.dir, "dir", "", "keep data in this `directory`, and remove it (default the system's for temporary files)")
-	flags.StringVar(&o.json, "json", "", "write everything that was measured to this `file`")
+	flags.IntVar(&o.repeat, "repeat", 1, "number of repetitions, interleaved")
+	flags.IntVar(&o.n, "n", 0, "number of orchestrations of five activities (default what each engine does in seconds)")
+	flags.IntVar(&o.c, "c", 0, "concurrency (default the best of each engine)")
+	flags.StringVar(&o.dir, "dir", "", "`directory` for temporary data (default that for temporary files)")
+	flags.StringVar(&o.json, "json", "", "write all results to this `file`")
 	flags.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if o.repeat < 1 || min(o.n, o.c) < 0 || flags.NArg() > 0 {
-		return nil, errors.New("-repeat is at least 1, -n and -c are not negative, and there are only flags")
+		return nil, errors.New("-repeat must be at least 1, -n and -c must not be negative, and there are no arguments")
 	}
 	return o, nil
 }
 
-// run measures as the arguments say. What was measured until something failed
-// is written too.
+// run measures as the arguments say. After an error it still writes the results so far.
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	o, err := parse(args, progress)
 	if err != nil {
@@ -77,7 +76,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		Dir:      o.dir,
 		Progress: func(what string) { fmt.Fprintf(progress, "\r\x1b[K%s", what) },
 	}
-	r.Measured, err = plan.Rounds(ctx)
+	r.Results, err = plan.Run(ctx)
 	fmt.Fprintln(progress)
 	return errors.Join(err, r.WriteMarkdown(out), writeFile(o.json, r.WriteJSON), writeFile(o.html, r.WriteHTML))
 }
@@ -89,7 +88,7 @@ func (o *options) data() string {
 	return o.dir
 }
 
-// writeFile writes a file, unless it has no name.
+// writeFile writes a file, unless name is empty.
 func writeFile(name string, write func(io.Writer) error) (err error) {
 	if name == "" {
 		return nil

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// patience ends a test that hangs; nothing is measured by it.
-const patience = 2 * time.Minute
+// testTimeout ends a test that hangs.
+const testTimeout = 2 * time.Minute
 
-func TestEveryEngineCarriesEveryLoad(t *testing.T) {
+func TestLoads_EveryEngine(t *testing.T) {
 	for _, e := range engines {
 		for _, l := range loads {
 			t.Run(l.name+", "+e.name(), func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 				defer cancel()
-				result, err := l.measure(ctx, e, amounts{hellos: 10, atATime: 5, steps: 10}, t.TempDir())
+				result, err := l.measure(ctx, e, amounts{hellos: 10, concurrency: 5, steps: 10}, t.TempDir())
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, f := range result.Figures {
+				for _, f := range result.Metrics {
 					if f.Unit != "" && f.Value <= 0 {
 						t.Errorf("%s: %v %s", f.Name, f.Value, f.Unit)
 					}
@@ -31,10 +31,10 @@ func TestEveryEngineCarriesEveryLoad(t *testing.T) {
 	}
 }
 
-func TestFlagsAreValidated(t *testing.T) {
+func TestFlags_Validated(t *testing.T) {
 	for _, arguments := range []string{"-repeat 0", "-n -1", "-c -1", "more", "-n many"} {
 		if _, err := parse(strings.Fields(arguments), io.Discard); err == nil {
-			t.Errorf("%s is taken", arguments)
+			t.Errorf("%s is accepted", arguments)
 		}
 	}
 }

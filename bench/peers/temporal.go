@@ -21,20 +21,20 @@ import (
 
 // temporal is Temporal's server in this process, with its SDK.
 type temporal struct {
-	// historyShards is how many parts its histories are kept in, each behind a lock of
-	// its own. It is fixed when the database is made.
+	// historyShards is the number of partitions of histories, each with its own lock. It is
+	// fixed when the database is created.
 	historyShards int
 }
 
 const (
 	temporalNamespace = "bench"
 	temporalQueue     = "bench"
-	// What takes it a quarter of a minute on a machine of two cores.
-	temporalHellos  = 60
-	temporalAtATime = 30
-	temporalSteps   = 100
-	temporalPollers = 16
-	// An activity has to have a limit; none is reached.
+	// Amounts that take about 15 s on two cores.
+	temporalHellos      = 60
+	temporalConcurrency = 30
+	temporalSteps       = 100
+	temporalPollers     = 16
+	// A timeout is mandatory; none is reached.
 	temporalActivityMax = 10 * time.Minute
 )
 
@@ -54,7 +54,7 @@ func (t temporal) settings() string {
 }
 
 func (temporal) amounts() amounts {
-	return amounts{hellos: temporalHellos, atATime: temporalAtATime, steps: temporalSteps}
+	return amounts{hellos: temporalHellos, concurrency: temporalConcurrency, steps: temporalSteps}
 }
 
 func (t temporal) open(ctx context.Context, dir string) (instance, error) {
@@ -64,14 +64,14 @@ func (t temporal) open(ctx context.Context, dir string) (instance, error) {
 	}
 	database := c.Persistence.DataStores[temporalStore].SQL
 	if err := sqlite.SetupSchema(database); err != nil {
-		return nil, fmt.Errorf("make the schema: %w", err)
+		return nil, fmt.Errorf("create the schema: %w", err)
 	}
 	namespace, err := sqlite.NewNamespaceConfig(c.ClusterMetadata.CurrentClusterName, temporalNamespace, false, nil)
 	if err != nil {
 		return nil, err
 	}
 	if err := sqlite.CreateNamespaces(database, namespace); err != nil {
-		return nil, fmt.Errorf("make the namespace: %w", err)
+		return nil, fmt.Errorf("create the namespace: %w", err)
 	}
 	s, err := server.NewServer(
 		server.WithConfig(c),
@@ -90,8 +90,7 @@ func (t temporal) open(ctx context.Context, dir string) (instance, error) {
 	return i, i.connect(ctx, c)
 }
 
-// unlimited lifts the limits of rate, which are there for clusters that are
-// shared.
+// unlimited lifts rate limits, which protect shared clusters.
 func unlimited() dynamicconfig.StaticClient {
 	const perSecond = 1_000_000
 	return dynamicconfig.StaticClient{

@@ -17,8 +17,8 @@ const (
 	loopback        = "127.0.0.1"
 )
 
-// temporalConfig is what Temporal's own test server sets, with the database of
-// its configuration for a file.
+// temporalConfig is the configuration of Temporal's test server, with the database settings of
+// its file configuration.
 func temporalConfig(file string, historyShards int) (*config.Config, error) {
 	ports, err := freePorts(9)
 	if err != nil {
@@ -70,7 +70,7 @@ func temporalConfig(file string, historyShards int) (*config.Config, error) {
 	return c, nil
 }
 
-// freePorts finds ports that are free.
+// freePorts returns free ports.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -84,7 +84,7 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// versionOf returns the version of a module that this program is built with.
+// versionOf returns the version of a module of this program.
 func versionOf(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -12,8 +12,8 @@ import (
 type tenuto struct{}
 
 func (tenuto) name() string     { return "Tenuto" }
-func (tenuto) settings() string { return "of this commit, one node, as it comes" }
-func (tenuto) amounts() amounts { return amounts{hellos: 20_000, atATime: 1_000, steps: 2_000} }
+func (tenuto) settings() string { return "this commit, one node, default settings" }
+func (tenuto) amounts() amounts { return amounts{hellos: 20_000, concurrency: 1_000, steps: 2_000} }
 
 var (
 	work       = replay.Activity[int, int]("work")

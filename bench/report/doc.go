@@ -1,5 +1,3 @@
-// Package report turns what was measured into what is read: medians and their
-// spread with the ratios to the yardsticks ([Row]), bars that were set
-// ([Bar]), as Markdown, as JSON, and as a page with plots that needs nothing
-// but a browser.
+// Package report presents results: medians and ranges with the ratios to baselines ([Row]),
+// and targets ([Target]), as Markdown, as JSON, and as a self-contained HTML page with plots.
 package report

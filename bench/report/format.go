@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// format writes a value with its unit, as exactly as it deserves.
+// format formats a value with its unit.
 func format(value float64, unit string) string {
 	switch unit {
 	case measure.Duration:
@@ -37,17 +37,17 @@ func formatDuration(ns float64) string {
 	return significant(ns) + " ns"
 }
 
-// significant writes three digits and the zeros that follow them, in groups.
+// significant formats a value with three significant digits, in groups.
 func significant(v float64) string {
 	if v == 0 || math.Abs(v) < 100 {
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2)
 	digits := strconv.FormatFloat(math.Round(v/unit)*unit, 'f', 0, 64)
-	return grouped(digits)
+	return groupDigits(digits)
 }
 
-func grouped(digits string) string {
+func groupDigits(digits string) string {
 	sign, digits := "", digits
 	if strings.HasPrefix(digits, "-") {
 		sign, digits = "-", digits[1:]
@@ -58,10 +58,10 @@ func grouped(digits string) string {
 	return sign + digits
 }
 
-// label names a figure, with its place in a series.
-func label(f measure.Figure) string {
+// label returns the name of a metric with its position in a series.
+func label(f measure.Metric) string {
 	if f.At == 0 {
 		return f.Name
 	}
-	return fmt.Sprintf("%s: %s", f.Name, grouped(strconv.FormatFloat(f.At, 'f', 0, 64)))
+	return fmt.Sprintf("%s: %s", f.Name, groupDigits(strconv.FormatFloat(f.At, 'f', 0, 64)))
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// WriteMarkdown writes tables: what it was measured on, the bars, the figures.
+// WriteMarkdown writes tables: machine and settings, targets, metrics.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", r.Title)
 	for _, s := range r.Facts() {
 		fmt.Fprintf(&b, "- %s: %s\n", s.Name, s.Value)
 	}
-	r.writeBars(&b)
-	for _, m := range r.Measured {
-		writeMeasured(&b, m)
+	r.writeTargets(&b)
+	for _, m := range r.Results {
+		writeResults(&b, m)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -34,41 +34,41 @@ func (r *Report) Facts() []Setting {
 	}, r.Settings...)
 }
 
-func (r *Report) writeBars(b *strings.Builder) {
-	verdicts := r.Verdicts()
-	if len(verdicts) == 0 {
+func (r *Report) writeTargets(b *strings.Builder) {
+	results := r.TargetResults()
+	if len(results) == 0 {
 		return
 	}
-	b.WriteString("\n### The bars\n\n| bar | wanted | seen (min–max) | met |\n|---|---|---|---|\n")
-	for _, v := range verdicts {
-		fmt.Fprintf(b, "| %s | %s | %s (%s–%s) | %s |\n", v.Text, wanted(v),
-			format(v.Seen, v.Unit), format(v.Min, v.Unit), format(v.Max, v.Unit), yes(v))
+	b.WriteString("\n### Targets\n\n| target | required | result (min–max) | met |\n|---|---|---|---|\n")
+	for _, v := range results {
+		fmt.Fprintf(b, "| %s | %s | %s (%s–%s) | %s |\n", v.Text, formatTarget(v),
+			format(v.Median, v.Unit), format(v.Min, v.Unit), format(v.Max, v.Unit), yesNo(v))
 	}
 }
 
-func wanted(v Verdict) string {
+func formatTarget(v TargetResult) string {
 	if v.AtMost {
 		return "at most " + format(v.Limit, v.Unit)
 	}
 	return "at least " + format(v.Limit, v.Unit)
 }
 
-func yes(v Verdict) string {
+func yesNo(v TargetResult) string {
 	if v.Met() {
 		return "yes"
 	}
 	return "no"
 }
 
-func writeMeasured(b *strings.Builder, m *measure.Measured) {
+func writeResults(b *strings.Builder, m *measure.SubjectResults) {
 	rows := Rows(m)
 	if len(rows) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "\n### %s\n\n%s. %d times.\n\n", m.Name, m.Description, len(m.Results))
-	b.WriteString("| figure | median | min | max | ÷ yardstick |\n|---|---|---|---|---|\n")
+	b.WriteString("| metric | median | min | max | ÷ baseline |\n|---|---|---|---|---|\n")
 	for _, row := range rows {
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", label(row.Figure),
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", label(row.Metric),
 			format(row.Value, row.Unit), format(row.Min, row.Unit), format(row.Max, row.Unit), ratio(row))
 	}
 	for _, note := range notes(m) {
@@ -80,11 +80,11 @@ func ratio(row Row) string {
 	if row.Ratio == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s–%s) × %s", significant(row.Ratio), significant(row.RatioMin), significant(row.RatioMax), row.Against)
+	return fmt.Sprintf("%s (%s–%s) × %s", significant(row.Ratio), significant(row.RatioMin), significant(row.RatioMax), row.Baseline)
 }
 
-// notes returns what the runs have to say, each once.
-func notes(m *measure.Measured) []string {
+// notes returns the distinct notes of the runs.
+func notes(m *measure.SubjectResults) []string {
 	var all []string
 	seen := make(map[string]bool)
 	for _, result := range m.Results {

@@ -14,15 +14,14 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"notes":         notes,
 	"label":         label,
 	"ratio":         ratio,
-	"wanted":        wanted,
-	"yes":           yes,
+	"wanted":        formatTarget,
+	"yes":           yesNo,
 	"format":        format,
-	"strip":         strip,
-	"reach":         reach,
+	"strip":         drawValues,
+	"reach":         drawReached,
 	"scaling":       scaling,
 	"distributions": distributions,
 }).Parse(pageText))
 
-// WriteHTML writes a page with tables and plots. It refers to nothing outside
-// of itself, and holds no script.
+// WriteHTML writes a self-contained page with tables and plots, without scripts.
 func (r *Report) WriteHTML(w io.Writer) error { return page.Execute(w, r) }

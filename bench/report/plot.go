@@ -10,14 +10,14 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// The plots are SVG, drawn here, so that the page needs no script.
+// The plots are SVG, so that the page needs no script.
 
 const (
 	plotWidth  = 480.0
 	plotHeight = 240.0
 	marginLeft = 70.0
 	margin     = 24.0
-	colours    = 4
+	colors     = 4
 )
 
 // A Plot is a picture with its caption.
@@ -26,10 +26,10 @@ type Plot struct {
 	SVG     template.HTML
 }
 
-// A scale maps values to places.
+// A scale maps values to coordinates.
 type scale struct {
 	from, to   float64 // values
-	start, end float64 // places
+	start, end float64 // coordinates
 	log        bool
 }
 
@@ -44,8 +44,8 @@ func (s scale) at(v float64) float64 {
 	return s.start + (v-from)/(to-from)*(s.end-s.start)
 }
 
-// strip draws the values of all repetitions between the least and the most.
-func strip(row Row) template.HTML {
+// drawValues draws the values of all repetitions between minimum and maximum.
+func drawValues(row Row) template.HTML {
 	const width, height = 90.0, 14.0
 	s := scale{from: row.Min, to: row.Max, start: 5, end: width - 5}
 	var b strings.Builder
@@ -57,8 +57,8 @@ func strip(row Row) template.HTML {
 	return template.HTML(b.String())
 }
 
-// reach draws how much of a bar was reached, up to twice of it.
-func reach(v Verdict) template.HTML {
+// drawReached draws how much of a target was reached, up to twice the target.
+func drawReached(v TargetResult) template.HTML {
 	const width, height, most = 160.0, 14.0, 2.0
 	class := "f0"
 	if !v.Met() {
@@ -69,7 +69,7 @@ func reach(v Verdict) template.HTML {
 		width, height, class, min(v.Reached(), most)*width/most, width/most, width/most, height))
 }
 
-// scaling draws each series of figures over what it depends on.
+// scaling draws each series of metrics over its position.
 func scaling(rows []Row) []Plot {
 	var names []string
 	series := make(map[string][]Row)
@@ -91,7 +91,7 @@ func scaling(rows []Row) []Plot {
 	return plots
 }
 
-// drawSeries draws medians as a line and the spread as whiskers.
+// drawSeries draws medians as a line and ranges as whiskers.
 func drawSeries(rows []Row) template.HTML {
 	most := 0.0
 	for _, row := range rows {
@@ -114,21 +114,21 @@ func drawSeries(rows []Row) template.HTML {
 	return template.HTML(b.String())
 }
 
-// distributions draws those of a subject, each of all repetitions together;
-// "" if it has none.
-func distributions(m *measure.Measured) template.HTML {
-	all := merged(m)
+// distributions draws the distributions of a subject, merged over all repetitions; "" if there
+// are none.
+func distributions(m *measure.SubjectResults) template.HTML {
+	all := mergeDistributions(m)
 	if len(all) == 0 {
 		return ""
 	}
 	shortest, longest := math.Inf(1), 0.0
 	for _, d := range all {
-		// What is shorter than a microsecond is not worth a decade.
+		// Durations below 1 µs share a point.
 		shortest = min(shortest, max(1e3, float64(d.Histogram.Quantile(0.01))))
 		longest = max(longest, float64(d.Histogram.Max()))
 	}
 	x := scale{from: shortest, to: max(longest, 2*shortest), start: marginLeft, end: plotWidth - margin, log: true}
-	// Each step up is a tenth of what is left: 90%, 99%, 99.9%.
+	// The steps are 90%, 99%, 99.9%.
 	y := scale{from: 1, to: 1e-4, start: plotHeight - margin, end: margin, log: true}
 	b := beginPlot()
 	for step, name := range []string{"0%", "90%", "99%", "99.9%"} {
@@ -138,14 +138,14 @@ func distributions(m *measure.Measured) template.HTML {
 		gridX(b, x.at(math.Pow(10, decade)), format(math.Pow(10, decade), measure.Duration))
 	}
 	for i, d := range all {
-		fmt.Fprintf(b, `<polyline class="line s%d" points="%s"/><text class="f%d" x="%g" y="%g">%s</text>`, i%colours,
-			curve(d.Histogram, x, y), i%colours, marginLeft+8, margin+12+14*float64(i), template.HTMLEscapeString(d.Name))
+		fmt.Fprintf(b, `<polyline class="line s%d" points="%s"/><text class="f%d" x="%g" y="%g">%s</text>`, i%colors,
+			curve(d.Histogram, x, y), i%colors, marginLeft+8, margin+12+14*float64(i), template.HTMLEscapeString(d.Name))
 	}
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String())
 }
 
-func merged(m *measure.Measured) []measure.Distribution {
+func mergeDistributions(m *measure.SubjectResults) []measure.Distribution {
 	var all []measure.Distribution
 	for _, result := range m.Results {
 		for _, d := range result.Distributions {

@@ -14,45 +14,45 @@ import (
 
 // sample is a report with everything that a report can have.
 func sample() *Report {
-	m := &measure.Measured{Name: "case", Description: `a <load> & "more"`}
+	m := &measure.SubjectResults{Name: "case", Description: `a <load> & "more"`}
 	for round, rate := range []float64{1000, 3000, 2000} {
 		h := &measure.Histogram{}
 		for i := range 1000 {
 			h.Record(time.Duration(i+round) * time.Microsecond)
 		}
 		r := &measure.Result{Note: "with a note"}
-		r.Add(measure.Figure{Name: "operations", Unit: measure.PerSecond, Value: rate, Against: "packed records"})
-		r.Add(measure.Figure{Name: "step", At: 50, Unit: measure.Duration, Value: 300_000})
-		r.Add(measure.Figure{Name: "step", At: 50_000, Unit: measure.Duration, Value: 310_000})
+		r.Add(measure.Metric{Name: "operations", Unit: measure.PerSecond, Value: rate, Baseline: "packed records"})
+		r.Add(measure.Metric{Name: "step", At: 50, Unit: measure.Duration, Value: 300_000})
+		r.Add(measure.Metric{Name: "step", At: 50_000, Unit: measure.Duration, Value: 310_000})
 		r.AddLatency("latency", h, "commit p50", "")
 		m.Results = append(m.Results, r)
-		m.Yardsticks = append(m.Yardsticks, map[string]float64{"packed records": 10_000, "commit p50": 100_000})
+		m.Baselines = append(m.Baselines, map[string]float64{"packed records": 10_000, "commit p50": 100_000})
 	}
 	return &Report{
 		Title: "Sample", When: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
 		Machine:  measure.Machine{CPU: "a CPU", Cores: 2, GOMAXPROCS: 2, Go: "go1"},
 		Settings: []Setting{{"n", "7"}},
-		Measured: []*measure.Measured{m},
-		Bars: []Bar{
-			{Text: "fast", Subject: "case", Figure: measure.Key{Name: "operations"}, Limit: 1500},
-			{Text: "near the yardstick", Subject: "case", Figure: measure.Key{Name: "operations"}, OfRatio: true, Limit: 0.35},
-			{Text: "short", Subject: "case", Figure: measure.Key{Name: "step", At: 50}, AtMost: true, Limit: 400_000},
-			{Text: "not measured", Subject: "other", Figure: measure.Key{Name: "step"}, Limit: 1},
+		Results:  []*measure.SubjectResults{m},
+		Targets: []Target{
+			{Text: "fast", Subject: "case", Metric: measure.MetricKey{Name: "operations"}, Limit: 1500},
+			{Text: "near the baseline", Subject: "case", Metric: measure.MetricKey{Name: "operations"}, OfRatio: true, Limit: 0.35},
+			{Text: "short", Subject: "case", Metric: measure.MetricKey{Name: "step", At: 50}, AtMost: true, Limit: 400_000},
+			{Text: "not measured", Subject: "other", Metric: measure.MetricKey{Name: "step"}, Limit: 1},
 		},
 	}
 }
 
-func TestRowsAreMediansWithTheRatiosOfTheirRounds(t *testing.T) {
-	row := Rows(sample().Measured[0])[0]
+func TestRows_MediansAndRatios(t *testing.T) {
+	row := Rows(sample().Results[0])[0]
 	if row.Value != 2000 || row.Min != 1000 || row.Max != 3000 || row.Ratio != 0.2 || row.RatioMin != 0.1 || row.RatioMax != 0.3 {
 		t.Errorf("%+v", row)
 	}
 }
 
-func TestVerdicts(t *testing.T) {
-	verdicts := sample().Verdicts()
+func TestTargetResults(t *testing.T) {
+	results := sample().TargetResults()
 	var met []string
-	for _, v := range verdicts {
+	for _, v := range results {
 		if v.Met() != (v.Reached() >= 1) {
 			t.Errorf("%s: met %v, reached %v", v.Text, v.Met(), v.Reached())
 		}
@@ -60,12 +60,12 @@ func TestVerdicts(t *testing.T) {
 			met = append(met, v.Text)
 		}
 	}
-	if len(verdicts) != 3 || !cmp.Equal(met, []string{"fast", "short"}) {
-		t.Errorf("%d verdicts, met: %v", len(verdicts), met)
+	if len(results) != 3 || !cmp.Equal(met, []string{"fast", "short"}) {
+		t.Errorf("%d results, met: %v", len(results), met)
 	}
 }
 
-func TestAReportSurvivesJSON(t *testing.T) {
+func TestReport_JSONRoundTrip(t *testing.T) {
 	want := sample()
 	var b bytes.Buffer
 	if err := want.WriteJSON(&b); err != nil {
@@ -80,7 +80,7 @@ func TestAReportSurvivesJSON(t *testing.T) {
 	}
 }
 
-func TestThePageNeedsNothingFromOutside(t *testing.T) {
+func TestWriteHTML_SelfContained(t *testing.T) {
 	var b strings.Builder
 	if err := sample().WriteHTML(&b); err != nil {
 		t.Fatal(err)
@@ -90,32 +90,32 @@ func TestThePageNeedsNothingFromOutside(t *testing.T) {
 	if found := outside.FindString(page); found != "" {
 		t.Errorf("the page has %q", found)
 	}
-	for _, wanted := range []string{"a &lt;load&gt; &amp; &#34;more&#34;", "2,000/s", "with a note", "near the yardstick"} {
-		if !strings.Contains(page, wanted) {
-			t.Errorf("%q is not in the page", wanted)
+	for _, want := range []string{"a &lt;load&gt; &amp; &#34;more&#34;", "2,000/s", "with a note", "near the baseline"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not in the page", want)
 		}
 	}
 	if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
-		t.Error("something is drawn at no place")
+		t.Error("a coordinate is not a number")
 	}
 	if n := strings.Count(page, "<polyline"); n != 2 {
 		t.Errorf("%d curves; want that of the series and that of the distribution", n)
 	}
 }
 
-func TestMarkdownHasEveryFigure(t *testing.T) {
+func TestWriteMarkdown_HasEveryMetric(t *testing.T) {
 	var b strings.Builder
 	if err := sample().WriteMarkdown(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, wanted := range []string{
+	for _, want := range []string{
 		"| operations | 2,000/s | 1,000/s | 3,000/s | 0.2 (0.1–0.3) × packed records |",
 		"| step: 50,000 | 310 µs | 310 µs | 310 µs |  |",
 		"| fast | at least 1,500/s | 2,000/s (1,000/s–3,000/s) | yes |",
 		"- n: 7",
 	} {
-		if !strings.Contains(b.String(), wanted) {
-			t.Errorf("no line %q in\n%s", wanted, b.String())
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no line %q in\n%s", want, b.String())
 		}
 	}
 }

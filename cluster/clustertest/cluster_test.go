@@ -18,7 +18,7 @@ import (
 var (
 	double = replay.Activity[int, int]("double")
 	word   = replay.Event[int]("word")
-	// doubled waits for a word and doubles it.
+	// doubled waits for a number event and doubles it.
 	doubled = replay.Orchestration[string, int]("doubled")
 )
 
@@ -37,26 +37,26 @@ func definitions() Option {
 	)
 }
 
-func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patienceDefault)
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), timeoutDefault)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// startSome starts instances that wait for their word.
-func startSome(t *testing.T, client *cluster.Client, n int) {
+// startInstances starts instances that wait for their event.
+func startInstances(t *testing.T, client *cluster.Client, n int) {
 	t.Helper()
 	for i := range n {
-		if _, err := cluster.StartRun(bounded(t), client, doubled, fmt.Sprintf("d-%d", i), ""); err != nil {
+		if _, err := cluster.StartRun(testContext(t), client, doubled, fmt.Sprintf("d-%d", i), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// finish gives them their word, and expects that all end as they should.
-func finish(t *testing.T, client *cluster.Client, n int) {
+// expectFinished sends the events and checks that all instances end with the right result.
+func expectFinished(t *testing.T, client *cluster.Client, n int) {
 	t.Helper()
-	ctx := bounded(t)
+	ctx := testContext(t)
 	for i := range n {
 		if err := cluster.Send(ctx, client, fmt.Sprintf("d-%d", i), word, i); err != nil {
 			t.Fatal(err)
@@ -74,65 +74,65 @@ func finish(t *testing.T, client *cluster.Client, n int) {
 	}
 }
 
-const some = 8
+const instanceCount = 8
 
-func TestOrchestrationsSurviveTheDeathOfTheLeader(t *testing.T) {
+func TestKill_InstancesSurviveLeaderDeath(t *testing.T) {
 	t.Parallel()
 	c := New(t, 3, definitions())
 	old := c.Leader()
 	other := (old + 1) % 3
-	startSome(t, c.Client(other), some)
+	startInstances(t, c.Client(other), instanceCount)
 	c.Kill(old)
 	if now := c.Leader(); now == old {
 		t.Errorf("the killed node %d leads", now)
 	}
-	finish(t, c.Client(other), some)
+	expectFinished(t, c.Client(other), instanceCount)
 
-	if _, err := c.Client(old).Get(bounded(t), "d-0"); !errors.Is(err, cluster.ErrClosed) {
+	if _, err := c.Client(old).Get(testContext(t), "d-0"); !errors.Is(err, cluster.ErrClosed) {
 		t.Errorf("a killed node answers %v", err)
 	}
 	c.Restart(old)
 	c.Eventually("the restarted node has what it missed", func() bool {
-		status, err := c.Client(old).Get(bounded(t), fmt.Sprintf("d-%d", some-1), cluster.Stale())
+		status, err := c.Client(old).Get(testContext(t), fmt.Sprintf("d-%d", instanceCount-1), cluster.Stale())
 		return err == nil && status.State == cluster.Completed
 	})
 }
 
-func TestOrchestrationsSurviveAPartition(t *testing.T) {
+func TestIsolate_InstancesSurvive(t *testing.T) {
 	t.Parallel()
 	c := New(t, 3, definitions())
 	old := c.Leader()
 	other := (old + 1) % 3
-	startSome(t, c.Client(other), some)
+	startInstances(t, c.Client(other), instanceCount)
 	c.Isolate(old)
 	if now := c.Leader(); now == old {
-		t.Errorf("node %d leads, which reaches nobody", now)
+		t.Errorf("node %d leads although it is isolated", now)
 	}
-	finish(t, c.Client(other), some)
+	expectFinished(t, c.Client(other), instanceCount)
 
-	status, err := c.Client(old).Get(bounded(t), "d-0", cluster.Stale())
+	status, err := c.Client(old).Get(testContext(t), "d-0", cluster.Stale())
 	if err != nil || status.Ended() {
-		t.Errorf("the node that was cut off says %+v, %v: the end cannot have come to it", status, err)
+		t.Errorf("the disconnected node returned %+v, %v; it cannot know the end", status, err)
 	}
 	c.Heal()
 	c.Eventually("the node has what it missed", func() bool {
-		status, err := c.Client(old).Get(bounded(t), "d-0", cluster.Stale())
+		status, err := c.Client(old).Get(testContext(t), "d-0", cluster.Stale())
 		return err == nil && status.Ended()
 	})
 }
 
-func TestOrchestrationsSurviveAPauseOfTheLeader(t *testing.T) {
+func TestPause_InstancesSurvivePausedLeader(t *testing.T) {
 	t.Parallel()
 	c := New(t, 3, definitions())
-	client, err := cluster.Dial(bounded(t), cluster.DialConfig{Addresses: c.Addresses()})
+	client, err := cluster.Dial(testContext(t), cluster.DialConfig{Addresses: c.Addresses()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	startSome(t, client, some)
+	startInstances(t, client, instanceCount)
 	old := c.Leader()
 	c.Pause(old)
-	finish(t, client, some)
+	expectFinished(t, client, instanceCount)
 	if now := c.Leader(); now == old {
 		t.Errorf("node %d leads, which hangs", now)
 	}
@@ -140,10 +140,10 @@ func TestOrchestrationsSurviveAPauseOfTheLeader(t *testing.T) {
 	c.Eventually("the node follows", func() bool { return c.Node(old).Leader() == nodeID(c.Leader()) })
 }
 
-func TestACallToAPausedNodeWaitsForItsResume(t *testing.T) {
+func TestPause_CallWaitsForResume(t *testing.T) {
 	t.Parallel()
 	c := New(t, 1, definitions())
-	client, err := cluster.Dial(bounded(t), cluster.DialConfig{Addresses: c.Addresses()})
+	client, err := cluster.Dial(testContext(t), cluster.DialConfig{Addresses: c.Addresses()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,13 +151,13 @@ func TestACallToAPausedNodeWaitsForItsResume(t *testing.T) {
 	c.Pause(0)
 	answered := make(chan error, 1)
 	go func() {
-		_, err := cluster.StartRun(bounded(t), client, doubled, "d-0", "")
+		_, err := cluster.StartRun(testContext(t), client, doubled, "d-0", "")
 		answered <- err
 	}()
 	select {
 	case err := <-answered:
 		t.Fatalf("the paused node has answered: %v", err)
-	case <-time.After(20 * time.Millisecond): // a wrong answer gets some time to come
+	case <-time.After(20 * time.Millisecond): // time for a wrong answer to arrive
 	}
 	c.Resume(0)
 	if err := <-answered; err != nil {
@@ -165,7 +165,7 @@ func TestACallToAPausedNodeWaitsForItsResume(t *testing.T) {
 	}
 }
 
-func TestARestartTakesUpOtherCode(t *testing.T) {
+func TestRestart_UsesNewCode(t *testing.T) {
 	t.Parallel()
 	starts := 0
 	c := New(t, 1, definitions(), Configure(func(i int, config *cluster.Config) {
@@ -173,39 +173,39 @@ func TestARestartTakesUpOtherCode(t *testing.T) {
 			config.Definitions = config.Definitions[:1] // without the orchestration
 		}
 	}))
-	if _, err := cluster.StartRun(bounded(t), c.Client(0), doubled, "d-0", ""); !errors.Is(err, cluster.ErrNoCode) {
+	if _, err := cluster.StartRun(testContext(t), c.Client(0), doubled, "d-0", ""); !errors.Is(err, cluster.ErrNoCode) {
 		t.Errorf("%v; want that there is no code", err)
 	}
 	c.Restart(0)
-	startSome(t, c.Client(0), 1)
-	finish(t, c.Client(0), 1)
+	startInstances(t, c.Client(0), 1)
+	expectFinished(t, c.Client(0), 1)
 }
 
-func TestLeaveNothingBehind(t *testing.T) {
+func TestGoroutineSet_FindsLeak(t *testing.T) {
 	t.Parallel()
-	f := newFamily()
+	f := newGoroutineSet()
 	release := make(chan struct{})
-	f.do(func() { go func() { <-release }() })
-	if left := f.left(0); !strings.Contains(left, "TestLeaveNothingBehind") {
-		t.Errorf("the goroutine was not found: %q", left)
+	f.run(func() { go func() { <-release }() })
+	if leaked := f.leaked(0); !strings.Contains(leaked, "TestGoroutineSet_FindsLeak") {
+		t.Errorf("the goroutine was not found: %q", leaked)
 	}
-	if left := newFamily().left(0); left != "" {
-		t.Errorf("another family has it: %s", left)
+	if leaked := newGoroutineSet().leaked(0); leaked != "" {
+		t.Errorf("another family has it: %s", leaked)
 	}
 	close(release)
-	if left := f.left(leavePatience); left != "" {
-		t.Errorf("left: %s", left)
+	if leaked := f.leaked(leakTimeout); leaked != "" {
+		t.Errorf("left: %s", leaked)
 	}
 }
 
-func TestConnectionsThatAnHTTPClientKeepsAreNotLeftBehind(t *testing.T) {
+func TestGoroutineSet_IgnoresPooledHTTPConns(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		server.EnableHTTP2 = version == "HTTP/2.0"
 		server.StartTLS()
-		f := newFamily()
-		f.do(func() {
+		f := newGoroutineSet()
+		f.run(func() {
 			response, err := server.Client().Get(server.URL)
 			if err != nil || response.Proto != version {
 				t.Errorf("%+v, %v; want an answer by %s", response, err, version)
@@ -215,29 +215,29 @@ func TestConnectionsThatAnHTTPClientKeepsAreNotLeftBehind(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if left := f.left(time.Second); left != "" {
-			t.Errorf("%s: the connection that is kept counts as left behind:\n%s", version, left)
+		if leaked := f.leaked(time.Second); leaked != "" {
+			t.Errorf("%s: the connection that is kept counts as left behind:\n%s", version, leaked)
 		}
 		server.Close()
 	}
 }
 
-// A failing stands for a test that fails.
-type failing struct {
+// A fakeTB stands in for a test that fails.
+type fakeTB struct {
 	testing.TB
-	text strings.Builder
+	message strings.Builder
 }
 
-func (f *failing) Helper() {}
+func (f *fakeTB) Helper() {}
 
-func (f *failing) Fatalf(format string, args ...any) {
-	fmt.Fprintf(&f.text, format, args...)
+func (f *fakeTB) Fatalf(format string, args ...any) {
+	fmt.Fprintf(&f.message, format, args...)
 	runtime.Goexit()
 }
 
-// failureOf returns with what a test fails.
-func failureOf(c *Cluster, what func()) string {
-	f := &failing{TB: c.t}
+// fatalMessage returns the message with which a test fails.
+func fatalMessage(c *Cluster, what func()) string {
+	f := &fakeTB{TB: c.t}
 	real := c.t
 	c.t = f
 	defer func() { c.t = real }()
@@ -247,27 +247,27 @@ func failureOf(c *Cluster, what func()) string {
 		what()
 	}()
 	<-done
-	return f.text.String()
+	return f.message.String()
 }
 
-func TestFailuresSayWhatIsWrong(t *testing.T) {
+func TestCluster_FailureNamesCause(t *testing.T) {
 	t.Parallel()
-	c := New(t, 3, definitions(), InMemory(), Patience(20*time.Second))
+	c := New(t, 3, definitions(), InMemory(), Timeout(20*time.Second))
 	c.Kill(2)
-	c.Partition(0, 1)
-	c.options.patience = time.Millisecond
+	c.Disconnect(0, 1)
+	c.options.timeout = time.Millisecond
 	for _, failure := range []struct {
 		what func()
 		want string
 	}{
 		{func() { c.Leader() }, "a leader that a majority follows"},
 		{func() { c.Leader() }, "node 2: killed"},
-		{func() { c.Leader() }, "cut off from 1"},
+		{func() { c.Leader() }, "disconnected from 1"},
 		{func() { c.Restart(2) }, "node 2 is in memory"},
-		{func() { c.Partition(1, 1) }, "node 1 cannot be cut off from itself"},
+		{func() { c.Disconnect(1, 1) }, "node 1 cannot be disconnected from itself"},
 		{func() { c.Kill(3) }, "node 3: there are 3, counted from 0"},
 	} {
-		if got := failureOf(c, failure.what); !strings.Contains(got, failure.want) {
+		if got := fatalMessage(c, failure.what); !strings.Contains(got, failure.want) {
 			t.Errorf("the test fails with %q; want %q in it", got, failure.want)
 		}
 	}

@@ -6,15 +6,14 @@ import (
 	"testing"
 )
 
-// A testLog writes into the log of a test, as long as that has not ended: an
-// activity that outlives it may still have something to say, and must not crash
-// the tests that come after.
+// A testLog writes to the log of a test until the test has ended. A leftover activity that logs
+// later must not crash the following tests.
 type testLog struct {
 	mu sync.Mutex
 	t  testing.TB // nil when the test has ended
 }
 
-// Write implements io.Writer. What comes is one record.
+// Write implements io.Writer. Each call is one record.
 func (l *testLog) Write(record []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

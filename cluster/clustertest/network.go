@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// outside is where remote clients are.
-const outside = -1
+// external stands for remote clients in a direction.
+const external = -1
 
-// A network stands between the nodes, and between remote clients and nodes: what
-// one sends to another passes through a proxy of theirs. What is cut waits, as it
-// would for being sent again, and goes on when it is healed; a connection that is
-// opened through a cut comes no further than to the proxy.
+// A network proxies all connections between nodes, and between remote clients and nodes. Blocked
+// data waits in the proxy, as it would for a retransmission, and continues after healing. A
+// connection opened through a cut reaches only the proxy.
 type network struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -25,10 +24,10 @@ type network struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 	addresses map[direction]string
-	targets   []string // where the nodes listen, "" while they do not run
+	targets   []string // where the nodes listen, "" while not running
 	paused    map[int]bool
 	cuts      map[direction]bool
-	carried   map[*carriage]struct{}
+	conns     map[*proxyConn]struct{}
 	changed   chan struct{} // closed when paused or cuts change
 }
 
@@ -42,16 +41,16 @@ func newNetwork(nodes int) (*network, error) {
 		targets:   make([]string, nodes),
 		paused:    make(map[int]bool),
 		cuts:      make(map[direction]bool),
-		carried:   make(map[*carriage]struct{}),
+		conns:     make(map[*proxyConn]struct{}),
 		changed:   make(chan struct{}),
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for to := range nodes {
-		for from := outside; from < nodes; from++ {
+		for from := external; from < nodes; from++ {
 			if from == to {
 				continue
 			}
-			if err := w.lay(direction{from, to}); err != nil {
+			if err := w.openProxy(direction{from, to}); err != nil {
 				w.close()
 				return nil, err
 			}
@@ -60,8 +59,8 @@ func newNetwork(nodes int) (*network, error) {
 	return w, nil
 }
 
-// lay opens the proxy of a direction.
-func (w *network) lay(d direction) error {
+// openProxy opens the proxy for a direction.
+func (w *network) openProxy(d direction) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -72,48 +71,48 @@ func (w *network) lay(d direction) error {
 	return nil
 }
 
-// address returns where a node is reached from outside, which is how the nodes
-// know each other.
-func (w *network) address(node int) string { return w.addresses[direction{outside, node}] }
+// address returns the address at which remote clients reach a node, which is also the address in
+// Config.Peers.
+func (w *network) address(node int) string { return w.addresses[direction{external, node}] }
 
-// routeFrom returns where a node makes a connection to an address.
+// routeFrom returns the route of a node: the address that it dials instead of another.
 func (w *network) routeFrom(from int) func(address string) string {
 	routes := make(map[string]string)
 	for to := range w.targets {
 		routes[w.address(to)] = w.addresses[direction{from, to}]
 	}
 	return func(address string) string {
-		if through := routes[address]; through != "" {
-			return through
+		if proxyAddress := routes[address]; proxyAddress != "" {
+			return proxyAddress
 		}
 		return address
 	}
 }
 
-// plug tells where a node listens that is to run.
-func (w *network) plug(node int, target string) {
+// attach sets where a node listens.
+func (w *network) attach(node int, target string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.targets[node] = target
 }
 
-// unplug closes all connections of a node, and those that are opened from now on.
-func (w *network) unplug(node int) {
+// detach closes all connections of a node, and rejects new ones.
+func (w *network) detach(node int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.targets[node] = ""
-	for c := range w.carried {
+	for c := range w.conns {
 		if c.from == node || c.to == node {
 			c.close()
 		}
 	}
 }
 
-// change changes what passes, for connections that are open as for new ones.
-func (w *network) change(how func()) {
+// change changes what passes, for open and new connections.
+func (w *network) change(apply func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	how()
+	apply()
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -126,23 +125,23 @@ func (w *network) heal() { w.change(func() { clear(w.cuts) }) }
 
 func (w *network) pause(node int, paused bool) { w.change(func() { w.paused[node] = paused }) }
 
-// passes tells whether anything passes in a direction, and what is closed when
-// that changes.
-func (w *network) passes(d direction) (bool, <-chan struct{}) {
+// isOpen reports whether data passes in a direction, and returns a channel that is closed when that
+// may change.
+func (w *network) isOpen(d direction) (bool, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	held := w.cuts[d] || w.paused[d.from] || w.paused[d.to]
-	return !held, w.changed
+	blocked := w.cuts[d] || w.paused[d.from] || w.paused[d.to]
+	return !blocked, w.changed
 }
 
-// connects tells whether something passes between two nodes in both directions.
-func (w *network) connects(a, b int) bool {
-	forth, _ := w.passes(direction{a, b})
-	back, _ := w.passes(direction{b, a})
+// isConnected reports whether data passes between two nodes in both directions.
+func (w *network) isConnected(a, b int) bool {
+	forth, _ := w.isOpen(direction{a, b})
+	back, _ := w.isOpen(direction{b, a})
 	return forth && back
 }
 
-// describe says what is unusual about the connections of a node.
+// describe returns what blocks a node's connections.
 func (w *network) describe(node int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,17 +151,17 @@ func (w *network) describe(node int) string {
 	}
 	for other := range w.targets {
 		if w.cuts[direction{node, other}] {
-			fmt.Fprintf(&b, ", cut off from %d", other)
+			fmt.Fprintf(&b, ", disconnected from %d", other)
 		}
 	}
 	return b.String()
 }
 
-// await waits until something passes in a direction; false when ctx ends first.
-func (w *network) await(ctx context.Context, d direction) bool {
+// awaitOpen waits until data passes in a direction. It returns false if ctx ends first.
+func (w *network) awaitOpen(ctx context.Context, d direction) bool {
 	for {
-		passes, changed := w.passes(d)
-		if passes {
+		open, changed := w.isOpen(d)
+		if open {
 			return ctx.Err() == nil
 		}
 		select {
@@ -186,7 +185,7 @@ func (w *network) accept(listener net.Listener, d direction) {
 	for {
 		conn, err := listener.Accept()
 		if err == nil {
-			w.running.Go(func() { w.carry(conn, d) })
+			w.running.Go(func() { w.proxy(conn, d) })
 			continue
 		}
 		select {
@@ -197,54 +196,54 @@ func (w *network) accept(listener net.Listener, d direction) {
 	}
 }
 
-// A carriage is a connection that was accepted by a proxy.
-type carriage struct {
+// A proxyConn is a connection that a proxy has accepted.
+type proxyConn struct {
 	direction
 	ctx   context.Context
 	close context.CancelFunc
 }
 
-// carry brings a connection to the node that it is for.
-func (w *network) carry(near net.Conn, d direction) {
-	c := &carriage{direction: d}
+// proxy connects an accepted connection to its node.
+func (w *network) proxy(inbound net.Conn, d direction) {
+	c := &proxyConn{direction: d}
 	c.ctx, c.close = context.WithCancel(w.ctx)
 	defer c.close()
-	defer near.Close()
-	if !w.enter(c) {
+	defer inbound.Close()
+	if !w.addConn(c) {
 		return
 	}
-	defer w.leave(c)
-	if !w.await(c.ctx, d) {
+	defer w.removeConn(c)
+	if !w.awaitOpen(c.ctx, d) {
 		return
 	}
-	far, err := new(net.Dialer).DialContext(c.ctx, "tcp", w.target(d.to))
+	outbound, err := new(net.Dialer).DialContext(c.ctx, "tcp", w.target(d.to))
 	if err != nil {
 		return
 	}
-	var passing sync.WaitGroup
-	passing.Go(func() { defer c.close(); w.pass(c.ctx, near, far, d) })
-	passing.Go(func() { defer c.close(); w.pass(c.ctx, far, near, direction{d.to, d.from}) })
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() { defer c.close(); w.forward(c.ctx, inbound, outbound, d) })
+	forwarding.Go(func() { defer c.close(); w.forward(c.ctx, outbound, inbound, direction{d.to, d.from}) })
 	<-c.ctx.Done()
-	_ = near.Close()
-	_ = far.Close()
-	passing.Wait()
+	_ = inbound.Close()
+	_ = outbound.Close()
+	forwarding.Wait()
 }
 
-// enter takes a connection in if both ends run.
-func (w *network) enter(c *carriage) bool {
+// addConn registers a connection if both ends run.
+func (w *network) addConn(c *proxyConn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.targets[c.to] == "" || c.from != outside && w.targets[c.from] == "" {
+	if w.targets[c.to] == "" || c.from != external && w.targets[c.from] == "" {
 		return false
 	}
-	w.carried[c] = struct{}{}
+	w.conns[c] = struct{}{}
 	return true
 }
 
-func (w *network) leave(c *carriage) {
+func (w *network) removeConn(c *proxyConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.carried, c)
+	delete(w.conns, c)
 }
 
 func (w *network) target(node int) string {
@@ -253,13 +252,13 @@ func (w *network) target(node int) string {
 	return w.targets[node]
 }
 
-// pass copies in one direction until either end is closed.
-func (w *network) pass(ctx context.Context, from io.Reader, to io.Writer, d direction) {
+// forward copies data in one direction until either end is closed.
+func (w *network) forward(ctx context.Context, from io.Reader, to io.Writer, d direction) {
 	chunk := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(chunk)
 		if n > 0 {
-			if !w.await(ctx, d) {
+			if !w.awaitOpen(ctx, d) {
 				return
 			}
 			if _, err := to.Write(chunk[:n]); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// echo listens and sends back what comes.
-func echo(t *testing.T) string {
+// startEchoServer starts a server that sends back what it receives.
+func startEchoServer(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -32,8 +32,8 @@ func echo(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// threeNodes returns a network of three, and how node 0 reaches node 1.
-func threeNodes(t *testing.T) (*network, string) {
+// newTestNetwork returns a network of three nodes, and the address at which node 0 reaches node 1.
+func newTestNetwork(t *testing.T) (*network, string) {
 	t.Helper()
 	w, err := newNetwork(3)
 	if err != nil {
@@ -41,7 +41,7 @@ func threeNodes(t *testing.T) (*network, string) {
 	}
 	t.Cleanup(w.close)
 	for i := range 3 {
-		w.plug(i, echo(t))
+		w.attach(i, startEchoServer(t))
 	}
 	return w, w.routeFrom(0)(w.address(1))
 }
@@ -63,16 +63,16 @@ func write(t *testing.T, conn net.Conn, text string) {
 	}
 }
 
-func expect(t *testing.T, conn net.Conn, want string) {
+func expectRead(t *testing.T, conn net.Conn, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
-	_ = conn.SetReadDeadline(time.Now().Add(patienceDefault))
+	_ = conn.SetReadDeadline(time.Now().Add(timeoutDefault))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
 		t.Fatalf("got %q, %v; want %q", got, err, want)
 	}
 }
 
-// expectNothing gives a wrong byte some time to come.
+// expectNothing checks for a while that no byte arrives.
 func expectNothing(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
@@ -81,9 +81,9 @@ func expectNothing(t *testing.T, conn net.Conn) {
 	}
 }
 
-func TestWhatIsHeldUpGoesOn(t *testing.T) {
-	w, address := threeNodes(t)
-	for _, held := range []struct {
+func TestNetwork_BlockedTrafficResumes(t *testing.T) {
+	w, address := newTestNetwork(t)
+	for _, blocked := range []struct {
 		name       string
 		begin, end func()
 		outsideToo bool
@@ -92,53 +92,53 @@ func TestWhatIsHeldUpGoesOn(t *testing.T) {
 		{"the sender paused", func() { w.pause(0, true) }, func() { w.pause(0, false) }, false},
 		{"the receiver paused", func() { w.pause(1, true) }, func() { w.pause(1, false) }, true},
 	} {
-		t.Run(held.name, func(t *testing.T) {
+		t.Run(blocked.name, func(t *testing.T) {
 			conn, client, other := dial(t, address), dial(t, w.address(1)), dial(t, w.address(2))
 			write(t, conn, "one")
-			expect(t, conn, "one")
-			held.begin()
+			expectRead(t, conn, "one")
+			blocked.begin()
 			write(t, conn, "two")
 			expectNothing(t, conn)
 			late := dial(t, address)
 			write(t, late, "late")
 			expectNothing(t, late)
 			write(t, client, "client")
-			if held.outsideToo {
+			if blocked.outsideToo {
 				expectNothing(t, client)
 			} else {
-				expect(t, client, "client")
+				expectRead(t, client, "client")
 			}
 			write(t, other, "other")
-			expect(t, other, "other")
-			held.end()
-			expect(t, conn, "two")
-			expect(t, late, "late")
-			if held.outsideToo {
-				expect(t, client, "client")
+			expectRead(t, other, "other")
+			blocked.end()
+			expectRead(t, conn, "two")
+			expectRead(t, late, "late")
+			if blocked.outsideToo {
+				expectRead(t, client, "client")
 			}
 		})
 	}
 }
 
-func TestConnectionsOfAKilledNodeAreClosed(t *testing.T) {
-	w, address := threeNodes(t)
+func TestNetwork_DetachClosesConnections(t *testing.T) {
+	w, address := newTestNetwork(t)
 	for name, kill := range map[string]int{"that has opened it": 0, "that it was opened to": 1} {
 		t.Run(name, func(t *testing.T) {
 			conn := dial(t, address)
 			write(t, conn, "one")
-			expect(t, conn, "one")
+			expectRead(t, conn, "one")
 			target := w.target(kill)
-			w.unplug(kill)
+			w.detach(kill)
 			for _, conn := range []net.Conn{conn, dial(t, address)} {
-				_ = conn.SetReadDeadline(time.Now().Add(patienceDefault))
+				_ = conn.SetReadDeadline(time.Now().Add(timeoutDefault))
 				if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("got %v; want the end", err)
 				}
 			}
-			w.plug(kill, target)
+			w.attach(kill, target)
 			conn = dial(t, address)
 			write(t, conn, "two")
-			expect(t, conn, "two")
+			expectRead(t, conn, "two")
 		})
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// Handler returns a handler that writes the metrics of a node in the text format of
-// Prometheus. It has a registry of its own and needs no Config.MeterProvider: metrics are
-// recorded for it from this call on, so call it once for each node. After [cluster.Node.Close]
-// it shows no metrics. If they cannot be recorded, it answers 503 with the reason.
+// Handler returns a handler that writes the metrics of a node in the Prometheus text format. It has
+// its own registry and needs no Config.MeterProvider. Metrics are recorded for it from this call
+// on, so call it once for each node. After [cluster.Node.Close] it shows no metrics. If metrics
+// cannot be recorded, it answers 503 with the reason.
 func Handler(node *cluster.Node) http.Handler {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())

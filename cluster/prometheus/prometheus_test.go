@@ -36,7 +36,7 @@ func scrape(handler http.Handler) *httptest.ResponseRecorder {
 	return recorder
 }
 
-func TestHandler_ShowsMetricsUntilTheNodeIsClosed(t *testing.T) {
+func TestHandler_ShowsMetricsUntilNodeClosed(t *testing.T) {
 	node := startNode(t)
 	handler := Handler(node)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -54,7 +54,7 @@ func TestHandler_ShowsMetricsUntilTheNodeIsClosed(t *testing.T) {
 	for _, want := range []string{
 		`tenuto_orchestrations_started_total{tenuto_node="node",tenuto_orchestration="twice"} 1`,
 		`tenuto_activity_attempt_duration_seconds_count{tenuto_activity="double",tenuto_node="node",tenuto_outcome="completed"} 1`,
-		`tenuto_raft_standing{tenuto_node="node",tenuto_standing="leader"} 1`,
+		`tenuto_raft_role{tenuto_node="node",tenuto_role="leader"} 1`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("not in the text: %s\n%s", want, text)
@@ -71,7 +71,7 @@ func TestHandler_ShowsMetricsUntilTheNodeIsClosed(t *testing.T) {
 	}
 }
 
-func TestHandler_OfAClosedNodeAnswersUnavailable(t *testing.T) {
+func TestHandler_ClosedNodeAnswers503(t *testing.T) {
 	node := startNode(t)
 	if err := node.Close(); err != nil {
 		t.Fatal(err)

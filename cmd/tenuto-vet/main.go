@@ -1,9 +1,9 @@
-// Command tenuto-vet checks orchestration code for what replays cannot repeat:
+// Command tenuto-vet reports orchestration code that is not deterministic:
 //
 //	go install github.com/tenuto-dev/tenuto/cmd/tenuto-vet@latest
 //	go vet -vettool=$(which tenuto-vet) ./...
 //
-// Package replay/vet says what it reports, and how to silence a line.
+// Package replay/vet lists what it reports, and how to suppress a report.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 func main() {
-	// The go command starts this for one package after the other, dependencies
-	// among them: collecting less saves a third of the time.
+	// The go command starts this once per package, including dependencies: less garbage collection
+	// saves a third of the time.
 	debug.SetGCPercent(400)
 	unitchecker.Main(vet.Analyzer)
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// check tells whether a history can be one, whatever the code: what is said of ids,
-// of the first and the last event, and of completions holds for every history that
-// a cluster has recorded. Whether it fits the code, replaytest.Replay tells.
+// check returns an error if no cluster can have recorded a history, whatever the code. It checks
+// the rules for event IDs, for the first and last event, and for completions. Whether a history
+// fits the code is checked by replaytest.Replay.
 func check(h *history.History) error {
 	if len(h.Events) == 0 {
 		return fmt.Errorf("the history of %s/%d has no events", h.Instance, h.Execution)
 	}
 	c := &checker{open: make(map[uint64]string), closed: make(map[uint64]bool)}
 	for i, e := range h.Events {
-		err := c.place(e)
+		err := c.checkOrder(e)
 		if err == nil {
-			err = c.follow(e)
+			err = c.applyEvent(e)
 		}
 		if fired := e.GetTimerFired(); err == nil && fired != nil && e.GetTimestamp() < fired.GetFireAt() {
-			err = fmt.Errorf("before it was due")
+			err = fmt.Errorf("fired before it was due")
 		}
 		if err != nil {
 			return fmt.Errorf("event %d, %s: %w", i+1, e.Type(), err)
@@ -29,42 +29,42 @@ func check(h *history.History) error {
 	return nil
 }
 
-// An event is what is asked of any event.
+// An event is the part of any event that is checked.
 type event interface {
 	GetEventId() uint64
 	GetSourceEventId() uint64
 	Type() string
 }
 
-// A checker walks a history.
+// A checker walks through a history.
 type checker struct {
 	last   uint64
 	ended  bool
-	open   map[uint64]string // operations, by the type of what has scheduled them
+	open   map[uint64]string // types of the scheduling events of open operations
 	closed map[uint64]bool
 }
 
-const started = "OrchestrationStarted"
+const startedType = "OrchestrationStarted"
 
-// place checks that an event may stand where it stands.
-func (c *checker) place(e event) error {
+// checkOrder returns an error if an event must not follow the ones before it.
+func (c *checker) checkOrder(e event) error {
 	switch {
 	case e.GetEventId() != c.last+1:
 		return fmt.Errorf("event_id %d after %d", e.GetEventId(), c.last)
 	case e.Type() == "Unknown":
-		return fmt.Errorf("is of no type that this build knows")
+		return fmt.Errorf("unknown event type")
 	case c.ended:
-		return fmt.Errorf("stands behind the end of the execution")
-	case c.last == 0 && e.Type() != started:
-		return fmt.Errorf("is the first event, which has to be %s", started)
-	case c.last > 0 && e.Type() == started:
-		return fmt.Errorf("is there a second time")
+		return fmt.Errorf("comes after the end of the execution")
+	case c.last == 0 && e.Type() != startedType:
+		return fmt.Errorf("the first event must be %s", startedType)
+	case c.last > 0 && e.Type() == startedType:
+		return fmt.Errorf("appears a second time")
 	}
 	c.last = e.GetEventId()
 	return nil
 }
 
-// What a type of event does to operations.
+// What an event type does to operations.
 var (
 	opens = map[string]bool{
 		"ActivityScheduled": true, "TimerCreated": true, "ExternalSubscribed": true, "SubOrchestrationScheduled": true,
@@ -77,13 +77,13 @@ var (
 		"SubOrchestrationFailed":    "SubOrchestrationScheduled",
 	}
 	ends = map[string]bool{
-		"OrchestrationCompleted": true, "OrchestrationFailed": true, "OrchestrationCancelled": true,
+		"OrchestrationCompleted": true, "OrchestrationFailed": true, "OrchestrationCanceled": true,
 		"OrchestrationTerminated": true, "OrchestrationContinuedAsNew": true,
 	}
 )
 
-// follow checks what an event closes, and takes in what it opens.
-func (c *checker) follow(e event) error {
+// applyEvent checks what an event closes, and records what it opens.
+func (c *checker) applyEvent(e event) error {
 	kind, source := e.Type(), e.GetSourceEventId()
 	c.ended = ends[kind]
 	if opens[kind] {
@@ -92,7 +92,7 @@ func (c *checker) follow(e event) error {
 	completed, isCompletion := completes[kind]
 	if !isCompletion && kind != "CancelRequested" {
 		if source != 0 {
-			return fmt.Errorf("has source_event_id %d, and completes nothing", source)
+			return fmt.Errorf("has source_event_id %d but completes nothing", source)
 		}
 		return nil
 	}
@@ -101,7 +101,7 @@ func (c *checker) follow(e event) error {
 	case c.closed[source]:
 		return fmt.Errorf("operation %d was closed before", source)
 	case !isOpen:
-		return fmt.Errorf("event %d has scheduled no operation", source)
+		return fmt.Errorf("event %d scheduled no operation", source)
 	case isCompletion && scheduled != completed:
 		return fmt.Errorf("event %d is %s", source, scheduled)
 	}

@@ -13,33 +13,33 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// A command is one word, or two, of the command line.
+// A command is one or two words of the command line.
 type command struct {
-	name string
-	args string // as the usage names them
-	does string
-	// How many args: at least, and at most; -1 for any number.
-	least, most int
-	// setup declares the flags and returns what is done when they are set.
+	name    string
+	args    string // as shown in the usage
+	summary string
+	// The number of args; -1 for no maximum.
+	argsMin, argsMax int
+	// setup declares the flags and returns the action to run after they are parsed.
 	setup func(flags *flag.FlagSet) action
 }
 
-// An action is what a command does with its arguments.
+// An action runs a command with its arguments.
 type action func(ctx context.Context, s streams, args []string) error
 
 var commands = []command{
 	{"list", "", "list instances", 0, 0, list},
-	{"get", "ID", "show what an instance is doing, or how it ended", 1, 1, get},
+	{"get", "ID", "show the state of an instance", 1, 1, get},
 	{"members", "", "list the nodes of the cluster", 0, 0, members},
-	{"token", "", "issue a token with which one node may join, list tokens, or revoke one", 0, 0, token},
-	{"adopt", "NODE IDENTITY", "record the new directory of a node that has lost its own", 2, 2, adopt},
-	{"cancel", "ID", "ask an instance to cancel: it may clean up", 1, 1, signaled((*cluster.Client).Cancel)},
-	{"terminate", "ID", "end an instance at once, without running its code", 1, 1, signaled((*cluster.Client).Terminate)},
-	{"suspend", "ID", "keep the code of an instance from running", 1, 1, signaled((*cluster.Client).Suspend)},
-	{"resume", "ID", "let a suspended instance go on", 1, 1, signaled((*cluster.Client).Resume)},
-	{"retry", "ID", "have a stalled instance try again", 1, 1, retry},
-	{"history export", "ID", "write a history as JSON, one event a line", 1, 1, exportHistory},
-	{"history check", "FILE...", "check whether files hold sound histories", 1, -1, checkHistories},
+	{"token", "", "issue, list or revoke join tokens", 0, 0, token},
+	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, adopt},
+	{"cancel", "ID", "cancel an instance: its code may clean up", 1, 1, controlCommand((*cluster.Client).Cancel)},
+	{"terminate", "ID", "end an instance at once, without running its code", 1, 1, controlCommand((*cluster.Client).Terminate)},
+	{"suspend", "ID", "pause the code of an instance", 1, 1, controlCommand((*cluster.Client).Suspend)},
+	{"resume", "ID", "resume a suspended instance", 1, 1, controlCommand((*cluster.Client).Resume)},
+	{"retry", "ID", "retry a stalled instance", 1, 1, retry},
+	{"history export", "ID", "write a history as JSON, one event per line", 1, 1, exportHistory},
+	{"history check", "FILE...", "check the consistency of histories in files", 1, -1, checkHistories},
 }
 
 // The exit statuses.
@@ -50,71 +50,72 @@ const (
 	statusUnavailable = 3
 )
 
-// A usageError reports a command line that cannot be used.
+// A usageError reports an invalid command line.
 type usageError struct{ reason string }
 
 func (e *usageError) Error() string { return e.reason }
 
-// run carries a command line out and returns the exit status.
+// run runs a command line and returns the exit status.
 func run(ctx context.Context, line []string, s streams) int {
 	if len(line) == 0 {
 		printUsage(s.err)
 		return statusUsage
 	}
-	if line[0] == "help" || asksHelp(line[0]) {
+	if line[0] == "help" || isHelpFlag(line[0]) {
 		printUsage(s.out)
 		return statusDone
 	}
-	c, rest := find(line)
+	c, rest := findCommand(line)
 	if c == nil {
-		return runNone(line, s)
+		return rejectUnknown(line, s)
 	}
 	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	do := c.setup(flags)
-	args, err := parse(flags, rest)
+	args, err := parseFlags(flags, rest)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		c.printHelp(s.out, flags)
 		return statusDone
-	case err == nil && (len(args) < c.least || c.most >= 0 && len(args) > c.most):
+	case err == nil && (len(args) < c.argsMin || c.argsMax >= 0 && len(args) > c.argsMax):
 		err = fmt.Errorf("usage: %s", c.usage())
 	}
 	if err != nil {
-		return report(s, &usageError{fmt.Sprintf("%v; see tenuto %s -h", err, c.name)})
+		return reportError(s, &usageError{fmt.Sprintf("%v; see tenuto %s -h", err, c.name)})
 	}
-	return report(s, do(ctx, s, args))
+	return reportError(s, do(ctx, s, args))
 }
 
-// asksHelp reports whether a word is the flag that asks for help.
-func asksHelp(word string) bool { return slices.Contains([]string{"-h", "-help", "--help"}, word) }
+// isHelpFlag reports whether a word is a help flag.
+func isHelpFlag(word string) bool { return slices.Contains([]string{"-h", "-help", "--help"}, word) }
 
-// runNone answers a line that begins with no command; it may begin with the first word of some.
-func runNone(line []string, s streams) int {
-	begin := commandsOf(line[0])
+// rejectUnknown handles a line that begins with no command, or only with the first word of a
+// command.
+func rejectUnknown(line []string, s streams) int {
+	subcommands := findSubcommands(line[0])
 	switch {
-	case len(begin) > 0 && len(line) > 1 && asksHelp(line[1]):
+	case len(subcommands) > 0 && len(line) > 1 && isHelpFlag(line[1]):
 		fmt.Fprintf(s.out, "usage: tenuto %s COMMAND [flags] [arguments]\n\ncommands:\n", line[0])
-		printCommands(s.out, begin)
+		printCommands(s.out, subcommands)
 		return statusDone
-	case len(begin) > 0 && len(line) == 1:
-		return report(s, &usageError{fmt.Sprintf("%q is the first word of several commands; see tenuto %s -h", line[0], line[0])})
+	case len(subcommands) > 0 && len(line) == 1:
+		return reportError(s, &usageError{fmt.Sprintf("%q needs a subcommand; see tenuto %s -h", line[0], line[0])})
 	}
-	return report(s, &usageError{fmt.Sprintf("there is no command %q; see tenuto help", strings.Join(line[:min(2, len(line))], " "))})
+	return reportError(s, &usageError{fmt.Sprintf("unknown command %q; see tenuto help", strings.Join(line[:min(2, len(line))], " "))})
 }
 
-// commandsOf returns the commands of two words of which the first is that.
-func commandsOf(word string) (of []command) {
+// findSubcommands returns the two-word commands with that first word.
+func findSubcommands(word string) (found []command) {
 	for _, c := range commands {
 		if strings.HasPrefix(c.name, word+" ") {
-			of = append(of, c)
+			found = append(found, c)
 		}
 	}
-	return of
+	return found
 }
 
-// find returns the command that a line begins with, and what follows.
-func find(line []string) (*command, []string) {
+// findCommand returns the command at the beginning of a line, and the rest of the line.
+func findCommand(line []string) (*command, []string) {
 	for i := range commands {
 		words := strings.Fields(commands[i].name)
 		if len(line) >= len(words) && slices.Equal(words, line[:len(words)]) {
@@ -124,8 +125,8 @@ func find(line []string) (*command, []string) {
 	return nil, nil
 }
 
-// parse takes flags wherever they stand and returns the rest.
-func parse(flags *flag.FlagSet, line []string) (args []string, err error) {
+// parseFlags parses flags at any position and returns the other arguments.
+func parseFlags(flags *flag.FlagSet, line []string) (args []string, err error) {
 	for {
 		if err := flags.Parse(line); err != nil {
 			return nil, err
@@ -137,12 +138,12 @@ func parse(flags *flag.FlagSet, line []string) (args []string, err error) {
 	}
 }
 
-// report says what went wrong, if anything, and returns the exit status.
-func report(s streams, err error) int {
+// reportError prints an error, if any, and returns the exit status.
+func reportError(s streams, err error) int {
 	if err == nil {
 		return statusDone
 	}
-	say(s, err.Error())
+	printMessage(s, err.Error())
 	var usage *usageError
 	var input *cluster.InputError
 	var unavailable *cluster.UnavailableError
@@ -155,13 +156,12 @@ func report(s streams, err error) int {
 	return statusRefused
 }
 
-// say writes a line for people: "tenuto: " once, whatever errors wrap each other in it.
-func say(s streams, text string) {
+// printMessage writes a line for people, with "tenuto: " only once.
+func printMessage(s streams, text string) {
 	fmt.Fprintln(s.err, "tenuto:", strings.ReplaceAll(strings.TrimPrefix(text, "tenuto: "), ": tenuto: ", ": "))
 }
 
-// cell is a text as it stands in a table, whose columns are separated by spaces: one word,
-// "-" for none.
+// cell returns text as one word for a table, "-" for none.
 func cell(text string) string {
 	return cmp.Or(strings.Join(strings.Fields(text), "-"), "-")
 }
@@ -171,10 +171,10 @@ func (c *command) usage() string {
 }
 
 func (c *command) printHelp(w io.Writer, flags *flag.FlagSet) {
-	fmt.Fprintf(w, "usage: %s\n\n%s\n", c.usage(), c.does)
-	any := false
-	flags.VisitAll(func(*flag.Flag) { any = true })
-	if any {
+	fmt.Fprintf(w, "usage: %s\n\n%s\n", c.usage(), c.summary)
+	hasFlags := false
+	flags.VisitAll(func(*flag.Flag) { hasFlags = true })
+	if hasFlags {
 		fmt.Fprintln(w, "\nflags:")
 		flags.SetOutput(w)
 		flags.PrintDefaults()
@@ -187,8 +187,8 @@ func printUsage(w io.Writer) {
 	fmt.Fprint(w, "\ntenuto COMMAND -h shows the flags of a command\n")
 }
 
-func printCommands(w io.Writer, which []command) {
-	for _, c := range which {
-		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace(c.name+" "+c.args), c.does)
+func printCommands(w io.Writer, selected []command) {
+	for _, c := range selected {
+		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace(c.name+" "+c.args), c.summary)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// A connection is how a cluster is reached.
+// A connection holds the flags for calling a cluster.
 type connection struct {
 	addresses, clusterID   string
 	certificate, key, root string
@@ -29,12 +29,12 @@ func connectionFlags(flags *flag.FlagSet) *connection {
 	flags.StringVar(&c.certificate, "cert", "", "`file` with the certificate of this client; without TLS a node is reached on loopback only")
 	flags.StringVar(&c.key, "key", "", "`file` with its private key")
 	flags.StringVar(&c.root, "ca", "", "`file` with the authorities of the cluster")
-	flags.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to try while no leader answers")
+	flags.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to retry while no leader answers")
 	return c
 }
 
-// called makes an action of something that is done with a client.
-func called(flags *flag.FlagSet, do func(ctx context.Context, client *cluster.Client, s streams, args []string) error) action {
+// withClient makes an action of a function that needs a client.
+func withClient(flags *flag.FlagSet, do func(ctx context.Context, client *cluster.Client, s streams, args []string) error) action {
 	c := connectionFlags(flags)
 	return func(ctx context.Context, s streams, args []string) error {
 		config, err := c.config(s)
@@ -61,7 +61,7 @@ func (c *connection) config(s streams) (cluster.DialConfig, error) {
 	case addresses == "":
 		return config, &usageError{"name a node of the cluster: -addr host:port, or " + addressVariable}
 	case c.timeout <= 0:
-		return config, &usageError{"-timeout has to be more than 0"}
+		return config, &usageError{"-timeout must be more than 0"}
 	}
 	for address := range strings.SplitSeq(addresses, ",") {
 		config.Addresses = append(config.Addresses, strings.TrimSpace(address))
@@ -76,9 +76,9 @@ func (c *connection) config(s streams) (cluster.DialConfig, error) {
 	return config, nil
 }
 
-// staleFlag declares the flag of commands that read.
+// staleFlag declares the -stale flag of commands that read.
 func staleFlag(flags *flag.FlagSet) func() []cluster.ReadOption {
-	stale := flags.Bool("stale", false, "have any node answer, without the leader: it may not know the latest")
+	stale := flags.Bool("stale", false, "read from any node, without the leader; may be out of date")
 	return func() []cluster.ReadOption {
 		if *stale {
 			return []cluster.ReadOption{cluster.Stale()}

@@ -15,16 +15,16 @@ import (
 
 func get(flags *flag.FlagSet) action {
 	asJSON := flags.Bool("json", false, "one JSON object on one line")
-	pending := flags.Bool("pending", false, "show what it waits for, too")
-	reading := staleFlag(flags)
-	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
-		status, err := client.Get(ctx, args[0], reading()...)
+	pending := flags.Bool("pending", false, "also show what the instance waits for")
+	readOptions := staleFlag(flags)
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+		status, err := client.Get(ctx, args[0], readOptions()...)
 		if err != nil {
 			return err
 		}
-		i := shown(status)
+		i := newInstance(status)
 		for _, note := range i.addPayloads(status) {
-			say(s, note)
+			printMessage(s, note)
 		}
 		if *pending {
 			operations, err := client.Pending(ctx, args[0])
@@ -40,7 +40,7 @@ func get(flags *flag.FlagSet) action {
 	})
 }
 
-// print writes an instance for people to read.
+// print writes an instance as a table.
 func (i *instance) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
@@ -54,13 +54,13 @@ func (i *instance) print(w io.Writer) error {
 	line("version", i.Version)
 	line("execution", fmt.Sprint(i.Execution))
 	line("events", fmt.Sprint(i.Events))
-	line("created", formatted(i.CreatedAt))
-	line("updated", formatted(i.UpdatedAt))
+	line("created", formatTime(i.CreatedAt))
+	line("updated", formatTime(i.UpdatedAt))
 	line("parent", i.Parent)
 	for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
 		line("tag", key+"="+i.Tags[key])
 	}
-	line("published", string(i.Published))
+	line("published", string(i.CustomStatus))
 	line("output", string(i.Output))
 	line("error", i.Error)
 	line("mismatch", i.Mismatch)
@@ -72,7 +72,7 @@ func (i *instance) print(w io.Writer) error {
 
 // String describes the operation in one line.
 func (o *operation) String() string {
-	text := fmt.Sprintf("event %d, %s", o.EventID, o.Kind)
+	text := fmt.Sprintf("event %d, %s", o.EventID, o.EventType)
 	for _, part := range []struct{ name, value string }{
 		{"", o.Name}, {"child ", o.Child}, {"", string(o.State)}, {"last error: ", o.LastError},
 	} {
@@ -80,14 +80,14 @@ func (o *operation) String() string {
 			text += ", " + part.name + part.value
 		}
 	}
-	if o.Failed > 0 {
-		text += fmt.Sprintf(", failed attempts: %d", o.Failed)
+	if o.FailedAttempts > 0 {
+		text += fmt.Sprintf(", failed attempts: %d", o.FailedAttempts)
 	}
 	if o.FireAt != nil {
-		text += ", due " + formatted(*o.FireAt)
+		text += ", due " + formatTime(*o.FireAt)
 	}
 	if o.NextAttempt != nil {
-		text += ", next attempt " + formatted(*o.NextAttempt)
+		text += ", next attempt " + formatTime(*o.NextAttempt)
 	}
 	return text
 }

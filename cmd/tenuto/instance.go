@@ -21,31 +21,31 @@ type instance struct {
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	Parent         string            `json:"parent,omitempty"`
 	Tags           map[string]string `json:"tags,omitempty"`
-	// Of "get": a payload that is not plain JSON is left out.
-	Output    json.RawMessage `json:"output,omitempty"`
-	Published json.RawMessage `json:"published,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	Mismatch  string          `json:"mismatch,omitempty"`
-	Pending   []operation     `json:"pending,omitempty"`
+	// Only by "get"; a payload that is not plain JSON is left out.
+	Output       json.RawMessage `json:"output,omitempty"`
+	CustomStatus json.RawMessage `json:"published,omitempty"`
+	Error        string          `json:"error,omitempty"`
+	Mismatch     string          `json:"mismatch,omitempty"`
+	Pending      []operation     `json:"pending,omitempty"`
 }
 
-// An operation is an open one, with what fits its kind.
+// An operation is an open operation, with the fields that apply to its type.
 type operation struct {
-	Execution   uint64                `json:"execution"`
-	EventID     uint64                `json:"eventId"`
-	Kind        string                `json:"kind"` // type of the event that scheduled it
-	Name        string                `json:"name,omitempty"`
-	Since       time.Time             `json:"since"`
-	FireAt      *time.Time            `json:"fireAt,omitempty"`
-	Child       string                `json:"child,omitempty"`
-	State       cluster.ActivityState `json:"state,omitempty"`
-	Failed      int                   `json:"failedAttempts,omitempty"`
-	LastError   string                `json:"lastError,omitempty"`
-	NextAttempt *time.Time            `json:"nextAttempt,omitempty"`
+	Execution      uint64                `json:"execution"`
+	EventID        uint64                `json:"eventId"`
+	EventType      string                `json:"kind"` // type of the event that scheduled it
+	Name           string                `json:"name,omitempty"`
+	Since          time.Time             `json:"since"`
+	FireAt         *time.Time            `json:"fireAt,omitempty"`
+	Child          string                `json:"child,omitempty"`
+	State          cluster.ActivityState `json:"state,omitempty"`
+	FailedAttempts int                   `json:"failedAttempts,omitempty"`
+	LastError      string                `json:"lastError,omitempty"`
+	NextAttempt    *time.Time            `json:"nextAttempt,omitempty"`
 }
 
-// shown returns what is shown of an instance.
-func shown(s *cluster.Status) *instance {
+// newInstance converts a status, without payloads.
+func newInstance(s *cluster.Status) *instance {
 	i := &instance{
 		ID: s.InstanceID, State: s.State, Name: s.Name, Version: s.Version,
 		Execution: s.Execution, FirstExecution: s.FirstExecution, Events: s.LastEventID,
@@ -58,16 +58,16 @@ func shown(s *cluster.Status) *instance {
 	return i
 }
 
-// addPayloads adds what the instance has returned and published. What only a codec
-// can read is left out and said in notes.
+// addPayloads adds the output and the custom status. Payloads that need a codec are left out and
+// named in notes.
 func (i *instance) addPayloads(s *cluster.Status) (notes []string) {
 	if s.State == cluster.Completed {
 		if err := s.Output(&i.Output); err != nil {
 			i.Output, notes = nil, append(notes, fmt.Sprintf("output: %v", err))
 		}
 	}
-	if err := s.Published(&i.Published); err != nil {
-		i.Published, notes = nil, append(notes, fmt.Sprintf("published: %v", err))
+	if err := s.CustomStatus(&i.CustomStatus); err != nil {
+		i.CustomStatus, notes = nil, append(notes, fmt.Sprintf("published: %v", err))
 	}
 	return notes
 }
@@ -75,9 +75,9 @@ func (i *instance) addPayloads(s *cluster.Status) (notes []string) {
 func (i *instance) addPending(operations []*cluster.OpenOperation) {
 	for _, o := range operations {
 		i.Pending = append(i.Pending, operation{
-			Execution: o.Execution, EventID: o.EventID, Kind: o.Kind, Name: o.Name, Since: o.Since.UTC(),
-			FireAt: unlessZero(o.FireAt), Child: o.ChildID,
-			State: o.State, Failed: o.Failed, LastError: errorText(o.LastError), NextAttempt: unlessZero(o.NextAttempt),
+			Execution: o.Execution, EventID: o.EventID, EventType: o.EventType, Name: o.Name, Since: o.Since.UTC(),
+			FireAt: timeOrNil(o.FireAt), Child: o.ChildID,
+			State: o.State, FailedAttempts: o.FailedAttempts, LastError: errorText(o.LastError), NextAttempt: timeOrNil(o.NextAttempt),
 		})
 	}
 }
@@ -89,7 +89,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func unlessZero(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -97,4 +97,4 @@ func unlessZero(t time.Time) *time.Time {
 	return &t
 }
 
-func formatted(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

@@ -17,7 +17,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// With asCommand set the test binary is the command.
+// With asCommand set, the test binary is the command.
 const asCommand = "TENUTO_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -27,28 +27,28 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// outcome is what a run of the command has come to.
+// outcome is the result of running the command.
 type outcome struct {
 	status   int
 	out, err string
 }
 
-// tenuto runs the command in a process of its own.
+// tenuto runs the command in its own process.
 func tenuto(t *testing.T, address string, line ...string) outcome {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], line...)
 	command.Env = append(os.Environ(), asCommand+"=1", addressVariable+"="+address)
-	var out, said bytes.Buffer
-	command.Stdout, command.Stderr = &out, &said
+	var out, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &out, &stderr
 	err := command.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return outcome{command.ProcessState.ExitCode(), out.String(), said.String()}
+	return outcome{command.ProcessState.ExitCode(), out.String(), stderr.String()}
 }
 
-// expect fails the test unless the command ends so, with each text in its output.
+// expect checks the exit status, and that the output contains each text.
 func (o outcome) expect(t *testing.T, status int, texts ...string) {
 	t.Helper()
 	if o.status != status {
@@ -70,8 +70,7 @@ var (
 	word  = replay.Event[string]("word")
 )
 
-// startCluster starts a node on which hello-1 has ended and never-1 waits, and
-// returns its address.
+// startCluster starts a node on which hello-1 has ended and never-1 waits, and returns its address.
 func startCluster(t *testing.T) (string, *cluster.Client) {
 	t.Helper()
 	c := clustertest.New(t, 1, clustertest.InMemory(), clustertest.Definitions(
@@ -91,7 +90,7 @@ func startCluster(t *testing.T) (string, *cluster.Client) {
 	return c.Addresses()[0], client
 }
 
-func TestReading(t *testing.T) {
+func TestCommands_ReadState(t *testing.T) {
 	address, _ := startCluster(t)
 	tenuto(t, address, "list").expect(t, 0, "hello-1  completed  hello", "never-1  running")
 	tenuto(t, address, "list", "-state", "running", "-count").expect(t, 0, "1\n")
@@ -113,7 +112,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-func TestActing(t *testing.T) {
+func TestCommands_ControlInstances(t *testing.T) {
 	address, client := startCluster(t)
 	state := func() cluster.State {
 		t.Helper()
@@ -143,13 +142,13 @@ func TestActing(t *testing.T) {
 		t.Fatal(err)
 	}
 	tenuto(t, address, "cancel", "never-2", "-reason", "enough").expect(t, 0)
-	if status, err := client.Wait(t.Context(), "never-2"); err != nil || status.State != cluster.Cancelled {
+	if status, err := client.Wait(t.Context(), "never-2"); err != nil || status.State != cluster.Canceled {
 		t.Errorf("after cancel: %+v, %v", status, err)
 	}
-	tenuto(t, address, "get", "never-2").expect(t, 0, "cancelled", "enough")
+	tenuto(t, address, "get", "never-2").expect(t, 0, "canceled", "enough")
 }
 
-// fields returns the words of each line of a table, by the first.
+// fields returns the words of each line of a table, by the first word.
 func (o outcome) fields() map[string][]string {
 	lines := make(map[string][]string)
 	for line := range strings.Lines(o.out) {
@@ -159,7 +158,7 @@ func (o outcome) fields() map[string][]string {
 	return lines
 }
 
-func TestEveryCellOfATableIsOneWord(t *testing.T) {
+func TestTables_EveryCellIsOneWord(t *testing.T) {
 	address, client := startCluster(t)
 	if _, _, err := client.IssueJoinToken(t.Context(), time.Hour); err != nil {
 		t.Fatal(err)
@@ -182,7 +181,7 @@ func TestEveryCellOfATableIsOneWord(t *testing.T) {
 	}
 }
 
-func TestMembersOfWhichOneIsDeadAndOfWhichNoneLeads(t *testing.T) {
+func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
 	c := clustertest.New(t, 3, clustertest.InMemory(), clustertest.Definitions(hello.Bind(
 		func(*replay.Context, string) (string, error) { return "", nil })))
 	leader := c.Leader()
@@ -197,20 +196,20 @@ func TestMembersOfWhichOneIsDeadAndOfWhichNoneLeads(t *testing.T) {
 	c.Kill(dead)
 	c.Eventually("the dead one is silent", shown(dead, 4, "silent"))
 	c.Kill((leader + 2) % 3)
-	c.Eventually("nobody leads", shown(leader, 2, "follower"))
+	c.Eventually("there is no leader", shown(leader, 2, "follower"))
 	tenuto(t, address, "members").expect(t, 3, "unknown", "no node leads")
 	tenuto(t, address, "members", "-json").expect(t, 3, `"liveness":"unknown"`)
 }
 
-func TestAnErrorSaysOnceWhoseItIs(t *testing.T) {
-	var said bytes.Buffer
+func TestReportError_PrefixesOnce(t *testing.T) {
+	var stderr bytes.Buffer
 	failed := fmt.Errorf("get x: %w", &cluster.UnavailableError{Err: fmt.Errorf("status: %w", cluster.ErrNotFound)})
-	if got := report(streams{err: &said}, failed); got != statusUnavailable || strings.Count(said.String(), "tenuto:") != 1 {
-		t.Errorf("status %d: %s", got, said.String())
+	if got := reportError(streams{err: &stderr}, failed); got != statusUnavailable || strings.Count(stderr.String(), "tenuto:") != 1 {
+		t.Errorf("status %d: %s", got, stderr.String())
 	}
 }
 
-func TestExportedHistoriesCheck(t *testing.T) {
+func TestHistory_ExportPassesCheck(t *testing.T) {
 	address, _ := startCluster(t)
 	file := filepath.Join(t.TempDir(), "hello.json")
 	tenuto(t, address, "history", "export", "-o", file, "hello-1").expect(t, 0)
@@ -231,7 +230,7 @@ func TestExportedHistoriesCheck(t *testing.T) {
 	tenuto(t, "", "history", "check", file).expect(t, 1, "event_id 2 after 0", "1 of 1 files")
 }
 
-func TestRefusals(t *testing.T) {
+func TestCommandLine_Rejections(t *testing.T) {
 	address, _ := startCluster(t)
 	for _, c := range []struct {
 		address string
@@ -245,18 +244,18 @@ func TestRefusals(t *testing.T) {
 		{address, "get", 2, "usage: tenuto get [flags] ID"},
 		{address, "get a b", 2, "usage: tenuto get [flags] ID"},
 		{address, "list -limit -1", 2, "-limit"},
-		{address, "list -state canceled", 2, `filter by state is "canceled", which is none of: running, stalled,`},
-		{address, "list -count -state running -state canceled", 2, "cancelled, terminated"},
+		{address, "list -state ended", 2, `filter by state is "ended", which is none of: running, stalled,`},
+		{address, "list -count -state running -state ended", 2, "canceled, terminated"},
 		{address, "list -count -state waiting-for-code", 0, "0\n"},
 		{address, "list -count -json -name hello", 0, "{\"count\":1}\n"},
 		{address, "list -nonsense", 2, "tenuto list -h"},
 		{address, "list -tag shop", 2, "key=value"},
 		{address, "list -cert x", 2, "belong together"},
-		{address, "explode", 2, `no command "explode"`},
-		{address, "history", 2, `"history" is the first word of several commands; see tenuto history -h`},
+		{address, "explode", 2, `unknown command "explode"`},
+		{address, "history", 2, `"history" needs a subcommand; see tenuto history -h`},
 		{"", "history -h", 0, "history export ID"},
 		{"", "history --help", 0, "history check FILE..."},
-		{"", "history explode", 2, `no command "history explode"`},
+		{"", "history explode", 2, `unknown command "history explode"`},
 		{"", "list", 2, "name a node"},
 		{"nowhere", "list", 2, "host:port"},
 		{"127.0.0.1:1", "list -timeout 10ms", 3, "nothing was done"},
@@ -271,19 +270,19 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestCheckFindsWhatNoHistoryHas(t *testing.T) {
+func TestCheck_RejectsInvalidHistories(t *testing.T) {
 	const start = `{"eventId":"1","timestamp":"10","orchestrationStarted":{"name":"hello"}}`
 	for _, c := range []struct{ name, events, want string }{
 		{"nothing", ``, "no events"},
-		{"no start", `{"eventId":"1","timerCreated":{}}`, "has to be OrchestrationStarted"},
+		{"no start", `{"eventId":"1","timerCreated":{}}`, "must be OrchestrationStarted"},
 		{"a gap", start + `,{"eventId":"3","timerCreated":{}}`, "event_id 3 after 1"},
 		{"two starts", start + `,{"eventId":"2","orchestrationStarted":{}}`, "a second time"},
-		{"no type", start + `,{"eventId":"2"}`, "no type"},
-		{"more after the end", start + `,{"eventId":"2","orchestrationCompleted":{}},{"eventId":"3","timerCreated":{}}`, "behind the end"},
+		{"no type", start + `,{"eventId":"2"}`, "unknown event type"},
+		{"more after the end", start + `,{"eventId":"2","orchestrationCompleted":{}},{"eventId":"3","timerCreated":{}}`, "after the end"},
 		{"no source", start + `,{"eventId":"2","sourceEventId":"1","activityCompleted":{}}`, "scheduled no operation"},
 		{"another kind", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","activityCompleted":{}}`, "event 2 is TimerCreated"},
 		{"closed twice", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","timerFired":{}},{"eventId":"4","sourceEventId":"2","timerFired":{}}`, "closed before"},
-		{"completed though given up", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","cancelRequested":{}},{"eventId":"4","sourceEventId":"2","timerFired":{}}`, "closed before"},
+		{"completed though canceled", start + `,{"eventId":"2","timerCreated":{}},{"eventId":"3","sourceEventId":"2","cancelRequested":{}},{"eventId":"4","sourceEventId":"2","timerFired":{}}`, "closed before"},
 		{"a source of none", start + `,{"eventId":"2","sourceEventId":"1","timerCreated":{}}`, "completes nothing"},
 		{"early", start + `,{"eventId":"2","timestamp":"10","timerCreated":{"fireAt":"20"}},{"eventId":"3","timestamp":"19","sourceEventId":"2","timerFired":{"fireAt":"20"}}`, "before it was due"},
 		{"", start + `,{"eventId":"2","timestamp":"10","timerCreated":{"fireAt":"20"}},{"eventId":"3","timestamp":"20","sourceEventId":"2","timerFired":{"fireAt":"20"}}`, ""},

@@ -18,22 +18,22 @@ import (
 
 // A member is a node as -json shows it.
 type member struct {
-	Node    string  `json:"node"`
-	Address string  `json:"address"`
-	Leader  bool    `json:"leader"`
-	Voter   bool    `json:"voter"`
-	Behind  *uint64 `json:"behind,omitempty"` // entries of the journal, if known
-	Leads   []int   `json:"leads,omitempty"`  // groups, if there are several
-	// Whether it answers the leader, and how many seconds ago it last did.
+	Node            string  `json:"node"`
+	Address         string  `json:"address"`
+	Leader          bool    `json:"leader"`
+	Voter           bool    `json:"voter"`
+	Behind          *uint64 `json:"behind,omitempty"` // entries of the journal, if known
+	LeadsPartitions []int   `json:"leads,omitempty"`  // with several partitions
+	// Liveness is whether it answers the leader, LastContact how many seconds ago it last did.
 	Liveness    cluster.Liveness `json:"liveness"`
 	LastContact *float64         `json:"lastContactSeconds,omitempty"`
-	// Of its directory, as the cluster has recorded it.
+	// Identity of its directory, as the cluster has recorded it.
 	Identity string `json:"identity,omitempty"`
 }
 
 func members(flags *flag.FlagSet) action {
-	asJSON := flags.Bool("json", false, "one JSON object a line")
-	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+	asJSON := flags.Bool("json", false, "one JSON object per line")
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
 		members, err := client.Members(ctx)
 		if err != nil {
 			return err
@@ -52,10 +52,10 @@ func members(flags *flag.FlagSet) action {
 	})
 }
 
-// errNoLeader says why more is not known of the members.
-var errNoLeader = errors.New("no node leads, so this is what the node that has answered knows by itself")
+// errNoLeader says why the list of members may be incomplete.
+var errNoLeader = errors.New("no node leads: this is only what the answering node knows")
 
-// printMembers writes a table whose every cell is one word.
+// printMembers writes a table whose cells are one word each.
 func printMembers(w io.Writer, members []cluster.Member) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tADDRESS\tROLE\tLEADS\tLIVENESS\tCONTACT\tBEHIND")
@@ -67,22 +67,22 @@ func printMembers(w io.Writer, members []cluster.Member) error {
 		if m.BehindKnown {
 			behind = fmt.Sprint(m.Behind)
 		}
-		leads := strings.ReplaceAll(strings.Trim(fmt.Sprint(m.Leads), "[]"), " ", ",")
+		leads := strings.ReplaceAll(strings.Trim(fmt.Sprint(m.LeadsPartitions), "[]"), " ", ",")
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.NodeID, cell(m.Address), roleOf(m), cell(leads), m.Liveness, contact, behind)
 	}
 	return table.Flush()
 }
 
-// token issues, lists or revokes tokens. It writes a new token alone to the output, so that
-// it can be put into a file.
+// token issues, lists or revokes tokens. The output of a new token is only the token, so that it
+// can be put into a file.
 func token(flags *flag.FlagSet) action {
-	lifetime := flags.Duration("lifetime", time.Hour, "how long it is good")
-	list := flags.Bool("list", false, "list the tokens that the cluster knows, instead")
-	revoke := flags.String("revoke", "", "make the token of this `ID` useless, instead; a token itself will do")
-	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
+	lifetime := flags.Duration("lifetime", time.Hour, "how long the token is valid")
+	list := flags.Bool("list", false, "list the tokens that the cluster knows, instead of issuing one")
+	revoke := flags.String("revoke", "", "revoke the token with this `ID`, or this token, instead of issuing one")
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
 		switch {
 		case *list && *revoke != "":
-			return &usageError{"-list and -revoke cannot be given together: choose one"}
+			return &usageError{"-list and -revoke exclude each other"}
 		case *list:
 			return listTokens(ctx, client, s)
 		case *revoke != "":
@@ -92,19 +92,19 @@ func token(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.err, "good for one node until %s by the cluster's clock\n", expires.UTC().Format(time.RFC3339))
+		fmt.Fprintf(s.err, "valid for one node until %s in cluster time\n", expires.UTC().Format(time.RFC3339))
 		_, err = fmt.Fprintln(s.out, token)
 		return err
 	})
 }
 
-// adopt has the cluster record the directory that a node has now.
+// adopt records the directory that a node has now.
 func adopt(flags *flag.FlagSet) action {
-	return called(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
+	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		if err := client.AdoptNode(ctx, args[0], args[1]); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(s.out, "%s has the directory %s now: it gets its vote back when it has caught up\n", args[0], args[1])
+		_, err := fmt.Fprintf(s.out, "node %s now has directory %s; it gets its vote back when it has caught up\n", args[0], args[1])
 		return err
 	})
 }
@@ -125,7 +125,7 @@ func listTokens(ctx context.Context, client *cluster.Client, s streams) error {
 func writeMembers(w io.Writer, members []cluster.Member) error {
 	encoder := json.NewEncoder(w)
 	for _, m := range members {
-		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Leads: m.Leads, Liveness: m.Liveness, Identity: m.Identity}
+		shown := member{Node: m.NodeID, Address: m.Address, Leader: m.Leader, Voter: m.Voter, LeadsPartitions: m.LeadsPartitions, Liveness: m.Liveness, Identity: m.Identity}
 		if m.BehindKnown {
 			shown.Behind = &m.Behind
 		}
@@ -142,7 +142,7 @@ func writeMembers(w io.Writer, members []cluster.Member) error {
 
 func roleOf(m cluster.Member) string {
 	switch {
-	case m.Leader || len(m.Leads) > 0:
+	case m.Leader || len(m.LeadsPartitions) > 0:
 		return "leader"
 	case m.Voter:
 		return "follower"

@@ -9,13 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A State is all that an account knows.
+// State is the state of an account.
 type State struct {
 	Balance int
 	Entries int
 }
 
-// An Entry adds to the balance, or takes from it.
+// An Entry is an amount to add to or subtract from the balance.
 type Entry struct {
 	Amount int
 	What   string
@@ -28,47 +28,47 @@ var (
 	Closed  = replay.Event[string]("closed")
 	Write   = replay.Activity[Entry, bool]("write into the ledger")
 
-	ErrTooLittle = replay.NewError("account.too_little", "there is too little on the account")
+	ErrInsufficientFunds = replay.NewError("account.too_little", "insufficient funds")
 )
 
-// entriesMax is how many entries an execution takes before the next begins.
+// entriesMax is how many entries an execution takes before it continues as new.
 const entriesMax = 1000
 
-// account lives until it is closed, and returns what was left.
+// account runs until it is closed, and returns its final state.
 func account(ctx *replay.Context, state State) (State, error) {
 	closed := Closed.Subscribe(ctx)
-	full, makeRoom := replay.WithCancel(ctx) // ends when the history is long
-	defer makeRoom()
-	begun := state.Entries
-	one := replay.NewSemaphore(1)
+	loopCtx, endLoop := replay.WithCancel(ctx) // canceled when the history is long
+	defer endLoop()
+	entriesAtStart := state.Entries
+	lock := replay.NewSemaphore(1)
 
 	err := Book.Handle(ctx, validate, func(ctx *replay.Context, entry Entry) (int, error) {
-		if err := one.Acquire(ctx); err != nil {
+		if err := lock.Acquire(ctx); err != nil {
 			return 0, err
 		}
-		defer one.Release(ctx)
+		defer lock.Release(ctx)
 		if state.Balance+entry.Amount < 0 {
-			return 0, ErrTooLittle
+			return 0, ErrInsufficientFunds
 		}
 		if _, err := Write.Call(ctx, entry); err != nil {
 			return 0, err
 		}
 		state.Balance += entry.Amount
 		state.Entries++
-		if state.Entries-begun >= entriesMax || ctx.ShouldContinueAsNew() {
-			makeRoom()
+		if state.Entries-entriesAtStart >= entriesMax || ctx.ShouldContinueAsNew() {
+			endLoop()
 		}
 		return state.Balance, nil
 	})
 	if err != nil {
 		return state, err
 	}
-	if err := Balance.Answer(ctx, func(struct{}) (int, error) { return state.Balance, nil }); err != nil {
+	if err := Balance.Handle(ctx, func(struct{}) (int, error) { return state.Balance, nil }); err != nil {
 		return state, err
 	}
 
-	_, err = closed.Await(full)
-	if ctx.Err() != nil { // the account itself is cancelled
+	_, err = closed.Await(loopCtx)
+	if ctx.Err() != nil { // the account itself is canceled
 		return state, err
 	}
 	if waitErr := replay.AwaitUpdates(ctx); waitErr != nil {
@@ -82,12 +82,12 @@ func account(ctx *replay.Context, state State) (State, error) {
 
 func validate(entry Entry) error {
 	if entry.Amount == 0 || entry.What == "" {
-		return errors.New("an entry has an amount and a text")
+		return errors.New("an entry needs an amount and a text")
 	}
 	return nil
 }
 
-// definitions binds a ledger that prints.
+// definitions binds the code to a ledger that prints.
 func definitions(out io.Writer) []replay.Definition {
 	write := func(ctx context.Context, entry Entry) (bool, error) {
 		fmt.Fprintf(out, "ledger: %+d %s\n", entry.Amount, entry.What)

@@ -1,39 +1,36 @@
-// Command account is a bank account: an entity with a state that lives for years
-// and takes commands one after the other.
+// Command account is a bank account: a long-lived entity that takes commands one at a time.
 //
 //	go run ./examples/account            # in memory
-//	go run ./examples/account -dir data  # finds the account where it was left
+//	go run ./examples/account -dir data  # continues with the same account
 //
 // # When to use it
 //
-// Where commands to one thing must not get into each other's way: an account, a
-// seat map, a device, a game. The instance is the lock. It has the state in its
-// variables, its ID is the name of the thing, and whatever happens to nodes, there
-// is one of it.
+// When commands to one thing must be serialized: an account, a seat map, a device, a game.
+// The instance is the lock: its variables are the state, its ID names the thing, and there
+// is exactly one, whatever happens to nodes.
 //
 // # What to look at
 //
-//   - Commands are updates: the caller is answered, with a result or with an error
-//     that keeps its identity (ErrTooLittle here). An event would do where nobody
-//     waits for an answer.
-//   - What is wrong by itself is refused by the validation and recorded nowhere.
-//     What depends on the state is decided in the handler, and again after each
-//     durable call: others may have been carried out in between.
-//   - A handler without durable calls is alone by itself. One with them (book asks
-//     the ledger) takes the semaphore, so that the next begins when it is done.
-//   - A caller that names its update (cluster.UpdateID) may repeat it: it is carried
-//     out once, and answered each time.
+//   - Commands are updates: the caller gets a result, or an error that keeps its identity
+//     (ErrInsufficientFunds). If nobody waits for an answer, an event is enough.
+//   - The validation refuses invalid commands, and nothing is recorded. The handler decides
+//     what depends on the state, and decides again after each durable call, because other
+//     commands may have run meanwhile.
+//   - A handler without durable calls runs alone. A handler with durable calls (book calls
+//     the ledger) takes the semaphore.
+//   - A caller that names its update (cluster.UpdateID) may repeat it: it runs once, and
+//     each call is answered.
 //   - The balance is a query: answered from memory, recorded nowhere.
-//   - When the history has become long, the entity continues as new with its state
-//     as input. AwaitUpdates lets the running ones end first; those that wait are
-//     carried over.
+//   - When the history is long, the entity continues as new with its state as input.
+//     AwaitUpdates waits for running updates; waiting ones are carried over.
 //
 // # When not to use it
 //
-// Where there are many commands a second to one thing: each is a commit, and they
-// are one after the other on purpose. Where the state is large: it is the input of
-// the next execution, 1 MiB at most; keep it in a database, and here what decides.
-// And a transfer between two accounts is not one command but a saga of two.
+//   - For many commands a second to one thing: each is a commit, and they run one after
+//     another.
+//   - For large state: it is the input of the next execution, at most 1 MiB. Keep it in a
+//     database.
+//   - A transfer between two accounts is a saga of two commands.
 package main
 
 import (
@@ -49,7 +46,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {

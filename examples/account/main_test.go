@@ -13,16 +13,16 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-func open(t *testing.T, env *replaytest.Env) *replaytest.Run[State] {
+func openAccount(t *testing.T, env *replaytest.Env) *replaytest.Run[State] {
 	t.Helper()
 	return replaytest.Start(env, Account, "alice", State{})
 }
 
-// Two withdrawals at the same time, each of which the balance would bear alone.
-// While the ledger is written for the first, the second waits.
-func TestCommandsAreSerialised(t *testing.T) {
+// Two concurrent withdrawals, each of which the balance covers alone. The second waits while
+// the first is written to the ledger.
+func TestAccount_SerializesUpdates(t *testing.T) {
 	env := replaytest.New(t, definitions(io.Discard)...)
-	open(t, env)
+	openAccount(t, env)
 	replaytest.Stub(env, Write, func(context.Context, Entry) (bool, error) {
 		time.Sleep(time.Minute)
 		return true, nil
@@ -38,7 +38,7 @@ func TestCommandsAreSerialised(t *testing.T) {
 		t.Errorf("first: %d, %v", balance, err)
 	}
 	env.Advance(time.Hour)
-	if !errors.Is(second, ErrTooLittle) {
+	if !errors.Is(second, ErrInsufficientFunds) {
 		t.Errorf("second: %v", second)
 	}
 	env.ExpectCalls(Write, 2)
@@ -47,22 +47,22 @@ func TestCommandsAreSerialised(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongByItselfIsRecordedNowhere(t *testing.T) {
+func TestAccount_RejectedUpdateIsNotRecorded(t *testing.T) {
 	env := replaytest.New(t, definitions(io.Discard)...)
-	run := open(t, env)
+	run := openAccount(t, env)
 	events := len(run.History().Events)
 	_, err := replaytest.Update(env, "alice", Book, Entry{})
-	var refused *replaytest.RefusedError
-	if !errors.As(err, &refused) || len(run.History().Events) != events {
+	var rejected *replaytest.RefusedError
+	if !errors.As(err, &rejected) || len(run.History().Events) != events {
 		t.Errorf("error %v, %d events", err, len(run.History().Events))
 	}
 }
 
-// After entriesMax entries the next execution goes on with the state.
-func TestALongLife(t *testing.T) {
+// After entriesMax entries the next execution continues with the state.
+func TestAccount_ContinuesAsNew(t *testing.T) {
 	env := replaytest.New(t, definitions(io.Discard)...)
 	env.ReplayEvery(1000)
-	open(t, env)
+	openAccount(t, env)
 	for i := range entriesMax + 10 {
 		if balance, err := replaytest.Update(env, "alice", Book, Entry{1, "a penny"}); err != nil || balance != i+1 {
 			t.Fatalf("entry %d: %d, %v", i, balance, err)
@@ -76,10 +76,10 @@ func TestALongLife(t *testing.T) {
 	}
 }
 
-// What is under way when the account is closed is done first.
-func TestClosing(t *testing.T) {
+// Updates in progress finish before the account is closed.
+func TestAccount_CloseFinishesUpdates(t *testing.T) {
 	env := replaytest.New(t, definitions(io.Discard)...)
-	run := open(t, env)
+	run := openAccount(t, env)
 	replaytest.Stub(env, Write, func(context.Context, Entry) (bool, error) {
 		time.Sleep(time.Minute)
 		return true, nil
@@ -97,9 +97,9 @@ func TestClosing(t *testing.T) {
 	}
 }
 
-func TestACancelledAccountIsCancelled(t *testing.T) {
+func TestAccount_Cancel(t *testing.T) {
 	env := replaytest.New(t, definitions(io.Discard)...)
-	run := open(t, env)
+	run := openAccount(t, env)
 	if err := env.Cancel("alice", "fraud"); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestACancelledAccountIsCancelled(t *testing.T) {
 	}
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)
@@ -116,8 +116,8 @@ func TestItRuns(t *testing.T) {
 	want := []string{
 		"ledger: +100 salary", "+100 for salary: 100 are there",
 		"ledger: -30 rent", "-30 for rent: 70 are there",
-		`-500 for a car: update "book" of alice: there is too little on the account`,
-		`+0 for nothing: update "book" of alice: refused: an entry has an amount and a text`,
+		`-500 for a car: update "book" of alice: insufficient funds`,
+		`+0 for nothing: update "book" of alice: refused: an entry needs an amount and a text`,
 		"balance: 70", "",
 	}
 	if got := strings.Split(out.String(), "\n"); !slices.Equal(got, want) {

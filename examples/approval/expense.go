@@ -9,11 +9,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An Expense is what somebody asks for.
+// An Expense is an amount to approve.
 type Expense struct {
 	ID          string
 	Amount      int
-	Deadline    time.Duration // after this without an answer it is refused
+	Deadline    time.Duration // without an answer it is refused after this
 	RemindEvery time.Duration
 }
 
@@ -23,14 +23,14 @@ type Decision struct {
 	By       string
 }
 
-// An Outcome is how it ended.
+// An Outcome is the result of an approval.
 type Outcome struct {
 	Paid      bool
 	Why       string
 	Reminders int
 }
 
-// The stable names. Histories keep them, so they survive any renaming here.
+// Histories contain the names in quotes, which must not change.
 var (
 	Approval = replay.Orchestration[Expense, Outcome]("approval")
 	Decided  = replay.Event[Decision]("decided")
@@ -40,9 +40,8 @@ var (
 	Remind   = replay.Activity[Expense, int]("remind")
 )
 
-// approval reserves the budget, waits for a decision, and pays or releases. It
-// may wait for weeks and across any number of restarts: what it waits for is in
-// the journal, not in this process.
+// approval reserves the budget, waits for a decision, and pays or releases. It may wait for
+// weeks and across restarts: its state is in the journal.
 func approval(ctx *replay.Context, e Expense) (Outcome, error) {
 	if _, err := Reserve.Call(ctx, e); err != nil {
 		return Outcome{}, err
@@ -61,12 +60,12 @@ func approval(ctx *replay.Context, e Expense) (Outcome, error) {
 	default:
 		outcome.Why = "refused by " + decision.By
 	}
-	// Not paid: what was reserved is given back.
+	// Not paid: release the reservation.
 	_, err = Release.Call(ctx, e)
 	return outcome, err
 }
 
-// decide waits for the decision until the deadline and reminds in between.
+// decide waits for the decision until the deadline and sends reminders.
 func decide(ctx *replay.Context, e Expense) (decision Decision, reminders int, err error) {
 	answer := Decided.Subscribe(ctx)
 	deadline := ctx.Timer(e.Deadline)
@@ -90,11 +89,11 @@ func decide(ctx *replay.Context, e Expense) (decision Decision, reminders int, e
 	}
 }
 
-// definitions binds the code to the names. The activities only print; in an
-// application they would call a ledger and a mail server, with
-// replay.ActivityInfo(ctx).IdempotencyKey() to make repetitions harmless.
+// definitions binds the code to the names. The activities only print. In an application they
+// would call a ledger and a mail server, and pass replay.ActivityInfo(ctx).IdempotencyKey() to
+// make repetitions harmless.
 func definitions() []replay.Definition {
-	say := func(what string) func(context.Context, Expense) (int, error) {
+	printing := func(what string) func(context.Context, Expense) (int, error) {
 		return func(_ context.Context, e Expense) (int, error) {
 			fmt.Printf("%s %d for %s\n", what, e.Amount, e.ID)
 			return e.Amount, nil
@@ -102,9 +101,9 @@ func definitions() []replay.Definition {
 	}
 	return []replay.Definition{
 		Approval.Bind(approval),
-		Reserve.Bind(say("reserve")),
-		Release.Bind(say("release")),
-		Pay.Bind(say("pay")),
-		Remind.Bind(say("please decide about")),
+		Reserve.Bind(printing("reserve")),
+		Release.Bind(printing("release")),
+		Pay.Bind(printing("pay")),
+		Remind.Bind(printing("please decide about")),
 	}
 }

@@ -13,8 +13,8 @@ const day = 24 * time.Hour
 
 var trip = Expense{ID: "trip", Amount: 250, Deadline: 7 * day, RemindEvery: day}
 
-// newOffice is a world in which every activity succeeds at once.
-func newOffice(t *testing.T) *replaytest.Env {
+// newTestEnv returns an environment in which every activity succeeds at once.
+func newTestEnv(t *testing.T) *replaytest.Env {
 	env := replaytest.New(t, Approval.Bind(approval))
 	for _, activity := range []replay.ActivityHandle[Expense, int]{Reserve, Release, Pay, Remind} {
 		replaytest.Stub(env, activity, replaytest.Returns[Expense](trip.Amount, nil))
@@ -30,8 +30,8 @@ func decideAfter(t *testing.T, env *replaytest.Env, d time.Duration, decision De
 	})
 }
 
-func TestADecisionAfterThreeDaysAndThreeReminders(t *testing.T) {
-	env := newOffice(t)
+func TestApproval_ApprovedAfterReminders(t *testing.T) {
+	env := newTestEnv(t)
 	decideAfter(t, env, 3*day+time.Hour, Decision{Approved: true, By: "Ada"})
 	outcome, err := replaytest.Call(env, Approval, trip.ID, trip)
 	if want := (Outcome{Paid: true, Why: "approved by Ada", Reminders: 3}); err != nil || outcome != want {
@@ -41,8 +41,8 @@ func TestADecisionAfterThreeDaysAndThreeReminders(t *testing.T) {
 	env.ExpectCalls(Release, 0)
 }
 
-func TestARefusal(t *testing.T) {
-	env := newOffice(t)
+func TestApproval_Refused(t *testing.T) {
+	env := newTestEnv(t)
 	decideAfter(t, env, time.Hour, Decision{By: "Bob"})
 	outcome, err := replaytest.Call(env, Approval, trip.ID, trip)
 	if want := (Outcome{Why: "refused by Bob"}); err != nil || outcome != want {
@@ -52,10 +52,10 @@ func TestARefusal(t *testing.T) {
 	env.ExpectCalls(Release, 1)
 }
 
-// The deadline stands where the last reminder would: it wins, because its timer
-// was set first.
-func TestNobodyDecides(t *testing.T) {
-	env := newOffice(t)
+// The deadline and the last reminder are due at the same time. The deadline wins, because its
+// timer was set first.
+func TestApproval_ReleasedAtDeadline(t *testing.T) {
+	env := newTestEnv(t)
 	outcome, err := replaytest.Call(env, Approval, trip.ID, trip)
 	if want := (Outcome{Why: "nobody answered in time", Reminders: 6}); err != nil || outcome != want {
 		t.Errorf("%+v: %v", outcome, err)
@@ -63,10 +63,9 @@ func TestNobodyDecides(t *testing.T) {
 	env.ExpectCalls(Release, 1)
 }
 
-// A mail server that is down for hours neither stops the clock nor loses the
-// answer that comes meanwhile.
-func TestAReminderThatTakesLong(t *testing.T) {
-	env := newOffice(t)
+// A mail server that is down for hours must not delay the deadline or lose an answer.
+func TestApproval_SlowReminder(t *testing.T) {
+	env := newTestEnv(t)
 	replaytest.Stub(env, Remind, replaytest.Returns[Expense](0, nil)).FailFirst(100, errors.New("the mail server is down"))
 	decideAfter(t, env, day+time.Minute, Decision{Approved: true, By: "Ada"})
 	outcome, err := replaytest.Call(env, Approval, trip.ID, trip)

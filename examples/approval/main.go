@@ -1,38 +1,35 @@
-// Command approval is a human decision with a deadline: an expense is reserved,
-// somebody approves or refuses it, or the deadline passes; reminders go out
-// meanwhile; what was reserved is paid or released.
+// Command approval is a human decision with a deadline: an amount is reserved, somebody
+// approves or refuses it or the deadline passes, and the amount is paid or released.
+// Reminders go out meanwhile.
 //
 //	approval [-dir DIR] start [-deadline D] [-remind D] ID AMOUNT
 //	approval [-dir DIR] approve|refuse ID WHO
 //	approval [-dir DIR] status ID
 //	approval [-dir DIR] watch ID
 //
-// Each command starts a node on the same directory, does its part and stops the
-// node again. Between two commands nothing runs at all: the instance is in the
-// journal, and the next command finds it where the last one left it. A deadline
-// that passes meanwhile is noticed by the next command.
+// Each command starts a node on the same directory, does its work and stops the node.
+// Between two commands nothing runs: the instance is in the journal. The next command
+// notices a deadline that passed meanwhile.
 //
 // # When to use it
 //
-// Wherever a program waits for a person: not a row in a table with a job that
-// polls it, but a function that reads from top to bottom.
+// When a program waits for a person. One function replaces a table row and a polling job.
 //
 // # What to look at
 //
-//   - expense.go subscribes once and sets the deadline once, and then waits for the
-//     first of them or of a reminder (replay.Next, which gives nothing up): an
-//     answer that comes while a reminder is being sent is not lost, and reminders
-//     do not move the deadline.
-//   - Which of two came first is decided by the history. An answer at the last
-//     moment is in time or too late, but never both, whatever crashes.
+//   - expense.go subscribes once and sets the deadline once, then waits for the first of
+//     answer, deadline and reminder (replay.Next, which cancels nothing). So an answer that
+//     arrives during a reminder is not lost, and reminders do not move the deadline.
+//   - The history decides which came first. A late answer is in time or too late, never
+//     both, whatever crashes.
 //   - expense_test.go: a week of reminders in milliseconds.
 //
 // # When not to use it
 //
-// Where the caller needs to know that the decision was taken, and not only that it
-// was recorded: make it an update (see example account). Where a single step waits
-// for somebody and the rest does not care how: let its activity return
-// replay.ErrPending, and complete it by its token.
+//   - If the caller needs to know that the decision was taken, and not only recorded, use an
+//     update (see example account).
+//   - If a single step waits for a person, let its activity return replay.ErrResultPending
+//     and complete it by its token.
 package main
 
 import (
@@ -66,7 +63,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("approval", flag.ContinueOnError)
-	dir := flags.String("dir", "data/approval", "where the journal lives")
+	dir := flags.String("dir", "data/approval", "`directory` of the journal")
 	flags.Usage = func() { fmt.Fprintln(os.Stderr, usage) }
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -87,7 +84,7 @@ func command(ctx context.Context, client *cluster.Client, args []string, out io.
 	case len(args) > 1 && args[0] == "start":
 		return start(ctx, client, args[1:], out)
 	case len(args) == 3 && (args[0] == "approve" || args[0] == "refuse"):
-		return decided(ctx, client, args[1], Decision{Approved: args[0] == "approve", By: args[2]}, out)
+		return sendDecision(ctx, client, args[1], Decision{Approved: args[0] == "approve", By: args[2]}, out)
 	case len(args) == 2 && args[0] == "status":
 		return status(ctx, client, args[1], out)
 	case len(args) == 2 && args[0] == "watch":
@@ -98,7 +95,7 @@ func command(ctx context.Context, client *cluster.Client, args []string, out io.
 
 func start(ctx context.Context, client *cluster.Client, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("start", flag.ContinueOnError)
-	deadline := flags.Duration("deadline", 7*24*time.Hour, "refuse when nobody has answered after this long")
+	deadline := flags.Duration("deadline", 7*24*time.Hour, "refuse without an answer after this long")
 	remind := flags.Duration("remind", 24*time.Hour, "remind this often")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -108,7 +105,7 @@ func start(ctx context.Context, client *cluster.Client, args []string, out io.Wr
 	}
 	amount, err := strconv.Atoi(flags.Arg(1))
 	if err != nil || amount <= 0 {
-		return fmt.Errorf("the amount %q is not a positive number", flags.Arg(1))
+		return fmt.Errorf("amount %q is not a positive number", flags.Arg(1))
 	}
 	if *deadline <= 0 || *remind <= 0 {
 		return errors.New("-deadline and -remind must be positive")
@@ -121,8 +118,8 @@ func start(ctx context.Context, client *cluster.Client, args []string, out io.Wr
 	return nil
 }
 
-// decided sends the decision and shows what follows from it.
-func decided(ctx context.Context, client *cluster.Client, id string, d Decision, out io.Writer) error {
+// sendDecision sends the decision and prints the outcome.
+func sendDecision(ctx context.Context, client *cluster.Client, id string, d Decision, out io.Writer) error {
 	if err := cluster.Send(ctx, client, id, Decided, d); err != nil {
 		return err
 	}

@@ -7,44 +7,44 @@ import (
 	"testing"
 )
 
-// asProgram makes the binary of the tests be the program.
-const asProgram = "APPROVAL_IS_RUN"
+// runMainEnv makes the test binary run the program.
+const runMainEnv = "APPROVAL_IS_RUN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(runMainEnv) != "" {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// terminal runs the commands of one user, each in a process of its own.
-type terminal struct {
+// A cli runs the commands of one user, each in its own process.
+type cli struct {
 	t      *testing.T
 	binary string
 	dir    string
 }
 
-func newTerminal(t *testing.T) *terminal {
+func newCLI(t *testing.T) *cli {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &terminal{t: t, binary: binary, dir: t.TempDir()}
+	return &cli{t: t, binary: binary, dir: t.TempDir()}
 }
 
-// says runs a command and checks that it succeeds and prints each of want.
-func (u *terminal) says(command string, want ...string) {
+// expectOutput runs a command and checks that it succeeds and prints each of want.
+func (u *cli) expectOutput(command string, want ...string) {
 	u.t.Helper()
 	output, err := u.run(command)
 	if err != nil {
 		u.t.Fatalf("%s: %v\n%s", command, err, output)
 	}
-	u.wants(output, want...)
+	u.expectContains(output, want...)
 }
 
-func (u *terminal) wants(output string, want ...string) {
+func (u *cli) expectContains(output string, want ...string) {
 	u.t.Helper()
 	for _, part := range want {
 		if !strings.Contains(output, part) {
@@ -53,32 +53,31 @@ func (u *terminal) wants(output string, want ...string) {
 	}
 }
 
-func (u *terminal) run(command string) (string, error) {
+func (u *cli) run(command string) (string, error) {
 	args := append([]string{"-dir", u.dir}, strings.Fields(command)...)
 	program := exec.Command(u.binary, args...)
-	program.Env = append(os.Environ(), asProgram+"=1")
+	program.Env = append(os.Environ(), runMainEnv+"=1")
 	output, err := program.CombinedOutput()
 	return string(output), err
 }
 
-func TestAnApprovedExpenseIsPaid(t *testing.T) {
-	u := newTerminal(t)
-	u.says("start trip 250", "trip waits for a decision")
-	u.says("status trip", "trip: running", `ActivityScheduled name="reserve"`)
-	u.says("approve trip Ada", "pay 250 for trip", "trip: paid, approved by Ada")
-	u.says("status trip", "trip: paid", `ExternalEvent name="decided"`, "OrchestrationCompleted")
+func TestCLI_ApprovedExpenseIsPaid(t *testing.T) {
+	u := newCLI(t)
+	u.expectOutput("start trip 250", "trip waits for a decision")
+	u.expectOutput("status trip", "trip: running", `ActivityScheduled name="reserve"`)
+	u.expectOutput("approve trip Ada", "pay 250 for trip", "trip: paid, approved by Ada")
+	u.expectOutput("status trip", "trip: paid", `ExternalEvent name="decided"`, "OrchestrationCompleted")
 }
 
-func TestARefusedExpenseIsReleased(t *testing.T) {
-	u := newTerminal(t)
-	u.says("start yacht 9000000")
-	u.says("refuse yacht Bob", "release 9000000 for yacht", "yacht: not paid, refused by Bob")
+func TestCLI_RefusedExpenseIsReleased(t *testing.T) {
+	u := newCLI(t)
+	u.expectOutput("start yacht 9000000")
+	u.expectOutput("refuse yacht Bob", "release 9000000 for yacht", "yacht: not paid, refused by Bob")
 }
 
-func TestWithoutAnAnswerItIsReleasedAtTheDeadlineAfterReminders(t *testing.T) {
-	u := newTerminal(t)
-	// Which command's node is there when a timer comes due is a matter of time:
-	// what they print together is not.
+func TestCLI_UnansweredExpenseIsReleased(t *testing.T) {
+	u := newCLI(t)
+	// Timing decides which command's node fires a timer, but not what they print together.
 	output := ""
 	for _, command := range []string{"start -deadline 300ms -remind 70ms desk 80", "watch desk"} {
 		printed, err := u.run(command)
@@ -87,15 +86,15 @@ func TestWithoutAnAnswerItIsReleasedAtTheDeadlineAfterReminders(t *testing.T) {
 		}
 		output += printed
 	}
-	u.wants(output, "please decide about 80 for desk", "release 80 for desk", "desk: not paid, nobody answered in time")
+	u.expectContains(output, "please decide about 80 for desk", "release 80 for desk", "desk: not paid, nobody answered in time")
 	if output, err := u.run("approve desk Ada"); err == nil || !strings.Contains(output, "has ended") {
 		t.Errorf("an answer after the deadline: %v\n%s", err, output)
 	}
 }
 
-func TestWrongCommandsSayWhatIsWrong(t *testing.T) {
-	u := newTerminal(t)
-	u.says("start once 1")
+func TestCLI_RejectsWrongCommands(t *testing.T) {
+	u := newCLI(t)
+	u.expectOutput("start once 1")
 	for command, want := range map[string]string{
 		"":                        "usage:",
 		"dance":                   "usage:",

@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The names are what the journal keeps: a body may be renamed or moved, a name
-// may not be changed while a census is under way.
+// The journal stores the names. A body may be renamed or moved, but a name must not change
+// while a census is running.
 var (
 	Census          = replay.Orchestration[Request, Report]("census")
 	CountDirectory  = replay.Orchestration[string, Directory]("count directory")
@@ -21,47 +21,46 @@ var (
 	CountFile       = replay.Activity[string, File]("count file")
 )
 
-// A Request is what the root is started with. All that decides what the code
-// does must be recorded, and so the width is in here: another one on the next
-// start would make the code disagree with its history.
+// A Request is the input of the root. It contains the width, because everything that decides
+// what the code does must be recorded: another width after a restart would not match the
+// history.
 type Request struct {
 	Source string
 	Width  int
 }
 
-// A Directory is what became of one directory, not counting those below it.
+// A Directory is the result for one directory without its subdirectories.
 type Directory struct {
 	Totals
 	Languages  map[string]Totals
 	Unreadable Unreadable
-	// The SHA-256 of a line for each file in order of names, "digest  name", as
-	// sha256sum prints it: LC_ALL=C sha256sum * | sha256sum gives the same.
+	// The SHA-256 of the lines "digest  name", sorted by name, as sha256sum prints them:
+	// LC_ALL=C sha256sum * | sha256sum gives the same.
 	Digest string
 }
 
-// definitions binds the bodies to what they work on.
+// definitions binds the bodies to a tree and a progress display.
 func definitions(tree *tree, progress *progress) []replay.Definition {
 	root := &root{progress: progress}
 	return []replay.Definition{
 		Census.Bind(root.census),
 		CountDirectory.Bind(countDirectory),
-		ListDirectories.Bind(counted(progress, tree.listDirectories)),
-		ListFiles.Bind(counted(progress, tree.listFiles)),
-		CountFile.Bind(counted(progress, tree.countFile)),
+		ListDirectories.Bind(countExecutions(progress, tree.listDirectories)),
+		ListFiles.Bind(countExecutions(progress, tree.listFiles)),
+		CountFile.Bind(countExecutions(progress, tree.countFile)),
 	}
 }
 
-// patience is for files that cannot be read just now. Those that never can be
-// say so themselves. A limit there must be: a broken disk is not to keep the
-// census waiting for ever.
-var patience = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 3})
+// retryOption is for temporary read errors. The limit keeps a broken disk from blocking the
+// census forever.
+var retryOption = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 3})
 
-// A root holds what the root's code shows to people. It decides nothing by it.
+// A root has the progress display of the root orchestration. It decides nothing by it.
 type root struct{ progress *progress }
 
-// census is the root: which directories there are, what is in each, the sum.
+// census is the root orchestration: list the directories, count each, sum up.
 func (r *root) census(ctx *replay.Context, request Request) (Report, error) {
-	sum := newSum(request.Source, ctx.Now())
+	sum := newAggregate(request.Source, ctx.Now())
 	paths, err := r.directories(ctx, sum)
 	if err != nil {
 		return Report{}, err
@@ -72,18 +71,18 @@ func (r *root) census(ctx *replay.Context, request Request) (Report, error) {
 	return sum.report(ctx.Now()), nil
 }
 
-// directories lists them, page after page.
-func (r *root) directories(ctx *replay.Context, sum *sum) ([]string, error) {
+// directories lists all directories, page by page.
+func (r *root) directories(ctx *replay.Context, sum *aggregate) ([]string, error) {
 	var paths []string
 	position := Position{Directory: sum.total.Source}
 	for {
-		page, err := ListDirectories.Call(ctx, position, patience)
+		page, err := ListDirectories.Call(ctx, position, retryOption)
 		if err != nil {
 			return nil, err
 		}
 		paths = append(paths, page.Names...)
 		sum.total.Skipped += page.Skipped
-		r.progress.stands(standing{directories: len(paths)})
+		r.progress.setState(progressState{directories: len(paths)})
 		if page.Next == "" {
 			return paths, nil
 		}
@@ -91,10 +90,10 @@ func (r *root) directories(ctx *replay.Context, sum *sum) ([]string, error) {
 	}
 }
 
-// countAll counts width directories at a time. As many coroutines take the next
-// path when they are done with one. They share paths and sum without a lock,
-// because only one of them runs at a time, and which one the history says.
-func (r *root) countAll(ctx *replay.Context, paths []string, width int, sum *sum) error {
+// countAll counts width directories at a time. That many coroutines take paths one after
+// another. They share paths and sum without a lock, because only one of them runs at a time,
+// in an order that the history fixes.
+func (r *root) countAll(ctx *replay.Context, paths []string, width int, sum *aggregate) error {
 	next := 0
 	take := func(ctx *replay.Context) (struct{}, error) {
 		for next < len(paths) {
@@ -105,9 +104,8 @@ func (r *root) countAll(ctx *replay.Context, paths []string, width int, sum *sum
 				return struct{}{}, fmt.Errorf("count %s: %w", path, err)
 			}
 			sum.add(path, directory)
-			// Not "one more" but where it stands: this code runs again when the
-			// program is started again.
-			r.progress.stands(standing{directories: len(paths), done: sum.total.Directories, total: sum.total.Totals})
+			// Set absolute numbers: this code runs again after a restart.
+			r.progress.setState(progressState{directories: len(paths), done: sum.total.Directories, total: sum.total.Totals})
 		}
 		return struct{}{}, nil
 	}
@@ -119,14 +117,13 @@ func (r *root) countAll(ctx *replay.Context, paths []string, width int, sum *sum
 	return err
 }
 
-// countDirectory is a child of the root: the files of one directory, all that a
-// page holds at once.
+// countDirectory is a child of the root. It counts all files of a page concurrently.
 func countDirectory(ctx *replay.Context, path string) (Directory, error) {
 	directory := Directory{Languages: make(map[string]Totals)}
 	lines := sha256.New()
 	position := Position{Directory: path}
 	for {
-		page, err := ListFiles.Call(ctx, position, patience)
+		page, err := ListFiles.Call(ctx, position, retryOption)
 		if directory.Unreadable.add(path, err) {
 			break
 		}
@@ -135,9 +132,9 @@ func countDirectory(ctx *replay.Context, path string) (Directory, error) {
 		}
 		files := make([]*replay.Future[File], len(page.Names))
 		for i, name := range page.Names {
-			files[i] = CountFile.Start(ctx, filepath.Join(path, name), patience)
+			files[i] = CountFile.Start(ctx, filepath.Join(path, name), retryOption)
 		}
-		// All are under way, so it costs no time to take them in order.
+		// All are running, so awaiting them in order costs no time.
 		for i, name := range page.Names {
 			file, err := files[i].Await(ctx)
 			if directory.Unreadable.add(filepath.Join(path, name), err) {
@@ -165,8 +162,8 @@ func (d *Directory) add(language string, t Totals) {
 	d.Languages[language] = of
 }
 
-// add counts what could not be read and tells whether err says so. Any other
-// error (that the instance was cancelled, say) is not about the file.
+// add counts a failed activity and reports whether err is one. Other errors, such as a
+// cancellation, are not about the file.
 func (u *Unreadable) add(path string, err error) bool {
 	var failed *replay.ActivityError
 	if !errors.As(err, &failed) {

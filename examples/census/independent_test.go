@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// independent takes the census of a tree in another way: what the program
-// reports is compared with it. Only the table of languages is the program's.
-func independent(t *testing.T, top string) Report {
+// independentReport computes the expected report in another way. Only the table of languages
+// is shared with the program.
+func independentReport(t *testing.T, top string) Report {
 	t.Helper()
 	report := Report{Source: top, Languages: make(map[string]Totals)}
 	lines := make(map[string][]string) // of a directory's digest
@@ -52,11 +52,11 @@ func independent(t *testing.T, top string) Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(&report, lines, totals)
+	finishReport(&report, lines, totals)
 	return report
 }
 
-func finish(report *Report, lines map[string][]string, totals map[string]*Totals) {
+func finishReport(report *Report, lines map[string][]string, totals map[string]*Totals) {
 	report.Directories = len(totals)
 	var paths []string
 	for path, of := range totals {
@@ -66,7 +66,7 @@ func finish(report *Report, lines map[string][]string, totals map[string]*Totals
 	sort.Strings(paths)
 	whole := ""
 	for _, path := range paths {
-		// The walk is by name, so the lines are in order.
+		// WalkDir visits files by name, so the lines are sorted.
 		whole += fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(strings.Join(lines[path], ""))), path)
 	}
 	report.Digest = fmt.Sprintf("%x", sha256.Sum256([]byte(whole)))

@@ -23,24 +23,23 @@ import (
 
 const (
 	killsMidway = 7 // while files are counted
-	killsEarly  = 3 // at any moment after the start of the process
+	killsEarly  = 3 // at a random moment after the start of the process
 	killDirs    = 400
 	killFiles   = 4000
 	killWidth   = 8
 )
 
-// killDelay keeps a process from coming to its end while the test is kept from
-// killing it: the machine may have other things to do.
+// killDelay keeps a process from finishing before the test kills it on a busy machine.
 const killDelay = 80 * time.Millisecond
 
-var seedFlag = flag.Uint64("seed", 0, "of TestKilled: its tree and its kills; 0 for a new one")
+var seedFlag = flag.Uint64("seed", 0, "of TestCensus_SurvivesKills: its tree and its kills; 0 for a new one")
 
-// The program is killed over and over, and ends as if nobody had touched it.
+// The program is killed repeatedly and must end as if undisturbed.
 //
-// Two witnesses are compared: the journal on disk, read from below after each
-// kill, says which completions are recorded; the ledger, which knows nothing of
-// the journal, says which files were executed, and after which kill.
-func TestKilled(t *testing.T) {
+// The test compares the journal on disk, read after each kill, with the ledger, which is
+// independent of the journal. The journal lists recorded completions, the ledger lists
+// executions.
+func TestCensus_SurvivesKills(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -48,15 +47,15 @@ func TestKilled(t *testing.T) {
 	t.Logf("-seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	source := randomTree(t, random)
-	want := independent(t, source)
-	binary := program(t)
+	want := independentReport(t, source)
+	binary := programPath(t)
 
-	h := &killed{
+	h := &killTest{
 		t: t, binary: binary, source: source, files: int(want.Files),
 		dir: t.TempDir(), ledger: filepath.Join(t.TempDir(), "ledger"),
 		recorded: make(map[string]int),
 	}
-	// So little for each life that something is left to kill for the next.
+	// Small enough that work is left for the next process.
 	most := ledgerBytes(t, source) / (killsMidway + 5)
 	for i := range killsMidway + killsEarly {
 		if i%3 == 1 && i/3 < killsEarly {
@@ -67,11 +66,11 @@ func TestKilled(t *testing.T) {
 	}
 	disturbed := h.finish()
 	if len(h.recorded) != h.files {
-		t.Errorf("%d files are recorded, there are %d", len(h.recorded), h.files)
+		t.Errorf("%d files are recorded, want %d", len(h.recorded), h.files)
 	}
 	t.Logf("%d files, %d executions, %d of them lost by %d kills", h.files, h.executed, h.executed-h.files, killsMidway+killsEarly)
 
-	undisturbed := (&killed{t: t, binary: binary, source: source, files: h.files, dir: t.TempDir(),
+	undisturbed := (&killTest{t: t, binary: binary, source: source, files: h.files, dir: t.TempDir(),
 		ledger: filepath.Join(t.TempDir(), "ledger"), recorded: make(map[string]int)}).finish()
 	var counted strings.Builder
 	want.write(&counted)
@@ -80,33 +79,33 @@ func TestKilled(t *testing.T) {
 			t.Errorf("report of the %s run, -want +got:\n%s", name, diff)
 		}
 	}
-	h.startOnceMore(disturbed)
+	h.startAgain(disturbed)
 }
 
-// killed is a census that is killed and goes on.
-type killed struct {
-	t        *testing.T
-	binary   string
-	source   string
-	files    int
-	dir      string
-	ledger   string
-	offset   int64          // of the ledger at the end of the last life
-	executed int            // lines of the ledger up to there
-	recorded map[string]int // completions of each file in the journal, after the last life
-	underWay bool           // the root, likewise
+// A killTest is a census that is killed and continued.
+type killTest struct {
+	t           *testing.T
+	binary      string
+	source      string
+	files       int
+	dir         string
+	ledger      string
+	offset      int64          // of the ledger at the end of the last process
+	executed    int            // lines of the ledger up to there
+	recorded    map[string]int // completions of each file in the journal after the last process
+	rootRunning bool           // in the journal after the last process
 }
 
-// A life is one process of the program.
-type life struct {
+// A processRun is one process of the program.
+type processRun struct {
 	command          *exec.Cmd
 	report, terminal bytes.Buffer
 	ended            chan error
 }
 
-func (h *killed) start() *life {
+func (h *killTest) start() *processRun {
 	h.t.Helper()
-	l := &life{ended: make(chan error, 1)}
+	l := &processRun{ended: make(chan error, 1)}
 	l.command = exec.Command(h.binary, "-dir", h.dir, "-src", h.source, "-ledger", h.ledger,
 		"-width", fmt.Sprint(killWidth), "-delay", killDelay.String())
 	l.command.Stdout, l.command.Stderr = &l.report, &l.terminal
@@ -117,12 +116,11 @@ func (h *killed) start() *life {
 	return l
 }
 
-// killMidway kills a process when it has counted files worth so many bytes of
-// the ledger.
-func (h *killed) killMidway(bytes int64) {
+// killMidway kills a process after it has written that many bytes to the ledger.
+func (h *killTest) killMidway(bytes int64) {
 	h.t.Helper()
 	l := h.start()
-	deadline := time.Now().Add(longest)
+	deadline := time.Now().Add(testTimeout)
 	for h.ledgerSize() < h.offset+bytes {
 		select {
 		case err := <-l.ended:
@@ -137,9 +135,9 @@ func (h *killed) killMidway(bytes int64) {
 	h.kill(l)
 }
 
-// killEarly kills a process after a while, wherever it may be then: opening the
-// journal, replaying, counting.
-func (h *killed) killEarly(after time.Duration) {
+// killEarly kills a process after some time, in any phase: opening the journal, replaying,
+// counting.
+func (h *killTest) killEarly(after time.Duration) {
 	h.t.Helper()
 	l := h.start()
 	select {
@@ -150,7 +148,7 @@ func (h *killed) killEarly(after time.Duration) {
 	h.kill(l)
 }
 
-func (h *killed) kill(l *life) {
+func (h *killTest) kill(l *processRun) {
 	h.t.Helper()
 	if err := l.command.Process.Kill(); err != nil {
 		h.t.Fatal(err)
@@ -158,31 +156,30 @@ func (h *killed) kill(l *life) {
 	if err := <-l.ended; err == nil || err.Error() != "signal: killed" {
 		h.t.Fatalf("not killed: %v\n%s%s", err, &l.terminal, &l.report)
 	}
-	if h.underWay && strings.Contains(l.terminal.String(), "begins") {
-		h.t.Errorf("a start that goes on says that it begins: %s", &l.terminal)
+	if h.rootRunning && strings.Contains(l.terminal.String(), "begins") {
+		h.t.Errorf("a continued census prints that it begins: %s", &l.terminal)
 	}
 	h.compare()
-	if h.executed > 0 && !h.underWay {
-		h.t.Fatal("files were counted, and the root is not under way")
+	if h.executed > 0 && !h.rootRunning {
+		h.t.Fatal("files were counted, but the root is not running")
 	}
 }
 
-// finish lets the program come to its end, and returns the report without the
-// times.
-func (h *killed) finish() string {
+// finish runs the program to its end and returns the report without times.
+func (h *killTest) finish() string {
 	h.t.Helper()
 	l := h.start()
 	if err := <-l.ended; err != nil {
 		h.t.Fatalf("%v\n%s%s", err, &l.terminal, &l.report)
 	}
-	if h.compare(); h.underWay {
+	if h.compare(); h.rootRunning {
 		h.t.Error("the program has ended, the root has not")
 	}
-	return h.withoutTimes(l, "activities in")
+	return h.reportWithoutTimes(l, "activities in")
 }
 
-// startOnceMore starts the program on a census that was taken.
-func (h *killed) startOnceMore(before string) {
+// startAgain starts the program on a completed census.
+func (h *killTest) startAgain(before string) {
 	h.t.Helper()
 	l := h.start()
 	if err := <-l.ended; err != nil {
@@ -194,7 +191,7 @@ func (h *killed) startOnceMore(before string) {
 	if size := h.ledgerSize(); size != h.offset {
 		h.t.Errorf("the ledger grew by %d bytes", size-h.offset)
 	}
-	if diff := cmp.Diff(before, h.withoutTimes(l, "nothing left to do")); diff != "" {
+	if diff := cmp.Diff(before, h.reportWithoutTimes(l, "nothing left to do")); diff != "" {
 		h.t.Errorf("-first +second report:\n%s", diff)
 	}
 	h.source = h.t.TempDir()
@@ -204,18 +201,17 @@ func (h *killed) startOnceMore(before string) {
 	}
 }
 
-func (h *killed) withoutTimes(l *life, wanted string) string {
+func (h *killTest) reportWithoutTimes(l *processRun, want string) string {
 	h.t.Helper()
 	report, times, _ := strings.Cut(l.report.String(), "\nIt took")
-	if !strings.Contains(times, wanted) {
-		h.t.Errorf("the times are %q, want something about %q", times, wanted)
+	if !strings.Contains(times, want) {
+		h.t.Errorf("the times are %q, want something about %q", times, want)
 	}
 	return report
 }
 
-// compare holds the ledger of the last life against the journal before and
-// after it.
-func (h *killed) compare() {
+// compare compares the ledger of the last process with the journal before and after it.
+func (h *killTest) compare() {
 	h.t.Helper()
 	var executed []string
 	if h.ledgerSize() > h.offset {
@@ -227,12 +223,12 @@ func (h *killed) compare() {
 		}
 	}
 	if twice := duplicates(executed); len(twice) > 0 {
-		h.t.Errorf("executed twice in one life: %q", twice)
+		h.t.Errorf("executed twice by one process: %q", twice)
 	}
 	h.offset = h.ledgerSize()
 	h.executed += len(executed)
 
-	recorded, underWay := readJournal(h.t, h.dir)
+	recorded, rootRunning := readJournal(h.t, h.dir)
 	for path, times := range recorded {
 		if times != 1 {
 			h.t.Errorf("%d completions are recorded for %s", times, path)
@@ -253,10 +249,10 @@ func (h *killed) compare() {
 		}
 	}
 	h.t.Logf("%4d executed, %4d of %d recorded", len(executed), len(recorded), h.files)
-	h.recorded, h.underWay = recorded, underWay
+	h.recorded, h.rootRunning = recorded, rootRunning
 }
 
-func (h *killed) ledgerSize() int64 {
+func (h *killTest) ledgerSize() int64 {
 	info, err := os.Stat(h.ledger)
 	if err != nil {
 		return 0
@@ -264,11 +260,11 @@ func (h *killed) ledgerSize() int64 {
 	return info.Size()
 }
 
-// readJournal opens the journal on its own, where nothing runs, and returns how
-// many completions it holds for each file, and whether the root is under way.
-func readJournal(t *testing.T, dir string) (recorded map[string]int, underWay bool) {
+// readJournal opens the journal without a node. It returns the number of completions for each
+// file, and whether the root is running.
+func readJournal(t *testing.T, dir string) (recorded map[string]int, rootRunning bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	leads := make(chan struct{})
 	j, err := journal.Open(ctx, journal.Config{
@@ -290,11 +286,11 @@ func readJournal(t *testing.T, dir string) (recorded map[string]int, underWay bo
 	recorded = make(map[string]int)
 	for instance := range j.Instances() {
 		if instance.Instance == censusID {
-			underWay = instance.Status == journalpb.Status_STATUS_RUNNING
+			rootRunning = instance.Status == journalpb.Status_STATUS_RUNNING
 		}
 		readCompletions(t, j, instance.Instance, recorded)
 	}
-	return recorded, underWay
+	return recorded, rootRunning
 }
 
 func readCompletions(t *testing.T, j *journal.Journal, instance string, recorded map[string]int) {
@@ -306,7 +302,7 @@ func readCompletions(t *testing.T, j *journal.Journal, instance string, recorded
 			t.Fatal(err)
 		}
 		if event.EventId != next {
-			t.Errorf("%s has event %d where %d should be", instance, event.EventId, next)
+			t.Errorf("%s has event %d, want %d", instance, event.EventId, next)
 		}
 		next++
 		if scheduled := event.GetActivityScheduled(); scheduled.GetName() == CountFile.Name() {
@@ -325,7 +321,7 @@ func readCompletions(t *testing.T, j *journal.Journal, instance string, recorded
 	}
 }
 
-// randomTree makes thousands of small files.
+// randomTree creates thousands of small files.
 func randomTree(t *testing.T, random *rand.Rand) string {
 	t.Helper()
 	top := t.TempDir()
@@ -342,7 +338,7 @@ func randomTree(t *testing.T, random *rand.Rand) string {
 	return top
 }
 
-// ledgerBytes is the size of the ledger when each file was executed once.
+// ledgerBytes returns the size of the ledger if each file is executed once.
 func ledgerBytes(t *testing.T, top string) int64 {
 	t.Helper()
 	size := int64(0)

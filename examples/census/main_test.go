@@ -21,15 +21,15 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-var exceptTimes = cmpopts.IgnoreFields(Report{}, "Began", "Ended")
+var ignoreTimes = cmpopts.IgnoreFields(Report{}, "Began", "Ended")
 
-// longest ends a test that hangs; nothing is measured by it.
-const longest = 5 * time.Minute
+// testTimeout ends a test that hangs.
+const testTimeout = 5 * time.Minute
 
 // takeCensus takes a census in this process, in memory if dir is empty.
 func takeCensus(t *testing.T, dir, source string, width int, definitions []replay.Definition) Report {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	node, err := cluster.Start(ctx, cluster.Config{Dir: dir, InMemory: dir == "", Definitions: definitions, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -40,13 +40,13 @@ func takeCensus(t *testing.T, dir, source string, width int, definitions []repla
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := report.Ended.Sub(report.Began); took <= 0 || took > longest {
+	if took := report.Ended.Sub(report.Began); took <= 0 || took > testTimeout {
 		t.Errorf("it took %v by the journal", took)
 	}
 	return report
 }
 
-func quietProgress(t *testing.T) *progress {
+func newQuietProgress(t *testing.T) *progress {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "terminal"))
 	if err != nil {
@@ -56,7 +56,7 @@ func quietProgress(t *testing.T) *progress {
 	return newProgress(out)
 }
 
-// oddTree holds what is easily got wrong.
+// oddTree creates a tree of edge cases.
 func oddTree(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
@@ -103,22 +103,22 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-func TestOddTree(t *testing.T) {
+func TestCensus_OddTree(t *testing.T) {
 	top := oddTree(t)
-	want := independent(t, top)
+	want := independentReport(t, top)
 	if want.Files != 53 || want.Skipped != 3 || want.Directories != 12 {
 		t.Fatalf("the test itself counts %d files in %d directories, %d skipped", want.Files, want.Directories, want.Skipped)
 	}
 	for _, c := range []struct{ pageBytes, width int }{{0, 64}, {0, 1}, {1, 2}, {400, 3}} {
 		t.Run(fmt.Sprintf("pages of %d bytes, width %d", c.pageBytes, c.width), func(t *testing.T) {
-			progress := quietProgress(t)
+			progress := newQuietProgress(t)
 			got := takeCensus(t, "", top, c.width, definitions(&tree{pageBytes: c.pageBytes}, progress))
-			if diff := cmp.Diff(want, got, exceptTimes); diff != "" {
+			if diff := cmp.Diff(want, got, ignoreTimes); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			all := standing{directories: want.Directories, done: want.Directories, total: want.Totals}
-			if progress.now != all {
-				t.Errorf("the progress ends at %+v, want %+v", progress.now, all)
+			all := progressState{directories: want.Directories, done: want.Directories, total: want.Totals}
+			if progress.state != all {
+				t.Errorf("the progress ends at %+v, want %+v", progress.state, all)
 			}
 			if n := progress.executed.Load(); n < want.Files+int64(want.Directories)+1 {
 				t.Errorf("%d activities were executed", n)
@@ -127,29 +127,29 @@ func TestOddTree(t *testing.T) {
 	}
 }
 
-func TestEmptyTree(t *testing.T) {
+func TestCensus_EmptyTree(t *testing.T) {
 	top := t.TempDir()
-	got := takeCensus(t, "", top, 8, definitions(new(tree), quietProgress(t)))
-	if diff := cmp.Diff(independent(t, top), got, exceptTimes, cmpopts.EquateEmpty()); diff != "" {
+	got := takeCensus(t, "", top, 8, definitions(new(tree), newQuietProgress(t)))
+	if diff := cmp.Diff(independentReport(t, top), got, ignoreTimes, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
-// What cannot be read is counted and named, and nothing else suffers. Tests may
-// run as root, who may read everything, and so the activities pretend.
-func TestUnreadable(t *testing.T) {
+// Unreadable files are counted and listed, and the others are unaffected. The activities
+// simulate the errors, because tests may run as root.
+func TestCensus_UnreadableFiles(t *testing.T) {
 	top := t.TempDir()
 	for _, path := range []string{"fine.go", "a/fine.go", "a/secret.go", "a/broken.go", "closed/x.go", "gone/x.go"} {
 		writeFile(t, filepath.Join(top, path), "package x\n")
 	}
 	failures := map[string]error{"secret.go": syscall.EACCES, "broken.go": syscall.EIO, "closed": syscall.EPERM, "gone": syscall.ENOENT}
 	real := new(tree)
-	root := &root{progress: quietProgress(t)}
+	root := &root{progress: newQuietProgress(t)}
 	attempts := make(chan string, 16)
 	fail := func(path string) error {
 		if err := failures[filepath.Base(path)]; err != nil {
 			attempts <- filepath.Base(path)
-			return final(&fs.PathError{Op: "open", Path: path, Err: err})
+			return markNonRetryable(&fs.PathError{Op: "open", Path: path, Err: err})
 		}
 		return nil
 	}
@@ -187,15 +187,15 @@ func TestUnreadable(t *testing.T) {
 	for name := range attempts {
 		made[name]++
 	}
-	// What may be better next time is tried again, the rest is not.
+	// Only temporary errors are retried.
 	if diff := cmp.Diff(map[string]int{"secret.go": 1, "broken.go": 3, "closed": 1, "gone": 1}, made); diff != "" {
 		t.Errorf("attempts, -want +got:\n%s", diff)
 	}
 }
 
-// A root that is not there fails the census, and says so.
-func TestNoTree(t *testing.T) {
-	node, err := cluster.Start(t.Context(), cluster.Config{InMemory: true, Definitions: definitions(new(tree), quietProgress(t)),
+// A missing tree fails the census.
+func TestCensus_MissingTree(t *testing.T) {
+	node, err := cluster.Start(t.Context(), cluster.Config{InMemory: true, Definitions: definitions(new(tree), newQuietProgress(t)),
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestNoTree(t *testing.T) {
 	}
 }
 
-// However many are merged, and in whichever order, the same are named.
-func TestUnreadableIsBounded(t *testing.T) {
+// The number and order of merges do not change the listed failures.
+func TestUnreadable_IsBounded(t *testing.T) {
 	var up, down Unreadable
 	for i := range 100 {
 		up.merge(Unreadable{1, []Failure{{Path: fmt.Sprintf("%03d", i)}}})
@@ -219,21 +219,21 @@ func TestUnreadableIsBounded(t *testing.T) {
 	}
 }
 
-func TestGoTree(t *testing.T) {
+func TestCensus_GoSourceTree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("counts the whole source tree of Go, twice")
 	}
 	top := goSource(t)
-	want := independent(t, top)
-	progress := quietProgress(t)
+	want := independentReport(t, top)
+	progress := newQuietProgress(t)
 	got := takeCensus(t, t.TempDir(), top, 64, definitions(new(tree), progress))
-	if diff := cmp.Diff(want, got, exceptTimes); diff != "" {
+	if diff := cmp.Diff(want, got, ignoreTimes); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if got.Files < 10_000 {
 		t.Errorf("only %d files: is this the source tree of Go?", got.Files)
 	}
-	t.Log(took(got, progress))
+	t.Log(durationText(got, progress))
 }
 
 func goSource(t *testing.T) string {
@@ -248,48 +248,48 @@ func goSource(t *testing.T) string {
 func TestFlags(t *testing.T) {
 	top := oddTree(t)
 	for _, c := range []struct {
-		name   string
-		args   []string
-		wanted string
+		name string
+		args []string
+		want string
 	}{
-		{"a journal in the tree", []string{"-src", top, "-dir", filepath.Join(top, "data")}, "would count itself"},
+		{"a journal in the tree", []string{"-src", top, "-dir", filepath.Join(top, "data")}, "must not be in the counted tree"},
 		{"no tree", []string{"-src", filepath.Join(top, "no"), "-dir", t.TempDir()}, "no such file"},
 		{"no width", []string{"-src", top, "-dir", t.TempDir(), "-width", "0"}, "at least 1"},
-		{"something else", []string{"-src", top, "tree"}, "only flags"},
+		{"something else", []string{"-src", top, "tree"}, "unexpected argument"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
 			err := run(t.Context(), c.args, &out, os.NewFile(0, os.DevNull))
-			if err == nil || !strings.Contains(err.Error(), c.wanted) {
-				t.Errorf("error %v, want one about %q", err, c.wanted)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one about %q", err, c.want)
 			}
 		})
 	}
 }
 
-// asProgram makes the binary of the tests be the program.
-const asProgram = "CENSUS_IS_RUN"
+// runMainEnv makes the test binary run the program.
+const runMainEnv = "CENSUS_IS_RUN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(runMainEnv) != "" {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// program returns the binary of the program, for as long as the test runs.
-func program(t *testing.T) string {
+// programPath returns the path of the program for the duration of the test.
+func programPath(t *testing.T) string {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(asProgram, "1")
+	t.Setenv(runMainEnv, "1")
 	return binary
 }
 
-// ledgerLines are the executions that a ledger holds behind an offset.
+// ledgerLines returns the executions in a ledger after an offset.
 func ledgerLines(t *testing.T, path string, offset int64) []string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -299,7 +299,7 @@ func ledgerLines(t *testing.T, path string, offset int64) []string {
 	return strings.Split(strings.TrimSuffix(string(content[offset:]), "\n"), "\n")
 }
 
-// duplicates returns what is in a list more than once.
+// duplicates returns the repeated elements of a list.
 func duplicates(list []string) []string {
 	list = slices.Sorted(slices.Values(list))
 	var twice []string

@@ -11,31 +11,30 @@ import (
 	"time"
 )
 
-// How often the progress is shown: in the same place on a terminal, line after
-// line anywhere else.
+// Intervals of the display: redrawn in place on a terminal, a new line elsewhere.
 const (
 	redrawEvery = 200 * time.Millisecond
 	lineEvery   = 5 * time.Second
 )
 
-// A standing is how far the root has come. It survives a kill because the code
-// that sets it is run again.
-type standing struct {
-	directories int // that were found so far
+// A progressState is the progress of the root. It survives a kill because the code that sets
+// it runs again.
+type progressState struct {
+	directories int // found so far
 	done        int // of them
 	total       Totals
 }
 
-// A progress shows people what goes on. It may be used concurrently.
+// A progress displays the progress. It may be used concurrently.
 type progress struct {
 	out      io.Writer
-	redraws  bool // out is a terminal, where a line can be written over
+	redraws  bool // out is a terminal, where a line can be overwritten
 	began    time.Time
 	executed atomic.Int64 // activities, by this process
 
-	mu    sync.Mutex
-	now   standing
-	drawn bool // the line of the cursor is a progress
+	mu        sync.Mutex
+	state     progressState
+	lineShown bool // the cursor is in a progress line
 }
 
 func newProgress(out *os.File) *progress {
@@ -47,22 +46,22 @@ func newProgress(out *os.File) *progress {
 	}
 }
 
-// counted makes an activity's body count its executions.
-func counted[I, O any](p *progress, body func(context.Context, I) (O, error)) func(context.Context, I) (O, error) {
+// countExecutions wraps an activity's body to count its executions.
+func countExecutions[I, O any](p *progress, body func(context.Context, I) (O, error)) func(context.Context, I) (O, error) {
 	return func(ctx context.Context, input I) (O, error) {
 		defer p.executed.Add(1)
 		return body(ctx, input)
 	}
 }
 
-// stands takes note of how far the root is.
-func (p *progress) stands(s standing) {
+// setState sets the progress of the root.
+func (p *progress) setState(s progressState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.now = s
+	p.state = s
 }
 
-// watch shows the progress until the function that it returns is called.
+// watch displays the progress until the returned function is called.
 func (p *progress) watch() (stop func()) {
 	every := lineEvery
 	if p.redraws {
@@ -92,19 +91,19 @@ func (p *progress) watch() (stop func()) {
 func (p *progress) draw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Short, because a line that a narrow terminal breaks is not written over.
+	// Short, because a line that wraps cannot be overwritten.
 	line := fmt.Sprintf("%s of %s directories, %s files, %s MB; %s activities/s",
-		grouped(int64(p.now.done)), grouped(int64(p.now.directories)), grouped(p.now.total.Files), grouped(p.now.total.Bytes/1e6),
-		grouped(perSecond(p.executed.Load(), time.Since(p.began))))
+		formatThousands(int64(p.state.done)), formatThousands(int64(p.state.directories)), formatThousands(p.state.total.Files), formatThousands(p.state.total.Bytes/1e6),
+		formatThousands(perSecond(p.executed.Load(), time.Since(p.began))))
 	if !p.redraws {
 		fmt.Fprintln(p.out, line)
 		return
 	}
 	fmt.Fprint(p.out, eraseLine, line)
-	p.drawn = true
+	p.lineShown = true
 }
 
-// eraseLine brings the cursor back and takes away what is in its line.
+// eraseLine returns the cursor to the start of its line and clears the line.
 const eraseLine = "\r\x1b[K"
 
 func (p *progress) clear() {
@@ -114,18 +113,18 @@ func (p *progress) clear() {
 }
 
 func (p *progress) erase() {
-	if p.drawn {
+	if p.lineShown {
 		fmt.Fprint(p.out, eraseLine)
-		p.drawn = false
+		p.lineShown = false
 	}
 }
 
-// say prints a line that stays.
-func (p *progress) say(format string, args ...any) {
+// printLine prints a permanent line.
+func (p *progress) printLine(format string, args ...any) {
 	fmt.Fprintf(p, format+"\n", args...)
 }
 
-// Write lets the log through to the terminal without tearing the progress.
+// Write writes log output without corrupting the progress line.
 func (p *progress) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,23 +132,22 @@ func (p *progress) Write(text []byte) (int, error) {
 	return p.out.Write(text)
 }
 
-// exceptAttempts keeps attempts of activities out of the log: what could not be
-// read is in the report, and there may be thousands of it. Everything else that
-// the node warns of is worth a line, above all an instance that is stalled
-// because somebody has changed its code.
-type exceptAttempts struct{ slog.Handler }
+// attemptFilter drops log records of activity attempts: the report lists unreadable files,
+// possibly thousands. Other warnings are shown, above all that of an instance that stalls
+// because its code changed.
+type attemptFilter struct{ slog.Handler }
 
-func (h exceptAttempts) Handle(ctx context.Context, record slog.Record) error {
-	if record.Message == "activity attempt" {
+func (h attemptFilter) Handle(ctx context.Context, record slog.Record) error {
+	if record.Message == "activity attempt failed" {
 		return nil
 	}
 	return h.Handler.Handle(ctx, record)
 }
 
-func (h exceptAttempts) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return exceptAttempts{h.Handler.WithAttrs(attrs)}
+func (h attemptFilter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return attemptFilter{h.Handler.WithAttrs(attrs)}
 }
 
-func (h exceptAttempts) WithGroup(name string) slog.Handler {
-	return exceptAttempts{h.Handler.WithGroup(name)}
+func (h attemptFilter) WithGroup(name string) slog.Handler {
+	return attemptFilter{h.Handler.WithGroup(name)}
 }

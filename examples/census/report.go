@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Totals are what is summed up of files.
+// Totals are sums over files.
 type Totals struct {
 	Files int64
 	Lines int64
@@ -37,20 +37,20 @@ type Failure struct {
 	Reason string
 }
 
-// Unreadable counts failures and names the first of them by path: a tree may
-// have more than a record can hold.
+// Unreadable counts failures and lists the first ones by path, because a record cannot hold
+// all.
 type Unreadable struct {
 	Count int
 	First []Failure
 }
 
-// How many a report names.
+// How many entries a report lists.
 const (
 	packagesMax = 10
 	failuresMax = 20
 )
 
-// merge comes to the same in whichever order it is done.
+// merge is independent of the order of calls.
 func (u *Unreadable) merge(more Unreadable) {
 	u.Count += more.Count
 	u.First = append(u.First, more.First...)
@@ -67,31 +67,31 @@ type Report struct {
 	Largest    []Package // the largest first
 	Skipped    int
 	Unreadable Unreadable
-	// The SHA-256 of a line for each directory in order of paths, "digest  path".
+	// The SHA-256 of the lines "digest  path" of all directories, sorted by path.
 	Digest string
 
 	Began, Ended time.Time
 }
 
-// A sum grows into a report as the children of the root come home, in whatever
-// order that is; the report does not depend on it.
-type sum struct {
+// An aggregate collects the results of the root's children. The report does not depend on
+// their order.
+type aggregate struct {
 	total    Report
 	packages []Package
 	digests  map[string]string
 }
 
-func newSum(source string, began time.Time) *sum {
-	return &sum{
+func newAggregate(source string, began time.Time) *aggregate {
+	return &aggregate{
 		total:   Report{Source: source, Began: began, Languages: make(map[string]Totals)},
 		digests: make(map[string]string),
 	}
 }
 
-func (s *sum) add(path string, d Directory) {
+func (s *aggregate) add(path string, d Directory) {
 	s.total.Directories++
 	s.total.Totals.add(d.Totals)
-	// Orchestration code must not depend on the order of a map. A sum does not.
+	// A sum does not depend on the order of the map.
 	for language, more := range d.Languages {
 		of := s.total.Languages[language]
 		of.add(more)
@@ -102,7 +102,7 @@ func (s *sum) add(path string, d Directory) {
 	s.digests[path] = d.Digest
 }
 
-func (s *sum) report(ended time.Time) Report {
+func (s *aggregate) report(ended time.Time) Report {
 	report := s.total
 	report.Ended = ended
 	slices.SortFunc(s.packages, func(a, b Package) int { return cmp.Compare(a.Path, b.Path) })
@@ -111,7 +111,7 @@ func (s *sum) report(ended time.Time) Report {
 		fmt.Fprintf(lines, "%s  %s\n", s.digests[p.Path], p.Path)
 	}
 	report.Digest = hex.EncodeToString(lines.Sum(nil))
-	// Stable: of two that are equally large the first by path comes first.
+	// Stable: directories of equal size stay sorted by path.
 	slices.SortStableFunc(s.packages, func(a, b Package) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	report.Largest = slices.Clone(s.packages[:min(len(s.packages), packagesMax)])
 	return report
@@ -119,18 +119,18 @@ func (s *sum) report(ended time.Time) Report {
 
 const tableRow = "%11s  %13s  %15s  %s\n"
 
-// write prints all that is in the report but the times.
+// write prints the report without its times.
 func (r Report) write(out io.Writer) {
 	fmt.Fprintf(out, "Census of %s\n\n", r.Source)
 	heading := func(name string) { fmt.Fprintf(out, tableRow, "files", "lines", "bytes", name) }
 	row := func(name string, t Totals) {
-		fmt.Fprintf(out, tableRow, grouped(t.Files), grouped(t.Lines), grouped(t.Bytes), name)
+		fmt.Fprintf(out, tableRow, formatThousands(t.Files), formatThousands(t.Lines), formatThousands(t.Bytes), name)
 	}
 	heading("language")
 	for _, language := range r.languages() {
 		row(language, r.Languages[language])
 	}
-	row(fmt.Sprintf("all, in %s directories", grouped(int64(r.Directories))), r.Totals)
+	row(fmt.Sprintf("all, in %s directories", formatThousands(int64(r.Directories))), r.Totals)
 	fmt.Fprintln(out)
 	heading(fmt.Sprintf("the %d largest packages", len(r.Largest)))
 	for _, p := range r.Largest {
@@ -142,21 +142,21 @@ func (r Report) write(out io.Writer) {
 
 func (r Report) writeOmissions(out io.Writer) {
 	if r.Skipped > 0 {
-		fmt.Fprintf(out, "\nSkipped: %s (symbolic links, devices, names that are not UTF-8)\n", grouped(int64(r.Skipped)))
+		fmt.Fprintf(out, "\nSkipped: %s (symbolic links, devices, names that are not UTF-8)\n", formatThousands(int64(r.Skipped)))
 	}
 	if r.Unreadable.Count == 0 {
 		return
 	}
-	fmt.Fprintf(out, "\nUnreadable: %s\n", grouped(int64(r.Unreadable.Count)))
+	fmt.Fprintf(out, "\nUnreadable: %s\n", formatThousands(int64(r.Unreadable.Count)))
 	for _, failure := range r.Unreadable.First {
 		fmt.Fprintf(out, "  %s: %s\n", failure.Path, failure.Reason)
 	}
 	if more := r.Unreadable.Count - len(r.Unreadable.First); more > 0 {
-		fmt.Fprintf(out, "  and %s more\n", grouped(int64(more)))
+		fmt.Fprintf(out, "  and %s more\n", formatThousands(int64(more)))
 	}
 }
 
-// languages returns them, the one with the most bytes first.
+// languages returns the languages, the largest in bytes first.
 func (r Report) languages() []string {
 	names := slices.Sorted(maps.Keys(r.Languages))
 	slices.SortStableFunc(names, func(a, b string) int {
@@ -165,8 +165,8 @@ func (r Report) languages() []string {
 	return names
 }
 
-// grouped writes 1234567 as 1,234,567.
-func grouped(n int64) string {
+// formatThousands formats 1234567 as 1,234,567.
+func formatThousands(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + "," + text[i:]

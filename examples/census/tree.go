@@ -21,8 +21,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Position is where a page of a listing begins: behind After, in the order of
-// the listing; at its beginning if After is empty.
+// A Position is where a page of a listing begins: after After in the order of the listing, or
+// at the beginning if After is empty.
 type Position struct {
 	Directory string
 	After     string
@@ -31,47 +31,46 @@ type Position struct {
 // A Page is a part of a listing.
 type Page struct {
 	Names   []string
-	Skipped int    // what is neither a file nor a directory, or has no name in UTF-8
-	Next    string // After of the next page; empty when this is the last
+	Skipped int    // entries that are neither files nor directories, or have no UTF-8 name
+	Next    string // After of the next page; empty on the last page
 }
 
-// A File is what was found in one file.
+// A File is the result for one file.
 type File struct {
 	Totals
 	Language string
 	SHA256   string
 }
 
-// pageBytes bounds a page, so that two limits hold whatever the names are. Its
-// record must fit into a payload of 1 MiB, where JSON may need six bytes for
-// one. And to start something for each of its names must fit into one step of
-// the orchestration, 4 MiB, where each takes nameOverhead on top.
+// pageBytes bounds a page so that two limits hold for any names. The page must fit into a
+// payload of 1 MiB, in which JSON may need six bytes for one. And the operations for all its
+// names must fit into one step of 4 MiB, in which each takes nameOverhead more.
 const (
 	pageBytes    = 160 << 10
 	nameOverhead = 128
 )
 
-// A tree is the activities: all that touches the file system.
+// A tree has the activities: everything that uses the file system.
 type tree struct {
 	ledger    *ledger
-	delay     time.Duration // at most, with each file
+	delay     time.Duration // the maximum, for each file
 	pageBytes int           // defaults to pageBytes
 }
 
-// full tells whether a page has no room for another name. It has room for one.
-func (t *tree) full(used int, path string) bool {
+// isFull reports whether a page has no room for another name. A page always has room for one.
+func (t *tree) isFull(used int, path string) bool {
 	limit := t.pageBytes
 	if limit == 0 {
 		limit = pageBytes
 	}
-	return used > 0 && used+weight(path) > limit
+	return used > 0 && used+recordSize(path) > limit
 }
 
-func weight(path string) int { return len(path) + nameOverhead }
+func recordSize(path string) int { return len(path) + nameOverhead }
 
-// recordable tells whether the entry is a file or a directory whose name
-// survives being written down: JSON has only UTF-8.
-func recordable(entry fs.DirEntry) bool {
+// isRecordable reports whether the entry is a file or directory whose name JSON can represent,
+// that is, in UTF-8.
+func isRecordable(entry fs.DirEntry) bool {
 	return (entry.IsDir() || entry.Type().IsRegular()) && utf8.ValidString(entry.Name())
 }
 
@@ -79,55 +78,55 @@ func recordable(entry fs.DirEntry) bool {
 func (t *tree) listFiles(_ context.Context, from Position) (Page, error) {
 	entries, err := os.ReadDir(from.Directory)
 	if err != nil {
-		return Page{}, final(err)
+		return Page{}, markNonRetryable(err)
 	}
 	first := sort.Search(len(entries), func(i int) bool { return entries[i].Name() > from.After })
 	var page Page
 	used := 0
 	for _, entry := range entries[first:] {
-		if entry.IsDir() || !recordable(entry) {
+		if entry.IsDir() || !isRecordable(entry) {
 			continue
 		}
 		path := filepath.Join(from.Directory, entry.Name())
-		if t.full(used, path) {
+		if t.isFull(used, path) {
 			page.Next = page.Names[len(page.Names)-1]
 			break
 		}
-		used += weight(path)
+		used += recordSize(path)
 		page.Names = append(page.Names, entry.Name())
 	}
 	return page, nil
 }
 
-// listDirectories lists the directories of a tree that hold regular files, each
-// before those below it, as paths from its top.
+// listDirectories lists the directories that contain regular files, parents first, as paths
+// relative to the root of the tree.
 func (t *tree) listDirectories(ctx context.Context, from Position) (Page, error) {
 	w := &walk{context: ctx, tree: t, top: from.Directory, after: walkKey(from.After)}
 	err := w.directory(".")
 	switch {
-	case errors.Is(err, errFull):
+	case errors.Is(err, errPageFull):
 		w.page.Next = w.last
 	case err != nil:
-		return Page{}, final(err)
+		return Page{}, markNonRetryable(err)
 	}
 	return w.page, nil
 }
 
-var errFull = errors.New("the page is full")
+var errPageFull = errors.New("the page is full")
 
 // A walk fills one page with directories.
 type walk struct {
 	context context.Context
 	tree    *tree
 	top     string
-	after   string // the key of the last directory that an earlier page has seen
-	last    string // the last one seen on this
+	after   string // the key of the last directory of earlier pages
+	last    string // the last directory of this page
 	page    Page
 	used    int
 }
 
-// walkKey orders paths as the walk meets them: those below a directory right
-// behind it. No name holds a zero.
+// walkKey maps paths to keys in the order of the walk: subdirectories directly follow their
+// parent. No name contains a zero byte.
 func walkKey(path string) string {
 	if path == "." {
 		return "\x00"
@@ -135,24 +134,24 @@ func walkKey(path string) string {
 	return strings.ReplaceAll(path, "/", "\x00")
 }
 
-// directory walks one directory and those below it, as far as the page goes.
+// directory walks one directory and its subdirectories until the page is full.
 func (w *walk) directory(path string) error {
 	key := walkKey(path)
 	below := path == "." || strings.HasPrefix(w.after, key+"\x00")
 	if key < w.after && !below {
-		return w.context.Err() // it and all below it were on an earlier page
+		return w.context.Err() // completely on earlier pages
 	}
 	entries, err := os.ReadDir(filepath.Join(w.top, path))
 	if err != nil && path == "." {
 		return err
 	}
 	if key > w.after {
-		if err := w.see(path, entries, err); err != nil {
+		if err := w.addDirectory(path, entries, err); err != nil {
 			return err
 		}
 	}
 	for _, entry := range entries {
-		if !entry.IsDir() || !recordable(entry) {
+		if !entry.IsDir() || !isRecordable(entry) {
 			continue
 		}
 		if err := w.directory(filepath.Join(path, entry.Name())); err != nil {
@@ -162,23 +161,23 @@ func (w *walk) directory(path string) error {
 	return nil
 }
 
-// see puts a directory on the page if there are files in it. One that cannot be
-// read is put there too: it is the child's to say so.
-func (w *walk) see(path string, entries []fs.DirEntry, failure error) error {
+// addDirectory adds a directory to the page if it contains files. It also adds an unreadable
+// one, so that its child reports the error.
+func (w *walk) addDirectory(path string, entries []fs.DirEntry, failure error) error {
 	files, skipped := failure != nil, 0
 	for _, entry := range entries {
 		switch {
-		case !recordable(entry):
+		case !isRecordable(entry):
 			skipped++
 		case !entry.IsDir():
 			files = true
 		}
 	}
 	if files {
-		if w.tree.full(w.used, path) {
-			return errFull
+		if w.tree.isFull(w.used, path) {
+			return errPageFull
 		}
-		w.used += weight(path)
+		w.used += recordSize(path)
 		w.page.Names = append(w.page.Names, path)
 	}
 	w.page.Skipped += skipped
@@ -186,12 +185,12 @@ func (w *walk) see(path string, entries []fs.DirEntry, failure error) error {
 	return w.context.Err()
 }
 
-// buffers are shared by the many files that are read at once.
+// buffers are shared by concurrent reads.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
-// countFile reads one file, however large, through one buffer.
+// countFile reads one file of any size through one buffer.
 func (t *tree) countFile(ctx context.Context, path string) (File, error) {
-	if err := t.ledger.note(path); err != nil {
+	if err := t.ledger.record(path); err != nil {
 		return File{}, err
 	}
 	if err := t.wait(ctx); err != nil {
@@ -199,7 +198,7 @@ func (t *tree) countFile(ctx context.Context, path string) (File, error) {
 	}
 	source, err := os.Open(path)
 	if err != nil {
-		return File{}, final(err)
+		return File{}, markNonRetryable(err)
 	}
 	defer source.Close()
 	buffer := buffers.Get().(*[64 << 10]byte)
@@ -220,7 +219,7 @@ func (t *tree) countFile(ctx context.Context, path string) (File, error) {
 			break
 		}
 		if err := errors.Join(err, ctx.Err()); err != nil {
-			return File{}, final(err)
+			return File{}, markNonRetryable(err)
 		}
 	}
 	if last != '\n' {
@@ -230,7 +229,7 @@ func (t *tree) countFile(ctx context.Context, path string) (File, error) {
 	return file, nil
 }
 
-// wait is a slow disk for those who want to see something.
+// wait simulates a slow disk.
 func (t *tree) wait(ctx context.Context) error {
 	if t.delay <= 0 {
 		return nil
@@ -243,9 +242,9 @@ func (t *tree) wait(ctx context.Context) error {
 	}
 }
 
-// final says of errors that no second attempt would mend that there is to be
-// none. The path is left out: who reports the error knows it.
-func final(err error) error {
+// markNonRetryable marks errors that a retry cannot fix. It removes the path, which the caller
+// reports.
+func markNonRetryable(err error) error {
 	never := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 	var of *fs.PathError
 	if errors.As(err, &of) {
@@ -257,8 +256,8 @@ func final(err error) error {
 	return err
 }
 
-// A ledger is where executions of countFile are written down, beside the
-// journal and unknown to it. A nil one writes nothing.
+// A ledger records executions of countFile independently of the journal. A nil ledger records
+// nothing.
 type ledger struct{ file *os.File }
 
 func openLedger(path string) (*ledger, error) {
@@ -272,9 +271,8 @@ func openLedger(path string) (*ledger, error) {
 	return &ledger{file}, nil
 }
 
-// note writes a whole line at once, so that neither a kill nor another writer
-// can cut it.
-func (l *ledger) note(path string) error {
+// record writes a whole line at once, so that neither a kill nor another writer can split it.
+func (l *ledger) record(path string) error {
 	if l == nil {
 		return nil
 	}
@@ -304,7 +302,7 @@ var languages = map[string]string{
 
 const otherLanguage = "other"
 
-// languageOf judges by the extension alone.
+// languageOf uses only the extension.
 func languageOf(path string) string {
 	if language, ok := languages[strings.ToLower(filepath.Ext(path))]; ok {
 		return language

@@ -1,49 +1,45 @@
-// Command cluster starts three nodes on this machine, each in a process of its own,
-// keeps them busy with orchestrations, and lets you kill one of them.
+// Command cluster starts three nodes on this machine, each in its own process, keeps them
+// busy with orchestrations, and lets you kill them.
 //
 //	go run ./examples/cluster
 //	go run ./examples/cluster -script "wait; kill leader; wait; restart; wait"
 //
-// Type while it runs, or let -script type for you:
+// Type commands while it runs, or pass them with -script:
 //
-//	kill [leader|n1|n2|n3]   end a process as kill -9 does
-//	pause [leader|n1|n2|n3]  stop a process where it is: it answers nobody
-//	restart                  start again what was killed, let go on what was paused
-//	wait                     until 20 more orchestrations have come to their end
-//	quit                     or the end of the input: let all end, and sum up
+//	kill [leader|n1|n2|n3]   end a process like kill -9
+//	pause [leader|n1|n2|n3]  stop a process without ending it
+//	restart                  start killed processes, continue paused ones
+//	wait                     until 20 more orchestrations have ended
+//	quit                     (or end of input) wait for all orchestrations, print a summary
 //
-// A line tells each second who leads and how much was done, and one more whenever
-// that changes. In the end it says how many orchestrations were started, how many of
-// them finished, how many are lost, and the longest time in which none came to its
-// end: what a user would have noticed of it all.
+// The program prints a line each second, and at each change, with the leader and the number
+// of orchestrations. At the end it prints how many orchestrations were started, finished and
+// lost, and the longest time in which none finished: what a user would have noticed.
 //
 // # When to use it
 //
-// Before you believe the README. And as a pattern for an application that must go on
-// when a machine is lost: every process has the same list of peers and the same
-// code, each has a directory of its own, and whoever calls need not know who leads.
-// Two of the three must run for anything to be recorded; five nodes bear the loss of
-// two.
+// To try what the README claims, and as a pattern for an application that must survive the
+// loss of a machine: every process has the same list of peers, the same code and its own
+// directory, and callers need not know the leader. Two of three nodes must run for anything
+// to be recorded. Five nodes survive the loss of two.
 //
 // # What to look at
 //
-//   - node.go is all that a node needs: a name, a directory, the peers, the code.
-//   - The client (traffic.go) is in a process that is no node: cluster.Dial. It finds
-//     the leader, and finds the next one when that is gone. A wait goes on at another
-//     node where it was.
-//   - Kill the leader: the others notice within half a second and elect one of
-//     themselves, which takes up every orchestration where its history ends.
-//   - Activities run on all nodes, whoever leads. What ran on the node that was lost
-//     is run again on another: at least once, and recorded once.
-//   - Kill two: nothing goes on, nothing is lost, and restart is all that it takes.
-//   - Pause the leader and let it go on: it finds that it was replaced, and follows.
+//   - node.go contains what a node needs: a name, a directory, the peers, the code.
+//   - The client (load.go) is in a process without a node: cluster.Dial. It finds the leader,
+//     and the next one after a failover. A wait continues at another node.
+//   - Kill the leader: the others notice within half a second and elect one of themselves,
+//     which continues every orchestration from its history.
+//   - Activities run on all nodes. An attempt that ran on a lost node runs again on another:
+//     at least once, recorded once.
+//   - Kill two nodes: nothing proceeds and nothing is lost until you restart them.
+//   - Pause the leader and restart it: it learns that it was replaced, and follows.
 //
 // # When not to use it
 //
-// Three nodes on one machine survive the loss of a process, not that of the machine
-// or of its disk. Where that is enough, or one process is all that there is, one node
-// is a complete system, and faster: see examples/hello. Nodes on several machines
-// need Config.TLS, which loopback does not.
+// Three nodes on one machine survive the loss of a process, not of the machine or its disk.
+// If that is enough, one node is a complete system, and faster: see example hello. Nodes on
+// several machines need Config.TLS.
 package main
 
 import (
@@ -62,13 +58,13 @@ import (
 )
 
 func main() {
-	script := flag.String("script", "", "`commands`, separated by semicolons, instead of those that are typed")
+	script := flag.String("script", "", "`commands` separated by semicolons, instead of standard input")
 	flag.Parse()
-	if node := os.Getenv(nodeVariable); node != "" {
+	if node := os.Getenv(nodeEnv); node != "" {
 		exit(runNode(node))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // once more ends it at once
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	commands := io.Reader(os.Stdin)
 	if *script != "" {
 		commands = strings.NewReader(strings.ReplaceAll(*script, ";", "\n"))
@@ -83,46 +79,46 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// run does what it is told until the commands or ctx end, and sums up.
+// run executes commands until they or ctx end, and prints a summary.
 func run(ctx context.Context, commands io.Reader, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "tenuto-cluster-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	nodes, err := startFleet(dir)
+	nodes, err := startLocalCluster(dir)
 	if err != nil {
 		return err
 	}
 	defer nodes.close()
-	// The end of ctx is that of the commands. What was begun may finish.
+	// ctx ends only the commands. Started orchestrations may finish.
 	working := context.WithoutCancel(ctx)
 	client, err := cluster.Dial(working, cluster.DialConfig{Addresses: nodes.addresses()})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	c := &console{fleet: nodes, client: client, traffic: startTraffic(working, client), out: log.New(out, "", 0)}
-	watched := c.watch(working)
-	c.obey(ctx, commands)
-	err = nodes.restart() // so that all that was begun can end
-	summary, failed := c.traffic.finish(working)
-	watched()
+	c := &console{nodes: nodes, client: client, load: startLoad(working, client), out: log.New(out, "", 0)}
+	stopWatch := c.watch(working)
+	c.readCommands(ctx, commands)
+	err = nodes.restart() // so that started orchestrations can end
+	summary, failed := c.load.finish(working)
+	stopWatch()
 	c.out.Print(summary)
 	return errors.Join(err, failed)
 }
 
-// A console takes commands and shows what goes on.
+// A console executes commands and prints the state of the cluster.
 type console struct {
-	fleet   *fleet
-	client  *cluster.Client
-	traffic *traffic
-	out     *log.Logger // may be used concurrently
+	nodes  *localCluster
+	client *cluster.Client
+	load   *loadGenerator
+	out    *log.Logger // may be used concurrently
 }
 
-func (c *console) obey(ctx context.Context, commands io.Reader) {
+func (c *console) readCommands(ctx context.Context, commands io.Reader) {
 	lines := make(chan string)
-	go func() { // until a line or the end comes: a terminal has no other way
+	go func() { // reading a terminal cannot be interrupted
 		defer close(lines)
 		for scanner := bufio.NewScanner(commands); scanner.Scan(); {
 			select {
@@ -140,28 +136,28 @@ func (c *console) obey(ctx context.Context, commands io.Reader) {
 			if !more || strings.TrimSpace(line) == "quit" {
 				return
 			}
-			if err := c.do(ctx, strings.Fields(line)); err != nil {
+			if err := c.execute(ctx, strings.Fields(line)); err != nil {
 				c.out.Printf("%s: %v", line, err)
 			}
 		}
 	}
 }
 
-func (c *console) do(ctx context.Context, words []string) error {
+func (c *console) execute(ctx context.Context, words []string) error {
 	switch {
 	case len(words) == 0:
 		return nil
 	case words[0] == "wait":
-		return c.traffic.await(ctx, 20)
+		return c.load.await(ctx, 20)
 	case words[0] == "restart":
-		c.out.Print("=> all that was killed or paused goes on")
-		return c.fleet.restart()
+		c.out.Print("=> restart all killed and paused nodes")
+		return c.nodes.restart()
 	case words[0] != "kill" && words[0] != "pause":
-		return fmt.Errorf("kill, pause, restart, wait or quit")
+		return fmt.Errorf("unknown command: use kill, pause, restart, wait or quit")
 	}
-	id, hit := "", c.fleet.kill
+	id, action := "", c.nodes.kill
 	if words[0] == "pause" {
-		hit = c.fleet.pause
+		action = c.nodes.pause
 	}
 	if len(words) > 1 && words[1] != "leader" {
 		id = words[1]
@@ -169,5 +165,5 @@ func (c *console) do(ctx context.Context, words []string) error {
 		return ctx.Err()
 	}
 	c.out.Printf("=> %s %s", words[0], id)
-	return hit(id)
+	return action(id)
 }

@@ -10,7 +10,7 @@ import (
 
 // The nodes of these tests are processes of this binary.
 func TestMain(m *testing.M) {
-	if node := os.Getenv(nodeVariable); node != "" {
+	if node := os.Getenv(nodeEnv); node != "" {
 		exit(runNode(node))
 	}
 	os.Exit(m.Run())
@@ -18,8 +18,9 @@ func TestMain(m *testing.M) {
 
 var summaryLine = regexp.MustCompile(`started (\d+), finished (\d+), lost 0;`)
 
-// expect returns what a run with these commands prints, if it ends with nothing lost.
-func expect(t *testing.T, commands ...string) string {
+// runCommands returns the output of a run with these commands, and fails the test if anything
+// is lost.
+func runCommands(t *testing.T, commands ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	err := run(t.Context(), strings.NewReader(strings.Join(commands, "\n")), &out)
@@ -30,8 +31,8 @@ func expect(t *testing.T, commands ...string) string {
 	return out.String()
 }
 
-func TestOrchestrationsGoOnWithoutTheirLeader(t *testing.T) {
-	out := expect(t, "wait", "kill leader", "wait", "restart", "wait", "pause", "wait", "restart", "wait", "quit", "kill n1")
+func TestRun_SurvivesLeaderLoss(t *testing.T) {
+	out := runCommands(t, "wait", "kill leader", "wait", "restart", "wait", "pause", "wait", "restart", "wait", "quit", "kill n1")
 	for _, want := range []string{`=> kill n\d\n`, `n\d is killed`, `=> pause n\d\n`, `n\d is paused`, `n\d leads`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -42,9 +43,9 @@ func TestOrchestrationsGoOnWithoutTheirLeader(t *testing.T) {
 	}
 }
 
-func TestWithoutAMajorityNothingGoesOnAndNothingIsLost(t *testing.T) {
-	out := expect(t, "wait", "kill n1", "kill n2", "kill n2", "kill n4", "dance", "", "restart", "wait")
-	for _, want := range []string{"kill n2: n2 is killed", `kill n4: there is no node "n4"`, "dance: kill, pause, restart, wait or quit"} {
+func TestRun_NoMajorityLosesNothing(t *testing.T) {
+	out := runCommands(t, "wait", "kill n1", "kill n2", "kill n2", "kill n4", "dance", "", "restart", "wait")
+	for _, want := range []string{"kill n2: n2 is killed", `kill n4: there is no node "n4"`, "dance: unknown command: use kill, pause, restart, wait or quit"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

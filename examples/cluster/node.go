@@ -14,11 +14,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// nodeVariable is the environment variable that tells a process of this program
-// that it is to be a node, and which.
-const nodeVariable = "TENUTO_EXAMPLE_NODE"
+// nodeEnv is the environment variable with the settings of a node. It makes a process of this
+// program run that node.
+const nodeEnv = "TENUTO_EXAMPLE_NODE"
 
-// Settings are what a node is told.
+// Settings are the settings of a node.
 type Settings struct {
 	ID, Address, Dir string
 	Peers            []cluster.Peer
@@ -29,7 +29,7 @@ var (
 	Errand = replay.Orchestration[string, []string]("errand")
 )
 
-// errand takes two steps with a pause between, and returns where they were taken.
+// errand runs two steps with a pause between them, and returns the nodes that ran them.
 func errand(ctx *replay.Context, name string) ([]string, error) {
 	first, err := Step.Call(ctx, name)
 	if err != nil {
@@ -42,13 +42,13 @@ func errand(ctx *replay.Context, name string) ([]string, error) {
 	return []string{first, second}, err
 }
 
-// runNode is a node until the program that started it is gone.
+// runNode runs a node until the program that started it ends.
 func runNode(encoded string) error {
 	var settings Settings
 	if err := json.Unmarshal([]byte(encoded), &settings); err != nil {
 		return err
 	}
-	signal.Ignore(os.Interrupt) // at the terminal it is meant for that program
+	signal.Ignore(os.Interrupt) // only the parent handles it
 	step := func(context.Context, string) (string, error) { return settings.ID, nil }
 	config := cluster.Config{
 		NodeID: settings.ID, Listen: settings.Address, Dir: settings.Dir, Peers: settings.Peers,
@@ -56,7 +56,7 @@ func runNode(encoded string) error {
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	node, err := cluster.Start(context.Background(), config)
-	for errors.Is(err, addressInUse) { // somebody has taken it while the node was down
+	for errors.Is(err, addressInUse) { // taken while the node was down
 		time.Sleep(100 * time.Millisecond)
 		node, err = cluster.Start(context.Background(), config)
 	}

@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// Windows cannot pause a process: to send these signals is an error.
+// Windows cannot pause a process: sending these signals returns an error.
 const (
 	addressInUse  = syscall.Errno(10048) // WSAEADDRINUSE
 	pauseSignal   = syscall.Signal(19)

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	lookEvery = 100 * time.Millisecond
-	tellEvery = time.Second
-	// How long it may take to be told who leads before nobody does.
-	askLimit = 300 * time.Millisecond
+	pollInterval  = 100 * time.Millisecond
+	printInterval = time.Second
+	// After this the cluster counts as having no leader.
+	membersTimeout = 300 * time.Millisecond
 )
 
-// leader returns the node that leads; "" if nobody says.
+// leader returns the leader, or "" if no node answers.
 func (c *console) leader(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
 	members, err := c.client.Members(ctx)
 	if err != nil {
@@ -30,8 +30,7 @@ func (c *console) leader(ctx context.Context) string {
 	return ""
 }
 
-// awaitLeader returns the node that leads, as soon as one does; "" if ctx ends
-// first.
+// awaitLeader waits for a leader and returns it, or "" if ctx ends first.
 func (c *console) awaitLeader(ctx context.Context) string {
 	for {
 		if leader := c.leader(ctx); leader != "" || ctx.Err() != nil {
@@ -40,22 +39,22 @@ func (c *console) awaitLeader(ctx context.Context) string {
 	}
 }
 
-// watch tells how things stand, until the function that it returns is called.
+// watch prints the state of the cluster until the returned function is called.
 func (c *console) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		look := time.NewTicker(lookEvery)
-		defer look.Stop()
-		before, told := "", time.Time{}
+		ticker := time.NewTicker(pollInterval)
+		defer ticker.Stop()
+		before, printedAt := "", time.Time{}
 		for ctx.Err() == nil {
-			if now := c.standings(ctx); now != before || time.Since(told) >= tellEvery {
-				c.out.Printf("%5.1fs  %s | %v", time.Since(c.traffic.began).Seconds(), now, c.traffic)
-				before, told = now, time.Now()
+			if now := c.clusterState(ctx); now != before || time.Since(printedAt) >= printInterval {
+				c.out.Printf("%5.1fs  %s | %v", time.Since(c.load.startedAt).Seconds(), now, c.load)
+				before, printedAt = now, time.Now()
 			}
 			select {
-			case <-look.C:
+			case <-ticker.C:
 			case <-ctx.Done():
 			}
 		}
@@ -66,11 +65,11 @@ func (c *console) watch(ctx context.Context) (stop func()) {
 	}
 }
 
-// standings says who leads, who follows and who does neither.
-func (c *console) standings(ctx context.Context) string {
+// clusterState describes the role of each node.
+func (c *console) clusterState(ctx context.Context) string {
 	leader := c.leader(ctx)
 	var all []string
-	ids, states := c.fleet.states()
+	ids, states := c.nodes.states()
 	for i, id := range ids {
 		switch {
 		case states[i] != running:
@@ -84,7 +83,7 @@ func (c *console) standings(ctx context.Context) string {
 		}
 	}
 	if leader == "" {
-		all = append(all, "nobody leads")
+		all = append(all, "no leader")
 	}
 	return strings.Join(all, ", ")
 }

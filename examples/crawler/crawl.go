@@ -13,17 +13,17 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Site is what to crawl, and how far the executions before have come.
+// A Site is what to crawl, and the progress of earlier executions.
 type Site struct {
 	Wave   []string      // the paths to read next
-	Depth  int           // how many waves there are at most
-	AtOnce int           // how many requests run at the same time
-	Every  time.Duration // at most one begins in this time
+	Depth  int           // the maximum number of waves
+	AtOnce int           // the maximum number of concurrent requests
+	Every  time.Duration // the minimum interval between requests
 	Seen   map[string]bool
 	Found  Found
 }
 
-// Found is what there was.
+// Found is the result of a crawl.
 type Found struct {
 	Pages  int
 	Broken []string
@@ -41,10 +41,9 @@ var (
 	Fetch = replay.Activity[string, Page]("fetch")
 )
 
-// crawl reads wave after wave: what the pages of one link to and was not seen
-// yet is the next.
+// crawl reads wave after wave. The new links of one wave are the next wave.
 func crawl(ctx *replay.Context, site Site) (Found, error) {
-	pace := &pace{every: site.Every}
+	limiter := &rateLimiter{every: site.Every}
 	seen := make(map[string]bool)
 	maps.Copy(seen, site.Seen)
 	for _, path := range site.Wave {
@@ -52,7 +51,7 @@ func crawl(ctx *replay.Context, site Site) (Found, error) {
 	}
 	for site.Depth > 0 && len(site.Wave) > 0 {
 		pages, err := replay.Map(ctx, site.AtOnce, site.Wave, func(ctx *replay.Context, path string) (Page, error) {
-			if err := pace.wait(ctx); err != nil {
+			if err := limiter.wait(ctx); err != nil {
 				return Page{}, err
 			}
 			return Fetch.Call(ctx, path, replay.StartToClose(30*time.Second))
@@ -88,34 +87,34 @@ func (f *Found) add(page Page) {
 	f.Pages++
 }
 
-// A pace lets one through in so much time, first come, first served.
-type pace struct {
+// A rateLimiter lets one caller pass per interval, first come, first served.
+type rateLimiter struct {
 	every time.Duration
 	next  time.Time
 }
 
-func (p *pace) wait(ctx *replay.Context) error {
+func (p *rateLimiter) wait(ctx *replay.Context) error {
 	now := ctx.Now()
 	if p.next.Before(now) {
 		p.next = now
 	}
-	pause := p.next.Sub(now)
+	delay := p.next.Sub(now)
 	p.next = p.next.Add(p.every)
-	if pause == 0 {
+	if delay == 0 {
 		return nil
 	}
-	return ctx.Sleep(pause)
+	return ctx.Sleep(delay)
 }
 
-var link = regexp.MustCompile(`href="(/[^"]*)"`)
+var linkPattern = regexp.MustCompile(`href="(/[^"]*)"`)
 
-// A reader knows where the site is, which may be elsewhere tomorrow.
-type reader struct {
+// A fetcher knows the address of the site, which is not part of the history.
+type fetcher struct {
 	url    string
 	client *http.Client
 }
 
-func (r *reader) fetch(ctx context.Context, path string) (Page, error) {
+func (r *fetcher) fetch(ctx context.Context, path string) (Page, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path, nil)
 	if err != nil {
 		return Page{}, replay.NonRetryable(err)
@@ -128,7 +127,7 @@ func (r *reader) fetch(ctx context.Context, path string) (Page, error) {
 	page := Page{Path: path}
 	switch {
 	case response.StatusCode >= 500:
-		return page, fmt.Errorf("%s: %s", path, response.Status) // may be better next time
+		return page, fmt.Errorf("%s: %s", path, response.Status) // retried
 	case response.StatusCode != http.StatusOK:
 		page.Broken = true
 		return page, nil
@@ -137,13 +136,13 @@ func (r *reader) fetch(ctx context.Context, path string) (Page, error) {
 	if err != nil {
 		return page, err
 	}
-	for _, match := range link.FindAllSubmatch(content, -1) {
+	for _, match := range linkPattern.FindAllSubmatch(content, -1) {
 		page.Links = append(page.Links, string(match[1]))
 	}
 	return page, nil
 }
 
 func definitions(url string, client *http.Client) []replay.Definition {
-	r := &reader{url, client}
+	r := &fetcher{url, client}
 	return []replay.Definition{Crawl.Bind(crawl), Fetch.Bind(r.fetch)}
 }

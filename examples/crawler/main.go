@@ -1,33 +1,33 @@
-// Command crawler reads a web site page by page: no page twice, no more than
-// three requests at once, no more than one request begun in so many milliseconds.
-// The site is a server of its own.
+// Command crawler reads a web site page by page: each page once, at most three requests at a
+// time, and with a rate limit. It serves the site itself.
 //
 //	go run ./examples/crawler            # in memory
-//	go run ./examples/crawler -dir data  # goes on where it was when killed
+//	go run ./examples/crawler -dir data  # continues after a kill
 //
 // # When to use it
 //
-// Where what is to be done is only found on the way, and somebody else's rules
-// bound how fast: crawlers, walks through paged APIs, imports against a quota.
+// When work is discovered on the way and an external limit bounds the rate: crawlers, paged
+// APIs, imports with a quota.
 //
 // # What to look at
 //
-//   - The rate limit is a variable of the orchestration, and its clock is ctx.Now
-//     with ctx.Sleep. After a crash it is where it was: the site is not asked
-//     faster because the crawler was restarted. No lock, no token server.
-//   - Wave by wave: the pages of one depth are read in parallel (replay.Map), and
-//     the links that they have brought are the next wave. They are sorted before
-//     anything follows from them: the order of a map would be another one on replay.
-//   - When the history has become long (ctx.ShouldContinueAsNew) it continues as
-//     new, with what was seen as its input.
-//   - A page that cannot be read is a result and no error.
+//   - The rate limiter is a variable of the orchestration, with ctx.Now and ctx.Sleep as its
+//     clock. It survives a crash, so a restart does not send requests faster. No lock, no
+//     token server.
+//   - The crawl proceeds in waves: the pages of one depth are read in parallel (replay.Map),
+//     and their links are the next wave. They are sorted first, because map order differs on
+//     replay.
+//   - When the history is long (ctx.ShouldContinueAsNew), the crawl continues as new with the
+//     seen pages as input.
+//   - An unreadable page is a result, not an error.
 //
 // # When not to use it
 //
-// The limit is that of one instance. For several that share a quota, put it where
-// the requests are made: Config.ActivityRates bounds how often an activity begins
-// in the whole cluster, Config.ActivityLimits how many run at once. And the set of what was seen is a payload, 1 MiB: a site of more than
-// some ten thousand pages keeps it in a database, in an activity.
+//   - The limit is that of one instance. If several share a quota, use Config.ActivityRates
+//     (starts of an activity in the whole cluster) or Config.ActivityLimits (concurrent
+//     attempts).
+//   - The set of seen pages is a payload, at most 1 MiB. For more than some ten thousand
+//     pages keep it in a database, in an activity.
 package main
 
 import (
@@ -46,7 +46,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {
@@ -74,8 +74,8 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// serve is a site of 30 pages. Each links to two below it and to the top; at the
-// bottom are links to pages that are not there.
+// serve is a site of 30 pages. Each links to two pages below it and to the top. The lowest
+// pages link to missing ones.
 func serve(w http.ResponseWriter, r *http.Request) {
 	n := 1
 	if r.URL.Path != "/" {

@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-// star is a site whose top links to many pages, each of which links back.
-func star(_ context.Context, path string) (Page, error) {
+// fetchStar is a site whose top page links to many pages, each of which links back.
+func fetchStar(_ context.Context, path string) (Page, error) {
 	page := Page{Path: path, Links: []string{"/"}}
 	if path == "/" {
 		for i := range 20 {
@@ -25,12 +25,12 @@ func star(_ context.Context, path string) (Page, error) {
 	return page, nil
 }
 
-func TestNoPageIsReadTwiceAndNoneTooEarly(t *testing.T) {
+func TestCrawl_FetchesEachPageOnceAndPaced(t *testing.T) {
 	env := replaytest.New(t, Crawl.Bind(crawl))
 	var began []time.Time
 	replaytest.Stub(env, Fetch, func(ctx context.Context, path string) (Page, error) {
 		began = append(began, time.Now())
-		return star(ctx, path)
+		return fetchStar(ctx, path)
 	})
 	site := Site{Wave: []string{"/"}, Depth: 5, AtOnce: 3, Every: time.Second}
 	found, err := replaytest.Call(env, Crawl, "crawl", site)
@@ -43,13 +43,13 @@ func TestNoPageIsReadTwiceAndNoneTooEarly(t *testing.T) {
 		t.Errorf("%d pages, %d requests", n, len(began))
 	}
 	for i := 1; i < len(began); i++ {
-		if pause := began[i].Sub(began[i-1]); pause < time.Second {
-			t.Errorf("request %d began %v after the one before", i, pause)
+		if delay := began[i].Sub(began[i-1]); delay < time.Second {
+			t.Errorf("request %d began %v after the one before", i, delay)
 		}
 	}
 }
 
-func TestTheDepthEndsIt(t *testing.T) {
+func TestCrawl_StopsAtDepth(t *testing.T) {
 	env := replaytest.New(t, Crawl.Bind(crawl))
 	replaytest.Stub(env, Fetch, func(_ context.Context, path string) (Page, error) {
 		return Page{Path: path, Links: []string{path + "x"}}, nil
@@ -60,10 +60,10 @@ func TestTheDepthEndsIt(t *testing.T) {
 	}
 }
 
-// What was found must not depend on which request is answered first.
-func TestWhatIsFoundDoesNotDependOnTheOrder(t *testing.T) {
+// The result must not depend on which request is answered first.
+func TestCrawl_ResultIsIndependentOfOrder(t *testing.T) {
 	replaytest.Permute(t, 20, func(t *testing.T, env *replaytest.Env) Found {
-		replaytest.Stub(env, Fetch, star)
+		replaytest.Stub(env, Fetch, fetchStar)
 		found, err := replaytest.Call(env, Crawl, "crawl", Site{Wave: []string{"/"}, Depth: 2})
 		if err != nil {
 			t.Error(err)
@@ -72,8 +72,8 @@ func TestWhatIsFoundDoesNotDependOnTheOrder(t *testing.T) {
 	}, Crawl.Bind(crawl))
 }
 
-// The real activity against a real server: what may be better next time is an
-// error, what will not be is a result.
+// The real activity with a real server: temporary failures are errors, permanent ones are
+// results.
 func TestFetch(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -86,7 +86,7 @@ func TestFetch(t *testing.T) {
 		}
 	}))
 	defer site.Close()
-	r := &reader{site.URL, site.Client()}
+	r := &fetcher{site.URL, site.Client()}
 	if page, err := r.fetch(t.Context(), "/x"); err != nil || page.Path != "/x" || !slices.Equal(page.Links, []string{"/a", "/b"}) {
 		t.Errorf("%+v: %v", page, err)
 	}
@@ -98,7 +98,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)

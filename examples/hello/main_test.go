@@ -11,18 +11,18 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// asProgram makes the binary of the tests be the program.
-const asProgram = "HELLO_IS_RUN"
+// runMainEnv makes the test binary run the program.
+const runMainEnv = "HELLO_IS_RUN"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(runMainEnv) != "" {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-func TestItPrintsItsGreetingEveryTimeAndDoesTheWorkOnce(t *testing.T) {
+func TestHello_RunsActivityOnce(t *testing.T) {
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestItPrintsItsGreetingEveryTimeAndDoesTheWorkOnce(t *testing.T) {
 	for range 2 {
 		command := exec.Command(binary)
 		command.Dir = dir
-		command.Env = append(os.Environ(), asProgram+"=1")
+		command.Env = append(os.Environ(), runMainEnv+"=1")
 		output, err := command.Output()
 		if err != nil || string(output) != "Hello, Ada!\n" {
 			t.Fatalf("output %q, %v", output, err)
@@ -57,7 +57,7 @@ func TestItPrintsItsGreetingEveryTimeAndDoesTheWorkOnce(t *testing.T) {
 	}
 }
 
-// readmeHistory returns the lines of the history that the README shows.
+// readmeHistory returns the lines of the history in the README.
 func readmeHistory(t *testing.T) []string {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
@@ -72,7 +72,7 @@ func readmeHistory(t *testing.T) []string {
 	return strings.Split(shown, "\n")
 }
 
-func TestTheProgramInTheREADMEIsThisOne(t *testing.T) {
+func TestHello_ReadmeShowsProgram(t *testing.T) {
 	program, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +91,6 @@ func TestTheProgramInTheREADMEIsThisOne(t *testing.T) {
 		}
 	}
 	if lines > 30 {
-		t.Errorf("%d lines that are not blank; 30 is the most", lines)
+		t.Errorf("%d non-blank lines, more than 30", lines)
 	}
 }

@@ -1,37 +1,34 @@
-// Command pipeline takes a file of measurements through three steps: fetch,
-// convert, publish. The long one reports how far it is, and goes on from there
-// when it is tried again.
+// Command pipeline takes a file of measurements through three steps: fetch, convert,
+// publish. The long step reports its progress, and a retry continues from there.
 //
 //	go run ./examples/pipeline            # in memory
-//	go run ./examples/pipeline -dir data  # goes on where it was when killed
+//	go run ./examples/pipeline -dir data  # continues after a kill
 //
 // # When to use it
 //
-// Where data goes through steps that take minutes or hours, on machines that are
-// restarted and against services that are down now and then: imports, encodings,
-// training, migrations.
+// When data goes through steps of minutes or hours, on machines that restart and with
+// services that fail sometimes: imports, encodings, training, migrations.
 //
 // # What to look at
 //
-//   - Each step has limits and a policy of its own, at its call. They are recorded
-//     with it, so that changing them changes only what is called from then on.
-//   - StartToClose is for one attempt, ScheduleToClose for all of them together.
-//     HeartbeatTimeout finds an attempt that hangs long before either has passed.
-//   - Heartbeat carries details: what an attempt has done. The next attempt, on
-//     whatever node, has them from HeartbeatDetails. What was reported in the last
-//     moments before a node died may be missing, so a step may do a little again.
-//   - Heartbeat returns an error when there is no use in going on: the run was
-//     cancelled, the limit has passed, the node stops. Return it.
-//   - What no attempt can mend is replay.NonRetryable: a file that is no file of
-//     measurements. The rest is tried again by itself.
-//   - Steps pass references. The rows are never in the journal, only the names of
-//     the files in which they are.
+//   - Each call has its own timeouts and retry policy. They are recorded with the call, so a
+//     change affects only later calls.
+//   - StartToClose bounds one attempt, ScheduleToClose all attempts together.
+//     HeartbeatTimeout detects a hanging attempt long before either.
+//   - Heartbeat carries details: the progress of an attempt. The next attempt, on any node,
+//     gets them from HeartbeatDetails. The last details before a node died may be missing, so
+//     a step may repeat some work.
+//   - Heartbeat returns an error when the attempt should stop: the run was canceled, a
+//     timeout has passed, or the node stops. Return it.
+//   - replay.NonRetryable marks errors that a retry cannot fix, such as a wrong file. Other
+//     errors are retried automatically.
+//   - Steps pass references. The journal contains file names, never the rows.
 //
 // # When not to use it
 //
-// For streams: a step here is a disk sync, so let one activity work on a
-// thousand rows and not on one. A heartbeat is no progress bar either: it is
-// recorded once a second at most. For people, publish a status.
+// For streams: a step costs a disk sync, so let an activity process a thousand rows, not
+// one. A heartbeat is not a progress bar: it is recorded once a second at most. Use a custom
+// status for people.
 package main
 
 import (
@@ -47,7 +44,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {
@@ -59,7 +56,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	node, err := cluster.Start(ctx, cluster.Config{
 		Dir:         dir,
 		InMemory:    dir == "",
-		Definitions: definitions(&steps{out: out, stumbleAt: 700}),
+		Definitions: definitions(&steps{out: out, failAtRow: 700}),
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 var source = Source{"https://example.org/weather.csv"}
 
-func TestAServiceThatIsDownForAnHour(t *testing.T) {
+func TestPipeline_ServiceDownForAnHour(t *testing.T) {
 	env := replaytest.New(t, definitions(&steps{out: io.Discard})...)
 	up := env.Now().Add(time.Hour)
 	replaytest.Stub(env, Publish, func(context.Context, File) (string, error) {
@@ -28,17 +28,17 @@ func TestAServiceThatIsDownForAnHour(t *testing.T) {
 	if err != nil || report != (Report{"https://example.org/published", 1000}) {
 		t.Errorf("%+v: %v", report, err)
 	}
-	env.ExpectCalls(Convert, 1) // what is done is not done again
-	// However many attempts there were, an activity is two events.
+	env.ExpectCalls(Convert, 1) // completed steps are not repeated
+	// An activity is two events, regardless of the number of attempts.
 	if n := len(env.History("pipeline").Events); n != 8 {
 		t.Errorf("%d events", n)
 	}
 }
 
-// The real step, with the real heartbeats.
-func TestConvertingGoesOnWhereItWas(t *testing.T) {
+// The real step with real heartbeats.
+func TestConvert_ResumesFromHeartbeat(t *testing.T) {
 	var out strings.Builder
-	env := replaytest.New(t, definitions(&steps{out: &out, stumbleAt: 750})...)
+	env := replaytest.New(t, definitions(&steps{out: &out, failAtRow: 750})...)
 	if _, err := replaytest.Call(env, Pipeline, "pipeline", source); err != nil {
 		t.Error(err)
 	}
@@ -49,8 +49,8 @@ func TestConvertingGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// An attempt that hangs is given up after ten seconds without a sign of life.
-func TestAnAttemptThatHangs(t *testing.T) {
+// A hanging attempt times out after 10 s without a heartbeat.
+func TestConvert_HangingAttemptTimesOut(t *testing.T) {
 	env := replaytest.New(t, definitions(&steps{out: io.Discard})...)
 	var causes []error
 	replaytest.Stub(env, Convert, func(ctx context.Context, raw File) (File, error) {
@@ -73,7 +73,7 @@ func TestAnAttemptThatHangs(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileOfMeasurementsIsNotTriedAgain(t *testing.T) {
+func TestPipeline_WrongFileIsNotRetried(t *testing.T) {
 	env := replaytest.New(t, definitions(&steps{out: io.Discard})...)
 	began := env.Now()
 	_, err := replaytest.Call(env, Pipeline, "pipeline", Source{"https://example.org/cat.gif"})
@@ -82,7 +82,7 @@ func TestWhatIsNoFileOfMeasurementsIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)

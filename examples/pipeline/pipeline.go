@@ -14,13 +14,13 @@ import (
 // A Source is where the measurements come from.
 type Source struct{ URL string }
 
-// A File is where the rows are between two steps.
+// A File refers to the rows between two steps.
 type File struct {
 	Name string
 	Rows int
 }
 
-// A Report says where they are in the end.
+// A Report says where the rows were published.
 type Report struct {
 	URL  string
 	Rows int
@@ -36,21 +36,21 @@ var (
 )
 
 var (
-	network = replay.Retry(replay.RetryPolicy{InitialInterval: time.Second, MaxInterval: time.Minute})
-	local   = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 5})
+	networkRetry = replay.Retry(replay.RetryPolicy{InitialInterval: time.Second, MaxInterval: time.Minute})
+	localRetry   = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 5})
 )
 
 func pipeline(ctx *replay.Context, source Source) (Report, error) {
-	raw, err := Fetch.Call(ctx, source.URL, network,
+	raw, err := Fetch.Call(ctx, source.URL, networkRetry,
 		replay.StartToClose(10*time.Minute), replay.ScheduleToClose(6*time.Hour))
 	if err != nil {
 		return Report{}, fmt.Errorf("fetch: %w", err)
 	}
-	converted, err := Convert.Call(ctx, raw, local, replay.HeartbeatTimeout(10*time.Second))
+	converted, err := Convert.Call(ctx, raw, localRetry, replay.HeartbeatTimeout(10*time.Second))
 	if err != nil {
 		return Report{}, fmt.Errorf("convert: %w", err)
 	}
-	url, err := Publish.Call(ctx, converted, network,
+	url, err := Publish.Call(ctx, converted, networkRetry,
 		replay.StartToClose(time.Minute), replay.ScheduleToClose(24*time.Hour))
 	if err != nil {
 		return Report{}, fmt.Errorf("publish: %w", err)
@@ -58,10 +58,10 @@ func pipeline(ctx *replay.Context, source Source) (Report, error) {
 	return Report{url, converted.Rows}, nil
 }
 
-// steps are the activities. The files are only names here.
+// steps are the activities. Files are only names here.
 type steps struct {
 	out       io.Writer
-	stumbleAt int // the row at which the first attempt to convert fails; 0 for none
+	failAtRow int // the row at which the first attempt to convert fails; 0 for none
 }
 
 func (s *steps) fetch(_ context.Context, url string) (File, error) {
@@ -72,25 +72,25 @@ func (s *steps) fetch(_ context.Context, url string) (File, error) {
 	return File{"weather.csv", 1000}, nil
 }
 
-// convert goes row by row and begins where an earlier attempt has come to.
+// convert processes row by row and begins where an earlier attempt stopped.
 func (s *steps) convert(ctx context.Context, raw File) (File, error) {
 	attempt := replay.ActivityInfo(ctx).Number
 	done, _ := replay.HeartbeatDetails[int](ctx)
 	fmt.Fprintf(s.out, "convert %s from row %d, attempt %d\n", raw.Name, done, attempt)
 	for ; done < raw.Rows; done++ {
-		if done%100 == 0 { // nothing is lost by reporting often
+		if done%100 == 0 { // frequent heartbeats are cheap
 			if err := replay.Heartbeat(ctx, done); err != nil {
 				return File{}, err
 			}
 		}
-		if attempt == 1 && done == s.stumbleAt && s.stumbleAt > 0 {
+		if attempt == 1 && done == s.failAtRow && s.failAtRow > 0 {
 			return File{}, errors.New("out of memory")
 		}
 	}
 	return File{"weather.parquet", raw.Rows}, nil
 }
 
-// publish puts the file under a name that is the same for every attempt.
+// publish publishes the file under a name that is the same for every attempt.
 func (s *steps) publish(ctx context.Context, file File) (string, error) {
 	key := replay.ActivityInfo(ctx).IdempotencyKey()
 	fmt.Fprintln(s.out, "publish", file.Name)

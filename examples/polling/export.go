@@ -11,18 +11,18 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Request is what is to be exported, and how patiently.
+// A Request is what to export, and how to poll.
 type Request struct {
 	What    string
-	First   time.Duration // the first pause; each is half as long again as the one before
+	First   time.Duration // the first pause; each later one is half as long again
 	Longest time.Duration // the longest pause
-	Limit   time.Duration // then the job is called off
+	Limit   time.Duration // after this the job is canceled
 }
 
-// A Job is what the other system says of it.
+// A Job is the state of a job in the external system.
 type Job struct {
 	Percent int
-	File    string // "" while it is not done
+	File    string // "" until the job is done
 }
 
 var (
@@ -32,15 +32,15 @@ var (
 	Forget = replay.Activity[string, bool]("forget")
 )
 
-// export begins a job, polls for its end and returns its file.
+// export starts a job, polls until it is done, and returns its file.
 func export(ctx *replay.Context, request Request) (string, error) {
 	id, err := Begin.Call(ctx, request.What)
 	if err != nil {
 		return "", err
 	}
-	limited, cancel := replay.WithTimeout(ctx, request.Limit)
+	limitedCtx, cancel := replay.WithTimeout(ctx, request.Limit)
 	defer cancel()
-	file, err := poll(limited, id, request)
+	file, err := poll(limitedCtx, id, request)
 	if errors.Is(err, replay.ErrTimeout) {
 		if _, forgetErr := Forget.Call(ctx, id); forgetErr != nil {
 			err = errors.Join(err, forgetErr)
@@ -50,7 +50,7 @@ func export(ctx *replay.Context, request Request) (string, error) {
 }
 
 func poll(ctx *replay.Context, id string, request Request) (string, error) {
-	pause := request.First
+	interval := request.First
 	for {
 		job, err := Ask.Call(ctx, id)
 		if err != nil || job.File != "" {
@@ -59,28 +59,28 @@ func poll(ctx *replay.Context, id string, request Request) (string, error) {
 		if err := replay.SetStatus(ctx, job); err != nil {
 			return "", err
 		}
-		spread := time.Duration(ctx.Random().Int64N(int64(pause)/10 + 1))
-		if err := ctx.Sleep(pause + spread); err != nil {
+		jitter := time.Duration(ctx.Random().Int64N(int64(interval)/10 + 1))
+		if err := ctx.Sleep(interval + jitter); err != nil {
 			return "", err
 		}
-		pause = min(pause+pause/2, request.Longest)
+		interval = min(interval+interval/2, request.Longest)
 	}
 }
 
-// An exporter stands for the other system. Its jobs take some polls.
+// An exporter simulates the external system. Its jobs take several polls.
 type exporter struct {
 	out   io.Writer
 	polls int
 
 	mu   sync.Mutex
-	jobs map[string]int // how often each was asked for
+	jobs map[string]int // the number of polls of each
 }
 
 func newExporter(out io.Writer, polls int) *exporter {
 	return &exporter{out: out, polls: polls, jobs: make(map[string]int)}
 }
 
-// begin takes a key, and the same key is the same job.
+// begin starts a job. The same key means the same job.
 func (e *exporter) begin(ctx context.Context, what string) (string, error) {
 	key := replay.ActivityInfo(ctx).IdempotencyKey()
 	e.mu.Lock()

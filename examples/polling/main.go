@@ -1,46 +1,44 @@
-// Command polling waits for a job in somebody else's system: it asks again and
-// again, less and less often, until the job is done or its time is up.
+// Command polling waits for a job in an external system: it polls with backoff until the job
+// is done or a deadline passes.
 //
 //	go run ./examples/polling            # in memory
-//	go run ./examples/polling -dir data  # goes on where it was when killed
+//	go run ./examples/polling -dir data  # continues after a kill
 //
 // # When to use it
 //
-// Where the other system has no way to call back, and the answer may take hours:
-// exports, video encoders, shipments, payments of a bank. A loop with a durable
-// timer costs nothing while it waits. It needs no cron job, no table of open
-// jobs, and it survives restarts of your service and theirs.
+// When the other system cannot call back and the answer may take hours: exports, video
+// encoders, shipments, bank payments. A loop with a durable timer costs nothing while it
+// waits, needs no cron job or table of open jobs, and survives restarts on both sides.
 //
 // # What to look at
 //
-//   - Beginning the job and asking for it are two activities, so that no failure
-//     of the second begins another job. The first one passes its idempotency key
-//     on, so that repeating it begins no other job either.
-//   - The pauses grow by half up to a cap, and are spread by ctx.Random, which
-//     yields the same numbers on every replay: a thousand instances that began
-//     together do not ask together.
-//   - The time limit is a scope. When it has passed, whatever is awaited in it
-//     returns replay.ErrTimeout; ctx itself is not touched, and the job is called
-//     off with it.
-//   - An attempt to ask that fails is retried under its policy and is not a poll of
-//     its own.
+//   - Starting the job and polling it are two activities, so that a failed poll does not
+//     start another job. The first one passes on its idempotency key, so that a retry does
+//     not start another job either.
+//   - The pauses grow by half up to a maximum. ctx.Random adds jitter and yields the same
+//     numbers on every replay, so a thousand instances that began together do not poll
+//     together.
+//   - The deadline is a scope. After it, every await in the scope returns replay.ErrTimeout.
+//     ctx itself is unaffected, and the job is canceled with it.
+//   - A failed attempt to poll is retried under its policy and does not count as a poll.
 //
 // # When not to use it
 //
-// If the other side can call back, let it: an activity that returns
-// replay.ErrPending is completed from outside by its token, or the orchestration
-// waits for an event. No poll is faster than that, or cheaper.
+// If the other side can call back, let it: an activity that returns replay.ErrResultPending
+// is completed from outside by its token, or the orchestration waits for an event. That is
+// faster and cheaper than polling.
 //
-// If nothing is to be decided between two polls, let the retry policy poll: an
-// activity that returns an error while the job is not done, called with
+// If nothing is decided between two polls, let the retry policy poll: an activity that
+// returns an error while the job is not done, called with
 //
-//	replay.Retry(replay.RetryPolicy{InitialInterval: time.Second, Backoff: 1.5, MaxInterval: time.Minute}),
+//	replay.Retry(replay.RetryPolicy{
+//		InitialInterval: time.Second, Backoff: 1.5, MaxInterval: time.Minute,
+//	}),
 //	replay.ScheduleToClose(time.Hour)
 //
-// is one operation with two events, however often it asks. The loop here adds four
-// events for each poll (a day of one a minute: 5,760). It is for code that has
-// something to do in between, here to publish how far the job is. One that polls
-// for weeks continues as new now and then; see example subscription.
+// is one operation with two events, however often it polls. The loop here adds four events
+// per poll (5,760 a day at one a minute), because it publishes the progress in between. A
+// loop that polls for weeks must continue as new; see example subscription.
 package main
 
 import (
@@ -57,7 +55,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {

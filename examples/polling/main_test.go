@@ -14,13 +14,13 @@ import (
 
 var request = Request{What: "orders", First: time.Second, Longest: time.Minute, Limit: 6 * time.Hour}
 
-// In an hour it asks some sixty times: often at first, then once a minute.
-func TestItAsksLessAndLessOften(t *testing.T) {
+// In an hour it polls about sixty times: often at first, then once a minute.
+func TestExport_PollsWithBackoff(t *testing.T) {
 	env := replaytest.New(t, definitions(newExporter(io.Discard, 1))...)
-	var asked []time.Time
+	var polledAt []time.Time
 	done := env.Now().Add(time.Hour)
 	replaytest.Stub(env, Ask, func(context.Context, string) (Job, error) {
-		asked = append(asked, time.Now())
+		polledAt = append(polledAt, time.Now())
 		if time.Now().Before(done) {
 			return Job{Percent: 50}, nil
 		}
@@ -31,37 +31,37 @@ func TestItAsksLessAndLessOften(t *testing.T) {
 	if err != nil || file != "export.csv" {
 		t.Errorf("%q: %v", file, err)
 	}
-	if len(asked) < 55 || len(asked) > 75 {
-		t.Errorf("asked %d times", len(asked))
+	if len(polledAt) < 55 || len(polledAt) > 75 {
+		t.Errorf("asked %d times", len(polledAt))
 	}
-	for i := 1; i < len(asked); i++ {
-		if pause := asked[i].Sub(asked[i-1]); pause < time.Second || pause > 66*time.Second {
-			t.Errorf("pause %d is %v", i, pause)
+	for i := 1; i < len(polledAt); i++ {
+		if interval := polledAt[i].Sub(polledAt[i-1]); interval < time.Second || interval > 66*time.Second {
+			t.Errorf("pause %d is %v", i, interval)
 		}
 	}
-	if pause := asked[1].Sub(asked[0]); pause > 2*time.Second {
-		t.Errorf("the first pause is %v", pause)
+	if interval := polledAt[1].Sub(polledAt[0]); interval > 2*time.Second {
+		t.Errorf("the first pause is %v", interval)
 	}
 }
 
-func TestAJobThatTakesTooLongIsCalledOff(t *testing.T) {
+func TestExport_TimeoutForgetsJob(t *testing.T) {
 	env := replaytest.New(t, definitions(newExporter(io.Discard, 1_000_000))...)
 	began := env.Now()
-	patient := request
-	patient.Limit = 10 * time.Minute
-	_, err := replaytest.Call(env, Export, "export", patient)
+	shortRequest := request
+	shortRequest.Limit = 10 * time.Minute
+	_, err := replaytest.Call(env, Export, "export", shortRequest)
 	if !errors.Is(err, replay.ErrTimeout) {
 		t.Errorf("error %v", err)
 	}
-	if took := env.Now().Sub(began); took != patient.Limit {
+	if took := env.Now().Sub(began); took != shortRequest.Limit {
 		t.Errorf("it took %v", took)
 	}
 	env.ExpectCalls(Begin, 1)
 	env.ExpectCalls(Forget, 1)
 }
 
-// A system that is down for a while is no reason to begin another job.
-func TestFailuresOfTheOtherSystem(t *testing.T) {
+// Failed polls must not start another job.
+func TestExport_RetriesFailedPolls(t *testing.T) {
 	env := replaytest.New(t, definitions(newExporter(io.Discard, 1))...)
 	replaytest.Stub(env, Ask, replaytest.Returns[string](Job{100, "export.csv"}, nil)).
 		FailFirst(5, errors.New("service unavailable"))
@@ -72,7 +72,7 @@ func TestFailuresOfTheOtherSystem(t *testing.T) {
 	env.ExpectCalls(Ask, 1)
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)

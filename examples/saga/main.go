@@ -1,42 +1,39 @@
-// Command saga books a trip of several parts, each with a company of its own. It
-// ends with all of them booked or with none: when one part cannot be had, those
-// before it are cancelled.
+// Command saga books a trip of several parts, each with another company. All parts are
+// booked or none: if one fails, the earlier ones are canceled.
 //
 //	go run ./examples/saga            # in memory
-//	go run ./examples/saga -dir data  # goes on where it was when killed
+//	go run ./examples/saga -dir data  # continues after a kill
 //
 // # When to use it
 //
-// Where several systems must agree and no transaction spans them: bookings,
-// payments, provisioning. Each step has a compensation that undoes what the step
-// has done in the eyes of the business (a refund, a cancellation), and these run
-// in reverse order when the whole does not succeed.
+// When several systems must agree and no transaction spans them: bookings, payments,
+// provisioning. Each step has a compensation that undoes its business effect, such as a
+// refund. On failure the compensations run in reverse order.
 //
 // # What to look at
 //
-//   - The compensation is registered before the step. An attempt whose answer was
-//     lost, because of a timeout say, may have booked all the same. So the number
-//     of the booking is made first, by ctx.UUID, which is the same on every
-//     replay, and cancelling a number that was never booked is no error.
-//   - The steps are tried four times at most, and "sold out" not even twice: an
-//     error that trying again does not change is replay.NonRetryable.
-//   - The compensations are tried without a limit, as is the default. There is
-//     nothing behind them that could clean up what they leave.
-//   - They run, too, when the instance is cancelled from outside: Saga and OnClose
-//     call them once at the real end, in a scope that cancellation does not reach.
-//     A deferred function would not do: it also runs when the instance is only
-//     dropped from memory, and its durable calls do nothing then.
-//   - The error of the trip is that of the step that failed. A caller finds it with
-//     errors.Is, on whatever node it is.
+//   - The compensation is registered before the step. An attempt whose answer was lost may
+//     have booked all the same. So ctx.UUID creates the booking number first; it is the same
+//     on every replay, and canceling an unknown number is not an error.
+//   - A step has at most four attempts. "sold out" is replay.NonRetryable: a retry would not
+//     change it.
+//   - Compensations are retried without limit, which is the default. Nothing else would
+//     clean up.
+//   - Compensations also run when the instance is canceled from outside: Saga and OnClose
+//     call them once at the real end, in a scope that cancellation does not reach. A deferred
+//     function would not do: it also runs when the instance is evicted, and then its durable
+//     calls do nothing.
+//   - The error of the trip is that of the failed step. Callers on any node find it with
+//     errors.Is.
 //
 // # When not to use it
 //
-// Where one database holds everything: use its transactions, in one activity.
-// Where an intermediate state must not be seen from outside: a saga shows the
-// flight as booked until it is cancelled again. And where a step cannot be undone
-// at all, put it last.
+//   - If one database holds everything, use its transactions, in one activity.
+//   - If intermediate states must stay invisible: a saga shows a flight as booked until it
+//     is canceled.
+//   - If a step cannot be undone, put it last.
 //
-// A termination (Client.Terminate) runs no code, hence no compensation either.
+// A termination (Client.Terminate) runs no code and thus no compensation.
 package main
 
 import (
@@ -52,7 +49,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {

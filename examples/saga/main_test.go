@@ -23,7 +23,7 @@ func parts(bookings []Booking) []string {
 	return parts
 }
 
-func TestAllPartsAreBooked(t *testing.T) {
+func TestBookTrip_BooksAllParts(t *testing.T) {
 	env := replaytest.New(t, definitions(&companies{out: io.Discard})...)
 	booked, err := replaytest.Call(env, BookTrip, trip.ID, trip)
 	if err != nil || !slices.Equal(parts(booked), trip.Parts) {
@@ -32,9 +32,9 @@ func TestAllPartsAreBooked(t *testing.T) {
 	env.ExpectCalls(Cancel, 0)
 }
 
-// Each part fails in turn: what was tried before is cancelled, the last first,
-// under the numbers under which it was booked.
-func TestWhatWasTriedIsCancelled(t *testing.T) {
+// Each part fails in turn. The parts tried before are canceled in reverse order, under their
+// booking numbers.
+func TestBookTrip_FailureCancelsParts(t *testing.T) {
 	for i, part := range trip.Parts {
 		t.Run(part, func(t *testing.T) {
 			env := replaytest.New(t, definitions(&companies{out: io.Discard, soldOut: part})...)
@@ -48,13 +48,13 @@ func TestWhatWasTriedIsCancelled(t *testing.T) {
 			}
 			slices.Reverse(want)
 			if got := replaytest.Calls(env, Cancel); !slices.Equal(got, want) {
-				t.Errorf("cancelled %v, want %v", got, want)
+				t.Errorf("canceled %v, want %v", got, want)
 			}
 		})
 	}
 }
 
-func TestACancelledTripIsUndone(t *testing.T) {
+func TestBookTrip_CancelUndoesBookings(t *testing.T) {
 	env := replaytest.New(t, definitions(&companies{out: io.Discard})...)
 	replaytest.Stub(env, Book, func(ctx context.Context, b Booking) (Booking, error) {
 		time.Sleep(time.Minute)
@@ -69,12 +69,12 @@ func TestACancelledTripIsUndone(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if got := parts(replaytest.Calls(env, Cancel)); !slices.Equal(got, []string{"hotel", "flight"}) {
-		t.Errorf("cancelled %v", got)
+		t.Errorf("canceled %v", got)
 	}
 }
 
-// A cancellation that does not get through is tried until it does.
-func TestCompensationsDoNotGiveUp(t *testing.T) {
+// A compensation is retried until it succeeds.
+func TestBookTrip_RetriesCompensations(t *testing.T) {
 	env := replaytest.New(t, definitions(&companies{out: io.Discard, soldOut: "hotel"})...)
 	replaytest.Stub(env, Cancel, func(_ context.Context, b Booking) (Booking, error) { return b, nil }).
 		FailFirst(20, errors.New("the line is busy"))
@@ -84,7 +84,7 @@ func TestCompensationsDoNotGiveUp(t *testing.T) {
 	env.ExpectCalls(Cancel, 2)
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Trip has parts that are booked in their order.
+// A Trip has parts that are booked in order.
 type Trip struct {
 	ID    string
 	Parts []string
 }
 
-// A Booking is one part under a number that we have chosen.
+// A Booking is one part under a number that the saga has chosen.
 type Booking struct {
 	Number string
 	Part   string
@@ -29,9 +29,9 @@ var (
 	ErrSoldOut = replay.NewError("trip.sold_out", "sold out")
 )
 
-var patience = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 4})
+var retryOption = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 4})
 
-// bookTrip books every part, or none.
+// bookTrip books all parts or none.
 func bookTrip(ctx *replay.Context, trip Trip) ([]Booking, error) {
 	var booked []Booking
 	saga := replay.NewSaga(ctx)
@@ -41,7 +41,7 @@ func bookTrip(ctx *replay.Context, trip Trip) ([]Booking, error) {
 			_, err := Cancel.Call(ctx, booking)
 			return err
 		})
-		if _, err := Book.Call(ctx, booking, patience); err != nil {
+		if _, err := Book.Call(ctx, booking, retryOption); err != nil {
 			return nil, fmt.Errorf("book the %s: %w", part, err)
 		}
 		booked = append(booked, booking)
@@ -49,8 +49,8 @@ func bookTrip(ctx *replay.Context, trip Trip) ([]Booking, error) {
 	return booked, nil
 }
 
-// companies stand for the systems of others. They take a number twice without
-// booking twice, and cancel what was never booked without an error.
+// companies simulate external systems. Booking a number twice books once, and canceling an
+// unknown number is not an error.
 type companies struct {
 	out     io.Writer
 	soldOut string

@@ -1,34 +1,33 @@
-// Command shop sells something: it takes from the stock, charges a card and writes
-// a mail, by services that it is given.
+// Command shop takes an item from stock, charges a card and sends a mail, with injected
+// services.
 //
 //	go run ./examples/shop            # in memory
-//	go run ./examples/shop -dir data  # goes on where it was when killed
+//	go run ./examples/shop -dir data  # continues after a kill
 //
 // # When to use it
 //
-// In every application that is larger than an example: activities need database
-// pools, clients and configuration, and tests need others than production.
+// In every larger application: activities need database pools, clients and configuration,
+// and tests need other ones than production.
 //
 // # What to look at
 //
-//   - Handles are package variables, bodies are bound where the services are known.
-//     A handle has no body, so that it can be shared, called from another package
-//     or another program, and bound to something else in each.
-//   - Activities are methods of a struct (Shop) whose fields are small interfaces,
-//     declared here and not where they are implemented. There is no container, no
-//     registry, no global: Definitions hands over what main has put together.
-//   - The orchestration is a function and has no receiver. All that it knows it has
-//     from its input and from activities. A field that changes, or is another one on
-//     another node, would be a decision that its history does not have.
-//   - Configuration that decides (a limit, a switch) is part of the input, or read
-//     by an activity or replay.Once, so that it is recorded.
-//   - The test gives the same Shop other services and runs the real activities; or
-//     it stubs the activities where only the orchestration is of interest.
+//   - Handles are package variables. Bodies are bound where the services are known. A handle
+//     has no body, so other packages and programs can share it and bind it differently.
+//   - Activities are methods of a struct (Shop) whose fields are small interfaces, declared
+//     by the caller. There is no container, registry or global: main builds the Shop, and
+//     Definitions passes it on.
+//   - The orchestration is a function without a receiver. It learns everything from its input
+//     and from activities. A field that changes or differs between nodes would be a decision
+//     that the history does not contain.
+//   - Configuration that decides something (a limit, a switch) is part of the input, or read
+//     by an activity or replay.SideEffect, so that it is recorded.
+//   - Tests give the Shop other services and run the real activities, or stub the activities
+//     if only the orchestration matters.
 //
 // # When not to use it
 //
-// Do not hand the orchestration a service to call by itself, not even one that
-// "only reads": it is called again on every replay, and answers something else.
+// Never pass the orchestration a service to call directly, not even a read-only one: every
+// replay would call it again and get a different answer.
 package main
 
 import (
@@ -44,7 +43,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-// bank is the payments of a test: it declines some customers, and its line is
-// down at first.
+// A bank declines one customer, and its first calls fail.
 type bank struct {
 	declines string
 	down     int
@@ -36,42 +35,42 @@ func newShop(items int, payments Payments) *Shop {
 
 var order = Order{Customer: "ada", Item: "book", Price: 20}
 
-func left(shop *Shop) int { return shop.Stock.(*shelf).items["book"] }
+func itemsLeft(shop *Shop) int { return shop.Stock.(*shelf).items["book"] }
 
 // The real activities with the services of the test.
-func TestASale(t *testing.T) {
+func TestSell_ChargesOnce(t *testing.T) {
 	bank := &bank{down: 5, charged: make(map[string]int)}
 	shop := newShop(1, bank)
 	env := replaytest.New(t, shop.Definitions()...)
 	receipt, err := replaytest.Call(env, Sell, "order", order)
-	if err != nil || len(bank.charged) != 1 || bank.charged[receipt.Payment] != 20 || left(shop) != 0 {
-		t.Errorf("%+v, %v: %v charged, %d left", receipt, err, bank.charged, left(shop))
+	if err != nil || len(bank.charged) != 1 || bank.charged[receipt.Payment] != 20 || itemsLeft(shop) != 0 {
+		t.Errorf("%+v, %v: %v charged, %d left", receipt, err, bank.charged, itemsLeft(shop))
 	}
 	env.ExpectCalls(Write, 1)
 }
 
-func TestNothingIsSoldWithoutMoney(t *testing.T) {
+func TestSell_DeclinedPutsItemBack(t *testing.T) {
 	bank := &bank{declines: "ada"}
 	shop := newShop(1, bank)
 	env := replaytest.New(t, shop.Definitions()...)
-	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrDeclined) || left(shop) != 1 {
-		t.Errorf("%v, %d left", err, left(shop))
+	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrDeclined) || itemsLeft(shop) != 1 {
+		t.Errorf("%v, %d left", err, itemsLeft(shop))
 	}
 	env.ExpectCalls(Write, 0)
 }
 
-func TestNothingIsChargedForWhatIsSoldOut(t *testing.T) {
+func TestSell_SoldOutChargesNothing(t *testing.T) {
 	shop := newShop(0, &bank{})
 	env := replaytest.New(t, shop.Definitions()...)
-	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrSoldOut) || left(shop) != 0 {
-		t.Errorf("%v, %d left", err, left(shop))
+	if _, err := replaytest.Call(env, Sell, "order", order); !errors.Is(err, ErrSoldOut) || itemsLeft(shop) != 0 {
+		t.Errorf("%v, %d left", err, itemsLeft(shop))
 	}
 	env.ExpectCalls(Charge, 0)
 	env.ExpectCalls(PutBack, 0)
 }
 
-// Only the orchestration, without any service: the handles are bound by the test.
-func TestTheOrchestrationAlone(t *testing.T) {
+// Only the orchestration, without services.
+func TestSell_WithStubs(t *testing.T) {
 	env := replaytest.New(t, Sell.Bind(sell))
 	replaytest.Stub(env, Take, replaytest.Returns[string](true, nil))
 	replaytest.Stub(env, Charge, replaytest.Returns[Order]("p-1", nil))
@@ -85,7 +84,7 @@ func TestTheOrchestrationAlone(t *testing.T) {
 	}
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)

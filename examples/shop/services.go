@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// The services of this program; an application has real ones.
+// These services are simulated.
 
-// A shelf is a stock in memory.
+// A shelf is an in-memory stock.
 type shelf struct {
 	mu    sync.Mutex
 	items map[string]int
@@ -32,7 +32,7 @@ func (s *shelf) PutBack(_ context.Context, _, item string) error {
 	return nil
 }
 
-// A terminal charges nobody and says so.
+// A terminal prints charges.
 type terminal struct{ out io.Writer }
 
 func (t terminal) Charge(_ context.Context, key, customer string, amount int) (string, error) {
@@ -40,7 +40,7 @@ func (t terminal) Charge(_ context.Context, key, customer string, amount int) (s
 	return "payment of " + key, nil
 }
 
-// A printer writes letters by hand.
+// A printer prints mails.
 type printer struct{ out io.Writer }
 
 func (p printer) Send(_ context.Context, to, text string) error {

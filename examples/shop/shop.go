@@ -8,7 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An Order is what a customer wants.
+// An Order is what a customer buys.
 type Order struct {
 	Customer string
 	Item     string
@@ -29,11 +29,11 @@ var (
 	ErrDeclined = replay.NewError("shop.declined", "the card was declined")
 )
 
-// A Letter is for a customer.
+// A Letter is a mail to a customer.
 type Letter struct{ To, Text string }
 
-// What the shop needs of others. The key is the same for every attempt of one
-// call, so that repeating it changes nothing.
+// The services of the shop. The key is the same for every attempt of a call, so a repeated
+// call must have no further effect.
 type (
 	Stock interface {
 		Take(ctx context.Context, key, item string) error // or ErrSoldOut
@@ -47,21 +47,21 @@ type (
 	}
 )
 
-// A Shop has the services that its activities use.
+// A Shop has the services of its activities.
 type Shop struct {
 	Stock    Stock
 	Payments Payments
 	Mail     Mail
 }
 
-// Definitions is the code of the shop, for a node.
+// Definitions returns the code of the shop.
 func (s *Shop) Definitions() []replay.Definition {
 	return []replay.Definition{
 		Sell.Bind(sell), Take.Bind(s.take), PutBack.Bind(s.putBack), Charge.Bind(s.charge), Write.Bind(s.write),
 	}
 }
 
-// sell sells one item, or leaves everything as it was.
+// sell sells one item, or leaves everything unchanged.
 func sell(ctx *replay.Context, order Order) (Receipt, error) {
 	saga := replay.NewSaga(ctx)
 	if _, err := Take.Call(ctx, order.Item); err != nil {
@@ -77,22 +77,22 @@ func sell(ctx *replay.Context, order Order) (Receipt, error) {
 	}
 	_, err = Write.Call(ctx, Letter{order.Customer, "Thank you for buying a " + order.Item + "."})
 	if err != nil {
-		ctx.Log().Warn("no letter", "error", err) // no reason to undo the sale
+		ctx.Log().Warn("cannot send mail", "error", err) // no reason to undo the sale
 	}
 	return Receipt{payment}, nil
 }
 
 func (s *Shop) take(ctx context.Context, item string) (bool, error) {
-	return true, lasting(s.Stock.Take(ctx, key(ctx), item))
+	return true, markPermanent(s.Stock.Take(ctx, idempotencyKey(ctx), item))
 }
 
 func (s *Shop) putBack(ctx context.Context, item string) (bool, error) {
-	return true, s.Stock.PutBack(ctx, key(ctx), item)
+	return true, s.Stock.PutBack(ctx, idempotencyKey(ctx), item)
 }
 
 func (s *Shop) charge(ctx context.Context, order Order) (string, error) {
-	payment, err := s.Payments.Charge(ctx, key(ctx), order.Customer, order.Price)
-	return payment, lasting(err)
+	payment, err := s.Payments.Charge(ctx, idempotencyKey(ctx), order.Customer, order.Price)
+	return payment, markPermanent(err)
 }
 
 func (s *Shop) write(ctx context.Context, letter Letter) (bool, error) {
@@ -102,10 +102,10 @@ func (s *Shop) write(ctx context.Context, letter Letter) (bool, error) {
 	return true, nil
 }
 
-func key(ctx context.Context) string { return replay.ActivityInfo(ctx).IdempotencyKey() }
+func idempotencyKey(ctx context.Context) string { return replay.ActivityInfo(ctx).IdempotencyKey() }
 
-// lasting marks the errors that will be the same next time.
-func lasting(err error) error {
+// markPermanent marks errors that a retry cannot fix.
+func markPermanent(err error) error {
 	if errors.Is(err, ErrSoldOut) || errors.Is(err, ErrDeclined) {
 		return replay.NonRetryable(err)
 	}

@@ -1,37 +1,34 @@
-// Command subscription charges a customer month by month until the customer says
-// no, for years if need be. A month is a second here.
+// Command subscription charges a customer every month until the customer unsubscribes, for
+// years if necessary. Here a month lasts a second.
 //
 //	go run ./examples/subscription            # in memory
-//	go run ./examples/subscription -dir data  # goes on where it was when killed
+//	go run ./examples/subscription -dir data  # continues after a kill
 //
 // # When to use it
 //
-// Where something goes on without an end: subscriptions, leases, reminders, the
-// supervision of a machine. Instead of a nightly job that looks for what is due,
-// each customer has an instance that sleeps until something is.
+// For endless processes: subscriptions, leases, reminders, monitoring. Instead of a nightly
+// job that searches for due work, each customer has an instance that sleeps until its work
+// is due.
 //
 // # What to look at
 //
-//   - Continue-as-new. A history that only grows makes every replay longer. Once
-//     a month this execution ends and the next begins with an empty history, in
-//     one append; what must be known of the past is in its input. The instance
-//     keeps its ID, and callers notice nothing.
-//   - Nothing is lost between two executions: events that came and were not
-//     consumed are carried over in their order.
-//   - The month ends at a date that is in the input, and not "a month after we have
-//     come here": charges that are retried for two days do not shift the next one.
-//   - Code that is new comes into old subscriptions with the next month:
-//     continue-as-new takes the newest version that there is (replay.Version).
-//   - A charge that cannot be made ends the subscription after three days of
-//     trying, and the policy says so, not a loop.
+//   - Continue-as-new. A growing history makes every replay longer. Each month this execution
+//     ends and the next begins with an empty history, in one append. Its input contains what
+//     must be known of the past. The instance keeps its ID, and callers notice nothing.
+//   - Nothing is lost between two executions: unconsumed events are carried over in order.
+//   - The month ends at a date that is computed from the input. Charges that are retried for
+//     two days do not shift the next month.
+//   - Old subscriptions use new code from the next month on: continue-as-new takes the newest
+//     version (replay.Version).
+//   - If a charge keeps failing, the subscription ends after three days. The timeout of the
+//     call says so, not a loop.
 //
 // # When not to use it
 //
-// Where the work has an end within some thousand events, there is no need to
-// continue as new. ctx.ShouldContinueAsNew tells when a history has become long,
-// for loops that have no months. And for what is to happen at three in the morning
-// whatever became of the day before, one instance that starts a detached one
-// (OrchestrationHandle.Chain) each night keeps the nights apart.
+//   - If the work ends within some thousand events, do not continue as new.
+//     ctx.ShouldContinueAsNew reports when a history is long, for loops without months.
+//   - If something must happen every night regardless of the day before, use one instance
+//     that starts a chained one (OrchestrationHandle.Chain) each night.
 package main
 
 import (
@@ -48,7 +45,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {
@@ -68,7 +65,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := behave(ctx, client); err != nil {
+	if err := simulateCustomer(ctx, client); err != nil {
 		return err
 	}
 	end, err := run.Wait(ctx)
@@ -79,10 +76,9 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// behave does what happens to a subscription: after the first bill the price is
-// raised, after the third the customer has had enough. The events have names, so
-// that sending them again, after a crash of this program, has no effect.
-func behave(ctx context.Context, client *cluster.Client) error {
+// simulateCustomer raises the price after the first bill and unsubscribes after the third. The
+// events have IDs, so that sending them again after a crash of this program has no effect.
+func simulateCustomer(ctx context.Context, client *cluster.Client) error {
 	bills := 0
 	for recorded, err := range client.Watch(ctx, "alice", cluster.Position{}) {
 		if err != nil {

@@ -16,9 +16,9 @@ const month = 30 * 24 * time.Hour
 
 var terms = Terms{Customer: "alice", Price: 5, Month: month}
 
-// A year in milliseconds: the price changes in month four, the bank is closed on
-// the first day of every month, and in month eight it is enough.
-func TestMonthByMonthUntilTheCustomerSaysNo(t *testing.T) {
+// A year in milliseconds: the price changes in month four, charges fail on the first day of
+// every month, and the customer unsubscribes in month eight.
+func TestSubscription_BillsMonthly(t *testing.T) {
 	env := replaytest.New(t, Subscription.Bind(subscription))
 	var due []time.Time // of the bills
 	replaytest.Stub(env, Charge, func(ctx context.Context, _ Bill) (bool, error) {
@@ -58,14 +58,14 @@ func TestMonthByMonthUntilTheCustomerSaysNo(t *testing.T) {
 	if want := []int{1, 2, 3, 4, 5, 6, 7, 8}; !slices.Equal(numbers, want) {
 		t.Errorf("bills %v", numbers)
 	}
-	// A history is one month long, however many there were.
+	// A history covers one month.
 	if last := env.History("alice"); last.Execution != 8 || len(last.Events) > 10 {
 		t.Errorf("execution %d has %d events", last.Execution, len(last.Events))
 	}
 }
 
-// What comes while the month changes is not lost.
-func TestANoOnTheLastMomentOfAMonth(t *testing.T) {
+// Events that arrive while the month changes are not lost.
+func TestSubscription_EndsAtMonthBoundary(t *testing.T) {
 	env := replaytest.New(t, Subscription.Bind(subscription))
 	replaytest.Stub(env, Charge, replaytest.Returns[Bill](true, nil))
 	env.At(month, func() {
@@ -79,7 +79,7 @@ func TestANoOnTheLastMomentOfAMonth(t *testing.T) {
 	}
 }
 
-func TestNobodyPays(t *testing.T) {
+func TestSubscription_EndsWhenUnpaid(t *testing.T) {
 	env := replaytest.New(t, Subscription.Bind(subscription))
 	replaytest.Stub(env, Charge, replaytest.Returns[Bill](false, errors.New("the account is empty")))
 	end, err := replaytest.Call(env, Subscription, "alice", terms)
@@ -88,12 +88,12 @@ func TestNobodyPays(t *testing.T) {
 	}
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)
 	}
-	// What comes of it in which month depends on how fast the machine is.
+	// The speed of the machine decides in which month the events arrive.
 	for _, want := range []string{"bill 1: alice pays 5\n", "pays 7\n", "ended: too dear, after "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)

@@ -10,19 +10,18 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Terms are what a month begins with: all that later months need to know.
+// Terms are the input of a month: everything that later months need.
 type Terms struct {
 	Customer string
 	Price    int
-	Month    time.Duration // how long one is
-	// Of the months before: zero for the first.
+	Month    time.Duration // its length
+	// Of earlier months; zero in the first month.
 	Months int
 	Paid   int
-	Began  time.Time // the month before, zero for the first
+	Began  time.Time // of the previous month
 }
 
-// A Bill is for one month. Its number makes it the same bill however often it is
-// presented.
+// A Bill is for one month. Its number identifies the bill if it is presented again.
 type Bill struct {
 	Customer string
 	Number   int
@@ -43,7 +42,7 @@ var (
 	PriceChanged = replay.Event[int]("price changed")
 )
 
-// subscription is one month; the next is the next execution.
+// subscription is one month. The next execution is the next month.
 func subscription(ctx *replay.Context, terms Terms) (End, error) {
 	unsubscribed := Unsubscribed.Subscribe(ctx)
 	changed := PriceChanged.Subscribe(ctx)
@@ -64,9 +63,9 @@ func subscription(ctx *replay.Context, terms Terms) (End, error) {
 	terms.Months++
 	terms.Paid += bill.Amount
 
-	over := ctx.Timer(terms.Began.Add(terms.Month).Sub(ctx.Now()))
+	monthEnd := ctx.Timer(terms.Began.Add(terms.Month).Sub(ctx.Now()))
 	for {
-		first, err := replay.Next(ctx, unsubscribed, changed, over)
+		first, err := replay.Next(ctx, unsubscribed, changed, monthEnd)
 		if err != nil {
 			return End{}, err
 		}
@@ -85,7 +84,7 @@ func subscription(ctx *replay.Context, terms Terms) (End, error) {
 	}
 }
 
-// definitions binds an activity that prints instead of charging.
+// definitions binds the code to an activity that prints.
 func definitions(out io.Writer) []replay.Definition {
 	charge := func(_ context.Context, bill Bill) (bool, error) {
 		fmt.Fprintf(out, "bill %d: %s pays %d\n", bill.Number, bill.Customer, bill.Amount)

@@ -11,11 +11,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An Album is the photos to be made smaller.
+// An Album is a list of photos.
 type Album struct {
 	Photos []string // names of files
 	Width  int      // of the thumbnails, in pixels
-	AtOnce int      // how many are made at the same time
+	AtOnce int      // the maximum concurrency
 }
 
 // A Job is one photo of an album.
@@ -24,12 +24,12 @@ type Job struct {
 	Width int
 }
 
-// A Thumbnail is what became of a photo.
+// A Thumbnail is the result for one photo.
 type Thumbnail struct {
 	Photo         string
 	File          string
 	Width, Height int
-	Problem       string // why there is none; "" if there is
+	Problem       string // why there is none, or ""
 }
 
 var (
@@ -37,18 +37,18 @@ var (
 	Shrink         = replay.Activity[Job, Thumbnail]("shrink")
 )
 
-// patience is for a disk that does not answer just now.
-var patience = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 3})
+// retryOption is for temporary disk errors.
+var retryOption = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 3})
 
 func makeThumbnails(ctx *replay.Context, album Album) ([]Thumbnail, error) {
 	done := 0
 	return replay.Map(ctx, album.AtOnce, album.Photos, func(ctx *replay.Context, photo string) (Thumbnail, error) {
-		thumbnail, err := Shrink.Call(ctx, Job{photo, album.Width}, patience, replay.StartToClose(time.Minute))
+		thumbnail, err := Shrink.Call(ctx, Job{photo, album.Width}, retryOption, replay.StartToClose(time.Minute))
 		var failed *replay.ActivityError
 		switch {
 		case errors.As(err, &failed):
 			thumbnail = Thumbnail{Photo: photo, Problem: failed.Err.Error()}
-		case err != nil: // that the instance was cancelled, say: not about the photo
+		case err != nil: // not about the photo, such as a cancellation
 			return thumbnail, err
 		}
 		done++
@@ -56,7 +56,7 @@ func makeThumbnails(ctx *replay.Context, album Album) ([]Thumbnail, error) {
 	})
 }
 
-// shrink makes one thumbnail, beside the photo.
+// shrink writes one thumbnail next to the photo.
 func shrink(_ context.Context, job Job) (Thumbnail, error) {
 	file, err := os.Open(job.Photo)
 	if err != nil {
@@ -65,7 +65,7 @@ func shrink(_ context.Context, job Job) (Thumbnail, error) {
 	defer file.Close()
 	photo, _, err := image.Decode(file)
 	if err != nil {
-		return Thumbnail{}, replay.NonRetryable(err) // it will be no photo tomorrow either
+		return Thumbnail{}, replay.NonRetryable(err) // a retry cannot fix it
 	}
 	size := photo.Bounds().Size()
 	small := image.NewRGBA(image.Rect(0, 0, job.Width, size.Y*job.Width/size.X))

@@ -1,38 +1,35 @@
-// Command thumbnails makes a small copy of every photo of an album, four at a
-// time, and says which photos could not be read.
+// Command thumbnails makes a thumbnail of every photo of an album, four at a time, and
+// reports the photos that it cannot read.
 //
 //	go run ./examples/thumbnails            # in memory
-//	go run ./examples/thumbnails -dir data  # goes on where it was when killed
+//	go run ./examples/thumbnails -dir data  # continues after a kill
 //
 // # When to use it
 //
-// Where the same is to be done to each of many things, and something limits how
-// many at once: memory, a quota, the patience of another system. replay.Map is a
-// bounded fan-out in one line: a coroutine for each input, at most so many at a
-// time, and the results in the order of the inputs, whichever is done first.
+// When many items need the same work and something limits the concurrency: memory, a quota,
+// another system. replay.Map is a bounded fan-out in one line: a coroutine for each input, at
+// most limit at a time, results in the order of the inputs.
 //
 // # What to look at
 //
-//   - The limit belongs to this album. Config.ActivitiesMax and ActivityLimits
-//     bound what a node does for all its instances together.
-//   - What fails is a result here and no error: at the first error Map gives up
-//     what is still under way, and an album must not fail because of one photo.
-//     Where all are needed or none, let the error through.
-//   - Photos travel by their names. A payload is at most 1 MiB, and whatever is
-//     recorded is kept: pass references to what is large.
-//   - The progress is published by replay.SetStatus; anybody may read it by
-//     Client.Get. The counter needs no lock: coroutines of one instance run one
-//     at a time, in an order that the history fixes.
-//   - A thumbnail is written to its final name, the same each time. An activity
-//     runs at least once, and writing the same twice does no harm.
+//   - The limit belongs to this album. Config.ActivitiesMax and Config.ActivityLimits bound
+//     all instances of a node together.
+//   - A failed photo is a result, not an error: at the first error Map cancels all work in
+//     progress, and one photo must not fail the album. If you need all results or none,
+//     return the error.
+//   - Photos are passed by name. A payload is at most 1 MiB and is stored: pass references to
+//     large data.
+//   - replay.SetStatus publishes the progress, and Client.Get reads it. The counter needs no
+//     lock: coroutines of one instance run one at a time, in an order that the history fixes.
+//   - A thumbnail always has the same file name. An activity runs at least once, and writing
+//     the same file twice is harmless.
 //
 // # When not to use it
 //
-// Each photo adds two events to the album's history. Beyond some thousands give
-// each part of them to a child orchestration, which has a history of its own and
-// is one result for its parent (example census does), or take them page by page
-// and continue as new after each. Where nothing limits, start all of them and use
-// replay.All.
+//   - Each photo adds two events to the album's history. Beyond some thousand, give each part
+//     to a child orchestration, which has its own history and is one result for its parent
+//     (example census), or process pages and continue as new after each.
+//   - Without a limit, start all activities and use replay.All.
 package main
 
 import (
@@ -51,7 +48,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in memory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: in memory)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {
@@ -70,7 +67,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(photos)
-	album, err := takePhotos(photos)
+	album, err := createPhotos(photos)
 	if err != nil {
 		return err
 	}
@@ -88,8 +85,8 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// takePhotos leaves seven photos in a directory and another file.
-func takePhotos(dir string) (Album, error) {
+// createPhotos writes seven photos and a text file to a directory.
+func createPhotos(dir string) (Album, error) {
 	album := Album{Width: 80, AtOnce: 4}
 	for i := range 7 {
 		name := filepath.Join(dir, fmt.Sprintf("photo%d.png", i+1))

@@ -14,7 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-func albumOf(photos, atOnce int) Album {
+func newAlbum(photos, atOnce int) Album {
 	album := Album{AtOnce: atOnce}
 	for i := range photos {
 		album.Photos = append(album.Photos, fmt.Sprintf("%d.png", i))
@@ -22,28 +22,28 @@ func albumOf(photos, atOnce int) Album {
 	return album
 }
 
-// Ten photos of a second each, at most four at once, take three seconds.
-func TestNoMoreThanTheLimitAreMadeAtOnce(t *testing.T) {
+// Ten photos of one second each, at most four at a time, take three seconds.
+func TestMakeThumbnails_LimitsConcurrency(t *testing.T) {
 	env := replaytest.New(t, definitions()...)
-	var running, most atomic.Int64
+	var running, peak atomic.Int64
 	replaytest.Stub(env, Shrink, func(_ context.Context, job Job) (Thumbnail, error) {
-		most.Store(max(most.Load(), running.Add(1)))
+		peak.Store(max(peak.Load(), running.Add(1)))
 		defer running.Add(-1)
 		time.Sleep(time.Second)
 		return Thumbnail{Photo: job.Photo}, nil
 	})
 	began := env.Now()
-	album := albumOf(10, 4)
+	album := newAlbum(10, 4)
 	thumbnails, err := replaytest.Call(env, MakeThumbnails, "album", album)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := env.Now().Sub(began); took != 3*time.Second || most.Load() != 4 {
-		t.Errorf("it took %v with %d at once", took, most.Load())
+	if took := env.Now().Sub(began); took != 3*time.Second || peak.Load() != 4 {
+		t.Errorf("it took %v with %d at once", took, peak.Load())
 	}
 	var done int
-	if err := env.Status("album").Published(&done); err != nil || done != 10 {
-		t.Errorf("%d are said to be done: %v", done, err)
+	if err := env.Status("album").CustomStatus(&done); err != nil || done != 10 {
+		t.Errorf("custom status %d: %v", done, err)
 	}
 	for i, thumbnail := range thumbnails {
 		if thumbnail.Photo != album.Photos[i] {
@@ -52,9 +52,8 @@ func TestNoMoreThanTheLimitAreMadeAtOnce(t *testing.T) {
 	}
 }
 
-// What is unreadable is named, and the others are made. So it is in whatever
-// order they are done.
-func TestOnePhotoDoesNotFailTheAlbum(t *testing.T) {
+// The unreadable photo is reported and the others are made, in any order of arrivals.
+func TestMakeThumbnails_OnePhotoFails(t *testing.T) {
 	replaytest.Permute(t, 30, func(t *testing.T, env *replaytest.Env) []Thumbnail {
 		replaytest.Stub(env, Shrink, func(_ context.Context, job Job) (Thumbnail, error) {
 			if job.Photo == "1.png" {
@@ -62,7 +61,7 @@ func TestOnePhotoDoesNotFailTheAlbum(t *testing.T) {
 			}
 			return Thumbnail{Photo: job.Photo}, nil
 		})
-		thumbnails, err := replaytest.Call(env, MakeThumbnails, "album", albumOf(4, 3))
+		thumbnails, err := replaytest.Call(env, MakeThumbnails, "album", newAlbum(4, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +73,7 @@ func TestOnePhotoDoesNotFailTheAlbum(t *testing.T) {
 	}, definitions()...)
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), "", &out); err != nil {
 		t.Fatal(err)

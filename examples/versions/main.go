@@ -1,50 +1,47 @@
-// Command versions changes an orchestration under running instances, twice, and
-// shows what becomes of those that began before. A node starts with the code as it
-// was and stops again; one with a patch goes on; one with a second version follows.
+// Command versions changes an orchestration under running instances, twice, and shows how
+// earlier instances continue. A node runs with the original code and stops, then one with a
+// patch, then one with a second version.
 //
 //	go run ./examples/versions            # in a temporary directory
 //	go run ./examples/versions -dir data
 //
 // # When to use it
 //
-// Whenever code of which instances are under way is to do something else. An
-// instance is brought back to memory by running its code again over its history,
-// and code that asks for something else than the history has is found and stopped
-// (the instance is stalled; nothing is added to its history). There are two ways to change it:
+// Whenever you change code of running instances. An instance is loaded by running its code
+// over its history. If the code requests other operations than the history has, the instance
+// stalls and nothing is added to its history. There are two ways to change code:
 //
-//   - A patch, for a change in few places. replay.Patched is true for who comes to
-//     this place for the first time and false for who has passed it, and stays so
-//     for that execution. One function carries both branches.
-//   - A version, for a rewrite. Both bodies are bound to the same name. An instance
-//     keeps the version that it was started with; a new one gets the highest.
+//   - A patch, for a small change. replay.Patched returns true for an execution that reaches
+//     this place for the first time, false for one that has passed it, and the same ever
+//     after. One function contains both branches.
+//   - A version, for a rewrite. Both bodies are bound to the same name. An instance keeps the
+//     version with which it started. A new one gets the highest.
 //
 // # What to look at
 //
-//   - shipping.go: before is what the code was, patched carries both branches,
-//     rewritten is version 2. Each of the three orders ends with the code that it
-//     began with, as far as one can tell.
-//   - testdata has histories that were exported when the code was "before": one of an
-//     order that is done and one of an order that waits. replaytest.Replay runs the
-//     code of today over them. Keep some of each version in use, from production
-//     (the client's History, package history), and no change that breaks running
-//     instances passes its tests.
-//   - The test that puts the new step in without a patch, and is told so: what the
-//     history has, what the code asked for, and in which line.
+//   - shipping.go: shippingV1 is the original code, shippingPatched contains both branches,
+//     shippingV2 is version 2. Each of the three orders ends with the code with which it began.
+//   - testdata contains histories recorded with shippingV1: a completed order and a waiting
+//     one. replaytest.Replay runs today's code over them. Keep some histories of each version
+//     in use, from production (the client's History, package history). Then no change that
+//     breaks running instances passes the tests.
+//   - The test that adds the new step without a patch: the failure has the expected event,
+//     the operation that the code requested, and the line.
 //
-// # How it ends
+// # Removing old code
 //
-// When no instance is left that began before the patch (Client.Count by name and
-// state), the old branch goes, and replay.Retired takes the place of Patched; when
-// none is left that has the patch in its history, so does that. A version goes when
-// Client.Count with Filter.Version finds none that runs.
+//   - When no instance is left that began before the patch (Client.Count by name and state),
+//     remove the old branch and replace replay.Patched by replay.DeprecatePatch. When no
+//     history has the patch any more, remove that too.
+//   - Remove a version when Client.Count with Filter.Version finds no running instance.
 //
 // # When not to use it
 //
-// The bodies of activities may be changed at any time: histories have only what
-// went in and out. So may messages, logs and everything that makes no durable call.
-// New fields in inputs and results are no new version either: they are JSON, and
-// what is missing is zero. And loops that continue as new take new code by
-// themselves, at the next turn.
+//   - Bodies of activities may change at any time: histories contain only input and output.
+//     The same holds for messages, logs and everything without durable calls.
+//   - New fields of inputs and results need no version: they are JSON, and missing fields are
+//     zero.
+//   - Loops that continue as new use new code in their next execution.
 package main
 
 import (
@@ -62,7 +59,7 @@ import (
 )
 
 func main() {
-	dir := flag.String("dir", "", "where the journal lives; in a temporary directory without it")
+	dir := flag.String("dir", "", "`directory` of the journal (default: temporary)")
 	flag.Parse()
 	slog.SetLogLoggerLevel(slog.LevelWarn)
 	if err := run(context.Background(), *dir, os.Stdout); err != nil {
@@ -79,7 +76,7 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 		defer os.RemoveAll(temporary)
 		dir = temporary
 	}
-	releases := [][]replay.Definition{first(out), second(out), third(out)}
+	releases := [][]replay.Definition{firstRelease(out), secondRelease(out), thirdRelease(out)}
 	for i, release := range releases {
 		fmt.Fprintln(out, "release", i+1)
 		last := i == len(releases)-1
@@ -90,8 +87,8 @@ func run(ctx context.Context, dir string, out io.Writer) error {
 	return nil
 }
 
-// serve runs a node with the code of one release. It starts an order, which waits
-// until it is packed; the last release packs them all.
+// serve runs a node with the code of one release. It starts an order, which waits until it is
+// packed. The last release packs all orders.
 func serve(ctx context.Context, dir string, release []replay.Definition, order string, last bool) error {
 	node, err := cluster.Start(ctx, cluster.Config{Dir: dir, Definitions: release})
 	if err != nil {
@@ -100,16 +97,16 @@ func serve(ctx context.Context, dir string, release []replay.Definition, order s
 	client := node.Client()
 	_, err = cluster.StartRun(ctx, client, Shipping, order, Order{ID: order}, cluster.ReuseWhenEnded(), cluster.Attach())
 	if err == nil {
-		err = waiting(ctx, client, order)
+		err = awaitSubscription(ctx, client, order)
 	}
 	if err == nil && last {
-		err = pack(ctx, client)
+		err = packAll(ctx, client)
 	}
 	return errors.Join(err, node.Stop(context.WithoutCancel(ctx)))
 }
 
-// waiting returns when an order waits to be packed.
-func waiting(ctx context.Context, client *cluster.Client, order string) error {
+// awaitSubscription returns when an order waits to be packed.
+func awaitSubscription(ctx context.Context, client *cluster.Client, order string) error {
 	for recorded, err := range client.Watch(ctx, order, cluster.Position{}) {
 		if err != nil || recorded.Event.GetExternalSubscribed() != nil {
 			return err
@@ -118,8 +115,8 @@ func waiting(ctx context.Context, client *cluster.Client, order string) error {
 	return nil
 }
 
-// pack tells all orders, one after the other, and waits until they are shipped.
-func pack(ctx context.Context, client *cluster.Client) error {
+// packAll packs all orders, one after another, and waits until they are shipped.
+func packAll(ctx context.Context, client *cluster.Client) error {
 	page, err := client.List(ctx, cluster.Filter{Name: Shipping.Name(), States: []cluster.State{cluster.Running}}, "", 0)
 	if err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-// The histories in testdata are those of the code as it was. In an application
-// they come from production; here they are made by what is left of that code.
-func TestHistoriesOfTheFirstRelease(t *testing.T) {
-	env := replaytest.New(t, first(io.Discard)...)
+// The histories in testdata come from the original code. In an application they would come
+// from production.
+func TestFirstRelease_Histories(t *testing.T) {
+	env := replaytest.New(t, firstRelease(io.Discard)...)
 	replaytest.Start(env, Shipping, "waiting", Order{"waiting"})
 	env.ExpectHistory("waiting", "testdata/waiting.json")
 
@@ -29,9 +29,9 @@ func TestHistoriesOfTheFirstRelease(t *testing.T) {
 	env.ExpectHistory("before", "testdata/before.json")
 }
 
-// And those of orders that have begun with the patch, or with version 2.
-func TestHistoriesOfLaterReleases(t *testing.T) {
-	for id, release := range map[string][]replay.Definition{"patched": second(io.Discard), "rewritten": third(io.Discard)} {
+// Histories of orders that began with the patch or with version 2.
+func TestLaterReleases_Histories(t *testing.T) {
+	for id, release := range map[string][]replay.Definition{"patched": secondRelease(io.Discard), "rewritten": thirdRelease(io.Discard)} {
 		t.Run(id, func(t *testing.T) {
 			env := replaytest.New(t, release...)
 			run := replaytest.Start(env, Shipping, id, Order{id})
@@ -47,14 +47,14 @@ func TestHistoriesOfLaterReleases(t *testing.T) {
 	}
 }
 
-// The test that stays: the code of today fits every instance that there is.
-func TestRunningInstancesGoOn(t *testing.T) {
-	replaytest.Replay(t, "testdata/*.json", third(io.Discard)...)
+// Keep this test: today's code fits every recorded instance.
+func TestThirdRelease_ReplaysRecordedHistories(t *testing.T) {
+	replaytest.Replay(t, "testdata/*.json", thirdRelease(io.Discard)...)
 }
 
-// What it is good for: the same change without a patch.
-func TestWithoutAPatchTheyWouldBeStalled(t *testing.T) {
-	careless := Shipping.Bind(func(ctx *replay.Context, order Order) (string, error) {
+// The same change without a patch.
+func TestUnpatchedCode_StallsInstances(t *testing.T) {
+	unpatched := Shipping.Bind(func(ctx *replay.Context, order Order) (string, error) {
 		if _, err := Reserve.Call(ctx, order.ID); err != nil {
 			return "", err
 		}
@@ -64,7 +64,7 @@ func TestWithoutAPatchTheyWouldBeStalled(t *testing.T) {
 		_, err := Packed.Wait(ctx)
 		return "", err
 	})
-	registry, err := replay.NewRegistry(careless)
+	registry, err := replay.NewRegistry(unpatched)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestWithoutAPatchTheyWouldBeStalled(t *testing.T) {
 	}
 }
 
-func TestItRuns(t *testing.T) {
+func TestRun(t *testing.T) {
 	var out strings.Builder
 	if err := run(t.Context(), t.TempDir(), &out); err != nil {
 		t.Fatal(err)

@@ -19,8 +19,8 @@ var (
 	Packed       = replay.Event[string]("packed")
 )
 
-// before is the code of the first release.
-func before(ctx *replay.Context, order Order) (string, error) {
+// shippingV1 is the code of the first release.
+func shippingV1(ctx *replay.Context, order Order) (string, error) {
 	if _, err := Reserve.Call(ctx, order.ID); err != nil {
 		return "", err
 	}
@@ -30,9 +30,9 @@ func before(ctx *replay.Context, order Order) (string, error) {
 	return Ship.Call(ctx, order.ID)
 }
 
-// patched takes its place in the second release: addresses are checked, those of
-// orders that have come further than that already are not.
-func patched(ctx *replay.Context, order Order) (string, error) {
+// shippingPatched replaces shippingV1 in the second release. It checks addresses, except for
+// orders that have passed this step.
+func shippingPatched(ctx *replay.Context, order Order) (string, error) {
 	if _, err := Reserve.Call(ctx, order.ID); err != nil {
 		return "", err
 	}
@@ -47,9 +47,9 @@ func patched(ctx *replay.Context, order Order) (string, error) {
 	return Ship.Call(ctx, order.ID)
 }
 
-// rewritten is version 2, beside patched in the third release: both checks are
-// made at the same time, and the box is named on the parcel.
-func rewritten(ctx *replay.Context, order Order) (string, error) {
+// shippingV2 is bound as version 2, beside shippingPatched, in the third release. It runs both
+// checks concurrently and names the box on the parcel.
+func shippingV2(ctx *replay.Context, order Order) (string, error) {
 	_, err := replay.All(ctx, CheckAddress.Start(ctx, order.ID), Reserve.Start(ctx, order.ID))
 	if err != nil {
 		return "", err
@@ -61,28 +61,28 @@ func rewritten(ctx *replay.Context, order Order) (string, error) {
 	return Ship.Call(ctx, order.ID+" in "+box)
 }
 
-func first(out io.Writer) []replay.Definition {
-	return append(activities(out), Shipping.Bind(before))
+func firstRelease(out io.Writer) []replay.Definition {
+	return append(activities(out), Shipping.Bind(shippingV1))
 }
 
-func second(out io.Writer) []replay.Definition {
-	return append(activities(out), Shipping.Bind(patched))
+func secondRelease(out io.Writer) []replay.Definition {
+	return append(activities(out), Shipping.Bind(shippingPatched))
 }
 
-func third(out io.Writer) []replay.Definition {
-	return append(activities(out), Shipping.Bind(patched), Shipping.Bind(rewritten, replay.Version("2")))
+func thirdRelease(out io.Writer) []replay.Definition {
+	return append(activities(out), Shipping.Bind(shippingPatched), Shipping.Bind(shippingV2, replay.Version("2")))
 }
 
-// activities only print. Two of them may do so at once: a logger lets them take turns.
+// activities only print. The logger serializes concurrent output.
 func activities(out io.Writer) []replay.Definition {
 	lines := log.New(out, "  ", 0)
-	say := func(what string) func(context.Context, string) (string, error) {
+	printing := func(what string) func(context.Context, string) (string, error) {
 		return func(_ context.Context, of string) (string, error) {
 			lines.Println(what, of)
 			return of, nil
 		}
 	}
 	return []replay.Definition{
-		Reserve.Bind(say("reserve")), CheckAddress.Bind(say("check the address of")), Ship.Bind(say("ship")),
+		Reserve.Bind(printing("reserve")), CheckAddress.Bind(printing("check the address of")), Ship.Bind(printing("ship")),
 	}
 }

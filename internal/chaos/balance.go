@@ -14,35 +14,36 @@ import (
 )
 
 const (
-	// How often it is looked who leads what, and how long the leaders may take to be
-	// spread again in the end.
-	spreadEvery = 200 * time.Millisecond
-	spreadLimit = time.Minute
+	// How often the leaders are sampled, and how long they may take to be balanced after the last
+	// fault.
+	balanceInterval = 200 * time.Millisecond
+	balanceTimeout  = time.Minute
 )
 
-// A balance watches how the leaders of several groups are spread over the nodes.
-type balance struct {
+// A leaderBalance watches how the leaders of the partitions are spread over the nodes.
+type leaderBalance struct {
 	fleet *fleet
 
-	mu      sync.Mutex
-	waiting bool          // for leaders that are spread,
-	since   time.Duration // from when on
-	took    []time.Duration
-	cut     int // faults before which it had not come to that
+	mu          sync.Mutex
+	waiting     bool          // for the leaders to be balanced
+	since       time.Duration // start of the wait
+	durations   []time.Duration
+	interrupted int // faults that began before the leaders were balanced
 }
 
-// watch looks until ctx ends.
-func (b *balance) watch(ctx context.Context) {
+// watch samples the leaders until ctx ends.
+func (b *leaderBalance) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		if leaders := b.fleet.leaders(ctx); isSpread(leaders, b.fleet.others()) {
-			b.spread()
+		if leaders := b.fleet.leaders(ctx); isBalanced(leaders, b.fleet.others()) {
+			b.recordBalanced()
 		}
-		rest(ctx, spreadEvery)
+		sleep(ctx, balanceInterval)
 	}
 }
 
-// isSpread tells whether all groups are led, and no node leads two more than another.
-func isSpread(leaders, nodes []string) bool {
+// isBalanced reports whether every partition has a leader and no node leads two more partitions
+// than another.
+func isBalanced(leaders, nodes []string) bool {
 	led := make(map[string]int)
 	for _, leader := range leaders {
 		led[leader]++
@@ -54,64 +55,65 @@ func isSpread(leaders, nodes []string) bool {
 	return led[""] == 0 && most-least <= 1
 }
 
-func (b *balance) spread() {
+func (b *leaderBalance) recordBalanced() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting {
-		b.took, b.waiting = append(b.took, b.fleet.log.Now()-b.since), false
+		b.durations, b.waiting = append(b.durations, b.fleet.log.Now()-b.since), false
 	}
 }
 
-// healed tells that a fault is over; begun, that the next one begins.
-func (b *balance) healed() {
+// faultHealed starts a wait after a fault was healed; faultBegan ends it when the next fault
+// starts.
+func (b *leaderBalance) faultHealed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting, b.since = true, b.fleet.log.Now()
 }
 
-func (b *balance) begun() {
+func (b *leaderBalance) faultBegan() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waiting {
-		b.cut++
+		b.interrupted++
 	}
 	b.waiting = false
 }
 
-// end waits until the leaders are spread after the last fault, and tells whether they
+// awaitBalanced waits until the leaders are balanced after the last fault, and reports whether they
 // are.
-func (b *balance) end(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, spreadLimit)
+func (b *leaderBalance) awaitBalanced(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, balanceTimeout)
 	defer cancel()
-	_, err := b.fleet.awaitThat(ctx, func(leaders []string) bool { return isSpread(leaders, b.fleet.others()) })
+	_, err := b.fleet.awaitLeadersUntil(ctx, func(leaders []string) bool { return isBalanced(leaders, b.fleet.others()) })
 	return err == nil
 }
 
-// tell writes how soon the leaders were spread after faults, and who leads.
-func (b *balance) tell(out io.Writer, leaders []string) {
+// report writes how soon the leaders were balanced after faults, and who leads at the end.
+func (b *leaderBalance) report(out io.Writer, leaders []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fmt.Fprintf(out, "the leaders were spread within %v (p50), %v (p99), %v at most after %d faults; %d times another fault came before\n",
-		quantile(b.took, 0.5), quantile(b.took, 0.99), quantile(b.took, 1), len(b.took), b.cut)
-	for group, leader := range leaders {
-		fmt.Fprintf(out, "in the end group %d was led by %s\n", group, leader)
+	fmt.Fprintf(out, "leaders balanced within %v (p50), %v (p99), %v (max) after %d faults; %d times another fault came first\n",
+		quantile(b.durations, 0.5), quantile(b.durations, 0.99), quantile(b.durations, 1), len(b.durations), b.interrupted)
+	for partition, leader := range leaders {
+		fmt.Fprintf(out, "final leader of partition %d: %s\n", partition, leader)
 	}
 }
 
-// reportReigns writes how often each group was led by whom, and how often by another than
-// before.
-func reportReigns(w io.Writer, reigns []evidence.Reign) {
-	byGroup := make(map[int][]evidence.Reign)
-	for _, reign := range reigns {
-		byGroup[reign.Group] = append(byGroup[reign.Group], reign)
+// reportLeaderships writes how often each node led each partition, and how often the leader changed
+// to another node.
+func reportLeaderships(w io.Writer, leaderships []evidence.Leadership) {
+	byPartition := make(map[int][]evidence.Leadership)
+	for _, leadership := range leaderships {
+		byPartition[leadership.Partition] = append(byPartition[leadership.Partition], leadership)
 	}
-	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
-		all := byGroup[group]
-		slices.SortFunc(all, func(a, b evidence.Reign) int { return int(a.Epoch) - int(b.Epoch) })
+	for _, partition := range slices.Sorted(maps.Keys(byPartition)) {
+		all := byPartition[partition]
+		slices.SortFunc(all, func(a, b evidence.Leadership) int { return int(a.Epoch) - int(b.Epoch) })
 		led, moved := make(map[string]int), 0
-		for i, reign := range all {
-			led[reign.Node]++
-			if i > 0 && all[i-1].Node != reign.Node {
+		for i, leadership := range all {
+			led[leadership.Node]++
+			if i > 0 && all[i-1].Node != leadership.Node {
 				moved++
 			}
 		}
@@ -119,6 +121,6 @@ func reportReigns(w io.Writer, reigns []evidence.Reign) {
 		for _, node := range slices.Sorted(maps.Keys(led)) {
 			by = append(by, fmt.Sprintf("%s %d", node, led[node]))
 		}
-		fmt.Fprintf(w, "group %d: %d reigns (%s), %d times another node's than the one before\n", group, len(all), strings.Join(by, ", "), moved)
+		fmt.Fprintf(w, "partition %d: %d leaderships (%s), %d changes to another node\n", partition, len(all), strings.Join(by, ", "), moved)
 	}
 }

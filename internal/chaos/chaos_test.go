@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/chaos/check"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
-	"github.com/tenuto-dev/tenuto/internal/chaos/judge"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The nodes of these tests are processes of this binary.
+// The nodes of these tests are processes of this test binary.
 func TestMain(m *testing.M) {
 	if config := os.Getenv(host.Env); config != "" {
 		exit(host.Run(config))
@@ -29,32 +29,32 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testLimit ends a test that has failed; nothing is measured by it.
+// testLimit ends a failed test. It is no measure of speed.
 const testLimit = 15 * time.Minute
 
-func TestNothingIsLostWhenTheLeaderIsKilledAgainAndAgain(t *testing.T) {
-	for _, groups := range []int{1, 3} {
-		t.Run(fmt.Sprint(groups, " groups"), func(t *testing.T) { killAgainAndAgain(t, groups) })
+func TestCampaign_LeaderKilledRepeatedly(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) { killLeaderRepeatedly(t, partitions) })
 	}
 }
 
-func killAgainAndAgain(t *testing.T, groups int) {
+func killLeaderRepeatedly(t *testing.T, partitions int) {
 	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
 	defer cancel()
-	kill, err := choose("kill-leader")
+	kill, err := selectFaults("kill-leader")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kill[0].least, kill[0].most = 0, short
+	kill[0].minDuration, kill[0].maxDuration = 0, shortTime
 	var out bytes.Buffer
 	const kills = 3
-	record, shortcomings, err := wage(ctx, options{
-		dir: t.TempDir(), seed: 1, out: &out, small: true, network: byEither, nodes: fleetSize, faults: kill, count: kills, rate: 1, groups: groups,
+	record, shortcomings, err := runCampaign(ctx, options{
+		dir: t.TempDir(), seed: 1, out: &out, small: true, network: networkAuto, nodes: fleetSize, faults: kill, count: kills, rate: 1, partitions: partitions,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	verdict := judged(t, record, shortcomings, &out)
+	result := checkRecord(t, record, shortcomings, &out)
 	led := 0
 	for _, f := range record.Faults {
 		if f.LeaderAfter != "" && f.LeaderAfter != f.LeaderBefore && f.Gap > 0 {
@@ -62,10 +62,10 @@ func killAgainAndAgain(t *testing.T, groups int) {
 		}
 	}
 	if led != kills {
-		t.Errorf("%d of %d kills had another lead and take writes", led, kills)
+		t.Errorf("%d of %d kills had another node lead and acknowledge writes", led, kills)
 	}
-	if verdict.Counts["reigns of leaders"] <= kills {
-		t.Errorf("%d reigns are told of in the logs", verdict.Counts["reigns of leaders"])
+	if result.Counts["leaderships"] <= kills {
+		t.Errorf("the logs report %d leaderships", result.Counts["leaderships"])
 	}
 	if n := acknowledgedProbes(record); n < kills {
 		t.Errorf("%d events of probes were acknowledged: no gap can be measured", n)
@@ -82,25 +82,25 @@ func acknowledgedProbes(record *evidence.Record) int {
 	return n
 }
 
-func TestEveryFaultIsChosenByName(t *testing.T) {
-	all, err := choose("")
-	if err != nil || len(all) == 0 || slices.ContainsFunc(all, func(f fault) bool { return f.pending != "" }) {
-		t.Errorf("by no name: %v, %v", nameAll(all), err)
+func TestSelectFaults_ByName(t *testing.T) {
+	all, err := selectFaults("")
+	if err != nil || len(all) == 0 || slices.ContainsFunc(all, func(f fault) bool { return f.disabledReason != "" }) {
+		t.Errorf("no names: %v, %v", joinNames(all), err)
 	}
 	for _, f := range faults {
-		if chosen, err := choose(f.name); err != nil || len(chosen) != 1 || chosen[0].name != f.name {
+		if chosen, err := selectFaults(f.name); err != nil || len(chosen) != 1 || chosen[0].name != f.name {
 			t.Errorf("%s: %v, %v", f.name, chosen, err)
 		}
-		if f.most <= f.least {
-			t.Errorf("%s lasts from %v to %v", f.name, f.least, f.most)
+		if f.maxDuration <= f.minDuration {
+			t.Errorf("%s lasts from %v to %v", f.name, f.minDuration, f.maxDuration)
 		}
 	}
-	if _, err := choose("kill-leader,nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+	if _, err := selectFaults("kill-leader,nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("nonsense: %v", err)
 	}
 }
 
-func TestWhatIsKnownOfACallAfterItsTries(t *testing.T) {
+func TestOutcomeOf_AfterRetries(t *testing.T) {
 	acked := evidence.Answer{Outcome: evidence.Acked}
 	refused := evidence.Answer{Outcome: evidence.Refused, Code: evidence.Ended}
 	busy := evidence.Answer{Outcome: evidence.Refused, Code: evidence.Busy}
@@ -118,26 +118,26 @@ func TestWhatIsKnownOfACallAfterItsTries(t *testing.T) {
 		{"acknowledged at once", named, acked, false, evidence.Acked},
 		{"acknowledged in the end", nameless, acked, true, evidence.Acked},
 		{"refused at once", nameless, refused, false, evidence.Refused},
-		{"refused after a try that may have done it", nameless, refused, true, evidence.Unknown},
-		{"refused, and a repetition would have been known", named, refused, true, evidence.Refused},
+		{"refused after a try that may have executed it", nameless, refused, true, evidence.Unknown},
+		{"refused, and a repetition would have been recognized", named, refused, true, evidence.Refused},
 		{"busy to the end", named, busy, false, evidence.NotExecuted},
-		{"busy after a try that may have done it", named, busy, true, evidence.Unknown},
+		{"busy after a try that may have executed it", named, busy, true, evidence.Unknown},
 		{"never taken", named, none, false, evidence.NotExecuted},
 		{"no answer at all", named, evidence.Answer{}, false, evidence.NotExecuted},
-		{"no answer to the last", named, unknown, false, evidence.Unknown},
-		{"not taken after a try that may have done it", named, none, true, evidence.Unknown},
+		{"no answer to the last try", named, unknown, false, evidence.Unknown},
+		{"not executed after a try that may have executed it", named, none, true, evidence.Unknown},
 	} {
-		call := evidence.Call{Request: c.request, Answer: c.last, Doubtful: c.doubtful}
+		call := evidence.Call{Request: c.request, Answer: c.last, MaybeExecuted: c.doubtful}
 		if got := outcomeOf(call); got != c.want {
 			t.Errorf("%s: %s; want %s", c.name, got, c.want)
 		}
 	}
 }
 
-func TestARunThatShowsLittleDoesNotCount(t *testing.T) {
-	verdict := &judge.Verdict{}
-	idle := len(verdict.Idle())
-	quiet := evidence.Fault{Name: "a", End: time.Second}
+func TestCoverageShortfalls(t *testing.T) {
+	result := &check.Result{}
+	idle := len(result.Uncovered())
+	phase := evidence.Fault{Name: "a", End: time.Second}
 	met := evidence.Fault{Name: "b", End: time.Second, InFlight: 1}
 	skipped := evidence.Fault{Name: "c", Skipped: "no root"}
 	failed := evidence.Fault{Name: "d"}
@@ -146,17 +146,17 @@ func TestARunThatShowsLittleDoesNotCount(t *testing.T) {
 		faults []evidence.Fault
 		want   int
 	}{
-		{"all that it takes", []evidence.Fault{met, quiet, skipped}, 0},
-		{"too few met calls", []evidence.Fault{met, quiet, quiet}, 1},
+		{"all that it takes", []evidence.Fault{met, phase, skipped}, 0},
+		{"too few met calls", []evidence.Fault{met, phase, phase}, 1},
 		{"too few injected", []evidence.Fault{met, failed}, 1},
 	} {
-		if got := floors(&evidence.Record{Faults: c.faults}, verdict); len(got)-idle != c.want {
+		if got := coverageShortfalls(&evidence.Record{Faults: c.faults}, result); len(got)-idle != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }
 
-func TestSkippedFaultsAreTold(t *testing.T) {
+func TestReportFaults_ShowsSkipped(t *testing.T) {
 	var out bytes.Buffer
 	reportFaults(&out, []evidence.Fault{
 		{Name: "kill-leader", End: time.Second, Gap: 300 * time.Millisecond, InFlight: 2},
@@ -171,12 +171,12 @@ func TestSkippedFaultsAreTold(t *testing.T) {
 			t.Errorf("no line %v in\n%s", want, &out)
 		}
 	}
-	if line := describe(evidence.Fault{Name: "full-disk", Skipped: "no root"}); !strings.Contains(line, "SKIPPED: no root") {
+	if line := describeFault(evidence.Fault{Name: "full-disk", Skipped: "no root"}); !strings.Contains(line, "SKIPPED: no root") {
 		t.Error(line)
 	}
 }
 
-func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
+func TestBit_FlipAndRestore(t *testing.T) {
 	dir := t.TempDir()
 	want := []byte("some bytes of a journal")
 	for i := range 3 {
@@ -184,7 +184,7 @@ func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &scene{random: newRandom(1)}
+	s := &injection{random: newRandom(1)}
 	for range 50 {
 		name, offset, err := s.randomByte(dir)
 		if err != nil {
@@ -205,9 +205,8 @@ func TestABitThatIsFlippedTwiceIsAsItWas(t *testing.T) {
 	}
 }
 
-// A table of a snapshot is one of the state as well, and goes on to be when the snapshot
-// has gone.
-func TestABitOfAFileThatHasLostItsNameIsRestored(t *testing.T) {
+// A table of a snapshot is also a file of the state, and stays one after the snapshot is deleted.
+func TestBit_RestoresUnlinkedFile(t *testing.T) {
 	dir := t.TempDir()
 	want := []byte("some bytes of a table")
 	table, ofSnapshot := filepath.Join(dir, "table"), filepath.Join(dir, "snapshot")
@@ -223,8 +222,8 @@ func TestABitOfAFileThatHasLostItsNameIsRestored(t *testing.T) {
 	}
 }
 
-// What a node has written since is not damaged by putting a bit right.
-func TestABitThatIsGoneIsNotRestored(t *testing.T) {
+// restore must not damage bytes that a node has written over the flipped bit.
+func TestBit_SkipsOverwrittenFile(t *testing.T) {
 	for name, write := range map[string]func(name string) error{
 		"removed": os.Remove,
 		"cut":     func(name string) error { return os.Truncate(name, 3) },
@@ -253,12 +252,12 @@ func TestABitThatIsGoneIsNotRestored(t *testing.T) {
 	}
 }
 
-func TestHealingUndoesTheLatestFirstAndAllOfIt(t *testing.T) {
+func TestInjection_HealsInReverseOrder(t *testing.T) {
 	broken := errors.New("as wanted")
 	var undone []int
-	s := new(scene)
+	s := new(injection)
 	for i := range 3 {
-		s.later(func(context.Context) error {
+		s.onHeal(func(context.Context) error {
 			undone = append(undone, i)
 			return broken
 		})
@@ -268,44 +267,44 @@ func TestHealingUndoesTheLatestFirstAndAllOfIt(t *testing.T) {
 	}
 }
 
-func TestReignsAreFoundInALog(t *testing.T) {
-	for line, want := range map[string]evidence.Reign{
+func TestParseLeadership_LogLine(t *testing.T) {
+	for line, want := range map[string]evidence.Leadership{
 		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 epoch=11 term=18`:             {Epoch: 11, Term: 18},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 partition=3 epoch=11 term=18`: {Group: 3, Epoch: 11, Term: 18},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="no longer leading" node=n1 epoch=11 term=1`:  {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1 partition=3 epoch=11 term=18`: {Partition: 3, Epoch: 11, Term: 18},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="leadership lost" node=n1 epoch=11 term=1`:    {},
 		`time=2026-01-01T00:00:00.000Z level=INFO msg=leading node=n1`:                              {},
 	} {
-		got, ok := reignIn(line)
+		got, ok := parseLeadership(line)
 		if ok != (want.Epoch > 0) || ok && got != want {
 			t.Errorf("%s: %+v, %v", line, got, ok)
 		}
 	}
 }
 
-func TestSnapshotsThatWereSentAreFoundInALog(t *testing.T) {
+func TestParseInstall_LogLine(t *testing.T) {
 	for line, want := range map[string]evidence.Install{
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1 index=17`:             {Index: 17},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1 partition=2 index=17`: {Group: 2, Index: 17},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state was rebuilt from a snapshot" index=17`:               {},
-		`time=2026-01-01T00:00:00.000Z level=INFO msg="the state is that of a snapshot" node=n1`:                      {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="state replaced by snapshot" node=n1 index=17`:             {Index: 17},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="state replaced by snapshot" node=n1 partition=2 index=17`: {Partition: 2, Index: 17},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="state rebuilt from snapshot" index=17`:                    {},
+		`time=2026-01-01T00:00:00.000Z level=INFO msg="state replaced by snapshot" node=n1`:                      {},
 	} {
-		if got, ok := installIn(line); ok != (want.Index > 0) || ok && got != want {
+		if got, ok := parseInstall(line); ok != (want.Index > 0) || ok && got != want {
 			t.Errorf("%s: %+v, %v", line, got, ok)
 		}
 	}
 }
 
-// A node that has stepped aside has its questions wait for a leader for ever, and
-// tells what it had, again and again, of itself alone.
-func TestNobodyWaitsForANodeThatHasSteppedAside(t *testing.T) {
-	f := &fleet{doors: t.TempDir(), log: evidence.NewLog(1)}
-	f.http = &http.Client{Transport: &http.Transport{DialContext: f.dialDoor}}
+// A request to a failed node may wait for a leader forever, while the node keeps reporting its old
+// state.
+func TestReport_StopsForFailedNode(t *testing.T) {
+	f := &fleet{sockets: t.TempDir(), log: evidence.NewLog(1)}
+	f.http = &http.Client{Transport: &http.Transport{DialContext: f.dialSocket}}
 	defer f.http.CloseIdleConnections()
-	aside := http.NewServeMux()
-	aside.HandleFunc("POST "+host.NodePath, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(host.Node{ID: "n1", Err: "its disk"})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+host.NodePath, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(host.NodeStatus{ID: "n1", Err: "its disk"})
 	})
-	aside.HandleFunc("POST "+host.ReportPath, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST "+host.ReportPath, func(w http.ResponseWriter, r *http.Request) {
 		var request host.ReportRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			t.Error(err)
@@ -316,11 +315,11 @@ func TestNobodyWaitsForANodeThatHasSteppedAside(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(evidence.Replica{Applied: []uint64{7}})
 	})
-	listener, err := net.Listen("unix", filepath.Join(f.doors, "n1"))
+	listener, err := net.Listen("unix", filepath.Join(f.sockets, "n1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: aside}
+	server := &http.Server{Handler: mux}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer func() {
@@ -329,34 +328,34 @@ func TestNobodyWaitsForANodeThatHasSteppedAside(t *testing.T) {
 		}
 		<-served
 	}()
-	node := &process{id: "n1", fleet: f, running: &life{number: 1, door: "n1"}}
-	var stepped *asideError
-	if _, err := f.report(t.Context(), node, host.ReportRequest{}); !errors.As(err, &stepped) || stepped.node != "n1" {
+	node := &process{id: "n1", fleet: f, running: &processRun{number: 1, socket: "n1"}}
+	var nodeFailed *nodeFailedError
+	if _, err := f.report(t.Context(), node, host.ReportRequest{}); !errors.As(err, &nodeFailed) || nodeFailed.node != "n1" {
 		t.Errorf("a question to all: %v", err)
 	}
-	stepped = nil
+	nodeFailed = nil
 	c := &campaign{log: f.log, fleet: f}
-	if err := c.tellOwn(t.Context(), node, []uint64{8}); !errors.As(err, &stepped) {
+	if err := c.collectOwn(t.Context(), node, []uint64{8}); !errors.As(err, &nodeFailed) {
 		t.Errorf("more than it will ever have: %v", err)
 	}
 }
 
-// judged judges what a campaign has recorded, logs the report, and fails the test for each
-// violation and for what the campaign fell short of.
-func judged(t *testing.T, record *evidence.Record, shortcomings []string, out *bytes.Buffer) *judge.Verdict {
+// checkRecord checks the evidence of a campaign, logs the report, and fails the test for each
+// violation and each shortcoming.
+func checkRecord(t *testing.T, record *evidence.Record, shortcomings []string, out *bytes.Buffer) *check.Result {
 	t.Helper()
 	registry, err := replay.NewRegistry(host.Orchestrations()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdict := judge.Judge(record, registry)
-	verdict.Report(out)
+	result := check.Run(record, registry)
+	result.Report(out)
 	t.Log(out.String())
-	for _, violation := range verdict.Violations {
+	for _, violation := range result.Violations {
 		t.Errorf("%s: %s", violation.Invariant, violation.Detail)
 	}
 	if len(shortcomings) > 0 {
 		t.Error(shortcomings)
 	}
-	return verdict
+	return result
 }

@@ -8,35 +8,35 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// steps are by how much a wall clock goes wrong.
-var steps = []time.Duration{time.Hour, -time.Hour, 26 * time.Hour, -26 * time.Hour}
+// clockSteps are the errors that a wall clock gets.
+var clockSteps = []time.Duration{time.Hour, -time.Hour, 26 * time.Hour, -26 * time.Hour}
 
-// setClock has a node's wall clock be wrong by a while.
-func (s *scene) setClock(ctx context.Context, node *process, by time.Duration) error {
-	var state host.Node
+// setClock sets the error of a node's wall clock.
+func (s *injection) setClock(ctx context.Context, node *process, by time.Duration) error {
+	var state host.NodeStatus
 	return s.fleet.post(ctx, node, host.ClockPath, by, &state)
 }
 
-// setRight has a node's wall clock be right.
-func (s *scene) setRight(ctx context.Context, node *process) error {
+// resetClock corrects a node's wall clock.
+func (s *injection) resetClock(ctx context.Context, node *process) error {
 	err := s.setClock(ctx, node, 0)
-	if errors.Is(err, errNoDoor) {
-		return nil // the next process has the right time
+	if errors.Is(err, errNotRunning) {
+		return nil // the next process starts with the right time
 	}
 	return err
 }
 
-// stepClock sets one node's wall clock forwards or backwards, twice, and right again in
-// the end. Every other time another leads then, which may be that one.
-func stepClock(ctx context.Context, s *scene) error {
+// stepClock sets one node's wall clock forward or back, twice, and corrects it when healed. Every
+// other time the leader changes meanwhile, possibly to that node.
+func stepClock(ctx context.Context, s *injection) error {
 	node := s.fleet.nodes[s.random.IntN(len(s.fleet.nodes))]
-	s.hits(node.id)
-	s.later(func(ctx context.Context) error { return s.setRight(ctx, node) })
+	s.addNodes(node.id)
+	s.onHeal(func(ctx context.Context) error { return s.resetClock(ctx, node) })
 	for range 2 {
-		if err := s.setClock(ctx, node, steps[s.random.IntN(len(steps))]); err != nil {
+		if err := s.setClock(ctx, node, clockSteps[s.random.IntN(len(clockSteps))]); err != nil {
 			return err
 		}
-		rest(ctx, short)
+		sleep(ctx, shortTime)
 	}
 	if node.id != s.leader && s.random.IntN(2) == 0 {
 		return s.kill(s.leader)
@@ -44,30 +44,29 @@ func stepClock(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// killAllStepClock ends all nodes. When they are started again the wall clock of one
-// is wrong, and right again when somebody leads. Every other time it was wrong before,
-// and is right when it is started.
-func killAllStepClock(ctx context.Context, s *scene) error {
+// killAllStepClock kills all nodes. After the restart the wall clock of one is wrong until there is
+// a leader. Every other time it was wrong before and is right after the restart.
+func killAllStepClock(ctx context.Context, s *injection) error {
 	node := s.fleet.nodes[s.random.IntN(len(s.fleet.nodes))]
-	by := steps[s.random.IntN(len(steps))]
+	by := clockSteps[s.random.IntN(len(clockSteps))]
 	if s.random.IntN(2) == 0 {
 		if err := s.setClock(ctx, node, by); err != nil {
 			return err
 		}
-		rest(ctx, long) // so that the node has noted it
+		sleep(ctx, longTime) // until the node has written a clock sample
 		return s.kill(s.fleet.others()...)
 	}
-	right := node.settings()
-	wrong := right
-	wrong.WallClockBy = by
-	s.later(func(ctx context.Context) error {
-		node.become(right)
+	original := node.settings()
+	skewed := original
+	skewed.WallClockOffset = by
+	s.onHeal(func(ctx context.Context) error {
+		node.setConfig(original)
 		if _, err := s.fleet.awaitLeaders(ctx); err != nil {
 			return err
 		}
-		return s.setRight(ctx, node)
+		return s.resetClock(ctx, node)
 	})
 	err := s.kill(s.fleet.others()...)
-	node.become(wrong)
+	node.setConfig(skewed)
 	return err
 }

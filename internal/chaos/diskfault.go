@@ -17,11 +17,10 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// flipBit flips one bit in a file of a stopped follower and starts it again. It
-// may refuse to start, or step aside, or not have needed that bit; what it must
-// not do, show something else than the others, is judged from what it tells. In
-// the end the bit is put right.
-func flipBit(ctx context.Context, s *scene) error {
+// flipBit flips one bit in a file of a stopped follower and restarts it. The node may refuse to
+// start, fail, or not need that bit. It must not show another state than the other nodes, which the
+// checks verify. Healing restores the bit.
+func flipBit(ctx context.Context, s *injection) error {
 	id := s.follower()
 	if err := s.kill(id); err != nil {
 		return err
@@ -35,18 +34,18 @@ func flipBit(ctx context.Context, s *scene) error {
 		return err
 	}
 	node := s.fleet.node(id)
-	node.damage(true)
-	s.later(func(context.Context) error {
+	node.setDamaged(true)
+	s.onHeal(func(context.Context) error {
 		err := node.kill()
-		node.damage(false)
+		node.setDamaged(false)
 		return errors.Join(err, b.restore())
 	})
-	_ = node.start(ctx) // it may refuse to, which is as it should be
+	_ = node.start(ctx) // refusing to start is correct
 	return nil
 }
 
-// randomByte chooses a byte of the files below a directory.
-func (s *scene) randomByte(dir string) (name string, offset int64, err error) {
+// randomByte chooses a random byte of the files in a directory.
+func (s *injection) randomByte(dir string) (name string, offset int64, err error) {
 	var names []string
 	var sizes []int64
 	total := int64(0)
@@ -65,7 +64,7 @@ func (s *scene) randomByte(dir string) (name string, offset int64, err error) {
 		return "", 0, err
 	}
 	if total == 0 {
-		return "", 0, fmt.Errorf("nothing in %s", dir)
+		return "", 0, fmt.Errorf("no data in %s", dir)
 	}
 	at := s.random.Int64N(total)
 	for i, size := range sizes {
@@ -74,25 +73,25 @@ func (s *scene) randomByte(dir string) (name string, offset int64, err error) {
 		}
 		at -= size
 	}
-	return "", 0, errors.New("sizes do not add up")
+	return "", 0, errors.New("file sizes changed during the walk")
 }
 
-// A bit is one of a file, and what is around it.
+// A bit is one bit of a file, with the bytes around it.
 type bit struct {
 	name   string
 	offset int64
 	mask   byte
 
-	// Once it is flipped: the file, which may have other names as well, or get them, and
-	// lose the one that it had, as the tables of a snapshot do; and what is around.
-	file   *os.File
-	around []byte
+	// Set by flip: the open file and the bytes around the bit. The file may gain and lose names, as
+	// the tables of a snapshot do.
+	file        *os.File
+	surrounding []byte
 }
 
-// surroundings is how many bytes around a flipped bit tell whether it is still that.
-const surroundings = 64
+// surroundingBytes is the number of bytes that identify the place of a flipped bit.
+const surroundingBytes = 64
 
-// flip inverts the bit. restore must be called.
+// flip inverts the bit. The caller must call restore.
 func (b *bit) flip() (err error) {
 	if b.file, err = os.OpenFile(b.name, os.O_RDWR, 0); err != nil {
 		return err
@@ -100,17 +99,17 @@ func (b *bit) flip() (err error) {
 	if err := errors.Join(b.invert(), b.file.Sync()); err != nil {
 		return errors.Join(err, b.file.Close())
 	}
-	if b.around, err = b.read(); err != nil {
+	if b.surrounding, err = b.read(); err != nil {
 		return errors.Join(err, b.invert(), b.file.Close())
 	}
 	return nil
 }
 
-// restore inverts the bit again, if it is still there. The node may have written over
-// that place: then this would be damage that nobody puts right.
+// restore inverts the bit again if the bytes around it are unchanged. If the node has overwritten
+// them, inverting would cause damage that is never repaired.
 func (b *bit) restore() error {
-	around, err := b.read()
-	if err == nil && bytes.Equal(around, b.around) {
+	surrounding, err := b.read()
+	if err == nil && bytes.Equal(surrounding, b.surrounding) {
 		err = errors.Join(b.invert(), b.file.Sync())
 	}
 	return errors.Join(err, b.file.Close())
@@ -118,12 +117,12 @@ func (b *bit) restore() error {
 
 // read returns the bytes around the bit, as many as there are.
 func (b *bit) read() ([]byte, error) {
-	around := make([]byte, surroundings)
-	n, err := b.file.ReadAt(around, max(b.offset-surroundings/2, 0))
+	surrounding := make([]byte, surroundingBytes)
+	n, err := b.file.ReadAt(surrounding, max(b.offset-surroundingBytes/2, 0))
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return around[:n], err
+	return surrounding[:n], err
 }
 
 func (b *bit) invert() error {
@@ -136,12 +135,12 @@ func (b *bit) invert() error {
 	return err
 }
 
-// tamper has every sync of a node's process meet something, by strace.
-func (s *scene) tamper(id, what string) error {
-	s.hits(id)
+// injectSyncFault makes strace inject a fault into every sync of a node's process.
+func (s *injection) injectSyncFault(id, what string) error {
+	s.addNodes(id)
 	strace, err := exec.LookPath("strace")
 	if err != nil {
-		return &skipError{"there is no strace"}
+		return &skipError{"strace is not installed"}
 	}
 	command := exec.Command(strace, "-f", "-qq", "-o", "/dev/null", "-p", fmt.Sprint(s.fleet.node(id).pid()),
 		"-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:"+what)
@@ -151,34 +150,32 @@ func (s *scene) tamper(id, what string) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
-	s.later(func(context.Context) error {
-		_ = command.Process.Signal(syscall.SIGINT) // it lets go of the process
+	s.onHeal(func(context.Context) error {
+		_ = command.Process.Signal(syscall.SIGINT) // detaches from the process
 		<-ended
 		return nil
 	})
 	select {
 	case err := <-ended:
 		ended <- err
-		return &skipError{fmt.Sprintf("strace may not attach: %v", err)}
-	case <-time.After(short):
+		return &skipError{fmt.Sprintf("strace cannot attach: %v", err)}
+	case <-time.After(shortTime):
 		return nil
 	}
 }
 
-// failSync has every sync of the leader fail; it steps aside, and is started
-// again in the end.
-func failSync(_ context.Context, s *scene) error {
+// failSync makes every sync of the leader fail. The leader must fail; healing restarts it.
+func failSync(_ context.Context, s *injection) error {
 	node := s.fleet.node(s.leader)
-	s.later(s.fleet.start)
-	s.later(func(context.Context) error { return node.kill() })
-	return s.tamper(s.leader, "error=EIO")
+	s.onHeal(s.fleet.start)
+	s.onHeal(func(context.Context) error { return node.kill() })
+	return s.injectSyncFault(s.leader, "error=EIO")
 }
 
-// disks are file systems of their own for each node, in images of the run's
-// directory. They need root.
+// disks are file systems for each node, in image files in the run's directory. They need root.
 type disks struct {
 	dir  string
-	size int // how many
+	size int // number of disks
 }
 
 const imageBytes = 1 << 30 // sparse
@@ -209,25 +206,25 @@ func (d *disks) make(id string) error {
 	if err := os.Mkdir(mount, 0o700); err != nil {
 		return err
 	}
-	if err := run("mkfs.ext4", "-q", "-m", "0", image); err != nil {
+	if err := runCommand("mkfs.ext4", "-q", "-m", "0", image); err != nil {
 		return err
 	}
-	return d.attach(id)
+	return d.mountImage(id)
 }
 
-// attach mounts a node's disk. Nothing is written back by itself for a while, so that
-// a power cut finds something to lose.
-func (d *disks) attach(id string) error {
-	return run("mount", "-o", "loop,commit=300", filepath.Join(d.dir, id+".image"), d.mount(id))
+// mountImage mounts a node's disk. Its journal commit interval is long, so that a power cut loses
+// unsynced data.
+func (d *disks) mountImage(id string) error {
+	return runCommand("mount", "-o", "loop,commit=300", filepath.Join(d.dir, id+".image"), d.mount(id))
 }
 
-// unmount unmounts the disks; what is on them stays in the images.
+// unmount unmounts the disks. Their content stays in the images.
 func (d *disks) unmount() error {
 	var errs []error
 	for i := range d.size {
 		mount := d.mount(fmt.Sprintf("n%d", i+1))
 		if isMounted(mount) {
-			errs = append(errs, run("umount", mount))
+			errs = append(errs, runCommand("umount", mount))
 		}
 	}
 	return errors.Join(errs...)
@@ -238,28 +235,27 @@ func isMounted(dir string) bool {
 	return err == nil && strings.Contains(string(mounts), " "+dir+" ")
 }
 
-func run(name string, arguments ...string) error {
+func runCommand(name string, arguments ...string) error {
 	if out, err := exec.Command(name, arguments...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
 
-// fullDisk fills the leader's disk to the last byte.
-func fullDisk(_ context.Context, s *scene) error {
+// fullDisk fills the leader's disk completely.
+func fullDisk(_ context.Context, s *injection) error {
 	if s.fleet.disks == nil {
 		return &skipError{"the nodes have no disks of their own"}
 	}
-	s.hits(s.leader)
+	s.addNodes(s.leader)
 	node, ballast := s.fleet.node(s.leader), filepath.Join(s.fleet.disks.mount(s.leader), "ballast")
-	// A node that has met an error of its disk takes no part until it is started
-	// again.
-	s.later(s.fleet.start)
-	s.later(func(ctx context.Context) error {
+	// A node that failed because of a disk error takes no part until it is restarted.
+	s.onHeal(s.fleet.start)
+	s.onHeal(func(ctx context.Context) error {
 		if err := os.Remove(ballast); err != nil {
 			return err
 		}
-		var state host.Node
+		var state host.NodeStatus
 		if err := s.fleet.post(ctx, node, host.NodePath, struct{}{}, &state); err != nil {
 			return err
 		}
@@ -285,16 +281,16 @@ func fullDisk(_ context.Context, s *scene) error {
 	return nil
 }
 
-// frozenDisk has every write of the leader hang.
-func frozenDisk(_ context.Context, s *scene) error {
+// frozenDisk makes every write of the leader hang.
+func frozenDisk(_ context.Context, s *injection) error {
 	if s.fleet.disks == nil {
 		return &skipError{"the nodes have no disks of their own"}
 	}
 	if _, err := exec.LookPath("fsfreeze"); err != nil {
-		return &skipError{"there is no fsfreeze"}
+		return &skipError{"fsfreeze is not installed"}
 	}
-	s.hits(s.leader)
+	s.addNodes(s.leader)
 	mount := s.fleet.disks.mount(s.leader)
-	s.later(func(context.Context) error { return run("fsfreeze", "-u", mount) })
-	return run("fsfreeze", "-f", mount)
+	s.onHeal(func(context.Context) error { return runCommand("fsfreeze", "-u", mount) })
+	return runCommand("fsfreeze", "-f", mount)
 }

@@ -12,30 +12,30 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/link"
 )
 
-// A fault is one kind of trouble.
+// A fault is one kind of fault.
 type fault struct {
 	name string
-	// It takes the leader away, so that another must follow.
-	deposes bool
-	// How long it lasts: at least, at most.
-	least, most time.Duration
-	// inject makes it. It adds to the scene whom it has hit, and what puts it
-	// right. A *skipError says that it cannot be made here.
-	inject func(ctx context.Context, s *scene) error
-	// Why it is not among those that are injected unless it is named; "" if it is.
-	pending string
+	// Whether it removes the leader, so that another node must lead.
+	deposesLeader bool
+	// The shortest and the longest duration.
+	minDuration, maxDuration time.Duration
+	// inject injects it. It adds the nodes that it hits, and how to heal it, to the injection. A
+	// *skipError means that this machine cannot have the fault.
+	inject func(ctx context.Context, s *injection) error
+	// Why it is injected only if it is named; "" if it always is.
+	disabledReason string
 }
 
-// A scene is one fault while it lasts.
-type scene struct {
-	fleet  *fleet
-	random *rand.Rand
-	group  int                                   // the one whose leader is aimed at
-	leader string                                // of that, when it began
-	short  func(format string, arguments ...any) // says what was not shown
-	hit    []string
-	broken []string // what was seen and must not be
-	heals  []func(ctx context.Context) error
+// An injection is one fault while it lasts.
+type injection struct {
+	fleet          *fleet
+	random         *rand.Rand
+	partition      int                                   // the partition whose leader is the target
+	leader         string                                // of that partition, when the fault began
+	addShortcoming func(format string, arguments ...any) // adds a reason why the run does not prove enough
+	nodes          []string
+	violations     []string // what was observed and must not happen
+	heals          []func(ctx context.Context) error
 }
 
 // A skipError reports that a fault was not injected, and why.
@@ -43,12 +43,12 @@ type skipError struct{ why string }
 
 func (e *skipError) Error() string { return "skipped: " + e.why }
 
-func (s *scene) hits(ids ...string) { s.hit = append(s.hit, ids...) }
+func (s *injection) addNodes(ids ...string) { s.nodes = append(s.nodes, ids...) }
 
-func (s *scene) later(heal func(ctx context.Context) error) { s.heals = append(s.heals, heal) }
+func (s *injection) onHeal(heal func(ctx context.Context) error) { s.heals = append(s.heals, heal) }
 
-// heal undoes everything, what was done last first.
-func (s *scene) heal(ctx context.Context) error {
+// heal undoes everything, in reverse order.
+func (s *injection) heal(ctx context.Context) error {
 	var errs []error
 	for len(s.heals) > 0 {
 		last := len(s.heals) - 1
@@ -58,62 +58,62 @@ func (s *scene) heal(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// follower returns a node that does not lead the group, by chance.
-func (s *scene) follower() string {
+// follower returns a random node that does not lead the partition.
+func (s *injection) follower() string {
 	others := s.fleet.others(s.leader)
 	return others[s.random.IntN(len(others))]
 }
 
 const (
-	short = 300 * time.Millisecond
-	long  = 3 * time.Second
+	shortTime = 300 * time.Millisecond
+	longTime  = 3 * time.Second
 )
 
-// faults lists every kind, in the order in which they are told of.
+// faults lists all faults, in the order of reports.
 var faults = []fault{
-	{"kill-leader", true, short, long, func(_ context.Context, s *scene) error { return s.kill(s.leader) }, ""},
-	{"kill-follower", false, short, long, func(_ context.Context, s *scene) error { return s.kill(s.follower()) }, ""},
-	{"kill-two", false, short, long, func(_ context.Context, s *scene) error { return s.kill(s.leader, s.follower()) }, ""},
-	{"kill-all", false, 0, short, func(_ context.Context, s *scene) error { return s.kill(s.fleet.others()...) }, ""},
-	{"pause-leader", true, time.Second, 5 * time.Second, func(_ context.Context, s *scene) error { return s.pause(s.leader) }, ""},
-	{"pause-follower", false, short, long, func(_ context.Context, s *scene) error { return s.pause(s.follower()) }, ""},
-	{"cut-leader", true, time.Second, long, func(_ context.Context, s *scene) error { return s.isolate(s.leader, true, true) }, ""},
-	{"cut-follower", false, short, long, func(_ context.Context, s *scene) error { return s.isolate(s.follower(), true, true) }, ""},
-	{"flap-leader", false, time.Second, long, flapLeader, ""},
-	{"deafen-leader", true, 2 * time.Second, long, func(_ context.Context, s *scene) error { return s.isolate(s.leader, true, false) }, ""},
-	{"mute-leader", true, 2 * time.Second, long, func(_ context.Context, s *scene) error { return s.isolate(s.leader, false, true) }, ""},
-	{"cut-pair", false, time.Second, long, cutPair, ""},
-	{"loss", false, time.Second, long, everywhere(link.Condition{Loss: 0.3}), ""},
-	{"delay", false, time.Second, long, everywhere(link.Condition{Delay: 75 * time.Millisecond, Jitter: 50 * time.Millisecond}), ""},
-	{"drain-leader", true, short, time.Second, func(_ context.Context, s *scene) error { return s.drain(s.leader) }, ""},
-	{"rolling-restart", false, 0, short, rollingRestart, ""},
-	{"add-and-remove", false, short, long, addAndRemove, ""},
-	{"replace-node", false, short, long, replaceNode, ""},
-	{"lag-follower", false, 0, short, lagFollower, ""},
-	{"step-clock", false, short, long, stepClock, ""},
-	{"kill-all-step-clock", false, 0, short, killAllStepClock, ""},
-	{"rotate-keys", false, short, long, rotateKeys, ""},
-	{"flip-bit", false, time.Second, long, flipBit, ""},
-	{"slow-sync", false, 2 * time.Second, long, func(_ context.Context, s *scene) error {
-		return s.tamper(s.leader, "delay_enter=500000")
+	{"kill-leader", true, shortTime, longTime, func(_ context.Context, s *injection) error { return s.kill(s.leader) }, ""},
+	{"kill-follower", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.kill(s.follower()) }, ""},
+	{"kill-two", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.kill(s.leader, s.follower()) }, ""},
+	{"kill-all", false, 0, shortTime, func(_ context.Context, s *injection) error { return s.kill(s.fleet.others()...) }, ""},
+	{"pause-leader", true, time.Second, 5 * time.Second, func(_ context.Context, s *injection) error { return s.pause(s.leader) }, ""},
+	{"pause-follower", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.pause(s.follower()) }, ""},
+	{"cut-leader", true, time.Second, longTime, func(_ context.Context, s *injection) error { return s.isolate(s.leader, true, true) }, ""},
+	{"cut-follower", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.isolate(s.follower(), true, true) }, ""},
+	{"flap-leader", false, time.Second, longTime, flapLeader, ""},
+	{"deafen-leader", true, 2 * time.Second, longTime, func(_ context.Context, s *injection) error { return s.isolate(s.leader, true, false) }, ""},
+	{"mute-leader", true, 2 * time.Second, longTime, func(_ context.Context, s *injection) error { return s.isolate(s.leader, false, true) }, ""},
+	{"cut-pair", false, time.Second, longTime, cutPair, ""},
+	{"loss", false, time.Second, longTime, onAllLinks(link.Condition{Loss: 0.3}), ""},
+	{"delay", false, time.Second, longTime, onAllLinks(link.Condition{Delay: 75 * time.Millisecond, Jitter: 50 * time.Millisecond}), ""},
+	{"drain-leader", true, shortTime, time.Second, func(_ context.Context, s *injection) error { return s.drain(s.leader) }, ""},
+	{"rolling-restart", false, 0, shortTime, rollingRestart, ""},
+	{"add-and-remove", false, shortTime, longTime, addAndRemove, ""},
+	{"replace-node", false, shortTime, longTime, replaceNode, ""},
+	{"lag-follower", false, 0, shortTime, lagFollower, ""},
+	{"step-clock", false, shortTime, longTime, stepClock, ""},
+	{"kill-all-step-clock", false, 0, shortTime, killAllStepClock, ""},
+	{"rotate-keys", false, shortTime, longTime, rotateKeys, ""},
+	{"flip-bit", false, time.Second, longTime, flipBit, ""},
+	{"slow-sync", false, 2 * time.Second, longTime, func(_ context.Context, s *injection) error {
+		return s.injectSyncFault(s.leader, "delay_enter=500000")
 	}, ""},
-	{"fail-sync", true, time.Second, long, failSync, ""},
-	{"full-disk", false, time.Second, long, fullDisk, ""},
-	{"power-cut", true, short, long, func(_ context.Context, s *scene) error { return cutPower(s, s.leader) }, ""},
-	{"power-cut-all", false, 0, short, func(_ context.Context, s *scene) error { return cutPower(s, s.fleet.others()...) }, ""},
+	{"fail-sync", true, time.Second, longTime, failSync, ""},
+	{"full-disk", false, time.Second, longTime, fullDisk, ""},
+	{"power-cut", true, shortTime, longTime, func(_ context.Context, s *injection) error { return cutPower(s, s.leader) }, ""},
+	{"power-cut-all", false, 0, shortTime, func(_ context.Context, s *injection) error { return cutPower(s, s.fleet.others()...) }, ""},
 	{"frozen-disk", true, 2 * time.Second, 4 * time.Second, frozenDisk, ""},
-	{"query-storm", false, 0, short, queryStorm, ""},
-	{"blocked-code", true, time.Second, long, blockedCode, ""},
-	{"wipe-node", false, 0, short, wipeNode, ""},
-	{"wipe-one-of-all", false, 0, short, wipeOneOfAll, ""},
-	{"clone-node", false, 0, short, cloneNode, ""},
-	{"full-disk-tail", true, short, long, fullDiskTail, ""},
+	{"query-storm", false, 0, shortTime, queryStorm, ""},
+	{"blocked-code", true, time.Second, longTime, blockedCode, ""},
+	{"wipe-node", false, 0, shortTime, wipeNode, ""},
+	{"wipe-one-of-all", false, 0, shortTime, wipeOneOfAll, ""},
+	{"clone-node", false, 0, shortTime, cloneNode, ""},
+	{"full-disk-tail", true, shortTime, longTime, fullDiskTail, ""},
 }
 
-// kill ends nodes as kill -9 does; in the end they are started again.
-func (s *scene) kill(ids ...string) error {
-	s.hits(ids...)
-	s.later(s.fleet.start)
+// kill kills nodes with SIGKILL. Healing restarts them.
+func (s *injection) kill(ids ...string) error {
+	s.addNodes(ids...)
+	s.onHeal(s.fleet.start)
 	var errs []error
 	for _, id := range ids {
 		errs = append(errs, s.fleet.node(id).kill())
@@ -121,10 +121,10 @@ func (s *scene) kill(ids ...string) error {
 	return errors.Join(errs...)
 }
 
-func (s *scene) pause(id string) error {
-	s.hits(id)
+func (s *injection) pause(id string) error {
+	s.addNodes(id)
 	node := s.fleet.node(id)
-	s.later(func(ctx context.Context) error {
+	s.onHeal(func(ctx context.Context) error {
 		if err := node.resume(); err != nil {
 			return err
 		}
@@ -133,16 +133,15 @@ func (s *scene) pause(id string) error {
 	return node.pause()
 }
 
-// readAtOnce reads through a node that has just come back and may still believe
-// that it leads.
+// readAtOnce reads through a node that has just been resumed and may still believe that it leads.
 func readAtOnce(ctx context.Context, f *fleet, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, tryLimit)
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	calls := f.log.Latest(evidence.Read, 8)
 	for i, call := range calls {
-		for home, node := range f.nodes {
+		for nodeIndex, node := range f.nodes {
 			if node.id == id {
-				reader := client{fleet: f, id: -1 - i, home: home, faithful: true}
+				reader := client{fleet: f, id: -1 - i, firstNode: nodeIndex, noFailover: true}
 				reader.do(ctx, evidence.Request{Kind: evidence.Read, Instance: call.Instance})
 			}
 		}
@@ -150,15 +149,15 @@ func readAtOnce(ctx context.Context, f *fleet, id string) error {
 	return nil
 }
 
-// isolate cuts a node off: from what others send, from what it sends, or both.
-func (s *scene) isolate(id string, in, out bool) error {
-	s.hits(id)
-	s.later(s.fleet.healNetwork)
+// isolate cuts off what a node receives, what it sends, or both, and records it as hit.
+func (s *injection) isolate(id string, in, out bool) error {
+	s.addNodes(id)
+	s.onHeal(s.fleet.healNetwork)
 	return s.cut(id, in, out)
 }
 
-// cut says what of a node is cut off: what others send, what it sends.
-func (s *scene) cut(id string, in, out bool) error {
+// cut cuts off what a node receives (in) and what it sends (out).
+func (s *injection) cut(id string, in, out bool) error {
 	var errs []error
 	for _, other := range s.fleet.others(id) {
 		errs = append(errs,
@@ -170,36 +169,36 @@ func (s *scene) cut(id string, in, out bool) error {
 
 const flapEvery = 200 * time.Millisecond
 
-// flapLeader cuts the leader off and joins it again, over and over.
-func flapLeader(ctx context.Context, s *scene) error {
-	s.hits(s.leader)
+// flapLeader cuts the leader off and reconnects it, repeatedly.
+func flapLeader(ctx context.Context, s *injection) error {
+	s.addNodes(s.leader)
 	ctx, cancel := context.WithCancel(ctx)
 	flapped := make(chan error, 1)
 	go func() {
 		var err error
 		for cut := true; ctx.Err() == nil && err == nil; cut = !cut {
 			err = s.cut(s.leader, cut, cut)
-			rest(ctx, flapEvery)
+			sleep(ctx, flapEvery)
 		}
 		flapped <- err
 	}()
-	s.later(func(ctx context.Context) error {
+	s.onHeal(func(ctx context.Context) error {
 		cancel()
 		return errors.Join(<-flapped, s.fleet.healNetwork(ctx))
 	})
 	return nil
 }
 
-// cutPair parts the nodes in two, of which none reaches one of the other part, all but one: both
-// parts still see that. Of three nodes the leader is cut from one follower; of five, each part
-// has a majority with the one between.
-func cutPair(_ context.Context, s *scene) error {
+// cutPair splits the nodes into two parts that cannot reach each other, except for one node that
+// reaches both. Of three nodes the leader is cut from one follower. Of five, each part has a
+// majority together with the node between.
+func cutPair(_ context.Context, s *injection) error {
 	others := s.fleet.others(s.leader)
 	s.random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	half := len(others) / 2
 	with, against := append([]string{s.leader}, others[:half-1]...), others[half-1:len(others)-1]
-	s.hits(slices.Concat(with, against)...)
-	s.later(s.fleet.healNetwork)
+	s.addNodes(slices.Concat(with, against)...)
+	s.onHeal(s.fleet.healNetwork)
 	var errs []error
 	for _, one := range with {
 		for _, other := range against {
@@ -211,11 +210,11 @@ func cutPair(_ context.Context, s *scene) error {
 	return errors.Join(errs...)
 }
 
-// everywhere gives all links the same condition.
-func everywhere(c link.Condition) func(context.Context, *scene) error {
-	return func(_ context.Context, s *scene) error {
-		s.hits(s.fleet.others()...)
-		s.later(s.fleet.healNetwork)
+// onAllLinks sets the condition of all links.
+func onAllLinks(c link.Condition) func(context.Context, *injection) error {
+	return func(_ context.Context, s *injection) error {
+		s.addNodes(s.fleet.others()...)
+		s.onHeal(s.fleet.healNetwork)
 		for _, from := range s.fleet.nodes {
 			for _, to := range s.fleet.others(from.id) {
 				if err := s.fleet.network.Set(from.id, to, c); err != nil {
@@ -227,20 +226,20 @@ func everywhere(c link.Condition) func(context.Context, *scene) error {
 	}
 }
 
-// healNetwork makes all links like new.
+// healNetwork resets all links.
 func (f *fleet) healNetwork(context.Context) error { return f.network.Heal() }
 
-// drain stops a node as its owner does, by a signal that it heeds.
-func (s *scene) drain(id string) error {
-	s.hits(id)
-	s.later(s.fleet.start)
+// drain stops a node gracefully, by SIGTERM.
+func (s *injection) drain(id string) error {
+	s.addNodes(id)
+	s.onHeal(s.fleet.start)
 	return s.fleet.node(id).stop()
 }
 
-// rotateKeys gives every node another certificate by another authority. At every step
-// a follower is killed and started, so that there are handshakes.
-func rotateKeys(ctx context.Context, s *scene) error {
-	s.hits(s.fleet.others()...)
+// rotateKeys gives every node a new certificate from a new authority. At each step a follower is
+// killed and restarted, which forces handshakes.
+func rotateKeys(ctx context.Context, s *injection) error {
+	s.addNodes(s.fleet.others()...)
 	return s.fleet.keys.rotate(func() error {
 		id := s.follower()
 		if err := s.fleet.node(id).kill(); err != nil {
@@ -250,8 +249,8 @@ func rotateKeys(ctx context.Context, s *scene) error {
 	})
 }
 
-// rollingRestart stops and starts one node after the other, the leader last.
-func rollingRestart(ctx context.Context, s *scene) error {
+// rollingRestart restarts one node after the other, the leader last.
+func rollingRestart(ctx context.Context, s *injection) error {
 	for _, id := range append(s.fleet.others(s.leader), s.leader) {
 		if err := s.drain(id); err != nil {
 			return err

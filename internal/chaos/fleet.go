@@ -21,48 +21,47 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// fleetSize is how many nodes there are mostly.
+// fleetSize is the usual number of nodes.
 const fleetSize = 3
 
-// A fleet is the cluster under stress: nodes in processes of their own, a network
-// between them, and the ledger that their activities write to.
+// A fleet is the cluster under test: nodes in their own processes, a network between them, and the
+// ledger of their activities.
 type fleet struct {
-	dir     string // where everything of the run lies
-	doors   string // and the sockets of nodes and ledger, which have short names
-	log     *evidence.Log
-	nodes   []*process
-	remote  *process // nil before it is started
-	size    int      // how many nodes it began with
-	guests  int      // how many nodes were added and removed
-	network network
-	pattern host.Config // what all nodes are told alike
-	// Where the nodes reach each other, whoever is there.
+	dir        string // all files of the run
+	sockets    string // the sockets of nodes and ledger; short, because socket names are limited
+	log        *evidence.Log
+	nodes      []*process
+	remote     *process // nil before it is started
+	size       int      // the initial number of nodes
+	nodesAdded int      // how many nodes were added since
+	network    network
+	template   host.Config // what all nodes have in common
+	// The addresses of the nodes, whichever nodes are there.
 	addresses []string
 	keys      *keys
 	ledger    *ledger
-	disks     *disks // nil when the nodes have plain directories
+	disks     *disks // nil if the nodes use plain directories
 	http      *http.Client
 }
 
-// newFleet prepares so many nodes, with a disk for each if disks is not nil, and
-// starts none. pattern says of groups and snapshots what they are to do. The network
-// is closed with the fleet.
-func newFleet(dir string, log *evidence.Log, network network, disks *disks, size int, pattern host.Config) (*fleet, error) {
-	f := &fleet{dir: dir, log: log, network: network, disks: disks, size: size, pattern: pattern}
-	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: f.dialDoor}}
-	if err := f.furnish(); err != nil {
+// newFleet prepares the given number of nodes, with their own disks if disks is not nil, and starts
+// none. template has the configuration that all share. The fleet closes the network.
+func newFleet(dir string, log *evidence.Log, network network, disks *disks, size int, template host.Config) (*fleet, error) {
+	f := &fleet{dir: dir, log: log, network: network, disks: disks, size: size, template: template}
+	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: f.dialSocket}}
+	if err := f.setUp(); err != nil {
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
 }
 
-// furnish prepares the ledger, the keys and the nodes.
-func (f *fleet) furnish() error {
+// setUp prepares the ledger, the keys and the nodes.
+func (f *fleet) setUp() error {
 	var err error
-	if f.doors, err = os.MkdirTemp("", "tenuto-doors-"); err != nil {
+	if f.sockets, err = os.MkdirTemp("", "tenuto-doors-"); err != nil {
 		return err
 	}
-	if f.ledger, err = openLedger(f.log, filepath.Join(f.doors, "ledger")); err != nil {
+	if f.ledger, err = openLedger(f.log, filepath.Join(f.sockets, "ledger")); err != nil {
 		return err
 	}
 	if f.keys, err = newKeys(filepath.Join(f.dir, "keys")); err != nil {
@@ -71,7 +70,7 @@ func (f *fleet) furnish() error {
 	var configs []host.Config
 	var peers []cluster.Peer
 	for i := range f.size {
-		config, advertised, err := f.place(fmt.Sprintf("n%d", i+1))
+		config, advertised, err := f.configFor(fmt.Sprintf("n%d", i+1))
 		if err != nil {
 			return err
 		}
@@ -90,13 +89,13 @@ func (f *fleet) furnish() error {
 	return nil
 }
 
-// place makes room for a node: a place in the network, keys.
-func (f *fleet) place(id string) (config host.Config, advertised string, err error) {
+// configFor returns the configuration of a new node, with a place in the network and keys.
+func (f *fleet) configFor(id string) (config host.Config, advertised string, err error) {
 	listen, advertised, err := f.network.Add(id)
 	if err != nil {
 		return config, "", err
 	}
-	config = f.pattern
+	config = f.template
 	config.NodeID, config.Listen, config.Dir, config.Ledger = id, listen, f.dataDir(id), f.ledger.socket()
 	config.Keys, err = f.keys.issue(id)
 	return config, advertised, err
@@ -114,7 +113,7 @@ func (f *fleet) dataDir(id string) string {
 	return filepath.Join(f.dir, id)
 }
 
-// start starts every node that does not run, all at once.
+// start starts every node that is not running, concurrently.
 func (f *fleet) start(ctx context.Context) error {
 	var starting sync.WaitGroup
 	errs := make([]error, len(f.nodes))
@@ -127,7 +126,7 @@ func (f *fleet) start(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// close ends everything, and unmounts the disks.
+// close ends all processes and unmounts the disks.
 func (f *fleet) close() error {
 	var errs []error
 	for _, process := range f.processes() {
@@ -140,11 +139,11 @@ func (f *fleet) close() error {
 	if f.ledger != nil {
 		errs = append(errs, f.ledger.close())
 	}
-	errs = append(errs, f.network.Close(), os.RemoveAll(f.doors))
+	errs = append(errs, f.network.Close(), os.RemoveAll(f.sockets))
 	return errors.Join(errs...)
 }
 
-// processes returns those of the nodes and, once it was started, the remote client's.
+// processes returns the processes of the nodes and, after it was started, of the remote client.
 func (f *fleet) processes() []*process {
 	if f.remote == nil {
 		return f.nodes
@@ -157,7 +156,7 @@ func (f *fleet) node(id string) *process {
 	return f.nodes[slices.IndexFunc(f.nodes, func(p *process) bool { return p.id == id })]
 }
 
-// others returns the IDs of the other nodes.
+// others returns the IDs of all nodes except the given ones.
 func (f *fleet) others(ids ...string) []string {
 	var others []string
 	for _, node := range f.nodes {
@@ -168,17 +167,16 @@ func (f *fleet) others(ids ...string) []string {
 	return others
 }
 
-// askLimit bounds a question about the node itself.
-const askLimit = 500 * time.Millisecond
+// statusTimeout bounds a status request.
+const statusTimeout = 500 * time.Millisecond
 
-// states asks every node about itself. The zero value stands for one that has not
-// answered.
-func (f *fleet) states(ctx context.Context) []host.Node {
-	states := make([]host.Node, len(f.nodes))
+// states returns the status of every node, the zero value for a node that did not answer.
+func (f *fleet) states(ctx context.Context) []host.NodeStatus {
+	states := make([]host.NodeStatus, len(f.nodes))
 	var asking sync.WaitGroup
 	for i, node := range f.nodes {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, askLimit)
+			ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 			defer cancel()
 			_ = f.post(ctx, node, host.NodePath, struct{}{}, &states[i])
 		})
@@ -187,8 +185,8 @@ func (f *fleet) states(ctx context.Context) []host.Node {
 	return states
 }
 
-// notReady says which nodes are not ready, and why; "" if all are.
-func (f *fleet) notReady(ctx context.Context) string {
+// unreadyNodes lists the nodes that are not ready, and why; "" if all are ready.
+func (f *fleet) unreadyNodes(ctx context.Context) string {
 	var reasons []string
 	for i, state := range f.states(ctx) {
 		switch {
@@ -201,46 +199,46 @@ func (f *fleet) notReady(ctx context.Context) string {
 	return strings.Join(reasons, "; ")
 }
 
-// leaders returns the node that leads each group: that says so itself, and that a
-// majority follows. "" while there is none.
+// leaders returns the leader of each partition: the node that reports so itself, with a majority of
+// followers. It is "" while there is none.
 func (f *fleet) leaders(ctx context.Context) []string { return f.leadersAmong(f.states(ctx)) }
 
-func (f *fleet) leadersAmong(states []host.Node) []string {
-	leaders := make([]string, f.pattern.Groups)
-	for group := range leaders {
+func (f *fleet) leadersAmong(states []host.NodeStatus) []string {
+	leaders := make([]string, f.template.Partitions)
+	for partition := range leaders {
 		for i, candidate := range states {
 			follow := 0
 			for _, state := range states {
-				if state.ID != "" && state.In(group).Leader == candidate.ID {
+				if state.ID != "" && state.Partition(partition).Leader == candidate.ID {
 					follow++
 				}
 			}
-			if candidate.In(group).Leading && follow > len(f.nodes)/2 {
-				leaders[group] = f.nodes[i].id
+			if candidate.Partition(partition).IsLeader && follow > len(f.nodes)/2 {
+				leaders[partition] = f.nodes[i].id
 			}
 		}
 	}
 	return leaders
 }
 
-// awaitLeaders waits until every group has a leader, and returns them.
+// awaitLeaders waits until every partition has a leader, and returns them.
 func (f *fleet) awaitLeaders(ctx context.Context) ([]string, error) {
-	return f.awaitThat(ctx, func(leaders []string) bool { return !slices.Contains(leaders, "") })
+	return f.awaitLeadersUntil(ctx, func(leaders []string) bool { return !slices.Contains(leaders, "") })
 }
 
-// awaitLeader waits for a leader of a group that is not one of some nodes.
-func (f *fleet) awaitLeader(ctx context.Context, group int, not ...string) (string, error) {
-	leaders, err := f.awaitThat(ctx, func(leaders []string) bool {
-		return leaders[group] != "" && !slices.Contains(not, leaders[group])
+// awaitLeader waits for a leader of a partition that is none of the given nodes.
+func (f *fleet) awaitLeader(ctx context.Context, partition int, not ...string) (string, error) {
+	leaders, err := f.awaitLeadersUntil(ctx, func(leaders []string) bool {
+		return leaders[partition] != "" && !slices.Contains(not, leaders[partition])
 	})
 	if err != nil {
 		return "", err
 	}
-	return leaders[group], nil
+	return leaders[partition], nil
 }
 
-// awaitThat waits until the leaders of all groups are as they should be.
-func (f *fleet) awaitThat(ctx context.Context, hold func(leaders []string) bool) ([]string, error) {
+// awaitLeadersUntil waits until hold returns true for the leaders of all partitions.
+func (f *fleet) awaitLeadersUntil(ctx context.Context, hold func(leaders []string) bool) ([]string, error) {
 	for {
 		leaders := f.leaders(ctx)
 		if hold(leaders) {
@@ -254,15 +252,15 @@ func (f *fleet) awaitThat(ctx context.Context, hold func(leaders []string) bool)
 	}
 }
 
-// errNoDoor: there is no process to ask.
-var errNoDoor = errors.New("the node does not run")
+// errNotRunning is returned for a request to a node that has no process.
+var errNotRunning = errors.New("the node is not running")
 
-// post puts a question to a node and decodes the answer.
+// post sends a request to a node and decodes the answer.
 func (f *fleet) post(ctx context.Context, node *process, path string, question, answer any) error {
 	return f.ask(ctx, node, path, question, func(body io.Reader) error { return json.NewDecoder(body).Decode(answer) })
 }
 
-// ask puts a question to a node and has its answer read.
+// ask sends a request to a node and calls read with the answer.
 func (f *fleet) ask(ctx context.Context, node *process, path string, question any, read func(io.Reader) error) error {
 	body, err := f.open(ctx, node, path, question)
 	if err != nil {
@@ -272,25 +270,25 @@ func (f *fleet) ask(ctx context.Context, node *process, path string, question an
 	if err := read(body); err != nil {
 		return fmt.Errorf("decode answer: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, body) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, body) // so that the connection is reused
 	return nil
 }
 
-// dialDoor connects to the node whose door is at an address: the name of a socket, with
-// a port that says nothing. No fault of the network comes between.
-func (f *fleet) dialDoor(ctx context.Context, _, address string) (net.Conn, error) {
+// dialSocket connects to a node's Unix socket; the address is its name with a meaningless port. No
+// network fault affects it.
+func (f *fleet) dialSocket(ctx context.Context, _, address string) (net.Conn, error) {
 	name, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(f.doors, name))
+	return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(f.sockets, name))
 }
 
-// open puts a question to a node and returns what it answers.
+// open sends a request to a node and returns the body of the answer.
 func (f *fleet) open(ctx context.Context, node *process, path string, question any) (io.ReadCloser, error) {
-	address, _ := node.door()
+	address, _ := node.socket()
 	if address == "" {
-		return nil, errNoDoor
+		return nil, errNotRunning
 	}
 	encoded, err := json.Marshal(question)
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 	"time"
 )
 
-// keys are the certificates of a fleet's nodes, in files that nodes read again when
-// they change, and the authorities that have issued them.
+// keys holds the certificates of a fleet's nodes, in files that nodes reread when they change, and
+// the authorities that issued them.
 type keys struct {
 	dir string
 
-	mu      sync.Mutex
-	serial  int64
-	issuer  *authority
-	holders []holder // of certificates
+	mu       sync.Mutex
+	serial   int64
+	issuer   *authority
+	subjects []subject // of certificates
 }
 
-// A holder is a node or a client of the cluster, as its certificate says.
-type holder struct{ role, id string }
+// A subject is the node or client that a certificate names.
+type subject struct{ kind, id string }
 
 // An authority issues certificates.
 type authority struct {
@@ -37,8 +37,8 @@ type authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-// keyDays is for how long certificates are good, before now as after it.
-const keyDays = 3 * 24 * time.Hour
+// keyValidity is how long a certificate is valid, both before and after it is issued.
+const keyValidity = 3 * 24 * time.Hour
 
 func newKeys(dir string) (*keys, error) {
 	k := &keys{dir: dir}
@@ -49,31 +49,31 @@ func newKeys(dir string) (*keys, error) {
 	if k.issuer, err = k.newAuthority(); err != nil {
 		return nil, err
 	}
-	return k, k.believe(k.issuer)
+	return k, k.trust(k.issuer)
 }
 
-// files returns where a node finds its certificate, its key and the authorities.
+// files returns the file names of a node's certificate, key and authorities.
 func (k *keys) files(id string) [3]string {
 	return [3]string{filepath.Join(k.dir, id+".pem"), filepath.Join(k.dir, id+".key"), filepath.Join(k.dir, "roots.pem")}
 }
 
-// issue makes a certificate for a node and returns the files.
-func (k *keys) issue(id string) ([3]string, error) { return k.issueTo(holder{"node", id}) }
+// issue creates a certificate for a node and returns its files.
+func (k *keys) issue(id string) ([3]string, error) { return k.issueTo(subject{"node", id}) }
 
-// issueClient makes a certificate for a client.
-func (k *keys) issueClient(id string) ([3]string, error) { return k.issueTo(holder{"client", id}) }
+// issueClient creates a certificate for a client.
+func (k *keys) issueClient(id string) ([3]string, error) { return k.issueTo(subject{"client", id}) }
 
-func (k *keys) issueTo(h holder) ([3]string, error) {
+func (k *keys) issueTo(h subject) ([3]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.holders = append(k.holders, h)
-	return k.files(h.id), k.issueAgain(h)
+	k.subjects = append(k.subjects, h)
+	return k.files(h.id), k.reissue(h)
 }
 
-// issueAgain makes a certificate; mu is held.
-func (k *keys) issueAgain(h holder) error {
+// reissue creates a certificate. The caller holds mu.
+func (k *keys) reissue(h subject) error {
 	template := &x509.Certificate{
-		URIs:        []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/" + h.role + "/" + h.id}},
+		URIs:        []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/" + h.kind + "/" + h.id}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	issued, err := k.sign(template, k.issuer)
@@ -95,11 +95,11 @@ func (k *keys) newAuthority() (*authority, error) {
 	return k.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
 }
 
-// sign makes a key and a certificate for it, signed by itself if there is no issuer.
+// sign creates a key and a certificate, which is self-signed if issuer is nil.
 func (k *keys) sign(template *x509.Certificate, issuer *authority) (*authority, error) {
 	k.serial++
 	template.SerialNumber, template.Subject = big.NewInt(k.serial), pkix.Name{CommonName: fmt.Sprintf("chaos %d", k.serial)}
-	template.NotBefore, template.NotAfter = time.Now().Add(-keyDays), time.Now().Add(keyDays)
+	template.NotBefore, template.NotAfter = time.Now().Add(-keyValidity), time.Now().Add(keyValidity)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func (k *keys) sign(template *x509.Certificate, issuer *authority) (*authority, 
 	return &authority{certificate, key}, nil
 }
 
-// believe says whose certificates the nodes believe.
-func (k *keys) believe(authorities ...*authority) error {
+// trust sets the authorities that the nodes trust.
+func (k *keys) trust(authorities ...*authority) error {
 	var all []byte
 	for _, a := range authorities {
 		all = append(all, encodePEM("CERTIFICATE", a.certificate.Raw)...)
@@ -127,9 +127,9 @@ func (k *keys) believe(authorities ...*authority) error {
 	return replaceFile(k.files("")[2], all)
 }
 
-// rotate replaces the authority and all certificates, as it is done while nodes run:
-// both are believed, everybody gets a new certificate, one is believed. step is called
-// after each of these.
+// rotate replaces the authority and all certificates while nodes run, and calls step after each of
+// three steps: nodes trust both authorities, all get new certificates, nodes trust only the new
+// authority.
 func (k *keys) rotate(step func() error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -137,22 +137,22 @@ func (k *keys) rotate(step func() error) error {
 	if err != nil {
 		return err
 	}
-	if err := k.believe(k.issuer, next); err != nil {
+	if err := k.trust(k.issuer, next); err != nil {
 		return err
 	}
 	if err := step(); err != nil {
 		return err
 	}
 	k.issuer = next
-	for _, h := range k.holders {
-		if err := k.issueAgain(h); err != nil {
+	for _, h := range k.subjects {
+		if err := k.reissue(h); err != nil {
 			return err
 		}
 	}
 	if err := step(); err != nil {
 		return err
 	}
-	if err := k.believe(next); err != nil {
+	if err := k.trust(next); err != nil {
 		return err
 	}
 	return step()
@@ -162,7 +162,7 @@ func encodePEM(kind string, content []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content})
 }
 
-// replaceFile writes a file at once: nobody reads half of it.
+// replaceFile replaces a file atomically.
 func replaceFile(name string, content []byte) error {
 	if err := os.WriteFile(name+".new", content, 0o600); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// believed tells whether a node's certificate is one that nodes believe, now.
-func believed(t *testing.T, files [3]string) (serial string, ok bool) {
+// isTrusted reports whether the nodes trust a node's current certificate.
+func isTrusted(t *testing.T, files [3]string) (serial string, ok bool) {
 	t.Helper()
 	keys, err := cluster.KeyFiles(files[0], files[1], files[2]).Keys()
 	if err != nil {
@@ -20,7 +20,7 @@ func believed(t *testing.T, files [3]string) (serial string, ok bool) {
 	return leaf.SerialNumber.String(), err == nil
 }
 
-func TestKeysAreGoodAtEveryStepOfTheirRotation(t *testing.T) {
+func TestKeys_TrustedDuringRotation(t *testing.T) {
 	k, err := newKeys(filepath.Join(t.TempDir(), "keys"))
 	if err != nil {
 		t.Fatal(err)
@@ -31,23 +31,23 @@ func TestKeysAreGoodAtEveryStepOfTheirRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, ok := believed(t, files[0])
+	first, ok := isTrusted(t, files[0])
 	if !ok {
-		t.Fatal("a certificate that was just issued is not believed")
+		t.Fatal("a certificate that was just issued is not trusted")
 	}
 	before, steps := *k.issuer, 0
 	if err := k.rotate(func() error {
 		steps++
 		for i := range files {
-			if _, ok := believed(t, files[i]); !ok {
-				t.Errorf("at step %d certificate %d is not believed", steps, i+1)
+			if _, ok := isTrusted(t, files[i]); !ok {
+				t.Errorf("at step %d certificate %d is not trusted", steps, i+1)
 			}
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	last, _ := believed(t, files[0])
+	last, _ := isTrusted(t, files[0])
 	if steps != 3 || last == first {
 		t.Errorf("%d steps, and certificate %s became %s", steps, first, last)
 	}
@@ -56,6 +56,6 @@ func TestKeysAreGoodAtEveryStepOfTheirRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := before.certificate.Verify(x509.VerifyOptions{Roots: keys.Roots}); err == nil {
-		t.Error("the authority of before is believed still")
+		t.Error("the old authority is still trusted")
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-// A ledger takes what activities say of themselves. It belongs to the harness,
-// so that no fault touches it.
+// A ledger records what activities report. It belongs to the harness, so that no fault affects it.
 type ledger struct {
 	listener net.Listener
 	server   *http.Server
 	served   chan struct{}
 }
 
-// openLedger opens it at a Unix socket, which nodes reach from any network.
+// openLedger serves a ledger at a Unix socket, which nodes reach from any network namespace.
 func openLedger(log *evidence.Log, socket string) (*ledger, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {

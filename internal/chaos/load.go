@@ -14,120 +14,119 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/slots"
 )
 
-// How many clients run each workload, each on one instance at a time.
-var crews = []struct {
+// The number of clients of each workload. Each client drives one instance at a time.
+var workloads = []struct {
 	name  string
 	size  int
-	drive func(w *worker, id string)
+	drive func(w *driver, id string)
 }{
-	{"chain", 4, (*worker).driveChain},
-	{"fan", 1, (*worker).driveFan},
-	{"cycle", 2, (*worker).driveCycle},
-	{"sleep", 6, (*worker).driveSleep},
-	{"tree", 1, (*worker).driveTree},
-	{"register", 2, (*worker).driveRegister},
-	{"relay", 1, (*worker).driveRelay},
-	{"tally", 1, (*worker).driveTally},
-	{"entity", 2, (*worker).driveEntity},
-	{"approval", 1, (*worker).driveApproval},
+	{"chain", 4, (*driver).driveChain},
+	{"fan", 1, (*driver).driveFan},
+	{"cycle", 2, (*driver).driveCycle},
+	{"sleep", 6, (*driver).driveSleep},
+	{"tree", 1, (*driver).driveTree},
+	{"register", 2, (*driver).driveRegister},
+	{"relay", 1, (*driver).driveRelay},
+	{"tally", 1, (*driver).driveTally},
+	{"entity", 2, (*driver).driveEntity},
+	{"approval", 1, (*driver).driveApproval},
 }
 
 const (
-	// How long a call of a workload is repeated, across every fault.
-	patience = 90 * time.Second
-	// How long a client rests between two instances at most.
-	restMax = 60 * time.Millisecond
-	// What becomes of chains and fans: one of so many is purged, or terminated.
+	// How long a call is retried, across all faults.
+	callTimeout = 90 * time.Second
+	// The longest pause of a client between two instances.
+	thinkTimeMax = 60 * time.Millisecond
+	// One chain or fan in purgeShare is purged, one in terminateShare is terminated.
 	purgeShare     = 6
 	terminateShare = 4
-	// One drive of so many goes through the remote client.
+	// One instance in remoteShare is driven through the remote client.
 	remoteShare = 4
 	workMax     = 30 * time.Millisecond
-	// What timers are set for: those of cycles, and those of which some are always
-	// set, whatever is done to the clocks.
-	delayMax  = 120 * time.Millisecond
-	sleepMost = 5 * time.Second
+	// The delays of the timers of cycles, and of sleepers, of which some are always waiting while
+	// clocks are changed.
+	delayMax = 120 * time.Millisecond
+	sleepMax = 5 * time.Second
 )
 
-// repeaterID is the client that repeats what others have called.
-const repeaterID = -100
+// repeatClient is the client that repeats the calls of others.
+const repeatClient = -100
 
-// A load is all the clients that work on the fleet.
+// A load is the set of all clients that work on the fleet.
 type load struct {
 	fleet   *fleet
-	ctx     context.Context // ends when nothing new is to be begun
+	ctx     context.Context // ends when no new work may start
 	stop    context.CancelFunc
-	calls   context.Context // ends when nobody waits for an answer any more
+	callCtx context.Context // ends when no call may wait any longer
 	abandon context.CancelFunc
-	workers sync.WaitGroup
+	drivers sync.WaitGroup
 	clients int
-	// Held for reading by whoever drives an instance, and for writing while nothing is to be
-	// begun.
-	driving sync.RWMutex
-	driven  atomic.Int64 // instances that have come to their end
+	// Held for reading while an instance is driven, and for writing while no instance may start.
+	startMu    sync.RWMutex
+	endedCount atomic.Int64 // instances that have ended
 }
 
-// startLoad has clients begin to work, and a probe for each node and group; of a small load
-// one client for each workload.
+// startLoad starts the clients, and a probe for each node and partition. If small, each workload
+// has one client.
 func startLoad(f *fleet, seed uint64, small bool) *load {
 	l := &load{fleet: f}
-	l.calls, l.abandon = context.WithCancel(context.Background())
-	l.ctx, l.stop = context.WithCancel(l.calls)
-	for _, crew := range crews {
-		size := crew.size
+	l.callCtx, l.abandon = context.WithCancel(context.Background())
+	l.ctx, l.stop = context.WithCancel(l.callCtx)
+	for _, workload := range workloads {
+		size := workload.size
 		if small {
 			size = 1
 		}
 		for i := range size {
-			w := l.newWorker(seed)
-			l.workers.Go(func() { w.work(fmt.Sprintf("%s-%d", crew.name, i), crew.drive) })
+			w := l.newDriver(seed)
+			l.drivers.Go(func() { w.loop(fmt.Sprintf("%s-%d", workload.name, i), workload.drive) })
 		}
 	}
-	for home, node := range f.nodes {
-		for group := range f.pattern.Groups {
-			w := l.newWorker(seed)
-			w.home, w.faithful = home, true
-			l.workers.Go(func() { w.probe(fmt.Sprintf("probe-%s-%d", node.id, group), group) })
+	for nodeIndex, node := range f.nodes {
+		for partition := range f.template.Partitions {
+			w := l.newDriver(seed)
+			w.firstNode, w.noFailover = nodeIndex, true
+			l.drivers.Go(func() { w.probe(fmt.Sprintf("probe-%s-%d", node.id, partition), partition) })
 		}
 	}
 	return l
 }
 
-// finish begins nothing new, and returns when all that was begun is over.
+// finish starts no new work and returns after all calls have returned.
 func (l *load) finish() {
 	l.stop()
-	l.workers.Wait()
+	l.drivers.Wait()
 	l.abandon()
 }
 
-// A worker is a client that drives one workload.
-type worker struct {
+// A driver is a client that drives one workload.
+type driver struct {
 	client
-	load   *load
-	random *rand.Rand
-	serial int
+	load         *load
+	random       *rand.Rand
+	requestCount int
 }
 
-func (l *load) newWorker(seed uint64) *worker {
+func (l *load) newDriver(seed uint64) *driver {
 	l.clients++
-	w := &worker{load: l, random: rand.New(rand.NewPCG(seed, uint64(l.clients)))}
-	w.client = client{fleet: l.fleet, id: l.clients, home: l.clients % len(l.fleet.nodes)}
+	w := &driver{load: l, random: rand.New(rand.NewPCG(seed, uint64(l.clients)))}
+	w.client = client{fleet: l.fleet, id: l.clients, firstNode: l.clients % len(l.fleet.nodes)}
 	return w
 }
 
-func (w *worker) work(prefix string, drive func(w *worker, id string)) {
+func (w *driver) loop(prefix string, drive func(w *driver, id string)) {
 	for n := 0; w.load.ctx.Err() == nil; n++ {
 		w.remote = w.random.IntN(remoteShare) == 0
-		w.load.driving.RLock()
+		w.load.startMu.RLock()
 		drive(w, fmt.Sprintf("%s-%d", prefix, n))
-		w.load.driving.RUnlock()
-		w.load.driven.Add(1)
-		rest(w.load.ctx, w.between(0, restMax))
+		w.load.startMu.RUnlock()
+		w.load.endedCount.Add(1)
+		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
 	}
 }
 
-// rest waits for a while, unless ctx ends first.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -136,23 +135,23 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (w *worker) between(least, most time.Duration) time.Duration {
+func (w *driver) randomDuration(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.random.Int64N(int64(most-least)))
 }
 
-// request is one that is known by its client and number.
-func (w *worker) request(kind evidence.Kind, id, name string, input any) evidence.Request {
+// request returns a request whose ID is unique to the client.
+func (w *driver) request(kind evidence.Kind, id, name string, input any) evidence.Request {
 	request := evidence.Request{Kind: kind, Instance: id, Name: name}
 	switch kind {
 	case evidence.Start, evidence.Send, evidence.SendOrStart, evidence.Update:
-		w.serial++
-		request.RequestID = fmt.Sprintf("%d/%d", w.id, w.serial)
+		w.requestCount++
+		request.RequestID = fmt.Sprintf("%d/%d", w.id, w.requestCount)
 		request.Input = encode(input)
 	}
 	return request
 }
 
-// encode turns a value of this package's into JSON.
+// encode encodes a value as JSON.
 func encode(value any) json.RawMessage {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -161,126 +160,124 @@ func encode(value any) json.RawMessage {
 	return encoded
 }
 
-// ask has a request answered, however long the fleet takes to recover.
-func (w *worker) ask(kind evidence.Kind, id, name string, input any) evidence.Call {
-	ctx, cancel := context.WithTimeout(w.load.calls, patience)
+// call makes a call and retries it across recoveries of the fleet.
+func (w *driver) call(kind evidence.Kind, id, name string, input any) evidence.Call {
+	ctx, cancel := context.WithTimeout(w.load.callCtx, callTimeout)
 	defer cancel()
 	return w.do(ctx, w.request(kind, id, name, input))
 }
 
-func (w *worker) driveChain(id string) {
+func (w *driver) driveChain(id string) {
 	blob := make([]byte, w.random.IntN(2000))
 	for i := range blob {
 		blob[i] = ' ' + byte(w.random.IntN(95))
 	}
-	in := host.ChainInput{Blob: string(blob), Value: w.random.IntN(1000), Pause: w.between(0, workMax)}
-	// Of one that runs nothing is purged.
+	in := host.ChainInput{Blob: string(blob), Value: w.random.IntN(1000), Pause: w.randomDuration(0, workMax)}
+	// Only an instance that has ended can be purged.
 	if ended := w.run(id, host.Chain, in); ended && w.random.IntN(purgeShare) == 0 {
-		w.ask(evidence.Purge, id, "", nil)
+		w.call(evidence.Purge, id, "", nil)
 	}
 }
 
-func (w *worker) driveFan(id string) {
-	w.run(id, host.Fan, host.FanInput{Value: w.random.IntN(1000), Pause: w.between(0, workMax)})
+func (w *driver) driveFan(id string) {
+	w.run(id, host.Fan, host.FanInput{Value: w.random.IntN(1000), Pause: w.randomDuration(0, workMax)})
 }
 
-func (w *worker) driveTree(id string) {
+func (w *driver) driveTree(id string) {
 	w.run(id, host.Tree, host.TreeInput{Depth: 1 + w.random.IntN(3), Value: w.random.IntN(1000)})
 }
 
-// run starts an instance and waits for its end, which it has seen if it says so; some it
-// ends itself, midway.
-func (w *worker) run(id, name string, input any) (ended bool) {
-	if started := w.ask(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
+// run starts an instance and waits for its end; some it terminates midway. It reports whether the
+// instance is known to have ended.
+func (w *driver) run(id, name string, input any) (ended bool) {
+	if started := w.call(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
 		return false
 	}
 	if w.random.IntN(terminateShare) == 0 {
-		rest(w.load.ctx, w.between(0, 4*workMax))
+		sleep(w.load.ctx, w.randomDuration(0, 4*workMax))
 		end := []evidence.Kind{evidence.Terminate, evidence.Cancel}
-		w.ask(end[w.random.IntN(len(end))], id, "", nil)
+		w.call(end[w.random.IntN(len(end))], id, "", nil)
 	}
-	return w.ask(evidence.Wait, id, "", nil).Outcome == evidence.Acked
+	return w.call(evidence.Wait, id, "", nil).Outcome == evidence.Acked
 }
 
-// driveCycle has two senders give a cycle what it needs, each in order.
-func (w *worker) driveCycle(id string) {
+// driveCycle lets two senders send a cycle its events, each in order.
+func (w *driver) driveCycle(id string) {
 	const senders = 2
 	each := 2 + w.random.IntN(4)
-	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.between(0, delayMax)}
-	if started := w.ask(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
+	in := host.CycleInput{Rounds: each, PerRound: senders, Delay: w.randomDuration(0, delayMax)}
+	if started := w.call(evidence.Start, id, host.Cycle, in); started.Outcome != evidence.Acked {
 		return
 	}
-	other := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
-	other.serial = w.serial + 1_000_000_000 // so that their requests differ
+	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
+	other.requestCount = w.requestCount + 1_000_000_000 // so that their request IDs differ
 	var sending sync.WaitGroup
 	sending.Go(func() { other.sendNumbers(id, "b", each) })
 	w.sendNumbers(id, "a", each)
 	sending.Wait()
-	w.ask(evidence.Wait, id, "", nil)
+	w.call(evidence.Wait, id, "", nil)
 }
 
-// driveSleep has a cycle of one round wait for its timer.
-func (w *worker) driveSleep(id string) {
-	in := host.CycleInput{Rounds: 1, Delay: w.between(time.Second, sleepMost)}
-	if started := w.ask(evidence.Start, id, host.Cycle, in); started.Outcome == evidence.Acked {
-		w.ask(evidence.Wait, id, "", nil)
+// driveSleep runs a cycle with one round, which waits for its timer.
+func (w *driver) driveSleep(id string) {
+	in := host.CycleInput{Rounds: 1, Delay: w.randomDuration(time.Second, sleepMax)}
+	if started := w.call(evidence.Start, id, host.Cycle, in); started.Outcome == evidence.Acked {
+		w.call(evidence.Wait, id, "", nil)
 	}
 }
 
-func (w *worker) sendNumbers(id, sender string, n int) {
+func (w *driver) sendNumbers(id, sender string, n int) {
 	for i := range n {
-		rest(w.load.ctx, w.between(0, restMax))
-		w.ask(evidence.Send, id, host.Number, fmt.Sprintf("%s-%d", sender, i))
+		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
+		w.call(evidence.Send, id, host.Number, fmt.Sprintf("%s-%d", sender, i))
 	}
 }
 
-// driveRelay has an instance start another, and that the next one, and waits for the
-// ends of all.
-func (w *worker) driveRelay(id string) {
+// driveRelay starts a chain of instances and waits for the ends of all.
+func (w *driver) driveRelay(id string) {
 	in := host.RelayInput{First: id, Value: w.random.IntN(1000)}
-	if started := w.ask(evidence.Start, id, host.Relay, in); started.Outcome != evidence.Acked {
+	if started := w.call(evidence.Start, id, host.Relay, in); started.Outcome != evidence.Acked {
 		return
 	}
 	for leg := range host.RelayLegs {
-		w.until(evidence.NotFound, func() evidence.Call { return w.ask(evidence.Wait, host.LegID(id, leg), "", nil) })
+		w.retryWhile(evidence.NotFound, func() evidence.Call { return w.call(evidence.Wait, host.LegID(id, leg), "", nil) })
 	}
 }
 
-// until repeats a call for as long as it is refused for a reason that passes.
-func (w *worker) until(passes string, call func() evidence.Call) {
-	deadline := w.fleet.log.Now() + patience
-	for call().Code == passes && w.fleet.log.Now() < deadline && w.load.calls.Err() == nil {
-		rest(w.load.calls, restMax)
+// retryWhile repeats a call while it is refused with a transient code.
+func (w *driver) retryWhile(transient string, call func() evidence.Call) {
+	deadline := w.fleet.log.Now() + callTimeout
+	for call().Code == transient && w.fleet.log.Now() < deadline && w.load.callCtx.Err() == nil {
+		sleep(w.load.callCtx, thinkTimeMax)
 	}
 }
 
-// driveTally has two senders update a tally, and then ends it.
-func (w *worker) driveTally(id string) {
-	if started := w.ask(evidence.Start, id, host.Tally, w.random.IntN(1000)); started.Outcome != evidence.Acked {
+// driveTally lets two senders update a tally, and then ends it.
+func (w *driver) driveTally(id string) {
+	if started := w.call(evidence.Start, id, host.Tally, w.random.IntN(1000)); started.Outcome != evidence.Acked {
 		return
 	}
-	other := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
-	other.home++
-	other.serial = w.serial + 1_000_000_000
+	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), 0))}
+	other.firstNode++
+	other.requestCount = w.requestCount + 1_000_000_000
 	var sending sync.WaitGroup
 	sending.Go(func() { other.sendUpdates(id) })
 	w.sendUpdates(id)
 	sending.Wait()
-	w.serial = max(w.serial, other.serial-1_000_000_000) // so that the next ones' differ too
-	w.ask(evidence.Send, id, host.Number, "end")
-	w.ask(evidence.Wait, id, "", nil)
+	w.requestCount = max(w.requestCount, other.requestCount-1_000_000_000) // so that later request IDs differ too
+	w.call(evidence.Send, id, host.Number, "end")
+	w.call(evidence.Wait, id, "", nil)
 }
 
-func (w *worker) sendUpdates(id string) {
+func (w *driver) sendUpdates(id string) {
 	for range 2 + w.random.IntN(4) {
-		rest(w.load.ctx, w.between(0, restMax))
-		w.until(evidence.Early, func() evidence.Call { return w.ask(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
+		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
+		w.retryWhile(evidence.NoHandler, func() evidence.Call { return w.call(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
 	}
 }
 
-// driveRegister has several clients call one instance at once, for the check of
-// linearizability.
-func (w *worker) driveRegister(id string) {
+// driveRegister lets several clients call one instance concurrently, for the linearizability check.
+func (w *driver) driveRegister(id string) {
 	const callers, calls = 3, 12
 	var calling sync.WaitGroup
 	for i := range callers {
@@ -288,66 +285,65 @@ func (w *worker) driveRegister(id string) {
 		calling.Go(func() { caller.callRegister(id, calls, i == 0) })
 	}
 	calling.Wait()
-	w.serial += calls + 1
+	w.requestCount += calls + 1
 }
 
-func (w *worker) callRegister(id string, calls int, owner bool) {
+func (w *driver) callRegister(id string, calls int, owner bool) {
 	if owner {
-		w.ask(evidence.Start, id, host.Register, nil)
+		w.call(evidence.Start, id, host.Register, nil)
 	}
 	for range calls {
-		rest(w.load.ctx, w.between(0, restMax))
+		sleep(w.load.ctx, w.randomDuration(0, thinkTimeMax))
 		switch n := w.random.IntN(20); {
 		case n < 6:
-			w.ask(evidence.Send, id, host.Number, "x")
+			w.call(evidence.Send, id, host.Number, "x")
 		case n < 8:
-			w.ask(evidence.SendOrStart, id, host.Register, "x")
+			w.call(evidence.SendOrStart, id, host.Register, "x")
 		case n == 8:
-			w.brief(evidence.Send, id, host.Number, "x")
+			w.callBriefly(evidence.Send, id, host.Number, "x")
 		case n < 18:
-			w.ask(evidence.Read, id, "", nil)
+			w.call(evidence.Read, id, "", nil)
 		default:
-			w.ask(evidence.Start, id, host.Register, nil)
+			w.call(evidence.Start, id, host.Register, nil)
 		}
 	}
 	if owner {
-		w.ask(evidence.Terminate, id, "", nil)
+		w.call(evidence.Terminate, id, "", nil)
 	}
-	w.ask(evidence.Read, id, "", nil)
+	w.call(evidence.Read, id, "", nil)
 }
 
 const (
-	// How long all probes of a node rest on average: of several groups each rests
+	// The pause between writes through one node, over all its probes. With more partitions each probe pauses
 	// longer.
 	probeEvery = 15 * time.Millisecond
 	probeSends = 300
 )
 
-// probe writes to one group through its own node without a break, and looks at what
-// that node has of its own. Between them the probes tell for how long nobody could
-// write to a group.
-func (w *worker) probe(prefix string, group int) {
-	groups := w.fleet.pattern.Groups
-	probeEvery := time.Duration(groups) * probeEvery
+// probe writes to one partition through its own node all the time, and reads that node's own
+// state. Together the probes show for how long a partition accepted no writes.
+func (w *driver) probe(prefix string, partition int) {
+	partitions := w.fleet.template.Partitions
+	probeEvery := time.Duration(partitions) * probeEvery
 	for n := 0; w.load.ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d", prefix, n)
-		if slots.Group(id, groups) != group {
+		if slots.Partition(id, partitions) != partition {
 			continue
 		}
 		for w.load.ctx.Err() == nil {
-			if w.ask(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
+			if w.call(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
 				break
 			}
-			rest(w.load.ctx, probeEvery)
+			sleep(w.load.ctx, probeEvery)
 		}
 		for i := 0; i < probeSends && w.load.ctx.Err() == nil; i++ {
-			w.ask(evidence.Send, id, host.Number, fmt.Sprint(i))
+			w.call(evidence.Send, id, host.Number, fmt.Sprint(i))
 			if i%10 == 0 {
 				stale := w.request(evidence.Read, id, "", nil)
 				stale.Stale = true
 				w.do(w.load.ctx, stale)
 			}
-			rest(w.load.ctx, probeEvery)
+			sleep(w.load.ctx, probeEvery)
 		}
 	}
 }

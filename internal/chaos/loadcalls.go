@@ -14,42 +14,42 @@ import (
 const (
 	entityCallers = 3
 	entityCalls   = 8
-	// One call of so many has a context that ends soon, or has ended.
-	briefShare   = 6
-	briefLongest = 4 * time.Millisecond
-	// How long a watch lasts until it goes on at another node.
-	watchLeast = 50 * time.Millisecond
-	watchMost  = 500 * time.Millisecond
-	// How many completions an activity gets from outside at once.
+	// One call in briefShare has a context that ends soon, or has ended.
+	briefShare      = 6
+	briefTimeoutMax = 4 * time.Millisecond
+	// The shortest and the longest watch before the watch continues at another node.
+	watchMin = 50 * time.Millisecond
+	watchMax = 500 * time.Millisecond
+	// How many external completions an activity gets concurrently.
 	completers = 2
 )
 
-// companion returns one of several clients that call an instance of a worker's at once; i tells
-// them apart. Each has a number and a home of its own, and every second is a remote client.
-func (w *worker) companion(i int) *worker {
-	other := &worker{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), uint64(i)))}
+// companion returns one of several clients that call a driver's instance concurrently, with its own
+// client number and first node. Every second one is a remote client.
+func (w *driver) companion(i int) *driver {
+	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), uint64(i)))}
 	other.id = w.id*10 + i + 1000
-	other.home += i
-	other.serial = w.serial
+	other.firstNode += i
+	other.requestCount = w.requestCount
 	other.remote = i%2 == 1
 	return other
 }
 
-// brief makes a call once, with a context that ends soon or has ended.
-func (w *worker) brief(kind evidence.Kind, id, name string, input any) evidence.Call {
+// callBriefly makes a call once, with a context that ends soon or has ended.
+func (w *driver) callBriefly(kind evidence.Kind, id, name string, input any) evidence.Call {
 	request := w.request(kind, id, name, input)
-	if request.Limit = time.Duration(w.random.Int64N(int64(briefLongest))); w.random.IntN(4) == 0 {
+	if request.Limit = time.Duration(w.random.Int64N(int64(briefTimeoutMax))); w.random.IntN(4) == 0 {
 		request.Limit = -1
 	}
-	once := w.client
-	once.faithful = true
-	return once.do(w.load.ctx, request)
+	single := w.client
+	single.noFailover = true
+	return single.do(w.load.ctx, request)
 }
 
-// driveEntity has several clients call an entity at once and another one watch it, and ends it.
-func (w *worker) driveEntity(id string) {
+// driveEntity lets several clients call an entity and one watch it, concurrently, and then ends it.
+func (w *driver) driveEntity(id string) {
 	in := host.EntityInput{Sum: w.random.IntN(1000)}
-	if started := w.ask(evidence.Start, id, host.Entity, in); started.Outcome != evidence.Acked {
+	if started := w.call(evidence.Start, id, host.Entity, in); started.Outcome != evidence.Acked {
 		return
 	}
 	var calling, watching sync.WaitGroup
@@ -59,41 +59,41 @@ func (w *worker) driveEntity(id string) {
 		caller := w.companion(i)
 		calling.Go(func() {
 			for n := range entityCalls {
-				rest(w.load.ctx, caller.between(0, restMax))
+				sleep(w.load.ctx, caller.randomDuration(0, thinkTimeMax))
 				if i == 0 && n == entityCalls/2 {
-					caller.interrupt(id)
+					caller.suspendBriefly(id)
 				}
 				caller.callEntity(id)
 			}
 		})
 	}
 	calling.Wait()
-	w.serial += entityCalls
-	w.ask(evidence.Send, id, host.Number, host.End)
-	w.ask(evidence.Wait, id, "", nil)
+	w.requestCount += entityCalls
+	w.call(evidence.Send, id, host.Number, host.End)
+	w.call(evidence.Wait, id, "", nil)
 	watching.Wait()
 }
 
-// interrupt suspends an instance for a while.
-func (w *worker) interrupt(id string) {
-	w.ask(evidence.Suspend, id, "", nil)
-	rest(w.load.ctx, w.between(0, 2*restMax))
-	w.ask(evidence.Resume, id, "", nil)
+// suspendBriefly suspends an instance for a short time.
+func (w *driver) suspendBriefly(id string) {
+	w.call(evidence.Suspend, id, "", nil)
+	sleep(w.load.ctx, w.randomDuration(0, 2*thinkTimeMax))
+	w.call(evidence.Resume, id, "", nil)
 }
 
-// callEntity makes one call.
-func (w *worker) callEntity(id string) {
-	call := w.ask
+// callEntity makes one random call.
+func (w *driver) callEntity(id string) {
+	call := w.call
 	if w.random.IntN(briefShare) == 0 {
-		call = w.brief
+		call = w.callBriefly
 	}
 	switch n := w.random.IntN(20); {
 	case n < 7:
-		w.until(evidence.Early, func() evidence.Call { return call(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
+		w.retryWhile(evidence.NoHandler, func() evidence.Call { return call(evidence.Update, id, host.Add, 1+w.random.IntN(9)) })
 	case n < 12:
 		call(evidence.Send, id, host.Number, "tick")
 	case n < 16:
-		w.until(evidence.Early, func() evidence.Call { return call(evidence.Query, id, host.Sum, nil) })
+		w.retryWhile(evidence.NoHandler, func() evidence.Call { return call(evidence.Query, id, host.Sum, nil) })
 	case n < 19:
 		call(evidence.Get, id, "", nil)
 	default:
@@ -101,43 +101,43 @@ func (w *worker) callEntity(id string) {
 	}
 }
 
-// watchAll watches an instance from its beginning to its end, at one node after the other.
-func (w *worker) watchAll(id string) {
-	ctx, cancel := context.WithTimeout(w.load.calls, patience)
+// watchAll watches an instance from its start to its end, at one node after the other.
+func (w *driver) watchAll(id string) {
+	ctx, cancel := context.WithTimeout(w.load.callCtx, callTimeout)
 	defer cancel()
-	w.faithful = true
+	w.noFailover = true
 	var from evidence.Position
 	for n := 0; ctx.Err() == nil; n++ {
-		w.home, w.remote = n, n%2 == 1
-		limit := w.between(watchLeast, watchMost)
+		w.firstNode, w.remote = n, n%2 == 1
+		limit := w.randomDuration(watchMin, watchMax)
 		call := w.do(ctx, evidence.Request{Kind: evidence.Watch, Instance: id, From: from, Limit: limit})
-		if len(call.Watched) > 0 {
+		if len(call.WatchedEvents) > 0 {
 			from = call.Next
 		}
 		if call.Outcome == evidence.Acked && call.State == evidence.Ended {
 			return
 		}
 		if call.Outcome != evidence.Acked {
-			rest(ctx, pauseFirst)
+			sleep(ctx, backoffMin)
 		}
 	}
 }
 
-// driveApproval has several clients complete an activity at once, each with a value of its own.
-func (w *worker) driveApproval(id string) {
+// driveApproval lets several clients complete an activity concurrently, each with its own value.
+func (w *driver) driveApproval(id string) {
 	value := w.random.IntN(1000)
-	if started := w.ask(evidence.Start, id, host.Approval, value); started.Outcome != evidence.Acked {
+	if started := w.call(evidence.Start, id, host.Approval, value); started.Outcome != evidence.Acked {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.load.calls, patience)
+	ctx, cancel := context.WithTimeout(w.load.callCtx, callTimeout)
 	defer cancel()
 	for w.fleet.log.Token(id) == "" && ctx.Err() == nil {
-		rest(ctx, pauseFirst)
+		sleep(ctx, backoffMin)
 	}
 	var completing sync.WaitGroup
 	for i := range completers {
 		caller := w.companion(i)
-		done := evidence.Done{Value: value + 1, Nonce: fmt.Sprintf("%s by %d", id, i)}
+		done := evidence.TaskResult{Value: value + 1, Nonce: fmt.Sprintf("%s by %d", id, i)}
 		completing.Go(func() {
 			caller.do(ctx, evidence.Request{
 				Kind: evidence.Complete, Instance: id, Token: w.fleet.log.Token(id), Input: encode(done),
@@ -145,5 +145,5 @@ func (w *worker) driveApproval(id string) {
 		})
 	}
 	completing.Wait()
-	w.ask(evidence.Wait, id, "", nil)
+	w.call(evidence.Wait, id, "", nil)
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// memberLimit bounds how long a guest takes to get a vote, and to be removed.
-const memberLimit = 30 * time.Second
+// memberTimeout bounds how long a new node takes to get a vote, and a node to be removed.
+const memberTimeout = 30 * time.Second
 
-// outsideLimit bounds how long a node that was removed is watched.
-const outsideLimit = 5 * time.Second
+// removedTimeout bounds how long a removed node is watched.
+const removedTimeout = 5 * time.Second
 
-// addAndRemove adds a node to the cluster, and removes it in the end, for ever.
-// Every other time the leader is killed while the guest has a vote.
-func addAndRemove(ctx context.Context, s *scene) error {
-	guest, err := s.fleet.newGuest()
+// addAndRemove adds a node to the cluster. Healing removes it permanently. Every other time the
+// leader is killed while the new node has a vote.
+func addAndRemove(ctx context.Context, s *injection) error {
+	added, err := s.fleet.newNode()
 	if err != nil {
 		return err
 	}
-	s.hits(guest.id)
-	s.later(func(ctx context.Context) error {
-		err := s.fleet.remove(ctx, guest.id)
-		return errors.Join(err, guest.kill(), guest.stderr.Close())
+	s.addNodes(added.id)
+	s.onHeal(func(ctx context.Context) error {
+		err := s.fleet.remove(ctx, added.id)
+		return errors.Join(err, added.kill(), added.stderr.Close())
 	})
-	if err := guest.start(ctx); err != nil {
+	if err := added.start(ctx); err != nil {
 		return err
 	}
-	if err := s.fleet.awaitVoter(ctx, guest.id); err != nil {
+	if err := s.fleet.awaitVoter(ctx, added.id); err != nil {
 		return err
 	}
 	if s.random.IntN(2) == 0 {
@@ -42,10 +42,10 @@ func addAndRemove(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// newGuest prepares a node that was never there before.
-func (f *fleet) newGuest() (*process, error) {
-	f.guests++
-	config, advertised, err := f.place(fmt.Sprintf("guest%d", f.guests))
+// newNode prepares a node with a new name.
+func (f *fleet) newNode() (*process, error) {
+	f.nodesAdded++
+	config, advertised, err := f.configFor(fmt.Sprintf("guest%d", f.nodesAdded))
 	if err != nil {
 		return nil, err
 	}
@@ -53,59 +53,59 @@ func (f *fleet) newGuest() (*process, error) {
 	return f.process(config)
 }
 
-// replaceNode takes a node and its disk away, for ever. In the end the cluster removes
-// it and another node takes its place; and then the lost disk is found, and a process
-// started on it, that must find out that it has no part in anything any more.
-func replaceNode(_ context.Context, s *scene) error {
+// replaceNode takes a node and its disk away permanently. Healing removes it from the cluster and
+// starts a new node in its place. Then a process starts on the old disk; it must notice that it was
+// removed.
+func replaceNode(_ context.Context, s *injection) error {
 	node := s.fleet.nodes[s.random.IntN(len(s.fleet.nodes))]
-	s.hits(node.id)
+	s.addNodes(node.id)
 	if err := node.kill(); err != nil {
 		return err
 	}
 	old := node.settings()
 	found := old
-	found.Dir = fmt.Sprintf("%s.lost%d", old.Dir, s.fleet.guests)
+	found.Dir = fmt.Sprintf("%s.lost%d", old.Dir, s.fleet.nodesAdded)
 	if err := os.Rename(old.Dir, found.Dir); err != nil {
 		return err
 	}
-	s.later(func(ctx context.Context) error { return s.fleet.replace(ctx, node, found) })
+	s.onHeal(func(ctx context.Context) error { return s.fleet.replace(ctx, node, found) })
 	return nil
 }
 
-// replace has a new node take the place of another, whose directory was found again.
+// replace replaces a node with a new one, and then starts the old one on its directory.
 func (f *fleet) replace(ctx context.Context, node *process, found host.Config) error {
 	if err := f.remove(ctx, found.NodeID); err != nil {
 		return err
 	}
-	if err := f.takePlace(ctx, node); err != nil {
+	if err := f.startReplacement(ctx, node); err != nil {
 		return err
 	}
-	return f.expectOutside(ctx, found)
+	return f.expectRemoved(ctx, found)
 }
 
-// takePlace starts a new node at the place of one that was removed.
-func (f *fleet) takePlace(ctx context.Context, node *process) error {
+// startReplacement starts a new node in the place of one that was removed.
+func (f *fleet) startReplacement(ctx context.Context, node *process) error {
 	next := node.settings()
-	f.guests++
-	next.NodeID, next.Peers = fmt.Sprintf("%s-%d", node.id, f.guests), nil
+	f.nodesAdded++
+	next.NodeID, next.Peers = fmt.Sprintf("%s-%d", node.id, f.nodesAdded), nil
 	next.Join, next.Advertise = f.addresses, f.addresses[slices.Index(f.nodes, node)]
 	var err error
 	if next.Keys, err = f.keys.issue(next.NodeID); err != nil {
 		return err
 	}
-	node.become(next)
+	node.setConfig(next)
 	if err := node.start(ctx); err != nil {
 		return err
 	}
 	return f.awaitVoter(ctx, next.NodeID)
 }
 
-// expectOutside starts a node that was removed, and waits until it says that it takes
-// no part: for a while, because a leader that has its address now cannot tell it. It
-// must not lead meanwhile.
-func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
-	f.guests++
-	place := fmt.Sprintf("lost%d", f.guests)
+// expectRemoved starts a removed node and waits until it reports that it takes no part. The wait is
+// bounded, because a leader that now has its address cannot tell it. The node must not lead
+// meanwhile.
+func (f *fleet) expectRemoved(ctx context.Context, config host.Config) error {
+	f.nodesAdded++
+	place := fmt.Sprintf("lost%d", f.nodesAdded)
 	var err error
 	if config.Listen, _, err = f.network.Add(place); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
 	if err != nil {
 		return err
 	}
-	lost.damage(true) // it may refuse to start, or end
+	lost.setDamaged(true) // it may refuse to start, or end
 	defer func() {
 		_ = lost.kill()
 		_ = lost.stderr.Close()
@@ -122,14 +122,14 @@ func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
 	if lost.start(ctx) != nil {
 		return nil
 	}
-	for deadline := f.log.Now() + outsideLimit; f.log.Now() < deadline; rest(ctx, 50*time.Millisecond) {
-		var state host.Node
+	for deadline := f.log.Now() + removedTimeout; f.log.Now() < deadline; sleep(ctx, 50*time.Millisecond) {
+		var state host.NodeStatus
 		err := f.askOnce(ctx, lost, host.NodePath, struct{}{}, &state)
 		switch {
-		case errors.Is(err, errNoDoor), state.Err != "":
+		case errors.Is(err, errNotRunning), state.Err != "":
 			return nil
-		case state.Leads():
-			return fmt.Errorf("%s leads, and it was removed", config.NodeID)
+		case state.IsLeader():
+			return fmt.Errorf("%s leads after it was removed", config.NodeID)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (f *fleet) expectOutside(ctx context.Context, config host.Config) error {
 
 // awaitVoter waits until a node has a vote.
 func (f *fleet) awaitVoter(ctx context.Context, id string) error {
-	return f.askMembers(ctx, host.MembersPath, struct{}{}, func(members []cluster.Member) bool {
+	return f.awaitMembers(ctx, host.MembersPath, struct{}{}, func(members []cluster.Member) bool {
 		return slices.ContainsFunc(members, func(m cluster.Member) bool { return m.NodeID == id && m.Voter })
 	})
 }
@@ -147,13 +147,13 @@ func (f *fleet) remove(ctx context.Context, id string) error {
 	gone := func(members []cluster.Member) bool {
 		return !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.NodeID == id })
 	}
-	return f.askMembers(ctx, host.RemovePath, id, gone)
+	return f.awaitMembers(ctx, host.RemovePath, id, gone)
 }
 
-// askMembers puts a question to one node after the other, until the members are
-// as they should be.
-func (f *fleet) askMembers(ctx context.Context, path string, question any, hold func([]cluster.Member) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, memberLimit)
+// awaitMembers sends a request to one node after the other until hold returns true for the members
+// in an answer.
+func (f *fleet) awaitMembers(ctx context.Context, path string, question any, hold func([]cluster.Member) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()
 	for i := 0; ; i++ {
 		var members []cluster.Member
@@ -161,15 +161,15 @@ func (f *fleet) askMembers(ctx context.Context, path string, question any, hold 
 		if err == nil && hold(members) {
 			return nil
 		}
-		if rest(ctx, 50*time.Millisecond); ctx.Err() != nil {
+		if sleep(ctx, 50*time.Millisecond); ctx.Err() != nil {
 			return fmt.Errorf("%s %v: %w: %v, %+v", path, question, ctx.Err(), err, members)
 		}
 	}
 }
 
-// askOnce gives one node a limited time to answer.
+// askOnce sends a request to one node, with a timeout.
 func (f *fleet) askOnce(ctx context.Context, node *process, path string, question, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, tryLimit)
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	return f.post(ctx, node, path, question, answer)
 }

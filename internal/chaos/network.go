@@ -9,53 +9,53 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/link"
 )
 
-// A network is what nodes reach each other by.
+// A network connects the nodes.
 type network interface {
-	// Add makes room for a node, and returns where that listens and where the
+	// Add adds a node. It returns the address at which the node listens and the one at which the
 	// others reach it.
 	Add(node string) (listen, advertised string, err error)
 	// Start starts the process of a node.
 	Start(node string, process *exec.Cmd) error
-	// Ended tells that it is gone.
+	// Ended must be called after the process of a node has ended.
 	Ended(node string)
-	// Set changes what the direction from one node to another is like. What cannot
-	// be had is a *skipError.
+	// Set sets the condition of the direction from one node to another. It returns a *skipError for
+	// a condition that the network does not support.
 	Set(from, to string, c link.Condition) error
-	// Heal makes all directions like new.
+	// Heal resets the conditions of all directions.
 	Heal() error
 	Close() error
 }
 
-// The networks that there are.
+// The kinds of networks.
 const (
-	byProxies    = "proxies"
-	byNamespaces = "namespaces"
-	byEither     = "auto" // namespaces where they can be had, or else proxies
+	networkProxies    = "proxies"
+	networkNamespaces = "namespaces"
+	networkAuto       = "auto" // namespaces if possible, or else proxies
 )
 
-// newNetwork returns a network of a kind, and says which it is.
+// newNetwork returns a network of a kind, and writes which one it is.
 func newNetwork(kind string, out io.Writer) (network, error) {
 	switch kind {
-	case byProxies, byNamespaces, byEither:
+	case networkProxies, networkNamespaces, networkAuto:
 	default:
-		return nil, fmt.Errorf("no network is called %q; there are %s, %s and %s", kind, byProxies, byNamespaces, byEither)
+		return nil, fmt.Errorf("unknown network %q; there are %s, %s and %s", kind, networkProxies, networkNamespaces, networkAuto)
 	}
-	if kind != byProxies {
+	if kind != networkProxies {
 		n, err := newNamespaces()
 		if err == nil {
 			fmt.Fprintln(out, "network: a namespace for each node")
 			return n, nil
 		}
-		if kind == byNamespaces {
+		if kind == networkNamespaces {
 			return nil, fmt.Errorf("a namespace for each node: %w", err)
 		}
-		fmt.Fprintln(out, "a namespace for each node cannot be had:", err)
+		fmt.Fprintln(out, "no network namespaces:", err)
 	}
 	fmt.Fprintln(out, "network: proxies on loopback")
 	return proxies{link.NewMesh()}, nil
 }
 
-// proxies are a network on loopback.
+// proxies are a network of proxies on loopback.
 type proxies struct{ mesh *link.Mesh }
 
 func (p proxies) Add(node string) (listen, advertised string, err error) {
@@ -66,7 +66,7 @@ func (p proxies) Add(node string) (listen, advertised string, err error) {
 	return listen, advertised, err
 }
 
-// freeAddress returns an address at which nobody listens.
+// freeAddress returns an address that no process listens on.
 func freeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

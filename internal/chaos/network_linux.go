@@ -8,12 +8,12 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/link"
 )
 
-// namespaces are a network of the kernel's.
+// namespaces are a network of network namespaces.
 type namespaces struct{ *link.Switch }
 
 func newNamespaces() (network, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("only root can make network namespaces")
+		return nil, errors.New("only root can create network namespaces")
 	}
 	s, err := link.NewSwitch()
 	if err != nil {
@@ -29,7 +29,7 @@ func (n namespaces) Add(node string) (listen, advertised string, err error) {
 
 func (n namespaces) Start(node string, process *exec.Cmd) error { return n.Do(node, process.Start) }
 
-// Ended does nothing: the namespace stays, as a machine does whose process has ended.
+// Ended does nothing. The namespace stays, like a machine whose process has ended.
 func (namespaces) Ended(string) {}
 
 func (n namespaces) Set(from, to string, c link.Condition) error {

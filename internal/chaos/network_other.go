@@ -5,5 +5,5 @@ package main
 import "errors"
 
 func newNamespaces() (network, error) {
-	return nil, errors.New("network namespaces are a thing of Linux")
+	return nil, errors.New("network namespaces need Linux")
 }

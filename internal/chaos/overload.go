@@ -20,18 +20,18 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// What is asked of a cluster that has more to do than it can.
+// The goals of a cluster under overload.
 const (
-	goodputShare  = 0.9 // of its capacity, at twice that
-	refusalLimit  = 50 * time.Millisecond
-	recoverLimit  = 10 * time.Second
-	memoryGrowth  = 1.2 // the median of the last third of the time, against that of the second
-	latencyFactor = 2   // what counts as recovered
+	goodputShare  = 0.9 // of the capacity, under twice the load
+	refusalGoal   = 50 * time.Millisecond
+	recoveryGoal  = 10 * time.Second
+	memoryGrowth  = 1.2 // the median of the last third of the samples, relative to that of the second third
+	latencyFactor = 2   // the limit of a recovered latency
 	latencySlack  = 20 * time.Millisecond
-	recoverRun    = 5 // seconds, one after the other
+	recoverRun    = 5 // consecutive seconds
 )
 
-// How the phases are cut.
+// The lengths of the phases.
 const (
 	capacityTime   = 15 * time.Second
 	capacityWarmUp = 10 * time.Second
@@ -42,28 +42,28 @@ const (
 	memoryEvery    = time.Second
 )
 
-// allThatCanBeDone is a load of which more would not help.
-var allThatCanBeDone = host.Pressure{Callers: capacityCalls, Insist: true}
+// saturatingLoad is a load that keeps the cluster at its capacity.
+var saturatingLoad = host.Load{Callers: capacityCalls, RetryBusy: true}
 
-// An overload is a measurement of what a fleet does at its capacity and beyond it. The
-// load is made in the nodes' processes, as by applications that embed them, and every
-// caller waits for the end of what he starts.
+// An overload measures a fleet at its capacity and beyond. The nodes' own processes make the load,
+// like applications that embed a node, and every caller waits for the instance that it started to
+// end.
 type overload struct {
 	fleet *fleet
 	out   io.Writer
-	// What was not as it should be.
-	missed []string
+	// The goals that were missed.
+	missedGoals []string
 }
 
-// measureOverload measures a fleet without faults, prints what it finds, and returns an
-// error if the goals are not met. steady is how long it is loaded with four fifths of
-// its capacity, to see whether the leader stays.
-func measureOverload(ctx context.Context, dir, kind string, groups int, steady time.Duration, out io.Writer) (err error) {
+// measureOverload measures a fleet without faults, prints the results, and returns an error if a
+// goal is missed. steady is how long the fleet runs at 80% of its capacity, during which the leader
+// must not change.
+func measureOverload(ctx context.Context, dir, kind string, partitions int, steady time.Duration, out io.Writer) (err error) {
 	network, err := newNetwork(kind, out)
 	if err != nil {
 		return err
 	}
-	fleet, err := newFleet(dir, evidence.NewLog(groups), network, nil, fleetSize, host.Config{Groups: groups})
+	fleet, err := newFleet(dir, evidence.NewLog(partitions), network, nil, fleetSize, host.Config{Partitions: partitions})
 	if err != nil {
 		return err
 	}
@@ -76,140 +76,138 @@ func measureOverload(ctx context.Context, dir, kind string, groups int, steady t
 	}
 	o := &overload{fleet: fleet, out: out}
 	fmt.Fprintf(out, "%d processors for three nodes and their load; an orchestration has %d activities\n", runtime.NumCPU(), host.BriefLength)
-	if _, err := o.press(ctx, "warm", allThatCanBeDone, capacityWarmUp); err != nil {
+	if _, err := o.runLoad(ctx, "warm", saturatingLoad, capacityWarmUp); err != nil {
 		return err
 	}
-	capacity, err := o.capacity(ctx, "capacity")
+	capacity, err := o.measureCapacity(ctx, "capacity")
 	if err != nil {
 		return err
 	}
 	if steady > 0 {
-		if err := o.steady(ctx, capacity, steady); err != nil {
+		if err := o.runSteady(ctx, capacity, steady); err != nil {
 			return err
 		}
 	}
-	if err := o.beyond(ctx, capacity); err != nil {
+	if err := o.runBeyondCapacity(ctx, capacity); err != nil {
 		return err
 	}
-	if len(o.missed) > 0 {
-		return fmt.Errorf("goals that are not met: %s", strings.Join(o.missed, "; "))
+	if len(o.missedGoals) > 0 {
+		return fmt.Errorf("goals missed: %s", strings.Join(o.missedGoals, "; "))
 	}
-	fmt.Fprintln(out, "all goals are met")
+	fmt.Fprintln(out, "all goals met")
 	return nil
 }
 
-// A phase is what came of a load.
+// A phase is the result of one load.
 type phase struct {
-	calls    []host.Pressed
-	refused  map[string]float64 // by those who refused: reasons of leaders, or callers' nodes
-	memory   [][]int            // bytes, of each node, once in memoryEvery
-	reigns   int                // begun meanwhile
-	duration time.Duration
-	runQueue host.Delays // the longest of the nodes'
-	// How many processors the nodes have used, and others besides them.
-	fleet, others float64
+	calls       []host.LoadCall
+	refused     map[string]float64 // by reason of the leader, or by the callers' nodes
+	memory      [][]int            // bytes of each node, sampled every memoryEvery
+	leaderships int                // leaderships that began in the phase
+	duration    time.Duration
+	runQueue    host.LatencyQuantiles // the largest of all nodes
+	// The average number of processors that the nodes used, and that others used.
+	fleetCPU, otherCPU float64
 }
 
-// goodput returns how many orchestrations a second have ended in time for their callers.
+// goodput returns how many orchestrations a second ended in time for their callers.
 func (p *phase) goodput() float64 {
 	ended := 0
 	for _, call := range p.calls {
-		if call.Trouble == "" && call.At+call.Took <= p.duration {
+		if call.Failure == "" && call.At+call.Took <= p.duration {
 			ended++
 		}
 	}
 	return float64(ended) / p.duration.Seconds()
 }
 
-// capacity returns how many orchestrations a second can be done.
-func (o *overload) capacity(ctx context.Context, name string) (float64, error) {
-	p, err := o.press(ctx, name, allThatCanBeDone, capacityTime)
+// measureCapacity returns how many orchestrations a second end under saturating load.
+func (o *overload) measureCapacity(ctx context.Context, name string) (float64, error) {
+	p, err := o.runLoad(ctx, name, saturatingLoad, capacityTime)
 	if err != nil {
 		return 0, err
 	}
-	o.tell(fmt.Sprintf("capacity, with %d callers", fleetSize*capacityCalls), p)
+	o.report(fmt.Sprintf("capacity, with %d callers", fleetSize*capacityCalls), p)
 	return p.goodput(), nil
 }
 
-// steady loads the fleet with four fifths of its capacity.
-func (o *overload) steady(ctx context.Context, capacity float64, d time.Duration) error {
-	p, err := o.press(ctx, "steady", host.Pressure{PerSecond: 0.8 * capacity, Insist: true}, d)
+// runSteady runs the fleet at 80% of its capacity.
+func (o *overload) runSteady(ctx context.Context, capacity float64, d time.Duration) error {
+	p, err := o.runLoad(ctx, "steady", host.Load{PerSecond: 0.8 * capacity, RetryBusy: true}, d)
 	if err != nil {
 		return err
 	}
-	o.tell(fmt.Sprintf("at 80%% for %v", d), p)
-	o.goal(p.reigns == 0, "no change of the leader at 80%%: %d", p.reigns)
+	o.report(fmt.Sprintf("at 80%% for %v", d), p)
+	o.checkGoal(p.leaderships == 0, "leader changes at 80%% of the capacity: %d, want 0", p.leaderships)
 	return nil
 }
 
-// beyond loads the fleet with half of its capacity, with twice that, and with half again.
-func (o *overload) beyond(ctx context.Context, capacity float64) error {
-	half := host.Pressure{PerSecond: capacity / 2, Insist: true}
-	before, err := o.press(ctx, "before", half, normalTime)
+// runBeyondCapacity runs the fleet at half its capacity, at twice its capacity, and at half again.
+func (o *overload) runBeyondCapacity(ctx context.Context, capacity float64) error {
+	half := host.Load{PerSecond: capacity / 2, RetryBusy: true}
+	before, err := o.runLoad(ctx, "before", half, normalTime)
 	if err != nil {
 		return err
 	}
-	o.tell("at half", before)
-	if err := o.twice(ctx); err != nil {
+	o.report("at half", before)
+	if err := o.runTwiceCapacity(ctx); err != nil {
 		return err
 	}
-	after, err := o.press(ctx, "after", half, normalTime)
+	after, err := o.runLoad(ctx, "after", half, normalTime)
 	if err != nil {
 		return err
 	}
-	o.tell("at half again", after)
-	o.judgeRecovery(before.calls, after.calls)
+	o.report("at half again", after)
+	o.checkRecovery(before.calls, after.calls)
 	return nil
 }
 
-// judgeRecovery holds the calls of the same load before and after twice the capacity
-// against each other.
-func (o *overload) judgeRecovery(before, after []host.Pressed) {
+// checkRecovery compares the calls of the same load before and after twice the capacity.
+func (o *overload) checkRecovery(before, after []host.LoadCall) {
 	limit := latencyFactor*quantile(durations(before, ""), 0.99) + latencySlack
-	slowBefore := len(slices.DeleteFunc(secondsOf(before, limit), func(good bool) bool { return good }))
-	recovered, slow, ok := recoveredAfter(secondsOf(after, limit))
-	o.goal(ok && recovered <= recoverLimit, "as before within %v: %v (seconds that are slow: %d of all before, %d since then)",
-		recoverLimit, recovered, slowBefore, slow)
+	slowBefore := len(slices.DeleteFunc(goodSeconds(before, limit), func(good bool) bool { return good }))
+	recovered, slow, ok := recoveredAfter(goodSeconds(after, limit))
+	o.checkGoal(ok && recovered <= recoveryGoal, "recovered within %v: %v (slow seconds: %d before, %d since then)",
+		recoveryGoal, recovered, slowBefore, slow)
 }
 
-// A surge is what came of one kind of load of twice the capacity, round by round.
+// A surge is the result of one kind of load at twice the capacity, round by round.
 type surge struct {
-	insist bool // callers have their calls repeated
-	rounds []*phase
-	shares []float64 // of the capacity, of each round
+	retryBusy bool // whether callers retry refused starts
+	rounds    []*phase
+	shares    []float64 // goodput of each round, relative to the capacity
 }
 
-// name says who makes the load.
+// name describes the load.
 func (s *surge) name() string {
-	if s.insist {
-		return "at twice, callers repeat what is refused"
+	if s.retryBusy {
+		return "at twice the capacity, callers retry refused starts"
 	}
-	return "at twice, callers take no for an answer"
+	return "at twice the capacity, callers do not retry"
 }
 
-// twice loads the fleet with twice its capacity: with callers that take the first refusal
-// for an answer, and with such that have their calls repeated. The machine's speed is not
-// the same from minute to minute, nor is what the stores have to compact; so this is done
-// in rounds, the capacity is measured before and after each, and the mean of both is what
-// counts.
-func (o *overload) twice(ctx context.Context) error {
-	surges, memory := []*surge{{insist: true}, {}}, make([][]int, fleetSize)
-	before, err := o.capacity(ctx, "capacity-twice")
+// runTwiceCapacity runs the fleet at twice its capacity: with callers that do not retry, and with
+// callers that do. The machine's speed and the stores' compactions vary from minute to minute. It
+// therefore runs in rounds and compares each with the mean of the capacity measured before and
+// after it.
+func (o *overload) runTwiceCapacity(ctx context.Context) error {
+	surges, memory := []*surge{{retryBusy: true}, {}}, make([][]int, fleetSize)
+	before, err := o.measureCapacity(ctx, "capacity-twice")
 	if err != nil {
 		return err
 	}
 	for round := range surgeRounds {
 		for _, s := range surges {
-			load := host.Pressure{PerSecond: 2 * before, Insist: s.insist}
-			p, err := o.press(ctx, fmt.Sprintf("over-%v-%d", s.insist, round), load, surgeTime)
+			load := host.Load{PerSecond: 2 * before, RetryBusy: s.retryBusy}
+			p, err := o.runLoad(ctx, fmt.Sprintf("over-%v-%d", s.retryBusy, round), load, surgeTime)
 			if err != nil {
 				return err
 			}
-			o.tell(s.name(), p)
+			o.report(s.name(), p)
 			for i := range p.memory {
 				memory[i] = append(memory[i], p.memory[i]...)
 			}
-			after, err := o.capacity(ctx, fmt.Sprintf("capacity-%v-%d", s.insist, round))
+			after, err := o.measureCapacity(ctx, fmt.Sprintf("capacity-%v-%d", s.retryBusy, round))
 			if err != nil {
 				return err
 			}
@@ -218,20 +216,20 @@ func (o *overload) twice(ctx context.Context) error {
 		}
 	}
 	for _, s := range surges {
-		o.judgeSurge(s)
+		o.checkSurge(s)
 	}
-	o.judgeMemory(memory)
+	o.checkMemory(memory)
 	return nil
 }
 
-// judgeSurge holds all rounds of twice the capacity against the goals.
-func (o *overload) judgeSurge(s *surge) {
+// checkSurge checks all rounds of one kind of load against the goals.
+func (o *overload) checkSurge(s *surge) {
 	shares := slices.Sorted(slices.Values(s.shares))
-	middle := shares[len(shares)/2]
+	median := shares[len(shares)/2]
 	fmt.Fprintf(o.out, "%s, %d rounds\n", s.name(), len(shares))
-	o.goal(middle >= goodputShare, "at least %.0f%% of the capacity at twice that: %.0f%% (median; %.0f%% to %.0f%%)",
-		100*goodputShare, 100*middle, 100*shares[0], 100*shares[len(shares)-1])
-	if s.insist {
+	o.checkGoal(median >= goodputShare, "goodput at least %.0f%% of the capacity: %.0f%% (median; %.0f%% to %.0f%%)",
+		100*goodputShare, 100*median, 100*shares[0], 100*shares[len(shares)-1])
+	if s.retryBusy {
 		return
 	}
 	var refusals []time.Duration
@@ -239,13 +237,12 @@ func (o *overload) judgeSurge(s *surge) {
 		refusals = append(refusals, durations(p.calls, host.Busy)...)
 	}
 	slow := quantile(refusals, 0.99)
-	o.goal(len(refusals) > 0 && slow <= refusalLimit, "some are refused, and within %v: %d, %v at the 99th percentile", refusalLimit, len(refusals), slow)
+	o.checkGoal(len(refusals) > 0 && slow <= refusalGoal, "starts are refused within %v: %d, %v at the 99th percentile", refusalGoal, len(refusals), slow)
 }
 
-// judgeMemory holds what the nodes have taken together in the rounds of twice the
-// capacity, in their order, against the goal. (Of one alone it says less: a leader has
-// more, and another may have come to lead.)
-func (o *overload) judgeMemory(nodes [][]int) {
+// checkMemory checks the memory of all nodes together, over the rounds at twice the capacity in
+// order. The memory of one node says less: a leader uses more, and the leader may change.
+func (o *overload) checkMemory(nodes [][]int) {
 	var all []int
 	for second := range slices.MinFunc(nodes, func(a, b []int) int { return len(a) - len(b) }) {
 		sum := 0
@@ -258,43 +255,42 @@ func (o *overload) judgeMemory(nodes [][]int) {
 		return
 	}
 	before, after := memoryTrend(all)
-	o.goal(float64(after) <= memoryGrowth*float64(before), "the nodes' memory is flat: %d MB, later %d MB (medians), %d MB at most",
+	o.checkGoal(float64(after) <= memoryGrowth*float64(before), "the nodes' memory is flat: %d MB, later %d MB (medians), %d MB (max)",
 		before>>20, after>>20, slices.Max(all)>>20)
 }
 
-// memoryTrend returns what was taken in the second third of the time, and in
-// the last. What it takes goes up and down with the garbage collector, by half and more, so
-// medians are what shows whether it grows.
+// memoryTrend returns the medians of the second and the last third of the samples. Medians, because
+// garbage collection makes single samples vary by more than half.
 func memoryTrend(samples []int) (before, after int) {
 	third := len(samples) / 3
 	median := func(part []int) int { return slices.Sorted(slices.Values(part))[len(part)/2] }
 	return median(samples[third : 2*third]), median(samples[2*third:])
 }
 
-// tell prints what came of a load.
-func (o *overload) tell(name string, p *phase) {
-	fmt.Fprintf(o.out, "%s: %.0f a second end in time; %d changes of the leader\n", name, p.goodput(), p.reigns)
+// report prints the result of a load.
+func (o *overload) report(name string, p *phase) {
+	fmt.Fprintf(o.out, "%s: %.0f orchestrations a second end in time; %d leader changes\n", name, p.goodput(), p.leaderships)
 	var accepted []time.Duration
-	troubles := make(map[string]int)
+	failures := make(map[string]int)
 	for _, call := range p.calls {
 		if call.Accepted > 0 {
 			accepted = append(accepted, call.Accepted)
 		}
-		troubles[call.Trouble]++
+		failures[call.Failure]++
 	}
-	fmt.Fprintf(o.out, "  accepted: %s\n  ended:    %s\n  refused:  %s\n", took(accepted), took(durations(p.calls, "")), took(durations(p.calls, host.Busy)))
-	delete(troubles, "")
-	delete(troubles, host.Busy)
-	for _, trouble := range slices.Sorted(maps.Keys(troubles)) {
-		fmt.Fprintf(o.out, "  %d: %.200s\n", troubles[trouble], trouble)
+	fmt.Fprintf(o.out, "  accepted: %s\n  ended:    %s\n  refused:  %s\n", describeDurations(accepted), describeDurations(durations(p.calls, "")), describeDurations(durations(p.calls, host.Busy)))
+	delete(failures, "")
+	delete(failures, host.Busy)
+	for _, failure := range slices.Sorted(maps.Keys(failures)) {
+		fmt.Fprintf(o.out, "  %d: %.200s\n", failures[failure], failure)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(p.refused)) {
 		fmt.Fprintf(o.out, "  refusals, %s: %.0f\n", reason, p.refused[reason])
 	}
 	fmt.Fprintf(o.out, "  run queues: p50 %v p99 %v max %v; processors: %.1f for the nodes, %.1f for others, of %d\n",
-		p.runQueue.P50, p.runQueue.P99, p.runQueue.Max, p.fleet, p.others, runtime.NumCPU())
-	if p.others > othersMax {
-		fmt.Fprintln(o.out, "  the machine has had other things to do: these figures are not the cluster's alone")
+		p.runQueue.P50, p.runQueue.P99, p.runQueue.Max, p.fleetCPU, p.otherCPU, runtime.NumCPU())
+	if p.otherCPU > otherCPUMax {
+		fmt.Fprintln(o.out, "  other processes used the machine: these figures are not the cluster's alone")
 	}
 	fmt.Fprint(o.out, "  memory:")
 	for i, memory := range p.memory {
@@ -305,73 +301,72 @@ func (o *overload) tell(name string, p *phase) {
 	fmt.Fprintln(o.out)
 }
 
-// othersMax is how many processors others than the nodes, the harness among them, may
-// use without a word.
-const othersMax = 0.2
+// otherCPUMax is how many processors others than the nodes, including the harness, may use before
+// the report says so.
+const otherCPUMax = 0.2
 
-func (o *overload) goal(met bool, format string, arguments ...any) {
+func (o *overload) checkGoal(met bool, format string, arguments ...any) {
 	text := fmt.Sprintf(format, arguments...)
 	if met {
 		fmt.Fprintln(o.out, "  met:     ", text)
 		return
 	}
 	fmt.Fprintln(o.out, "  NOT MET: ", text)
-	o.missed = append(o.missed, text)
+	o.missedGoals = append(o.missedGoals, text)
 }
 
-// press has every node put a third of a load on itself.
-func (o *overload) press(ctx context.Context, name string, load host.Pressure, d time.Duration) (*phase, error) {
+// runLoad makes every node put a third of a load on itself.
+func (o *overload) runLoad(ctx context.Context, name string, load host.Load, d time.Duration) (*phase, error) {
 	load.For, load.PerSecond = d, load.PerSecond/fleetSize
 	p := &phase{duration: d, memory: make([][]int, fleetSize), refused: make(map[string]float64)}
-	reigns, err := o.reigns()
+	leaderships, err := o.countLeaderships()
 	if err != nil {
 		return nil, err
 	}
 	if err := o.countRefusals(ctx, p, -1); err != nil {
 		return nil, err
 	}
-	begin, busy := time.Now(), processorsBusy()
-	burdens := make([]host.Burden, fleetSize)
+	begin, busy := time.Now(), busyCPUTime()
+	results := make([]host.LoadResult, fleetSize)
 	errs := make([]error, fleetSize)
 	var pressing sync.WaitGroup
 	for i, node := range o.fleet.nodes {
-		load := load // each its own
+		load := load // a copy for each goroutine
 		load.Prefix = fmt.Sprintf("%s-%s", name, node.id)
-		pressing.Go(func() { errs[i] = o.fleet.ask(ctx, node, host.PressPath, load, burdens[i].Read) })
+		pressing.Go(func() { errs[i] = o.fleet.ask(ctx, node, host.LoadPath, load, results[i].Read) })
 	}
 	o.watchMemory(ctx, p)
 	pressing.Wait()
 	lasted := time.Since(begin).Seconds()
-	p.others = (processorsBusy() - busy).Seconds() / lasted
-	for i, burden := range burdens {
+	p.otherCPU = (busyCPUTime() - busy).Seconds() / lasted
+	for i, result := range results {
 		if errs[i] != nil {
 			return nil, errs[i]
 		}
-		p.add(burden, lasted)
+		p.add(result, lasted)
 	}
 	if err := o.countRefusals(ctx, p, 1); err != nil {
 		return nil, err
 	}
-	began, err := o.reigns()
-	p.reigns = began - reigns
+	began, err := o.countLeaderships()
+	p.leaderships = began - leaderships
 	return p, err
 }
 
-// add adds what a load was to one node, which has lasted for some seconds.
-func (p *phase) add(burden host.Burden, seconds float64) {
-	for _, lot := range burden.Calls {
-		p.calls = append(p.calls, lot...)
+// add adds the result of a load on one node, which lasted for some seconds.
+func (p *phase) add(result host.LoadResult, seconds float64) {
+	for _, batch := range result.Calls {
+		p.calls = append(p.calls, batch...)
 	}
-	used := burden.Processors.Seconds() / seconds
-	p.fleet, p.others = p.fleet+used, max(p.others-used, 0)
-	p.runQueue.P50 = max(p.runQueue.P50, burden.RunQueue.P50)
-	p.runQueue.P99 = max(p.runQueue.P99, burden.RunQueue.P99)
-	p.runQueue.Max = max(p.runQueue.Max, burden.RunQueue.Max)
+	used := result.Processors.Seconds() / seconds
+	p.fleetCPU, p.otherCPU = p.fleetCPU+used, max(p.otherCPU-used, 0)
+	p.runQueue.P50 = max(p.runQueue.P50, result.RunQueue.P50)
+	p.runQueue.P99 = max(p.runQueue.P99, result.RunQueue.P99)
+	p.runQueue.Max = max(p.runQueue.Max, result.RunQueue.Max)
 }
 
-// processorsBusy returns for how long processors of this machine have worked for
-// whomever. Linux only.
-func processorsBusy() time.Duration {
+// busyCPUTime returns the busy time of all processors of this machine. Linux only.
+func busyCPUTime() time.Duration {
 	content, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0
@@ -381,7 +376,7 @@ func processorsBusy() time.Duration {
 	for i, field := range strings.Fields(line) {
 		ticks, err := strconv.ParseInt(field, 10, 64)
 		if err != nil || i == idleField || i == idleField+1 || i > stealField {
-			continue // the name; idle, and idle for the disk; what was counted already
+			continue // the name; idle and iowait; guest times, which are included in others
 		}
 		busy += time.Duration(ticks) * (time.Second / ticksPerSecond)
 	}
@@ -395,7 +390,7 @@ const (
 	ticksPerSecond = 100
 )
 
-// watchMemory notes what the nodes' processes take, until the phase is over.
+// watchMemory samples the memory of the nodes' processes until the phase is over.
 func (o *overload) watchMemory(ctx context.Context, p *phase) {
 	ctx, cancel := context.WithTimeout(ctx, p.duration)
 	defer cancel()
@@ -405,11 +400,11 @@ func (o *overload) watchMemory(ctx context.Context, p *phase) {
 				p.memory[i] = append(p.memory[i], bytes)
 			}
 		}
-		rest(ctx, memoryEvery)
+		sleep(ctx, memoryEvery)
 	}
 }
 
-// residentBytes returns how much memory a process has. Linux only.
+// residentBytes returns the resident memory of a process. Linux only.
 func residentBytes(pid int) (int, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -420,21 +415,21 @@ func residentBytes(pid int) (int, error) {
 	return resident * os.Getpagesize(), err
 }
 
-// countRefusals adds the nodes' counts of refusals to a phase, sign times.
+// countRefusals adds sign times the nodes' counts of refusals to a phase.
 func (o *overload) countRefusals(ctx context.Context, p *phase, sign float64) error {
 	for _, node := range o.fleet.nodes {
-		figures, err := o.figures(ctx, node)
+		metrics, err := o.metrics(ctx, node)
 		if err != nil {
 			return err
 		}
-		for _, bound := range []string{"instance", "window", "delay"} {
-			n, err := sumOf(strings.NewReader(figures), "tenuto_inbox_rejections_total", bound)
+		for _, bound := range []string{"instance", "in flight", "delay"} {
+			n, err := sumMetric(strings.NewReader(metrics), "tenuto_inbox_rejections_total", bound)
 			if err != nil {
 				return err
 			}
 			p.refused["by the leader, bound "+bound] += sign * n
 		}
-		n, err := sumOf(strings.NewReader(figures), "tenuto_starts_withheld_total")
+		n, err := sumMetric(strings.NewReader(metrics), "tenuto_starts_shed_total")
 		if err != nil {
 			return err
 		}
@@ -443,10 +438,10 @@ func (o *overload) countRefusals(ctx context.Context, p *phase, sign float64) er
 	return nil
 }
 
-// figures returns those of a node.
-func (o *overload) figures(ctx context.Context, node *process) (string, error) {
-	address, _ := node.door()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+host.FiguresPath, nil)
+// metrics returns the metrics of a node.
+func (o *overload) metrics(ctx context.Context, node *process) (string, error) {
+	address, _ := node.socket()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+host.MetricsPath, nil)
 	if err != nil {
 		return "", err
 	}
@@ -459,11 +454,11 @@ func (o *overload) figures(ctx context.Context, node *process) (string, error) {
 	return string(content), err
 }
 
-// sumOf adds up the figures of a name that have some values of attributes.
-func sumOf(figures io.Reader, name string, values ...string) (float64, error) {
+// sumMetric sums the samples of a metric that have all given attribute values.
+func sumMetric(metrics io.Reader, name string, values ...string) (float64, error) {
 	sum := 0.0
-	lines := bufio.NewScanner(figures)
-	lines.Buffer(nil, lineBytesMax)
+	lines := bufio.NewScanner(metrics)
+	lines.Buffer(nil, logLineMax)
 	for lines.Scan() {
 		line := lines.Text()
 		missing := func(value string) bool { return !strings.Contains(line, `"`+value+`"`) }
@@ -479,12 +474,12 @@ func sumOf(figures io.Reader, name string, values ...string) (float64, error) {
 	return sum, lines.Err()
 }
 
-// reigns counts those that the logs tell of.
-func (o *overload) reigns() (int, error) {
+// countLeaderships counts the leaderships in the nodes' logs.
+func (o *overload) countLeaderships() (int, error) {
 	n := 0
 	for _, node := range o.fleet.nodes {
 		if err := eachLine(node.stderr.Name(), func(line string) {
-			if _, ok := reignIn(line); ok {
+			if _, ok := parseLeadership(line); ok {
 				n++
 			}
 		}); err != nil {
@@ -494,25 +489,25 @@ func (o *overload) reigns() (int, error) {
 	return n, nil
 }
 
-// durations returns how long the calls took that met this trouble, or none.
-func durations(calls []host.Pressed, trouble string) (all []time.Duration) {
+// durations returns the durations of the calls with that failure; "" selects the successful calls.
+func durations(calls []host.LoadCall, failure string) (all []time.Duration) {
 	for _, call := range calls {
-		if call.Trouble == trouble {
+		if call.Failure == failure {
 			all = append(all, call.Took)
 		}
 	}
 	return all
 }
 
-// took describes them.
-func took(all []time.Duration) string {
+// describeDurations returns count and quantiles.
+func describeDurations(all []time.Duration) string {
 	return fmt.Sprintf("%d, p50 %v p99 %v max %v", len(all), quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1))
 }
 
-// secondsOf returns for each second whether all but one in a hundred of the calls that
-// began in it ended as they should, and took no longer than a limit.
-func secondsOf(calls []host.Pressed, limit time.Duration) (good []bool) {
-	var seconds [][]host.Pressed
+// goodSeconds returns, for each second, whether 99% of the calls that began in it succeeded within
+// a limit.
+func goodSeconds(calls []host.LoadCall, limit time.Duration) (good []bool) {
+	var seconds [][]host.LoadCall
 	for _, call := range calls {
 		second := int(call.At / time.Second)
 		for second >= len(seconds) {
@@ -527,8 +522,8 @@ func secondsOf(calls []host.Pressed, limit time.Duration) (good []bool) {
 	return good
 }
 
-// recoveredAfter returns the first second with which recoverRun good ones begin, and how
-// many behind them are not good: of those there are some without an overload, too.
+// recoveredAfter returns the first second that starts recoverRun good ones, and how many later
+// seconds are not good. Some are slow without overload, too.
 func recoveredAfter(seconds []bool) (since time.Duration, slow int, ok bool) {
 	run := 0
 	for second, good := range seconds {

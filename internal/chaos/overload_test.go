@@ -10,33 +10,33 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-func TestFiguresOfANodeAreAddedUp(t *testing.T) {
-	const figures = `# TYPE ended_total counter
+func TestSumMetric(t *testing.T) {
+	const metrics = `# TYPE ended_total counter
 ended_total{orchestration="a",outcome="completed"} 17
 ended_total{orchestration="a",outcome="failed"} 1
 ended_total{orchestration="b",outcome="completed"} 4
 ended_total{orchestration="a",outcome="completed",node="n2"} 2
 ended_total_of_another{orchestration="a",outcome="completed"} 1000
 `
-	got, err := sumOf(strings.NewReader(figures), "ended_total", "a", "completed")
+	got, err := sumMetric(strings.NewReader(metrics), "ended_total", "a", "completed")
 	if err != nil || got != 19 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := sumOf(strings.NewReader(`ended_total{} much`), "ended_total"); err == nil {
-		t.Error("what is no number is none")
+	if _, err := sumMetric(strings.NewReader(`ended_total{} much`), "ended_total"); err == nil {
+		t.Error("a value that is not a number was parsed")
 	}
 }
 
-// calls returns some that began in a second and took so long.
-func calls(second int, took time.Duration, trouble string, n int) []host.Pressed {
-	one := host.Pressed{At: time.Duration(second) * time.Second, Took: took, Trouble: trouble}
-	return slices.Repeat([]host.Pressed{one}, n)
+// calls returns n calls that began in a second and took the given time.
+func calls(second int, took time.Duration, failure string, n int) []host.LoadCall {
+	one := host.LoadCall{At: time.Duration(second) * time.Second, Took: took, Failure: failure}
+	return slices.Repeat([]host.LoadCall{one}, n)
 }
 
-func TestASecondIsGoodWhenNearlyAllOfItIs(t *testing.T) {
+func TestGoodSeconds(t *testing.T) {
 	const slow, fast, limit = time.Second, time.Millisecond, 10 * time.Millisecond
-	got := secondsOf(slices.Concat(
-		calls(4, fast, "", 10), // they are told in the order of their ends
+	got := goodSeconds(slices.Concat(
+		calls(4, fast, "", 10), // calls are reported in the order of their ends
 		calls(0, fast, "", 199), calls(0, slow, "", 1),
 		calls(1, fast, "", 100), calls(1, slow, "", 2),
 		calls(2, fast, "", 100), calls(2, fast, host.Busy, 3),
@@ -47,7 +47,7 @@ func TestASecondIsGoodWhenNearlyAllOfItIs(t *testing.T) {
 	}
 }
 
-func TestRecoveryIsTheFirstOfSomeGoodSeconds(t *testing.T) {
+func TestRecoveredAfter(t *testing.T) {
 	good, bad := slices.Repeat([]bool{true}, recoverRun), []bool{false}
 	for _, c := range []struct {
 		name    string
@@ -68,15 +68,15 @@ func TestRecoveryIsTheFirstOfSomeGoodSeconds(t *testing.T) {
 	}
 }
 
-func TestRecoveryIsMeasuredByWhatWasBefore(t *testing.T) {
-	seconds := func(took time.Duration) (all []host.Pressed) {
+func TestCheckRecovery_ComparesWithBefore(t *testing.T) {
+	seconds := func(took time.Duration) (all []host.LoadCall) {
 		for second := range recoverRun {
 			all = append(all, calls(second, took, "", 10)...)
 		}
 		return all
 	}
 	for name, c := range map[string]struct {
-		after  []host.Pressed
+		after  []host.LoadCall
 		missed int
 	}{
 		"as before":    {after: seconds(100 * time.Millisecond)},
@@ -84,29 +84,29 @@ func TestRecoveryIsMeasuredByWhatWasBefore(t *testing.T) {
 		"nothing came": {missed: 1},
 	} {
 		o := &overload{out: new(bytes.Buffer)}
-		if o.judgeRecovery(seconds(100*time.Millisecond), c.after); len(o.missed) != c.missed {
-			t.Errorf("%s: %q", name, o.missed)
+		if o.checkRecovery(seconds(100*time.Millisecond), c.after); len(o.missedGoals) != c.missed {
+			t.Errorf("%s: %q", name, o.missedGoals)
 		}
 	}
 }
 
-func TestAGoalThatIsMissedIsSaid(t *testing.T) {
+func TestOverload_ReportsMissedGoals(t *testing.T) {
 	var out bytes.Buffer
 	o := &overload{out: &out}
 	over := &phase{
 		duration: time.Second,
-		calls:    slices.Concat(calls(0, time.Millisecond, "", 50), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.Swamped, 1)),
+		calls:    slices.Concat(calls(0, time.Millisecond, "", 50), calls(0, time.Second, host.Busy, 9), calls(0, 0, host.OverLimit, 1)),
 		memory:   [][]int{{1 << 20, 1 << 20, 4 << 20}, {1 << 20, 1 << 20, 1 << 20}},
 	}
-	o.tell("over", over)
-	o.judgeSurge(&surge{rounds: []*phase{over}, shares: []float64{0.5}})
-	o.judgeMemory(over.memory)
-	if len(o.missed) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "1: swamped") {
-		t.Errorf("%q\n%s", o.missed, &out)
+	o.report("over", over)
+	o.checkSurge(&surge{rounds: []*phase{over}, shares: []float64{0.5}})
+	o.checkMemory(over.memory)
+	if len(o.missedGoals) != 3 || strings.Count(out.String(), "NOT MET") != 3 || !strings.Contains(out.String(), "1: swamped") {
+		t.Errorf("%q\n%s", o.missedGoals, &out)
 	}
 }
 
-func TestWithoutARefusalAtTwiceTheCapacityAGoalIsMissed(t *testing.T) {
+func TestCheckSurge_NeedsRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		refused, missed int
 		insist          bool
@@ -117,14 +117,14 @@ func TestWithoutARefusalAtTwiceTheCapacityAGoalIsMissed(t *testing.T) {
 	} {
 		o := &overload{out: new(bytes.Buffer)}
 		over := &phase{duration: time.Second, calls: slices.Concat(calls(0, time.Millisecond, "", 100), calls(0, 0, host.Busy, c.refused))}
-		s := &surge{insist: c.insist, rounds: []*phase{over}, shares: []float64{1}}
-		if o.judgeSurge(s); len(o.missed) != c.missed {
-			t.Errorf("%s: %q", name, o.missed)
+		s := &surge{retryBusy: c.insist, rounds: []*phase{over}, shares: []float64{1}}
+		if o.checkSurge(s); len(o.missedGoals) != c.missed {
+			t.Errorf("%s: %q", name, o.missedGoals)
 		}
 	}
 }
 
-func TestWhatEndsTooLateIsNoGoodput(t *testing.T) {
+func TestGoodput_ExcludesLateEnds(t *testing.T) {
 	p := &phase{duration: 2 * time.Second, calls: slices.Concat(
 		calls(0, time.Second, "", 8), calls(1, 2*time.Second, "", 4), calls(0, time.Second, host.Busy, 2))}
 	if got := p.goodput(); got != 4 {
@@ -132,7 +132,7 @@ func TestWhatEndsTooLateIsNoGoodput(t *testing.T) {
 	}
 }
 
-func TestTheMiddleOfTheRoundsIsWhatCounts(t *testing.T) {
+func TestCheckSurge_UsesMedian(t *testing.T) {
 	for name, c := range map[string]struct {
 		shares []float64
 		missed int
@@ -141,21 +141,21 @@ func TestTheMiddleOfTheRoundsIsWhatCounts(t *testing.T) {
 		"one good moment": {[]float64{0.85, 0.89, 0.8, 0.95, 0.9}, 1},
 	} {
 		o := &overload{out: new(bytes.Buffer)}
-		s := &surge{insist: true, shares: c.shares}
-		if o.judgeSurge(s); len(o.missed) != c.missed {
-			t.Errorf("%s: %q", name, o.missed)
+		s := &surge{retryBusy: true, shares: c.shares}
+		if o.checkSurge(s); len(o.missedGoals) != c.missed {
+			t.Errorf("%s: %q", name, o.missedGoals)
 		}
 	}
 }
 
-func TestMemoryThatGoesFromOneNodeToAnotherIsFlat(t *testing.T) {
+func TestCheckMemory_SumsNodes(t *testing.T) {
 	o := &overload{out: new(bytes.Buffer)}
-	if o.judgeMemory([][]int{{5, 5, 5, 9, 9, 9}, {9, 9, 9, 5, 5, 5}}); len(o.missed) != 0 {
-		t.Errorf("%q", o.missed)
+	if o.checkMemory([][]int{{5, 5, 5, 9, 9, 9}, {9, 9, 9, 5, 5, 5}}); len(o.missedGoals) != 0 {
+		t.Errorf("%q", o.missedGoals)
 	}
 }
 
-func TestMemoryGrowsWhenMostOfItsSamplesDo(t *testing.T) {
+func TestCheckMemory_DetectsGrowth(t *testing.T) {
 	for name, c := range map[string]struct {
 		samples []int
 		missed  int
@@ -166,8 +166,8 @@ func TestMemoryGrowsWhenMostOfItsSamplesDo(t *testing.T) {
 		"too few to say": {[]int{1, 9}, 0},
 	} {
 		o := &overload{out: new(bytes.Buffer)}
-		if o.judgeMemory([][]int{c.samples, make([]int, len(c.samples)+1)}); len(o.missed) != c.missed {
-			t.Errorf("%s: %q", name, o.missed)
+		if o.checkMemory([][]int{c.samples, make([]int, len(c.samples)+1)}); len(o.missedGoals) != c.missed {
+			t.Errorf("%s: %q", name, o.missedGoals)
 		}
 	}
 }

@@ -8,56 +8,56 @@ import (
 	"path/filepath"
 )
 
-// A leg is one of the runs that a campaign consists of, on a cluster of its own.
-type leg struct {
-	nodes, groups int
-	faults        []fault
+// A campaignPart is one of the runs of a campaign, on its own cluster.
+type campaignPart struct {
+	nodes, partitions int
+	faults            []fault
 }
 
-// shapes are the clusters of a mixed campaign, each with how many of ten faults it gets.
-var shapes = []struct{ nodes, groups, share int }{
+// clusterShapes are the clusters of a mixed campaign, and how many of ten faults each gets.
+var clusterShapes = []struct{ nodes, partitions, share int }{
 	{fleetSize, 1, 5},
 	{fleetSize, 4, 3},
 	{5, 1, 2},
 }
 
-// mix deals so many of every fault to clusters of different shapes, in an order that the seed
-// draws.
-func mix(chosen []fault, each int, seed uint64) []leg {
+// mixFaults distributes each fault to clusters of different shapes, in an order that the seed
+// determines.
+func mixFaults(chosen []fault, each int, seed uint64) []campaignPart {
 	var deck []fault
 	for range each {
 		deck = append(deck, chosen...)
 	}
 	random := newRandom(seed)
 	random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
-	legs, total, dealt, due := make([]leg, len(shapes)), len(deck), 0, 0
-	for i, shape := range shapes {
+	parts, total, dealt, due := make([]campaignPart, len(clusterShapes)), len(deck), 0, 0
+	for i, shape := range clusterShapes {
 		due += shape.share
 		end := total * due / 10
-		legs[i] = leg{nodes: shape.nodes, groups: shape.groups, faults: deck[dealt:end]}
+		parts[i] = campaignPart{nodes: shape.nodes, partitions: shape.partitions, faults: deck[dealt:end]}
 		dealt = end
 	}
-	return legs
+	return parts
 }
 
-// concludeAll runs the legs of a campaign one after the other, and goes on after one that shows
-// something, so that its end says what became of each.
-func concludeAll(ctx context.Context, o options, legs []leg, again string, keep bool) error {
+// runAndReportAll runs the parts of a campaign one after the other. It continues after a failed
+// part and reports all results at the end.
+func runAndReportAll(ctx context.Context, o options, parts []campaignPart, again string, keep bool) error {
 	var errs []error
-	for i, leg := range legs {
+	for i, leg := range parts {
 		if len(leg.faults) == 0 || ctx.Err() != nil {
 			continue
 		}
 		part := o
 		part.dir = filepath.Join(o.dir, fmt.Sprint(i))
-		part.nodes, part.groups, part.faults, part.count = leg.nodes, leg.groups, leg.faults, len(leg.faults)
+		part.nodes, part.partitions, part.faults, part.count = leg.nodes, leg.partitions, leg.faults, len(leg.faults)
 		if err := os.Mkdir(part.dir, 0o700); err != nil {
 			return err
 		}
-		fmt.Fprintf(o.out, "== %d nodes, %d groups, %d faults\n", part.nodes, part.groups, part.count)
-		if err := conclude(ctx, part, again, keep); err != nil {
+		fmt.Fprintf(o.out, "== %d nodes, %d partitions, %d faults\n", part.nodes, part.partitions, part.count)
+		if err := runAndReport(ctx, part, again, keep); err != nil {
 			fmt.Fprintln(o.out, "==", err)
-			errs = append(errs, fmt.Errorf("%d nodes, %d groups: %w", part.nodes, part.groups, err))
+			errs = append(errs, fmt.Errorf("%d nodes, %d partitions: %w", part.nodes, part.partitions, err))
 		}
 	}
 	if len(errs) > 0 || keep {

@@ -2,12 +2,12 @@ package main
 
 import "testing"
 
-func TestAMixedCampaignMakesEveryFaultAsOftenAsItSays(t *testing.T) {
+func TestMixFaults_CountsEachFault(t *testing.T) {
 	for _, each := range []int{1, 3} {
 		made := make(map[string]int)
-		for _, leg := range mix(faults, each, 7) {
+		for _, leg := range mixFaults(faults, each, 7) {
 			if len(leg.faults) == 0 {
-				t.Errorf("no faults for %d nodes with %d groups", leg.nodes, leg.groups)
+				t.Errorf("no faults for %d nodes with %d partitions", leg.nodes, leg.partitions)
 			}
 			for _, f := range leg.faults {
 				made[f.name]++
@@ -15,7 +15,7 @@ func TestAMixedCampaignMakesEveryFaultAsOftenAsItSays(t *testing.T) {
 		}
 		for _, f := range faults {
 			if made[f.name] != each {
-				t.Errorf("%s is made %d times of %d", f.name, made[f.name], each)
+				t.Errorf("%s is injected %d times; want %d", f.name, made[f.name], each)
 			}
 		}
 	}

@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// cutPower takes the power from the disks of nodes, and then from the nodes: what was
-// not synced is gone. In the end they have power again, and are started.
-func cutPower(s *scene, ids ...string) error {
+// cutPower cuts the power of the nodes' disks, and then kills the nodes: what was not synced is
+// lost. Healing restores the power and restarts the nodes.
+func cutPower(s *injection, ids ...string) error {
 	disks := s.fleet.disks
 	if disks == nil {
 		return &skipError{"the nodes have no disks of their own"}
 	}
-	s.hits(ids...)
-	s.later(s.fleet.start)
+	s.addNodes(ids...)
+	s.onHeal(s.fleet.start)
 	for _, id := range ids {
-		s.later(func(context.Context) error { return disks.powerOn(id) })
+		s.onHeal(func(context.Context) error { return disks.powerOn(id) })
 	}
 	var errs []error
 	for _, id := range ids {
@@ -29,14 +29,13 @@ func cutPower(s *scene, ids ...string) error {
 	return errors.Join(errs...)
 }
 
-// The ioctl that stops a file system at once, and its argument by which what is not
-// on disk yet stays where it is.
+// The ioctl that shuts a file system down at once, and its argument for not flushing the log.
 const (
 	extShutdown = 0x8004587d
 	noLogFlush  = 2
 )
 
-// powerOff stops a node's file system: from now on everything on it fails.
+// powerOff shuts a node's file system down: every later access to it fails.
 func (d *disks) powerOff(id string) error {
 	mount, err := os.Open(d.mount(id))
 	if err != nil {
@@ -49,10 +48,10 @@ func (d *disks) powerOff(id string) error {
 	return nil
 }
 
-// powerOn has the file system recover, as after a power cut.
+// powerOn remounts the file system, which recovers as after a power cut.
 func (d *disks) powerOn(id string) error {
-	if err := run("umount", d.mount(id)); err != nil {
+	if err := runCommand("umount", d.mount(id)); err != nil {
 		return err
 	}
-	return d.attach(id)
+	return d.mountImage(id)
 }

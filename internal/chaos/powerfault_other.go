@@ -4,4 +4,4 @@ package main
 
 import "os"
 
-func shutDown(*os.File) error { return &skipError{"power is cut on Linux only"} }
+func shutDown(*os.File) error { return &skipError{"power cuts need Linux"} }

@@ -19,86 +19,85 @@ import (
 )
 
 const (
-	// How long a node takes to open its journal.
-	startLimit = 60 * time.Second
-	// How long one that is asked to stop may take, with all its graces.
-	endLimit = 30 * time.Second
+	// How long a node may take to open its journal.
+	startTimeout = 60 * time.Second
+	// How long a graceful stop may take, including all grace periods.
+	stopTimeout = 30 * time.Second
 )
 
-// A process is one node of the fleet: a process of this binary, started again
-// as a host each time that it ends. Its ID stays when it is replaced by a node of
-// another name.
+// A process is one node of the fleet: a process of this binary, started again as a host each time
+// after it ended. It keeps its ID when a node with another name takes its place.
 type process struct {
 	id     string
 	fleet  *fleet
 	stderr *os.File
 
-	mu      sync.Mutex
-	config  host.Config
-	life    int
-	running *life       // nil while there is none
-	damaged bool        // its files: a process that ends by itself is no surprise
-	told    map[int]int // snapshots of each group that it was sent, as far as was looked
+	mu            sync.Mutex
+	config        host.Config
+	generation    int
+	running       *processRun // nil while there is none
+	damaged       bool        // files are damaged: the process may end by itself
+	snapshotsSeen map[int]int // snapshots received, by partition, as counted so far
 }
 
-// A life is one process of a node.
-type life struct {
-	number  int
-	command *exec.Cmd
-	in      io.Closer
-	door    string        // the name of its socket; "" until it is ready
-	wanted  bool          // its end
-	forced  bool          // it had to be killed
-	ended   chan struct{} // closed after it
+// A processRun is one process of a node, from its start to its end.
+type processRun struct {
+	number      int
+	command     *exec.Cmd
+	in          io.Closer
+	socket      string        // the name of its socket; "" until it is ready
+	endExpected bool          // the end is expected
+	killed      bool          // was killed because it did not stop
+	ended       chan struct{} // closed after the process ended
 }
 
-// newProcess prepares a node of a fleet, whose network has a place of that ID.
+// newProcess prepares a node of a fleet, whose network has a place with that ID.
 func newProcess(id string, config host.Config, fleet *fleet) (*process, error) {
 	stderr, err := os.Create(filepath.Join(fleet.dir, id+".log"))
 	if err != nil {
 		return nil, err
 	}
-	return &process{id: id, fleet: fleet, config: config, stderr: stderr, told: make(map[int]int)}, nil
+	return &process{id: id, fleet: fleet, config: config, stderr: stderr, snapshotsSeen: make(map[int]int)}, nil
 }
 
-// start starts a process and returns when its node takes calls. Nothing of it is
-// left when there is an error.
+// start starts a process and returns when its node serves calls. If it returns an error, no process
+// is left.
 func (p *process) start(ctx context.Context) error {
-	l, ready, err := p.begin()
+	l, ready, err := p.launch()
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	select {
 	case line := <-ready:
 		if line == host.Ready {
 			p.mu.Lock()
-			l.door = p.doorOf(l.number)
+			l.socket = p.socketName(l.number)
 			p.mu.Unlock()
 			return nil
 		}
-		err = errors.New("it ended at once, see its log")
+		err = errors.New("ended before it was ready, see its log")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	return errors.Join(fmt.Errorf("start %s: %w", p.id, err), p.kill())
 }
 
-// begin starts a process and returns it, and where its first line will come.
-func (p *process) begin() (*life, <-chan string, error) {
+// launch starts a process. It returns the run and a channel that receives its first line of output.
+func (p *process) launch() (*processRun, <-chan string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running != nil {
-		return nil, nil, errors.New("it runs already")
+		return nil, nil, errors.New("already running")
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	p.life++
+	p.generation++
 	config := p.config
-	config.Life, config.Door = p.life, filepath.Join(p.fleet.doors, p.doorOf(p.life))
+	config.Generation, config.Socket = p.generation, filepath.Join(p.fleet.sockets, p.socketName(p.generation))
 	encoded, err := json.Marshal(config)
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +105,7 @@ func (p *process) begin() (*life, <-chan string, error) {
 	command := exec.Command(self)
 	command.Env = append(os.Environ(), host.Env+"="+string(encoded))
 	command.Stderr = p.stderr
-	// A signal at the terminal is for the harness, which ends the nodes itself.
+	// A signal from the terminal is for the harness, which ends the nodes itself.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := command.StdinPipe()
 	if err != nil {
@@ -119,7 +118,7 @@ func (p *process) begin() (*life, <-chan string, error) {
 	if err := p.fleet.network.Start(p.id, command); err != nil {
 		return nil, nil, err
 	}
-	l := &life{number: p.life, command: command, in: in, wanted: p.damaged, ended: make(chan struct{})}
+	l := &processRun{number: p.generation, command: command, in: in, endExpected: p.damaged, ended: make(chan struct{})}
 	p.running = l
 	ready := make(chan string, 1)
 	go p.watch(l, out, ready)
@@ -127,7 +126,7 @@ func (p *process) begin() (*life, <-chan string, error) {
 }
 
 // watch waits for the first line and for the end of a process.
-func (p *process) watch(l *life, out io.Reader, ready chan<- string) {
+func (p *process) watch(l *processRun, out io.Reader, ready chan<- string) {
 	lines := bufio.NewScanner(out)
 	if lines.Scan() {
 		ready <- lines.Text()
@@ -146,29 +145,28 @@ func (p *process) watch(l *life, out io.Reader, ready chan<- string) {
 	}
 	close(l.ended)
 	log := p.fleet.log
-	log.Exit(evidence.Exit{Node: p.id, Life: l.number, Wanted: l.wanted, Forced: l.forced, Status: status, At: log.Now()})
+	log.Exit(evidence.Exit{Node: p.id, Generation: l.number, Expected: l.endExpected, Killed: l.killed, Status: status, At: log.Now()})
 }
 
-// doorOf returns the name of the socket of one of its processes.
-func (p *process) doorOf(life int) string { return fmt.Sprintf("%s.%d", p.id, life) }
+// socketName returns the name of the socket of one of its processes.
+func (p *process) socketName(generation int) string { return fmt.Sprintf("%s.%d", p.id, generation) }
 
-// door returns where the node takes calls, and which of its processes does.
-func (p *process) door() (address string, number int) {
+// socket returns the address at which the node serves calls, and the number of its process.
+func (p *process) socket() (address string, number int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running == nil {
 		return "", 0
 	}
-	return p.running.door, p.running.number
+	return p.running.socket, p.running.number
 }
 
-// end ends the process by a signal and waits until it is gone. It does nothing
-// when there is none.
+// end sends a signal to the process and waits for its end. It does nothing if there is none.
 func (p *process) end(signal syscall.Signal) error {
 	p.mu.Lock()
 	l := p.running
 	if l != nil {
-		l.wanted = true
+		l.endExpected = true
 	}
 	p.mu.Unlock()
 	if l == nil {
@@ -180,11 +178,11 @@ func (p *process) end(signal syscall.Signal) error {
 	select {
 	case <-l.ended:
 		return nil
-	case <-time.After(endLimit):
+	case <-time.After(stopTimeout):
 	}
-	// That is judged; the stacks that SIGQUIT has it write are in its log.
+	// Invariant S26 reports that. SIGQUIT makes the process write its stacks to its log.
 	p.mu.Lock()
-	l.forced = true
+	l.killed = true
 	p.mu.Unlock()
 	_ = l.command.Process.Signal(syscall.SIGQUIT)
 	select {
@@ -199,40 +197,40 @@ func (p *process) end(signal syscall.Signal) error {
 // kill ends the process as a crash does.
 func (p *process) kill() error { return p.end(syscall.SIGKILL) }
 
-// damage says whether the node's files are damaged.
-func (p *process) damage(damaged bool) {
+// setDamaged sets whether the node's files are damaged.
+func (p *process) setDamaged(damaged bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.damaged = damaged
 }
 
-// settings returns what the node is told when it starts.
+// settings returns the configuration of the next start.
 func (p *process) settings() host.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.config
 }
 
-// become makes another node of it from its next start on.
-func (p *process) become(config host.Config) {
+// setConfig sets the configuration from the next start on, which may be of another node.
+func (p *process) setConfig(config host.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.config = config
 }
 
-// pause stops the process where it is; resume lets it go on.
+// pause stops the process with SIGSTOP; resume continues it.
 func (p *process) pause() error  { return p.signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.signal(syscall.SIGCONT) }
 
 func (p *process) signal(signal syscall.Signal) error {
 	pid := p.pid()
 	if pid == 0 {
-		return fmt.Errorf("%s does not run", p.id)
+		return fmt.Errorf("%s is not running", p.id)
 	}
 	return syscall.Kill(pid, signal)
 }
 
-// pid returns the process's number, 0 if there is none.
+// pid returns the process ID, or 0 if there is none.
 func (p *process) pid() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,5 +240,5 @@ func (p *process) pid() int {
 	return p.running.command.Process.Pid
 }
 
-// stop ends the process as its owner does: it may finish what it is at.
+// stop stops the process gracefully, with SIGTERM.
 func (p *process) stop() error { return p.end(syscall.SIGTERM) }

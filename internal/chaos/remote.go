@@ -6,11 +6,11 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// remoteID names the remote client, which has a place in the network as nodes have.
+// remoteID names the remote client, which has a place in the network like a node.
 const remoteID = "remote"
 
-// startRemote starts the process that calls the cluster from outside. It is never started again:
-// whatever becomes of the nodes, its client has to find them.
+// startRemote starts the process that calls the cluster from outside. It is never restarted: its
+// client must find the nodes again after every fault.
 func (f *fleet) startRemote(ctx context.Context) error {
 	if _, _, err := f.network.Add(remoteID); err != nil {
 		return err

@@ -10,72 +10,72 @@ import (
 )
 
 const (
-	// How long the others may take to go on so far that one that is away needs a
-	// snapshot, and how often another may be elected until that one leads.
-	missLimit     = 60 * time.Second
+	// How long it may take until a node that is away needs a snapshot, and how many elections until
+	// that node leads.
+	lagTimeout    = 60 * time.Second
 	electionsMax  = 10
 	repeatedCalls = 12
 )
 
-// lagFollower keeps a follower away until the others have left it behind, so that it
-// must be sent a snapshot. With that it is made to lead, and calls that it has never
-// heard of are repeated: whoever has the state knows that they were carried out.
-func lagFollower(ctx context.Context, s *scene) error {
+// lagFollower keeps a follower away until it must be sent a snapshot. It then makes that node lead,
+// and repeats calls on it that were acknowledged while it was away. The node must know that they
+// were executed.
+func lagFollower(ctx context.Context, s *injection) error {
 	id := s.follower()
 	if err := s.kill(id); err != nil {
 		return err
 	}
-	first := s.fleet.applied(ctx, s.group)
-	deadline := s.fleet.log.Now() + missLimit
-	for s.fleet.applied(ctx, s.group) < first+host.SnapshotEntries {
-		if rest(ctx, short); ctx.Err() != nil || s.fleet.log.Now() > deadline {
-			s.short("%s has missed no more than %d entries in %v", id, s.fleet.applied(ctx, s.group)-first, missLimit)
+	first := s.fleet.applied(ctx, s.partition)
+	deadline := s.fleet.log.Now() + lagTimeout
+	for s.fleet.applied(ctx, s.partition) < first+host.SnapshotEntries {
+		if sleep(ctx, shortTime); ctx.Err() != nil || s.fleet.log.Now() > deadline {
+			s.addShortcoming("%s missed only %d entries in %v", id, s.fleet.applied(ctx, s.partition)-first, lagTimeout)
 			return nil
 		}
 	}
-	rest(ctx, host.SnapshotEvery) // the others take theirs
+	sleep(ctx, host.SnapshotEvery) // the others take a snapshot
 	return s.returnWithSnapshot(ctx, id)
 }
 
-// applied returns the highest index of a group's journal that a node has applied.
-func (f *fleet) applied(ctx context.Context, group int) uint64 {
-	return appliedAmong(f.states(ctx), group)
+// applied returns the highest index of a partition's journal that any node has applied.
+func (f *fleet) applied(ctx context.Context, partition int) uint64 {
+	return appliedAmong(f.states(ctx), partition)
 }
 
-func appliedAmong(states []host.Node, group int) (highest uint64) {
+func appliedAmong(states []host.NodeStatus, partition int) (highest uint64) {
 	for _, state := range states {
-		highest = max(highest, state.In(group).Applied)
+		highest = max(highest, state.Partition(partition).Applied)
 	}
 	return highest
 }
 
-func (s *scene) returnWithSnapshot(ctx context.Context, id string) error {
+func (s *injection) returnWithSnapshot(ctx context.Context, id string) error {
 	if err := s.fleet.start(ctx); err != nil {
 		return err
 	}
-	deadline := s.fleet.log.Now() + recoveryLimit
+	deadline := s.fleet.log.Now() + recoveryTimeout
 	for {
-		installed, err := s.fleet.installs(id, s.group)
+		installed, err := s.fleet.countInstalls(id, s.partition)
 		if err != nil {
 			return err
 		}
-		if node := s.fleet.node(id); installed > node.told[s.group] {
-			node.told[s.group] = installed
+		if node := s.fleet.node(id); installed > node.snapshotsSeen[s.partition] {
+			node.snapshotsSeen[s.partition] = installed
 			break
 		}
-		if rest(ctx, short); ctx.Err() != nil || s.fleet.log.Now() > deadline {
-			s.short("%s was away, and was sent no snapshot", id)
+		if sleep(ctx, shortTime); ctx.Err() != nil || s.fleet.log.Now() > deadline {
+			s.addShortcoming("%s was away, but was sent no snapshot", id)
 			return nil
 		}
 	}
 	return s.leadAndRepeat(ctx, id)
 }
 
-// leadAndRepeat has one leader of the group after the other stop until a node leads it,
-// and repeats calls through that.
-func (s *scene) leadAndRepeat(ctx context.Context, id string) error {
+// leadAndRepeat stops one leader of the partition after the other until a node leads, and repeats
+// calls through that node.
+func (s *injection) leadAndRepeat(ctx context.Context, id string) error {
 	for range electionsMax {
-		leader, err := s.fleet.awaitLeader(ctx, s.group)
+		leader, err := s.fleet.awaitLeader(ctx, s.partition)
 		if err != nil {
 			return err
 		}
@@ -85,27 +85,27 @@ func (s *scene) leadAndRepeat(ctx context.Context, id string) error {
 		if err := s.fleet.node(leader).stop(); err != nil {
 			return err
 		}
-		if _, err := s.fleet.awaitLeader(ctx, s.group, leader); err != nil {
+		if _, err := s.fleet.awaitLeader(ctx, s.partition, leader); err != nil {
 			return err
 		}
 		if err := s.fleet.start(ctx); err != nil {
 			return err
 		}
 	}
-	s.short("%s did not lead after %d elections", id, electionsMax)
+	s.addShortcoming("%s did not lead after %d elections", id, electionsMax)
 	return nil
 }
 
-// repeat puts acknowledged requests to a node again, of instances of the group that
-// nobody purges.
-func (s *scene) repeat(ctx context.Context, id string) error {
-	for home, node := range s.fleet.nodes {
+// repeat repeats acknowledged requests on a node. Their instances belong to the partition and are
+// never purged.
+func (s *injection) repeat(ctx context.Context, id string) error {
+	for nodeIndex, node := range s.fleet.nodes {
 		if node.id != id {
 			continue
 		}
-		again := client{fleet: s.fleet, id: repeaterID, home: home}
+		again := client{fleet: s.fleet, id: repeatClient, firstNode: nodeIndex}
 		for _, kind := range []evidence.Kind{evidence.Start, evidence.Send} {
-			for _, call := range s.fleet.log.Acked(kind, "cycle-", s.group, repeatedCalls) {
+			for _, call := range s.fleet.log.Acked(kind, "cycle-", s.partition, repeatedCalls) {
 				call.Request.Repeated = true
 				again.do(ctx, call.Request)
 			}
@@ -114,24 +114,24 @@ func (s *scene) repeat(ctx context.Context, id string) error {
 	return nil
 }
 
-// installs counts in a node's log the snapshots of a group that it was sent.
-func (f *fleet) installs(id string, group int) (int, error) {
+// countInstalls counts, in a node's log, the snapshots of a partition that it received.
+func (f *fleet) countInstalls(id string, partition int) (int, error) {
 	n := 0
 	err := eachLine(f.node(id).stderr.Name(), func(line string) {
-		if install, ok := installIn(line); ok && install.Group == group {
+		if install, ok := parseInstall(line); ok && install.Partition == partition {
 			n++
 		}
 	})
 	return n, err
 }
 
-// installIn reads a line of a node's log that tells of a snapshot that it was sent.
-func installIn(line string) (install evidence.Install, ok bool) {
-	_, fields, ok := strings.Cut(line, `msg="the state is that of a snapshot"`)
-	for key, number := range numbersIn(fields) {
+// parseInstall parses the log line of a node that has received a snapshot.
+func parseInstall(line string) (install evidence.Install, ok bool) {
+	_, fields, ok := strings.Cut(line, `msg="state replaced by snapshot"`)
+	for key, number := range numericFields(fields) {
 		switch key {
 		case "partition":
-			install.Group = int(number)
+			install.Partition = int(number)
 		case "index":
 			install.Index = number
 		}

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	tailEvents = 64
-	tailLimit  = 300 * time.Millisecond
+	tailEvents  = 64
+	tailTimeout = 300 * time.Millisecond
 )
 
-// fullDiskTail cuts the leader off, has it take writes that it cannot commit, and fills its disk
-// as it comes back: it has to cut off what nobody else has, and to write what the others have.
-func fullDiskTail(ctx context.Context, s *scene) error {
+// fullDiskTail cuts the leader off, makes it append writes that it cannot commit, and fills its
+// disk when it is reconnected. It must then truncate its tail and write the other nodes' entries.
+func fullDiskTail(ctx context.Context, s *injection) error {
 	if s.fleet.disks == nil {
 		return &skipError{"the nodes have no disks of their own"}
 	}
@@ -24,7 +24,7 @@ func fullDiskTail(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.writeTail(ctx)
-	if _, err := s.fleet.awaitLeader(ctx, s.group, s.leader); err != nil {
+	if _, err := s.fleet.awaitLeader(ctx, s.partition, s.leader); err != nil {
 		return err
 	}
 	if err := fullDisk(ctx, s); err != nil {
@@ -33,20 +33,20 @@ func fullDiskTail(ctx context.Context, s *scene) error {
 	return s.fleet.healNetwork(ctx)
 }
 
-// writeTail sends events through the leader, which waits for a majority in vain.
-func (s *scene) writeTail(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, tailLimit)
+// writeTail sends events through the leader, which waits in vain for a majority.
+func (s *injection) writeTail(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()
-	var home int
+	var nodeIndex int
 	for i, node := range s.fleet.nodes {
 		if node.id == s.leader {
-			home = i
+			nodeIndex = i
 		}
 	}
-	targets := s.fleet.log.Acked(evidence.Start, "register-", s.group, tailEvents)
+	targets := s.fleet.log.Acked(evidence.Start, "register-", s.partition, tailEvents)
 	var sending sync.WaitGroup
 	for i, target := range targets {
-		sender := client{fleet: s.fleet, id: tailSender - i, home: home, faithful: true}
+		sender := client{fleet: s.fleet, id: tailSender - i, firstNode: nodeIndex, noFailover: true}
 		sending.Go(func() {
 			sender.do(ctx, evidence.Request{
 				Kind: evidence.Send, Instance: target.Instance, Name: host.Number,
@@ -57,5 +57,5 @@ func (s *scene) writeTail(ctx context.Context) {
 	sending.Wait()
 }
 
-// tailSender is the first of the clients that write what is not committed.
+// tailSender is the first of the clients whose writes are not committed.
 const tailSender = -1000

@@ -1,8 +1,7 @@
-// Package clustertime has the type of cluster time, so that it cannot be mixed up with
-// the time of a machine.
+// Package clustertime has a type for cluster time, so that it cannot be confused with local time.
 //
-// Cluster time is what a leader records: see [Journal.Now] of package journal. It may be
-// hours off the wall clock of any node. So a [Time] is never compared with a
-// [time.Time], nor subtracted from one; the compiler refuses both. What is left until a
-// Time is a [time.Duration], and that may be waited for by any clock.
+// A leader records cluster time: see Journal.Now of package journal. It may differ by hours from
+// the wall clock of any node. A [Time] must not be compared with a [time.Time] or subtracted from
+// one; the compiler refuses both. The duration until a Time is a [time.Duration], which any clock
+// can measure.
 package clustertime

@@ -7,12 +7,10 @@ import (
 	"time"
 )
 
-// A Time is a moment in cluster time. The zero value means none. Times may be compared
-// with ==.
+// A Time is a moment in cluster time. The zero value means none. Times may be compared with ==.
 type Time struct{ nanoseconds int64 }
 
-// FromUnix returns a Time as records hold it: in nanoseconds since 1970 by the cluster
-// time.
+// FromUnix returns the Time for nanoseconds since 1970 in cluster time, as records hold it.
 func FromUnix(nanoseconds int64) Time { return Time{nanoseconds} }
 
 // UnixNano returns the time as records hold it.
@@ -30,7 +28,7 @@ func (t Time) After(u Time) bool { return u.Before(t) }
 // Compare returns -1, 0 or 1 if t is before u, equal to it or after it.
 func (t Time) Compare(u Time) int { return cmp.Compare(t.nanoseconds, u.nanoseconds) }
 
-// Add returns the time d later, or the last or first one there is if that is beyond it.
+// Add returns t+d, or the last or first possible time if the sum overflows.
 func (t Time) Add(d time.Duration) Time {
 	sum := t.nanoseconds + int64(d)
 	switch {
@@ -42,8 +40,7 @@ func (t Time) Add(d time.Duration) Time {
 	return Time{sum}
 }
 
-// Sub returns what passes from u to t, or the longest or shortest duration there is if
-// that is beyond it.
+// Sub returns t-u, or the longest or shortest possible duration if the difference overflows.
 func (t Time) Sub(u Time) time.Duration {
 	difference := t.nanoseconds - u.nanoseconds
 	switch {
@@ -55,12 +52,12 @@ func (t Time) Sub(u Time) time.Duration {
 	return time.Duration(difference)
 }
 
-// Shown returns the time for authors and users, to whom it is the date of what was
-// recorded. Nothing may hold it against the clock of a machine.
-func (t Time) Shown() time.Time { return time.Unix(0, t.nanoseconds) }
+// AsTime returns the time as a date for authors and users. It must not be compared with a local
+// clock.
+func (t Time) AsTime() time.Time { return time.Unix(0, t.nanoseconds) }
 
-// String returns the time as a date.
-func (t Time) String() string { return t.Shown().UTC().Format(time.RFC3339Nano) }
+// String returns the time as a date in UTC.
+func (t Time) String() string { return t.AsTime().UTC().Format(time.RFC3339Nano) }
 
 // MarshalJSON returns the number that [Time.UnixNano] returns.
 func (t Time) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, t.nanoseconds, 10), nil }

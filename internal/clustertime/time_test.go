@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTimesBeyondTheLastAreTheLast(t *testing.T) {
+func TestTime_Saturates(t *testing.T) {
 	last, first := FromUnix(math.MaxInt64), FromUnix(math.MinInt64)
 	for _, c := range []struct {
 		what      string
@@ -33,17 +33,17 @@ func TestTimesBeyondTheLastAreTheLast(t *testing.T) {
 	}
 }
 
-// Nodes of the build before have it as a plain number.
-func TestJSONIsTheNumberOfNanoseconds(t *testing.T) {
+// Nodes of earlier builds read and write a plain number.
+func TestTime_JSONIsNanoseconds(t *testing.T) {
 	text, err := json.Marshal(FromUnix(-17))
 	if err != nil || string(text) != "-17" {
 		t.Fatalf("%s, %v", text, err)
 	}
-	var read Time
-	if err := json.Unmarshal([]byte("1795000000000000001"), &read); err != nil || read != FromUnix(1795000000000000001) {
-		t.Fatalf("%v, %v", read, err)
+	var decoded Time
+	if err := json.Unmarshal([]byte("1795000000000000001"), &decoded); err != nil || decoded != FromUnix(1795000000000000001) {
+		t.Fatalf("%v, %v", decoded, err)
 	}
-	if err := json.Unmarshal([]byte(`"now"`), &read); err == nil {
+	if err := json.Unmarshal([]byte(`"now"`), &decoded); err == nil {
 		t.Error("text was read as a time")
 	}
 }

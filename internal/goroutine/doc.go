@@ -1,10 +1,10 @@
-// Package goroutine tells goroutines apart.
+// Package goroutine identifies goroutines.
 //
-// It guarantees that [ID] returns the same number for as long as a goroutine runs, and
-// different numbers to goroutines that run at the same time. A goroutine that begins
-// after another has ended may get the same number.
+// It guarantees that [ID] returns the same number for as long as a goroutine runs, and different
+// numbers to goroutines that run at the same time. A goroutine that begins after another has ended
+// may get the same number.
 //
-// The runtime has no such call. On amd64 and arm64 the number is the address that the
-// compiler keeps in a register or in thread-local storage; elsewhere it is read from the
-// header of the goroutine's stack trace, which takes about a microsecond.
+// The runtime has no such function. On amd64 and arm64 the number is the address that the compiler
+// keeps in a register or in thread-local storage. Elsewhere it is read from the header of the
+// goroutine's stack trace, which takes about a microsecond.
 package goroutine

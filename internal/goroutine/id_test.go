@@ -6,32 +6,32 @@ import (
 	"testing"
 )
 
-func TestGoroutinesThatRunHaveDifferentNumbers(t *testing.T) {
+func TestID_UniqueAmongRunning(t *testing.T) {
 	for name, id := range map[string]func() uintptr{"ID": ID, "traceID": traceID} {
 		t.Run(name, func(t *testing.T) {
-			const many = 1000
+			const count = 1000
 			var mu sync.Mutex
 			seen := make(map[uintptr]bool)
-			begun, done := make(chan struct{}, many), make(chan struct{})
+			started, done := make(chan struct{}, count), make(chan struct{})
 			var running sync.WaitGroup
-			for range many {
+			for range count {
 				running.Go(func() {
-					mine := id()
+					own := id()
 					mu.Lock()
-					if mine == 0 || seen[mine] {
-						t.Errorf("%d is the number of two goroutines, or none", mine)
+					if own == 0 || seen[own] {
+						t.Errorf("ID %d is zero or used by two goroutines", own)
 					}
-					seen[mine] = true
+					seen[own] = true
 					mu.Unlock()
-					begun <- struct{}{}
+					started <- struct{}{}
 					<-done
-					if deep(100, id) != mine {
-						t.Error("the number of a goroutine has changed")
+					if idAfterStackGrowth(100, id) != own {
+						t.Error("the ID of a goroutine changed")
 					}
 				})
 			}
-			for range many {
-				<-begun
+			for range count {
+				<-started
 			}
 			close(done)
 			running.Wait()
@@ -39,25 +39,25 @@ func TestGoroutinesThatRunHaveDifferentNumbers(t *testing.T) {
 	}
 }
 
-// deep has the goroutine's stack grow and move first.
-func deep(n int, id func() uintptr) uintptr {
-	var room [256]byte
+// idAfterStackGrowth calls id after the goroutine's stack has grown and moved.
+func idAfterStackGrowth(n int, id func() uintptr) uintptr {
+	var frame [256]byte
 	if n > 0 {
-		defer runtime.KeepAlive(&room)
-		return deep(n-1, id)
+		defer runtime.KeepAlive(&frame)
+		return idAfterStackGrowth(n-1, id)
 	}
 	runtime.Gosched()
 	return id()
 }
 
-func TestAGoroutineKeepsItsNumberOnAnotherThread(t *testing.T) {
+func TestID_StableAcrossThreads(t *testing.T) {
 	before := ID()
 	for range 100 {
 		runtime.LockOSThread()
 		runtime.Gosched()
 		runtime.UnlockOSThread()
 		if ID() != before {
-			t.Fatal("it has changed")
+			t.Fatal("the ID changed")
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// documentedParts are the packages whose documentation users read. "go doc" shows no field
-// of a type that is an alias for one of another package.
-var documentedParts = []string{"cluster", "replay"}
+// documentedPackages are the packages whose documentation users read. "go doc" shows no fields of a
+// type that is an alias of a type of another package.
+var documentedPackages = []string{"cluster", "replay"}
 
-// TestAliasesOfStructsNameTheirFields demands that the comment of an exported alias of a
-// struct of this module names each exported field, so that "go doc" tells of them.
-func TestAliasesOfStructsNameTheirFields(t *testing.T) {
+// TestAliases_DocNamesFields requires that the comment of an exported alias of a struct of this
+// module names each exported field.
+func TestAliases_DocNamesFields(t *testing.T) {
 	checked := 0
-	for _, dir := range documentedParts {
+	for _, dir := range documentedPackages {
 		for _, spec := range aliasesOf(t, dir) {
 			target := spec.spec.Type.(*ast.SelectorExpr)
 			for _, field := range fieldsOf(t, target.X.(*ast.Ident).Name, target.Sel.Name) {
@@ -30,7 +30,7 @@ func TestAliasesOfStructsNameTheirFields(t *testing.T) {
 		}
 	}
 	if checked == 0 {
-		t.Error("no field was looked for")
+		t.Error("no fields were checked")
 	}
 }
 
@@ -39,7 +39,7 @@ type alias struct {
 	doc  string
 }
 
-// aliasesOf lists the exported aliases in a package for types of another package.
+// aliasesOf lists the exported aliases in a package of types of another package.
 func aliasesOf(t *testing.T, dir string) []alias {
 	t.Helper()
 	var found []alias
@@ -51,8 +51,8 @@ func aliasesOf(t *testing.T, dir string) []alias {
 	return found
 }
 
-// fieldsOf lists the exported fields of a struct of a package of the module; none if it is
-// another type. The packages that are looked at are named as their last directory.
+// fieldsOf lists the exported fields of a struct of a package of the module, or none if the type is
+// not a struct. The package's name must be its last directory.
 func fieldsOf(t *testing.T, name, typeName string) []string {
 	t.Helper()
 	dir := name
@@ -78,7 +78,7 @@ func fieldsOf(t *testing.T, name, typeName string) []string {
 
 func eachTypeSpec(t *testing.T, dir string, visit func(spec *ast.TypeSpec, doc string)) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(repository, dir, "*.go"))
+	files, err := filepath.Glob(filepath.Join(repositoryRoot, dir, "*.go"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: %d files, %v", dir, len(files), err)
 	}

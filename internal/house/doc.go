@@ -1,3 +1,3 @@
-// Package house holds nothing but tests: they read the repository as text and
-// hold it to the rules of CONTRIBUTING.md that no compiler knows.
+// Package house holds only tests. They read the repository as text and check the rules of
+// CONTRIBUTING.md that a compiler does not check.
 package house

@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// troubleshooting says of every error what it means and what to do.
-const troubleshooting = "cluster/docs/troubleshooting.md"
+// troubleshootingGuide explains every error and what to do about it.
+const troubleshootingGuide = "cluster/docs/troubleshooting.md"
 
-// Whatever error a user can meet by its name is explained.
-func TestEveryErrorIsExplained(t *testing.T) {
-	expectNone(t, unexplainedErrors)
+// Every error that a user can name is explained.
+func TestErrors_AreExplained(t *testing.T) {
+	expectNoViolations(t, unexplainedErrors)
 }
 
 func unexplainedErrors(root string) ([]string, error) {
-	guide, err := os.ReadFile(filepath.Join(root, troubleshooting))
+	guide, err := os.ReadFile(filepath.Join(root, troubleshootingGuide))
 	if err != nil {
 		return nil, err
 	}
@@ -34,15 +34,15 @@ func unexplainedErrors(root string) ([]string, error) {
 		}
 		for _, name := range names {
 			if !strings.Contains(string(guide), "### `"+name+"`") {
-				violations = append(violations, fmt.Sprintf("%s does not explain %s", troubleshooting, name))
+				violations = append(violations, fmt.Sprintf("%s does not explain %s", troubleshootingGuide, name))
 			}
 		}
 	}
 	return violations, nil
 }
 
-// exportedErrors lists the sentinels and the error types of the package in dir, as
-// users write them: "replay.ErrTimeout", "*replay.Mismatch".
+// exportedErrors lists the sentinels and error types of the package in dir, as users write them:
+// "replay.ErrTimeout", "*replay.Mismatch".
 func exportedErrors(root, dir string) ([]string, error) {
 	files, err := sourceFiles(root)
 	if err != nil {
@@ -58,14 +58,14 @@ func exportedErrors(root, dir string) ([]string, error) {
 			return nil, err
 		}
 		for _, declared := range file.Decls {
-			names = append(names, errorsDeclared(file.Name.Name, declared)...)
+			names = append(names, declaredErrors(file.Name.Name, declared)...)
 		}
 	}
 	slices.Sort(names)
 	return names, nil
 }
 
-func errorsDeclared(pkg string, declared ast.Decl) []string {
+func declaredErrors(pkg string, declared ast.Decl) []string {
 	var names []string
 	switch d := declared.(type) {
 	case *ast.GenDecl:
@@ -96,10 +96,10 @@ func errorsDeclared(pkg string, declared ast.Decl) []string {
 	return names
 }
 
-func TestUnexplainedErrors(t *testing.T) {
+func TestErrors_ReportsUnexplained(t *testing.T) {
 	expectViolations(t, unexplainedErrors, map[string]string{
-		troubleshooting: "### `replay.ErrKnown`\n### `*cluster.KnownError`\nErrNew, NewError\n",
-		"replay/a.go":   "package replay\nvar (\n\tErrKnown, ErrNew error\n\terrOwn error\n)\nconst ErrNone = 1\n",
+		troubleshootingGuide: "### `replay.ErrKnown`\n### `*cluster.KnownError`\nErrNew, NewError\n",
+		"replay/a.go":        "package replay\nvar (\n\tErrKnown, ErrNew error\n\terrOwn error\n)\nconst ErrNone = 1\n",
 		"cluster/a.go": `package cluster
 func (e *KnownError) Error() string { return "" }
 func (e *NewError) Error() string { return "" }

@@ -33,28 +33,28 @@ import (
 	_ "github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-// importedForGlobals are the parts of the tree whose packages an application may import.
-var importedForGlobals = []string{"actors", "cluster", "journal", "proto", "replay"}
+// importableParts are the parts of the tree whose packages an application may import.
+var importableParts = []string{"actors", "cluster", "journal", "proto", "replay"}
 
-// notImported are packages of those parts that run in a tool, not in an application.
-var notImported = []string{"replay/vet"}
+// toolPackages are packages of those parts that run in a tool, not in an application.
+var toolPackages = []string{"replay/vet"}
 
-// registeredByDependencies are patterns that packages below those of ours register with
-// http.DefaultServeMux, in every program that imports them: golang.org/x/net/trace, which
-// gRPC imports (the build tag grpcnotrace leaves it out), and expvar, which Prometheus'
-// client imports, and that both the actor library and the state store import. Only a
-// program that serves http.DefaultServeMux shows them; SECURITY.md says so.
+// registeredByDependencies are patterns that dependencies register with http.DefaultServeMux in
+// every program that imports them. They come from golang.org/x/net/trace, imported by gRPC (the
+// build tag grpcnotrace omits it), and expvar, imported by Prometheus' client, which the actor
+// library and the state store import. Only a program that serves http.DefaultServeMux shows them;
+// SECURITY.md says so.
 var registeredByDependencies = []string{"/debug/requests", "/debug/events", "GET /debug/vars"}
 
-// TestImportsChangeNoGlobalOfTheHost compares globals of the standard library with what
-// they are in a program that imports nothing else. This test binary imports every package
-// that an application may import, so their init functions have run.
-func TestImportsChangeNoGlobalOfTheHost(t *testing.T) {
+// TestGlobals_UnchangedByImports compares globals of the standard library with their values in a
+// program that imports nothing else. This test binary imports every package that an application may
+// import, so their init functions have run.
+func TestGlobals_UnchangedByImports(t *testing.T) {
 	if log.Flags() != log.LstdFlags || log.Prefix() != "" || log.Writer() != os.Stderr {
 		t.Errorf("package log: flags %d, prefix %q, writer %v; want %d, none, os.Stderr",
 			log.Flags(), log.Prefix(), log.Writer(), log.LstdFlags)
 	}
-	if handler := slog.Default().Handler(); !isDefault(handler) {
+	if handler := slog.Default().Handler(); !isDefaultHandler(handler) {
 		t.Errorf("slog.Default() has a %T", handler)
 	}
 	for _, pattern := range []string{"/", "/debug/vars", "/debug/pprof/", "/metrics", "/debug/requests", "/debug/events"} {
@@ -77,12 +77,12 @@ func TestImportsChangeNoGlobalOfTheHost(t *testing.T) {
 	}
 }
 
-// isDefault reports whether a handler is the one that package slog begins with.
-func isDefault(handler slog.Handler) bool {
+// isDefaultHandler reports whether a handler is the initial default handler of package slog.
+func isDefaultHandler(handler slog.Handler) bool {
 	return fmt.Sprintf("%T", handler) == "*slog.defaultHandler"
 }
 
-func TestGlobalsAreComparedWithEveryPackageImported(t *testing.T) {
+func TestGlobals_EveryPackageIsImported(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "globals_test.go", nil, parser.ImportsOnly)
 	if err != nil {
 		t.Fatal(err)
@@ -95,15 +95,15 @@ func TestGlobalsAreComparedWithEveryPackageImported(t *testing.T) {
 		}
 		imported = append(imported, strings.TrimPrefix(name, modulePath+"/"))
 	}
-	dirs, err := packageDirs(repository)
+	dirs, err := packageDirs(repositoryRoot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range dirs {
 		top, _, _ := strings.Cut(dir, "/")
 		isInternal := slices.Contains(strings.Split(path.Clean(dir), "/"), "internal")
-		isLeftOut := slices.ContainsFunc(notImported, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
-		if slices.Contains(importedForGlobals, top) && !isInternal && !isLeftOut && !slices.Contains(imported, dir) {
+		isExcluded := slices.ContainsFunc(toolPackages, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
+		if slices.Contains(importableParts, top) && !isInternal && !isExcluded && !slices.Contains(imported, dir) {
 			t.Errorf("globals_test.go does not import %s", dir)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// guideDirs are where the guides for users are.
+// guideDirs are the directories of the user guides.
 var guideDirs = []string{"replay/docs", "cluster/docs"}
 
 // guidesUnder lists the guides, relative to root.
@@ -30,14 +30,14 @@ func guidesUnder(root string) ([]string, error) {
 	return guides, nil
 }
 
-// Whoever copies code out of a guide gets code that compiles. Each guide is a
+// Code copied from a guide compiles. Each guide is a
 // package, which exists for the compiler alone.
-func TestCodeInGuidesCompiles(t *testing.T) {
-	guides, err := guidesUnder(repository)
+func TestGuides_CodeCompiles(t *testing.T) {
+	guides, err := guidesUnder(repositoryRoot)
 	if err != nil || len(guides) == 0 {
 		t.Fatalf("%d guides: %v", len(guides), err)
 	}
-	root, err := filepath.Abs(repository)
+	root, err := filepath.Abs(repositoryRoot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,19 +71,19 @@ func TestCodeInGuidesCompiles(t *testing.T) {
 	}
 }
 
-// The parameters of the function that is put around code which is no declaration,
-// by what stands behind "go" where the code begins.
-var around = map[string]string{
+// wrapperParameters are the parameters of the function that wraps code without a declaration, by
+// the word after "go" at the start of the code block.
+var wrapperParameters = map[string]string{
 	"":         "ctx *replay.Context",
 	"activity": "ctx context.Context",
 	"client":   "ctx context.Context, client *cluster.Client",
 	"test":     "t *testing.T",
 }
 
-var declaration = regexp.MustCompile(`(?m)\A(\s*//.*\n)*\s*(func|type|var|const|import)\b`)
+var declarationPattern = regexp.MustCompile(`(?m)\A(\s*//.*\n)*\s*(func|type|var|const|import)\b`)
 
-// guideSource puts the code of a guide together: what is shown, and what a
-// comment "<!--go" hides because it would distract. Places are those in the guide.
+// guideSource joins the code of a guide: the code blocks, and code in comments "<!--go", which hide
+// what would distract. Positions are those in the guide.
 func guideSource(name, guide string) string {
 	var source, block strings.Builder
 	source.WriteString("package guide\n")
@@ -98,8 +98,8 @@ func guideSource(name, guide string) string {
 			end, kind, begin = "-->", "", n+2
 		case end != "" && line == end:
 			text := block.String()
-			if !declaration.MatchString(text) {
-				text = fmt.Sprintf("func _(%s) error {\n//line %s:%d\n%s\nreturn nil\n}\n", around[kind], name, begin, text)
+			if !declarationPattern.MatchString(text) {
+				text = fmt.Sprintf("func _(%s) error {\n//line %s:%d\n%s\nreturn nil\n}\n", wrapperParameters[kind], name, begin, text)
 			}
 			fmt.Fprintf(&source, "//line %s:%d\n%s", name, begin, text)
 			block.Reset()
@@ -111,7 +111,7 @@ func guideSource(name, guide string) string {
 	return source.String()
 }
 
-func TestGuideSource(t *testing.T) {
+func TestGuides_Source(t *testing.T) {
 	guide := strings.Join([]string{"# A guide", "<!--go", `import "fmt"`, "-->", "", "```go", "// One does.", "func f() {}", "```",
 		"```sh", "rm -r .", "```", "```go activity", "f()", "```", ""}, "\n")
 	want := strings.Join([]string{"package guide", "//line g.md:3", `import "fmt"`, "//line g.md:7", "// One does.", "func f() {}",
@@ -121,15 +121,15 @@ func TestGuideSource(t *testing.T) {
 	}
 }
 
-// code is what stands in a document between fences, or hidden.
-var code = regexp.MustCompile("(?ms)^(```.*?^```|<!--go.*?^-->)$")
+// codeBlockPattern matches code blocks and hidden code.
+var codeBlockPattern = regexp.MustCompile("(?ms)^(```.*?^```|<!--go.*?^-->)$")
 
-var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+var linkPattern = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
 
-// Every guide can be reached from the README, and no link of theirs, or of the
-// README's, leads nowhere.
+// The README links every guide, and all links of the README and of the guides lead to an existing
+// file.
 func TestLinks(t *testing.T) {
-	expectNone(t, linkViolations)
+	expectNoViolations(t, linkViolations)
 }
 
 func linkViolations(root string) ([]string, error) {
@@ -144,7 +144,7 @@ func linkViolations(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(string(content), ""), -1) {
+		for _, match := range linkPattern.FindAllStringSubmatch(codeBlockPattern.ReplaceAllString(string(content), ""), -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
@@ -153,7 +153,7 @@ func linkViolations(root string) ([]string, error) {
 				linked[target] = true
 			}
 			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
-				violations = append(violations, fmt.Sprintf("%s links %s, which is not there", document, match[1]))
+				violations = append(violations, fmt.Sprintf("%s links %s, which does not exist", document, match[1]))
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func linkViolations(root string) ([]string, error) {
 	return violations, nil
 }
 
-func TestLinkViolations(t *testing.T) {
+func TestLinks_Violations(t *testing.T) {
 	expectViolations(t, linkViolations, map[string]string{
 		"README.md":           "[a](replay/docs/a.md), [no](replay/docs/no.md), [web](https://example.org/x)",
 		"replay/docs/a.md":    "[b](b.md#part), [up](../doc.go), [gone](gone.md)\n```go\nx := a[i](y)\n```\n<!--go\nx = a[i](z)\n-->\n",
@@ -173,8 +173,8 @@ func TestLinkViolations(t *testing.T) {
 		"replay/doc.go":       "package replay",
 		"cluster/docs/old.md": "",
 	},
-		"README.md links replay/docs/no.md, which is not there",
-		"replay/docs/a.md links gone.md, which is not there",
+		"README.md links replay/docs/no.md, which does not exist",
+		"replay/docs/a.md links gone.md, which does not exist",
 		"README.md does not link replay/docs/b.md",
 		"README.md does not link cluster/docs/old.md",
 	)

@@ -9,19 +9,18 @@ import (
 	"testing"
 )
 
-// topLevel is all that may stand at the top. Anything else needs a good reason,
-// and then a line here.
+// topLevel lists everything that may be at the top level. A new entry needs a good reason and a
+// line here.
 var topLevel = []string{
-	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "go.mod", "go.sum",
+	"CHANGELOG.md", "CONTRIBUTING.md", "GLOSSARY.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "go.mod", "go.sum",
 	"actors/", "bench/", "cluster/", "cmd/", "examples/", "internal/", "journal/", "proto/", "replay/",
 }
 
-// leftovers are what running and testing leaves there and .gitignore leaves
-// out.
+// leftovers are files of running and testing that .gitignore ignores.
 var leftovers = []string{"data", "*.test", "*.prof"}
 
 func TestTopLevel(t *testing.T) {
-	expectNone(t, layoutViolations)
+	expectNoViolations(t, layoutViolations)
 }
 
 func layoutViolations(root string) ([]string, error) {
@@ -42,7 +41,7 @@ func layoutViolations(root string) ([]string, error) {
 	return violations, nil
 }
 
-// isLeftover takes hidden entries for those of a developer's own tools.
+// isLeftover also ignores hidden entries, which belong to a developer's tools.
 func isLeftover(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.ContainsFunc(leftovers, func(pattern string) bool {
 		matched, err := path.Match(pattern, name)
@@ -50,7 +49,7 @@ func isLeftover(name string) bool {
 	})
 }
 
-func TestLayoutViolations(t *testing.T) {
+func TestTopLevel_Violations(t *testing.T) {
 	expectViolations(t, layoutViolations, map[string]string{
 		"README.md":       "",
 		"journal/doc.go":  "",

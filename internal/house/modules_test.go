@@ -11,10 +11,10 @@ import (
 
 type pin struct{ module, version string }
 
-// pinned are the versions known to work together. For some of these modules
-// "@latest" is an older version, so that a well-meant upgrade breaks the build;
-// and an entry that is missing falls back to whatever another module asks for.
-var pinned = []pin{
+// pinnedModules are versions known to work together. For some of these modules "@latest" is an
+// older version, so that an upgrade breaks the build. Without an entry, the version is whatever
+// another module requires.
+var pinnedModules = []pin{
 	{"github.com/asynkron/protoactor-go", "v0.0.0-20260118094027-288962e52f3f"},
 	{"github.com/hashicorp/raft", "v1.8.0"},
 	{"github.com/hashicorp/raft-boltdb/v2", "v2.4.2"},
@@ -23,20 +23,20 @@ var pinned = []pin{
 	{"google.golang.org/protobuf", "v1.36.12"},
 }
 
-// pinnedTools generate and check: the plugin and the runtime of protobuf are
-// the same version.
-var pinnedTools = []pin{
+// pinnedToolModules generate and check code. The plugin and the runtime of protobuf must have the
+// same version.
+var pinnedToolModules = []pin{
 	{"google.golang.org/protobuf", "v1.36.12"},
 	{"honnef.co/go/tools", "v0.8.2"},
 }
 
 func TestModules(t *testing.T) {
-	expectNone(t, moduleViolations(pinned))
+	expectNoViolations(t, moduleViolations(pinnedModules))
 }
 
 func TestToolModules(t *testing.T) {
-	expectNone(t, func(root string) ([]string, error) {
-		return moduleViolations(pinnedTools)(filepath.Join(root, "internal", "tools"))
+	expectNoViolations(t, func(root string) ([]string, error) {
+		return moduleViolations(pinnedToolModules)(filepath.Join(root, "internal", "tools"))
 	})
 }
 
@@ -49,8 +49,8 @@ func moduleViolations(pins []pin) func(root string) ([]string, error) {
 		directives := directivesOf(string(content))
 		var violations []string
 		for _, directive := range directives {
-			// Both are ignored by whoever imports the module, who would then
-			// build something else than we test.
+			// Both directives are ignored by modules that import this one, which would then build
+			// something that we did not test.
 			if directive[0] == "replace" || directive[0] == "exclude" {
 				violations = append(violations, "go.mod: no "+strings.Join(directive, " "))
 			}
@@ -74,14 +74,14 @@ func versionViolations(pins []pin, directives [][]string) []string {
 	return violations
 }
 
-// directivesOf splits a go.mod into its directives, each in words that begin
-// with the directive's name, also where it stands before a block.
+// directivesOf splits a go.mod into its directives. Each is a list of words that begins with the
+// directive's name, also within a block.
 func directivesOf(content string) [][]string {
 	var directives [][]string
 	block := ""
 	for line := range strings.Lines(content) {
 		line, _, _ = strings.Cut(line, "//")
-		// A block may open without a blank before it.
+		// A block may open without a space before the parenthesis.
 		words := strings.Fields(strings.ReplaceAll(line, "(", " ( "))
 		switch {
 		case len(words) == 0:
@@ -98,7 +98,7 @@ func directivesOf(content string) [][]string {
 	return directives
 }
 
-func TestModuleViolations(t *testing.T) {
+func TestModules_Violations(t *testing.T) {
 	pins := []pin{{"example.org/a", "v1.0.0"}, {"example.org/b", "v1.2.0"}, {"example.org/c", "v1.0.0"}, {"example.org/d/v2", "v2.0.0"}}
 	files := map[string]string{"go.mod": `module example.org/us // not: replace
 

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// vague names say nothing about what a package is for.
-var vague = []string{"common", "proto", "types", "util", "utils"}
+// vagueNames are package names that do not say what a package is for.
+var vagueNames = []string{"common", "proto", "types", "util", "utils"}
 
-func TestPackagesSayWhatTheyAre(t *testing.T) {
-	expectNone(t, packageViolations)
+func TestPackages_NameAndDoc(t *testing.T) {
+	expectNoViolations(t, packageViolations)
 }
 
 func packageViolations(root string) ([]string, error) {
@@ -32,7 +32,7 @@ func packageViolations(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(vague, name) {
+		if slices.Contains(vagueNames, name) {
 			violations = append(violations, fmt.Sprintf("%s: package %s needs a name that says something", dir, name))
 		}
 		violation, err := docViolation(root, dir, name)
@@ -46,7 +46,7 @@ func packageViolations(root string) ([]string, error) {
 	return violations, nil
 }
 
-// packageName goes by the first file; that all agree is the compiler's affair.
+// packageName returns the package name in the first file; the compiler checks that all agree.
 func packageName(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -66,29 +66,29 @@ func packageName(dir string) (string, error) {
 }
 
 func docViolation(root, dir, name string) (string, error) {
-	place, beginning := "doc.go", "Package "+name+" "
+	docPath, beginning := "doc.go", "Package "+name+" "
 	if name == "main" {
-		place, beginning = "main.go", ""
+		docPath, beginning = "main.go", ""
 	}
-	place = path.Join(dir, place)
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, place), nil, parser.ParseComments|parser.PackageClauseOnly)
+	docPath = path.Join(dir, docPath)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, docPath), nil, parser.ParseComments|parser.PackageClauseOnly)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Sprintf("%s is missing; the package comment belongs there", place), nil
+		return fmt.Sprintf("%s is missing; the package comment belongs there", docPath), nil
 	}
 	if err != nil {
 		return "", err
 	}
 	comment := file.Doc.Text()
 	if strings.TrimSpace(comment) == "" {
-		return fmt.Sprintf("%s has no package comment", place), nil
+		return fmt.Sprintf("%s has no package comment", docPath), nil
 	}
 	if !strings.HasPrefix(strings.ReplaceAll(comment, "\n", " "), beginning) {
-		return fmt.Sprintf("%s: the package comment begins with %q", place, beginning), nil
+		return fmt.Sprintf("%s: the package comment begins with %q", docPath, beginning), nil
 	}
 	return "", nil
 }
 
-func TestPackageViolations(t *testing.T) {
+func TestPackages_Violations(t *testing.T) {
 	expectViolations(t, packageViolations, map[string]string{
 		"journal/doc.go":          "// Package journal\n// keeps.\npackage journal\n",
 		"actors/doc.go":           "// License.\n\npackage actors\n",
@@ -108,7 +108,7 @@ func TestPackageViolations(t *testing.T) {
 		"journal/bytes: package util needs a name",
 		"journal/check/doc.go is missing",
 	)
-	for _, name := range vague {
+	for _, name := range vagueNames {
 		expectViolations(t, packageViolations, map[string]string{
 			"journal/x/doc.go": fmt.Sprintf("// Package %s is vague.\npackage %[1]s\n", name),
 		}, "journal/x: package "+name+" needs a name")

@@ -12,16 +12,15 @@ import (
 
 const modulePath = "github.com/tenuto-dev/tenuto"
 
-// The repository, seen from this package's directory.
-const repository = "../.."
+// repositoryRoot is the path of the repository relative to this package.
+const repositoryRoot = "../.."
 
-// skipped names directories that hold no package of the module: tools, and what
-// benchmarks compare with, are modules of their own, and data is where examples
-// keep theirs.
-var skipped = []string{"internal/tools", "bench/peers", "data"}
+// skippedDirs are directories without packages of the module: tools and comparison programs are
+// their own modules, and examples store data.
+var skippedDirs = []string{"internal/tools", "bench/peers", "data"}
 
-// packageDirs lists the directories under root that hold Go files, relative to
-// root and with slashes.
+// packageDirs lists the directories under root that contain Go files, relative to root and with
+// slashes.
 func packageDirs(root string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -48,7 +47,7 @@ func packageDirs(root string) ([]string, error) {
 	return dirs, err
 }
 
-// sourceFiles lists the Go files under root that are not tests.
+// sourceFiles lists the Go files under root, except tests.
 func sourceFiles(root string) ([]string, error) {
 	dirs, err := packageDirs(root)
 	if err != nil {
@@ -74,17 +73,15 @@ func isSkipped(dir string) bool {
 	if dir == "." {
 		return false
 	}
-	return base == "testdata" || base[0] == '.' || base[0] == '_' || slices.Contains(skipped, dir)
+	return base == "testdata" || base[0] == '.' || base[0] == '_' || slices.Contains(skippedDirs, dir)
 }
 
-// isGoFile leaves out what the go command does not see either, among it the
-// lock and backup files of editors.
+// isGoFile ignores the files that the go command ignores, such as lock and backup files of editors.
 func isGoFile(name string) bool {
 	return strings.HasSuffix(name, ".go") && name[0] != '.' && name[0] != '_'
 }
 
-// makeTree writes files, named by their slash-separated paths, into a new
-// directory.
+// makeTree writes files, named by their slash-separated paths, to a new directory.
 func makeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -100,10 +97,10 @@ func makeTree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// expectNone reports every violation that check finds in the repository.
-func expectNone(t *testing.T, check func(root string) ([]string, error)) {
+// expectNoViolations reports every violation that check finds in the repository.
+func expectNoViolations(t *testing.T, check func(root string) ([]string, error)) {
 	t.Helper()
-	violations, err := check(repository)
+	violations, err := check(repositoryRoot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,15 +109,15 @@ func expectNone(t *testing.T, check func(root string) ([]string, error)) {
 	}
 }
 
-// expectViolations fails unless check finds exactly the wanted violations in
-// the tree, in any order. Each is given by a part of its text.
-func expectViolations(t *testing.T, check func(root string) ([]string, error), files map[string]string, wanted ...string) {
+// expectViolations fails unless check finds exactly the wanted violations in the tree, in any
+// order. Each wanted violation is part of the text.
+func expectViolations(t *testing.T, check func(root string) ([]string, error), files map[string]string, expected ...string) {
 	t.Helper()
 	violations, err := check(makeTree(t, files))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range wanted {
+	for _, want := range expected {
 		at := slices.IndexFunc(violations, func(v string) bool { return strings.Contains(v, want) })
 		if at < 0 {
 			t.Errorf("no violation says %q", want)

@@ -1,5 +1,5 @@
 // Package logqueue keeps a slow log handler from stopping a node.
 //
-// A handler is the user's code. It may block, for instance because its file is on the disk
-// that hangs. So nobody who logs waits for it longer than a few milliseconds.
+// A handler is user code. It may block, for example because its file is on a disk that hangs.
+// Callers of the logger wait for it no longer than a few milliseconds.
 package logqueue

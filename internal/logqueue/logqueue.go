@@ -8,20 +8,19 @@ import (
 )
 
 const (
-	// patience is how long a caller waits for the handler to write a record. A handler that
-	// works writes it before the caller goes on, so that no record is lost when the process
-	// ends right after it.
-	patience = 5 * time.Millisecond
-	// waitingMax is how many records wait for a handler that is slow. Later ones are dropped
-	// and counted.
-	waitingMax = 1024
+	// waitTimeout is how long a caller waits for the handler to write a record. A working handler
+	// writes it before the caller continues, so that no record is lost when the process exits
+	// right afterwards.
+	waitTimeout = 5 * time.Millisecond
+	// queueMax is how many records may wait for a slow handler. Further records are dropped and
+	// counted.
+	queueMax = 1024
 )
 
-// New returns a logger that writes what the given one writes, in the same order, and never
-// waits long for its handler. While the handler is slow its callers do not wait at all; when
-// more than 1,024 records wait the others are dropped, and their number is logged when the
-// handler goes on. The handler is called by one goroutine at a time. That goroutine ends
-// when nothing waits. A logger that came from New is returned as it is.
+// New returns a logger that writes to the given logger's handler, in order, without blocking for
+// long. While the handler is slow, callers do not wait. When 1,024 records wait, further ones are
+// dropped, and their number is logged when the handler resumes. One goroutine at a time calls the
+// handler, and ends when no record waits. New returns a logger that it made as it is.
 func New(to *slog.Logger) *slog.Logger {
 	if _, ok := to.Handler().(*handler); ok {
 		return to
@@ -31,34 +30,34 @@ func New(to *slog.Logger) *slog.Logger {
 
 type noWait struct{}
 
-// NoWait returns a context for callers that hold a lock which others need in order to log:
-// they do not wait for the handler at all.
+// NoWait returns a context for callers that hold a lock which other callers of the logger need.
+// They do not wait for the handler at all.
 func NoWait(ctx context.Context) context.Context { return context.WithValue(ctx, noWait{}, true) }
 
-// handler is a slog.Handler that puts records into a queue.
+// handler is a slog.Handler that queues records.
 type handler struct {
-	to    slog.Handler
+	inner slog.Handler
 	queue *queue
 }
 
 // Enabled implements slog.Handler.
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
-	return h.to.Enabled(ctx, level)
+	return h.inner.Enabled(ctx, level)
 }
 
 // WithAttrs implements slog.Handler.
 func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &handler{h.to.WithAttrs(attrs), h.queue}
+	return &handler{h.inner.WithAttrs(attrs), h.queue}
 }
 
 // WithGroup implements slog.Handler.
 func (h *handler) WithGroup(name string) slog.Handler {
-	return &handler{h.to.WithGroup(name), h.queue}
+	return &handler{h.inner.WithGroup(name), h.queue}
 }
 
 // Handle implements slog.Handler.
 func (h *handler) Handle(ctx context.Context, record slog.Record) error {
-	e := &entry{context.WithoutCancel(ctx), h.to, record.Clone(), make(chan struct{})}
+	e := &entry{context.WithoutCancel(ctx), h.inner, record.Clone(), make(chan struct{})}
 	if slow := h.queue.add(e); !slow && ctx.Value(noWait{}) == nil {
 		h.queue.await(e)
 	}
@@ -68,32 +67,32 @@ func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 // entry is a record that waits for its handler.
 type entry struct {
 	ctx     context.Context
-	to      slog.Handler
+	handler slog.Handler
 	record  slog.Record
 	written chan struct{} // closed when the handler has returned
 }
 
-// write calls the handler. Its panic is not the node's.
+// write calls the handler. A panic of the handler must not stop the node.
 func (e *entry) write() {
 	defer close(e.written)
 	defer func() { _ = recover() }()
-	_ = e.to.Handle(e.ctx, e.record) // there is nowhere to report it
+	_ = e.handler.Handle(e.ctx, e.record) // an error cannot be reported anywhere
 }
 
-// queue holds the records for one user's handler, in order.
+// queue holds the records for one handler, in order.
 type queue struct {
 	root slog.Handler // gets the number of records dropped
 
 	mu      sync.Mutex
 	waiting []*entry
-	writing bool // a goroutine writes
-	slow    bool // the handler has taken longer than patience, and is not done with all yet
+	writing bool // a goroutine is writing
+	slow    bool // the handler took longer than waitTimeout and still has records to write
 	dropped int
 }
 
-// await waits until a record is written, or the handler turns out to be slow.
+// await waits until a record is written, or marks the handler as slow after waitTimeout.
 func (q *queue) await(e *entry) {
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case <-e.written:
@@ -104,11 +103,11 @@ func (q *queue) await(e *entry) {
 	}
 }
 
-// add queues a record, and reports whether nobody is to wait for it.
+// add queues a record, and reports whether the caller must not wait for it.
 func (q *queue) add(e *entry) (slow bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) >= waitingMax {
+	if len(q.waiting) >= queueMax {
 		q.dropped++
 		return true
 	}
@@ -120,7 +119,7 @@ func (q *queue) add(e *entry) (slow bool) {
 	return q.slow
 }
 
-// write writes what waits, and ends when nothing does.
+// write writes queued records until there are none.
 func (q *queue) write() {
 	for e := q.next(); e != nil; e = q.next() {
 		e.write()

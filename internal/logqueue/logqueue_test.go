@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// blocking is a handler that waits until it is released.
-type blocking struct {
+// blockingHandler is a handler that waits until it is released.
+type blockingHandler struct {
 	slog.Handler
 	release chan struct{}
 }
 
-func (h *blocking) Handle(ctx context.Context, record slog.Record) error {
+func (h *blockingHandler) Handle(ctx context.Context, record slog.Record) error {
 	<-h.release
 	return h.Handler.Handle(ctx, record)
 }
 
-// text returns a handler that writes lines without their time.
-func text(to *bytes.Buffer) slog.Handler {
+// textHandler returns a handler that writes lines without their time.
+func textHandler(to *bytes.Buffer) slog.Handler {
 	return slog.NewTextHandler(to, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -33,10 +33,10 @@ func text(to *bytes.Buffer) slog.Handler {
 	}})
 }
 
-func TestRecordsAreWrittenBeforeTheCallerGoesOn(t *testing.T) {
+func TestHandle_WritesBeforeReturning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written bytes.Buffer
-		logger := New(slog.New(text(&written)))
+		logger := New(slog.New(textHandler(&written)))
 		logger.With("node", "n1").WithGroup("g").Info("one", "a", 1)
 		if got, want := written.String(), "level=INFO msg=one node=n1 g.a=1\n"; got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -47,27 +47,27 @@ func TestRecordsAreWrittenBeforeTheCallerGoesOn(t *testing.T) {
 	})
 }
 
-func TestBlockedHandlerHoldsNobodyUp(t *testing.T) {
+func TestHandle_BlockedHandlerDoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written bytes.Buffer
 		release := make(chan struct{})
-		logger := New(slog.New(&blocking{text(&written), release}))
-		began := time.Now()
-		const records = waitingMax + 100
+		logger := New(slog.New(&blockingHandler{textHandler(&written), release}))
+		start := time.Now()
+		const records = queueMax + 100
 		for i := range records {
 			logger.Info(fmt.Sprint(i))
 		}
-		if took := time.Since(began); took != patience {
-			t.Errorf("the callers waited %v, want %v once", took, patience)
+		if elapsed := time.Since(start); elapsed != waitTimeout {
+			t.Errorf("the callers waited %v, want %v once", elapsed, waitTimeout)
 		}
 		close(release)
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(written.String()), "\n")
-		// One is with the handler, so that one more than waitingMax is written.
-		if want := waitingMax + 1; len(lines) != want+1 || lines[0] != "level=INFO msg=0" || lines[want-1] != fmt.Sprintf("level=INFO msg=%d", want-1) {
+		// The handler holds one record beyond queueMax.
+		if want := queueMax + 1; len(lines) != want+1 || lines[0] != "level=INFO msg=0" || lines[want-1] != fmt.Sprintf("level=INFO msg=%d", want-1) {
 			t.Fatalf("%d lines, from %q to %q", len(lines), lines[0], lines[len(lines)-2])
 		}
-		if last, want := lines[len(lines)-1], fmt.Sprintf("dropped=%d", records-waitingMax-1); !strings.HasSuffix(last, want) {
+		if last, want := lines[len(lines)-1], fmt.Sprintf("dropped=%d", records-queueMax-1); !strings.HasSuffix(last, want) {
 			t.Errorf("%q, want %s", last, want)
 		}
 		logger.Info("later")
@@ -77,24 +77,24 @@ func TestBlockedHandlerHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-func TestPanicOfAHandlerIsNotTheCallers(t *testing.T) {
-	logger := New(slog.New(panicking{slog.DiscardHandler}))
+func TestHandle_RecoversHandlerPanic(t *testing.T) {
+	logger := New(slog.New(panickingHandler{slog.DiscardHandler}))
 	logger.Info("one")
 	logger.Info("two")
 }
 
-type panicking struct{ slog.Handler }
+type panickingHandler struct{ slog.Handler }
 
-func (panicking) Enabled(context.Context, slog.Level) bool  { return true }
-func (panicking) Handle(context.Context, slog.Record) error { panic("a test says so") }
-func (p panicking) WithAttrs([]slog.Attr) slog.Handler      { return p }
-func (p panicking) WithGroup(string) slog.Handler           { return p }
+func (panickingHandler) Enabled(context.Context, slog.Level) bool  { return true }
+func (panickingHandler) Handle(context.Context, slog.Record) error { panic("a test says so") }
+func (p panickingHandler) WithAttrs([]slog.Attr) slog.Handler      { return p }
+func (p panickingHandler) WithGroup(string) slog.Handler           { return p }
 
-func TestManyGoroutinesLog(t *testing.T) {
-	// In virtual time: nobody gives the handler up because the machine is slow.
+func TestHandle_Concurrent(t *testing.T) {
+	// In virtual time a slow machine does not make the handler slow.
 	synctest.Test(t, func(t *testing.T) {
 		var written bytes.Buffer
-		logger := New(slog.New(text(&written)))
+		logger := New(slog.New(textHandler(&written)))
 		var callers sync.WaitGroup
 		for range 8 {
 			callers.Go(func() {
@@ -111,15 +111,15 @@ func TestManyGoroutinesLog(t *testing.T) {
 	})
 }
 
-func TestWhoeverHoldsALockDoesNotWait(t *testing.T) {
+func TestNoWait_DoesNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var written bytes.Buffer
 		release := make(chan struct{})
-		logger := New(slog.New(&blocking{text(&written), release}))
-		began := time.Now()
+		logger := New(slog.New(&blockingHandler{textHandler(&written), release}))
+		start := time.Now()
 		logger.InfoContext(NoWait(t.Context()), "one")
-		if took := time.Since(began); took != 0 {
-			t.Errorf("it waited %v", took)
+		if elapsed := time.Since(start); elapsed != 0 {
+			t.Errorf("it waited %v", elapsed)
 		}
 		close(release)
 		synctest.Wait()

@@ -1,4 +1,4 @@
-// Package slots says which Raft group keeps an instance: its ID falls into one of a
-// fixed number of slots, and each group holds a stretch of them. All of it is on disk
-// for ever, in so far as instances are where it says.
+// Package slots maps instances to partitions. An instance ID hashes to one of a fixed number of
+// slots, and each partition owns a contiguous range of slots. The mapping must never change,
+// because instances are stored where it says.
 package slots

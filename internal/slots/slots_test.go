@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// The slots of instances are on disk for ever: where an instance is follows from
-// them.
-func TestSlotsStayWhatTheyAre(t *testing.T) {
+// The mapping of IDs to slots must never change, because instances are stored by it.
+func TestOf_Stable(t *testing.T) {
 	for id, want := range map[string]int{
 		"": 248, "a": 96, "b": 201, "order-17": 84, "order-18": 166, "kid::1.2": 53,
 	} {
@@ -18,34 +17,34 @@ func TestSlotsStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// IDs that are alike but for their end spread evenly over slots and groups.
-func TestSlotsSpread(t *testing.T) {
-	const many = 256 * 100
+// IDs that differ only at their end spread evenly over slots and partitions.
+func TestOf_Uniform(t *testing.T) {
+	const total = 256 * 100
 	counts := make([]int, Count)
-	groups := make([]int, 5)
-	for i := range many {
+	partitions := make([]int, 5)
+	for i := range total {
 		id := fmt.Sprintf("order-%d", i)
 		counts[Of(id)]++
-		groups[Group(id, len(groups))]++
+		partitions[Partition(id, len(partitions))]++
 	}
 	if least, most := slices.Min(counts), slices.Max(counts); least < 50 || most > 150 {
-		t.Errorf("slots hold %d to %d, of 100 on average", least, most)
+		t.Errorf("slots hold %d to %d IDs, want about 100", least, most)
 	}
-	for group, count := range groups {
-		if mean := many / len(groups); count < mean*9/10 || count > mean*11/10 {
-			t.Errorf("group %d of %d holds %d of %d", group, len(groups), count, many)
+	for partition, count := range partitions {
+		if mean := total / len(partitions); count < mean*9/10 || count > mean*11/10 {
+			t.Errorf("partition %d of %d holds %d of %d IDs", partition, len(partitions), count, total)
 		}
 	}
 }
 
-func TestEveryGroupHasSlots(t *testing.T) {
-	for groups := 1; groups <= 64; groups++ {
-		has := make([]int, groups)
+func TestPartition_AllHaveSlots(t *testing.T) {
+	for partitions := 1; partitions <= 64; partitions++ {
+		perPartition := make([]int, partitions)
 		for slot := range Count {
-			has[slot*groups/Count]++
+			perPartition[slot*partitions/Count]++
 		}
-		if least, most := slices.Min(has), slices.Max(has); least == 0 || most-least > 1 {
-			t.Errorf("of %d groups one has %d slots, another %d", groups, least, most)
+		if least, most := slices.Min(perPartition), slices.Max(perPartition); least == 0 || most-least > 1 {
+			t.Errorf("of %d partitions one has %d slots, another %d", partitions, least, most)
 		}
 	}
 }

@@ -1,12 +1,11 @@
-// Package journaltest is one suite of tests that every journal passes, in memory
-// or on disk and whatever its log store: what package journal promises about
-// appends, refusals, epochs, purges, restarts and failing disks. Whoever writes
-// a journal of their own, or a log store for one, runs it against theirs:
+// Package journaltest is a test suite for journals, in memory or on disk, with any log store. It
+// covers what package journal promises about appends, refusals, epochs, purges, restarts and
+// failing disks. Run it against your own journal, or a log store for one:
 //
 //	func TestMine(t *testing.T) {
 //		journaltest.Run(t, journaltest.Subject{Open: openMine, Durable: true})
 //	}
 //
-// The suite opens groups of one. What takes several nodes is for the tests of
-// the journal itself.
+// The suite opens single-node partitions. Behavior across nodes is covered by the tests of package
+// journal.
 package journaltest

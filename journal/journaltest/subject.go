@@ -12,8 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Journal is what the suite asks of a journal; *journal.Journal has it all, and
-// documents it.
+// Journal is what the suite needs of a journal; *journal.Journal implements and documents it.
 type Journal interface {
 	Append(a *journalpb.Append, done func(error))
 	Attempt(a *journalpb.Attempt, done func(error))
@@ -27,58 +26,57 @@ type Journal interface {
 
 // Subject is a journal under test.
 type Subject struct {
-	// Open opens the journal in a directory: a new one if that is empty, as it
-	// was left otherwise. It leads, or will soon, as a group of one.
+	// Open opens the journal in a directory: a new one if the directory is empty, otherwise as it
+	// was left. As a single node it leads, or will soon.
 	Open func(dir string) (Journal, error)
-	// Durable says that what was acknowledged is there again when the same
-	// directory is opened once more.
+	// Durable means that what was acknowledged is still there after the same directory is opened
+	// again.
 	Durable bool
-	// OpenFaulty opens it on a disk with a fault. Nil if that cannot be made.
+	// OpenFaulty opens the journal on a disk with a fault; nil if that is not supported.
 	OpenFaulty func(dir string, fault Fault) (Journal, error)
 }
 
-// Fault is a write of the log, or its sync, that fails, and with it all later
-// ones.
+// Fault makes one write of the log, or its sync, fail, and all later ones.
 type Fault struct {
-	Call int  // which call fails: 1 is the first since the journal was opened
-	Torn bool // a part of what was to be written is on disk all the same
-	Full bool // it fails with ENOSPC, and later ones succeed: there is room again
+	Call     int  // which call fails: 1 is the first since the journal was opened
+	Torn     bool // a part of the failed write is on disk
+	DiskFull bool // it fails with ENOSPC, and later writes succeed
 }
 
-// patience bounds every wait.
-const patience = 2 * time.Minute
+// waitTimeout bounds every wait.
+const waitTimeout = 2 * time.Minute
 
-// subject is a journal that is open in a test.
-type subject struct {
+// openedJournal is an open journal in a test.
+type openedJournal struct {
 	Journal
 	t     testing.TB
 	epoch uint64
 }
 
-// open opens a journal, waits until it leads, and closes it with the test.
-func (s Subject) open(t testing.TB, dir string) *subject {
+// open opens a journal, waits until it leads, and closes it at the end of the test.
+func (s Subject) open(t testing.TB, dir string) *openedJournal {
 	t.Helper()
 	j, err := s.Open(dir)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
-	t.Cleanup(func() { closed(t, j) })
-	if !until(j.IsLeader) {
-		t.Fatalf("it does not lead after %v", patience)
+	t.Cleanup(func() { mustClose(t, j) })
+	if !waitFor(j.IsLeader) {
+		t.Fatalf("it does not lead after %v", waitTimeout)
 	}
-	return &subject{Journal: j, t: t, epoch: j.Epoch()}
+	return &openedJournal{Journal: j, t: t, epoch: j.Epoch()}
 }
 
-func closed(t testing.TB, j Journal) {
+func mustClose(t testing.TB, j Journal) {
 	t.Helper()
 	if err := j.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
 }
 
-// until waits for a condition, in vain after patience.
-func until(holds func() bool) bool {
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+// waitFor waits for a condition, at most for waitTimeout.
+func waitFor(holds func() bool) bool {
+	for deadline := time.Now().Add(waitTimeout); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -86,40 +84,40 @@ func until(holds func() bool) bool {
 	return true
 }
 
-// answered waits for the answer to a proposal.
-func answered(t testing.TB, propose func(done func(error))) error {
+// awaitResult waits for the outcome of a proposal.
+func awaitResult(t testing.TB, propose func(done func(error))) error {
 	t.Helper()
 	result := make(chan error, 2)
 	propose(func(err error) { result <- err })
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(patience):
-		t.Fatalf("no answer after %v", patience)
+	case <-time.After(waitTimeout):
+		t.Fatalf("no answer after %v", waitTimeout)
 		return nil
 	}
 }
 
-func (s *subject) append(a *journalpb.Append) error {
+func (s *openedJournal) append(a *journalpb.Append) error {
 	s.t.Helper()
-	return answered(s.t, func(done func(error)) { s.Append(a, done) })
+	return awaitResult(s.t, func(done func(error)) { s.Append(a, done) })
 }
 
-func (s *subject) mustAppend(a *journalpb.Append) {
+func (s *openedJournal) mustAppend(a *journalpb.Append) {
 	s.t.Helper()
 	if err := s.append(a); err != nil {
 		s.t.Fatalf("append to %s: %v", a.Instance, err)
 	}
 }
 
-func (s *subject) attempt(a *journalpb.Attempt) error {
+func (s *openedJournal) attempt(a *journalpb.Attempt) error {
 	s.t.Helper()
-	return answered(s.t, func(done func(error)) { s.Attempt(a, done) })
+	return awaitResult(s.t, func(done func(error)) { s.Attempt(a, done) })
 }
 
-func (s *subject) purge(epoch uint64, instances ...string) (purged int, err error) {
+func (s *openedJournal) purge(epoch uint64, instances ...string) (purged int, err error) {
 	s.t.Helper()
-	err = answered(s.t, func(done func(error)) {
+	err = awaitResult(s.t, func(done func(error)) {
 		s.Purge(&journalpb.Purge{Epoch: epoch, Instances: instances}, func(n int, err error) {
 			purged = n
 			done(err)
@@ -128,9 +126,9 @@ func (s *subject) purge(epoch uint64, instances ...string) (purged int, err erro
 	return purged, err
 }
 
-// wantEvents checks how many events an instance has, and that they are gapless.
-// None means that it is not known.
-func (s *subject) wantEvents(instance string, want uint64) {
+// wantEvents checks how many events an instance has, and that they have no gaps. 0 means that the
+// instance is unknown.
+func (s *openedJournal) wantEvents(instance string, want uint64) {
 	s.t.Helper()
 	last, err := lastEvent(s.Journal, instance)
 	if err != nil {
@@ -145,7 +143,7 @@ func lastEvent(j Journal, instance string) (uint64, error) {
 	last := uint64(0)
 	for e, err := range j.Events(instance, 0, 1) {
 		if err != nil {
-			return last, unlessUnknown(err)
+			return last, ignoreNotFound(err)
 		}
 		if last++; e.EventId != last {
 			return last, errors.New("there is a gap in its events")
@@ -154,43 +152,42 @@ func lastEvent(j Journal, instance string) (uint64, error) {
 	return last, nil
 }
 
-// begin is the append that begins an instance, with an activity.
-func (s *subject) begin(instance string) *journalpb.Append {
-	return appendOf(s.epoch, instance, 1, started(), scheduled())
+// beginAppend is the append that begins an instance, with an activity.
+func (s *openedJournal) beginAppend(instance string) *journalpb.Append {
+	return newAppend(s.epoch, instance, 1, startedEvent(), scheduledEvent())
 }
 
-// step is the append that completes the activity at first-1 and schedules the
-// next.
-func (s *subject) step(instance string, first uint64) *journalpb.Append {
-	return appendOf(s.epoch, instance, first, completed(first-1), scheduled())
+// stepAppend is the append that completes the activity at first-1 and schedules the next.
+func (s *openedJournal) stepAppend(instance string, first uint64) *journalpb.Append {
+	return newAppend(s.epoch, instance, first, completedEvent(first-1), scheduledEvent())
 }
 
-// end is the append that completes the activity at first-1 and the instance.
-func (s *subject) end(instance string, first uint64) *journalpb.Append {
-	return appendOf(s.epoch, instance, first, completed(first-1), ended())
+// endAppend is the append that completes the activity at first-1 and the instance.
+func (s *openedJournal) endAppend(instance string, first uint64) *journalpb.Append {
+	return newAppend(s.epoch, instance, first, completedEvent(first-1), endedEvent())
 }
 
-func started() *journalpb.Event {
+func startedEvent() *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: &journalpb.OrchestrationStarted{Name: "test"}}}
 }
 
-func scheduled() *journalpb.Event {
+func scheduledEvent() *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_ActivityScheduled{ActivityScheduled: &journalpb.ActivityScheduled{
 		Name: "activity", Input: &journalpb.Payload{Data: []byte(`{"order":17}`)},
 	}}}
 }
 
-func completed(source uint64) *journalpb.Event {
+func completedEvent(source uint64) *journalpb.Event {
 	return &journalpb.Event{SourceEventId: source, Body: &journalpb.Event_ActivityCompleted{ActivityCompleted: &journalpb.ActivityCompleted{
 		Result: &journalpb.Payload{Data: []byte(`"done"`)},
 	}}}
 }
 
-func ended() *journalpb.Event {
+func endedEvent() *journalpb.Event {
 	return &journalpb.Event{Body: &journalpb.Event_OrchestrationCompleted{OrchestrationCompleted: &journalpb.OrchestrationCompleted{}}}
 }
 
-func appendOf(epoch uint64, instance string, first uint64, events ...*journalpb.Event) *journalpb.Append {
+func newAppend(epoch uint64, instance string, first uint64, events ...*journalpb.Event) *journalpb.Append {
 	s := &journalpb.Segment{Execution: 1, FirstEventId: first}
 	for i, e := range events {
 		e.EventId = first + uint64(i)

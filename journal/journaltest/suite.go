@@ -13,32 +13,32 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Run runs the whole suite, each part as a test of its own.
+// Run runs the whole suite, each part as a subtest.
 func Run(t *testing.T, s Subject) {
-	t.Run("AppendIsWholeAndInPlaceOrRefused", s.appendRule)
-	t.Run("ProposalsOfOneCallerKeepTheirOrder", s.order)
-	t.Run("RefusalsSayWhatTheyAre", s.refusals)
-	t.Run("PurgedIsAsIfItHadNeverBeen", s.purges)
-	t.Run("EveryProposalIsAnsweredOnce", s.answersOnce)
-	t.Run("ClosedRefuses", s.closedRefuses)
+	t.Run("AppendIsWholeAndInPlaceOrRefused", s.testAppendRule)
+	t.Run("ProposalsOfOneCallerKeepTheirOrder", s.testOrder)
+	t.Run("RefusalsSayWhatTheyAre", s.testRefusals)
+	t.Run("PurgedIsAsIfItHadNeverBeen", s.testPurge)
+	t.Run("EveryProposalIsAnsweredOnce", s.testResolvesOnce)
+	t.Run("ClosedRefuses", s.testClosed)
 	if s.Durable {
-		t.Run("RestartKeepsWhatWasAcknowledged", s.restart)
-		t.Run("EarlierEpochsAreLockedOut", s.epochs)
+		t.Run("RestartKeepsWhatWasAcknowledged", s.testRestart)
+		t.Run("EarlierEpochsAreLockedOut", s.testEpochFencing)
 	}
 	if s.Durable && s.OpenFaulty != nil {
-		t.Run("FaultAtEveryCallLosesNothingAcknowledged", s.faults)
+		t.Run("FaultAtEveryCallLosesNothingAcknowledged", s.testFaults)
 	}
 }
 
-// unlessUnknown is nil for the error of an instance that is not known.
-func unlessUnknown(err error) error {
+// ignoreNotFound returns nil for the error of an unknown instance.
+func ignoreNotFound(err error) error {
 	if errors.Is(err, state.ErrNotFound) {
 		return nil
 	}
 	return err
 }
 
-func want[E error](t testing.TB, what string, err error) {
+func wantError[E error](t testing.TB, what string, err error) {
 	t.Helper()
 	var kind E
 	if !errors.As(err, &kind) {
@@ -46,22 +46,22 @@ func want[E error](t testing.TB, what string, err error) {
 	}
 }
 
-func (s Subject) appendRule(t *testing.T) {
+func (s Subject) testAppendRule(t *testing.T) {
 	j := s.open(t, t.TempDir())
-	want[*state.ConflictError](t, "a second append before the first", j.append(j.step("a", 3)))
+	wantError[*state.ConflictError](t, "a second append before the first", j.append(j.stepAppend("a", 3)))
 	j.wantEvents("a", 0)
-	j.mustAppend(j.begin("a"))
-	want[*state.ConflictError](t, "the first append again", j.append(j.begin("a")))
-	want[*state.ConflictError](t, "a gap", j.append(j.step("a", 4)))
-	want[*state.ConflictError](t, "an event that is there", j.append(j.step("a", 2)))
+	j.mustAppend(j.beginAppend("a"))
+	wantError[*state.ConflictError](t, "the first append again", j.append(j.beginAppend("a")))
+	wantError[*state.ConflictError](t, "a gap", j.append(j.stepAppend("a", 4)))
+	wantError[*state.ConflictError](t, "an event that exists", j.append(j.stepAppend("a", 2)))
 	j.wantEvents("a", 2)
 
-	half := j.step("a", 3) // its first event is in order, the second is not
-	half.Segments[0].Events[1] = appendOf(j.epoch, "a", 5, scheduled()).Segments[0].Events[0]
-	want[*state.InvalidAppendError](t, "a gap within an append", j.append(half))
+	half := j.stepAppend("a", 3) // its first event is in order, the second is not
+	half.Segments[0].Events[1] = newAppend(j.epoch, "a", 5, scheduledEvent()).Segments[0].Events[0]
+	wantError[*state.InvalidAppendError](t, "a gap within an append", j.append(half))
 	j.wantEvents("a", 2)
-	j.mustAppend(j.step("a", 3))
-	j.mustAppend(j.begin("b"))
+	j.mustAppend(j.stepAppend("a", 3))
+	j.mustAppend(j.beginAppend("b"))
 	j.wantEvents("a", 4)
 	j.wantEvents("b", 2)
 	if err := j.Barrier(t.Context()); err != nil {
@@ -69,7 +69,7 @@ func (s Subject) appendRule(t *testing.T) {
 	}
 }
 
-func (s Subject) order(t *testing.T) {
+func (s Subject) testOrder(t *testing.T) {
 	const instances, steps = 20, 30
 	j := s.open(t, t.TempDir())
 	var all sync.WaitGroup
@@ -77,9 +77,9 @@ func (s Subject) order(t *testing.T) {
 		all.Go(func() {
 			id := fmt.Sprintf("i-%02d", i)
 			results := make(chan error, steps)
-			j.Append(j.begin(id), func(err error) { results <- err })
-			for n := 1; n < steps; n++ { // none waits for the one before
-				j.Append(j.step(id, uint64(2*n+1)), func(err error) { results <- err })
+			j.Append(j.beginAppend(id), func(err error) { results <- err })
+			for n := 1; n < steps; n++ { // does not wait for the previous append
+				j.Append(j.stepAppend(id, uint64(2*n+1)), func(err error) { results <- err })
 			}
 			for range steps {
 				if err := <-results; err != nil {
@@ -94,45 +94,45 @@ func (s Subject) order(t *testing.T) {
 	}
 }
 
-func attemptOf(epoch uint64, instance string, event uint64, failed uint32) *journalpb.Attempt {
+func newAttempt(epoch uint64, instance string, event uint64, failed uint32) *journalpb.Attempt {
 	return &journalpb.Attempt{
 		Ref:   &journalpb.OperationRef{Instance: instance, Execution: 1, EventId: event},
 		Epoch: epoch, Failed: failed, LastError: &journalpb.Error{Message: "no answer"},
 	}
 }
 
-func (s Subject) refusals(t *testing.T) {
+func (s Subject) testRefusals(t *testing.T) {
 	j := s.open(t, t.TempDir())
-	j.mustAppend(j.begin("a"))
-	stale := j.step("a", 3)
+	j.mustAppend(j.beginAppend("a"))
+	stale := j.stepAppend("a", 3)
 	stale.Epoch--
-	want[*state.StaleEpochError](t, "an append of an earlier epoch", j.append(stale))
-	want[*state.StaleEpochError](t, "an attempt of an earlier epoch", j.attempt(attemptOf(j.epoch-1, "a", 2, 1)))
+	wantError[*state.StaleEpochError](t, "an append of an earlier epoch", j.append(stale))
+	wantError[*state.StaleEpochError](t, "an attempt of an earlier epoch", j.attempt(newAttempt(j.epoch-1, "a", 2, 1)))
 	_, err := j.purge(j.epoch-1, "a")
-	want[*state.StaleEpochError](t, "a purge of an earlier epoch", err)
-	want[*state.ClosedError](t, "an attempt of what is not open", j.attempt(attemptOf(j.epoch, "a", 3, 1)))
-	if err := j.attempt(attemptOf(j.epoch, "a", 2, 2)); err != nil {
+	wantError[*state.StaleEpochError](t, "a purge of an earlier epoch", err)
+	wantError[*state.ClosedError](t, "an attempt of an operation that is not open", j.attempt(newAttempt(j.epoch, "a", 3, 1)))
+	if err := j.attempt(newAttempt(j.epoch, "a", 2, 2)); err != nil {
 		t.Errorf("attempt: %v", err)
 	}
-	want[*state.InvalidAppendError](t, "fewer attempts than before", j.attempt(attemptOf(j.epoch, "a", 2, 1)))
+	wantError[*state.InvalidAppendError](t, "fewer attempts than before", j.attempt(newAttempt(j.epoch, "a", 2, 1)))
 	j.wantEvents("a", 2)
 }
 
-func (s Subject) purges(t *testing.T) {
+func (s Subject) testPurge(t *testing.T) {
 	j := s.open(t, t.TempDir())
-	j.mustAppend(j.begin("running"))
-	j.mustAppend(j.begin("ended"))
-	j.mustAppend(j.end("ended", 3))
+	j.mustAppend(j.beginAppend("running"))
+	j.mustAppend(j.beginAppend("ended"))
+	j.mustAppend(j.endAppend("ended", 3))
 	if n, err := j.purge(j.epoch, "running", "ended", "ended", "nobody"); err != nil || n != 1 {
 		t.Errorf("%d purged, error %v; want 1", n, err)
 	}
 	j.wantEvents("running", 2)
 	j.wantEvents("ended", 0)
-	j.mustAppend(j.begin("ended"))
+	j.mustAppend(j.beginAppend("ended"))
 	j.wantEvents("ended", 2)
 }
 
-func (s Subject) answersOnce(t *testing.T) {
+func (s Subject) testResolvesOnce(t *testing.T) {
 	const callers, appends = 8, 200
 	j := s.open(t, t.TempDir())
 	var mu sync.Mutex
@@ -142,7 +142,7 @@ func (s Subject) answersOnce(t *testing.T) {
 		all.Go(func() {
 			for n := range appends {
 				id := fmt.Sprintf("i-%d-%d", i, n)
-				j.Append(j.begin(id), func(error) {
+				j.Append(j.beginAppend(id), func(error) {
 					mu.Lock()
 					defer mu.Unlock()
 					answers[id]++
@@ -150,9 +150,9 @@ func (s Subject) answersOnce(t *testing.T) {
 			}
 		})
 	}
-	closed(t, j) // while they are at it
+	mustClose(t, j) // while appends are running
 	all.Wait()
-	closed(t, j)
+	mustClose(t, j)
 	mu.Lock()
 	defer mu.Unlock()
 	for id, n := range answers {
@@ -165,14 +165,14 @@ func (s Subject) answersOnce(t *testing.T) {
 	}
 }
 
-func (s Subject) closedRefuses(t *testing.T) {
+func (s Subject) testClosed(t *testing.T) {
 	j := s.open(t, t.TempDir())
-	j.mustAppend(j.begin("a"))
-	closed(t, j)
+	j.mustAppend(j.beginAppend("a"))
+	mustClose(t, j)
 	_, purge := j.purge(j.epoch, "a")
 	for what, err := range map[string]error{
-		"append":  j.append(j.step("a", 3)),
-		"attempt": j.attempt(attemptOf(j.epoch, "a", 2, 1)),
+		"append":  j.append(j.stepAppend("a", 3)),
+		"attempt": j.attempt(newAttempt(j.epoch, "a", 2, 1)),
 		"purge":   purge,
 		"barrier": j.Barrier(t.Context()),
 	} {
@@ -182,7 +182,7 @@ func (s Subject) closedRefuses(t *testing.T) {
 	}
 }
 
-func (s Subject) restart(t *testing.T) {
+func (s Subject) testRestart(t *testing.T) {
 	dir := t.TempDir()
 	for round := range uint64(4) {
 		j := s.open(t, dir)
@@ -190,65 +190,64 @@ func (s Subject) restart(t *testing.T) {
 			j.wantEvents("a", 2*round)
 			j.wantEvents("purged", 0)
 			j.wantEvents(fmt.Sprintf("i-%d", round-1), 2)
-			want[*state.InvalidAppendError](t, "fewer attempts than before the restart", j.attempt(attemptOf(j.epoch, fmt.Sprintf("i-%d", round-1), 2, 1)))
+			wantError[*state.InvalidAppendError](t, "fewer attempts than before the restart", j.attempt(newAttempt(j.epoch, fmt.Sprintf("i-%d", round-1), 2, 1)))
 		}
 		if round == 0 {
-			j.mustAppend(j.begin("a"))
+			j.mustAppend(j.beginAppend("a"))
 		} else {
-			j.mustAppend(j.step("a", 2*round+1))
+			j.mustAppend(j.stepAppend("a", 2*round+1))
 		}
 		id := fmt.Sprintf("i-%d", round)
-		j.mustAppend(j.begin(id))
-		if err := j.attempt(attemptOf(j.epoch, id, 2, 2)); err != nil {
+		j.mustAppend(j.beginAppend(id))
+		if err := j.attempt(newAttempt(j.epoch, id, 2, 2)); err != nil {
 			t.Errorf("attempt: %v", err)
 		}
-		j.mustAppend(j.begin("purged"))
-		j.mustAppend(j.end("purged", 3))
+		j.mustAppend(j.beginAppend("purged"))
+		j.mustAppend(j.endAppend("purged", 3))
 		if n, err := j.purge(j.epoch, "purged"); err != nil || n != 1 {
 			t.Errorf("%d purged, error %v", n, err)
 		}
-		closed(t, j)
+		mustClose(t, j)
 	}
 }
 
-func (s Subject) epochs(t *testing.T) {
+func (s Subject) testEpochFencing(t *testing.T) {
 	dir := t.TempDir()
 	first := s.open(t, dir)
-	first.mustAppend(first.begin("a"))
-	closed(t, first)
+	first.mustAppend(first.beginAppend("a"))
+	mustClose(t, first)
 	second := s.open(t, dir)
 	if second.epoch <= first.epoch {
 		t.Errorf("epoch %d after epoch %d", second.epoch, first.epoch)
 	}
-	want[*state.StaleEpochError](t, "an append of the reign before", second.append(first.step("a", 3)))
-	second.mustAppend(second.step("a", 3))
+	wantError[*state.StaleEpochError](t, "an append of the previous leadership", second.append(first.stepAppend("a", 3)))
+	second.mustAppend(second.stepAppend("a", 3))
 	second.wantEvents("a", 4)
 }
 
-// faultCalls is how many calls are made to fail, one after another. The first few
-// are those of a group that begins.
-const faultCalls = 12
+// faultCallsMax is how many different calls fail. The first few are those that found a partition.
+const faultCallsMax = 12
 
-func (s Subject) faults(t *testing.T) {
+func (s Subject) testFaults(t *testing.T) {
 	all := os.Getenv("TENUTO_FAULTS") != ""
-	for _, f := range []Fault{{}, {Torn: true}, {Full: true}, {Torn: true, Full: true}} {
-		for f.Call = 1; f.Call <= faultCalls; f.Call++ {
+	for _, f := range []Fault{{}, {Torn: true}, {DiskFull: true}, {Torn: true, DiskFull: true}} {
+		for f.Call = 1; f.Call <= faultCallsMax; f.Call++ {
 			if !all && f.Call%4 != 1 {
 				continue // "make faults" runs these too
 			}
-			t.Run(fmt.Sprintf("torn=%t/full=%t/call=%d", f.Torn, f.Full, f.Call), func(t *testing.T) { s.fault(t, f) })
+			t.Run(fmt.Sprintf("torn=%t/full=%t/call=%d", f.Torn, f.DiskFull, f.Call), func(t *testing.T) { s.testFault(t, f) })
 		}
 	}
 }
 
-// fault appends until a write fails. All that was acknowledged before is there
-// when the fault is gone, and nothing that was not proposed.
-func (s Subject) fault(t *testing.T, fault Fault) {
+// testFault appends until a write fails. After the fault is removed, everything acknowledged must
+// be there, and nothing that was not proposed.
+func (s Subject) testFault(t *testing.T, fault Fault) {
 	dir := t.TempDir()
 	acknowledged := uint64(0)
 	if j, err := s.OpenFaulty(dir, fault); err == nil {
-		acknowledged = appendUntilRefused(t, j, fault.Full)
-		closed(t, j)
+		acknowledged = appendUntilRefused(t, j, fault.DiskFull)
+		mustClose(t, j)
 	}
 	again := s.open(t, dir)
 	last, err := lastEvent(again.Journal, "a")
@@ -257,30 +256,30 @@ func (s Subject) fault(t *testing.T, fault Fault) {
 	}
 }
 
-// appendUntilRefused appends until that fails, or if the fault passes, and may
-// have met what the journal writes by itself, until it is over for certain.
-func appendUntilRefused(t *testing.T, opened Journal, passes bool) (acknowledged uint64) {
-	j := &subject{Journal: opened, t: t}
-	for deadline := time.Now().Add(patience); ; {
+// appendUntilRefused appends until an append fails. A transient fault may have hit the journal's
+// own writes instead; then it stops after enough appends.
+func appendUntilRefused(t *testing.T, opened Journal, isTransient bool) (acknowledged uint64) {
+	j := &openedJournal{Journal: opened, t: t}
+	for deadline := time.Now().Add(waitTimeout); ; {
 		if time.Now().After(deadline) {
-			t.Fatalf("the fault was not met in %v", patience)
+			t.Fatalf("the fault was not met in %v", waitTimeout)
 		}
-		a := j.begin("a")
+		a := j.beginAppend("a")
 		if acknowledged > 0 {
-			a = j.step("a", acknowledged+1)
+			a = j.stepAppend("a", acknowledged+1)
 		}
 		a.Epoch = opened.Epoch()
 		err := j.append(a)
 		var (
-			stale  *state.StaleEpochError
-			fenced *journal.FencedError
+			stale      *state.StaleEpochError
+			nodeFailed *journal.NodeFailedError
 		)
 		switch {
 		case err == nil:
-			if acknowledged += 2; passes && acknowledged > 4*faultCalls {
+			if acknowledged += 2; isTransient && acknowledged > 4*faultCallsMax {
 				return acknowledged
 			}
-		case errors.Is(err, journal.ErrUnknownOutcome), errors.As(err, &fenced):
+		case errors.Is(err, journal.ErrUnknownOutcome), errors.As(err, &nodeFailed):
 			return acknowledged
 		case errors.Is(err, journal.ErrNotLeader), errors.As(err, &stale):
 			time.Sleep(time.Millisecond) // it does not lead yet

@@ -9,15 +9,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// attempt is what the attempts of an open activity have come to.
+// attempt is the recorded state of an open activity's attempts.
 type attempt struct {
-	event   uint64 // the activity
+	event   uint64 // event_id of the activity
 	failed  uint32
 	encoded []byte // the Attempt; never changed
 }
 
-// attempt keeps an Attempt with its operation.
-func (m *Machine) attempt(a *attemptCommand) error {
+// recordAttempt stores an Attempt with its operation.
+func (m *Machine) recordAttempt(a *attemptCommand) error {
 	ref := a.message.GetRef()
 	if a.message.Epoch != m.epoch {
 		return &StaleEpochError{Instance: ref.GetInstance(), Epoch: a.message.Epoch, Current: m.epoch}
@@ -31,37 +31,36 @@ func (m *Machine) attempt(a *attemptCommand) error {
 	if !ok {
 		return closed
 	}
-	if reason := in.admitAttempt(&in.open[at], a.message); reason != "" {
+	if reason := in.validateAttempt(&in.open[at], a.message); reason != "" {
 		return in.invalid(&segment{execution: in.execution}, closed.EventID, reason)
 	}
-	m.touch(in)
-	// A copy: the record is part of an entry that others may outlive.
-	in.keepAttempt(closed.EventID, a.message.Failed, bytes.Clone(a.encoded))
+	m.markDirty(in)
+	// A copy, so that it does not keep the entry of the record in memory.
+	in.setAttempt(closed.EventID, a.message.Failed, bytes.Clone(a.encoded))
 	m.watchers.notify(in.id, in.running())
 	return nil
 }
 
-// admitAttempt checks an attempt of an open operation.
-func (in *instance) admitAttempt(op *operation, a *journalpb.Attempt) (reason string) {
-	if op.arm != journalpb.ArmActivityScheduled {
-		return fmt.Sprintf("operation %d is of another kind", op.id)
+// validateAttempt checks an attempt of an open operation.
+func (in *instance) validateAttempt(op *operation, a *journalpb.Attempt) (reason string) {
+	if op.eventType != journalpb.TypeActivityScheduled {
+		return fmt.Sprintf("operation %d has another event type", op.id)
 	}
 	if before := in.attempts[op.id].failed; a.Failed < before {
-		return fmt.Sprintf("%d failed attempts after %d", a.Failed, before)
+		return fmt.Sprintf("the number of failed attempts decreases to %d from %d", a.Failed, before)
 	}
 	return ""
 }
 
-func (in *instance) keepAttempt(event uint64, failed uint32, encoded []byte) {
+func (in *instance) setAttempt(event uint64, failed uint32, encoded []byte) {
 	if in.attempts == nil {
 		in.attempts = map[uint64]attempt{}
 	}
 	in.attempts[event] = attempt{event, failed, encoded}
 }
 
-// dropAttempts forgets the attempts of operations that segments, which were
-// just appended, have closed.
-func (in *instance) dropAttempts(segments []segment) {
+// removeClosedAttempts removes the attempts of operations that newly appended segments have closed.
+func (in *instance) removeClosedAttempts(segments []segment) {
 	if len(in.attempts) == 0 {
 		return
 	}
@@ -70,7 +69,7 @@ func (in *instance) dropAttempts(segments []segment) {
 		return
 	}
 	for _, encoded := range segments[0].events {
-		e, _ := skim(encoded) // it was folded before
+		e, _ := parseEventFields(encoded) // it was folded before
 		if _, open := in.open.find(e.source); !open {
 			delete(in.attempts, e.source)
 		}
@@ -91,7 +90,7 @@ func (in *instance) sortedAttempts() []attempt {
 	return sorted
 }
 
-// restoreAttempt takes an encoded Attempt of a snapshot back. They come in order.
+// restoreAttempt adds an encoded Attempt of a snapshot. Attempts come in ascending order.
 func (in *instance) restoreAttempt(encoded []byte, previous uint64) (event uint64, err error) {
 	a := &journalpb.Attempt{}
 	if err := proto.Unmarshal(encoded, a); err != nil {
@@ -99,15 +98,14 @@ func (in *instance) restoreAttempt(encoded []byte, previous uint64) (event uint6
 	}
 	event = a.GetRef().GetEventId()
 	at, ok := in.open.find(event)
-	if !ok || event <= previous || a.Ref.Instance != in.id || a.Ref.Execution != in.execution || a.Ref.Incarnation != in.incarnation || in.admitAttempt(&in.open[at], a) != "" {
-		return 0, fmt.Errorf("instance %q: an attempt of operation %d, which has none: %w", in.id, event, ErrCorrupt)
+	if !ok || event <= previous || a.Ref.Instance != in.id || a.Ref.Execution != in.execution || a.Ref.Incarnation != in.incarnation || in.validateAttempt(&in.open[at], a) != "" {
+		return 0, fmt.Errorf("instance %q: invalid attempt of operation %d: %w", in.id, event, ErrCorrupt)
 	}
-	in.keepAttempt(event, a.Failed, encoded)
+	in.setAttempt(event, a.Failed, encoded)
 	return event, nil
 }
 
-// message returns the protobuf form, nil for the attempt of an operation that
-// has none.
+// message returns the protobuf form, nil for an operation without an attempt.
 func (a attempt) message() *journalpb.Attempt {
 	if a.encoded == nil {
 		return nil

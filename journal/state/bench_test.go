@@ -9,9 +9,9 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// BenchmarkApplyRuns applies whole runs: an instance begins, does an activity
-// and ends, in three appends.
-func BenchmarkApplyRuns(b *testing.B) {
+// BenchmarkApply_ShortRuns applies whole runs: an instance begins, runs one activity and ends, in
+// three appends.
+func BenchmarkApply_ShortRuns(b *testing.B) {
 	m := newMachine(b)
 	records := make([][]byte, 0, 3*b.N)
 	for i := range b.N {
@@ -34,7 +34,7 @@ func BenchmarkApplyRuns(b *testing.B) {
 	}
 }
 
-func BenchmarkApply(b *testing.B) {
+func BenchmarkApply_OneInstance(b *testing.B) {
 	m := newMachine(b)
 	records := make([][]byte, b.N)
 	for i := range records {

@@ -9,37 +9,37 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The field numbers of Record: which command it is.
+// The field numbers of Record, one for each command.
 const (
-	commandAppend  = 1
-	commandEpoch   = 2
-	commandAttempt = 3
-	commandPurge   = 4
-	commandGroup   = 5
+	commandAppend   = 1
+	commandEpoch    = 2
+	commandAttempt  = 3
+	commandPurge    = 4
+	commandMetadata = 5
 
 	commandCondition = 6
 )
 
 // command is a decoded Record. Its byte slices are parts of the record.
 type command struct {
-	kind    protowire.Number
-	append  appendCommand
-	attempt attemptCommand
-	purge   purgeCommand
-	group   groupChange
+	kind     protowire.Number
+	append   appendCommand
+	attempt  attemptCommand
+	purge    purgeCommand
+	metadata metadataChange
 
-	condition conditionCommand
+	condition setConditionCommand
 }
 
 type appendCommand struct {
 	instance []byte
 	epoch    uint64
 	segments []segment
-	// The instances of the starts in it that outlive whoever asks for them.
+	// The target instances of its detached starts; see isDetachedStart.
 	targets [][]byte
 }
 
-// attemptCommand is an Attempt, decoded and as it is encoded.
+// attemptCommand is an Attempt, decoded and encoded.
 type attemptCommand struct {
 	message *journalpb.Attempt
 	encoded []byte
@@ -56,7 +56,7 @@ type segment struct {
 	events    [][]byte
 }
 
-// parse decodes a Record into c, using the slices that c already has.
+// parse decodes a Record into c and reuses the slices of c.
 func (c *command) parse(record []byte) error {
 	number, wire, n := protowire.ConsumeTag(record)
 	if n < 0 || wire != protowire.BytesType {
@@ -71,13 +71,13 @@ func (c *command) parse(record []byte) error {
 	case commandAppend:
 		ok = c.append.parse(body)
 	case commandEpoch:
-		ok = c.group.parseEpoch(body)
+		ok = c.metadata.parseEpoch(body)
 	case commandAttempt:
 		ok = c.attempt.parse(body)
 	case commandPurge:
 		ok = c.purge.parse(body)
-	case commandGroup:
-		ok = c.group.parse(body)
+	case commandMetadata:
+		ok = c.metadata.parse(body)
 	case commandCondition:
 		ok = c.condition.parse(body)
 	default:
@@ -89,8 +89,8 @@ func (c *command) parse(record []byte) error {
 	return nil
 }
 
-// parse decodes all of it, although the machine reads little: what is kept can
-// be returned later without an error.
+// parse decodes the whole message, although the machine reads little of it, so that a kept attempt
+// can be returned later without an error.
 func (a *attemptCommand) parse(b []byte) bool {
 	a.message, a.encoded = &journalpb.Attempt{}, b
 	return proto.Unmarshal(b, a.message) == nil
@@ -98,7 +98,7 @@ func (a *attemptCommand) parse(b []byte) bool {
 
 func (p *purgeCommand) parse(b []byte) bool {
 	p.epoch, p.instances = 0, nil
-	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+	return eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {
 		case number == 1 && wire == protowire.VarintType:
 			p.epoch, _ = protowire.ConsumeVarint(value)
@@ -112,7 +112,7 @@ func (p *purgeCommand) parse(b []byte) bool {
 func (a *appendCommand) parse(b []byte) bool {
 	a.instance, a.epoch, a.segments = nil, 0, a.segments[:0]
 	wellFormed := true
-	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+	return eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {
 		case number == 1 && wire == protowire.BytesType:
 			a.instance, _ = protowire.ConsumeBytes(value)
@@ -125,22 +125,20 @@ func (a *appendCommand) parse(b []byte) bool {
 	}) && wellFormed
 }
 
-// collectTargets looks for starts that outlive whoever asks for them, which make
-// the machine look for other instances than that of the append.
+// collectTargets finds the detached starts, for which the machine must look up further instances.
 func (a *appendCommand) collectTargets() {
 	a.targets = a.targets[:0]
 	for i := range a.segments {
 		for _, encoded := range a.segments[i].events {
-			if e, ok := skim(encoded); ok && e.outlives() {
-				target, _ := text(e.body, fieldChildInstance)
+			if e, ok := parseEventFields(encoded); ok && e.isDetachedStart() {
+				target, _ := stringField(e.body, fieldChildInstance)
 				a.targets = append(a.targets, []byte(target))
 			}
 		}
 	}
 }
 
-// nextSegment extends the segments by an empty one, with the slice of events
-// that an earlier append has left behind.
+// nextSegment appends an empty segment that reuses the event slice of an earlier one.
 func (a *appendCommand) nextSegment() *segment {
 	n := len(a.segments)
 	if n < cap(a.segments) {
@@ -154,7 +152,7 @@ func (a *appendCommand) nextSegment() *segment {
 }
 
 func (s *segment) parse(b []byte) bool {
-	return each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+	return eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {
 		case number == 1 && wire == protowire.VarintType:
 			s.execution, _ = protowire.ConsumeVarint(value)
@@ -162,8 +160,7 @@ func (s *segment) parse(b []byte) bool {
 			s.first, _ = protowire.ConsumeVarint(value)
 		case number == 3 && wire == protowire.BytesType:
 			event, _ := protowire.ConsumeBytes(value)
-			// Capped, so that nobody who is handed the event can write
-			// behind it.
+			// Capped, so that no holder of the event can write past its end.
 			s.events = append(s.events, event[:len(event):len(event)])
 		}
 	})

@@ -11,26 +11,26 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The fields of SetCondition that are read here.
+// The field of SetCondition that is read here.
 const fieldCondition = 5
 
-// conditionCommand is a SetCondition, decoded, and its condition as it is encoded.
-type conditionCommand struct {
+// setConditionCommand is a decoded SetCondition, and its encoded condition.
+type setConditionCommand struct {
 	message *journalpb.SetCondition
 	encoded []byte
 }
 
-func (c *conditionCommand) parse(b []byte) bool {
+func (c *setConditionCommand) parse(b []byte) bool {
 	c.message, c.encoded = &journalpb.SetCondition{}, nil
-	return proto.Unmarshal(b, c.message) == nil && each(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+	return proto.Unmarshal(b, c.message) == nil && eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		if number == fieldCondition && wire == protowire.BytesType {
 			c.encoded, _ = protowire.ConsumeBytes(value)
 		}
 	})
 }
 
-// setCondition keeps a condition with its instance, or removes the one that is kept.
-func (m *Machine) setCondition(c *conditionCommand) error {
+// setCondition sets or removes the condition of an instance.
+func (m *Machine) setCondition(c *setConditionCommand) error {
 	s := c.message
 	if s.Epoch != m.epoch {
 		return &StaleEpochError{Instance: s.Instance, Epoch: s.Epoch, Current: m.epoch}
@@ -46,27 +46,27 @@ func (m *Machine) setCondition(c *conditionCommand) error {
 	if bytes.Equal(in.condition, c.encoded) {
 		return nil
 	}
-	m.touch(in)
-	was := in.memberships()
+	m.markDirty(in)
+	before := in.memberships()
 	in.condition = nil
 	if s.Condition.GetKind() != journalpb.ConditionKind_CONDITION_KIND_UNSPECIFIED {
-		in.condition = bytes.Clone(c.encoded) // the record is part of an entry that others may outlive
+		in.condition = bytes.Clone(c.encoded) // the record is part of an entry
 	}
-	m.move(in, was, in.memberships())
+	m.move(in, before, in.memberships())
 	m.watchers.notify(in.id, true)
 	return nil
 }
 
-// Held yields the running instances that have a condition: those that do not go on. It
-// costs what it yields, not what exists, and yields as Instances does.
-func (m *Machine) Held() iter.Seq[*journalpb.Instance] {
-	return m.messages(heldInstances, func(in *instance) bool { return in.memberships().held })
+// WithCondition yields the running instances that have a condition: those that do not proceed. Its
+// cost is proportional to what it yields. It has the guarantees of Instances.
+func (m *Machine) WithCondition() iter.Seq[*journalpb.Instance] {
+	return m.matchingInstances(conditionInstances, func(in *instance) bool { return in.memberships().hasCondition })
 }
 
-// keepCondition takes back an encoded condition that was written.
-func (in *instance) keepCondition(encoded []byte) error {
+// restoreCondition sets an encoded condition of a snapshot or store.
+func (in *instance) restoreCondition(encoded []byte) error {
 	if err := proto.Unmarshal(encoded, new(journalpb.Condition)); err != nil || !in.running() {
-		return fmt.Errorf("instance %q: a condition that does not decode or of one that has ended: %w", in.id, ErrCorrupt)
+		return fmt.Errorf("instance %q: invalid condition, or the instance has ended: %w", in.id, ErrCorrupt)
 	}
 	in.condition = bytes.Clone(encoded)
 	return nil

@@ -7,34 +7,33 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// ErrNotFound says that an instance, execution or event is not in the state.
+// ErrNotFound reports that an instance, execution or event is not in the state.
 var ErrNotFound = errors.New("not found")
 
-// ErrCorrupt says that bytes are not what a proposer of this version writes: a
-// checksum that does not match, a record that does not decode, a command that
-// is not known. Nothing was changed. The replica must go no further, since
-// another one may have understood what this one does not.
+// ErrCorrupt reports bytes that no proposer of this version writes: a checksum mismatch, a record
+// that does not decode, or an unknown command. Nothing was changed. The replica must stop, since
+// another replica may have understood the record.
 var ErrCorrupt = store.ErrCorrupt
 
-// StaleEpochError refuses a record of a leader that is no longer, or not yet,
-// the leader. Nothing was changed, and repeating the record is of no use.
+// StaleEpochError refuses a record whose epoch is not the current one. Nothing was changed.
+// Retrying the same record cannot succeed.
 type StaleEpochError struct {
-	Instance string // empty for a purge
+	Instance string // empty for a purge or a metadata change
 	Epoch    uint64 // of the record
-	Current  uint64 // in force when the record was applied
+	Current  uint64 // the epoch when the record was applied
 }
 
 func (e *StaleEpochError) Error() string {
 	if e.Instance == "" {
-		return fmt.Sprintf("epoch %d is not the current one, %d", e.Epoch, e.Current)
+		return fmt.Sprintf("epoch %d is not the current epoch %d", e.Epoch, e.Current)
 	}
-	return fmt.Sprintf("instance %q: epoch %d is not the current one, %d", e.Instance, e.Epoch, e.Current)
+	return fmt.Sprintf("instance %q: epoch %d is not the current epoch %d", e.Instance, e.Epoch, e.Current)
 }
 
-// ConflictError refuses an append that does not continue its execution: another
-// owner was there first, or the instance has been purged. Nothing was changed.
-// Whoever sees it has an outdated picture of the instance and must throw it
-// away.
+// ConflictError refuses an append that does not continue its execution: another owner appended
+// first, or the instance was purged. It also refuses a condition that was computed from another
+// history. Nothing was changed. The caller's view of the instance is outdated and must be
+// discarded.
 type ConflictError struct {
 	Instance  string
 	Execution uint64
@@ -44,19 +43,18 @@ type ConflictError struct {
 
 func (e *ConflictError) Error() string {
 	if e.First == e.Last+1 {
-		return fmt.Sprintf("instance %q: execution %d does not follow, the instance does not exist", e.Instance, e.Execution)
+		return fmt.Sprintf("instance %q: cannot append execution %d: the instance does not exist", e.Instance, e.Execution)
 	}
-	return fmt.Sprintf("instance %q, execution %d: events from %d do not follow %d",
+	return fmt.Sprintf("instance %q, execution %d: event %d does not follow event %d",
 		e.Instance, e.Execution, e.First, e.Last)
 }
 
-// InvalidAppendError refuses an append, or an attempt, that stands at the right
-// place and breaks a rule all the same. Nothing was changed. It is a mistake of
-// the proposer, not a race.
+// InvalidAppendError refuses an append or an attempt that is in sequence but breaks a rule. Nothing
+// was changed. It is a bug of the proposer, not a race.
 type InvalidAppendError struct {
 	Instance  string
 	Execution uint64
-	EventID   uint64 // where the rule is broken; of an attempt, its operation
+	EventID   uint64 // the event that breaks the rule; of an attempt, its operation
 	Reason    string
 }
 
@@ -64,10 +62,9 @@ func (e *InvalidAppendError) Error() string {
 	return fmt.Sprintf("instance %q, execution %d, event %d: %s", e.Instance, e.Execution, e.EventID, e.Reason)
 }
 
-// ClosedError refuses an attempt of an operation that is not open: it has been
-// completed or given up, its execution has ended, or it never was. Nothing was
-// changed. It is what becomes of an attempt that loses the race against the end
-// of its activity.
+// ClosedError refuses an attempt of an operation that is not open: it was completed or canceled,
+// its execution has ended, or it never existed. Nothing was changed. An attempt that loses the race
+// against the end of its activity gets this error.
 type ClosedError struct {
 	Instance  string
 	Execution uint64
@@ -78,18 +75,17 @@ func (e *ClosedError) Error() string {
 	return fmt.Sprintf("instance %q, execution %d: operation %d is not open", e.Instance, e.Execution, e.EventID)
 }
 
-// StoreError: the store below a machine cannot be read or written, or has been
-// closed. It wraps ErrCorrupt if what was read is not what was written: then the
-// store is marked, and must be discarded before it is opened again. Behind the
-// first error a store is not written any more.
+// StoreError reports that the store cannot be read or written, or is closed. It wraps ErrCorrupt if
+// the data read is not the data written; the store is then marked as damaged and must be discarded
+// before it is opened again. A store accepts no writes after its first error.
 type StoreError = store.Error
 
-// FormatError: the store was written by another version of this software, which
-// this one cannot read. Nothing was changed.
+// FormatError reports that another version of this software wrote the store, in a format that this
+// version cannot read. Nothing was changed.
 type FormatError struct {
-	Format uint64 // that of the store
+	Format uint64 // of the store
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("the state has format %d, this version reads %d", e.Format, storeFormat)
+	return fmt.Sprintf("state format %d is not supported, this version reads format %d", e.Format, storeFormat)
 }

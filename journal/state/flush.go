@@ -9,45 +9,43 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// What is applied stays in memory, dirty, until a flush writes it: everything
-// that is dirty at one moment between two entries of the log, in one batch, with
-// the index of the entry. So the store always holds the state behind one entry,
-// whatever of the batches a crash leaves.
+// Applied changes stay dirty in memory until a flush writes them. A flush writes in one batch
+// everything that was dirty at one moment between two entries of the log, with the index of the
+// entry. So the store always holds the state after exactly one entry, whichever batches survive a
+// crash.
 //
-// A flush begins by handing over the list of what is dirty. From then on an
-// instance on the list is frozen once: by the flush when its turn comes, or by
-// the applier before it changes it. Freezing notes what is to be written and
-// costs no more than an append; the bytes are put together and written beside
-// the applying. A flush rests between its steps as long as there is time: all
-// replicas begin one at the same moment, and heartbeats must not wait for it.
+// A flush first takes over the list of what is dirty. Each instance on the list is then frozen
+// once: by the flush at its turn, or by the applier before it changes the instance. Freezing
+// captures what is to be written and costs no more than an append; encoding and writing run beside
+// the applying. A flush pauses between its steps while there is time, because all replicas begin
+// one at the same moment and must not delay heartbeats.
 
-// flushes are the generations of what is dirty: the one that is being applied
-// to, and the one that is being written. All of it is guarded by Machine.mu.
-type flushes struct {
-	index   uint64 // of the last entry that is applied whole
+// flushState holds the two generations of dirty changes: the one that is being applied to, and the
+// one that is being written. Machine.mu guards all of it.
+type flushState struct {
+	index   uint64 // of the last entry that is applied completely
 	term    uint64 // of that entry
-	partial bool   // a record behind it is applied
+	partial bool   // a record after that entry is applied
 
-	generation uint64 // counted from 1; an instance that is dirty says of which
-	entries    int    // of this generation
-	dirtyBytes int    // about how much memory and log this generation stands for
-	dirty      []*instance
-	removals   []removal
-	rechained  []chainedChange
-	// Instances that were purged and that the store still has, by the
-	// generation of the purge.
-	gone map[string]uint64
+	generation     uint64 // counted from 1; a dirty instance holds the generation that it belongs to
+	entries        int    // of this generation
+	dirtyBytes     int    // about how much memory and log this generation accounts for
+	dirty          []*instance
+	removals       []removal
+	chainedChanges []chainedChange
+	// Instances that were purged but are still in the store, by the generation of the purge.
+	purged map[string]uint64
 
-	current *flush // nil if none is under way
-	home    uint64 // the database that is written
-	numbers uint64 // that were given to instances in it
-	commits uint64 // how often the store has changed
-	durable uint64 // the index that the store has for certain
-	waiters []waiter
-	hasty   bool // see Hasten
-	running sync.WaitGroup
+	current    *flush // nil if none is in progress
+	dbNumber   uint64 // the current database
+	lastNumber uint64 // the last number given to an instance in it
+	commits    uint64 // how often the store has changed
+	durable    uint64 // the index that is on disk for certain
+	waiters    []waiter
+	unpaced    bool // see DisablePacing
+	running    sync.WaitGroup
 
-	rest idleList
+	idle idleList
 }
 
 // waiter waits until an index is durable.
@@ -56,161 +54,160 @@ type waiter struct {
 	done  chan struct{}
 }
 
-// chainedChange is a chained start that waits from now on, or no longer.
+// chainedChange adds or removes a waiting chained start.
 type chainedChange struct {
 	target string
-	start  *chainedStart // nil: no longer
+	start  *chainedStart // nil: removed
 }
 
-// position is where a history has come to.
+// position is the end of a history.
 type position struct{ execution, event uint64 }
 
-// stored is what the store has of an instance, or will have when the flush that
-// is under way has ended.
-type stored struct {
-	number uint64 // by which its history goes; 0: it has never been written
-	home   uint64 // the database in which it has that number
-	chunks uint64 // of all its executions
-	upTo   position
-	link   uint64 // of the event at upTo
-	sets   memberships
-	alarms []alarm
-	weight int // about how much memory it takes when it is clean
+// storedState is what the store holds of an instance, or will hold after the flush in progress.
+type storedState struct {
+	number     uint64 // identifies its history; 0: it has never been written
+	dbNumber   uint64 // the database in which it has that number
+	chunks     uint64 // of all its executions
+	upTo       position
+	storedHash uint64 // of the event at upTo
+	sets       memberships
+	timers     []timerKey
+	memBytes   int // about how much memory it takes when it is clean
 
-	dirtied uint64 // the generation that it was made dirty in last
-	frozen  uint64 // the generation in which it was written last
-	purged  bool
+	dirtyGeneration  uint64 // the generation in which it was last made dirty
+	frozenGeneration uint64 // the generation in which it was last written
+	purged           bool
 
-	// Its place among those that are clean.
+	// Its neighbors in the idle list.
 	older, newer *instance
-	idles        bool
+	isIdle       bool
 }
 
-// settled notes that the store has the instance as it is.
-func (s *stored) settled(in *instance) {
-	s.upTo, s.link, s.sets = position{in.execution, in.last}, in.chain, in.memberships()
-	s.alarms = in.appendAlarms(s.alarms[:0])
+// markStored records that the store has the instance as it is.
+func (s *storedState) markStored(in *instance) {
+	s.upTo, s.storedHash, s.sets = position{in.execution, in.last}, in.chainHash, in.memberships()
+	s.timers = in.appendTimers(s.timers[:0])
 }
 
-// appendAlarms appends the open timers.
-func (in *instance) appendAlarms(to []alarm) []alarm {
+// appendTimers appends the open timers.
+func (in *instance) appendTimers(to []timerKey) []timerKey {
 	for i := range in.open {
-		if op := &in.open[i]; op.timer() {
-			to = append(to, alarm{op.fireAt, in.execution, op.id, in.id})
+		if op := &in.open[i]; op.isTimer() {
+			to = append(to, timerKey{op.fireAt, in.execution, op.id, in.id})
 		}
 	}
 	return to
 }
 
-// flush is one generation on its way into the store.
+// flush is one generation while it is being written to the store.
 type flush struct {
-	generation uint64
-	meta       meta
-	list       []*instance
-	removals   []removal
-	rechained  []chainedChange
+	generation     uint64
+	meta           storeMeta
+	instances      []*instance
+	removals       []removal
+	chainedChanges []chainedChange
 
-	frozen  []frozen // guarded by Machine.mu until all are
-	headers []byte   // the newest of them, and room for more
+	frozen       []frozenInstance // guarded by Machine.mu until all are frozen
+	headerBuffer []byte           // the newest piece of headers, with room for more
 
-	pace store.Pace
-	done chan struct{} // closed
+	pacer store.Pacer
+	done  chan struct{} // closed when the flush has ended
 }
 
-// frozen is what is to be written of one instance.
-type frozen struct {
-	in       *instance // for its ID alone
-	number   uint64
-	header   []byte
-	events   []execution // that are new
-	link     uint64      // before the first of them
-	chain    uint64      // of the last
-	was, is  memberships
-	silenced []alarm // timers that are not open any more
-	alarms   []alarm // timers that are open now
+// frozenInstance is what is to be written of one instance.
+type frozenInstance struct {
+	in                    *instance // for its ID alone
+	number                uint64
+	header                []byte
+	events                []execution // the new ones
+	hashBefore            uint64      // before the first of them
+	hashAfter             uint64      // of the last
+	setsBefore, setsAfter memberships
+	closedTimers          []timerKey // timers that are no longer open
+	openedTimers          []timerKey // newly open timers
 }
 
-// touch is called before an instance is changed.
-func (m *Machine) touch(in *instance) {
-	if m.store == nil || in.dirtied == m.generation {
+// markDirty must be called before an instance is changed.
+func (m *Machine) markDirty(in *instance) {
+	if m.store == nil || in.dirtyGeneration == m.generation {
 		return
 	}
-	m.preserve(in)
-	m.rest.remove(in)
-	in.dirtied = m.generation
+	m.freezeForFlush(in)
+	m.idle.remove(in)
+	in.dirtyGeneration = m.generation
 	m.dirty = append(m.dirty, in)
-	m.dirtyBytes += in.weight
+	m.dirtyBytes += in.memBytes
 }
 
-// preserve freezes an instance that the flush under way is still to write.
-func (m *Machine) preserve(in *instance) {
-	if f := m.current; f != nil && in.dirtied == f.generation {
+// freezeForFlush freezes an instance that the flush in progress has yet to write.
+func (m *Machine) freezeForFlush(in *instance) {
+	if f := m.current; f != nil && in.dirtyGeneration == f.generation {
 		m.freeze(f, in)
 	}
 }
 
-// forget is called before an instance that has ended is removed.
-func (m *Machine) forget(in *instance) {
+// recordRemoval must be called before an instance that has ended is removed.
+func (m *Machine) recordRemoval(in *instance) {
 	if m.store == nil {
 		return
 	}
-	m.preserve(in)
-	m.rest.remove(in)
+	m.freezeForFlush(in)
+	m.idle.remove(in)
 	in.purged = true
 	if in.number != 0 {
 		m.removals = append(m.removals, removal{in.id, in.number, in.chunks, in.execution})
-		m.gone[in.id] = m.generation
+		m.purged[in.id] = m.generation
 	}
 }
 
-// freeze notes what is to be written of an instance, once.
+// freeze captures what is to be written of an instance, once per flush.
 func (m *Machine) freeze(f *flush, in *instance) {
-	if in.frozen == f.generation || in.purged || in.execution == 0 {
+	if in.frozenGeneration == f.generation || in.purged || in.execution == 0 {
 		return
 	}
-	in.frozen = f.generation
+	in.frozenGeneration = f.generation
 	if in.number == 0 {
-		m.numbers++
-		in.number, in.home = m.numbers, m.home
+		m.lastNumber++
+		in.number, in.dbNumber = m.lastNumber, m.dbNumber
 	}
-	z := frozen{in: in, number: in.number, link: in.link, chain: in.chain, was: in.sets, is: in.memberships()}
+	z := frozenInstance{in: in, number: in.number, hashBefore: in.storedHash, hashAfter: in.chainHash, setsBefore: in.sets, setsAfter: in.memberships()}
 	for i := range in.executions {
-		if x := in.executions[i].behind(in.upTo); len(x.events) > 0 {
+		if x := in.executions[i].after(in.upTo); len(x.events) > 0 {
 			z.events = append(z.events, x)
-			in.chunks += chunksOf(x.events)
+			in.chunks += countChunks(x.events)
 		}
 	}
-	if before := in.alarms; len(before) > 0 || in.open.hasTimer() {
-		in.alarms = nil
-		in.settled(in)
-		z.silenced, z.alarms = without(before, in.alarms), without(in.alarms, before)
+	if before := in.timers; len(before) > 0 || in.open.hasTimer() {
+		in.timers = nil
+		in.markStored(in)
+		z.closedTimers, z.openedTimers = timersWithout(before, in.timers), timersWithout(in.timers, before)
 	} else {
-		in.settled(in)
+		in.markStored(in)
 	}
-	z.header = f.header(in)
-	in.weight = idleBytes + len(z.header)
+	z.header = f.appendHeader(in)
+	in.memBytes = idleBytes + len(z.header)
 	f.frozen = append(f.frozen, z)
 }
 
-// Headers are put together in pieces of headersBytes, each of which has room for one more
-// that is not unusually large.
+// Headers are allocated in pieces of headerBufferBytes. A piece with less than headerReserve left
+// is not used for another header.
 const (
-	headersBytes = 64 << 10
-	headerRoom   = 1 << 10
+	headerBufferBytes = 64 << 10
+	headerReserve     = 1 << 10
 )
 
-// header returns the header of an instance as it is.
-func (f *flush) header(in *instance) []byte {
-	if cap(f.headers)-len(f.headers) < headerRoom {
-		f.headers = make([]byte, 0, headersBytes)
+// appendHeader returns the current header of an instance.
+func (f *flush) appendHeader(in *instance) []byte {
+	if cap(f.headerBuffer)-len(f.headerBuffer) < headerReserve {
+		f.headerBuffer = make([]byte, 0, headerBufferBytes)
 	}
-	from := len(f.headers)
-	f.headers = in.appendHeader(f.headers)
-	return f.headers[from:]
+	from := len(f.headerBuffer)
+	f.headerBuffer = in.appendHeader(f.headerBuffer)
+	return f.headerBuffer[from:]
 }
 
-// behind returns the part of an execution behind a position.
-func (x execution) behind(p position) execution {
+// after returns the part of an execution after a position.
+func (x execution) after(p position) execution {
 	switch {
 	case x.number < p.execution:
 		x.events = nil
@@ -222,21 +219,20 @@ func (x execution) behind(p position) execution {
 	return x
 }
 
-// without returns the alarms that are not among others. There are few of each.
-func without(alarms, others []alarm) []alarm {
-	var rest []alarm
-	for _, a := range alarms {
-		if _, found := slices.BinarySearchFunc(others, a, alarm.order); !found {
+// timersWithout returns the timers that are not in others. Both are short.
+func timersWithout(timers, others []timerKey) []timerKey {
+	var rest []timerKey
+	for _, a := range timers {
+		if _, found := slices.BinarySearchFunc(others, a, timerKey.compareByEvent); !found {
 			rest = append(rest, a)
 		}
 	}
 	return rest
 }
 
-// Advance says that the records of the entries up to index are applied, the last
-// of which is of term. It begins a flush when it is time for one, and waits for
-// the one that is under way only if as much again is dirty as makes a flush. The
-// error is a *StoreError.
+// Advance records that all records of the entries up to index are applied; term is that of the
+// last. It starts a flush when one is due. It waits for the flush in progress only if another is
+// already due. The error is a *StoreError.
 func (m *Machine) Advance(index, term uint64) error {
 	m.mu.Lock()
 	m.index, m.term, m.partial = index, term, false
@@ -245,53 +241,52 @@ func (m *Machine) Advance(index, term uint64) error {
 		return nil
 	}
 	m.entries++
-	m.evictMore()
-	m.beginIfDue()
-	var behind *flush
-	if m.due() {
-		behind = m.current
+	m.evictExcess()
+	m.startFlushIfDue()
+	var inFlight *flush
+	if m.isFlushDue() {
+		inFlight = m.current
 	}
 	m.mu.Unlock()
-	if behind == nil {
+	if inFlight == nil {
 		return m.store.Err()
 	}
 	select {
-	case <-behind.done:
+	case <-inFlight.done:
 		return m.Advance(index, term)
 	case <-m.store.Failed():
 		return m.store.Err()
 	}
 }
 
-// due reports whether so much is dirty that it is time for a flush.
-func (m *Machine) due() bool {
+// isFlushDue reports whether enough is dirty for a flush.
+func (m *Machine) isFlushDue() bool {
 	o := &m.options
 	return m.dirtyBytes >= o.FlushBytes || m.entries >= o.FlushEntries
 }
 
-// beginIfDue begins a flush if there is reason to and it can be done now: between
-// two entries, while no other is under way. m.mu is held.
-func (m *Machine) beginIfDue() {
-	if m.current != nil || m.partial || !m.due() && len(m.waiters) == 0 {
+// startFlushIfDue starts a flush if one is due or awaited, no other is in progress, and the last
+// entry is applied completely. m.mu must be held.
+func (m *Machine) startFlushIfDue() {
+	if m.current != nil || m.partial || !m.isFlushDue() && len(m.waiters) == 0 {
 		return
 	}
 	f := &flush{
-		generation: m.generation, meta: meta{index: m.index, term: m.term, epoch: m.epoch, group: m.group},
-		list: m.dirty, removals: m.removals, rechained: m.rechained,
+		generation: m.generation, meta: storeMeta{index: m.index, term: m.term, epoch: m.epoch, metadata: m.metadata},
+		instances: m.dirty, removals: m.removals, chainedChanges: m.chainedChanges,
 		done: make(chan struct{}),
 	}
 	m.generation++
 	m.entries, m.dirtyBytes = 0, 0
-	m.dirty, m.removals, m.rechained = nil, nil, nil
-	f.frozen = make([]frozen, 0, len(f.list))
+	m.dirty, m.removals, m.chainedChanges = nil, nil, nil
+	f.frozen = make([]frozenInstance, 0, len(f.instances))
 	m.current = f
-	m.running.Go(func() { m.run(f) })
+	m.running.Go(func() { m.runFlush(f) })
 }
 
-// Flush returns when the store has for certain what was applied up to an index,
-// which Advance has to have reached or is to reach soon. It may have more, and may
-// take seconds, as a flush rests when there is time. The
-// error is ctx's or a *StoreError.
+// Flush returns when everything applied up to index is on disk in the store. Advance must have
+// reached index, or must reach it soon. Flush may take seconds, as a flush pauses while there is
+// time. More may be on disk. The error is ctx's or a *StoreError.
 func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	if m.store == nil {
 		return nil
@@ -303,7 +298,7 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	}
 	w := waiter{index, make(chan struct{})}
 	m.waiters = append(m.waiters, w)
-	m.beginIfDue()
+	m.startFlushIfDue()
 	m.mu.Unlock()
 	select {
 	case <-w.done:
@@ -315,24 +310,24 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	}
 }
 
-// run takes a flush to its end.
-func (m *Machine) run(f *flush) {
+// runFlush runs a flush to its end.
+func (m *Machine) runFlush(f *flush) {
 	defer close(f.done)
-	f.pace = store.StartPace()
-	m.inSteps(f, func(in *instance) { m.freeze(f, in) })
-	f.meta.numbers = m.numbers // only freezing gives any
-	if m.store.Write("write what has changed", f.room(), func(b store.Batch) error { return m.fill(f, b) }) != nil {
-		return // m.current stays: nothing is written any more
+	f.pacer = store.StartPacer()
+	m.forEachInBatches(f, func(in *instance) { m.freeze(f, in) })
+	f.meta.lastNumber = m.lastNumber // only freezing assigns numbers
+	if m.store.Write("write changes", f.batchBytes(), func(b store.Batch) error { return m.fillBatch(f, b) }) != nil {
+		return // m.current stays set: nothing is written any more
 	}
 	m.mu.Lock()
 	m.commits++
 	for i := range f.removals {
-		if id := f.removals[i].id; m.gone[id] == f.generation {
-			delete(m.gone, id)
+		if id := f.removals[i].id; m.purged[id] == f.generation {
+			delete(m.purged, id)
 		}
 	}
 	m.mu.Unlock()
-	m.inSteps(f, func(in *instance) { m.settle(f, in) })
+	m.forEachInBatches(f, func(in *instance) { m.trimWritten(f, in) })
 	if m.store.Sync() != nil {
 		return
 	}
@@ -340,12 +335,12 @@ func (m *Machine) run(f *flush) {
 	defer m.mu.Unlock()
 	m.durable = f.meta.index
 	m.current = nil
-	m.wake()
-	m.beginIfDue()
+	m.notifyWaiters()
+	m.startFlushIfDue()
 }
 
-// wake wakes those whose index is durable.
-func (f *flushes) wake() {
+// notifyWaiters wakes the waiters whose index is durable.
+func (f *flushState) notifyWaiters() {
 	f.waiters = slices.DeleteFunc(f.waiters, func(w waiter) bool {
 		if w.index > f.durable {
 			return false
@@ -355,13 +350,12 @@ func (f *flushes) wake() {
 	})
 }
 
-// stepInstances is how many instances are frozen or settled while everybody else
-// waits.
-const stepInstances = 128
+// instancesPerLock is how many instances are frozen or trimmed while the machine is locked.
+const instancesPerLock = 128
 
-// inSteps does something with each instance of a flush, and lets others in now and then.
-func (m *Machine) inSteps(f *flush, do func(*instance)) {
-	for step := range slices.Chunk(f.list, stepInstances) {
+// forEachInBatches calls do with each instance of a flush, and releases the lock in between.
+func (m *Machine) forEachInBatches(f *flush, do func(*instance)) {
+	for step := range slices.Chunk(f.instances, instancesPerLock) {
 		m.mu.Lock()
 		for _, in := range step {
 			do(in)
@@ -371,15 +365,15 @@ func (m *Machine) inSteps(f *flush, do func(*instance)) {
 	}
 }
 
-// pause has a flush rest if it is time to.
-func (m *Machine) pause(f *flush) { f.pace.Rest(m.restShare, m.store.Failed(), nil) }
+// pause rests if the pacer says so.
+func (m *Machine) pause(f *flush) { f.pacer.Pause(m.pauseShare, m.store.Failed(), nil) }
 
-// restShare returns for which part of a whole rest a flush has time: the less, the more
-// is dirty again, and none when the machine is about to be closed.
-func (m *Machine) restShare() float64 {
+// pauseShare returns which share of a full pause a flush can afford: the more is dirty again, the
+// less, and none when the machine is about to be closed.
+func (m *Machine) pauseShare() float64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.hasty {
+	if m.unpaced {
 		return 0
 	}
 	o := &m.options
@@ -387,44 +381,44 @@ func (m *Machine) restShare() float64 {
 	return max(1-dirty, 0)
 }
 
-// settle drops from memory what the store has now.
-func (m *Machine) settle(f *flush, in *instance) {
-	if in.purged || in.frozen != f.generation {
+// trimWritten drops from memory what the store now holds.
+func (m *Machine) trimWritten(f *flush, in *instance) {
+	if in.purged || in.frozenGeneration != f.generation {
 		return
 	}
-	kept := in.executions[:0]
+	retained := in.executions[:0]
 	for _, x := range in.executions {
-		if x = x.behind(in.upTo); len(x.events) > 0 {
-			x.events = slices.Clone(x.events) // those before are let go
-			kept = append(kept, x)
+		if x = x.after(in.upTo); len(x.events) > 0 {
+			x.events = slices.Clone(x.events) // releases the array with the written ones
+			retained = append(retained, x)
 		}
 	}
-	clear(in.executions[len(kept):])
-	in.executions = kept
-	if in.dirtied != f.generation {
+	clear(in.executions[len(retained):])
+	in.executions = retained
+	if in.dirtyGeneration != f.generation {
 		return
 	}
 	if !in.running() {
-		m.evict(in) // most of what has ended is never asked for again
+		m.evict(in) // most ended instances are never read again
 		return
 	}
-	m.rest.add(in)
-	m.evictMore()
+	m.idle.add(in)
+	m.evictExcess()
 }
 
-// fill puts a flush into a batch. It is whole after a crash, or nothing of it and
-// of those after it is there.
-func (m *Machine) fill(f *flush, b store.Batch) error {
+// fillBatch puts a flush into a batch. After a crash the store holds the whole batch, or neither it
+// nor any later one.
+func (m *Machine) fillBatch(f *flush, b store.Batch) error {
 	w := &batchWriter{batch: b}
 	for i := range f.removals {
-		w.keep(f.removals[i].from(b))
+		w.setErr(f.removals[i].writeTo(b))
 	}
-	for i := range f.rechained {
-		w.chained(&f.rechained[i])
+	for i := range f.chainedChanges {
+		w.putChainedStart(&f.chainedChanges[i])
 	}
 	for i := range f.frozen {
-		w.instance(&f.frozen[i])
-		if i%stepInstances == 0 {
+		w.putInstance(&f.frozen[i])
+		if i%instancesPerLock == 0 {
 			m.pause(f)
 		}
 	}
@@ -432,14 +426,14 @@ func (m *Machine) fill(f *flush, b store.Batch) error {
 	return w.err
 }
 
-// batchWriter fills a batch. Its first error stays.
+// batchWriter fills a batch and keeps its first error.
 type batchWriter struct {
 	batch      store.Batch
 	key, value []byte
 	err        error
 }
 
-func (w *batchWriter) keep(err error) {
+func (w *batchWriter) setErr(err error) {
 	if w.err == nil {
 		w.err = err
 	}
@@ -448,71 +442,71 @@ func (w *batchWriter) keep(err error) {
 // set puts a key with the record that fill appends.
 func (w *batchWriter) set(key []byte, fill func([]byte) []byte) {
 	w.value = fill(w.value[:0])
-	w.value = appendChecksum(w.value, 0, key)
-	w.keep(w.batch.Set(key, w.value))
+	w.value = appendValueChecksum(w.value, 0, key)
+	w.setErr(w.batch.Set(key, w.value))
 }
 
-func (w *batchWriter) chained(c *chainedChange) {
+func (w *batchWriter) putChainedStart(c *chainedChange) {
 	w.key = idKey(w.key[:0], keyChained, c.target)
 	if c.start == nil {
-		w.keep(w.batch.Delete(w.key))
+		w.setErr(w.batch.Delete(w.key))
 		return
 	}
 	w.set(w.key, c.start.encode)
 }
 
-func (w *batchWriter) instance(z *frozen) {
+func (w *batchWriter) putInstance(z *frozenInstance) {
 	w.key = idKey(w.key[:0], keyInstance, z.in.id)
 	w.set(w.key, func(b []byte) []byte { return append(b, z.header...) })
-	w.member(keyBusy, z.in.id, z.was.busy, z.is.busy)
-	w.member(keyUnbegun, z.in.id, z.was.unbegun, z.is.unbegun)
-	w.member(keyChild, z.in.id, z.was.child, z.is.child)
-	w.member(keyHeld, z.in.id, z.was.held, z.is.held)
-	for i := range z.silenced {
-		w.key = z.silenced[i].key(w.key[:0])
-		w.keep(w.batch.Delete(w.key))
+	w.putMembership(keyBusy, z.in.id, z.setsBefore.busy, z.setsAfter.busy)
+	w.putMembership(keyUnbegun, z.in.id, z.setsBefore.unbegun, z.setsAfter.unbegun)
+	w.putMembership(keyChild, z.in.id, z.setsBefore.child, z.setsAfter.child)
+	w.putMembership(keyCondition, z.in.id, z.setsBefore.hasCondition, z.setsAfter.hasCondition)
+	for i := range z.closedTimers {
+		w.key = z.closedTimers[i].appendTo(w.key[:0])
+		w.setErr(w.batch.Delete(w.key))
 	}
-	for i := range z.alarms {
-		w.key = z.alarms[i].key(w.key[:0])
-		w.set(w.key, nothing)
+	for i := range z.openedTimers {
+		w.key = z.openedTimers[i].appendTo(w.key[:0])
+		w.set(w.key, emptyValue)
 	}
-	link := z.link
+	chainHash := z.hashBefore
 	for _, x := range z.events {
-		link = w.history(z, x, link)
+		chainHash = w.putHistory(z, x, chainHash)
 	}
-	if link != z.chain {
-		w.keep(fmt.Errorf("instance %q changed in memory: %w", z.in.id, ErrCorrupt))
+	if chainHash != z.hashAfter {
+		w.setErr(fmt.Errorf("hash chain mismatch in memory of instance %q: %w", z.in.id, ErrCorrupt))
 	}
 }
 
-func nothing(b []byte) []byte { return b }
+func emptyValue(b []byte) []byte { return b }
 
-// member puts or deletes the key that says that an instance is in a set.
-func (w *batchWriter) member(kind byte, id string, was, is bool) {
-	if was == is {
+// putMembership puts or deletes the key for an instance's membership in a set.
+func (w *batchWriter) putMembership(kind byte, id string, before, after bool) {
+	if before == after {
 		return
 	}
 	w.key = idKey(w.key[:0], kind, id)
-	if is {
-		w.set(w.key, nothing)
+	if after {
+		w.set(w.key, emptyValue)
 	} else {
-		w.keep(w.batch.Delete(w.key))
+		w.setErr(w.batch.Delete(w.key))
 	}
 }
 
-// history puts the chunks of an execution and returns the last link.
-func (w *batchWriter) history(z *frozen, x execution, link uint64) uint64 {
+// putHistory puts the chunks of an execution and returns the last hash.
+func (w *batchWriter) putHistory(z *frozenInstance, x execution, chainHash uint64) uint64 {
 	if x.first == 1 {
-		link = chainExecution(link, z.in.id, x.number)
+		chainHash = hashExecution(chainHash, z.in.id, x.number)
 	}
 	for events, first := x.events, x.first; len(events) > 0; {
-		c := chunk{before: link}
+		c := chunk{hashBefore: chainHash}
 		c.events, events = nextChunk(events)
-		c.after = chainEvents(link, c.events)
-		w.key = place{z.number, x.number, first}.key(w.key[:0])
+		c.hashAfter = hashEvents(chainHash, c.events)
+		w.key = chunkKey{z.number, x.number, first}.appendTo(w.key[:0])
 		w.set(w.key, c.appendTo)
-		link = c.after
+		chainHash = c.hashAfter
 		first += uint64(len(c.events))
 	}
-	return link
+	return chainHash
 }

@@ -2,7 +2,7 @@ package state
 
 import "testing"
 
-func TestAFlushHasLessTimeTheMoreIsDirtyAgainAndNoneWhenItIsTheLast(t *testing.T) {
+func TestFlush_PauseShrinksAsDirtyGrows(t *testing.T) {
 	m := New()
 	m.options = Options{FlushBytes: 100, FlushEntries: 10}
 	for _, c := range []struct {
@@ -20,19 +20,19 @@ func TestAFlushHasLessTimeTheMoreIsDirtyAgainAndNoneWhenItIsTheLast(t *testing.T
 	} {
 		m.dirtyBytes, m.entries = c.bytes, c.entries
 		if c.closing {
-			m.Hasten()
+			m.DisablePacing()
 		}
-		if got := m.restShare(); got != c.want {
+		if got := m.pauseShare(); got != c.want {
 			t.Errorf("with %+v: %v", c, got)
 		}
 	}
 }
 
-// The share moves the moment at which a flush begins, and what is waited for.
-func TestAFlushBeginsAtItsShareOfTheBounds(t *testing.T) {
+// FlushShare changes when a flush begins and when Advance waits.
+func TestFlush_StartsAtFlushShare(t *testing.T) {
 	for _, c := range []struct {
 		options        Options
-		bytes, entries int // from which on one is due
+		bytes, entries int // from which on a flush is due
 	}{
 		{Options{FlushBytes: 1000, FlushEntries: 100}, 1000, 100},
 		{Options{FlushBytes: 1000, FlushEntries: 100, FlushShare: 1}, 1000, 100},
@@ -47,8 +47,8 @@ func TestAFlushBeginsAtItsShareOfTheBounds(t *testing.T) {
 			due            bool
 		}{{c.bytes - 1, c.entries - 1, false}, {c.bytes, 0, true}, {0, c.entries, true}} {
 			m.dirtyBytes, m.entries = moment.bytes, moment.entries
-			if m.due() != moment.due {
-				t.Errorf("%+v, with %+v: %v", c.options, moment, m.due())
+			if m.isFlushDue() != moment.due {
+				t.Errorf("%+v, with %+v: %v", c.options, moment, m.isFlushDue())
 			}
 		}
 	}

@@ -16,64 +16,64 @@ const (
 	fieldCanceledName  = 1 // CancelRequested.event_name
 )
 
-// fold takes the event with the given id of an execution into the index, or
-// returns the rule that it breaks.
-func (h *head) fold(number, id uint64, encoded []byte) (reason string) {
-	e, ok := skim(encoded)
+// fold applies the event with the given id of an execution to the index entry, or returns the rule
+// that the event breaks.
+func (h *indexEntry) fold(number, id uint64, encoded []byte) (reason string) {
+	e, ok := parseEventFields(encoded)
 	switch {
 	case !ok:
 		return "the event does not decode"
-	case e.arm == 0:
+	case e.eventType == 0:
 		return "the event has no body of a known type"
 	case e.id != id:
-		return fmt.Sprintf("the event says that its id is %d", e.id)
-	case (id == 1) != (e.arm == journalpb.ArmOrchestrationStarted):
-		return "OrchestrationStarted is the first event and only the first"
+		return fmt.Sprintf("the event has event_id %d", e.id)
+	case (id == 1) != (e.eventType == journalpb.TypeOrchestrationStarted):
+		return "OrchestrationStarted must be the first event, and only the first"
 	case id > 1 && h.status != journalpb.Status_STATUS_RUNNING:
-		return "an event after the end of the execution"
+		return "event after the end of the execution"
 	}
-	if reason = h.takeIn(number, e); reason == "" {
+	if reason = h.applyEvent(number, e); reason == "" {
 		h.last, h.updated = id, e.timestamp
 	}
 	return reason
 }
 
-func (h *head) takeIn(number uint64, e skimmed) (reason string) {
-	if scheduled := journalpb.Completes(e.arm); scheduled != 0 {
+func (h *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
+	if scheduled := journalpb.Completes(e.eventType); scheduled != 0 {
 		return h.complete(e.source, scheduled)
 	}
-	if journalpb.Terminal(e.arm) {
-		h.end(e.arm)
+	if journalpb.Terminal(e.eventType) {
+		h.end(e.eventType)
 		return ""
 	}
-	switch e.arm {
-	case journalpb.ArmOrchestrationStarted:
+	switch e.eventType {
+	case journalpb.TypeOrchestrationStarted:
 		return h.begin(number, e)
-	case journalpb.ArmActivityScheduled, journalpb.ArmTimerCreated, journalpb.ArmSubOrchestrationScheduled:
+	case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
 		return h.schedule(e)
-	case journalpb.ArmCancelRequested:
+	case journalpb.TypeCancelRequested:
 		return h.cancel(e)
-	case journalpb.ArmExternalSubscribed, journalpb.ArmExternalEvent:
+	case journalpb.TypeExternalSubscribed, journalpb.TypeExternalEvent:
 		return h.external(e)
-	case journalpb.ArmOrchestrationChained:
-		return h.chain(e)
-	case journalpb.ArmOrchestrationSuspended, journalpb.ArmOrchestrationResumed:
-		h.suspended = e.arm == journalpb.ArmOrchestrationSuspended
-	case journalpb.ArmStatusSet:
+	case journalpb.TypeOrchestrationChained:
+		return h.checkChainedStart(e)
+	case journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
+		h.suspended = e.eventType == journalpb.TypeOrchestrationSuspended
+	case journalpb.TypeStatusSet:
 		h.statusEvent = e.id
 	}
-	return "" // the other types open nothing and close nothing
+	return "" // the other types neither open nor close anything
 }
 
 // schedule opens an operation.
-func (h *head) schedule(e skimmed) (reason string) {
-	op, ok := operation{id: e.id, arm: e.arm}, true
-	switch e.arm {
-	case journalpb.ArmTimerCreated:
-		op.fireAt, ok = integer(e.body, fieldTimerFireAt)
-	case journalpb.ArmSubOrchestrationScheduled:
-		if op.target, ok = text(e.body, fieldChildInstance); ok && e.outlives() {
-			reason = h.chain(e)
+func (h *indexEntry) schedule(e eventFields) (reason string) {
+	op, ok := operation{id: e.id, eventType: e.eventType}, true
+	switch e.eventType {
+	case journalpb.TypeTimerCreated:
+		op.fireAt, ok = intField(e.body, fieldTimerFireAt)
+	case journalpb.TypeSubOrchestrationScheduled:
+		if op.target, ok = stringField(e.body, fieldChildInstance); ok && e.isDetachedStart() {
+			reason = h.checkChainedStart(e)
 		}
 	}
 	if !ok {
@@ -86,71 +86,71 @@ func (h *head) schedule(e skimmed) (reason string) {
 	return ""
 }
 
-// complete closes an operation. An arm of 0 stands for any.
-func (h *head) complete(source uint64, arm int) (reason string) {
+// complete closes an operation. An event type of 0 matches any.
+func (h *indexEntry) complete(source uint64, eventType int) (reason string) {
 	at, ok := h.open.find(source)
 	if !ok {
 		return fmt.Sprintf("operation %d is not open", source)
 	}
-	if arm != 0 && h.open[at].arm != arm {
-		return fmt.Sprintf("operation %d is of another kind", source)
+	if eventType != 0 && h.open[at].eventType != eventType {
+		return fmt.Sprintf("operation %d has another event type", source)
 	}
 	h.open = slices.Delete(h.open, at, at+1)
 	return ""
 }
 
-// heldProtocol is the protocol from which on a subscription may be canceled whose event
-// was recorded while the instance was suspended. Builds before refuse such an append, so
-// that all do until the cluster speaks it.
-const heldProtocol = 3
+// lateCancelProtocol is the protocol that permits canceling a subscription whose event was recorded
+// while the instance was suspended. Older builds refuse such an append, so all must refuse it until
+// the cluster speaks this protocol.
+const lateCancelProtocol = 3
 
-// cancel closes an operation by a decision of the code. The code may cancel a
-// subscription whose event was recorded while the instance was suspended, and which is
-// closed here for that reason: the event then belongs to the next one of the name.
-func (h *head) cancel(e skimmed) (reason string) {
-	if name := h.canceledLate(e); name != "" {
-		h.arrive(name)
+// cancel closes an operation because the code canceled it. The code may cancel a subscription that
+// is already closed here, because its event was recorded while the instance was suspended. The
+// event then goes to the next subscription to the name.
+func (h *indexEntry) cancel(e eventFields) (reason string) {
+	if name := h.lateCanceledName(e); name != "" {
+		h.deliver(name)
 		return ""
 	}
 	return h.complete(e.source, 0)
 }
 
-// canceledLate returns the name of a subscription that is canceled although it is closed
-// here, "" for every other event.
-func (h *head) canceledLate(e skimmed) (name string) {
-	if e.arm != journalpb.ArmCancelRequested || len(e.body) == 0 {
+// lateCanceledName returns the name of a subscription that is canceled although it is closed here,
+// "" for every other event.
+func (h *indexEntry) lateCanceledName(e eventFields) (name string) {
+	if e.eventType != journalpb.TypeCancelRequested || len(e.body) == 0 {
 		return ""
 	}
 	if _, open := h.open.find(e.source); open {
 		return ""
 	}
-	name, _ = text(e.body, fieldCanceledName)
+	name, _ = stringField(e.body, fieldCanceledName)
 	return name
 }
 
-func (h *head) external(e skimmed) (reason string) {
-	name, ok := text(e.body, fieldExternalName)
+func (h *indexEntry) external(e eventFields) (reason string) {
+	name, ok := stringField(e.body, fieldExternalName)
 	if !ok {
 		return "the body does not decode"
 	}
-	if e.arm == journalpb.ArmExternalSubscribed {
+	if e.eventType == journalpb.TypeExternalSubscribed {
 		h.subscribe(e.id, name)
 	} else {
-		h.arrive(name)
+		h.deliver(name)
 	}
 	return ""
 }
 
-// chain checks a start that outlives whoever asks for it. What becomes of it
-// depends on other instances: it is the machine that keeps it.
-func (h *head) chain(e skimmed) (reason string) {
+// checkChainedStart validates a detached start. The machine keeps it, because its outcome depends
+// on other instances.
+func (h *indexEntry) checkChainedStart(e eventFields) (reason string) {
 	var start chainedStart
-	if !start.ask(e.arm, e.body) {
-		return journalpb.ArmName(e.arm) + " does not decode"
+	if !start.setBody(e.eventType, e.body) {
+		return journalpb.TypeName(e.eventType) + " does not decode"
 	}
 	if start.target == "" {
-		return "a chained start names its instance"
+		return "a chained start must name its instance"
 	}
-	h.chains = true
+	h.hasChainedStart = true
 	return ""
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// Hash returns the SHA-256 of all histories of an instance: for each execution
-// its number and the count of its events, then each event with its length in
-// front, all integers as eight bytes, big-endian. Two replicas that have applied
-// the same records have the same hashes. It reads everything. The error wraps
-// ErrNotFound if the instance is not known, or is a *StoreError.
+// Hash returns the SHA-256 of all histories of an instance: for each execution its number and its
+// event count, then each event preceded by its length. All integers are eight bytes, big-endian.
+// Replicas that have applied the same records have the same hashes. It reads all events. The error
+// wraps ErrNotFound if the instance is not known, or is a *StoreError.
 func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 	h := sha256.New()
 	latest, err := m.history(instance, 0)
@@ -25,7 +24,7 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 		return [sha256.Size]byte{}, err
 	}
 	first, err := m.firstExecution(instance, &latest)
-	if errors.Is(err, errReplaced) {
+	if errors.Is(err, errDatabaseReplaced) {
 		return m.Hash(instance)
 	}
 	if err != nil {
@@ -40,7 +39,7 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 		}
 		writeUint64(h, number)
 		writeUint64(h, x.last)
-		for _, event := range x.from(1, &err) {
+		for _, event := range x.eventsFrom(1, &err) {
 			writeBytes(h, event)
 		}
 		if err != nil {
@@ -50,7 +49,7 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// firstExecution returns the number of the first execution that there is.
+// firstExecution returns the number of the first execution in memory or in the store.
 func (m *Machine) firstExecution(instance string, latest *history) (first uint64, err error) {
 	first = latest.tail.number
 	m.mu.RLock()
@@ -61,10 +60,10 @@ func (m *Machine) firstExecution(instance string, latest *history) (first uint64
 	if m.store == nil || latest.number == 0 {
 		return first, nil
 	}
-	err = m.store.view("read a history", latest.home, func(r store.Reader) error {
-		from, to := place{number: latest.number}, place{number: latest.number + 1}
-		return scan(r, from.key(nil), to.key(nil), func(key, _ []byte) (bool, error) {
-			var at place
+	err = m.store.view("read a history", latest.dbNumber, func(r store.Reader) error {
+		from, to := chunkKey{number: latest.number}, chunkKey{number: latest.number + 1}
+		return scanRecords(r, from.appendTo(nil), to.appendTo(nil), func(key, _ []byte) (bool, error) {
+			var at chunkKey
 			err := at.parse(key)
 			first = min(first, at.execution)
 			return false, err
@@ -76,130 +75,131 @@ func (m *Machine) firstExecution(instance string, latest *history) (first uint64
 	return first, nil
 }
 
-// Digest returns the SHA-256 of the whole state at one moment: the epoch; what
-// is kept of the group, encoded; then
-// each instance in order of their IDs, its ID, the numbers of its latest
-// execution and of its last event, the link of that event, which stands for all
-// of its histories, the count of its attempts and each of these; then each
-// chained start that waits, in order of the instances. IDs, attempts and chained
-// starts are as in a snapshot, with the length in front. Two replicas that have
-// applied the same records have the same digest. It reads the index and no
-// history: the chain of a history is verified when that is read. It is all zeros
-// if the store cannot be read.
+// Digest returns the SHA-256 of the whole state at one moment. It covers, in this order:
+//
+//   - the epoch and the encoded PartitionMetadata
+//   - each instance in order of IDs: its ID, the numbers of its latest execution and last event,
+//     the hash of that event, which covers all its histories, and the number of its attempts,
+//     followed by these
+//   - each waiting chained start, in order of the instances to start
+//
+// IDs, attempts and chained starts are encoded as in a snapshot, preceded by their lengths.
+// Replicas that have applied the same records have the same digest. Digest reads the index and no
+// history; the hash chain of a history is verified when it is read. The digest is all zeros if the
+// store cannot be read.
 func (m *Machine) Digest() [sha256.Size]byte {
 	d := digester{hash: sha256.New()}
-	err := m.atOneMoment(&d)
+	err := m.digestInstances(&d)
 	if err != nil {
 		return [sha256.Size]byte{}
 	}
-	for _, target := range slices.Sorted(maps.Keys(d.chained)) {
-		c := d.chained[target]
+	for _, target := range slices.Sorted(maps.Keys(d.chainedStarts)) {
+		c := d.chainedStarts[target]
 		writeBytes(d.hash, c.encode(nil))
 	}
 	return [sha256.Size]byte(d.hash.Sum(nil))
 }
 
-// digester computes a digest of the instances in memory and those in the store.
+// digester computes a digest of the instances in memory and in the store.
 type digester struct {
-	hash    hash.Hash
-	hot     []digested
-	gone    map[string]uint64
-	chained map[string]chainedStart
+	hash          hash.Hash
+	hot           []digestEntry
+	purged        map[string]uint64
+	chainedStarts map[string]chainedStart
 }
 
-// digested is what a digest takes of an instance.
-type digested struct {
+// digestEntry is what a digest covers of an instance.
+type digestEntry struct {
 	id              string
 	execution, last uint64
-	chain           uint64
+	chainHash       uint64
 	attempts        []attempt
 }
 
-func digestedOf(in *instance) digested {
-	d := digested{in.id, in.execution, in.last, in.chain, nil}
+func newDigestEntry(in *instance) digestEntry {
+	d := digestEntry{in.id, in.execution, in.last, in.chainHash, nil}
 	if in.attempts != nil {
 		d.attempts = in.sortedAttempts()
 	}
 	return d
 }
 
-// atOneMoment takes a view of everything and digests the instances in it.
-func (m *Machine) atOneMoment(d *digester) error {
+// digestInstances captures a consistent view and digests its instances.
+func (m *Machine) digestInstances(d *digester) error {
 	if m.store == nil {
-		d.take(m, func() {})
-		d.below(nil)
+		d.capture(m, func() {})
+		d.writeHotBelow(nil)
 		return nil
 	}
 	return m.store.view("read everything", 0, func(from store.Reader) (err error) {
 		var iter store.Iterator
-		d.take(m, func() {
-			iter, err = from.NewIter([]byte{keyInstance}, afterAll(keyInstance))
+		d.capture(m, func() {
+			iter, err = from.NewIter([]byte{keyInstance}, endOfKind(keyInstance))
 		})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, iter.Close()) }()
-		err = eachKey(iter, func(key, record []byte) (bool, error) { return true, d.cold(string(key[1:]), record) })
-		d.below(nil)
+		err = forEachRecord(iter, func(key, record []byte) (bool, error) { return true, d.addStored(string(key[1:]), record) })
+		d.writeHotBelow(nil)
 		return err
 	})
 }
 
-// take notes what is in memory, and calls view while nothing changes there. What
-// the store has of those in memory counts for nothing, so it does not matter how
-// far a flush has come.
-func (d *digester) take(m *Machine, view func()) {
+// capture copies what is in memory, and calls view while nothing changes there. Instances in memory
+// override the store's versions, so the progress of a flush does not matter.
+func (d *digester) capture(m *Machine, view func()) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	view()
 	writeUint64(d.hash, m.epoch)
-	writeBytes(d.hash, m.group.encode())
+	writeBytes(d.hash, m.metadata.encode())
 	for _, in := range m.instances {
-		d.hot = append(d.hot, digestedOf(in))
+		d.hot = append(d.hot, newDigestEntry(in))
 	}
-	d.gone, d.chained = maps.Clone(m.gone), maps.Clone(m.chained)
-	slices.SortFunc(d.hot, func(a, b digested) int { return strings.Compare(a.id, b.id) })
+	d.purged, d.chainedStarts = maps.Clone(m.purged), maps.Clone(m.chainedStarts)
+	slices.SortFunc(d.hot, func(a, b digestEntry) int { return strings.Compare(a.id, b.id) })
 }
 
-// cold digests an instance that the store has, unless it is in memory or gone,
-// and those in memory before it.
-func (d *digester) cold(id string, record []byte) error {
-	d.below(&id)
+// addStored digests the instances in memory that come before a stored one, then the stored one
+// unless it is in memory or purged.
+func (d *digester) addStored(id string, record []byte) error {
+	d.writeHotBelow(&id)
 	if len(d.hot) > 0 && d.hot[0].id == id {
 		return nil
 	}
-	if _, gone := d.gone[id]; gone {
+	if _, purged := d.purged[id]; purged {
 		return nil
 	}
 	in, err := parseHeader(id, record)
 	if err != nil {
 		return err
 	}
-	x := digestedOf(in)
+	x := newDigestEntry(in)
 	d.write(&x)
 	return nil
 }
 
-// below digests those in memory that come before an ID, all of them for nil.
-func (d *digester) below(id *string) {
+// writeHotBelow digests the instances in memory that come before an ID, all of them for nil.
+func (d *digester) writeHotBelow(id *string) {
 	for len(d.hot) > 0 && (id == nil || d.hot[0].id < *id) {
 		d.write(&d.hot[0])
 		d.hot = d.hot[1:]
 	}
 }
 
-func (d *digester) write(in *digested) {
+func (d *digester) write(in *digestEntry) {
 	writeBytes(d.hash, []byte(in.id))
 	writeUint64(d.hash, in.execution)
 	writeUint64(d.hash, in.last)
-	writeUint64(d.hash, in.chain)
+	writeUint64(d.hash, in.chainHash)
 	writeUint64(d.hash, uint64(len(in.attempts)))
 	for _, a := range in.attempts {
 		writeBytes(d.hash, a.encoded)
 	}
 }
 
-// writeBytes writes bytes with their length in front.
+// writeBytes writes bytes preceded by their length.
 func writeBytes(h hash.Hash, b []byte) {
 	writeUint64(h, uint64(len(b)))
 	h.Write(b)

@@ -9,12 +9,12 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The fields of an instance's header in the store: by hand, like everything that
-// is written for each instance. See the package comment.
+// The fields of an instance's header in the store. Headers are encoded by hand because one is
+// written for every instance. See the package comment.
 const (
 	fieldHeaderNumber      = 1
 	fieldHeaderChunks      = 2
-	fieldHeaderChain       = 3
+	fieldHeaderChainHash   = 3
 	fieldHeaderExecution   = 4
 	fieldHeaderLast        = 5
 	fieldHeaderStatus      = 6
@@ -35,8 +35,7 @@ const (
 	fieldHeaderCondition   = 21
 )
 
-// The fields of an open operation in a header; of a tag and of a name that is
-// buffered the first two.
+// The fields of an open operation in a header. Tags and buffered names have the first two.
 const (
 	fieldFirst  = 1
 	fieldSecond = 2
@@ -44,14 +43,13 @@ const (
 	fieldFourth = 4
 )
 
-// appendHeader appends all that the store keeps of an instance beside its
-// history.
+// appendHeader appends everything that the store keeps of an instance except its history.
 func (in *instance) appendHeader(b []byte) []byte {
 	b = appendUint(b, fieldHeaderNumber, in.number)
 	b = appendUint(b, fieldHeaderChunks, in.chunks)
-	b = protowire.AppendTag(b, fieldHeaderChain, protowire.Fixed64Type)
-	b = protowire.AppendFixed64(b, in.chain)
-	b = in.head.appendTo(b)
+	b = protowire.AppendTag(b, fieldHeaderChainHash, protowire.Fixed64Type)
+	b = protowire.AppendFixed64(b, in.chainHash)
+	b = in.indexEntry.appendTo(b)
 	for i := range in.open {
 		b = in.open[i].appendTo(b)
 	}
@@ -71,7 +69,7 @@ func (in *instance) appendHeader(b []byte) []byte {
 	return b
 }
 
-func (h *head) appendTo(b []byte) []byte {
+func (h *indexEntry) appendTo(b []byte) []byte {
 	b = appendUint(b, fieldHeaderExecution, h.execution)
 	b = appendUint(b, fieldHeaderLast, h.last)
 	b = appendUint(b, fieldHeaderStatus, uint64(h.status))
@@ -99,7 +97,7 @@ func (h *head) appendTo(b []byte) []byte {
 func (op *operation) appendTo(b []byte) []byte {
 	return appendNested(b, fieldHeaderOperation, func(b []byte) []byte {
 		b = appendUint(b, fieldFirst, op.id)
-		b = appendUint(b, fieldSecond, uint64(op.arm))
+		b = appendUint(b, fieldSecond, uint64(op.eventType))
 		b = appendUint(b, fieldThird, uint64(op.fireAt))
 		return appendText(b, fieldFourth, op.target)
 	})
@@ -125,34 +123,34 @@ func appendPair(b []byte, field protowire.Number, key string, value func([]byte)
 	return appendNested(b, field, func(b []byte) []byte { return value(appendText(b, fieldFirst, key)) })
 }
 
-// appendNested appends a message. Most are so short that their length takes a
-// byte; the others are moved to make room.
+// appendNested appends a nested message. It reserves one byte for the length, which most need, and
+// moves longer messages to make room.
 func appendNested(b []byte, field protowire.Number, fill func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	start := len(b)
 	b = fill(append(b, 0))
 	size := len(b) - start - 1
-	if room := protowire.SizeVarint(uint64(size)); room > 1 {
-		b = append(b, make([]byte, room-1)...)
-		copy(b[start+room:], b[start+1:start+1+size])
+	if reserved := protowire.SizeVarint(uint64(size)); reserved > 1 {
+		b = append(b, make([]byte, reserved-1)...)
+		copy(b[start+reserved:], b[start+1:start+1+size])
 	}
 	protowire.AppendVarint(b[:start], uint64(size))
 	return b
 }
 
-// parseHeader reads the header of an instance as the store has it: without
-// history, and clean.
+// parseHeader decodes the header of an instance from the store. The instance has no events in
+// memory and is not dirty.
 func parseHeader(id string, record []byte) (*instance, error) {
 	in := &instance{id: id}
 	wellFormed := true
-	ok := each(record, func(number protowire.Number, wire protowire.Type, value []byte) {
+	ok := eachField(record, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch wire {
 		case protowire.VarintType:
 			v, _ := protowire.ConsumeVarint(value)
 			in.setHeaderNumber(number, v)
 		case protowire.Fixed64Type:
-			if number == fieldHeaderChain {
-				in.chain, _ = protowire.ConsumeFixed64(value)
+			if number == fieldHeaderChainHash {
+				in.chainHash, _ = protowire.ConsumeFixed64(value)
 			}
 		case protowire.BytesType:
 			v, _ := protowire.ConsumeBytes(value)
@@ -160,9 +158,9 @@ func parseHeader(id string, record []byte) (*instance, error) {
 		}
 	})
 	if !ok || !wellFormed || in.number == 0 || in.execution == 0 || in.last == 0 {
-		return nil, fmt.Errorf("the header of instance %q: %w", id, ErrCorrupt)
+		return nil, fmt.Errorf("decode header of instance %q: %w", id, ErrCorrupt)
 	}
-	in.stored.settled(in)
+	in.storedState.markStored(in)
 	return in, nil
 }
 
@@ -213,14 +211,14 @@ func (in *instance) setHeaderBytes(field protowire.Number, v []byte) (ok bool) {
 	case fieldHeaderAttempt:
 		return in.addAttempt(v)
 	case fieldHeaderCondition:
-		return in.keepCondition(v) == nil
+		return in.restoreCondition(v) == nil
 	}
 	return true
 }
 
 func (in *instance) addTag(b []byte) bool {
-	key, _ := text(b, fieldFirst)
-	value, ok := text(b, fieldSecond)
+	key, _ := stringField(b, fieldFirst)
+	value, ok := stringField(b, fieldSecond)
 	if in.tags == nil {
 		in.tags = map[string]string{}
 	}
@@ -229,8 +227,8 @@ func (in *instance) addTag(b []byte) bool {
 }
 
 func (in *instance) addBuffered(b []byte) bool {
-	name, _ := text(b, fieldFirst)
-	count, ok := integer(b, fieldSecond)
+	name, _ := stringField(b, fieldFirst)
+	count, ok := intField(b, fieldSecond)
 	if in.buffered == nil {
 		in.buffered = map[string]int{}
 	}
@@ -239,11 +237,11 @@ func (in *instance) addBuffered(b []byte) bool {
 }
 
 func (in *instance) addOperation(b []byte) bool {
-	id, _ := integer(b, fieldFirst)
-	arm, _ := integer(b, fieldSecond)
-	fireAt, _ := integer(b, fieldThird)
-	target, ok := text(b, fieldFourth)
-	in.open = append(in.open, operation{id: uint64(id), arm: int(arm), fireAt: fireAt, target: target})
+	id, _ := intField(b, fieldFirst)
+	eventType, _ := intField(b, fieldSecond)
+	fireAt, _ := intField(b, fieldThird)
+	target, ok := stringField(b, fieldFourth)
+	in.open = append(in.open, operation{id: uint64(id), eventType: int(eventType), fireAt: fireAt, target: target})
 	return ok
 }
 
@@ -252,6 +250,6 @@ func (in *instance) addAttempt(b []byte) bool {
 	if proto.Unmarshal(b, a) != nil {
 		return false
 	}
-	in.keepAttempt(a.GetRef().GetEventId(), a.Failed, append([]byte(nil), b...))
+	in.setAttempt(a.GetRef().GetEventId(), a.Failed, append([]byte(nil), b...))
 	return true
 }

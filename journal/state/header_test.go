@@ -15,9 +15,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// randomly sets everything that can be reached from a value, whatever it is
-// called and whoever adds it, now and then to nothing.
-func randomly(t testing.TB, r *rand.Rand, v reflect.Value) {
+// fillRandom sets every field reachable from a value, also future ones, sometimes to zero.
+func fillRandom(t testing.TB, r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Bool:
 		v.SetBool(r.IntN(2) == 0)
@@ -30,18 +29,18 @@ func randomly(t testing.TB, r *rand.Rand, v reflect.Value) {
 	case reflect.Pointer:
 		if r.IntN(2) == 0 {
 			v.Set(reflect.New(v.Type().Elem()))
-			randomly(t, r, v.Elem())
+			fillRandom(t, r, v.Elem())
 		}
 	case reflect.Slice:
 		for range r.IntN(4) {
 			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
-			randomly(t, r, v.Index(v.Len()-1))
+			fillRandom(t, r, v.Index(v.Len()-1))
 		}
 	case reflect.Map:
 		for range r.IntN(4) {
 			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-			randomly(t, r, key)
-			randomly(t, r, value)
+			fillRandom(t, r, key)
+			fillRandom(t, r, value)
 			if v.IsNil() {
 				v.Set(reflect.MakeMap(v.Type()))
 			}
@@ -50,25 +49,25 @@ func randomly(t testing.TB, r *rand.Rand, v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			field := v.Field(i)
-			randomly(t, r, reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem())
+			fillRandom(t, r, reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem())
 		}
 	default:
-		t.Fatalf("this test cannot make a %v", v.Type())
+		t.Fatalf("unsupported kind %v", v.Type())
 	}
 }
 
-// randomInstance is an instance with a header like none that a history could
-// lead to, and a history that does not matter.
+// randomInstance returns an instance with a random header, which no history could produce, and an
+// arbitrary history.
 func randomInstance(t testing.TB, r *rand.Rand, id string) *instance {
 	in := &instance{id: id}
-	randomly(t, r, reflect.ValueOf(&in.head).Elem())
-	in.chains = false // is of one append
+	fillRandom(t, r, reflect.ValueOf(&in.indexEntry).Elem())
+	in.hasChainedStart = false // belongs to one append
 	in.execution++
 	slices.SortFunc(in.open, func(a, b operation) int { return cmp.Compare(a.id, b.id) })
 	in.open = slices.CompactFunc(in.open, func(a, b operation) bool { return a.id == b.id })
 	for i := range in.open {
 		if event, failed := in.open[i].id, r.Uint32(); failed%2 == 0 {
-			in.keepAttempt(event, failed, must(proto.Marshal(&journalpb.Attempt{
+			in.setAttempt(event, failed, must(proto.Marshal(&journalpb.Attempt{
 				Ref: &journalpb.OperationRef{Instance: id, EventId: event}, Failed: failed, NextAt: r.Int64(),
 			})))
 		}
@@ -78,26 +77,25 @@ func randomInstance(t testing.TB, r *rand.Rand, id string) *instance {
 		x.events = append(x.events, []byte(fmt.Sprint(r.Uint64())))
 	}
 	in.executions, in.last = []execution{x}, uint64(len(x.events))
-	in.chain = chainEvents(chainExecution(0, id, x.number), x.events)
+	in.chainHash = hashEvents(hashExecution(0, id, x.number), x.events)
 	return in
 }
 
-// Whatever is kept of an instance is the same when it has been written, dropped
-// from memory, and read by another process.
-func TestEveryFieldOfAHeaderSurvives(t *testing.T) {
+// An instance is the same after it was written, evicted from memory, and read by another process.
+func TestHeader_RoundTripsEveryField(t *testing.T) {
 	const instances = 500
 	r := rand.New(rand.NewPCG(1, 7))
-	o := tiny(vfs.NewMem())
+	o := tinyOptions(vfs.NewMem())
 	m := must(o.open())
 	want := map[string]*instance{}
 	for i := range instances {
 		id := fmt.Sprint("i-", i)
 		in := randomInstance(t, r, id)
 		want[id] = in
-		kept := *in
+		retained := *in
 		m.mu.Lock()
-		m.instances[id] = &kept
-		m.touch(&kept)
+		m.instances[id] = &retained
+		m.markDirty(&retained)
 		m.mu.Unlock()
 	}
 	if err := m.Advance(1, 1); err != nil {
@@ -111,7 +109,7 @@ func TestEveryFieldOfAHeaderSurvives(t *testing.T) {
 			if _, hot := m.instances[id]; hot {
 				t.Fatalf("%s: instance %s is in memory", what, id)
 			}
-			if _, err := m.lookup(id, func(got *instance) { sameHeader(t, what, got, in) }); err != nil {
+			if _, err := m.lookup(id, func(got *instance) { wantSameHeader(t, what, got, in) }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -125,16 +123,16 @@ func TestEveryFieldOfAHeaderSurvives(t *testing.T) {
 	}
 }
 
-func sameHeader(t *testing.T, what string, got, want *instance) {
+func wantSameHeader(t *testing.T, what string, got, want *instance) {
 	t.Helper()
-	if !reflect.DeepEqual(got.head, want.head) {
-		t.Errorf("%s: the header of %s is\n\t%+v\nand was\n\t%+v", what, want.id, got.head, want.head)
+	if !reflect.DeepEqual(got.indexEntry, want.indexEntry) {
+		t.Errorf("%s: the header of %s is\n\t%+v\nand was\n\t%+v", what, want.id, got.indexEntry, want.indexEntry)
 	}
-	if got.chain != want.chain || !reflect.DeepEqual(got.attempts, want.attempts) {
-		t.Errorf("%s: the chain of %s is %x and the attempts %v; they were %x and %v", what, want.id,
-			got.chain, got.attempts, want.chain, want.attempts)
+	if got.chainHash != want.chainHash || !reflect.DeepEqual(got.attempts, want.attempts) {
+		t.Errorf("%s: the chain hash of %s is %x and the attempts %v; they were %x and %v", what, want.id,
+			got.chainHash, got.attempts, want.chainHash, want.attempts)
 	}
-	if got.number == 0 || got.chunks != 1 || got.upTo != (position{want.execution, want.last}) || got.link != want.chain {
-		t.Errorf("%s: %s is stored as %+v", what, want.id, got.stored)
+	if got.number == 0 || got.chunks != 1 || got.upTo != (position{want.execution, want.last}) || got.storedHash != want.chainHash {
+		t.Errorf("%s: %s is stored as %+v", what, want.id, got.storedState)
 	}
 }

@@ -1,11 +1,10 @@
 package state
 
-// idleBytes is about what an instance takes in memory beside what its header
-// takes on disk.
+// idleBytes is about what an instance takes in memory besides the size of its header on disk.
 const idleBytes = 800
 
-// idleList holds the instances that are in memory only to save a read, in the
-// order in which they were changed last.
+// idleList holds the instances that are in memory only to save a read, ordered by their last
+// change.
 type idleList struct {
 	oldest, newest *instance
 	count          int
@@ -14,7 +13,7 @@ type idleList struct {
 
 func (l *idleList) add(in *instance) {
 	l.remove(in)
-	in.idles, in.older, in.newer = true, l.newest, nil
+	in.isIdle, in.older, in.newer = true, l.newest, nil
 	if l.newest != nil {
 		l.newest.newer = in
 	} else {
@@ -22,11 +21,11 @@ func (l *idleList) add(in *instance) {
 	}
 	l.newest = in
 	l.count++
-	l.bytes += in.weight
+	l.bytes += in.memBytes
 }
 
 func (l *idleList) remove(in *instance) {
-	if !in.idles {
+	if !in.isIdle {
 		return
 	}
 	if in.older != nil {
@@ -39,21 +38,21 @@ func (l *idleList) remove(in *instance) {
 	} else {
 		l.newest = in.older
 	}
-	in.idles, in.older, in.newer = false, nil, nil
+	in.isIdle, in.older, in.newer = false, nil, nil
 	l.count--
-	l.bytes -= in.weight
+	l.bytes -= in.memBytes
 }
 
-// evictMore evicts those that have been idle for longest, if there are too many.
-func (m *Machine) evictMore() {
-	for m.rest.bytes > m.options.MemoryBytes {
-		m.evict(m.rest.oldest)
+// evictExcess evicts the longest idle instances while there are too many.
+func (m *Machine) evictExcess() {
+	for m.idle.bytes > m.options.MemoryBytes {
+		m.evict(m.idle.oldest)
 	}
 }
 
-// evict drops an instance that the store has as it is from memory.
+// evict removes from memory an instance that the store has as it is.
 func (m *Machine) evict(in *instance) {
-	m.rest.remove(in)
+	m.idle.remove(in)
 	m.move(in, in.memberships(), memberships{})
 	delete(m.instances, in.id)
 }

@@ -14,53 +14,51 @@ import (
 // instance is everything that the machine keeps of one instance.
 type instance struct {
 	id string
-	// Those with events in memory: all of them, or without a store below only
-	// what has been appended since it was written last.
+	// The executions with events in memory: all of them, or with a store those with events that are
+	// not written yet.
 	executions []execution
-	// The link of the last event; see chain.go.
-	chain uint64
-	// What the attempts of its open activities have come to, by event_id; nil if
-	// there are none. They are in no history, hence not part of the head.
+	// The hash of the last event; see hashchain.go.
+	chainHash uint64
+	// The attempts of its open activities by event_id; nil if there are none. Not part of
+	// indexEntry, because no history holds them.
 	attempts map[uint64]attempt
-	// Why it does not go on, an encoded Condition; nil if nothing is known to hold it
-	// up. No part of the head either. Never changed.
+	// Why it does not proceed: an encoded Condition, nil for none. Not part of indexEntry. Never
+	// changed in place.
 	condition []byte
-	head
-	stored
+	indexEntry
+	storedState
 }
 
-// newInstance returns an instance of which there is nothing yet.
+// newInstance returns an instance without history.
 func newInstance(id string) *instance {
-	return &instance{id: id, stored: stored{weight: idleBytes + len(id)}}
+	return &instance{id: id, storedState: storedState{memBytes: idleBytes + len(id)}}
 }
 
-// execution is one history, or the end of one.
+// execution is one history, or the tail of one.
 type execution struct {
 	number uint64
-	first  uint64 // event_id of the first of the events
-	// Encoded events in order. Only ever appended to, so a reader may keep the
-	// slice it once took.
+	first  uint64 // event_id of events[0]
+	// Encoded events in order. Only appended to, so a reader may keep its slice.
 	events [][]byte
 }
 
 // end returns the event_id of the last event.
 func (x *execution) end() uint64 { return x.first + uint64(len(x.events)) - 1 }
 
-// head is the index entry of an instance. It is derived from the histories and
-// from nothing else: applying an append, restoring a snapshot and taking back a
-// refused append are all the same fold over events.
-type head struct {
+// indexEntry is the index entry of an instance. It is derived from the histories alone: applying an
+// append, restoring a snapshot and undoing a refused append are the same fold over events.
+type indexEntry struct {
 	execution uint64 // the latest, 0 before the first
 	last      uint64 // event_id of its last event
 	status    journalpb.Status
 	suspended bool
-	// An OrchestrationChained was folded since the machine last cleared this.
-	chains  bool
-	name    string
-	version string
+	// A chained start was folded since the machine last cleared this.
+	hasChainedStart bool
+	name            string
+	version         string
 	// event_id of its last StatusSet, 0 if there is none.
 	statusEvent uint64
-	tags        map[string]string // nil if there are none; never changed
+	tags        map[string]string // nil if there are none; never changed in place
 
 	// Of the latest run, which may span several executions.
 	first     uint64
@@ -73,7 +71,7 @@ type head struct {
 	updated int64
 
 	open operations
-	// How many arrivals of a name no subscription has taken yet.
+	// How many arrivals of a name no subscription has consumed yet.
 	buffered map[string]int
 }
 
@@ -92,22 +90,21 @@ func (r *operationRef) message() *journalpb.OperationRef {
 	return &journalpb.OperationRef{Instance: r.instance, Execution: r.execution, EventId: r.event, Incarnation: r.incarnation}
 }
 
-// take adds segments that were admitted to the histories, whole or not at all.
-// known is what is known of the instance without its events in memory, nil if
-// that is nothing.
-func (in *instance) take(segments []segment, protocol uint32, known func() (*instance, error)) error {
+// appendSegments adds validated segments to the histories, whole or not at all. known returns the
+// instance as it is without its events in memory, nil if there is nothing.
+func (in *instance) appendSegments(segments []segment, protocol uint32, known func() (*instance, error)) error {
 	if err := in.foldAll(segments, protocol); err != nil {
-		if lost := in.rederive(known); lost != nil {
-			return lost
+		if rebuildErr := in.rebuildIndex(known); rebuildErr != nil {
+			return rebuildErr
 		}
 		return err
 	}
 	for i := range segments {
 		s := &segments[i]
 		if s.first == 1 {
-			in.chain = chainExecution(in.chain, in.id, s.execution)
+			in.chainHash = hashExecution(in.chainHash, in.id, s.execution)
 		}
-		in.chain = chainEvents(in.chain, s.events)
+		in.chainHash = hashEvents(in.chainHash, s.events)
 		x := in.history(s.execution)
 		if x == nil {
 			in.executions = append(in.executions, execution{number: s.execution, first: s.first})
@@ -115,23 +112,23 @@ func (in *instance) take(segments []segment, protocol uint32, known func() (*ins
 		}
 		x.events = append(x.events, s.events...)
 	}
-	in.dropAttempts(segments)
-	in.condition = nil // it goes on, or has ended
+	in.removeClosedAttempts(segments)
+	in.condition = nil // any append shows that it proceeds, or ends it
 	return nil
 }
 
-// admit checks that segments stand where the histories end. It changes nothing.
-// lastOf tells where one of them ends.
-func (in *instance) admit(segments []segment, lastOf func(*instance, uint64) (uint64, error)) error {
+// validateAppend checks that segments continue the histories. It changes nothing. lastOf returns
+// the last event_id of an execution.
+func (in *instance) validateAppend(segments []segment, lastOf func(*instance, uint64) (uint64, error)) error {
 	if in.id == "" || !utf8.ValidString(in.id) {
-		return in.invalid(&segment{}, 0, "an instance has an ID, of UTF-8")
+		return in.invalid(&segment{}, 0, "the instance ID must be non-empty UTF-8")
 	}
 	if len(segments) == 0 || len(segments) > 2 {
-		return in.invalid(&segment{}, 0, "an append has one segment or two")
+		return in.invalid(&segment{}, 0, "an append must have one or two segments")
 	}
 	for i := range segments {
 		if len(segments[i].events) == 0 {
-			return in.invalid(&segments[i], segments[i].first, "a segment has events")
+			return in.invalid(&segments[i], segments[i].first, "a segment must have events")
 		}
 	}
 	s := &segments[0]
@@ -145,10 +142,10 @@ func (in *instance) admit(segments []segment, lastOf func(*instance, uint64) (ui
 	switch {
 	case in.execution > 0 && s.execution == in.execution && in.running():
 	case s.execution == in.execution+1 && !in.running():
-	case in.execution == 0 && s.execution > 1: // it was there once
+	case in.execution == 0 && s.execution > 1: // it existed once
 		return &ConflictError{Instance: in.id, Execution: s.execution, First: s.first}
 	case s.execution > in.execution:
-		return in.invalid(s, s.first, fmt.Sprintf("execution %d is the latest, and its status is %v", in.execution, in.status))
+		return in.invalid(s, s.first, fmt.Sprintf("the latest execution is %d, with status %v", in.execution, in.status))
 	default:
 		return in.invalid(s, s.first, "the execution has ended")
 	}
@@ -157,7 +154,7 @@ func (in *instance) admit(segments []segment, lastOf func(*instance, uint64) (ui
 	}
 	next := &segments[1]
 	if next.execution != s.execution+1 {
-		return in.invalid(next, next.first, "the second segment begins the next execution")
+		return in.invalid(next, next.first, "the second segment must begin the next execution")
 	}
 	if next.first != 1 {
 		return &ConflictError{Instance: in.id, Execution: next.execution, First: next.first}
@@ -165,8 +162,7 @@ func (in *instance) admit(segments []segment, lastOf func(*instance, uint64) (ui
 	return nil
 }
 
-// history returns an execution, nil if none of its events is in memory. The
-// latest is found at once.
+// history returns an execution, nil if none of its events is in memory. It finds the latest first.
 func (in *instance) history(number uint64) *execution {
 	for i := len(in.executions) - 1; i >= 0; i-- {
 		if in.executions[i].number == number {
@@ -178,14 +174,14 @@ func (in *instance) history(number uint64) *execution {
 
 func (in *instance) running() bool { return in.status == journalpb.Status_STATUS_RUNNING }
 
-// foldAll takes segments into the index. After an error the index is halfway.
+// foldAll folds segments into the index entry. After an error the entry is incomplete.
 func (in *instance) foldAll(segments []segment, protocol uint32) error {
 	for i := range segments {
 		s := &segments[i]
 		for n, encoded := range s.events {
-			if protocol < heldProtocol && in.needsHeldProtocol(encoded) {
-				return in.invalid(s, s.first+uint64(n), fmt.Sprintf("a subscription that is closed is canceled, "+
-					"which needs protocol %d; the cluster has come to %d", heldProtocol, protocol))
+			if protocol < lateCancelProtocol && in.needsLateCancelProtocol(encoded) {
+				return in.invalid(s, s.first+uint64(n), fmt.Sprintf("canceling a closed subscription "+
+					"needs protocol %d; the cluster is at protocol %d", lateCancelProtocol, protocol))
 			}
 			if reason := in.fold(s.execution, s.first+uint64(n), encoded); reason != "" {
 				return in.invalid(s, s.first+uint64(n), reason)
@@ -193,36 +189,35 @@ func (in *instance) foldAll(segments []segment, protocol uint32) error {
 		}
 		last := i == len(segments)-1
 		if continued := in.status == journalpb.Status_STATUS_CONTINUED_AS_NEW; continued == last {
-			return in.invalid(s, in.last, "an execution is continued in the same append, and only a continued one is")
+			return in.invalid(s, in.last, "continue-as-new and the first events of the next execution must be in the same append")
 		}
 	}
 	return nil
 }
 
-func (in *instance) needsHeldProtocol(encoded []byte) bool {
-	e, ok := skim(encoded)
-	return ok && in.canceledLate(e) != ""
+func (in *instance) needsLateCancelProtocol(encoded []byte) bool {
+	e, ok := parseEventFields(encoded)
+	return ok && in.lateCanceledName(e) != ""
 }
 
-// rederive builds the index entry anew: from what is known without the events in
-// memory, and from those.
-func (in *instance) rederive(known func() (*instance, error)) error {
+// rebuildIndex derives the index entry again: from known, and from the events in memory.
+func (in *instance) rebuildIndex(known func() (*instance, error)) error {
 	before, err := known()
 	if err != nil {
 		return err
 	}
-	in.head = head{}
+	in.indexEntry = indexEntry{}
 	if before != nil {
-		in.head = before.head
+		in.indexEntry = before.indexEntry
 	}
 	for i := range in.executions {
 		x := &in.executions[i]
 		for n, encoded := range x.events {
 			id := x.first + uint64(n)
 			if x.number < in.execution || x.number == in.execution && id <= in.last {
-				continue // known already
+				continue
 			}
-			// What was admitted once is admitted again.
+			// An event that was admitted once is admitted again.
 			_ = in.fold(x.number, id, encoded)
 		}
 	}
@@ -258,13 +253,13 @@ func (in *instance) message() *journalpb.Instance {
 	return m
 }
 
-// begin takes the first event of an execution into the index.
-func (h *head) begin(number uint64, e skimmed) (reason string) {
+// begin applies the first event of an execution.
+func (h *indexEntry) begin(number uint64, e eventFields) (reason string) {
 	var started journalpb.OrchestrationStarted
 	if err := proto.Unmarshal(e.body, &started); err != nil {
 		return "OrchestrationStarted does not decode"
 	}
-	if reason := h.admitIncarnation(started.Incarnation); reason != "" {
+	if reason := h.validateIncarnation(started.Incarnation); reason != "" {
 		return reason
 	}
 	if h.status != journalpb.Status_STATUS_CONTINUED_AS_NEW {
@@ -278,44 +273,44 @@ func (h *head) begin(number uint64, e skimmed) (reason string) {
 	h.execution, h.status = number, journalpb.Status_STATUS_RUNNING
 	h.name, h.version, h.tags = started.Name, started.Version, started.Tags
 	h.suspended, h.statusEvent = false, 0
-	for _, arrival := range started.Inbox {
-		h.arrive(arrival.Name)
+	for _, event := range started.Inbox {
+		h.deliver(event.Name)
 	}
 	return ""
 }
 
-// admitIncarnation checks the incarnation with which an execution begins: the next
-// execution of a run keeps it, and the next run under the same ID has a larger one.
-func (h *head) admitIncarnation(next uint64) (reason string) {
+// validateIncarnation checks the incarnation at the beginning of an execution. The next execution
+// of a run keeps it; the next run under the same ID must have a larger one.
+func (h *indexEntry) validateIncarnation(next uint64) (reason string) {
 	continued := h.status == journalpb.Status_STATUS_CONTINUED_AS_NEW
 	switch {
 	case continued && next != h.incarnation:
-		return fmt.Sprintf("the run has incarnation %d and goes on with %d", h.incarnation, next)
+		return fmt.Sprintf("the run has incarnation %d and continues with %d", h.incarnation, next)
 	case !continued && h.incarnation != 0 && next <= h.incarnation:
-		return fmt.Sprintf("a run of incarnation %d after one of %d", next, h.incarnation)
+		return fmt.Sprintf("incarnation %d is not larger than the previous run's %d", next, h.incarnation)
 	}
 	return ""
 }
 
-// terminal is the status that each terminal event leaves behind.
-var terminal = map[int]journalpb.Status{
-	journalpb.ArmOrchestrationCompleted:      journalpb.Status_STATUS_COMPLETED,
-	journalpb.ArmOrchestrationFailed:         journalpb.Status_STATUS_FAILED,
-	journalpb.ArmOrchestrationCancelled:      journalpb.Status_STATUS_CANCELLED,
-	journalpb.ArmOrchestrationTerminated:     journalpb.Status_STATUS_TERMINATED,
-	journalpb.ArmOrchestrationContinuedAsNew: journalpb.Status_STATUS_CONTINUED_AS_NEW,
+// terminalStatus is the status after each terminal event.
+var terminalStatus = map[int]journalpb.Status{
+	journalpb.TypeOrchestrationCompleted:      journalpb.Status_STATUS_COMPLETED,
+	journalpb.TypeOrchestrationFailed:         journalpb.Status_STATUS_FAILED,
+	journalpb.TypeOrchestrationCanceled:       journalpb.Status_STATUS_CANCELED,
+	journalpb.TypeOrchestrationTerminated:     journalpb.Status_STATUS_TERMINATED,
+	journalpb.TypeOrchestrationContinuedAsNew: journalpb.Status_STATUS_CONTINUED_AS_NEW,
 }
 
-// end takes a terminal event into the index.
-func (h *head) end(arm int) {
-	h.status = terminal[arm]
+// end applies a terminal event.
+func (h *indexEntry) end(eventType int) {
+	h.status = terminalStatus[eventType]
 	h.open, h.buffered, h.suspended = nil, nil, false
 }
 
-// subscribe opens a subscription, or gives it the oldest arrival that waits.
-func (h *head) subscribe(id uint64, name string) {
+// subscribe consumes the oldest buffered arrival of the name, or opens a subscription.
+func (h *indexEntry) subscribe(id uint64, name string) {
 	if h.buffered[name] == 0 {
-		h.open = append(h.open, operation{id: id, arm: journalpb.ArmExternalSubscribed, target: name})
+		h.open = append(h.open, operation{id: id, eventType: journalpb.TypeExternalSubscribed, target: name})
 		return
 	}
 	if h.buffered[name]--; h.buffered[name] == 0 {
@@ -323,9 +318,8 @@ func (h *head) subscribe(id uint64, name string) {
 	}
 }
 
-// arrive gives an external event to the oldest subscription of its name, or
-// counts it.
-func (h *head) arrive(name string) {
+// deliver completes the oldest subscription to the name, or buffers the arrival.
+func (h *indexEntry) deliver(name string) {
 	if at, ok := h.open.oldestSubscription(name); ok {
 		h.open = slices.Delete(h.open, at, at+1)
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-func TestEpochIsNumberedByTheMachine(t *testing.T) {
+func TestEpoch_NumberedByMachine(t *testing.T) {
 	m := New()
 	for want := uint64(1); want <= 3; want++ {
 		applyEpoch(t, m)
@@ -22,15 +22,15 @@ func TestEpochIsNumberedByTheMachine(t *testing.T) {
 	}
 }
 
-func TestHistoryIsReadAsItWasAppended(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestAppend_ReadBack(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		steps := []*journalpb.Segment{
 			segmentOf(1, 1, started("order"), activity(), timer(77)),
 			segmentOf(1, 4, activityDone(2), child("order-child")),
 		}
 		for _, s := range steps {
-			if err := apply(m, "order-1", s); err != nil {
+			if err := applyAppend(m, "order-1", s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -60,14 +60,14 @@ func TestHistoryIsReadAsItWasAppended(t *testing.T) {
 	})
 }
 
-func TestUnknownIsNotFound(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestRead_UnknownIsNotFound(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
-		if err := apply(m, "a", segmentOf(1, 1, started("a"))); err != nil {
+		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"))); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := m.Instance("b"); ok {
-			t.Error("an instance that was never appended to")
+			t.Error("found an instance without an append")
 		}
 		for name, read := range map[string]func() error{
 			"event of unknown instance":  func() error { _, err := m.Event("b", 0, 1); return err },
@@ -89,13 +89,13 @@ func TestUnknownIsNotFound(t *testing.T) {
 	})
 }
 
-func TestAppendOfAnotherEpochIsStale(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestAppend_OtherEpochIsStale(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		applyEpoch(t, m)
 		for _, epoch := range []uint64{0, 1, 3} {
 			var stale *StaleEpochError
-			err := applyAt(m, epoch, "a", segmentOf(1, 1, started("a")))
+			err := applyAppendAt(m, epoch, "a", segmentOf(1, 1, started("a")))
 			if !errors.As(err, &stale) || stale.Epoch != epoch || stale.Current != 2 {
 				t.Errorf("epoch %d: %v", epoch, err)
 			}
@@ -103,10 +103,10 @@ func TestAppendOfAnotherEpochIsStale(t *testing.T) {
 	})
 }
 
-func TestAppendThatDoesNotContinueConflicts(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestAppend_GapConflicts(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
-		if err := apply(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
+		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -119,26 +119,26 @@ func TestAppendThatDoesNotContinueConflicts(t *testing.T) {
 			{segmentOf(2, 2, activity()), 0},
 		} {
 			var conflict *ConflictError
-			err := apply(m, "a", c.segment)
+			err := applyAppend(m, "a", c.segment)
 			if !errors.As(err, &conflict) || conflict.First != c.segment.FirstEventId || conflict.Last != c.last {
 				t.Errorf("%d.%d: %v", c.segment.Execution, c.segment.FirstEventId, err)
 			}
 		}
 		var conflict *ConflictError
-		err := apply(m, "a", segmentOf(1, 3, continued()), segmentOf(2, 2, started("a")))
+		err := applyAppend(m, "a", segmentOf(1, 3, continued()), segmentOf(2, 2, started("a")))
 		if !errors.As(err, &conflict) || conflict.Execution != 2 {
 			t.Errorf("second segment from 2: %v", err)
 		}
-		// It was there once, and was purged: no mistake of the proposer.
-		err = apply(m, "b", segmentOf(4, 1, started("b")))
+		// The instance existed once and was purged: a conflict, not a bug of the proposer.
+		err = applyAppend(m, "b", segmentOf(4, 1, started("b")))
 		if !errors.As(err, &conflict) || conflict.Execution != 4 {
-			t.Errorf("execution 4 of what is not known: %v", err)
+			t.Errorf("execution 4 of an unknown instance: %v", err)
 		}
 	})
 }
 
-func TestRuleOfHistoriesIsKept(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestAppend_RejectsInvalidHistories(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		type segments = []*journalpb.Segment
 		base := segments{segmentOf(1, 1, started("a"), activity(), timer(1), child("c"), subscribed("s"))} // 1..5
 		ended := segments{segmentOf(1, 1, started("a"), completed())}
@@ -167,70 +167,70 @@ func TestRuleOfHistoriesIsKept(t *testing.T) {
 			"source is itself":              {base, segments{segmentOf(1, 6, activityDone(6))}},
 			"no source":                     {base, segments{segmentOf(1, 6, timerFired(0))}},
 			"completed twice":               {base, segments{segmentOf(1, 6, activityDone(2), activityDone(2))}},
-			"cancelled, then completed":     {base, segments{segmentOf(1, 6, cancelled(2), activityDone(2))}},
-			"cancelled twice":               {base, segments{segmentOf(1, 6, cancelled(5), cancelled(5))}},
+			"canceled, then completed":      {base, segments{segmentOf(1, 6, canceled(2), activityDone(2))}},
+			"canceled twice":                {base, segments{segmentOf(1, 6, canceled(5), canceled(5))}},
 			"timer for an activity":         {base, segments{segmentOf(1, 6, timerFired(2))}},
 			"activity for a timer":          {base, segments{segmentOf(1, 6, activityDone(3))}},
 			"child for an activity":         {base, segments{segmentOf(1, 6, childDone(2))}},
 			"activity for a subscription":   {base, segments{segmentOf(1, 6, activityDone(5))}},
-			"cancel of a consumed one":      {base, segments{segmentOf(1, 6, arrival("s"), cancelled(5))}},
+			"cancel of a consumed one":      {base, segments{segmentOf(1, 6, externalEvent("s"), canceled(5))}},
 			"chained start of no instance":  {base, segments{segmentOf(1, 6, chained(""))}},
 			"chained start with a bad body": {base, segments{{Execution: 1, FirstEventId: 6, Events: [][]byte{{0x08, 6, 0xf2, 1, 1, 0xff}}}}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				m := newMachine(t)
 				if c.before != nil {
-					if err := apply(m, "a", c.before...); err != nil {
+					if err := applyAppend(m, "a", c.before...); err != nil {
 						t.Fatal(err)
 					}
 				}
-				before := picture(m)
+				before := dumpIndex(m)
 				var invalid *InvalidAppendError
-				if err := apply(m, "a", c.refused...); !errors.As(err, &invalid) || invalid.Instance != "a" || invalid.Reason == "" {
+				if err := applyAppend(m, "a", c.refused...); !errors.As(err, &invalid) || invalid.Instance != "a" || invalid.Reason == "" {
 					t.Fatalf("error %v", err)
 				}
-				if after := picture(m); after != before {
-					t.Errorf("a refused append has changed the state\nbefore %s\nafter  %s", before, after)
+				if after := dumpIndex(m); after != before {
+					t.Errorf("a refused append changed the state\nbefore %s\nafter  %s", before, after)
 				}
 			})
 		}
 	})
 }
 
-func TestInstanceWithoutIDIsRefused(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestAppend_RejectsEmptyID(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		var invalid *InvalidAppendError
-		if err := apply(newMachine(t), "", segmentOf(1, 1, started("a"))); !errors.As(err, &invalid) {
+		if err := applyAppend(newMachine(t), "", segmentOf(1, 1, started("a"))); !errors.As(err, &invalid) {
 			t.Error(err)
 		}
 	})
 }
 
-func TestRefusedSecondSegmentTakesTheFirstBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestAppend_SecondSegmentRefusedUndoesFirst(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
-		if err := apply(m, "a", segmentOf(1, 1, started("a"), activity(), arrival("s"))); err != nil {
+		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"), activity(), externalEvent("s"))); err != nil {
 			t.Fatal(err)
 		}
-		before := picture(m)
-		err := apply(m, "a", segmentOf(1, 4, activityDone(2), subscribed("s"), continued()), segmentOf(2, 1, started("b"), timerFired(9)))
+		before := dumpIndex(m)
+		err := applyAppend(m, "a", segmentOf(1, 4, activityDone(2), subscribed("s"), continued()), segmentOf(2, 1, started("b"), timerFired(9)))
 		var invalid *InvalidAppendError
 		if !errors.As(err, &invalid) || invalid.Execution != 2 || invalid.EventID != 2 {
 			t.Fatalf("error %v", err)
 		}
-		if after := picture(m); after != before {
+		if after := dumpIndex(m); after != before {
 			t.Errorf("before %s\nafter  %s", before, after)
 		}
-		// The arrival is still there to be taken.
-		if err := apply(m, "a", segmentOf(1, 4, subscribed("s"))); err != nil {
+		// The arrival is still buffered.
+		if err := applyAppend(m, "a", segmentOf(1, 4, subscribed("s"))); err != nil {
 			t.Fatal(err)
 		}
 		wantOpen(t, m, "a", "2 kind 20")
 	})
 }
 
-func TestContinuedRunKeepsItsOrigin(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestContinueAsNew_KeepsRunOrigin(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		first := started("first")
 		first.GetOrchestrationStarted().Parent = &journalpb.OperationRef{Instance: "p", Execution: 1, EventId: 4}
@@ -242,7 +242,7 @@ func TestContinuedRunKeepsItsOrigin(t *testing.T) {
 			{segmentOf(2, 2, completed())},
 		}
 		for _, s := range steps {
-			if err := apply(m, "a", s...); err != nil {
+			if err := applyAppend(m, "a", s...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -252,7 +252,7 @@ func TestContinuedRunKeepsItsOrigin(t *testing.T) {
 			t.Errorf("after continue-as-new: %v", in)
 		}
 		wantOpen(t, m, "a")
-		if err := apply(m, "a", segmentOf(3, 1, started("third"))); err != nil {
+		if err := applyAppend(m, "a", segmentOf(3, 1, started("third"))); err != nil {
 			t.Fatal(err)
 		}
 		in, _ = m.Instance("a")
@@ -262,8 +262,8 @@ func TestContinuedRunKeepsItsOrigin(t *testing.T) {
 	})
 }
 
-func TestSubscriptionsTakeArrivalsInOrder(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestSubscriptions_ReceiveEventsInOrder(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		carried := started("a")
 		carried.GetOrchestrationStarted().Inbox = []*journalpb.ExternalEvent{{Name: "x"}}
@@ -271,17 +271,17 @@ func TestSubscriptionsTakeArrivalsInOrder(t *testing.T) {
 			events []*journalpb.Event
 			open   []string
 		}{
-			{[]*journalpb.Event{carried, subscribed("x")}, nil}, // 2 takes what was carried over
+			{[]*journalpb.Event{carried, subscribed("x")}, nil}, // 2 consumes the event from the inbox
 			{[]*journalpb.Event{subscribed("x"), subscribed("x"), subscribed("y")}, []string{"3 kind 25", "4 kind 25", "5 kind 25"}},
-			{[]*journalpb.Event{cancelled(3), arrival("x")}, []string{"5 kind 25"}},
-			{[]*journalpb.Event{arrival("x"), arrival("x"), subscribed("x")}, []string{"5 kind 25"}},
+			{[]*journalpb.Event{canceled(3), externalEvent("x")}, []string{"5 kind 25"}},
+			{[]*journalpb.Event{externalEvent("x"), externalEvent("x"), subscribed("x")}, []string{"5 kind 25"}},
 			{[]*journalpb.Event{subscribed("x"), subscribed("x")}, []string{"5 kind 25", "12 kind 25"}},
 		} {
 			first := uint64(1)
 			if in, ok := m.Instance("a"); ok {
 				first = in.LastEventId + 1
 			}
-			if err := apply(m, "a", segmentOf(1, first, step.events...)); err != nil {
+			if err := applyAppend(m, "a", segmentOf(1, first, step.events...)); err != nil {
 				t.Fatal(err)
 			}
 			wantOpen(t, m, "a", step.open...)
@@ -289,7 +289,7 @@ func TestSubscriptionsTakeArrivalsInOrder(t *testing.T) {
 	})
 }
 
-func TestUnknownCommandIsCorrupt(t *testing.T) {
+func TestApply_UnknownCommandIsCorrupt(t *testing.T) {
 	m := newMachine(t)
 	good := must(proto.Marshal(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: "n"}}}))
 	for name, record := range map[string][]byte{
@@ -302,29 +302,29 @@ func TestUnknownCommandIsCorrupt(t *testing.T) {
 		"bad purge":       {0x22, 0x02, 0x12, 0x7f},
 		"bad group":       {0x2a, 0x02, 0x1a, 0x7f},
 	} {
-		before := picture(m)
+		before := dumpIndex(m)
 		if _, err := m.Apply(record); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if picture(m) != before {
+		if dumpIndex(m) != before {
 			t.Errorf("%s has changed the state", name)
 		}
 	}
 }
 
-func TestOpenAndInstancesAreInOrder(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestRead_OpenAndInstancesInOrder(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		for _, id := range []string{"c", "a", "b"} {
-			if err := apply(m, id, segmentOf(1, 1, started(id), activity(), timer(5))); err != nil {
+			if err := applyAppend(m, id, segmentOf(1, 1, started(id), activity(), timer(5))); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := apply(m, "b", segmentOf(1, 4, completed())); err != nil {
+		if err := applyAppend(m, "b", segmentOf(1, 4, completed())); err != nil {
 			t.Fatal(err)
 		}
 		var open, all []string
-		for op := range m.Open() {
+		for op := range m.OpenOperations() {
 			open = append(open, fmt.Sprintf("%s/%d", op.Ref.Instance, op.Ref.EventId))
 		}
 		for in := range m.Instances() {
@@ -336,11 +336,11 @@ func TestOpenAndInstancesAreInOrder(t *testing.T) {
 	})
 }
 
-func TestWatchSeesEveryChange(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestWatch_SignalsEveryChange(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		changed, cancel := m.Watch("a")
-		if err := apply(m, "b", segmentOf(1, 1, started("b"))); err != nil {
+		if err := applyAppend(m, "b", segmentOf(1, 1, started("b"))); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -348,7 +348,7 @@ func TestWatchSeesEveryChange(t *testing.T) {
 			t.Error("woken for another instance")
 		default:
 		}
-		if err := apply(m, "a", segmentOf(1, 1, started("a"))); err != nil {
+		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"))); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -358,7 +358,7 @@ func TestWatchSeesEveryChange(t *testing.T) {
 		}
 		cancel()
 		cancel()
-		if err := apply(m, "a", segmentOf(1, 2, completed())); err != nil {
+		if err := applyAppend(m, "a", segmentOf(1, 2, completed())); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -366,14 +366,14 @@ func TestWatchSeesEveryChange(t *testing.T) {
 			t.Error("woken after cancel")
 		default:
 		}
-		if len(m.watchers.of) != 0 {
-			t.Error("a cancelled watch is still known")
+		if len(m.watchers.byInstance) != 0 {
+			t.Error("a canceled watch still exists")
 		}
 	})
 }
 
-func TestWatchEndSeesEndsAlone(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestWatchEnd_SignalsOnlyEnds(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		changed, cancel := m.WatchEnd("a")
 		defer cancel()
@@ -390,12 +390,12 @@ func TestWatchEndSeesEndsAlone(t *testing.T) {
 			do    func() error
 			wakes bool
 		}{
-			{"a start", func() error { return apply(m, "a", segmentOf(1, 1, started("a"), activity())) }, false},
-			{"a step", func() error { return apply(m, "a", segmentOf(1, 3, activityDone(2))) }, false},
-			{"the next execution", func() error { return apply(m, "a", segmentOf(1, 4, continued()), segmentOf(2, 1, started("a"))) }, false},
-			{"the end of another", func() error { return apply(m, "b", segmentOf(1, 1, started("b"), completed())) }, false},
-			{"its end", func() error { return apply(m, "a", segmentOf(2, 2, completed())) }, true},
-			{"another run", func() error { return apply(m, "a", segmentOf(3, 1, started("a"), completed())) }, true},
+			{"a start", func() error { return applyAppend(m, "a", segmentOf(1, 1, started("a"), activity())) }, false},
+			{"a step", func() error { return applyAppend(m, "a", segmentOf(1, 3, activityDone(2))) }, false},
+			{"the next execution", func() error { return applyAppend(m, "a", segmentOf(1, 4, continued()), segmentOf(2, 1, started("a"))) }, false},
+			{"the end of another", func() error { return applyAppend(m, "b", segmentOf(1, 1, started("b"), completed())) }, false},
+			{"its end", func() error { return applyAppend(m, "a", segmentOf(2, 2, completed())) }, true},
+			{"another run", func() error { return applyAppend(m, "a", segmentOf(3, 1, started("a"), completed())) }, true},
 			{"a purge", func() error { _, err := purge(m, "a"); return err }, true},
 		} {
 			if err := step.do(); err != nil {
@@ -408,20 +408,20 @@ func TestWatchEndSeesEndsAlone(t *testing.T) {
 	})
 }
 
-// picture is all of the index in one string.
-func picture(m *Machine) string {
+// dumpIndex returns the whole index as one string.
+func dumpIndex(m *Machine) string {
 	s := fmt.Sprintf("epoch %d\n", m.Epoch())
 	for in := range m.Instances() {
 		s += fmt.Sprintf("%s %v", in.Instance, must(proto.MarshalOptions{Deterministic: true}.Marshal(in)))
 		_, _ = m.lookup(in.Instance, func(in *instance) { s += fmt.Sprintf(" buffered %v\n", in.buffered) })
 	}
-	for op := range m.Open() {
-		s += fmt.Sprintf("open %s %s\n", op.Ref.Instance, describe(op))
+	for op := range m.OpenOperations() {
+		s += fmt.Sprintf("open %s %s\n", op.Ref.Instance, describeOperation(op))
 	}
 	for _, set := range []struct {
 		name      string
 		instances iter.Seq[*journalpb.Instance]
-	}{{"unbegun", m.Unbegun()}, {"orphans", m.Orphans()}, {"held", m.Held()}} {
+	}{{"unbegun", m.Unbegun()}, {"orphans", m.Orphans()}, {"held", m.WithCondition()}} {
 		for in := range set.instances {
 			s += fmt.Sprintf("%s %s\n", set.name, in.Instance)
 		}
@@ -435,7 +435,7 @@ func picture(m *Machine) string {
 	return s + fmt.Sprintf("digest %x", m.Digest())
 }
 
-func describe(op *journalpb.Operation) string {
+func describeOperation(op *journalpb.Operation) string {
 	s := fmt.Sprintf("%d kind %d", op.Ref.EventId, op.Kind)
 	if op.FireAt != 0 {
 		s += fmt.Sprintf(" at %d", op.FireAt)
@@ -452,8 +452,8 @@ func describe(op *journalpb.Operation) string {
 func wantOpen(t *testing.T, m *Machine, instance string, want ...string) {
 	t.Helper()
 	var got []string
-	for op := range m.OpenOf(instance) {
-		got = append(got, describe(op))
+	for op := range m.InstanceOperations(instance) {
+		got = append(got, describeOperation(op))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("open operations of %s: %q, want %q", instance, got, want)

@@ -8,77 +8,75 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// Open returns the machine whose state is in a store, as it was at Applied; in an
-// empty store, an empty one. The store is the machine's from now on, which must be
-// closed; after an error it is closed already. An error that wraps ErrCorrupt says
-// that what is in the store is damaged: it is of no use any more. A *FormatError
-// says that another version has written it.
+// Open returns the machine whose state is in s, as of Applied; an empty store yields an empty
+// machine. The machine owns the store, and the caller must close the machine. After an error the
+// store is already closed. An error that wraps ErrCorrupt means that the store is damaged and
+// unusable. A *FormatError means that another version wrote it.
 func Open(s store.Store, o Options) (*Machine, error) {
 	m := New()
-	m.store, m.options = &records{s}, o.withDefaults()
-	var fresh kept
+	m.store, m.options = &recordStore{s}, o.withDefaults()
+	var fresh storedContents
 	if err := s.View("read the store", fresh.read); err != nil {
 		return nil, fmt.Errorf("open state: %w", errors.Join(err, s.Close()))
 	}
-	m.adopt(&fresh)
+	m.replaceContents(&fresh)
 	return m, nil
 }
 
-// kept is what a machine keeps in memory of a store.
-type kept struct {
-	database uint64
-	meta     meta
+// storedContents is what a machine keeps in memory of a store.
+type storedContents struct {
+	dbNumber uint64
+	meta     storeMeta
 	contents contents
 }
 
-func (k *kept) read(from store.Reader) (err error) {
-	k.database = from.Database()
-	if k.meta, err = readMeta(from); err != nil {
+func (k *storedContents) read(from store.Reader) (err error) {
+	k.dbNumber = from.DatabaseNumber()
+	if k.meta, err = readStoreMeta(from); err != nil {
 		return err
 	}
 	k.contents = newContents()
-	k.contents.epoch, k.contents.group = k.meta.epoch, k.meta.group
-	return scan(from, []byte{keyChained}, afterAll(keyChained), func(key, record []byte) (bool, error) {
+	k.contents.epoch, k.contents.metadata = k.meta.epoch, k.meta.metadata
+	return scanRecords(from, []byte{keyChained}, endOfKind(keyChained), func(key, record []byte) (bool, error) {
 		var c chainedStart
 		if err := c.parse(append([]byte(nil), record...)); err != nil {
 			return false, err
 		}
-		k.contents.chained[c.target] = c
+		k.contents.chainedStarts[c.target] = c
 		return true, nil
 	})
 }
 
-// adopt forgets what is in memory for what a store has that was just opened.
-func (m *Machine) adopt(k *kept) {
+// replaceContents replaces everything in memory by what a newly opened store holds.
+func (m *Machine) replaceContents(k *storedContents) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.contents = k.contents
-	m.home = k.database
-	m.flushes.reset(k.meta)
+	m.dbNumber = k.dbNumber
+	m.flushState.reset(k.meta)
 }
 
-// reset begins anew behind what a store has.
-func (f *flushes) reset(m meta) {
-	f.index, f.term, f.durable, f.numbers = m.index, m.term, m.index, m.numbers
+// reset sets the flush state to that of a newly opened store.
+func (f *flushState) reset(m storeMeta) {
+	f.index, f.term, f.durable, f.lastNumber = m.index, m.term, m.index, m.lastNumber
 	f.partial = false
 	f.generation++
 	f.commits++
 	f.entries, f.dirtyBytes = 0, 0
-	f.dirty, f.removals, f.rechained = nil, nil, nil
-	f.gone, f.rest = map[string]uint64{}, idleList{}
-	f.wake()
+	f.dirty, f.removals, f.chainedChanges = nil, nil, nil
+	f.purged, f.idle = map[string]uint64{}, idleList{}
+	f.notifyWaiters()
 }
 
-// Applied returns the index and the term of the last entry that Advance has
-// named; after Open, of the last that the store has.
+// Applied returns index and term of the last entry passed to Advance, or after Open of the last
+// entry in the store.
 func (m *Machine) Applied() (index, term uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.index, m.term
 }
 
-// Failed returns a channel that is closed when the store cannot be used any
-// more; nil for a machine without one.
+// Failed returns a channel that is closed when the store fails; nil for a machine without a store.
 func (m *Machine) Failed() <-chan struct{} {
 	if m.store == nil {
 		return nil
@@ -86,7 +84,7 @@ func (m *Machine) Failed() <-chan struct{} {
 	return m.store.Failed()
 }
 
-// Err returns a *StoreError once the store cannot be used any more, nil before.
+// Err returns a *StoreError once the store has failed, nil before.
 func (m *Machine) Err() error {
 	if m.store == nil {
 		return nil
@@ -94,106 +92,104 @@ func (m *Machine) Err() error {
 	return m.store.Err()
 }
 
-// Hasten has flushes not rest any more, as the machine is about to be closed.
-func (m *Machine) Hasten() {
+// DisablePacing makes flushes run without pauses from now on, because the machine is about to be
+// closed.
+func (m *Machine) DisablePacing() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hasty = true
+	m.unpaced = true
 }
 
-// Close writes what is not written yet and closes the store. Nothing may be
-// applied any more; what is read afterwards and not in memory is not found. It
-// may be called more than once.
+// Close writes all pending changes and closes the store. The caller must not apply anything
+// afterwards; a later read finds only what is in memory. Close may be called more than once.
 func (m *Machine) Close() error {
 	if m.store == nil {
 		return nil
 	}
-	m.Hasten()
+	m.DisablePacing()
 	m.mu.Lock()
 	if m.index > m.durable {
 		m.waiters = append(m.waiters, waiter{m.index, make(chan struct{})})
-		m.beginIfDue()
+		m.startFlushIfDue()
 	}
 	m.mu.Unlock()
 	m.running.Wait()
 	return m.store.Close()
 }
 
-// Point is what a checkpoint is of.
-type Point struct {
-	Index, Term uint64 // of the last entry that is in it
-	// Database names the database: of two checkpoints of one, files of the same
-	// name are the same.
+// CheckpointInfo describes a checkpoint.
+type CheckpointInfo struct {
+	Index, Term uint64 // of the last entry in it
+	// Database names the database. Files of the same name in two checkpoints of one database are
+	// identical.
 	Database string
 }
 
-// Checkpoint makes the directory dir, on the same file system and not there yet,
-// a copy of the store as the last flush has left it, at the cost of links to its
-// files. The error is a *StoreError.
-func (m *Machine) Checkpoint(dir string) (Point, error) {
-	release, err := m.hold()
+// Checkpoint creates the directory dir with a copy of the store as of the last flush. dir must not
+// exist and must be on the same file system. The copy costs only hard links. The error is a
+// *StoreError.
+func (m *Machine) Checkpoint(dir string) (CheckpointInfo, error) {
+	release, err := m.blockFlushes()
 	if err != nil {
-		return Point{}, err
+		return CheckpointInfo{}, err
 	}
 	defer release()
-	var at meta
+	var at storeMeta
 	err = m.store.view("make a checkpoint", 0, func(from store.Reader) (err error) {
-		at, err = readMeta(from)
+		at, err = readStoreMeta(from)
 		return err
 	})
 	if err != nil {
-		return Point{}, err
+		return CheckpointInfo{}, err
 	}
 	database, err := m.store.Checkpoint(dir)
 	if err != nil {
-		return Point{}, err
+		return CheckpointInfo{}, err
 	}
-	return Point{at.index, at.term, database}, nil
+	return CheckpointInfo{at.index, at.term, database}, nil
 }
 
-// hold waits for the flush that is under way and keeps the next from beginning
-// until it is released.
-func (m *Machine) hold() (release func(), err error) {
-	holder := &flush{generation: math.MaxUint64, done: make(chan struct{})} // of nobody's generation
+// blockFlushes waits for the flush in progress and prevents the next one until release is called.
+func (m *Machine) blockFlushes() (release func(), err error) {
+	blocker := &flush{generation: math.MaxUint64, done: make(chan struct{})} // a generation that no instance has
 	m.mu.Lock()
 	for m.current != nil {
-		under := m.current
+		inFlight := m.current
 		m.mu.Unlock()
 		select {
-		case <-under.done:
+		case <-inFlight.done:
 		case <-m.store.Failed():
 			return nil, m.store.Err()
 		}
 		m.mu.Lock()
 	}
-	m.current = holder
+	m.current = blocker
 	m.running.Add(1)
 	m.mu.Unlock()
 	return func() {
 		m.mu.Lock()
 		m.current = nil
-		m.beginIfDue()
+		m.startFlushIfDue()
 		m.mu.Unlock()
-		close(holder.done)
+		close(blocker.done)
 		m.running.Done()
 	}, m.store.Err()
 }
 
-// Install replaces the state by that of a checkpoint. fill puts its files into a
-// new directory, and syncs them; the database in it is opened, and only then
-// takes the place of the one before, at once, whatever happens meanwhile. After
-// an error of fill, or a checkpoint that does not open, the machine is as it was.
-// It must not be called while Apply runs; everybody who watches is woken.
+// Install replaces the state by that of a checkpoint. fill must write its files into a new
+// directory and sync them. Install opens that database and then replaces the old one atomically,
+// even across a crash. If fill fails or the checkpoint cannot be opened, the machine is unchanged.
+// Install must not be called while Apply runs. It wakes all watchers.
 func (m *Machine) Install(fill func(dir string) error) error {
-	release, err := m.hold()
+	release, err := m.blockFlushes()
 	if err != nil {
 		return err
 	}
 	defer release()
-	var fresh kept
-	// The store and what is in memory change together: who has read in memory where
-	// a history is, and does not find it in the store, finds it when it looks again.
-	if err := m.store.Install(fill, fresh.read, func() { m.adopt(&fresh) }); err != nil {
+	var fresh storedContents
+	// Store and memory change together: a reader that looked up a history's position in memory, and
+	// does not find it in the new store, looks it up again.
+	if err := m.store.Install(fill, fresh.read, func() { m.replaceContents(&fresh) }); err != nil {
 		return fmt.Errorf("install state: %w", err)
 	}
 	m.watchers.notifyAll()

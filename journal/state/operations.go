@@ -8,18 +8,18 @@ import (
 
 // operation is an open operation: a scheduling event without a completion.
 type operation struct {
-	id     uint64
-	fireAt int64  // of a timer
-	target string // of a child its instance, of a subscription its name
-	arm    int
+	id        uint64
+	fireAt    int64  // of a timer
+	target    string // of a child its instance, of a subscription its name
+	eventType int
 }
 
-func (op *operation) timer() bool { return op.arm == journalpb.ArmTimerCreated }
+func (op *operation) isTimer() bool { return op.eventType == journalpb.TypeTimerCreated }
 
-// operations are the open operations of one execution, in order of their ids.
+// operations are the open operations of one execution, ordered by id.
 type operations []operation
 
-// find returns the place of an open operation.
+// find returns the position of an open operation.
 func (o operations) find(id uint64) (at int, ok bool) {
 	return slices.BinarySearchFunc(o, id, func(op operation, id uint64) int {
 		switch {
@@ -34,27 +34,26 @@ func (o operations) find(id uint64) (at int, ok bool) {
 
 // hasTimer reports whether a timer is among them.
 func (o operations) hasTimer() bool {
-	return slices.ContainsFunc(o, func(op operation) bool { return op.timer() })
+	return slices.ContainsFunc(o, func(op operation) bool { return op.isTimer() })
 }
 
-// oldestSubscription returns the place of the subscription that the next
-// arrival of that name goes to.
+// oldestSubscription returns the position of the subscription that the next arrival of a name
+// completes.
 func (o operations) oldestSubscription(name string) (at int, ok bool) {
 	at = slices.IndexFunc(o, func(op operation) bool {
-		return op.arm == journalpb.ArmExternalSubscribed && op.target == name
+		return op.eventType == journalpb.TypeExternalSubscribed && op.target == name
 	})
 	return at, at >= 0
 }
 
-// message returns the protobuf form. What the attempts have come to is added by
-// whoever has it.
+// message returns the protobuf form. The caller adds the attempt.
 func (op *operation) message(instance string, execution, incarnation uint64) *journalpb.Operation {
 	m := &journalpb.Operation{
 		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id, Incarnation: incarnation},
-		Kind:   uint32(op.arm),
+		Kind:   uint32(op.eventType),
 		FireAt: op.fireAt,
 	}
-	if op.arm == journalpb.ArmSubOrchestrationScheduled {
+	if op.eventType == journalpb.TypeSubOrchestrationScheduled {
 		m.Child = op.target
 	}
 	return m

@@ -1,23 +1,20 @@
 package state
 
-// Options say how much of its state a machine with a store keeps in memory. Zero
-// values mean the defaults.
+// Options bound the memory of a machine with a store, and set when it flushes. Zero values mean the
+// defaults.
 type Options struct {
-	// MemoryBytes bounds what is kept in memory of instances that are written,
-	// so that they need not be read when they are appended to. Defaults to
-	// 128 MiB.
+	// MemoryBytes bounds the memory for instances that are already written, kept so that an append
+	// need not read them. Defaults to 128 MiB.
 	MemoryBytes int
-	// FlushBytes is how many bytes of records, and of the instances that they
-	// change, come together between two flushes, and so more than a restart applies
-	// again. Twice as much at most waits in memory: then applying waits. Defaults to
-	// 64 MiB.
+	// FlushBytes is how many bytes of records, and of the instances that they change, accumulate
+	// before a flush begins. A restart applies fewer bytes of records again. At most twice as much
+	// waits in memory; then Advance blocks. Defaults to 64 MiB.
 	FlushBytes int
-	// FlushEntries is how many Advances lie between two flushes at most. Defaults
-	// to 32768.
+	// FlushEntries is the maximum number of calls of Advance between two flushes. Defaults to
+	// 32768.
 	FlushEntries int
-	// FlushShare is the part of both bounds, above 0 and up to 1, at which a flush
-	// begins: replicas that apply the same and have different ones do not all flush at
-	// the same moment. Defaults to 1.
+	// FlushShare scales FlushBytes and FlushEntries, above 0 and up to 1. Replicas with different
+	// shares do not all flush at the same moment. Defaults to 1.
 	FlushShare float64
 }
 

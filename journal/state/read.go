@@ -12,48 +12,46 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// What a reader cannot be told, because the call has no error, fails the store:
-// Failed tells, and the reader is shown nothing rather than something else.
+// Calls without an error result fail the store if it cannot answer them: Failed is closed, and the
+// caller sees nothing rather than wrong data.
 
-// Epoch returns the epoch in force, 0 before the first.
+// Epoch returns the current epoch, 0 before the first.
 func (m *Machine) Epoch() uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.epoch
 }
 
-// Instance returns what the index knows of an instance. The message is the
-// caller's own.
+// Instance returns the index entry of an instance. The caller owns the message.
 func (m *Machine) Instance(id string) (message *journalpb.Instance, ok bool) {
 	ok, _ = m.lookup(id, func(in *instance) { message = in.message() })
 	return message, ok
 }
 
-// Instances yields every instance, in order of their IDs. One that is there from
-// the beginning of the iteration to the end is yielded once; one that comes or
-// goes meanwhile may be. Each is as it is when its turn comes.
+// Instances yields all instances in order of their IDs. An instance that exists during the whole
+// iteration is yielded once; one that is created or purged meanwhile may be yielded. Each is
+// current when it is yielded.
 func (m *Machine) Instances() iter.Seq[*journalpb.Instance] {
-	return m.messages(everyInstance, func(*instance) bool { return true })
+	return m.matchingInstances(allInstances, func(*instance) bool { return true })
 }
 
-// Unbegun yields the running instances whose latest execution holds nothing but
-// OrchestrationStarted, in order of their IDs: no turn of its code has been
-// recorded, because there was no code to run or the node that was to run it was
-// lost. It costs what it yields, and yields as Instances does.
+// Unbegun yields the running instances whose latest execution holds only OrchestrationStarted, in
+// order of their IDs. No turn of their code is recorded: there was no code to run, or the node that
+// was to run it was lost. The cost is proportional to what it yields. It has the guarantees of
+// Instances.
 func (m *Machine) Unbegun() iter.Seq[*journalpb.Instance] {
-	return m.messages(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
+	return m.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
 }
 
-// Orphans yields the running instances that were started as children and whose
-// parents no longer wait for them, in order of their IDs: the operation that
-// scheduled the child was given up, its execution has ended, or the parent was
-// purged. It costs the children that run, not what exists, and yields as
-// Instances does.
+// Orphans yields, in order of their IDs, the running children whose parents no longer wait for
+// them: the operation that scheduled the child was canceled, its execution has ended, or the parent
+// was purged. The cost is proportional to the number of running children. It has the guarantees of
+// Instances.
 func (m *Machine) Orphans() iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
-		for in := range m.messages(childInstances, func(in *instance) bool { return in.memberships().child }) {
+		for in := range m.matchingInstances(childInstances, func(in *instance) bool { return in.memberships().child }) {
 			parent := refOf(in.Parent)
-			orphaned, err := m.orphaned(&parent)
+			orphaned, err := m.isOrphaned(&parent)
 			if err != nil || orphaned && !yield(in) {
 				return
 			}
@@ -61,13 +59,13 @@ func (m *Machine) Orphans() iter.Seq[*journalpb.Instance] {
 	}
 }
 
-// messages yields the instances of a set for which a condition holds.
-func (m *Machine) messages(of set, holds func(*instance) bool) iter.Seq[*journalpb.Instance] {
+// matchingInstances yields the instances of a set that match.
+func (m *Machine) matchingInstances(set instanceSet, match func(*instance) bool) iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
-		for c := range m.members(of) {
+		for c := range m.members(set) {
 			var message *journalpb.Instance
-			_, err := m.see(&c, func(in *instance) {
-				if holds(in) {
+			_, err := m.viewMember(&c, func(in *instance) {
+				if match(in) {
 					message = in.message()
 				}
 			})
@@ -78,24 +76,23 @@ func (m *Machine) messages(of set, holds func(*instance) bool) iter.Seq[*journal
 	}
 }
 
-// Open yields the open operations of all instances, in order of instance and
-// event_id. It costs what is open, not what exists. Of the instances it holds
-// what Instances says; the operations of each are as they are when its turn
-// comes.
-func (m *Machine) Open() iter.Seq[*journalpb.Operation] {
+// OpenOperations yields the open operations of all instances, in order of instance and event_id.
+// The cost is proportional to what is open. Instances are visited with the guarantees of Instances;
+// the operations of each are current when it is visited.
+func (m *Machine) OpenOperations() iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
 		for c := range m.members(busyInstances) {
 			var busy openInstance
-			if _, err := m.see(&c, busy.copy); err != nil || !busy.yield(c.id, yield) {
+			if _, err := m.viewMember(&c, busy.copy); err != nil || !busy.yield(c.id, yield) {
 				return
 			}
 		}
 	}
 }
 
-// OpenOf yields the open operations of one instance, in order of event_id;
-// nothing for an instance that is not known. It is a consistent view.
-func (m *Machine) OpenOf(instance string) iter.Seq[*journalpb.Operation] {
+// InstanceOperations yields the open operations of one instance, in order of event_id; none for an
+// unknown instance. It is a consistent view.
+func (m *Machine) InstanceOperations(instance string) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
 		var busy openInstance
 		if _, err := m.lookup(instance, busy.copy); err == nil {
@@ -104,7 +101,7 @@ func (m *Machine) OpenOf(instance string) iter.Seq[*journalpb.Operation] {
 	}
 }
 
-// openInstance is a copy of what is open in an instance.
+// openInstance is a copy of an instance's open operations.
 type openInstance struct {
 	open        operations
 	attempts    map[uint64]attempt
@@ -128,12 +125,10 @@ func (o *openInstance) yield(instance string, yield func(*journalpb.Operation) b
 	return true
 }
 
-// Events yields the history of an execution from the event with the id from
-// on, up to the last one at the beginning of the iteration. An execution of 0
-// means the latest; a from of 0 means 1. Each event is decoded when its turn
-// comes and is the caller's own. An error ends the iteration: ErrNotFound, also
-// if the instance is purged meanwhile, a *StoreError, or an event that does not
-// decode.
+// Events yields the history of an execution, from the event with the id from up to the last one at
+// the beginning of the iteration. An execution of 0 means the latest; a from of 0 means 1. Each
+// event is decoded at its turn, and the caller owns it. An error ends the iteration: ErrNotFound,
+// also if the instance is purged meanwhile, a *StoreError, or a decoding error.
 func (m *Machine) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
 	return func(yield func(*journalpb.Event, error) bool) {
 		h, err := m.history(instance, execution)
@@ -141,8 +136,8 @@ func (m *Machine) Events(instance string, execution, from uint64) iter.Seq2[*jou
 			yield(nil, err)
 			return
 		}
-		for id, encoded := range h.from(max(from, 1), &err) {
-			event, err := decode(instance, id, encoded)
+		for id, encoded := range h.eventsFrom(max(from, 1), &err) {
+			event, err := decodeEvent(instance, id, encoded)
 			if !yield(event, err) || err != nil {
 				return
 			}
@@ -153,17 +148,16 @@ func (m *Machine) Events(instance string, execution, from uint64) iter.Seq2[*jou
 	}
 }
 
-// Event returns one event of an execution; 0 means the latest execution. The
-// message is the caller's own. The error wraps ErrNotFound if there is no such
-// event, or is a *StoreError.
+// Event returns one event of an execution; an execution of 0 means the latest. The caller owns the
+// message. The error wraps ErrNotFound if the event does not exist, or is a *StoreError.
 func (m *Machine) Event(instance string, execution, id uint64) (*journalpb.Event, error) {
 	h, err := m.history(instance, execution)
 	if err != nil {
 		return nil, err
 	}
 	if id >= 1 {
-		for _, encoded := range h.from(id, &err) {
-			return decode(instance, id, encoded)
+		for _, encoded := range h.eventsFrom(id, &err) {
+			return decodeEvent(instance, id, encoded)
 		}
 	}
 	if err != nil {
@@ -172,22 +166,21 @@ func (m *Machine) Event(instance string, execution, id uint64) (*journalpb.Event
 	return nil, fmt.Errorf("event %d of instance %q: %w", id, instance, ErrNotFound)
 }
 
-// history is one execution as it is at one moment: its tail in memory, the rest
-// in the store.
+// history is one execution at one moment: its tail in memory, the rest in the store.
 type history struct {
-	m        *Machine
-	instance string
-	number   uint64 // of the instance, in that database
-	home     uint64
-	last     uint64    // event_id
-	link     uint64    // of the last event, if the store has it; 0 if it is not known
-	tail     execution // as far as it is in memory
+	m         *Machine
+	instance  string
+	number    uint64 // of the instance, in that database
+	dbNumber  uint64
+	last      uint64    // event_id
+	chainHash uint64    // of the last event, if the store has it; 0 if unknown
+	tail      execution // the events in memory
 }
 
 // history returns an execution, the latest for 0.
 func (m *Machine) history(id string, number uint64) (h history, err error) {
 	h = history{m: m, instance: id}
-	found, err := m.lookup(id, func(in *instance) { h.take(in, number) })
+	found, err := m.lookup(id, func(in *instance) { h.locate(in, number) })
 	if err != nil {
 		return h, err
 	}
@@ -195,8 +188,8 @@ func (m *Machine) history(id string, number uint64) (h history, err error) {
 		return h, fmt.Errorf("instance %q: %w", id, ErrNotFound)
 	}
 	if h.last == 0 && h.number != 0 {
-		h.last, err = m.store.lastOf(h.home, h.number, number)
-		if errors.Is(err, errReplaced) {
+		h.last, err = m.store.lastOf(h.dbNumber, h.number, number)
+		if errors.Is(err, errDatabaseReplaced) {
 			return m.history(id, number)
 		}
 		if err != nil {
@@ -212,32 +205,32 @@ func (m *Machine) history(id string, number uint64) (h history, err error) {
 	return h, nil
 }
 
-// take notes where an execution is.
-func (h *history) take(in *instance, number uint64) {
+// locate sets where an execution is.
+func (h *history) locate(in *instance, number uint64) {
 	if number == 0 {
 		number = in.execution
 	}
-	h.number, h.home, h.tail.number = in.number, in.home, number
+	h.number, h.dbNumber, h.tail.number = in.number, in.dbNumber, number
 	if number == in.execution {
-		h.last, h.link = in.last, in.chain
+		h.last, h.chainHash = in.last, in.chainHash
 	}
 	if x := in.history(number); x != nil {
-		h.tail, h.last, h.link = *x, x.end(), 0
+		h.tail, h.last, h.chainHash = *x, x.end(), 0
 	}
 }
 
-// from yields the encoded events from one on; nobody changes them. It sets err
-// if the store cannot tell.
-func (h history) from(id uint64, err *error) iter.Seq2[uint64, []byte] {
+// eventsFrom yields the encoded events starting at id, which never change. It sets err if the store
+// fails.
+func (h history) eventsFrom(id uint64, err *error) iter.Seq2[uint64, []byte] {
 	return func(yield func(uint64, []byte) bool) {
-		link := uint64(0) // of the event before id, once it is known
+		chainHash := uint64(0) // of the event before id, once known
 		for id < h.tail.first && id <= h.last {
-			c, start, failed := h.m.store.events(h.home, place{h.number, h.tail.number, id})
+			c, start, failed := h.m.store.events(h.dbNumber, chunkKey{h.number, h.tail.number, id})
 			if failed == nil {
-				failed = h.verify(&c, start, link)
+				failed = h.verify(&c, start, chainHash)
 			}
-			if errors.Is(failed, errReplaced) {
-				failed = h.find()
+			if errors.Is(failed, errDatabaseReplaced) {
+				failed = h.refresh()
 				if failed == nil {
 					continue
 				}
@@ -246,7 +239,7 @@ func (h history) from(id uint64, err *error) iter.Seq2[uint64, []byte] {
 				*err = failed
 				return
 			}
-			link = c.after
+			chainHash = c.hashAfter
 			for _, encoded := range c.events[id-start:] {
 				if id >= h.tail.first || id > h.last {
 					break
@@ -265,35 +258,35 @@ func (h history) from(id uint64, err *error) iter.Seq2[uint64, []byte] {
 	}
 }
 
-// verify holds a chunk against the one before it, and against the header.
-func (h *history) verify(c *chunk, start, link uint64) error {
+// verify checks a chunk against the chunk before it and against the header.
+func (h *history) verify(c *chunk, start, chainHash uint64) error {
 	last := start + uint64(len(c.events)) - 1
-	if link != 0 && c.before != link || last == h.last && h.link != 0 && c.after != h.link {
-		return h.m.store.Fail("read a history", fmt.Errorf("the chain of instance %q, execution %d, event %d: %w",
+	if chainHash != 0 && c.hashBefore != chainHash || last == h.last && h.chainHash != 0 && c.hashAfter != h.chainHash {
+		return h.m.store.Fail("read a history", fmt.Errorf("hash chain mismatch of instance %q, execution %d, event %d: %w",
 			h.instance, h.tail.number, last, ErrCorrupt))
 	}
 	return nil
 }
 
-// find looks for the history again, when the store does not have what it had: it
-// was replaced, the instance was purged, or it is damaged.
-func (h *history) find() error {
+// refresh locates the history again after the store no longer has it: the database was replaced,
+// the instance was purged, or the store is damaged.
+func (h *history) refresh() error {
 	now, err := h.m.history(h.instance, h.tail.number)
 	switch {
 	case err != nil:
 		return err
-	case now.home != h.home && now.last >= h.last:
-		now.last, now.link = h.last, 0
+	case now.dbNumber != h.dbNumber && now.last >= h.last:
+		now.last, now.chainHash = h.last, 0
 		*h = now
 		return nil
-	case now.home == h.home && now.number == h.number:
+	case now.dbNumber == h.dbNumber && now.number == h.number:
 		return h.m.store.Fail("read a history", fmt.Errorf("events of instance %q, execution %d, are missing: %w",
 			h.instance, h.tail.number, ErrCorrupt))
 	}
 	return fmt.Errorf("instance %q was purged: %w", h.instance, ErrNotFound)
 }
 
-func decode(instance string, id uint64, encoded []byte) (*journalpb.Event, error) {
+func decodeEvent(instance string, id uint64, encoded []byte) (*journalpb.Event, error) {
 	event := &journalpb.Event{}
 	if err := proto.Unmarshal(encoded, event); err != nil {
 		return nil, fmt.Errorf("decode event %d of instance %q: %w", id, instance, err)

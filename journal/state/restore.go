@@ -16,12 +16,11 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Restore replaces the state of a machine that keeps everything in memory by that
-// of a snapshot; one with a store has Install. Every checksum, the count
-// of the instances, their order and every rule of their histories are verified
-// before anything is replaced; after an error the machine is as it was. An
-// error wraps ErrCorrupt if the snapshot is truncated or damaged. It must not
-// be called while Apply runs; everybody who watches is woken.
+// Restore replaces the state of a machine without a store by that of a snapshot; a machine with a
+// store has Install. It verifies every checksum, the number and order of the instances and every
+// rule of their histories before it replaces anything. After an error the machine is unchanged. The
+// error wraps ErrCorrupt if the snapshot is truncated or damaged. Restore must not be called while
+// Apply runs. It wakes all watchers.
 func (m *Machine) Restore(r io.Reader) error {
 	in := &snapshotReader{buffered: bufio.NewReaderSize(r, 256<<10), sum: crc32.New(castagnoli)}
 	header, err := in.header()
@@ -29,7 +28,7 @@ func (m *Machine) Restore(r io.Reader) error {
 		return fmt.Errorf("restore header: %w", err)
 	}
 	fresh := newContents()
-	fresh.epoch, fresh.group = header.Epoch, groupOf(header.Group)
+	fresh.epoch, fresh.metadata = header.Epoch, metadataOf(header.Metadata)
 	previous := ""
 	for i := range header.Instances {
 		instance, err := in.instance()
@@ -56,7 +55,7 @@ func (m *Machine) Restore(r io.Reader) error {
 	return nil
 }
 
-// snapshotReader takes the frames apart and checks them.
+// snapshotReader reads and verifies frames.
 type snapshotReader struct {
 	buffered *bufio.Reader
 	sum      hash.Hash32
@@ -71,8 +70,8 @@ func (r *snapshotReader) header() (*journalpb.SnapshotHeader, error) {
 	if err := proto.Unmarshal(record, header); err != nil {
 		return nil, errors.Join(ErrCorrupt, err)
 	}
-	if header.Format != snapshotFormat && header.Format != snapshotFormatBefore {
-		return nil, fmt.Errorf("unknown format %d: %w", header.Format, ErrCorrupt)
+	if header.Format != snapshotFormat && header.Format != snapshotFormatPrevious {
+		return nil, fmt.Errorf("unknown snapshot format %d: %w", header.Format, ErrCorrupt)
 	}
 	return header, nil
 }
@@ -84,7 +83,7 @@ func (r *snapshotReader) instance() (*instance, error) {
 		return nil, err
 	}
 	in, attempts, condition, wellFormed := &instance{}, [][]byte(nil), []byte(nil), true
-	ok := each(record, func(number protowire.Number, wire protowire.Type, value []byte) {
+	ok := eachField(record, func(number protowire.Number, wire protowire.Type, value []byte) {
 		switch {
 		case number == 1 && wire == protowire.BytesType:
 			id, _ := protowire.ConsumeBytes(value)
@@ -114,17 +113,17 @@ func (r *snapshotReader) instance() (*instance, error) {
 		}
 	}
 	if condition != nil {
-		return in, in.keepCondition(condition)
+		return in, in.restoreCondition(condition)
 	}
 	return in, nil
 }
 
-// chained reads every ChainedStart that there is.
+// chained reads all chained starts.
 func (r *snapshotReader) chained(into *contents) error {
 	previous := ""
 	for {
 		if next, err := r.buffered.Peek(1); err != nil {
-			return truncated(err)
+			return wrapTruncated(err)
 		} else if next[0] == 0 {
 			return nil // the trailer
 		}
@@ -140,18 +139,18 @@ func (r *snapshotReader) chained(into *contents) error {
 			return fmt.Errorf("instance %q after %q: %w", c.target, previous, ErrCorrupt)
 		}
 		previous = c.target
-		into.chained[c.target] = c
+		into.chainedStarts[c.target] = c
 	}
 }
 
-// verify derives the index entry and holds every event against the rules.
+// verify derives the index entry and checks every event against the rules.
 func (in *instance) verify() error {
 	for i := range in.executions {
 		x := &in.executions[i]
 		if i > 0 && x.number != in.executions[i-1].number+1 {
 			return fmt.Errorf("instance %q: execution %d after %d: %w", in.id, x.number, in.executions[i-1].number, ErrCorrupt)
 		}
-		in.chain = chainEvents(chainExecution(in.chain, in.id, x.number), x.events)
+		in.chainHash = hashEvents(hashExecution(in.chainHash, in.id, x.number), x.events)
 		for n, encoded := range x.events {
 			if reason := in.fold(x.number, uint64(n)+1, encoded); reason != "" {
 				return fmt.Errorf("%w: %w", in.invalid(&segment{execution: x.number}, uint64(n)+1, reason), ErrCorrupt)
@@ -160,38 +159,38 @@ func (in *instance) verify() error {
 		last := i == len(in.executions)-1
 		continued := in.status == journalpb.Status_STATUS_CONTINUED_AS_NEW
 		if len(x.events) == 0 || !last && in.running() || last && continued {
-			return fmt.Errorf("instance %q: execution %d is not whole: %w", in.id, x.number, ErrCorrupt)
+			return fmt.Errorf("instance %q: execution %d is incomplete: %w", in.id, x.number, ErrCorrupt)
 		}
 	}
 	return nil
 }
 
-// record reads one frame and returns the record in it.
+// record reads one frame and returns its record.
 func (r *snapshotReader) record() ([]byte, error) {
 	size, err := r.length()
 	if err != nil {
 		return nil, err
 	}
 	if size == 0 {
-		return nil, fmt.Errorf("the end comes too early: %w", ErrCorrupt)
+		return nil, fmt.Errorf("trailer before the last record: %w", ErrCorrupt)
 	}
-	// Grown as the bytes arrive: a damaged length must not cost its worth of
+	// The buffer grows as bytes arrive, so that a damaged length does not allocate that much
 	// memory.
-	var sealed bytes.Buffer
-	if _, err := io.CopyN(&sealed, r.buffered, int64(size)); err != nil {
-		return nil, truncated(err)
+	var checksummed bytes.Buffer
+	if _, err := io.CopyN(&checksummed, r.buffered, int64(size)); err != nil {
+		return nil, wrapTruncated(err)
 	}
-	r.sum.Write(sealed.Bytes())
-	return Unseal(sealed.Bytes())
+	r.sum.Write(checksummed.Bytes())
+	return ParseChecksummed(checksummed.Bytes())
 }
 
 func (r *snapshotReader) length() (uint64, error) {
 	size, err := binary.ReadUvarint(r.buffered)
 	if err != nil {
-		return 0, truncated(err)
+		return 0, wrapTruncated(err)
 	}
 	if size > 1<<62 {
-		return 0, fmt.Errorf("a record of %d bytes: %w", size, ErrCorrupt)
+		return 0, fmt.Errorf("invalid record length of %d bytes: %w", size, ErrCorrupt)
 	}
 	r.sum.Write(protowire.AppendVarint(nil, size))
 	return size, nil
@@ -204,20 +203,19 @@ func (r *snapshotReader) trailer() error {
 	}
 	var sum [4]byte
 	if _, err := io.ReadFull(r.buffered, sum[:]); err != nil {
-		return truncated(err)
+		return wrapTruncated(err)
 	}
 	if size != 0 || binary.LittleEndian.Uint32(sum[:]) != r.sum.Sum32() {
 		return ErrCorrupt
 	}
 	if _, err := r.buffered.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("bytes after the end: %w", ErrCorrupt)
+		return fmt.Errorf("bytes after the trailer: %w", ErrCorrupt)
 	}
 	return nil
 }
 
-// truncated marks an early end as corruption and leaves errors of the reader as
-// they are.
-func truncated(err error) error {
+// wrapTruncated turns an early end into ErrCorrupt and returns other errors unchanged.
+func wrapTruncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("truncated: %w", ErrCorrupt)
 	}

@@ -8,89 +8,85 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// sets are the instances that somebody asks for without knowing their IDs. Each
-// is decided by the instance alone and kept up to date by move, so that asking
-// costs what is in the set.
+// sets are the instances that are looked up without IDs. Membership depends on the instance alone;
+// move keeps it up to date, so that reading a set costs only its size.
 type sets struct {
-	busy     map[string]*instance // with open operations
-	unbegun  map[string]*instance // running, of which no code has run yet
-	children map[string]*instance // running, and started by a parent
-	held     map[string]*instance // running, with a condition
+	busy          map[string]*instance // with open operations
+	unbegun       map[string]*instance // running, and no code has run yet
+	children      map[string]*instance // running, and started by a parent
+	withCondition map[string]*instance // running, with a condition
 }
 
 func newSets() sets {
 	return sets{map[string]*instance{}, map[string]*instance{}, map[string]*instance{}, map[string]*instance{}}
 }
 
-// memberships says to which sets an instance belongs.
-type memberships struct{ busy, unbegun, child, held bool }
+// memberships are the sets to which an instance belongs.
+type memberships struct{ busy, unbegun, child, hasCondition bool }
 
 func (in *instance) memberships() memberships {
 	running := in.running()
 	return memberships{
-		busy:    len(in.open) > 0,
-		unbegun: running && in.last == 1,
-		child:   running && in.parent != nil,
-		held:    running && in.condition != nil,
+		busy:         len(in.open) > 0,
+		unbegun:      running && in.last == 1,
+		child:        running && in.parent != nil,
+		hasCondition: running && in.condition != nil,
 	}
 }
 
-// move takes an instance out of sets that it was in and into those in which it
-// is to be.
-func (s *sets) move(in *instance, was, is memberships) {
-	if is == was {
+// move updates the sets after the memberships of an instance have changed.
+func (s *sets) move(in *instance, before, after memberships) {
+	if after == before {
 		return
 	}
-	change(s.busy, in, was.busy, is.busy)
-	change(s.unbegun, in, was.unbegun, is.unbegun)
-	change(s.children, in, was.child, is.child)
-	change(s.held, in, was.held, is.held)
+	updateSet(s.busy, in, before.busy, after.busy)
+	updateSet(s.unbegun, in, before.unbegun, after.unbegun)
+	updateSet(s.children, in, before.child, after.child)
+	updateSet(s.withCondition, in, before.hasCondition, after.hasCondition)
 }
 
-func change(set map[string]*instance, in *instance, was, is bool) {
+func updateSet(set map[string]*instance, in *instance, before, after bool) {
 	switch {
-	case is && !was:
+	case after && !before:
 		set[in.id] = in
-	case was && !is:
+	case before && !after:
 		delete(set, in.id)
 	}
 }
 
-// set is a set of instances, in memory and in the store.
-type set struct {
+// instanceSet is a set of instances, in memory and in the store.
+type instanceSet struct {
 	kind byte // of its keys
 	hot  func(*contents) map[string]*instance
 }
 
 var (
-	everyInstance    = set{keyInstance, func(c *contents) map[string]*instance { return c.instances }}
-	busyInstances    = set{keyBusy, func(c *contents) map[string]*instance { return c.busy }}
-	unbegunInstances = set{keyUnbegun, func(c *contents) map[string]*instance { return c.unbegun }}
-	childInstances   = set{keyChild, func(c *contents) map[string]*instance { return c.children }}
-	heldInstances    = set{keyHeld, func(c *contents) map[string]*instance { return c.held }}
+	allInstances       = instanceSet{keyInstance, func(c *contents) map[string]*instance { return c.instances }}
+	busyInstances      = instanceSet{keyBusy, func(c *contents) map[string]*instance { return c.busy }}
+	unbegunInstances   = instanceSet{keyUnbegun, func(c *contents) map[string]*instance { return c.unbegun }}
+	childInstances     = instanceSet{keyChild, func(c *contents) map[string]*instance { return c.children }}
+	conditionInstances = instanceSet{keyCondition, func(c *contents) map[string]*instance { return c.withCondition }}
 )
 
 // member is an instance that is or was in a set.
 type member struct {
 	id      string
-	cold    *instance // as the store has it; nil if it was in memory
+	cold    *instance // as read from the store; nil if it was in memory
 	commits uint64    // when it was read
 }
 
-// members yields who was in a set of late: everybody who is in it from the
-// beginning to the end, once, in order of the IDs, and some of the others. See
-// tells who is in it still.
+// members yields, in order of IDs, every instance that is in a set during the whole iteration,
+// once, and possibly some that join or leave meanwhile. viewMember shows the current state.
 //
-// Whoever was in memory at the beginning is looked up again at its turn. The
-// others are read from the store a page at a time, so that nothing is held while
-// somebody else's code runs.
-func (m *Machine) members(of set) iter.Seq[member] {
+// Instances in memory at the beginning are looked up again at their turn. The others are read from
+// the store one page at a time, so that nothing is locked while the caller's code runs.
+func (m *Machine) members(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		m.mu.RLock()
-		hot := slices.Collect(maps.Keys(of.hot(&m.contents)))
+		hot := slices.Collect(maps.Keys(set.hot(&m.contents)))
 		m.mu.RUnlock()
 		slices.Sort(hot) // without the lock: there may be many
-		for c := range m.coldMembers(of) {
+		for c := range m.coldMembers(set) {
 			for len(hot) > 0 && hot[0] < c.id {
 				if !yield(member{id: hot[0]}) {
 					return
@@ -112,14 +108,14 @@ func (m *Machine) members(of set) iter.Seq[member] {
 	}
 }
 
-// coldMembers yields those that the store has.
-func (m *Machine) coldMembers(of set) iter.Seq[member] {
+// coldMembers yields the members in the store.
+func (m *Machine) coldMembers(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		if m.store == nil {
 			return
 		}
-		for from := []byte{of.kind}; from != nil; {
-			page, next, err := m.page(of, from)
+		for from := []byte{set.kind}; from != nil; {
+			page, next, err := m.readPage(set, from)
 			if err != nil {
 				return // the store has failed
 			}
@@ -136,9 +132,9 @@ func (m *Machine) coldMembers(of set) iter.Seq[member] {
 // pageInstances is how many instances are read from the store at a time.
 const pageInstances = 256
 
-// page reads the next members of a set from the store. The next page is from
-// there on; nil if there is none.
-func (m *Machine) page(of set, from []byte) (page []member, next []byte, err error) {
+// readPage reads the next page of members from the store. The page after it begins at next; nil if
+// there is none.
+func (m *Machine) readPage(set instanceSet, from []byte) (page []member, next []byte, err error) {
 	m.mu.RLock()
 	commits := m.commits
 	m.mu.RUnlock()
@@ -148,13 +144,13 @@ func (m *Machine) page(of set, from []byte) (page []member, next []byte, err err
 			return err
 		}
 		defer headers.close()
-		return scan(r, from, afterAll(of.kind), func(key, record []byte) (bool, error) {
+		return scanRecords(r, from, endOfKind(set.kind), func(key, record []byte) (bool, error) {
 			id := string(key[1:])
 			if len(page) == pageInstances {
-				next = idKey(nil, of.kind, id)
+				next = idKey(nil, set.kind, id)
 				return false, nil
 			}
-			in, err := headers.read(of.kind, id, record)
+			in, err := headers.read(set.kind, id, record)
 			page = append(page, member{id, in, commits})
 			return true, err
 		})
@@ -170,15 +166,14 @@ type headerReader struct {
 }
 
 func newHeaderReader(from store.Reader) (*headerReader, error) {
-	iter, err := from.NewIter([]byte{keyInstance}, afterAll(keyInstance))
+	iter, err := from.NewIter([]byte{keyInstance}, endOfKind(keyInstance))
 	return &headerReader{from: from, iter: iter}, err
 }
 
-// read returns the header of an instance that has a key of a kind with a record;
-// nil if there is none any more.
+// read returns the header of the instance of a key of a kind; nil if there is none any more.
 func (r *headerReader) read(kind byte, id string, record []byte) (*instance, error) {
 	if kind == keyInstance {
-		return parse(r.from, id, record)
+		return parseStoredHeader(r.from, id, record)
 	}
 	r.key = idKey(r.key[:0], keyInstance, id)
 	if !r.iter.SeekGE(r.key) || string(r.iter.Key()) != string(r.key) {
@@ -188,23 +183,23 @@ func (r *headerReader) read(kind byte, id string, record []byte) (*instance, err
 	if err != nil {
 		return nil, err
 	}
-	if record, err = checked(r.key, value); err != nil {
+	if record, err = verifyValue(r.key, value); err != nil {
 		return nil, err
 	}
-	return parse(r.from, id, record)
+	return parseStoredHeader(r.from, id, record)
 }
 
-func (r *headerReader) close() { _ = r.iter.Close() } // whatever it says was said before
+func (r *headerReader) close() { _ = r.iter.Close() } // its error was returned before
 
-// see shows a member as it is now, if it still exists.
-func (m *Machine) see(c *member, f func(*instance)) (found bool, err error) {
+// viewMember calls f with the current state of a member, if it still exists.
+func (m *Machine) viewMember(c *member, f func(*instance)) (found bool, err error) {
 	if c.cold == nil {
 		return m.lookup(c.id, f)
 	}
 	m.mu.RLock()
 	_, hot := m.instances[c.id]
-	_, gone := m.gone[c.id]
-	fresh := !hot && !gone && m.commits == c.commits
+	_, purged := m.purged[c.id]
+	fresh := !hot && !purged && m.commits == c.commits
 	m.mu.RUnlock()
 	if !fresh {
 		return m.lookup(c.id, f)

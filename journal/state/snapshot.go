@@ -16,43 +16,41 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The numbers in SnapshotHeader.format: the one that is written, and the one
-// that is read as well, in which there were no attempts and no chained starts. A
-// node that knows only the latter must not take part without them.
+// The values of SnapshotHeader.format: the one written, and the older one that can still be read.
+// The older has no attempts and no chained starts; a node that knows only the older must not run
+// without them.
 const (
-	snapshotFormat       = 2
-	snapshotFormatBefore = 1
+	snapshotFormat         = 2
+	snapshotFormatPrevious = 1
 )
 
-// Snapshot is a consistent view of a machine's contents. It shares their bytes
-// and stays as it is while the machine goes on. It may be used by any number of
-// goroutines.
+// Snapshot is a consistent view of a machine's contents. It shares their bytes and does not change
+// while the machine continues. Any number of goroutines may use it.
 type Snapshot struct {
-	epoch     uint64
-	group     group
-	instances []captured
-	attempts  map[string][]attempt // by instance, of those that have any
-	condition map[string][]byte    // likewise
-	chained   []chainedStart
+	epoch         uint64
+	metadata      metadata
+	instances     []capturedInstance
+	attempts      map[string][]attempt // by instance, of those that have any
+	conditions    map[string][]byte    // by instance
+	chainedStarts []chainedStart
 }
 
-type captured struct {
+type capturedInstance struct {
 	id         string
 	executions []execution
 }
 
-// whole is an instance as it is written.
-type whole struct {
-	*captured
+// instanceEncoder encodes an instance.
+type instanceEncoder struct {
+	*capturedInstance
 	attempts []attempt
 
 	condition []byte // nil if it has none
 }
 
-// Snapshot takes a view of a machine that keeps everything in memory; one with a
-// store has Checkpoint. Applies wait while the headers of the histories are
-// copied, not their bytes: a few allocations however many instances there are,
-// and one for each that has attempts.
+// Snapshot returns a view of a machine without a store; a machine with a store has Checkpoint.
+// Apply waits while the slice headers of the histories are copied, not their bytes. That takes a
+// few allocations whatever the number of instances, and one for each instance with attempts.
 func (m *Machine) Snapshot() *Snapshot {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -60,40 +58,39 @@ func (m *Machine) Snapshot() *Snapshot {
 	for _, in := range m.instances {
 		total += len(in.executions)
 	}
-	s := &Snapshot{epoch: m.epoch, group: m.group, instances: make([]captured, 0, len(m.instances)), attempts: map[string][]attempt{}, condition: map[string][]byte{}}
+	s := &Snapshot{epoch: m.epoch, metadata: m.metadata, instances: make([]capturedInstance, 0, len(m.instances)), attempts: map[string][]attempt{}, conditions: map[string][]byte{}}
 	all := make([]execution, 0, total)
 	for _, in := range m.instances { // in any order: WriteTo sorts
 		start := len(all)
 		all = append(all, in.executions...)
-		s.instances = append(s.instances, captured{in.id, all[start:len(all):len(all)]})
+		s.instances = append(s.instances, capturedInstance{in.id, all[start:len(all):len(all)]})
 		if in.attempts != nil {
 			s.attempts[in.id] = in.sortedAttempts()
 		}
 		if in.condition != nil {
-			s.condition[in.id] = in.condition
+			s.conditions[in.id] = in.condition
 		}
 	}
-	for _, c := range m.chained { // in any order, too
-		s.chained = append(s.chained, c)
+	for _, c := range m.chainedStarts { // in any order, too
+		s.chainedStarts = append(s.chainedStarts, c)
 	}
 	return s
 }
 
-// WriteTo writes the snapshot in the format of the package comment and returns
-// the number of bytes written. Two replicas in the same state write the same
-// bytes.
+// WriteTo writes the snapshot in the format of the package comment and returns the number of bytes
+// written. Replicas in the same state write the same bytes.
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	out := &snapshotWriter{buffered: bufio.NewWriterSize(w, 256<<10), sum: crc32.New(castagnoli)}
 	sorted, chained := s.sorted()
 	header, err := proto.Marshal(&journalpb.SnapshotHeader{
-		Format: snapshotFormat, Epoch: s.epoch, Instances: uint64(len(sorted)), Group: s.group.message(),
+		Format: snapshotFormat, Epoch: s.epoch, Instances: uint64(len(sorted)), Metadata: s.metadata.message(),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("encode snapshot header: %w", err)
 	}
 	out.record(len(header), func(b []byte) []byte { return append(b, header...) })
 	for i := range sorted {
-		in := whole{&sorted[i], s.attempts[sorted[i].id], s.condition[sorted[i].id]}
+		in := instanceEncoder{&sorted[i], s.attempts[sorted[i].id], s.conditions[sorted[i].id]}
 		out.record(in.size(), in.encode)
 	}
 	for i := range chained {
@@ -102,13 +99,13 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	return out.finish()
 }
 
-// sorted returns what the snapshot holds in order of the IDs.
-func (s *Snapshot) sorted() ([]captured, []chainedStart) {
-	return slices.SortedFunc(slices.Values(s.instances), func(a, b captured) int { return strings.Compare(a.id, b.id) }),
-		slices.SortedFunc(slices.Values(s.chained), func(a, b chainedStart) int { return strings.Compare(a.target, b.target) })
+// sorted returns the contents in order of the IDs.
+func (s *Snapshot) sorted() ([]capturedInstance, []chainedStart) {
+	return slices.SortedFunc(slices.Values(s.instances), func(a, b capturedInstance) int { return strings.Compare(a.id, b.id) }),
+		slices.SortedFunc(slices.Values(s.chainedStarts), func(a, b chainedStart) int { return strings.Compare(a.target, b.target) })
 }
 
-// snapshotWriter frames records. Its first error stays.
+// snapshotWriter frames records and keeps its first error.
 type snapshotWriter struct {
 	buffered *bufio.Writer
 	sum      hash.Hash32
@@ -118,8 +115,8 @@ type snapshotWriter struct {
 }
 
 func (w *snapshotWriter) record(size int, fill func([]byte) []byte) {
-	w.scratch = protowire.AppendVarint(w.scratch[:0], uint64(SealedSize(size)))
-	w.scratch = AppendSealed(w.scratch, size, fill)
+	w.scratch = protowire.AppendVarint(w.scratch[:0], uint64(ChecksummedSize(size)))
+	w.scratch = AppendChecksummed(w.scratch, size, fill)
 	w.sum.Write(w.scratch)
 	w.write(w.scratch)
 }
@@ -144,11 +141,11 @@ func (w *snapshotWriter) write(b []byte) {
 	}
 }
 
-// The encoding of InstanceSnapshot{instance = 1, executions = 2, attempts = 3, condition = 4},
-// with Segment{execution = 1, first_event_id = 2, events = 3}: by hand, since the
-// events and the attempts are encoded already.
+// The encoding of InstanceSnapshot{instance = 1, executions = 2, attempts = 3, condition = 4}, with
+// Segment{execution = 1, first_event_id = 2, events = 3}. It is by hand because the events and the
+// attempts are encoded already.
 
-func (w whole) size() int {
+func (w instanceEncoder) size() int {
 	n := 1 + protowire.SizeBytes(len(w.id))
 	for i := range w.executions {
 		n += 1 + protowire.SizeBytes(w.executions[i].size())
@@ -162,7 +159,7 @@ func (w whole) size() int {
 	return n
 }
 
-func (w whole) encode(b []byte) []byte {
+func (w instanceEncoder) encode(b []byte) []byte {
 	b = protowire.AppendTag(b, 1, protowire.BytesType)
 	b = protowire.AppendString(b, w.id)
 	for i := range w.executions {

@@ -20,56 +20,56 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// randomWorld applies random valid records of several authors.
-func randomWorld(t testing.TB, seed uint64, records int) *world {
+// randomModel applies random valid records of several instances.
+func randomModel(t testing.TB, seed uint64, records int) *model {
 	t.Helper()
-	w := newWorld(t, seed, newMachine)
+	w := newModel(t, seed, newMachine)
 	for range records {
 		w.step(t)
 	}
 	return w
 }
 
-func TestRandomHistoriesAreIndexedAsTheirAuthorsSay(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
-		worlds, checkEvery := uint64(20), 1
-		if newMachine(t).store != nil { // which takes longer to write, and to read as a whole
-			worlds, checkEvery = 6, 10
+func TestIndex_MatchesModel(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
+		models, checkEvery := uint64(20), 1
+		if newMachine(t).store != nil { // writing and reading it as a whole takes longer
+			models, checkEvery = 6, 10
 		}
 		var seen strings.Builder
-		for seed := range worlds {
-			w := newWorld(t, seed, newMachine)
+		for seed := range models {
+			w := newModel(t, seed, newMachine)
 			for step := 1; step <= 200; step++ {
 				w.step(t)
 				if step%checkEvery == 0 {
 					w.check(t)
 				}
 			}
-			fmt.Fprintln(&seen, w.got())
+			fmt.Fprintln(&seen, w.actual())
 		}
 		for _, what := range []string{"unbegun", "orphan", "chained", "failed 3", "suspended true"} {
-			if worlds == 20 && !strings.Contains(seen.String(), what) {
-				t.Errorf("no %s in any world", what)
+			if models == 20 && !strings.Contains(seen.String(), what) {
+				t.Errorf("no %s in any model", what)
 			}
 		}
 	})
 }
 
-func TestRestoredSnapshotIsTheSameState(t *testing.T) {
+func TestSnapshot_RestoresSameState(t *testing.T) {
 	for seed := range uint64(100) {
-		w := randomWorld(t, seed, 20+int(seed))
-		encoded := write(t, w.m)
+		w := randomModel(t, seed, 20+int(seed))
+		encoded := encodeSnapshot(t, w.m)
 		restored := New()
 		if err := restored.Restore(bytes.NewReader(encoded)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if a, b := picture(w.m), picture(restored); a != b {
+		if a, b := dumpIndex(w.m), dumpIndex(restored); a != b {
 			t.Fatalf("seed %d:\n%s\nrestored:\n%s", seed, a, b)
 		}
-		if !bytes.Equal(write(t, restored), encoded) {
+		if !bytes.Equal(encodeSnapshot(t, restored), encoded) {
 			t.Fatalf("seed %d: the snapshot of the restored state differs", seed)
 		}
-		// It goes on as the other would have.
+		// The restored machine continues like the original.
 		w.m = restored
 		for range 50 {
 			w.step(t)
@@ -78,9 +78,9 @@ func TestRestoredSnapshotIsTheSameState(t *testing.T) {
 	}
 }
 
-func TestSnapshotStaysAsItWasTaken(t *testing.T) {
-	w := randomWorld(t, 7, 100)
-	want := write(t, w.m)
+func TestSnapshot_IsImmutable(t *testing.T) {
+	w := randomModel(t, 7, 100)
+	want := encodeSnapshot(t, w.m)
 	s := w.m.Snapshot()
 	for range 1000 {
 		w.step(t)
@@ -94,19 +94,19 @@ func TestSnapshotStaysAsItWasTaken(t *testing.T) {
 	}
 }
 
-func TestDamagedSnapshotIsRefusedAndChangesNothing(t *testing.T) {
-	source := randomWorld(t, 3, 40).m
+func TestRestore_RejectsDamagedSnapshot(t *testing.T) {
+	source := randomModel(t, 3, 40).m
 	for _, err := range []error{
-		apply(source, "z", segmentOf(1, 1, started("z"), activity(), chained("next"))),
+		applyAppend(source, "z", segmentOf(1, 1, started("z"), activity(), chained("next"))),
 		applyAttempt(source, "z", 1, 2, 3),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	good := write(t, source)
-	target := randomWorld(t, 4, 20).m
-	before := picture(target)
+	good := encodeSnapshot(t, source)
+	target := randomModel(t, 4, 20).m
+	before := dumpIndex(target)
 	refuse := func(what string, b []byte) {
 		t.Helper()
 		if err := target.Restore(bytes.NewReader(b)); !errors.Is(err, ErrCorrupt) {
@@ -122,13 +122,13 @@ func TestDamagedSnapshotIsRefusedAndChangesNothing(t *testing.T) {
 		refuse(fmt.Sprintf("bit flipped in byte %d", n), flipped)
 	}
 	refuse("longer", append(slices.Clone(good), 0))
-	if picture(target) != before {
-		t.Error("a refused snapshot has changed the state")
+	if dumpIndex(target) != before {
+		t.Error("a refused snapshot changed the state")
 	}
 }
 
-// frames is a snapshot of messages that nobody would write.
-func frames(messages ...proto.Message) []byte {
+// encodeFrames encodes a snapshot of arbitrary messages, including invalid ones.
+func encodeFrames(messages ...proto.Message) []byte {
 	var b bytes.Buffer
 	out := &snapshotWriter{buffered: bufio.NewWriter(&b), sum: crc32.New(castagnoli)}
 	for _, m := range messages {
@@ -139,24 +139,24 @@ func frames(messages ...proto.Message) []byte {
 	return b.Bytes()
 }
 
-func TestSnapshotWithoutAttemptsAndChainedStartsIsRead(t *testing.T) {
+func TestRestore_ReadsFormat1(t *testing.T) {
 	m := newMachine(t)
-	if err := apply(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
+	if err := applyAppend(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
 		t.Fatal(err)
 	}
 	restored := New()
-	if err := restored.Restore(bytes.NewReader(frames(
+	if err := restored.Restore(bytes.NewReader(encodeFrames(
 		&journalpb.SnapshotHeader{Format: 1, Epoch: 1, Instances: 1},
 		&journalpb.InstanceSnapshot{Instance: "a", Executions: []*journalpb.Segment{segmentOf(1, 1, started("a"), activity())}},
 	))); err != nil {
 		t.Fatal(err)
 	}
-	if a, b := picture(m), picture(restored); a != b {
+	if a, b := dumpIndex(m), dumpIndex(restored); a != b {
 		t.Errorf("%s\nrestored\n%s", a, b)
 	}
 }
 
-func TestSnapshotThatContradictsItselfIsRefused(t *testing.T) {
+func TestRestore_RejectsInconsistentSnapshot(t *testing.T) {
 	header := &journalpb.SnapshotHeader{Format: 2, Epoch: 1, Instances: 1}
 	instance := func(attempts ...*journalpb.Attempt) *journalpb.InstanceSnapshot {
 		return &journalpb.InstanceSnapshot{
@@ -189,17 +189,17 @@ func TestSnapshotThatContradictsItselfIsRefused(t *testing.T) {
 		"chained starts out of order":  {[]proto.Message{header, instance(), start("c"), start("b")}, false},
 		"chained start twice":          {[]proto.Message{header, instance(), start("b"), start("b")}, false},
 	} {
-		if err := New().Restore(bytes.NewReader(frames(c.messages...))); c.ok != (err == nil) || err != nil && !errors.Is(err, ErrCorrupt) {
+		if err := New().Restore(bytes.NewReader(encodeFrames(c.messages...))); c.ok != (err == nil) || err != nil && !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestErrorOfTheReaderIsNotCorruption(t *testing.T) {
-	broken := errors.New("broken")
-	b := write(t, randomWorld(t, 5, 20).m)
-	r := io.MultiReader(bytes.NewReader(b[:len(b)/2]), errorReader{broken})
-	if err := New().Restore(r); !errors.Is(err, broken) || errors.Is(err, ErrCorrupt) {
+func TestRestore_ReaderErrorIsNotCorruption(t *testing.T) {
+	readErr := errors.New("broken")
+	b := encodeSnapshot(t, randomModel(t, 5, 20).m)
+	r := io.MultiReader(bytes.NewReader(b[:len(b)/2]), errorReader{readErr})
+	if err := New().Restore(r); !errors.Is(err, readErr) || errors.Is(err, ErrCorrupt) {
 		t.Error(err)
 	}
 }
@@ -208,8 +208,8 @@ type errorReader struct{ err error }
 
 func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 
-func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
-	onBoth(t, func(t *testing.T, newMachine maker) {
+func TestRead_SeesWholeAppendsDuringApply(t *testing.T) {
+	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)
 		stop := make(chan struct{})
 		var readers sync.WaitGroup
@@ -234,7 +234,7 @@ func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
 						t.Errorf("%d events: half an append", n)
 						return
 					}
-					for range m.Open() {
+					for range m.OpenOperations() {
 					}
 					for range m.Orphans() {
 					}
@@ -247,11 +247,11 @@ func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
 				}
 			})
 		}
-		if err := apply(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
+		if err := applyAppend(m, "a", segmentOf(1, 1, started("a"), activity())); err != nil {
 			t.Error(err)
 		}
 		for id := uint64(3); id < 160; id += 2 {
-			if err := apply(m, "a", segmentOf(1, id, activityDone(id-1), activity())); err != nil {
+			if err := applyAppend(m, "a", segmentOf(1, id, activityDone(id-1), activity())); err != nil {
 				t.Error(err)
 				break
 			}
@@ -260,12 +260,12 @@ func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
 				break
 			}
 			other := fmt.Sprintf("c-%d", id)
-			if err := apply(m, other, segmentOf(1, 1, startedBy("a", 1, 2), chained("x-"+other))); err != nil {
+			if err := applyAppend(m, other, segmentOf(1, 1, startedBy("a", 1, 2), chained("x-"+other))); err != nil {
 				t.Error(err)
 				break
 			}
-			if id%20 == 1 { // a follower that is far behind gets one while it is read
-				replaced(t, m)
+			if id%20 == 1 { // a follower far behind gets a snapshot while it is read
+				replaceState(t, m)
 			}
 		}
 		close(stop)
@@ -273,11 +273,11 @@ func TestReadersSeeWholeAppendsWhileApplying(t *testing.T) {
 	})
 }
 
-// replaced takes a copy of the state and puts it in the place of the state.
-func replaced(t *testing.T, m *Machine) {
+// replaceState restores a copy of the state over the state.
+func replaceState(t *testing.T, m *Machine) {
 	t.Helper()
 	if m.store == nil {
-		if err := m.Restore(bytes.NewReader(write(t, m))); err != nil {
+		if err := m.Restore(bytes.NewReader(encodeSnapshot(t, m))); err != nil {
 			t.Error(err)
 		}
 		return
@@ -286,7 +286,7 @@ func replaced(t *testing.T, m *Machine) {
 	if err := m.Flush(t.Context(), index); err != nil {
 		t.Error(err)
 	}
-	fs, from := diskOf(m).fs, fmt.Sprint("checkpoint-", index)
+	fs, from := testStoreOf(m).fs, fmt.Sprint("checkpoint-", index)
 	if _, err := m.Checkpoint(from); err != nil {
 		t.Error(err)
 	}
@@ -295,22 +295,22 @@ func replaced(t *testing.T, m *Machine) {
 	}
 }
 
-// An installer has somebody read as soon as another database is in use.
-type installer struct {
-	disk
-	installed func()
+// installHookStore calls afterInstall as soon as another database is in use.
+type installHookStore struct {
+	testStore
+	afterInstall func()
 }
 
-func (s *installer) Install(fill func(dir string) error, read func(store.Reader) error, taken func()) error {
-	err := s.disk.Install(fill, read, taken)
-	s.installed()
+func (s *installHookStore) Install(fill func(dir string) error, read func(store.Reader) error, inUse func()) error {
+	err := s.testStore.Install(fill, read, inUse)
+	s.afterInstall()
 	return err
 }
 
-func TestReaderFindsWhatAnInstalledSnapshotHasAtOnce(t *testing.T) {
-	o := seldom(vfs.NewMem())
-	o.machine.MemoryBytes = 1 << 20 // it stays in memory where the history is
-	s := &installer{disk: disk{must(pebblestore.Open(o.Options)), o.FS}}
+func TestInstall_ReadersSeeNewDatabaseAtOnce(t *testing.T) {
+	o := rareFlushOptions(vfs.NewMem())
+	o.machine.MemoryBytes = 1 << 20 // the position of the history stays in memory
+	s := &installHookStore{testStore: testStore{must(pebblestore.Open(o.Options)), o.FS}}
 	m := must(Open(s, o.machine))
 	defer func() {
 		if err := m.Close(); err != nil {
@@ -323,7 +323,7 @@ func TestReaderFindsWhatAnInstalledSnapshotHasAtOnce(t *testing.T) {
 		if id == 1 {
 			segments[0] = segmentOf(1, 1, started("a"), activity())
 		}
-		if err := apply(m, "a", segments...); err != nil {
+		if err := applyAppend(m, "a", segments...); err != nil {
 			t.Fatal(err)
 		}
 		if err := errors.Join(m.Advance(id+1, 1), m.Flush(t.Context(), id+1)); err != nil {
@@ -334,7 +334,7 @@ func TestReaderFindsWhatAnInstalledSnapshotHasAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := 0
-	s.installed = func() {
+	s.afterInstall = func() {
 		for _, err := range m.Events("a", 1, 1) {
 			if err != nil {
 				t.Error(err)
@@ -362,7 +362,7 @@ func copyFiles(fs vfs.FS, from, to string) error {
 	return err
 }
 
-func write(t testing.TB, m *Machine) []byte {
+func encodeSnapshot(t testing.TB, m *Machine) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	n, err := m.Snapshot().WriteTo(&b)
@@ -375,7 +375,7 @@ func write(t testing.TB, m *Machine) []byte {
 func BenchmarkSnapshot(b *testing.B) {
 	m := newMachine(b)
 	for i := range 100_000 {
-		if err := apply(m, fmt.Sprintf("instance-%d", i), segmentOf(1, 1, started("a"), activity(), activityDone(2))); err != nil {
+		if err := applyAppend(m, fmt.Sprintf("instance-%d", i), segmentOf(1, 1, started("a"), activity(), activityDone(2))); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -19,37 +19,37 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// script is the log of a random world: entries of a few records, and what the
-// machine in memory shows behind each of them.
-type script struct {
+// randomLog is the log of a random model: entries of a few records, and what the machine in memory
+// shows after each.
+type randomLog struct {
 	entries [][][]byte
-	shows   []string
+	dumps   []string
 }
 
-// recording collects the records that are applied to a machine.
-var recording = map[*Machine]*[][]byte{}
+// recordedLogs collects the records that are applied to a machine.
+var recordedLogs = map[*Machine]*[][]byte{}
 
-func newScript(t testing.TB, seed uint64, entries int) *script {
-	w := newWorld(t, seed, func(testing.TB) *Machine { return New() })
+func newRandomLog(t testing.TB, seed uint64, entries int) *randomLog {
+	w := newModel(t, seed, func(testing.TB) *Machine { return New() })
 	var records [][]byte
-	recording[w.m] = &records
-	defer delete(recording, w.m)
-	s := &script{shows: []string{everything(t, w.m)}}
+	recordedLogs[w.m] = &records
+	defer delete(recordedLogs, w.m)
+	s := &randomLog{dumps: []string{dump(t, w.m)}}
 	applyEpoch(t, w.m)
 	for range entries {
 		for range 1 + w.r.IntN(3) {
 			w.step(t)
 		}
 		s.entries = append(s.entries, records)
-		s.shows = append(s.shows, everything(t, w.m))
+		s.dumps = append(s.dumps, dump(t, w.m))
 		records = nil
 	}
 	return s
 }
 
-// play applies the entries behind those that a machine has, up to one. It
-// returns false if the machine's store has failed.
-func (s *script) play(m *Machine, to int) bool {
+// play applies the entries that a machine does not have yet, up to one. It returns false if the
+// store has failed.
+func (s *randomLog) play(m *Machine, to int) bool {
 	from, _ := m.Applied()
 	for i := from; i < uint64(to); i++ {
 		for _, record := range s.entries[i] {
@@ -65,11 +65,11 @@ func (s *script) play(m *Machine, to int) bool {
 	return true
 }
 
-// everything is all that a machine shows to its readers.
-func everything(t testing.TB, m *Machine) string {
+// dump returns everything that a machine shows to its readers.
+func dump(t testing.TB, m *Machine) string {
 	t.Helper()
-	w := &world{m: m}
-	all := w.got()
+	w := &model{m: m}
+	all := w.actual()
 	for in := range m.Instances() {
 		for execution := uint64(1); execution <= in.Execution; execution++ {
 			for e, err := range m.Events(in.Instance, execution, 1) {
@@ -94,18 +94,18 @@ func everything(t testing.TB, m *Machine) string {
 	return strings.Join(append(all, fmt.Sprintf("epoch %d digest %x", m.Epoch(), m.Digest())), "\n\t")
 }
 
-func (s *script) check(t testing.TB, m *Machine, what string) {
+func (s *randomLog) check(t testing.TB, m *Machine, what string) {
 	t.Helper()
 	index, _ := m.Applied()
-	if got := everything(t, m); got != s.shows[index] {
-		t.Fatalf("%s, entry %d:\n\t%s\nin memory:\n\t%s", what, index, got, s.shows[index])
+	if got := dump(t, m); got != s.dumps[index] {
+		t.Fatalf("%s, entry %d:\n\t%s\nin memory:\n\t%s", what, index, got, s.dumps[index])
 	}
 }
 
-func TestMachineWithAStoreShowsWhatOneInMemoryDoes(t *testing.T) {
+func TestStore_ShowsSameAsInMemory(t *testing.T) {
 	for seed := range uint64(8) {
-		s := newScript(t, seed, 80)
-		m := openMachine(t, tiny(vfs.NewMem()))
+		s := newRandomLog(t, seed, 80)
+		m := openMachine(t, tinyOptions(vfs.NewMem()))
 		for i := range s.entries {
 			s.play(m, i+1)
 			if i%7 == 0 {
@@ -116,13 +116,13 @@ func TestMachineWithAStoreShowsWhatOneInMemoryDoes(t *testing.T) {
 	}
 }
 
-// The file system loses what was not synced, at any moment, and some of it not.
-func TestCrashLeavesTheStateBehindAnEntry(t *testing.T) {
+// A crash at any moment loses the data that was not synced, and possibly only part of it.
+func TestStore_CrashLeavesStateOfOneEntry(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		s := newScript(t, seed, 80)
+		s := newRandomLog(t, seed, 80)
 		fs := vfs.NewCrashableMem()
-		m := openMachine(t, tiny(fs))
+		m := openMachine(t, tinyOptions(fs))
 		durable := uint64(0)
 		for at := 0; at < len(s.entries); {
 			at = min(at+1+r.IntN(20), len(s.entries))
@@ -134,7 +134,7 @@ func TestCrashLeavesTheStateBehindAnEntry(t *testing.T) {
 				durable = uint64(at)
 			}
 			fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(2) * 50, RNG: r})
-			m = openMachine(t, tiny(fs))
+			m = openMachine(t, tinyOptions(fs))
 			index, _ := m.Applied()
 			if index < durable {
 				t.Fatalf("seed %d: entry %d was flushed, the store ends with %d", seed, durable, index)
@@ -146,17 +146,17 @@ func TestCrashLeavesTheStateBehindAnEntry(t *testing.T) {
 	}
 }
 
-// A file system that ends with its n-th write, for each n: what is left is a
-// state behind an entry, or a store that says that it is damaged never.
-func TestEveryWriteMayBeTheLast(t *testing.T) {
-	s := newScript(t, 1, 24)
+// The file system fails from its n-th write on, for each n. What is left is the state after an
+// entry, never a store that reports damage.
+func TestStore_SurvivesCrashAtEveryWrite(t *testing.T) {
+	s := newRandomLog(t, 1, 24)
 	for n := 1; ; n++ {
 		fs := vfs.NewCrashableMem()
-		cut := &cutAfter{}
+		cut := &failAfter{}
 		cut.left.Store(int64(n))
-		durable, done := lived(t, s, errorfs.Wrap(fs, cut))
+		durable, done := playUntilFailure(t, s, errorfs.Wrap(fs, cut))
 		left := fs.CrashClone(vfs.CrashCloneCfg{})
-		m, err := seldom(left).open()
+		m, err := rareFlushOptions(left).open()
 		if err != nil {
 			t.Fatalf("cut after %d writes: %v", n, err)
 		}
@@ -177,18 +177,18 @@ func TestEveryWriteMayBeTheLast(t *testing.T) {
 	}
 }
 
-// seldom are options with which a flush is only when it is asked for.
-func seldom(fs vfs.FS) whereabouts {
-	o := tiny(fs)
+// rareFlushOptions cause flushes only on request.
+func rareFlushOptions(fs vfs.FS) machineOptions {
+	o := tinyOptions(fs)
 	o.machine.FlushBytes = 1 << 20
 	return o
 }
 
-// lived plays a script, with flushes, a checkpoint and an install of it, until
-// the file system fails. It returns what was flushed.
-func lived(t testing.TB, s *script, fs vfs.FS) (durable uint64, done bool) {
+// playUntilFailure plays a log, with flushes, a checkpoint and its installation, until the file
+// system fails. It returns what was flushed.
+func playUntilFailure(t testing.TB, s *randomLog, fs vfs.FS) (durable uint64, done bool) {
 	t.Helper()
-	m, err := seldom(fs).open()
+	m, err := rareFlushOptions(fs).open()
 	if err != nil {
 		return 0, false
 	}
@@ -211,12 +211,12 @@ func lived(t testing.TB, s *script, fs vfs.FS) (durable uint64, done bool) {
 	return durable, m.Close() == nil
 }
 
-// cutAfter lets some writes through and fails the others.
-type cutAfter struct{ left atomic.Int64 }
+// failAfter lets a number of writes pass and fails the others.
+type failAfter struct{ left atomic.Int64 }
 
-func (c *cutAfter) String() string { return "cut" }
+func (c *failAfter) String() string { return "cut" }
 
-func (c *cutAfter) MaybeError(op errorfs.Op) error {
+func (c *failAfter) MaybeError(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 		return nil
 	}
@@ -226,15 +226,15 @@ func (c *cutAfter) MaybeError(op errorfs.Op) error {
 	return errorfs.ErrInjected
 }
 
-func TestStoreOfAnotherVersionIsRefused(t *testing.T) {
-	o := tiny(vfs.NewMem())
+func TestOpen_RejectsOtherFormat(t *testing.T) {
+	o := tinyOptions(vfs.NewMem())
 	m := openMachine(t, o)
 	applyEpoch(t, m)
 	key := []byte{keyMeta}
 	if err := m.Flush(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	value := appendChecksum(appendUint(nil, fieldMetaFormat, storeFormat+1), 0, key)
+	value := appendValueChecksum(appendUint(nil, fieldStoreFormat, storeFormat+1), 0, key)
 	written := m.store.Write("write", 0, func(b store.Batch) error { return b.Set(key, value) })
 	if err := errors.Join(written, m.store.Sync(), m.Close()); err != nil {
 		t.Fatal(err)
@@ -278,16 +278,16 @@ func flipBit(t testing.TB, fs vfs.FS, dir string, r *rand.Rand) {
 	}
 }
 
-// What a damaged table holds is never shown as something else: a reader sees the
-// truth, or nothing and the store has failed; and then the next Open refuses it.
-func TestFlippedBitIsNeverServed(t *testing.T) {
+// A damaged table never shows wrong data: a reader sees the truth, or nothing and the store has
+// failed. The next Open then refuses it.
+func TestStore_FlippedBitIsNeverServed(t *testing.T) {
 	const flips = 24
-	s := newScript(t, 5, 60)
-	lines := strings.Split(s.shows[len(s.shows)-1], "\n\t")
+	s := newRandomLog(t, 5, 60)
+	lines := strings.Split(s.dumps[len(s.dumps)-1], "\n\t")
 	found := 0
 	for seed := range uint64(flips) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		o := tiny(vfs.NewMem())
+		o := tinyOptions(vfs.NewMem())
 		m := must(o.open())
 		s.play(m, len(s.entries))
 		if err := m.Close(); err != nil {
@@ -296,7 +296,7 @@ func TestFlippedBitIsNeverServed(t *testing.T) {
 		flipBit(t, o.FS, o.Dir, r)
 		m, err := o.open()
 		if err == nil {
-			for _, line := range readable(m) {
+			for _, line := range dumpReadable(m) {
 				if !slices.Contains(lines, line) {
 					t.Fatalf("seed %d: shown %q", seed, line)
 				}
@@ -305,7 +305,7 @@ func TestFlippedBitIsNeverServed(t *testing.T) {
 			_ = m.Close()
 		}
 		if err == nil {
-			continue // in a part that nobody reads
+			continue // in a part that is never read
 		}
 		found++
 		if !errors.Is(err, ErrCorrupt) {
@@ -324,16 +324,16 @@ func TestFlippedBitIsNeverServed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d of %d flipped bits were met", found, flips)
+	t.Logf("%d of %d flipped bits were detected", found, flips)
 	if found < flips/2 {
-		t.Error("most are met")
+		t.Error("most flips should be detected")
 	}
 }
 
-// readable is what a machine shows that may fail.
-func readable(m *Machine) []string {
-	w := &world{m: m}
-	all := w.got()
+// dumpReadable returns what a machine shows, from which a failure may omit lines.
+func dumpReadable(m *Machine) []string {
+	w := &model{m: m}
+	all := w.actual()
 	for in := range m.Instances() {
 		if sum, err := m.Hash(in.Instance); err == nil {
 			all = append(all, fmt.Sprintf("%s hash %x", in.Instance, sum))

@@ -9,16 +9,16 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// TimersDue yields the open timers that are due before a time, in Unix
-// nanoseconds, the earliest first. It costs what it yields, and what is in
-// memory. A timer that is open from the beginning of the iteration to the end is
-// yielded once; one that is set or closed meanwhile may be.
+// TimersDue yields the open timers that are due before a time, in Unix nanoseconds, the earliest
+// first. Its cost is proportional to what it yields and to the instances in memory. A timer that is
+// open during the whole iteration is yielded once; one that is set or closed meanwhile may be
+// yielded.
 func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
-		for a := range m.alarms(before) {
+		for a := range m.timersBefore(before) {
 			var due *journalpb.Operation
 			_, err := m.lookup(a.instance, func(in *instance) {
-				if at, open := in.open.find(a.event); open && in.execution == a.execution && in.open[at].timer() && in.open[at].fireAt == a.fireAt {
+				if at, open := in.open.find(a.event); open && in.execution == a.execution && in.open[at].isTimer() && in.open[at].fireAt == a.fireAt {
 					due = in.open[at].message(in.id, in.execution, in.incarnation)
 				}
 			})
@@ -29,13 +29,13 @@ func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 	}
 }
 
-// alarms yields the timers of late, each once: those in memory at the beginning,
-// and those in the store, a page at a time.
-func (m *Machine) alarms(before int64) iter.Seq[alarm] {
-	return func(yield func(alarm) bool) {
-		hot := m.hotAlarms(before)
-		for a := range m.coldAlarms(before) {
-			for len(hot) > 0 && hot[0].byTime(a) < 0 {
+// timersBefore yields timers, each once: those in memory at the beginning, and those in the store,
+// one page at a time.
+func (m *Machine) timersBefore(before int64) iter.Seq[timerKey] {
+	return func(yield func(timerKey) bool) {
+		hot := m.hotTimers(before)
+		for a := range m.coldTimers(before) {
+			for len(hot) > 0 && hot[0].compareByTime(a) < 0 {
 				if !yield(hot[0]) {
 					return
 				}
@@ -56,24 +56,24 @@ func (m *Machine) alarms(before int64) iter.Seq[alarm] {
 	}
 }
 
-func (m *Machine) hotAlarms(before int64) (hot []alarm) {
+func (m *Machine) hotTimers(before int64) (hot []timerKey) {
 	m.mu.RLock()
 	for _, in := range m.busy {
-		hot = in.appendAlarms(hot)
+		hot = in.appendTimers(hot)
 	}
 	m.mu.RUnlock()
-	hot = slices.DeleteFunc(hot, func(a alarm) bool { return a.fireAt >= before })
-	slices.SortFunc(hot, alarm.byTime)
+	hot = slices.DeleteFunc(hot, func(a timerKey) bool { return a.fireAt >= before })
+	slices.SortFunc(hot, timerKey.compareByTime)
 	return hot
 }
 
-func (m *Machine) coldAlarms(before int64) iter.Seq[alarm] {
-	return func(yield func(alarm) bool) {
+func (m *Machine) coldTimers(before int64) iter.Seq[timerKey] {
+	return func(yield func(timerKey) bool) {
 		if m.store == nil {
 			return
 		}
 		for from := []byte{keyTimer}; from != nil; {
-			page, next, err := m.store.alarms(from, dueKey(nil, before))
+			page, next, err := m.store.readTimers(from, timerKeyAt(nil, before))
 			if err != nil {
 				return // the store has failed
 			}
@@ -87,16 +87,15 @@ func (m *Machine) coldAlarms(before int64) iter.Seq[alarm] {
 	}
 }
 
-// alarms reads a page of timers. The next page is from there on; nil if there is
-// none.
-func (s *records) alarms(from, to []byte) (page []alarm, next []byte, err error) {
+// readTimers reads a page of timers. The page after it begins at next; nil if there is none.
+func (s *recordStore) readTimers(from, to []byte) (page []timerKey, next []byte, err error) {
 	err = s.view("read the timers", 0, func(r store.Reader) error {
-		return scan(r, from, to, func(key, _ []byte) (bool, error) {
+		return scanRecords(r, from, to, func(key, _ []byte) (bool, error) {
 			if len(page) == pageInstances {
 				next = slices.Clone(key)
 				return false, nil
 			}
-			var a alarm
+			var a timerKey
 			err := a.parse(key)
 			page = append(page, a)
 			return true, err

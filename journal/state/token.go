@@ -12,22 +12,23 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Refusals of tokens. Nothing was changed.
+// Errors of join tokens. Nothing was changed.
 var (
-	// ErrTokenUnknown: no such token was issued, or it has expired long ago.
+	// ErrTokenUnknown means that no such token was issued, or that it was removed: when it
+	// was revoked, or a day after it expired.
 	ErrTokenUnknown = errors.New("the token is not known")
-	// ErrTokenExpired: the token is too old.
+	// ErrTokenExpired means that the token has expired.
 	ErrTokenExpired = errors.New("the token has expired")
-	// ErrTokenUsed: another node has used the token.
+	// ErrTokenUsed means that another node has used the token.
 	ErrTokenUsed = errors.New("the token was used by another node")
-	// ErrTokens: too many tokens are known.
-	ErrTokens = errors.New("too many tokens are known: 256 are kept, each until it is revoked, or a day after it has expired")
+	// ErrTooManyTokens means that the limit of 256 tokens is reached.
+	ErrTooManyTokens = errors.New("256 join tokens exist already; a token is removed when it is revoked, or a day after it has expired")
 )
 
 const (
 	tokensMax = 256
-	// tokenKept is how long a token is known after it has expired.
-	tokenKept = 24 * time.Hour
+	// tokenRetention is how long an expired token is kept.
+	tokenRetention = 24 * time.Hour
 )
 
 // joinToken is a token with which a node may join, or has joined.
@@ -41,7 +42,7 @@ func tokenOf(message *journalpb.JoinToken) joinToken {
 	return joinToken{string(message.GetKey()), clustertime.FromUnix(message.GetExpiresAt()), message.GetNode()}
 }
 
-// encode returns the encoded message.
+// encode returns the encoded JoinToken.
 func (t joinToken) encode() []byte {
 	b := protowire.AppendTag(nil, 1, protowire.BytesType)
 	b = protowire.AppendString(b, t.key)
@@ -57,23 +58,23 @@ func findToken(tokens []joinToken, key string) (at int, known bool) {
 	return slices.BinarySearchFunc(tokens, key, func(t joinToken, key string) int { return cmp.Compare(t.key, key) })
 }
 
-// issue returns the tokens with one more, and without those that have expired long
-// ago. One that is known is left as it is.
-func issue(tokens []joinToken, issued *journalpb.JoinToken, now clustertime.Time) ([]joinToken, error) {
-	tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joinToken) bool { return t.expires.Before(now.Add(-tokenKept)) })
+// issueToken returns the tokens with one more, without those whose retention is over. A known token
+// is left unchanged.
+func issueToken(tokens []joinToken, issued *journalpb.JoinToken, now clustertime.Time) ([]joinToken, error) {
+	tokens = slices.DeleteFunc(slices.Clone(tokens), func(t joinToken) bool { return t.expires.Before(now.Add(-tokenRetention)) })
 	at, known := findToken(tokens, string(issued.GetKey()))
 	switch {
 	case known:
 		return tokens, nil
 	case len(tokens) == tokensMax:
-		return nil, ErrTokens
+		return nil, ErrTooManyTokens
 	}
 	return slices.Insert(tokens, at, joinToken{key: string(issued.GetKey()), expires: clustertime.FromUnix(issued.GetExpiresAt())}), nil
 }
 
-// use returns the tokens after a node has used one. A node may do so again: it may
-// not have learned that it has.
-func use(tokens []joinToken, used *journalpb.JoinToken, now clustertime.Time) ([]joinToken, error) {
+// useToken returns the tokens after a node has used one. The same node may use it again, as it may
+// not have received the first answer.
+func useToken(tokens []joinToken, used *journalpb.JoinToken, now clustertime.Time) ([]joinToken, error) {
 	at, known := findToken(tokens, string(used.GetKey()))
 	switch {
 	case !known:
@@ -88,8 +89,8 @@ func use(tokens []joinToken, used *journalpb.JoinToken, now clustertime.Time) ([
 	return tokens, nil
 }
 
-// revoke returns the tokens without one.
-func revoke(tokens []joinToken, key []byte) ([]joinToken, error) {
+// revokeToken returns the tokens without one.
+func revokeToken(tokens []joinToken, key []byte) ([]joinToken, error) {
 	at, known := findToken(tokens, string(key))
 	if !known {
 		return nil, ErrTokenUnknown
@@ -97,20 +98,19 @@ func revoke(tokens []joinToken, key []byte) ([]joinToken, error) {
 	return slices.Delete(slices.Clone(tokens), at, at+1), nil
 }
 
-// Tokens returns the tokens that are known, in the order of their keys.
+// Tokens returns the known tokens, in order of their keys.
 func (m *Machine) Tokens() []*journalpb.JoinToken {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.group.message().Tokens
+	return m.metadata.message().Tokens
 }
 
-// TokenExpiry returns the cluster time at which a token is no good any more, the
-// zero time if it is not known.
+// TokenExpiry returns the cluster time at which a token expires, the zero time if it is not known.
 func (m *Machine) TokenExpiry(key []byte) clustertime.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if at, known := findToken(m.group.tokens, string(key)); known {
-		return m.group.tokens[at].expires
+	if at, known := findToken(m.metadata.tokens, string(key)); known {
+		return m.metadata.tokens[at].expires
 	}
 	return clustertime.Time{}
 }

@@ -1,6 +1,4 @@
-// Package clusterpb holds the schemas of what the nodes of a cluster say to
-// each other.
-//
-// It promises that two nodes whose protocol versions differ by one understand
-// each other. Nothing in it is ever kept on disk.
+// Package clusterpb defines the schemas of the messages between the nodes of a cluster. Two nodes
+// whose protocol versions differ by at most one understand each other. These messages are never
+// kept on disk.
 package clusterpb

@@ -1,12 +1,11 @@
-// Package journalpb holds the schemas of everything that Tenuto keeps on disk:
-// events, the records that carry them through the Raft log, snapshots.
+// Package journalpb defines the schemas of everything that Tenuto keeps on disk: events, the
+// records that carry them through the Raft log, and snapshots.
 //
-// It promises:
+// Guarantees:
 //
-//  1. What one release has written, every later release reads. Fields are
-//     added, never renumbered, never given another meaning.
-//  2. A field that a build does not know survives being read and written by it.
+//  1. Every later release reads what one release has written. Fields are added, never renumbered,
+//     and never change their meaning.
+//  2. A build preserves fields that it does not know when it reads and writes a message.
 //
-// Nothing may be assumed about the bytes of an encoded message beyond what
-// Protocol Buffers promise: two encodings of the same message may differ.
+// As with Protocol Buffers in general, two encodings of the same message may differ in their bytes.
 package journalpb

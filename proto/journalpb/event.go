@@ -1,141 +1,138 @@
 package journalpb
 
-// The numbers of the arms of Event.body: the type of an event in indexes and
-// in encoded form.
+// The event types: the field numbers of Event.body. Indexes and encoded events use them.
 const (
-	ArmOrchestrationStarted         = 10
-	ArmOrchestrationCompleted       = 11
-	ArmOrchestrationFailed          = 12
-	ArmOrchestrationCancelled       = 13
-	ArmOrchestrationTerminated      = 14
-	ArmOrchestrationContinuedAsNew  = 15
-	ArmOrchestrationCancelRequested = 16
-	ArmOrchestrationSuspended       = 17
-	ArmOrchestrationResumed         = 18
-	ArmActivityScheduled            = 20
-	ArmActivityCompleted            = 21
-	ArmActivityFailed               = 22
-	ArmTimerCreated                 = 23
-	ArmTimerFired                   = 24
-	ArmExternalSubscribed           = 25
-	ArmExternalEvent                = 26
-	ArmSubOrchestrationScheduled    = 27
-	ArmSubOrchestrationCompleted    = 28
-	ArmSubOrchestrationFailed       = 29
-	ArmOrchestrationChained         = 30
-	ArmCancelRequested              = 31
-	ArmSideEffectRecorded           = 32
-	ArmStatusSet                    = 33
+	TypeOrchestrationStarted         = 10
+	TypeOrchestrationCompleted       = 11
+	TypeOrchestrationFailed          = 12
+	TypeOrchestrationCanceled        = 13
+	TypeOrchestrationTerminated      = 14
+	TypeOrchestrationContinuedAsNew  = 15
+	TypeOrchestrationCancelRequested = 16
+	TypeOrchestrationSuspended       = 17
+	TypeOrchestrationResumed         = 18
+	TypeActivityScheduled            = 20
+	TypeActivityCompleted            = 21
+	TypeActivityFailed               = 22
+	TypeTimerCreated                 = 23
+	TypeTimerFired                   = 24
+	TypeExternalSubscribed           = 25
+	TypeExternalEvent                = 26
+	TypeSubOrchestrationScheduled    = 27
+	TypeSubOrchestrationCompleted    = 28
+	TypeSubOrchestrationFailed       = 29
+	TypeOrchestrationChained         = 30
+	TypeCancelRequested              = 31
+	TypeSideEffectRecorded           = 32
+	TypeStatusSet                    = 33
 )
 
-var armNames = map[int]string{
-	ArmOrchestrationStarted:         "OrchestrationStarted",
-	ArmOrchestrationCompleted:       "OrchestrationCompleted",
-	ArmOrchestrationFailed:          "OrchestrationFailed",
-	ArmOrchestrationCancelled:       "OrchestrationCancelled",
-	ArmOrchestrationTerminated:      "OrchestrationTerminated",
-	ArmOrchestrationContinuedAsNew:  "OrchestrationContinuedAsNew",
-	ArmOrchestrationCancelRequested: "OrchestrationCancelRequested",
-	ArmOrchestrationSuspended:       "OrchestrationSuspended",
-	ArmOrchestrationResumed:         "OrchestrationResumed",
-	ArmActivityScheduled:            "ActivityScheduled",
-	ArmActivityCompleted:            "ActivityCompleted",
-	ArmActivityFailed:               "ActivityFailed",
-	ArmTimerCreated:                 "TimerCreated",
-	ArmTimerFired:                   "TimerFired",
-	ArmExternalSubscribed:           "ExternalSubscribed",
-	ArmExternalEvent:                "ExternalEvent",
-	ArmSubOrchestrationScheduled:    "SubOrchestrationScheduled",
-	ArmSubOrchestrationCompleted:    "SubOrchestrationCompleted",
-	ArmSubOrchestrationFailed:       "SubOrchestrationFailed",
-	ArmOrchestrationChained:         "OrchestrationChained",
-	ArmCancelRequested:              "CancelRequested",
-	ArmSideEffectRecorded:           "SideEffectRecorded",
-	ArmStatusSet:                    "StatusSet",
+var typeNames = map[int]string{
+	TypeOrchestrationStarted:         "OrchestrationStarted",
+	TypeOrchestrationCompleted:       "OrchestrationCompleted",
+	TypeOrchestrationFailed:          "OrchestrationFailed",
+	TypeOrchestrationCanceled:        "OrchestrationCanceled",
+	TypeOrchestrationTerminated:      "OrchestrationTerminated",
+	TypeOrchestrationContinuedAsNew:  "OrchestrationContinuedAsNew",
+	TypeOrchestrationCancelRequested: "OrchestrationCancelRequested",
+	TypeOrchestrationSuspended:       "OrchestrationSuspended",
+	TypeOrchestrationResumed:         "OrchestrationResumed",
+	TypeActivityScheduled:            "ActivityScheduled",
+	TypeActivityCompleted:            "ActivityCompleted",
+	TypeActivityFailed:               "ActivityFailed",
+	TypeTimerCreated:                 "TimerCreated",
+	TypeTimerFired:                   "TimerFired",
+	TypeExternalSubscribed:           "ExternalSubscribed",
+	TypeExternalEvent:                "ExternalEvent",
+	TypeSubOrchestrationScheduled:    "SubOrchestrationScheduled",
+	TypeSubOrchestrationCompleted:    "SubOrchestrationCompleted",
+	TypeSubOrchestrationFailed:       "SubOrchestrationFailed",
+	TypeOrchestrationChained:         "OrchestrationChained",
+	TypeCancelRequested:              "CancelRequested",
+	TypeSideEffectRecorded:           "SideEffectRecorded",
+	TypeStatusSet:                    "StatusSet",
 }
 
-// ArmName returns the name of the event type with that number, "" for a
-// number that names none.
-func ArmName(arm int) string { return armNames[arm] }
+// TypeName returns the name of an event type, "" for an unknown number.
+func TypeName(eventType int) string { return typeNames[eventType] }
 
-// Arm returns the number of the event's type, 0 when the body is missing or of
-// a type that this build does not know.
-func (e *Event) Arm() int {
+// TypeNumber returns the event type, 0 if the body is missing or of a type that this build does not know.
+func (e *Event) TypeNumber() int {
 	switch e.GetBody().(type) {
 	case *Event_OrchestrationStarted:
-		return ArmOrchestrationStarted
+		return TypeOrchestrationStarted
 	case *Event_OrchestrationCompleted:
-		return ArmOrchestrationCompleted
+		return TypeOrchestrationCompleted
 	case *Event_OrchestrationFailed:
-		return ArmOrchestrationFailed
-	case *Event_OrchestrationCancelled:
-		return ArmOrchestrationCancelled
+		return TypeOrchestrationFailed
+	case *Event_OrchestrationCanceled:
+		return TypeOrchestrationCanceled
 	case *Event_OrchestrationTerminated:
-		return ArmOrchestrationTerminated
+		return TypeOrchestrationTerminated
 	case *Event_OrchestrationContinuedAsNew:
-		return ArmOrchestrationContinuedAsNew
+		return TypeOrchestrationContinuedAsNew
 	case *Event_OrchestrationCancelRequested:
-		return ArmOrchestrationCancelRequested
+		return TypeOrchestrationCancelRequested
 	case *Event_OrchestrationSuspended:
-		return ArmOrchestrationSuspended
+		return TypeOrchestrationSuspended
 	case *Event_OrchestrationResumed:
-		return ArmOrchestrationResumed
+		return TypeOrchestrationResumed
 	case *Event_ActivityScheduled:
-		return ArmActivityScheduled
+		return TypeActivityScheduled
 	case *Event_ActivityCompleted:
-		return ArmActivityCompleted
+		return TypeActivityCompleted
 	case *Event_ActivityFailed:
-		return ArmActivityFailed
+		return TypeActivityFailed
 	case *Event_TimerCreated:
-		return ArmTimerCreated
+		return TypeTimerCreated
 	case *Event_TimerFired:
-		return ArmTimerFired
+		return TypeTimerFired
 	case *Event_ExternalSubscribed:
-		return ArmExternalSubscribed
+		return TypeExternalSubscribed
 	case *Event_ExternalEvent:
-		return ArmExternalEvent
+		return TypeExternalEvent
 	case *Event_SubOrchestrationScheduled:
-		return ArmSubOrchestrationScheduled
+		return TypeSubOrchestrationScheduled
 	case *Event_SubOrchestrationCompleted:
-		return ArmSubOrchestrationCompleted
+		return TypeSubOrchestrationCompleted
 	case *Event_SubOrchestrationFailed:
-		return ArmSubOrchestrationFailed
+		return TypeSubOrchestrationFailed
 	case *Event_OrchestrationChained:
-		return ArmOrchestrationChained
+		return TypeOrchestrationChained
 	case *Event_CancelRequested:
-		return ArmCancelRequested
+		return TypeCancelRequested
 	case *Event_SideEffectRecorded:
-		return ArmSideEffectRecorded
+		return TypeSideEffectRecorded
 	case *Event_StatusSet:
-		return ArmStatusSet
+		return TypeStatusSet
 	}
 	return 0
 }
 
-// Type returns the name of the event's type as semantics name it:
-// "ActivityScheduled" and so on; "Unknown" where Arm returns 0.
+// Type returns the name of the event type, such as "ActivityScheduled", or "Unknown" where TypeNumber
+// returns 0.
 func (e *Event) Type() string {
-	if name := armNames[e.Arm()]; name != "" {
+	if name := typeNames[e.TypeNumber()]; name != "" {
 		return name
 	}
 	return "Unknown"
 }
 
-// Terminal tells whether an event of that type ends its execution.
-func Terminal(arm int) bool {
-	return arm >= ArmOrchestrationCompleted && arm <= ArmOrchestrationContinuedAsNew
+// Terminal reports whether an event of that type ends its execution.
+func Terminal(eventType int) bool {
+	return eventType >= TypeOrchestrationCompleted && eventType <= TypeOrchestrationContinuedAsNew
 }
 
-// Completes returns the type of the scheduling event that an event of that
-// type completes, 0 for one that is no completion.
-func Completes(arm int) int {
-	switch arm {
-	case ArmActivityCompleted, ArmActivityFailed:
-		return ArmActivityScheduled
-	case ArmTimerFired:
-		return ArmTimerCreated
-	case ArmSubOrchestrationCompleted, ArmSubOrchestrationFailed:
-		return ArmSubOrchestrationScheduled
+// Completes returns the type of the scheduling event that an event of that type completes, 0 if it
+// completes none.
+func Completes(eventType int) int {
+	switch eventType {
+	case TypeActivityCompleted, TypeActivityFailed:
+		return TypeActivityScheduled
+	case TypeTimerFired:
+		return TypeTimerCreated
+	case TypeSubOrchestrationCompleted, TypeSubOrchestrationFailed:
+		return TypeSubOrchestrationScheduled
 	}
 	return 0
 }

@@ -2,26 +2,24 @@ package journalpb
 
 import "fmt"
 
-// An incarnation is made by the leader that records the start of the run, from its epoch
-// and the number of the start among those that it has recorded. No epoch has two leaders
-// and none comes again, so no two runs of a partition have the same incarnation, and a
-// later run has a larger one. There is room for 16 million epochs of a partition, and for
-// a million million starts in each.
+// The leader that records the start of a run makes its incarnation: the epoch, then the number of
+// this start among those recorded in the epoch. An epoch belongs to one leadership and never
+// recurs, so no two runs of a partition have the same incarnation, and later runs have larger ones.
+// There is room for 2^24 epochs of a partition, and for 2^40 starts in each.
 const incarnationStartBits = 40
 
-// NewIncarnation returns the incarnation of the run that a leader starts, counted from 1
-// in its epoch.
+// NewIncarnation returns the incarnation of a run. start counts the starts of the epoch from 1.
 func NewIncarnation(epoch, start uint64) uint64 {
 	return epoch<<incarnationStartBits | start&(1<<incarnationStartBits-1)
 }
 
-// IncarnationText returns an incarnation as it stands in IDs and keys: "epoch-start".
+// IncarnationText returns an incarnation in the form used in IDs and keys: "epoch-start".
 func IncarnationText(incarnation uint64) string {
 	return fmt.Sprintf("%d-%d", incarnation>>incarnationStartBits, incarnation&(1<<incarnationStartBits-1))
 }
 
-// Key returns "instance/incarnation/execution/event_id", which names the operation and no
-// other ever. A run that began without an incarnation leaves that part out.
+// Key returns "instance/incarnation/execution/event_id", which identifies the operation uniquely
+// and for ever. For a run without an incarnation it omits that part.
 func (r *OperationRef) Key() string {
 	if r.GetIncarnation() == 0 {
 		return fmt.Sprintf("%s/%d/%d", r.GetInstance(), r.GetExecution(), r.GetEventId())

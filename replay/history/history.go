@@ -11,32 +11,32 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Format names the format of the text, and its version.
+// Format names the text format and its version.
 const Format = "tenuto.history/1"
 
-// A History is that of one execution of an instance.
+// A History is the history of one execution of an instance.
 type History struct {
 	Instance  string
 	Execution uint64
-	// In order, from the first.
+	// Events are in order, starting with the first.
 	Events []*journalpb.Event
 }
 
-// header is the first line, up to the events.
+// header is the part of the document before the events.
 type header struct {
 	Format    string `json:"format"`
 	Instance  string `json:"instance"`
 	Execution uint64 `json:"execution"`
 }
 
-// document is the text as a whole.
+// document is the whole text.
 type document struct {
 	header
 	Events []json.RawMessage `json:"events"`
 }
 
-// Write writes a history. The error is w's, or says which event has no JSON
-// form: text in it is not UTF-8, which no journal accepts.
+// Write writes a history. The error is w's, or names the event that contains text that is not
+// UTF-8.
 func Write(w io.Writer, h *History) error {
 	var text bytes.Buffer
 	first, err := json.Marshal(header{Format, h.Instance, h.Execution})
@@ -59,7 +59,7 @@ func Write(w io.Writer, h *History) error {
 	return err
 }
 
-// WriteEvent writes one event as its line in a history, without a line break.
+// WriteEvent writes one event as in a history, without a line break.
 func WriteEvent(w io.Writer, event *journalpb.Event) error {
 	var text bytes.Buffer
 	if err := writeMessage(&text, event.ProtoReflect()); err != nil {
@@ -69,31 +69,30 @@ func WriteEvent(w io.Writer, event *journalpb.Event) error {
 	return err
 }
 
-// Read reads a history to the end of r. The error is r's, a [*FormatError] for a
-// text of another format, or says at which event the text is not what it should
-// be.
+// Read reads a history to the end of r. The error is r's, a [*FormatError] for another format, or
+// names the event that is invalid.
 func Read(r io.Reader) (*History, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
 	}
-	var read document
+	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&read); err != nil {
+	if err := decoder.Decode(&doc); err != nil {
 		return nil, fmt.Errorf("read history: %w", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
 		return nil, fmt.Errorf("read history: more text after its end")
 	}
 	switch {
-	case read.Format != Format:
-		return nil, &FormatError{Format: read.Format}
-	case read.Instance == "" || read.Execution == 0:
+	case doc.Format != Format:
+		return nil, &FormatError{Format: doc.Format}
+	case doc.Instance == "" || doc.Execution == 0:
 		return nil, fmt.Errorf("read history: instance and execution are missing")
 	}
-	h := &History{Instance: read.Instance, Execution: read.Execution}
-	for i, encoded := range read.Events {
+	h := &History{Instance: doc.Instance, Execution: doc.Execution}
+	for i, encoded := range doc.Events {
 		event, err := readEvent(encoded)
 		if err != nil {
 			return nil, fmt.Errorf("read event %d: %w", i+1, err)
@@ -103,10 +102,10 @@ func Read(r io.Reader) (*History, error) {
 	return h, nil
 }
 
-// readEvent gives payloads their protobuf form and leaves the rest to protojson.
+// readEvent converts payloads to their protobuf form and then uses protojson.
 func readEvent(encoded json.RawMessage) (*journalpb.Event, error) {
 	event := new(journalpb.Event)
-	plain, err := plainMessage(encoded, event.ProtoReflect().Descriptor())
+	plain, err := protoJSONMessage(encoded, event.ProtoReflect().Descriptor())
 	if err != nil {
 		return nil, err
 	}
@@ -116,9 +115,9 @@ func readEvent(encoded json.RawMessage) (*journalpb.Event, error) {
 	return event, nil
 }
 
-// A FormatError reports a text that is no history, or one of another version.
+// A FormatError reports a text in an unknown format or version.
 type FormatError struct{ Format string }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("a history of format %q, this build reads %q", e.Format, Format)
+	return fmt.Sprintf("unsupported history format %q: this build reads %q", e.Format, Format)
 }

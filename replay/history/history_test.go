@@ -17,13 +17,12 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-const recorded = "../testdata/histories/*.jsonl"
+const recordedFiles = "../testdata/histories/*.jsonl"
 
-// histories returns those that are recorded for package replay, of events of
-// every type.
+// histories returns the recorded histories of package replay, with events of every type.
 func histories(t testing.TB) []*history.History {
 	t.Helper()
-	files, err := filepath.Glob(recorded)
+	files, err := filepath.Glob(recordedFiles)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d recorded histories: %v", len(files), err)
 	}
@@ -68,21 +67,21 @@ func wantEqual(t testing.TB, got, want *history.History) {
 	}
 }
 
-func TestEveryHistoryReadsBackEqual(t *testing.T) {
+func TestRead_RoundTrip(t *testing.T) {
 	for _, h := range histories(t) {
 		text := write(t, h)
-		again, err := history.Read(strings.NewReader(text))
+		reread, err := history.Read(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantEqual(t, again, h)
-		if second := write(t, again); second != text {
-			t.Errorf("written twice it differs:\n%s\n%s", text, second)
+		wantEqual(t, reread, h)
+		if second := write(t, reread); second != text {
+			t.Errorf("two writes differ:\n%s\n%s", text, second)
 		}
 	}
 }
 
-func TestOneEventALineInAValidDocument(t *testing.T) {
+func TestWrite_OneEventPerLine(t *testing.T) {
 	for _, h := range histories(t) {
 		text := write(t, h)
 		if !json.Valid([]byte(text)) {
@@ -94,8 +93,8 @@ func TestOneEventALineInAValidDocument(t *testing.T) {
 	}
 }
 
-// But for payloads, protojson reads what is written.
-func TestEventsAreProtobufsJSON(t *testing.T) {
+// Except for payloads, protojson reads what is written.
+func TestWriteEvent_IsProtoJSON(t *testing.T) {
 	for _, h := range histories(t) {
 		for _, event := range h.Events {
 			var line bytes.Buffer
@@ -105,25 +104,25 @@ func TestEventsAreProtobufsJSON(t *testing.T) {
 			if strings.Contains(line.String(), `{"json":`) {
 				continue
 			}
-			again := new(journalpb.Event)
-			if err := protojson.Unmarshal(line.Bytes(), again); err != nil || !proto.Equal(again, event) {
+			reread := new(journalpb.Event)
+			if err := protojson.Unmarshal(line.Bytes(), reread); err != nil || !proto.Equal(reread, event) {
 				t.Errorf("%s: %v", &line, err)
 			}
 		}
 	}
 }
 
-func TestAFileThatWasLaidOutAnewReadsTheSame(t *testing.T) {
+func TestRead_IgnoresWhitespace(t *testing.T) {
 	for _, h := range histories(t) {
 		var pretty bytes.Buffer
 		if err := json.Indent(&pretty, []byte(write(t, h)), "", "\t"); err != nil {
 			t.Fatal(err)
 		}
-		again, err := history.Read(&pretty)
+		reread, err := history.Read(&pretty)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantEqual(t, again, h)
+		wantEqual(t, reread, h)
 	}
 }
 
@@ -139,7 +138,7 @@ func started(input *journalpb.Payload) *history.History {
 	}}}
 }
 
-func TestPayloadsKeepTheirBytes(t *testing.T) {
+func TestWrite_PreservesPayloadBytes(t *testing.T) {
 	for _, c := range []struct{ name, data, contentType, want string }{
 		{"an object", `{"b":1,"a":[2,null]}`, "", `{"json":{"b":1,"a":[2,null]}}`},
 		{"a number beyond float64", `12345678901234567890123`, "", `{"json":12345678901234567890123}`},
@@ -158,16 +157,16 @@ func TestPayloadsKeepTheirBytes(t *testing.T) {
 			if !strings.Contains(text, `"input":`+c.want+`,`) {
 				t.Errorf("wrote %s, want the input %s", text, c.want)
 			}
-			again, err := history.Read(strings.NewReader(text))
+			reread, err := history.Read(strings.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantEqual(t, again, h)
+			wantEqual(t, reread, h)
 		})
 	}
 }
 
-func TestWhatIsWritten(t *testing.T) {
+func TestWrite_GoldenOutput(t *testing.T) {
 	const want = `{"format":"tenuto.history/1","instance":"a","execution":2,"events":[
 {"eventId":"1","timestamp":"7","orchestrationStarted":{"name":"n","input":{"json":true},"parent":{"instance":"p","execution":"1","eventId":"5"},"inbox":[{"name":"e","data":{"json":1}},{"name":"f"}],"tags":{"a":"1","b":"\u003c2\u003e"}}}
 ]}
@@ -177,7 +176,7 @@ func TestWhatIsWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoHistoryIsRefused(t *testing.T) {
+func TestRead_RejectsInvalidHistory(t *testing.T) {
 	for text, want := range map[string]string{
 		"":   "EOF",
 		"{}": `format ""`,
@@ -197,11 +196,11 @@ func TestWhatIsNoHistoryIsRefused(t *testing.T) {
 	}
 	var format *history.FormatError
 	if _, err := history.Read(strings.NewReader(`{"format":"x"}`)); !errors.As(err, &format) || format.Format != "x" {
-		t.Errorf("%v is no FormatError", err)
+		t.Errorf("%v is not a FormatError", err)
 	}
 }
 
-func TestNumbersThatJSONHasNoneFor(t *testing.T) {
+func TestWrite_NonFiniteNumbers(t *testing.T) {
 	for number, want := range map[float64]string{math.Inf(1): `"Infinity"`, math.Inf(-1): `"-Infinity"`, 1.5: "1.5"} {
 		h := &history.History{Instance: "a", Execution: 1, Events: []*journalpb.Event{{Body: &journalpb.Event_ActivityScheduled{
 			ActivityScheduled: &journalpb.ActivityScheduled{Options: &journalpb.ActivityOptions{Retry: &journalpb.RetryPolicy{Backoff: number}}},
@@ -210,15 +209,15 @@ func TestNumbersThatJSONHasNoneFor(t *testing.T) {
 		if !strings.Contains(text, `"backoff":`+want+`}`) {
 			t.Errorf("wrote %s, want %s", text, want)
 		}
-		again, err := history.Read(strings.NewReader(text))
+		reread, err := history.Read(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantEqual(t, again, h)
+		wantEqual(t, reread, h)
 	}
 }
 
-func TestTextThatIsNoUTF8IsNotWritten(t *testing.T) {
+func TestWrite_RejectsInvalidUTF8(t *testing.T) {
 	h := started(nil)
 	h.Events[0].GetOrchestrationStarted().Name = "\xff"
 	if err := history.Write(new(bytes.Buffer), h); err == nil || !strings.Contains(err.Error(), "event 1") {
@@ -226,7 +225,7 @@ func TestTextThatIsNoUTF8IsNotWritten(t *testing.T) {
 	}
 }
 
-// Whatever is read is written as something that reads back equal.
+// Whatever is read is written as text that reads back equal.
 func FuzzRead(f *testing.F) {
 	for _, h := range histories(f) {
 		f.Add([]byte(write(f, h)))
@@ -238,13 +237,13 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		written := write(t, h)
-		again, err := history.Read(strings.NewReader(written))
+		reread, err := history.Read(strings.NewReader(written))
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, written)
 		}
-		wantEqual(t, again, h)
-		if second := write(t, again); second != written {
-			t.Errorf("written twice it differs:\n%s\n%s", written, second)
+		wantEqual(t, reread, h)
+		if second := write(t, reread); second != written {
+			t.Errorf("two writes differ:\n%s\n%s", written, second)
 		}
 	})
 }

@@ -19,16 +19,15 @@ import (
 
 var payloadName = (&journalpb.Payload{}).ProtoReflect().Descriptor().FullName()
 
-// The form of a payload that is plain JSON.
+// The field of a payload that is plain JSON.
 const jsonField = "json"
 
-// writeMessage writes a message as protojson does, but always with the same
-// spaces: none.
+// writeMessage writes a message like protojson, but deterministically, without spaces.
 func writeMessage(text *bytes.Buffer, m protoreflect.Message) error {
 	if m.Descriptor().FullName() == payloadName && writePayload(text, m.Interface().(*journalpb.Payload)) {
 		return nil
 	}
-	fields := slices.SortedFunc(present(m), func(a, b protoreflect.FieldDescriptor) int {
+	fields := slices.SortedFunc(populatedFields(m), func(a, b protoreflect.FieldDescriptor) int {
 		return int(a.Number() - b.Number())
 	})
 	text.WriteByte('{')
@@ -45,15 +44,14 @@ func writeMessage(text *bytes.Buffer, m protoreflect.Message) error {
 	return nil
 }
 
-// present yields the fields that a message has.
-func present(m protoreflect.Message) func(func(protoreflect.FieldDescriptor) bool) {
+// populatedFields yields the fields that are set in a message.
+func populatedFields(m protoreflect.Message) func(func(protoreflect.FieldDescriptor) bool) {
 	return func(yield func(protoreflect.FieldDescriptor) bool) {
 		m.Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool { return yield(field) })
 	}
 }
 
-// writePayload writes a payload in the form for people, if that is one which
-// reads back as the same bytes.
+// writePayload writes a payload as plain JSON if that reads back as the same bytes.
 func writePayload(text *bytes.Buffer, p *journalpb.Payload) bool {
 	if p.ContentType != "" || !utf8.Valid(p.Data) {
 		return false
@@ -90,7 +88,7 @@ func writeList(text *bytes.Buffer, field protoreflect.FieldDescriptor, list prot
 	return nil
 }
 
-// writeMap writes a map, whose keys are text, in their order.
+// writeMap writes a map in the order of its string keys.
 func writeMap(text *bytes.Buffer, field protoreflect.FieldDescriptor, m protoreflect.Map) error {
 	values := make(map[string]protoreflect.Value)
 	m.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
@@ -140,7 +138,7 @@ func writeValue(text *bytes.Buffer, field protoreflect.FieldDescriptor, value pr
 	return fmt.Errorf("field %s of kind %v", field.FullName(), field.Kind())
 }
 
-// writeNumber writes those that JSON has none for as protojson does.
+// writeNumber writes NaN and infinities as protojson does.
 func writeNumber(text *bytes.Buffer, number float64) error {
 	switch {
 	case math.IsNaN(number):
@@ -166,22 +164,21 @@ func writeText(text *bytes.Buffer, s string) error {
 	return err
 }
 
-// plainMessage returns the encoded message with its payloads as protobuf has
-// them.
-func plainMessage(encoded json.RawMessage, m protoreflect.MessageDescriptor) (json.RawMessage, error) {
+// protoJSONMessage returns the encoded message with its payloads in protobuf form.
+func protoJSONMessage(encoded json.RawMessage, m protoreflect.MessageDescriptor) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(encoded, &fields); err != nil {
 		return nil, err
 	}
 	if value, ok := fields[jsonField]; ok && m.FullName() == payloadName {
-		return plainPayload(fields, value)
+		return protoJSONPayload(fields, value)
 	}
 	for name, value := range fields {
 		field := m.Fields().ByJSONName(name)
 		if field == nil || field.Kind() != protoreflect.MessageKind || field.IsMap() {
-			continue // protojson knows, or says that it does not
+			continue // protojson reads it or rejects it
 		}
-		plain, err := plainField(value, field)
+		plain, err := protoJSONField(value, field)
 		if err != nil {
 			return nil, err
 		}
@@ -190,16 +187,16 @@ func plainMessage(encoded json.RawMessage, m protoreflect.MessageDescriptor) (js
 	return json.Marshal(fields)
 }
 
-func plainField(encoded json.RawMessage, field protoreflect.FieldDescriptor) (json.RawMessage, error) {
+func protoJSONField(encoded json.RawMessage, field protoreflect.FieldDescriptor) (json.RawMessage, error) {
 	if !field.IsList() {
-		return plainMessage(encoded, field.Message())
+		return protoJSONMessage(encoded, field.Message())
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(encoded, &list); err != nil {
 		return nil, err
 	}
 	for i := range list {
-		plain, err := plainMessage(list[i], field.Message())
+		plain, err := protoJSONMessage(list[i], field.Message())
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +205,7 @@ func plainField(encoded json.RawMessage, field protoreflect.FieldDescriptor) (js
 	return json.Marshal(list)
 }
 
-func plainPayload(fields map[string]json.RawMessage, value json.RawMessage) (json.RawMessage, error) {
+func protoJSONPayload(fields map[string]json.RawMessage, value json.RawMessage) (json.RawMessage, error) {
 	if len(fields) > 1 {
 		return nil, fmt.Errorf("a payload that has %q has nothing else", jsonField)
 	}

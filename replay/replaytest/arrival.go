@@ -8,10 +8,10 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An arrival waits to be let in: an append, or an attempt of an activity whose
-// body has returned.
+// An arrival waits to be admitted: an append, or an attempt of an activity whose body has
+// returned.
 type arrival struct {
-	// What makes their order the same each time.
+	// Arrivals are sorted by these.
 	instance  string
 	execution uint64
 	eventID   uint64
@@ -21,18 +21,17 @@ type arrival struct {
 	commit   *commit // the proposal, decoded
 	attempt  *attempt
 
-	// It is the result of something that runs beside others: only chance, or an
-	// order, says which of them comes first.
+	// concurrent arrivals have no natural order: the order chooses among them.
 	concurrent bool
 	name       func() string
 }
 
-// next returns who is to be let in, nil if nobody waits. Appends come first: they
-// are what has begun already. The end of a child is an arrival at its parent.
-func (n *node) next() (*arrival, error) {
+// nextArrival returns the arrival to admit next, or nil. Appends come first, because they have
+// begun already. The end of a child is an arrival at its parent.
+func (n *node) nextArrival() (*arrival, error) {
 	var concurrent []*arrival
 	var first *arrival
-	for _, p := range n.journal.waiting() {
+	for _, p := range n.journal.pendingProposals() {
 		a, err := n.arrivalOf(p)
 		switch {
 		case err != nil:
@@ -46,27 +45,27 @@ func (n *node) next() (*arrival, error) {
 	if first != nil {
 		return first, nil
 	}
-	for _, a := range n.gate.attempts() {
-		concurrent = append(concurrent, a.arrival())
+	for _, a := range n.barrier.waitingAttempts() {
+		concurrent = append(concurrent, a.toArrival())
 	}
 	if len(concurrent) == 0 {
 		return nil, nil
 	}
 	index := n.order.choose(len(concurrent))
-	if index == 0 { // as mostly: there is nothing to sort
+	if index == 0 { // the common case needs no sorting
 		first = slices.MinFunc(concurrent, compareArrivals)
 	} else {
 		slices.SortFunc(concurrent, compareArrivals)
 		first = concurrent[index]
 	}
-	n.order.chosen(first.name)
+	n.order.recordChoice(first.name)
 	return first, nil
 }
 
-// arrival returns the attempt as one who waits.
-func (a *attempt) arrival() *arrival {
-	if a.waits == nil {
-		a.waits = &arrival{
+// toArrival returns the attempt as an arrival.
+func (a *attempt) toArrival() *arrival {
+	if a.arrival == nil {
+		a.arrival = &arrival{
 			instance:   a.Instance,
 			execution:  a.Execution,
 			eventID:    a.EventID,
@@ -76,7 +75,7 @@ func (a *attempt) arrival() *arrival {
 			name:       func() string { return fmt.Sprintf("%s of %s (event %d)", a.Name, a.Instance, a.EventID) },
 		}
 	}
-	return a.waits
+	return a.arrival
 }
 
 func compareArrivals(a, b *arrival) int {
@@ -102,13 +101,13 @@ func (n *node) arrivalOf(p *proposal) (*arrival, error) {
 		instance:   c.instance,
 		proposal:   p,
 		commit:     c,
-		concurrent: journalpb.Terminal(last.Arm()) && n.hasParent(c),
+		concurrent: journalpb.Terminal(last.TypeNumber()) && n.hasParent(c),
 		name:       func() string { return "the end of child " + c.instance },
 	}
 	return p.arrival, nil
 }
 
-// hasParent tells whether an append is that of a child.
+// hasParent reports whether an append belongs to a child.
 func (n *node) hasParent(c *commit) bool {
 	if started := c.segments[0].events[0].GetOrchestrationStarted(); started != nil {
 		return started.Parent != nil

@@ -10,14 +10,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/broken"
 )
 
-// caught says what the default mode tells of each broken orchestration; nothing
-// where only the analyzer can see it. DESIGN.md has the same table.
-var caught = map[string][]string{
+// failureParts lists parts of the failure in the default mode for each broken orchestration;
+// nil if only the analyzer finds the mistake. ../docs/determinism.md has the same table.
+var failureParts = map[string][]string{
 	"clock":            {"scheduled differently, at event 2", " at 20", "broken/broken.go:", "ctx.Now"},
 	"random":           {"scheduled differently, at event 2", "broken/broken.go:", "ctx.Random"},
 	"map order":        {"scheduled differently", "broken/broken.go:", "sorted keys"},
-	"goroutine":        {"goroutines are left behind", "broken.goroutine.func1", "replay.Go"},
-	"channel":          {"blocked outside of its durable calls", "broken/broken.go:", "chan receive", "instead of goroutines and channels"},
+	"goroutine":        {"goroutines leaked", "broken.goroutine.func1", "replay.Go"},
+	"channel":          {"blocked outside durable calls", "broken/broken.go:", "chan receive", "instead of goroutines and channels"},
 	"global counter":   {"scheduled differently, at event 2", "broken/broken.go:", "variables"},
 	"unawaited future": nil,
 	"durable defer":    nil,
@@ -27,7 +27,7 @@ var caught = map[string][]string{
 	"changed input":    {"scheduled differently, at event 4", `input="in second"`, "broken/broken.go:", "replay.Patched"},
 }
 
-func TestTwelveBrokenOrchestrations(t *testing.T) {
+func TestBrokenOrchestrations_AreCaught(t *testing.T) {
 	for _, c := range broken.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			input := "in"
@@ -38,12 +38,12 @@ func TestTwelveBrokenOrchestrations(t *testing.T) {
 				}
 			}
 			text := tryBroken(t, c, input)
-			parts, known := caught[c.Name]
+			parts, known := failureParts[c.Name]
 			switch {
 			case !known:
-				t.Errorf("the table has no line for it")
+				t.Errorf("failureParts has no entry")
 			case parts == nil && text != "":
-				t.Errorf("it is caught after all: %s", text)
+				t.Errorf("unexpectedly caught: %s", text)
 			case parts != nil:
 				wantFailure(t, text, parts...)
 			}
@@ -51,9 +51,8 @@ func TestTwelveBrokenOrchestrations(t *testing.T) {
 	}
 }
 
-// tryBroken tests an orchestration as its author would: with an activity that
-// takes no time, and one that changes a file. Code that was changed is replayed
-// over a history from before.
+// tryBroken tests an orchestration as its author would: with an activity that takes no time,
+// and one that changes a file. Changed code is replayed over a history of the old code.
 func tryBroken(t *testing.T, c broken.Case, input string) string {
 	t.Helper()
 	work := func(_ context.Context, in string) (string, error) {
@@ -63,8 +62,8 @@ func tryBroken(t *testing.T, c broken.Case, input string) string {
 		return in, nil
 	}
 	body := c.Body
-	if c.Before != nil {
-		body = c.Before
+	if c.OldBody != nil {
+		body = c.OldBody
 	}
 	recorded := filepath.Join(t.TempDir(), "before.json")
 	text := failures(t, func(tb testing.TB, env *Env) {
@@ -76,18 +75,17 @@ func tryBroken(t *testing.T, c broken.Case, input string) string {
 			tb.Error(err)
 		}
 	}, c.Handle().Bind(body))
-	if c.Before == nil {
+	if c.OldBody == nil {
 		return text
 	}
 	if text != "" {
-		t.Errorf("what it was before fails: %s", text)
+		t.Errorf("the old code fails: %s", text)
 	}
 	return failuresOf(t, func(tb testing.TB) { Replay(tb, recorded, c.Handle().Bind(c.Body)) })
 }
 
-// The same orchestrations pass when nothing is replayed: it is the replay that
-// finds them.
-func TestWithoutReplaysBrokenCodePasses(t *testing.T) {
+// Without replays the same orchestrations pass.
+func TestReplayEvery_ZeroMissesBrokenCode(t *testing.T) {
 	for _, c := range broken.Cases() {
 		switch c.Name {
 		case "clock", "random", "map order", "global counter", "closure":

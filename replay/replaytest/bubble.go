@@ -7,32 +7,31 @@ import (
 	"time"
 )
 
-// A bubble runs functions one after the other on a goroutine of its own inside
-// of a synctest bubble, where time is virtual. The test itself stays outside:
-// while none of its functions runs, the bubble's goroutine waits for it, which
-// is no durable block, so that time stands still. And what is blocked inside can
-// be watched from outside, in real time.
+// A bubble runs functions one at a time on a goroutine inside a synctest bubble, where time is
+// virtual. The test stays outside. Between calls the bubble's goroutine waits for the next
+// one, which is not durably blocking, so time stands still. What blocks inside can be watched
+// from outside in real time.
 type bubble struct {
-	id     string // as the headers of stacks name it
-	calls  chan func()
-	ended  chan struct{} // closed when everything in it has ended
-	look   time.Duration // how often a call that takes long is looked at, in real time
-	longer time.Duration // when it takes too long
+	id           string // as in the headers of stacks
+	calls        chan func()
+	done         chan struct{} // closed when everything in it has ended
+	pollInterval time.Duration // between checks of a slow call, in real time
+	timeout      time.Duration // of a call, in real time
 }
 
-// newBubble starts a bubble. The test must not be in one itself.
+// newBubble starts a bubble. The test must not run in one.
 func newBubble(t *testing.T) *bubble {
 	b := &bubble{
-		calls:  make(chan func()),
-		ended:  make(chan struct{}),
-		look:   time.Second,
-		longer: 10 * time.Second,
+		calls:        make(chan func()),
+		done:         make(chan struct{}),
+		pollInterval: time.Second,
+		timeout:      10 * time.Second,
 	}
 	ready := make(chan struct{})
 	go func() {
-		defer close(b.ended)
+		defer close(b.done)
 		synctest.Test(t, func(*testing.T) {
-			b.id = ownBubble()
+			b.id = currentBubble()
 			close(ready)
 			for call := range b.calls {
 				call()
@@ -43,9 +42,8 @@ func newBubble(t *testing.T) *bubble {
 	return b
 }
 
-// do runs a function in the bubble and waits for it. It returns false when that
-// does not come to its end in real time: what the goroutines of the bubble do is
-// in stacks then, and the bubble is of no more use.
+// do runs a function in the bubble and waits for it. It returns false and the stacks of the
+// bubble's goroutines if the function does not return in time. The bubble is unusable then.
 func (b *bubble) do(call func()) (stacks []stack, ok bool) {
 	done := make(chan struct{})
 	b.calls <- func() {
@@ -55,10 +53,10 @@ func (b *bubble) do(call func()) (stacks []stack, ok bool) {
 	return b.watch(done, func() []stack { return stacksOf(b.id) })
 }
 
-// watch waits, in real time, until done is closed. It gives up when orchestration
-// code stays blocked where it must not, or when all is taking too long.
-func (b *bubble) watch(done <-chan struct{}, look func() []stack) (stacks []stack, ok bool) {
-	every := time.NewTicker(b.look)
+// watch waits, in real time, until done is closed. It returns false if orchestration code
+// stays blocked outside durable calls, or after the timeout.
+func (b *bubble) watch(done <-chan struct{}, capture func() []stack) (stacks []stack, ok bool) {
+	every := time.NewTicker(b.pollInterval)
 	defer every.Stop()
 	var suspects []stack
 	for began := time.Now(); ; {
@@ -67,21 +65,20 @@ func (b *bubble) watch(done <-chan struct{}, look func() []stack) (stacks []stac
 			return nil, true
 		case <-every.C:
 		}
-		stacks := look()
+		stacks := capture()
 		blocked := blockedCode(stacks)
-		if stuck := common(blocked, suspects); len(stuck) > 0 {
+		if stuck := commonStacks(blocked, suspects); len(stuck) > 0 {
 			return stuck, false
 		}
 		suspects = blocked
-		if time.Since(began) > b.longer {
+		if time.Since(began) > b.timeout {
 			return stacks, false
 		}
 	}
 }
 
-// common returns those goroutines of a that are in b as well, and where they
-// were.
-func common(a, b []stack) []stack {
+// commonStacks returns the goroutines of a that are in b with the same stack.
+func commonStacks(a, b []stack) []stack {
 	var same []stack
 	for _, s := range a {
 		if slices.ContainsFunc(b, func(other stack) bool { return other.id == s.id && other.text == s.text }) {
@@ -91,9 +88,9 @@ func common(a, b []stack) []stack {
 	return same
 }
 
-// end lets the bubble's goroutine go and waits until all are gone. None of the
-// others may be blocked for ever.
+// end stops the bubble's goroutine and waits until all goroutines have ended. None of them may
+// be blocked forever.
 func (b *bubble) end() {
 	close(b.calls)
-	<-b.ended
+	<-b.done
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// compute takes about a tenth of a second of a processor.
+// compute takes about 0.1 s of processor time.
 func compute() string {
 	sum := sha256.Sum256(make([]byte, 50<<20))
 	return fmt.Sprintf("%x", sum[:2])
 }
 
-// What all replays of a run take together is no limit for one of them.
-func TestCodeThatComputesIsNoFault(t *testing.T) {
+// The limit applies to each replay, not to all replays of a run together.
+func TestRealTimeMax_AllowsSlowCode(t *testing.T) {
 	text := failures(t, func(tb testing.TB, env *Env) {
 		env.RealTimeMax(5 * time.Second)
 		if _, err := Call(env, program, "i", ""); err != nil {
@@ -29,7 +29,7 @@ func TestCodeThatComputesIsNoFault(t *testing.T) {
 	}
 }
 
-func TestCodeThatComputesTooLongIsNamed(t *testing.T) {
+func TestRealTimeMax_ReportsBusyCode(t *testing.T) {
 	var stop atomic.Bool
 	defer stop.Store(true)
 	text := failures(t, func(_ testing.TB, env *Env) {
@@ -43,8 +43,8 @@ func TestCodeThatComputesTooLongIsNamed(t *testing.T) {
 	wantFailure(t, text, "orchestration code has been computing for too long", "cost_test.go:", "activities")
 }
 
-// The default limit is lowered to a quarter: with -race the whole takes half a minute.
-func TestTimersThatGoRoundAreTold(t *testing.T) {
+// A quarter of the default limit: with -race the whole takes half a minute.
+func TestEnv_ReportsZeroTimerLoop(t *testing.T) {
 	text := failures(t, func(tb testing.TB, env *Env) {
 		env.stepsMax = stepsMax / 4
 		if _, err := Call(env, program, "i", ""); err != nil {
@@ -57,21 +57,21 @@ func TestTimersThatGoRoundAreTold(t *testing.T) {
 			}
 		}
 	}))
-	wantFailure(t, text, "something goes round without time passing")
+	wantFailure(t, text, "endless loop without passing time")
 }
 
-// Four times as many children are not sixteen times as many replayed events.
-func TestTheCostOfManyChildrenIsNoSquare(t *testing.T) {
-	replayed := func(many int) (events int) {
+// Four times as many children must not cost sixteen times as many replayed events.
+func TestEnv_ManyChildrenReplayCostIsLinear(t *testing.T) {
+	replayed := func(count int) (events int) {
 		text := failures(t, func(tb testing.TB, env *Env) {
 			env.RealTimeMax(time.Minute)
 			if _, err := Call(env, program, "i", ""); err != nil {
 				tb.Errorf("call: %v", err)
 			}
-			events = env.replayed
+			events = env.replayedEvents
 		}, helper.Bind(func(ctx *replay.Context, _ string) (string, error) { return "", ctx.Sleep(time.Hour) }),
 			program.Bind(func(ctx *replay.Context, _ string) (string, error) {
-				children := make([]*replay.Future[string], many)
+				children := make([]*replay.Future[string], count)
 				for i := range children {
 					children[i] = helper.Start(ctx, "")
 				}
@@ -79,7 +79,7 @@ func TestTheCostOfManyChildrenIsNoSquare(t *testing.T) {
 				return "", err
 			}))
 		if text != "" {
-			t.Fatalf("%d children: %s", many, text)
+			t.Fatalf("%d children: %s", count, text)
 		}
 		return events
 	}
@@ -88,12 +88,12 @@ func TestTheCostOfManyChildrenIsNoSquare(t *testing.T) {
 	}
 }
 
-// Deferred functions run when an instance leaves memory, too.
-func TestCodeThatIsBlockedInADeferredFunctionIsNamed(t *testing.T) {
+// Deferred functions also run when an instance is evicted.
+func TestBlockedCode_InDeferredFunctionIsReported(t *testing.T) {
 	blocked := make(chan struct{})
 	defer close(blocked)
-	wantFailure(t, callFails(t, func(ctx *replay.Context, _ string) (string, error) {
+	wantFailure(t, callFailure(t, func(ctx *replay.Context, _ string) (string, error) {
 		defer func() { <-blocked }()
 		return callWork(ctx, "in")
-	}), "orchestration code is blocked outside of its durable calls", "cost_test.go:")
+	}), "orchestration code is blocked outside durable calls", "cost_test.go:")
 }

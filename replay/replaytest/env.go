@@ -17,25 +17,23 @@ import (
 // stepsMax is the default of Env.stepsMax.
 const stepsMax = 20_000
 
-// horizon is how much virtual time a body of an activity gets when nothing else
-// is going to happen.
+// horizon is how much virtual time the body of an activity gets if nothing else is due.
 const horizon = 100 * 365 * 24 * time.Hour
 
-// An Env is a world in which orchestrations are tested: a node over a journal in
-// memory, and a clock that runs only when something waits for it. It is for the
-// goroutine of its test; bodies of activities may send messages as well.
+// An Env is a test environment for orchestrations: a node with an in-memory journal and a
+// virtual clock. Only the goroutine of the test may use it, except that bodies of activities
+// may send messages.
 //
-// Whatever goes wrong fails the test at once.
+// An Env fails the test at the first error.
 type Env struct {
-	t      testing.TB
-	bubble *bubble
-	node   *node
-	begun  bool
-	stuck  bool        // what runs in the bubble does not come back
-	inside atomic.Bool // something runs in the bubble
+	t        testing.TB
+	bubble   *bubble
+	node     *node
+	started  bool
+	stuck    bool        // a call in the bubble does not return
+	inBubble atomic.Bool // a call runs in the bubble
 
-	// How many things may happen while one call waits: an orchestration that
-	// goes round for ever is told from one that is long.
+	// The limit of steps while one call waits, which detects endless loops.
 	stepsMax int
 
 	activities     map[string]replay.Definition
@@ -43,38 +41,36 @@ type Env struct {
 	registry       *replay.Registry // what the node runs
 	log            *log
 
-	start, now time.Time
-	quiet      survey // when nothing happened any more
-	alarms     []alarm
-	calls      map[string][]*journalpb.Payload
-	updates    updates
-	requests   int
-	replayed   int // events, in all replays of histories
+	startedAt, now time.Time
+	idleState      nodeState // of the node when it was last idle
+	timers         []timer
+	calls          map[string][]*journalpb.Payload
+	updates        updates
+	requestCount   int
+	replayedEvents int // in all replays of histories
 }
 
-// An alarm is what At was given.
-type alarm struct {
+// A timer is a call that was scheduled with At.
+type timer struct {
 	at   time.Time
 	call func()
 }
 
-// New returns a world for one test, with the code that a node would be given.
-// Activities that are stubbed need no body. It ends with the test.
+// New returns an environment for one test, with the definitions that a node would get.
+// Activities that are stubbed need no body. The environment ends with the test.
 //
-// The test must not be in a synctest bubble: the world makes one of its own, in
-// which the bodies run. There time.Now, time.Sleep and everything built on them
-// is virtual, from 2000-01-01 00:00 UTC on.
+// The test must not run in a synctest bubble: the environment creates its own, in which the
+// bodies run. There, package time is virtual and starts at 2000-01-01 00:00 UTC.
 func New(t *testing.T, definitions ...replay.Definition) *Env {
 	t.Helper()
 	return newEnv(t, t, new(order), definitions)
 }
 
-// newEnv takes who is told of failures apart from the test that the bubble
-// belongs to.
-func newEnv(t testing.TB, of *testing.T, order *order, definitions []replay.Definition) *Env {
+// newEnv reports failures to t. The bubble belongs to owner.
+func newEnv(t testing.TB, owner *testing.T, order *order, definitions []replay.Definition) *Env {
 	t.Helper()
-	if ownBubble() != "" {
-		t.Fatal("replaytest: New inside of a synctest bubble: it makes one of its own")
+	if currentBubble() != "" {
+		t.Fatal("replaytest: New must not be called in a synctest bubble: it creates its own")
 	}
 	e := &Env{
 		t:          t,
@@ -94,72 +90,70 @@ func newEnv(t testing.TB, of *testing.T, order *order, definitions []replay.Defi
 			e.orchestrations = append(e.orchestrations, d)
 		}
 	}
-	e.bubble = newBubble(of)
+	e.bubble = newBubble(owner)
 	t.Cleanup(e.close)
 	e.do(func() {
 		e.node = &node{journal: newJournal(), order: order, replayEvery: 1}
-		e.node.gate = &gate{notify: e.node.journal.notify}
+		e.node.barrier = &barrier{notify: e.node.journal.notify}
 	})
-	e.start = e.now
+	e.startedAt = e.now
 	return e
 }
 
-// ReplayEvery says after how many appends an instance is dropped from memory and
-// brought back by a replay. Defaults to 1: after each. A history of more than 500
-// events is replayed each time that it has grown by a fiftieth, so that the cost of
-// a test grows with its length and not with the square. Ends are checked with any.
-// 0 keeps instances in memory and checks nothing. It must be called before anything
-// is started.
+// ReplayEvery sets after how many appends an instance is evicted and replayed. Defaults to 1.
+// A history of more than 500 events is replayed only after each growth by 2%, which keeps the
+// cost of a test linear in its length. The end of an execution is always checked. 0 keeps
+// instances in memory and disables all checks. ReplayEvery must be called before the first
+// start.
 func (e *Env) ReplayEvery(appends int) {
 	e.t.Helper()
-	if e.begun {
-		e.t.Fatal("replaytest: ReplayEvery comes before anything is started")
+	if e.started {
+		e.t.Fatal("replaytest: ReplayEvery must be called before the first start")
 	}
 	e.node.replayEvery = max(appends, 0)
 }
 
-// RealTimeMax says how much real time a step may take before the test is failed,
-// because something in it is blocked outside of virtual time. Defaults to 10 s.
-// Orchestration code that is blocked is found earlier.
-func (e *Env) RealTimeMax(d time.Duration) { e.bubble.longer = d }
+// RealTimeMax sets how much real time a step may take before the test fails because something
+// is blocked outside virtual time. Defaults to 10 s. Blocked orchestration code is found
+// earlier.
+func (e *Env) RealTimeMax(d time.Duration) { e.bubble.timeout = d }
 
 // Now returns the virtual time.
 func (e *Env) Now() time.Time { return e.now }
 
-// At has fn called when d has passed since the beginning of the test, by
-// [Env.Advance] and by whatever else lets time pass. fn may use the Env. Those of
-// one moment are called in the order in which they were given; one that is late
-// already is called when time passes next.
+// At schedules fn for d after the beginning of the test. Calls that let time pass, such as
+// [Env.Advance], call it; fn may use the Env. Functions with the same time are called in the
+// order in which they were scheduled. If the time has passed already, fn is called when time
+// passes next.
 func (e *Env) At(d time.Duration, fn func()) {
-	at := e.start.Add(d)
-	i, _ := slices.BinarySearchFunc(e.alarms, at, func(a alarm, at time.Time) int {
+	at := e.startedAt.Add(d)
+	i, _ := slices.BinarySearchFunc(e.timers, at, func(a timer, at time.Time) int {
 		if a.at.After(at) {
 			return 1
 		}
 		return -1
 	})
-	e.alarms = slices.Insert(e.alarms, i, alarm{at, fn})
+	e.timers = slices.Insert(e.timers, i, timer{at, fn})
 }
 
-// Advance lets time pass: all that is due meanwhile happens at its moment.
+// Advance lets time pass. Everything due meanwhile happens at its moment.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	until := e.now.Add(d)
-	e.run(func() bool { return !e.now.Before(until) }, until)
+	e.runUntil(func() bool { return !e.now.Before(until) }, until)
 }
 
-// do runs a function in the bubble, and returns when nothing there happens any
-// more without time.
+// do runs a function in the bubble and returns when the bubble is idle at this moment.
 func (e *Env) do(call func()) {
 	e.t.Helper()
 	var now time.Time
-	e.inside.Store(true)
+	e.inBubble.Store(true)
 	stacks, ok := e.bubble.do(func() {
 		call()
 		synctest.Wait()
 		now = time.Now()
 	})
-	e.inside.Store(false)
+	e.inBubble.Store(false)
 	if !ok {
 		e.stuck = true
 		e.t.Fatal(stuckMessage(stacks))
@@ -167,31 +161,31 @@ func (e *Env) do(call func()) {
 	e.now = now
 }
 
-// begin starts the node with the first thing that it has to do.
-func (e *Env) begin() {
+// start starts the node before its first use.
+func (e *Env) start() {
 	e.t.Helper()
-	if e.begun {
+	if e.started {
 		return
 	}
-	e.begun = true
-	e.bind()
+	e.started = true
+	e.bindActivities()
 	definitions := slices.Clone(e.orchestrations)
 	for name := range e.activities {
-		definitions = append(definitions, e.node.gate.guard(name))
+		definitions = append(definitions, e.node.barrier.wrap(name))
 	}
 	registry, err := replay.NewRegistry(definitions...)
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
 	e.registry = registry
-	e.do(func() { err = e.node.begin(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
+	e.do(func() { err = e.node.start(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
 	if err != nil {
 		e.t.Fatalf("replaytest: begin: %v", err)
 	}
 }
 
-// bind makes the bodies of activities those that are known now.
-func (e *Env) bind() {
+// bindActivities installs the current bodies of activities.
+func (e *Env) bindActivities() {
 	e.t.Helper()
 	var bodies []replay.Definition
 	for _, d := range e.activities {
@@ -201,49 +195,48 @@ func (e *Env) bind() {
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
 	}
-	e.node.gate.code.Store(registry)
+	e.node.barrier.bodies.Store(registry)
 }
 
-// settle lets everything happen that happens at this moment, one thing after the
-// other, and returns how many things there were.
-func (e *Env) settle() (steps int) {
+// runUntilIdle processes everything that happens at this moment, one step at a time, and
+// returns the number of steps.
+func (e *Env) runUntilIdle() (steps int) {
 	e.t.Helper()
 	for ; ; steps++ {
 		if steps > e.stepsMax {
-			e.t.Fatalf("replaytest: more than %d steps at one moment, %s: something goes round without time passing%s",
-				e.stepsMax, e.now.UTC().Format(time.RFC3339Nano), e.running())
+			e.t.Fatalf("replaytest: more than %d steps at virtual time %s: endless loop without passing time%s",
+				e.stepsMax, e.now.UTC().Format(time.RFC3339Nano), e.describeRunning())
 		}
 		var committed *commit
 		var more bool
 		var err error
 		e.do(func() {
 			if committed, more, err = e.node.step(); !more {
-				e.quiet = e.node.survey()
+				e.idleState = e.node.inspect()
 			}
 		})
 		switch {
 		case err != nil:
 			e.t.Fatalf("replaytest: %v", err)
 		case !more:
-			if e.quiet.overdue {
-				e.look()
+			if e.idleState.overdue {
+				e.checkStalled()
 			}
 			return steps
 		case committed != nil:
-			e.committed(committed)
+			e.handleCommit(committed)
 		}
 	}
 }
 
-// look fails the test if it finds why something that should have happened has
-// not: an instance that cannot go on.
-func (e *Env) look() {
+// checkStalled fails the test if an instance is blocked or stalled.
+func (e *Env) checkStalled() {
 	e.t.Helper()
 	var id string
 	var reason error
 	var stacks []stack
 	e.do(func() {
-		id, reason = e.node.stalled()
+		id, reason = e.node.stalledInstance()
 		stacks = blockedCode(stacksOf(e.bubble.id))
 	})
 	switch {
@@ -251,23 +244,23 @@ func (e *Env) look() {
 		e.stuck = true // its actor does not end
 		e.t.Fatal(stuckMessage(stacks))
 	case reason != nil:
-		e.disagree(id, 0, reason)
+		e.failMismatch(id, 0, reason)
 	}
 }
 
-// run lets time pass until a condition holds, at most until the limit if that is
-// not zero. It returns false if nothing is going to happen any more.
-func (e *Env) run(done func() bool, limit time.Time) bool {
+// runUntil lets time pass until a condition holds, but not beyond limit unless that is zero.
+// It returns false if nothing more can happen.
+func (e *Env) runUntil(done func() bool, limit time.Time) bool {
 	e.t.Helper()
-	e.begin()
-	steps := e.settle()
+	e.start()
+	steps := e.runUntilIdle()
 	for waited := false; !done(); {
-		if e.ring() {
-			steps += e.settle()
+		if e.fireTimer() {
+			steps += e.runUntilIdle()
 			continue
 		}
-		until := e.next(limit)
-		if until.IsZero() && (waited || !e.quiet.working) {
+		until := e.nextWakeUp(limit)
+		if until.IsZero() && (waited || !e.idleState.activityRunning) {
 			return false
 		}
 		waited = until.IsZero()
@@ -275,56 +268,53 @@ func (e *Env) run(done func() bool, limit time.Time) bool {
 			until = e.now.Add(horizon)
 		}
 		var err error
-		e.do(func() { err = e.node.pass(until) })
+		e.do(func() { err = e.node.advance(until) })
 		if err != nil {
 			e.t.Fatalf("replaytest: %v", err)
 		}
-		passed := e.settle()
+		passed := e.runUntilIdle()
 		waited = waited && passed == 0 && !e.now.Before(until)
 		if steps += passed + 1; steps > e.stepsMax && limit.IsZero() {
-			e.t.Fatalf("replaytest: no end after %d steps and %v of virtual time%s", steps, e.now.Sub(e.start), e.running())
+			e.t.Fatalf("replaytest: no end after %d steps and %v of virtual time%s", steps, e.now.Sub(e.startedAt), e.describeRunning())
 		}
 	}
 	return true
 }
 
-// ring calls what At has set for now.
-func (e *Env) ring() bool {
-	if len(e.alarms) == 0 || e.alarms[0].at.After(e.now) {
+// fireTimer calls the next function of At if it is due.
+func (e *Env) fireTimer() bool {
+	if len(e.timers) == 0 || e.timers[0].at.After(e.now) {
 		return false
 	}
-	call := e.alarms[0].call
-	e.alarms = e.alarms[1:]
+	call := e.timers[0].call
+	e.timers = e.timers[1:]
 	call()
 	return true
 }
 
-// next returns until when nothing happens by itself, the zero time if nothing is
-// due at all.
-func (e *Env) next(limit time.Time) time.Time {
-	until := e.quiet.wakeUp
+// nextWakeUp returns the next time at which something is due, or the zero time.
+func (e *Env) nextWakeUp(limit time.Time) time.Time {
+	until := e.idleState.nextWakeUp
 	earlier := func(at time.Time) {
 		if !at.IsZero() && (until.IsZero() || at.Before(until)) {
 			until = at
 		}
 	}
 	earlier(limit)
-	if len(e.alarms) > 0 {
-		earlier(e.alarms[0].at)
+	if len(e.timers) > 0 {
+		earlier(e.timers[0].at)
 	}
 	return until
 }
 
-// ask gives a message to an instance and returns the answer, when all has
-// happened that follows at this moment.
-func (e *Env) ask(id string, m actors.Message) actors.Answer {
+// deliver sends a message to an instance, runs until idle, and returns the answer.
+func (e *Env) deliver(id string, m actors.Message) actors.Answer {
 	e.t.Helper()
-	return e.askAll(id, m)[0]
+	return e.deliverAll(id, m)[0]
 }
 
-// askAll gives messages to an instance, with nothing between them, and returns
-// the answers.
-func (e *Env) askAll(id string, messages ...actors.Message) []actors.Answer {
+// deliverAll sends messages to an instance with nothing between them, and returns the answers.
+func (e *Env) deliverAll(id string, messages ...actors.Message) []actors.Answer {
 	e.t.Helper()
 	answers := make([]actors.Answer, len(messages))
 	replies := make([]chan actors.Answer, len(messages))
@@ -336,52 +326,52 @@ func (e *Env) askAll(id string, messages ...actors.Message) []actors.Answer {
 			e.node.deliver(id, m, replies[i])
 		}
 	}
-	if e.inside.Load() { // the body of an activity asks: it is in the bubble
+	if e.inBubble.Load() { // called by the body of an activity
 		deliver()
 		for i := range replies {
 			answers[i] = <-replies[i]
 		}
 		return answers
 	}
-	e.begin()
+	e.start()
 	e.do(deliver)
-	e.settle()
+	e.runUntilIdle()
 	for i := range replies {
 		select {
 		case answers[i] = <-replies[i]:
 		default:
-			e.look()
-			e.t.Fatalf("replaytest: %s does not answer%s", id, e.running())
+			e.checkStalled()
+			e.t.Fatalf("replaytest: instance %s does not answer%s", id, e.describeRunning())
 		}
 	}
 	return answers
 }
 
-// close ends the world with its test.
+// close ends the environment with its test.
 func (e *Env) close() {
 	defer e.log.close()
 	if e.stuck {
-		return // its goroutines are left where they are
+		return // its goroutines cannot be stopped
 	}
-	var left []stack
+	var leaked []stack
 	e.do(func() {
-		if e.begun {
-			e.endNode()
+		if e.started {
+			e.closeNode()
 		}
 		synctest.Wait()
-		left = leftBehind(stacksOf(e.bubble.id))
+		leaked = leakedGoroutines(stacksOf(e.bubble.id))
 	})
-	if len(left) > 0 {
+	if len(leaked) > 0 {
 		e.stuck = true
-		e.t.Error(leftMessage(left))
+		e.t.Error(leakMessage(leaked))
 		return
 	}
 	e.bubble.end()
 }
 
-// endNode ends the node, or gives up after as much time as it can take: what is
-// still there then is seen among the goroutines.
-func (e *Env) endNode() {
+// closeNode closes the node, or returns after the longest time that this can take. Remaining
+// goroutines are reported as leaked.
+func (e *Env) closeNode() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -393,28 +383,28 @@ func (e *Env) endNode() {
 	}
 }
 
-// mustBeginLater fails the test if the node was started already.
-func (e *Env) mustBeginLater(what string) {
+// mustNotBeStarted fails the test if the node was started.
+func (e *Env) mustNotBeStarted(what string) {
 	e.t.Helper()
-	if e.begun {
-		e.t.Fatalf("replaytest: %s comes before anything is started", what)
+	if e.started {
+		e.t.Fatalf("replaytest: %s must come before the first start", what)
 	}
 }
 
-// running says, for a failure, what runs and what it waits for.
-func (e *Env) running() string {
+// describeRunning lists, for a failure, running instances and their open operations.
+func (e *Env) describeRunning() string {
 	text := ""
 	for known := range e.node.journal.Instances() {
 		if known.Status == journalpb.Status_STATUS_RUNNING {
-			text += fmt.Sprintf("\n%s (%s) waits for:%s", known.Instance, known.Name, e.waitsFor(known.Instance))
+			text += fmt.Sprintf("\n%s (%s) waits for:%s", known.Instance, known.Name, e.describeOpenOperations(known.Instance))
 		}
 	}
 	return text
 }
 
-func (e *Env) waitsFor(id string) string {
+func (e *Env) describeOpenOperations(id string) string {
 	text := ""
-	for op := range e.node.journal.OpenOf(id) {
+	for op := range e.node.journal.InstanceOperations(id) {
 		event, err := e.node.journal.Event(id, op.Ref.Execution, op.Ref.EventId)
 		if err != nil {
 			continue

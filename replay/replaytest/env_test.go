@@ -37,7 +37,7 @@ func fanOut(ctx *replay.Context, in string) (string, error) {
 	return strings.Join(results, " "), err
 }
 
-func TestActivitiesThatAreBoundRunAndAStubTakesTheirPlace(t *testing.T) {
+func TestStub_ReplacesBoundActivity(t *testing.T) {
 	handle, definition := program("fan-out", fanOut)
 	env := replaytest.New(t, definition, work.Bind(upper))
 	if output, err := replaytest.Call(env, handle, "real", "a b c"); err != nil || output != "A B C" {
@@ -55,7 +55,7 @@ func TestActivitiesThatAreBoundRunAndAStubTakesTheirPlace(t *testing.T) {
 	}
 }
 
-func TestRetriesPassInVirtualTime(t *testing.T) {
+func TestRetry_BackoffPassesInVirtualTime(t *testing.T) {
 	handle, definition := program("retries", func(ctx *replay.Context, in string) (string, error) {
 		return work.Call(ctx, in, replay.Retry(replay.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour, MaxAttempts: 5}))
 	})
@@ -78,7 +78,7 @@ func TestRetriesPassInVirtualTime(t *testing.T) {
 	}
 }
 
-func TestLimitsOfTimeAndHeartbeatsAreTheRealOnes(t *testing.T) {
+func TestActivity_TimeoutsAndHeartbeatsApply(t *testing.T) {
 	handle, definition := program("limits", func(ctx *replay.Context, in string) (string, error) {
 		_, err := work.Call(ctx, in, replay.StartToClose(time.Hour), replay.HeartbeatTimeout(time.Minute),
 			replay.Retry(replay.RetryPolicy{MaxAttempts: 1}))
@@ -98,15 +98,15 @@ func TestLimitsOfTimeAndHeartbeatsAreTheRealOnes(t *testing.T) {
 	})
 	for in, want := range map[string]replay.TimeoutKind{"beats": replay.TimeoutStartToClose, "is silent": replay.TimeoutHeartbeat} {
 		if output, err := replaytest.Call(env, handle, "it "+strings.ReplaceAll(in, " ", "-"), in); err != nil || output != string(want) {
-			t.Errorf("one that %s: %q, %v", in, output, err)
+			t.Errorf("a body that %s: %q, %v", in, output, err)
 		}
 	}
 }
 
-// approval waits for a decision, answers where it stands, and can be changed.
+// approval waits for a decision, answers a query, and accepts updates.
 func approval(ctx *replay.Context, in string) (string, error) {
 	state, amount := "waiting", 0
-	if err := where.Answer(ctx, func(struct{}) (string, error) { return fmt.Sprintf("%s, %d", state, amount), nil }); err != nil {
+	if err := where.Handle(ctx, func(struct{}) (string, error) { return fmt.Sprintf("%s, %d", state, amount), nil }); err != nil {
 		return "", err
 	}
 	validate := func(by int) error {
@@ -136,7 +136,7 @@ func approval(ctx *replay.Context, in string) (string, error) {
 	return fmt.Sprintf("%t, %d", yes, amount), replay.SetStatus(ctx, state)
 }
 
-func TestEventsQueriesAndUpdates(t *testing.T) {
+func TestEnv_EventsQueriesAndUpdates(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
 	run := replaytest.Start(env, handle, "i", "")
@@ -148,14 +148,14 @@ func TestEventsQueriesAndUpdates(t *testing.T) {
 	}
 	var refused *replaytest.RefusedError
 	if _, err := replaytest.Update(env, "i", change, -5); !errors.As(err, &refused) || !errors.Is(err, errBank) {
-		t.Errorf("an update that is to be refused: %v", err)
+		t.Errorf("an update that must be refused: %v", err)
 	}
 	if answer, err := replaytest.Query(env, "i", where, struct{}{}); err != nil || answer != "waiting, 5" {
 		t.Errorf("query after the replays: %q, %v", answer, err)
 	}
 	var none *replay.NoQueryError
 	if _, err := replaytest.Query(env, "i", replay.Query[int, int]("what"), 1); !errors.As(err, &none) {
-		t.Errorf("a query that has no answer: %v", err)
+		t.Errorf("a query without a handler: %v", err)
 	}
 	var noUpdate *replay.NoUpdateError
 	if _, err := replaytest.Update(env, "i", replay.Update[int, int]("what"), 1); !errors.As(err, &noUpdate) {
@@ -167,19 +167,19 @@ func TestEventsQueriesAndUpdates(t *testing.T) {
 	if output, err := run.Wait(); err != nil || output != "true, 5" {
 		t.Errorf("%q, %v", output, err)
 	}
-	published := ""
-	if err := run.Status().Published(&published); err != nil || published != "decided" {
-		t.Errorf("published %q, %v", published, err)
+	customStatus := ""
+	if err := run.Status().CustomStatus(&customStatus); err != nil || customStatus != "decided" {
+		t.Errorf("custom status %q, %v", customStatus, err)
 	}
 	if err := replaytest.Send(env, "i", approved, true); !errors.Is(err, replaytest.ErrEnded) {
 		t.Errorf("an event after the end: %v", err)
 	}
 	if err := replaytest.Send(env, "j", approved, true); !errors.Is(err, replaytest.ErrNotFound) {
-		t.Errorf("an event to nobody: %v", err)
+		t.Errorf("an event to a missing instance: %v", err)
 	}
 }
 
-func TestAnEventStartsAnInstanceThatIsNotThere(t *testing.T) {
+func TestSendOrStart_StartsMissingInstance(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
 	run, err := replaytest.SendOrStart(env, handle, "i", "", approved, true)
@@ -201,36 +201,36 @@ func TestAnEventStartsAnInstanceThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestAtAndAdvanceFollowTheClock(t *testing.T) {
+func TestAt_FiresInTimeOrder(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
-	var rang []string
-	note := func(what string) func() {
+	var fired []string
+	record := func(what string) func() {
 		return func() {
-			rang = append(rang, fmt.Sprintf("%s after %v", what, env.Now().Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))))
+			fired = append(fired, fmt.Sprintf("%s after %v", what, env.Now().Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))))
 		}
 	}
-	env.At(2*time.Hour, note("b"))
-	env.At(time.Hour, note("a"))
-	env.At(2*time.Hour, note("c"))
+	env.At(2*time.Hour, record("b"))
+	env.At(time.Hour, record("a"))
+	env.At(2*time.Hour, record("c"))
 	run := replaytest.Start(env, handle, "i", "")
 	env.Advance(90 * time.Minute)
 	if got := run.Status().State; got != replaytest.Running {
-		t.Errorf("it is %s", got)
+		t.Errorf("state %s", got)
 	}
 	env.Advance(23 * time.Hour)
-	if want := []string{"a after 1h0m0s", "b after 2h0m0s", "c after 2h0m0s"}; !slices.Equal(rang, want) {
-		t.Errorf("called %q", rang)
+	if want := []string{"a after 1h0m0s", "b after 2h0m0s", "c after 2h0m0s"}; !slices.Equal(fired, want) {
+		t.Errorf("called %q", fired)
 	}
 	if got := run.Status(); !got.Ended() || got.State != replaytest.Completed {
-		t.Errorf("it is %s after a day", got.State)
+		t.Errorf("state %s after a day", got.State)
 	}
 	if output, err := run.Wait(); err != nil || output != "too late" {
 		t.Errorf("%q, %v", output, err)
 	}
 }
 
-func TestInstancesAreCancelledTerminatedAndSuspended(t *testing.T) {
+func TestEnv_CancelTerminateSuspend(t *testing.T) {
 	handle, definition := program("approval", approval)
 	env := replaytest.New(t, definition)
 	for _, c := range []struct {
@@ -239,7 +239,7 @@ func TestInstancesAreCancelledTerminatedAndSuspended(t *testing.T) {
 		want replaytest.State
 		is   error
 	}{
-		{"a", env.Cancel, replaytest.Cancelled, replay.ErrCanceled},
+		{"a", env.Cancel, replaytest.Canceled, replay.ErrCanceled},
 		{"b", env.Terminate, replaytest.Terminated, replay.ErrTerminated},
 	} {
 		run := replaytest.Start(env, handle, c.id, "")
@@ -260,7 +260,7 @@ func TestInstancesAreCancelledTerminatedAndSuspended(t *testing.T) {
 		t.Error(err)
 	}
 	if got := run.Status().State; got != replaytest.Suspended {
-		t.Errorf("it is %s", got)
+		t.Errorf("state %s", got)
 	}
 	if err := env.Resume("c", "go on"); err != nil {
 		t.Error(err)
@@ -270,7 +270,7 @@ func TestInstancesAreCancelledTerminatedAndSuspended(t *testing.T) {
 	}
 }
 
-func TestChildrenAreRealOrStubbed(t *testing.T) {
+func TestStubChild_ReplacesChild(t *testing.T) {
 	child, childDefinition := program("child", func(ctx *replay.Context, in string) (string, error) {
 		return work.Call(ctx, in)
 	})
@@ -294,7 +294,7 @@ func TestChildrenAreRealOrStubbed(t *testing.T) {
 	}
 }
 
-func TestContinueAsNewAndReuse(t *testing.T) {
+func TestStart_ContinueAsNewAndReuse(t *testing.T) {
 	handle := replay.Orchestration[int, int]("countdown")
 	definition := handle.Bind(func(ctx *replay.Context, n int) (int, error) {
 		if n == 0 {
@@ -324,7 +324,7 @@ func TestContinueAsNewAndReuse(t *testing.T) {
 	}
 }
 
-func TestAnActivityThatEndsFromOutside(t *testing.T) {
+func TestCompleteActivity_ByToken(t *testing.T) {
 	handle, definition := program("outside", func(ctx *replay.Context, in string) (string, error) {
 		return work.Call(ctx, in, replay.StartToClose(90*24*time.Hour))
 	})
@@ -332,7 +332,7 @@ func TestAnActivityThatEndsFromOutside(t *testing.T) {
 	var token string
 	replaytest.Stub(env, work, func(ctx context.Context, in string) (string, error) {
 		token = replay.ActivityInfo(ctx).Token()
-		return "", replay.ErrPending
+		return "", replay.ErrResultPending
 	})
 	run := replaytest.Start(env, handle, "i", "a")
 	env.Advance(60 * 24 * time.Hour)
@@ -351,7 +351,7 @@ func TestAnActivityThatEndsFromOutside(t *testing.T) {
 	}
 }
 
-func TestAnActivityMaySendEvents(t *testing.T) {
+func TestSend_FromActivity(t *testing.T) {
 	waits, waitsDefinition := program("waits", approval)
 	sends, sendsDefinition := program("sends", func(ctx *replay.Context, to string) (string, error) { return work.Call(ctx, to) })
 	env := replaytest.New(t, waitsDefinition, sendsDefinition)
@@ -367,8 +367,8 @@ func TestAnActivityMaySendEvents(t *testing.T) {
 	}
 }
 
-// What takes no time arrives in one order, however the goroutines run.
-func TestTheSameTestHasTheSameHistory(t *testing.T) {
+// Arrivals at one moment have one order, however the goroutines run.
+func TestEnv_SameTestSameHistory(t *testing.T) {
 	handle, definition := program("fan-out", fanOut)
 	for range 20 {
 		env := replaytest.New(t, definition, work.Bind(upper))
@@ -379,7 +379,7 @@ func TestTheSameTestHasTheSameHistory(t *testing.T) {
 	}
 }
 
-func TestAVersionAndAStartInTheFuture(t *testing.T) {
+func TestStart_VersionAndStartAt(t *testing.T) {
 	handle := replay.Orchestration[string, string]("versioned")
 	body := func(ctx *replay.Context, _ string) (string, error) { return ctx.Version() + ctx.Tags()["t"], nil }
 	env := replaytest.New(t, handle.Bind(body, replay.Version("1")), handle.Bind(body, replay.Version("2")))
@@ -394,12 +394,11 @@ func TestAVersionAndAStartInTheFuture(t *testing.T) {
 	}
 }
 
-// The instance that runs is really dropped and brought back, not only a copy of
-// it replayed.
-func TestInstancesAreDroppedFromMemory(t *testing.T) {
-	dropped := 0
+// The live instance is evicted and loaded again, not only replayed separately.
+func TestReplayEvery_EvictsInstances(t *testing.T) {
+	evicted := 0
 	handle, definition := program("dropped", func(ctx *replay.Context, _ string) (string, error) {
-		defer func() { dropped++ }()
+		defer func() { evicted++ }()
 		for range 5 {
 			if err := ctx.Sleep(time.Second); err != nil {
 				return "", err
@@ -407,17 +406,17 @@ func TestInstancesAreDroppedFromMemory(t *testing.T) {
 		}
 		return "", nil
 	})
-	// Six appends. The instance is dropped after five of them and ends with the
-	// sixth; its history is replayed after each, and 64 times at the end.
+	// Six appends: the instance is evicted after five and ends with the sixth. Its history is
+	// replayed after each, and 64 times at the end.
 	for every, want := range map[int]int{0: 1, 1: 6 + 5 + 64, 4: 1 + 1 + 1 + 64} {
-		dropped = 0
+		evicted = 0
 		env := replaytest.New(t, definition)
 		env.ReplayEvery(every)
 		if _, err := replaytest.Call(env, handle, "i", ""); err != nil {
 			t.Fatal(err)
 		}
-		if dropped != want {
-			t.Errorf("replaying every %d, the code has run %d times, want %d", every, dropped, want)
+		if evicted != want {
+			t.Errorf("replaying every %d, the code has run %d times, want %d", every, evicted, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ var (
 
 var ErrRefused = replay.NewError("example.refused", "refused by the customer")
 
-// checkout charges an order when the customer has confirmed it, within a day.
+// checkout charges an order after the customer has confirmed it, within a day.
 func checkout(ctx *replay.Context, o Order) (Receipt, error) {
 	yes, err := Confirm.WaitFor(ctx, 24*time.Hour)
 	switch {
@@ -45,7 +45,7 @@ func charged(_ context.Context, o Order) (Receipt, error) {
 	return Receipt{Order: o.ID, Paid: o.Amount}, nil
 }
 
-// t stands for what a test function gets.
+// t is the parameter of a test function.
 var t *testing.T
 
 func Example() {
@@ -70,7 +70,7 @@ func ExampleCall() {
 	env := replaytest.New(t, Checkout.Bind(checkout), Charge.Bind(charged))
 	_, err := replaytest.Call(env, Checkout, "order-17", Order{ID: 17}) // a day passes
 	if !errors.Is(err, replay.ErrTimeout) {
-		t.Errorf("nobody has confirmed: %v", err)
+		t.Errorf("want a timeout, got %v", err)
 	}
 }
 
@@ -79,7 +79,7 @@ func ExampleStart() {
 	run := replaytest.Start(env, Checkout, "order-17", Order{ID: 17})
 	env.Advance(23 * time.Hour)
 	if state := run.Status().State; state != replaytest.Running {
-		t.Errorf("it is %s", state)
+		t.Errorf("state %s", state)
 	}
 	if err := replaytest.Send(env, "order-17", Confirm, false); err != nil {
 		t.Error(err)
@@ -89,7 +89,7 @@ func ExampleStart() {
 	}
 }
 
-// A total must not depend on which of its parts comes first.
+// A total must not depend on which part arrives first.
 func ExamplePermute() {
 	total := replay.Orchestration[[]Order, int]("example.total")
 	definition := total.Bind(func(ctx *replay.Context, orders []Order) (int, error) {
@@ -113,12 +113,13 @@ func ExamplePermute() {
 	}, definition, Charge.Bind(charged))
 }
 
-// Histories of real instances, exported before the code was changed.
+// ExampleReplay replays histories of real instances that were exported before the code
+// changed.
 func ExampleReplay() {
 	replaytest.Replay(t, "testdata/checkout-*.json", Checkout.Bind(checkout))
 }
 
-// The examples above are tests: what they say is true.
+// TestExamples runs the examples as tests.
 func TestExamples(test *testing.T) {
 	for i, example := range []func(){Example, ExampleCall, ExampleStart, ExamplePermute, ExampleReplay} {
 		test.Run(fmt.Sprint(i), func(test *testing.T) {

@@ -16,21 +16,21 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// updateFlag is not named -update, because the test's package may have one.
-var updateFlag = flag.Bool("replaytest.update", false, "write golden histories anew")
+// updateFlag is not named -update, because the test's package may have that flag.
+var updateFlag = flag.Bool("replaytest.update", false, "rewrite golden histories")
 
-// updating tells whether golden files are to be written: by our flag, or by one
-// of the test's package that is named -update.
-func updating() bool {
+// shouldUpdate reports whether to write golden files: by -replaytest.update, or by a flag
+// -update of the test's package.
+func shouldUpdate() bool {
 	if *updateFlag {
 		return true
 	}
-	theirs := flag.Lookup("update")
-	return theirs != nil && theirs.Value.String() == "true"
+	packageFlag := flag.Lookup("update")
+	return packageFlag != nil && packageFlag.Value.String() == "true"
 }
 
-// ExpectCalls fails the test if an activity was not called as often as that, and
-// shows the calls that there were. What a call is, see [Calls].
+// ExpectCalls fails the test if the number of calls of an activity differs, and lists the
+// calls. [Calls] says what a call is.
 func (e *Env) ExpectCalls(activity interface{ Name() string }, calls int) {
 	e.t.Helper()
 	recorded := e.calls[activity.Name()]
@@ -44,21 +44,19 @@ func (e *Env) ExpectCalls(activity interface{ Name() string }, calls int) {
 	e.t.Errorf("replaytest: %d calls of %s, want %d:%s", len(recorded), activity.Name(), calls, text)
 }
 
-// ExpectHistory compares the history of an instance's latest execution with a
-// golden file, in the format of package history, and fails the test with the
-// difference. Run the test with -replaytest.update (or with the -update of its own
-// package) to write the file anew, and read what has changed.
+// ExpectHistory compares the history of an instance's latest execution with a golden file in
+// the format of package history, and fails the test with the difference. Run the test with
+// -replaytest.update (or the -update of its own package) to rewrite the file, and review the
+// change.
 //
-// Compared is everything but times, which depend on the pauses between attempts
-// and hence on chance: of timestamps nothing, of a timer for how long it is set.
-// Of errors the stacks are left out, and causes too.
+// Timestamps are not compared, because the pauses between attempts are random; durations of
+// timers are. Stacks and causes of errors are not compared.
 //
-// Files of histories that real instances have left are for [Replay]; a golden
-// file serves there too.
+// Use [Replay] for histories of real instances; it accepts golden files too.
 func (e *Env) ExpectHistory(id, file string) {
 	e.t.Helper()
 	got := e.History(id)
-	if updating() {
+	if shouldUpdate() {
 		if err := writeFile(file, got); err != nil {
 			e.t.Fatalf("replaytest: %v", err)
 		}
@@ -66,7 +64,7 @@ func (e *Env) ExpectHistory(id, file string) {
 	}
 	want, err := readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		e.t.Fatalf("replaytest: %s is not there: write it with -replaytest.update", file)
+		e.t.Fatalf("replaytest: golden file %s does not exist: write it with -replaytest.update", file)
 	}
 	if err != nil {
 		e.t.Fatalf("replaytest: %v", err)
@@ -74,7 +72,7 @@ func (e *Env) ExpectHistory(id, file string) {
 	if sameHistory(want, got) {
 		return
 	}
-	e.t.Errorf("replaytest: the history of %s is not that of %s (-), but (+):\n%s", id, file, diff(lines(want), lines(got)))
+	e.t.Errorf("replaytest: the history of %s (+) differs from %s (-):\n%s", id, file, diff(eventLines(want), eventLines(got)))
 }
 
 func readFile(name string) (*history.History, error) {
@@ -101,21 +99,21 @@ func writeFile(name string, h *history.History) error {
 	return os.WriteFile(name, text.Bytes(), 0o644)
 }
 
-// sameHistory compares all but what chance has a part in.
+// sameHistory compares histories without their random parts.
 func sameHistory(a, b *history.History) bool {
 	if a.Instance != b.Instance || a.Execution != b.Execution || len(a.Events) != len(b.Events) {
 		return false
 	}
 	for i := range a.Events {
-		if !proto.Equal(timeless(a.Events[i]), timeless(b.Events[i])) {
+		if !proto.Equal(withoutTimes(a.Events[i]), withoutTimes(b.Events[i])) {
 			return false
 		}
 	}
 	return true
 }
 
-// timeless returns the event without times, but for how long a timer is set.
-func timeless(event *journalpb.Event) *journalpb.Event {
+// withoutTimes returns the event without times, except the duration of a timer.
+func withoutTimes(event *journalpb.Event) *journalpb.Event {
 	e := proto.CloneOf(event)
 	e.Timestamp = 0
 	switch body := e.Body.(type) {
@@ -126,30 +124,30 @@ func timeless(event *journalpb.Event) *journalpb.Event {
 	case *journalpb.Event_OrchestrationStarted:
 		body.OrchestrationStarted.StartAt = 0
 	case *journalpb.Event_OrchestrationFailed:
-		plainError(body.OrchestrationFailed.Error)
+		stripError(body.OrchestrationFailed.Error)
 	case *journalpb.Event_ActivityFailed:
-		plainError(body.ActivityFailed.Error)
+		stripError(body.ActivityFailed.Error)
 	case *journalpb.Event_SubOrchestrationFailed:
-		plainError(body.SubOrchestrationFailed.Error)
+		stripError(body.SubOrchestrationFailed.Error)
 	case *journalpb.Event_SideEffectRecorded:
-		plainError(body.SideEffectRecorded.Error)
+		stripError(body.SideEffectRecorded.Error)
 	}
 	return e
 }
 
-// plainError leaves out of an error what changes with the build.
-func plainError(e *journalpb.Error) {
+// stripError removes the parts of an error that change with the build.
+func stripError(e *journalpb.Error) {
 	if e != nil {
 		e.Stack, e.Cause, e.OtherCauses = "", nil, nil
 	}
 }
 
-// lines are the events of a history as they are compared, one a line.
-func lines(h *history.History) []string {
+// eventLines returns the compared form of a history, one event a line.
+func eventLines(h *history.History) []string {
 	all := []string{fmt.Sprintf("%s, execution %d", h.Instance, h.Execution)}
 	for _, event := range h.Events {
 		var line strings.Builder
-		if err := history.WriteEvent(&line, timeless(event)); err != nil {
+		if err := history.WriteEvent(&line, withoutTimes(event)); err != nil {
 			line.WriteString(err.Error())
 		}
 		all = append(all, line.String())
@@ -157,10 +155,9 @@ func lines(h *history.History) []string {
 	return all
 }
 
-// diff shows what has to be taken from a (-) and added from b (+), with what
-// they have in common around it.
+// diff shows the lines to remove from a (-) and to add from b (+), with context.
 func diff(a, b []string) string {
-	common := longestCommon(a, b)
+	common := longestCommonLengths(a, b)
 	var all []string
 	i, j := 0, 0
 	for i < len(a) || j < len(b) {
@@ -176,12 +173,12 @@ func diff(a, b []string) string {
 			j++
 		}
 	}
-	return strings.Join(around(all), "\n")
+	return strings.Join(trimContext(all), "\n")
 }
 
-// longestCommon returns for each pair of rests how many lines they have in
-// common, in order.
-func longestCommon(a, b []string) [][]int {
+// longestCommonLengths returns the length of the longest common subsequence for each pair of
+// suffixes.
+func longestCommonLengths(a, b []string) [][]int {
 	common := make([][]int, len(a)+1)
 	for i := range common {
 		common[i] = make([]int, len(b)+1)
@@ -198,11 +195,11 @@ func longestCommon(a, b []string) [][]int {
 	return common
 }
 
-// contextLines is how many lines are shown around a difference.
+// contextLines is the number of lines shown around a difference.
 const contextLines = 3
 
-// around leaves out what is far from every difference.
-func around(all []string) []string {
+// trimContext omits lines that are far from every difference.
+func trimContext(all []string) []string {
 	near := make([]bool, len(all))
 	for i, line := range all {
 		if line[0] == ' ' {

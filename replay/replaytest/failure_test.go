@@ -32,9 +32,9 @@ func callWork(ctx *replay.Context, in string) (string, error) { return work.Call
 
 func echo(_ context.Context, in string) (string, error) { return in, nil }
 
-// callFails calls an orchestration, with the echo as its activity, and returns
-// what the test fails with.
-func callFails(t *testing.T, b body) string {
+// callFailure calls an orchestration with echo as its activity, and returns the failure of the
+// test.
+func callFailure(t *testing.T, b body) string {
 	t.Helper()
 	return failures(t, func(tb testing.TB, env *Env) {
 		Stub(env, work, echo)
@@ -44,11 +44,11 @@ func callFails(t *testing.T, b body) string {
 	}, program.Bind(b))
 }
 
-func TestCodeThatIsBlockedIsFoundWithItsLine(t *testing.T) {
+func TestBlockedCode_ReportsLine(t *testing.T) {
 	var held sync.Mutex
 	held.Lock()
-	var group sync.WaitGroup
-	group.Add(1)
+	var wg sync.WaitGroup
+	wg.Add(1)
 	tokens := make(chan string, 1)
 	tokens <- "one"
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestCodeThatIsBlockedIsFoundWithItsLine(t *testing.T) {
 	}{
 		"sleeps":            {func(ctx *replay.Context, _ string) (string, error) { time.Sleep(time.Hour); return "", nil }, "sleep"},
 		"locks":             {func(ctx *replay.Context, _ string) (string, error) { held.Lock(); return "", nil }, "Mutex.Lock"},
-		"waits for a group": {func(ctx *replay.Context, _ string) (string, error) { group.Wait(); return "", nil }, "WaitGroup"},
+		"waits for a group": {func(ctx *replay.Context, _ string) (string, error) { wg.Wait(); return "", nil }, "WaitGroup"},
 		"selects on nothing": {func(ctx *replay.Context, _ string) (string, error) {
 			select {}
 		}, "select"},
@@ -71,17 +71,17 @@ func TestCodeThatIsBlockedIsFoundWithItsLine(t *testing.T) {
 		}, "chan receive"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantFailure(t, callFails(t, c.body), "orchestration code is blocked", "replaytest/failure_test.go:", c.want, "ctx.Sleep")
+			wantFailure(t, callFailure(t, c.body), "orchestration code is blocked", "replaytest/failure_test.go:", c.want, "ctx.Sleep")
 		})
 	}
 }
 
-func TestAQueryThatBlocksIsFound(t *testing.T) {
+func TestBlockedCode_InQueryIsReported(t *testing.T) {
 	text := failures(t, func(tb testing.TB, env *Env) {
 		Start(env, program, "i", "")
 		_, _ = Query(env, "i", ask, "")
 	}, program.Bind(func(ctx *replay.Context, _ string) (string, error) {
-		err := ask.Answer(ctx, func(string) (string, error) { time.Sleep(time.Second); return "", nil })
+		err := ask.Handle(ctx, func(string) (string, error) { time.Sleep(time.Second); return "", nil })
 		if err != nil {
 			return "", err
 		}
@@ -90,28 +90,28 @@ func TestAQueryThatBlocksIsFound(t *testing.T) {
 	wantFailure(t, text, "orchestration code is blocked", "failure_test.go:", "sleep")
 }
 
-func TestAnActivityThatWaitsForTheRealWorldIsFound(t *testing.T) {
+func TestRealTimeMax_ReportsActivityBlockedOutsideBubble(t *testing.T) {
 	outside := make(chan struct{})
 	text := failures(t, func(_ testing.TB, env *Env) {
 		env.RealTimeMax(time.Second)
 		Stub(env, work, func(context.Context, string) (string, error) { <-outside; return "", nil })
 		_, _ = Call(env, program, "i", "")
 	}, program.Bind(callWork))
-	wantFailure(t, text, "the test does not go on", "failure_test.go:", "CompleteActivity")
+	wantFailure(t, text, "the test is blocked outside virtual time", "failure_test.go:", "CompleteActivity")
 }
 
-func TestWhatWaitsForNothingIsSaidSo(t *testing.T) {
-	text := callFails(t, func(ctx *replay.Context, _ string) (string, error) { return awaited.Wait(ctx) })
-	wantFailure(t, text, "i has not ended", "nothing is going to happen", `ExternalSubscribed name="awaited"`)
+func TestCall_ReportsInstanceWaitingForNothing(t *testing.T) {
+	text := callFailure(t, func(ctx *replay.Context, _ string) (string, error) { return awaited.Wait(ctx) })
+	wantFailure(t, text, "i has not ended", "nothing more can happen", `ExternalSubscribed name="awaited"`)
 
 	text = failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() })
 		_, _ = Call(env, program, "i", "in")
 	}, program.Bind(callWork))
-	wantFailure(t, text, "i has not ended", "nothing is going to happen", `ActivityScheduled name="work" input="in"`)
+	wantFailure(t, text, "i has not ended", "nothing more can happen", `ActivityScheduled name="work" input="in"`)
 }
 
-func TestWhatGoesRoundForEverIsFound(t *testing.T) {
+func TestCall_ReportsEndlessContinueAsNew(t *testing.T) {
 	for name, b := range map[string]body{
 		"in time": func(ctx *replay.Context, in string) (string, error) {
 			if err := ctx.Sleep(time.Hour); err != nil {
@@ -137,7 +137,7 @@ func TestWhatGoesRoundForEverIsFound(t *testing.T) {
 	}
 }
 
-func TestAnActivityThatAlwaysFailsIsFound(t *testing.T) {
+func TestCall_ReportsEndlessRetries(t *testing.T) {
 	for last, stub := range map[string]func(context.Context, string) (string, error){
 		"out of paper":           Returns[string]("", errors.New("out of paper")),
 		"start-to-close timeout": func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() },
@@ -153,7 +153,7 @@ func TestAnActivityThatAlwaysFailsIsFound(t *testing.T) {
 	}
 }
 
-func TestCodeThatIsNotThereIsSaidSo(t *testing.T) {
+func TestCall_ReportsUnboundCode(t *testing.T) {
 	text := failures(t, func(_ testing.TB, env *Env) { _, _ = Call(env, program, "i", "") }, program.Bind(callWork))
 	wantFailure(t, text, `i calls activity "work" (event 2), which is neither bound nor stubbed`)
 
@@ -165,7 +165,7 @@ func TestCodeThatIsNotThereIsSaidSo(t *testing.T) {
 	wantFailure(t, text, `orchestration "program", version "", is not bound`)
 }
 
-func TestGoroutinesOfActivitiesMayTakeTheirTime(t *testing.T) {
+func TestEnv_CloseAwaitsSlowActivity(t *testing.T) {
 	text := failures(t, func(tb testing.TB, env *Env) {
 		Stub(env, work, func(context.Context, string) (string, error) { time.Sleep(10 * time.Hour); return "late", nil })
 		if _, err := Call(env, program, "i", ""); err != nil {
@@ -183,15 +183,15 @@ func TestGoroutinesOfActivitiesMayTakeTheirTime(t *testing.T) {
 	}
 }
 
-func TestAGoroutineOfAnActivityThatStaysIsFound(t *testing.T) {
+func TestEnv_CloseReportsLeakedGoroutine(t *testing.T) {
 	text := failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, func(context.Context, string) (string, error) { go func() { select {} }(); return "", nil })
 		_, _ = Call(env, program, "i", "")
 	}, program.Bind(callWork))
-	wantFailure(t, text, "goroutines are left behind", "failure_test.go:")
+	wantFailure(t, text, "goroutines leaked", "failure_test.go:")
 }
 
-func TestATestThatEndsInTheMiddleLeavesNothingBehind(t *testing.T) {
+func TestEnv_CloseEndsRunningActivities(t *testing.T) {
 	text := failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, func(ctx context.Context, in string) (string, error) {
 			if in == "waits" {
@@ -210,7 +210,7 @@ func TestATestThatEndsInTheMiddleLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestExpectationsShowTheDifference(t *testing.T) {
+func TestExpect_ShowsDifference(t *testing.T) {
 	golden := filepath.Join(t.TempDir(), "dir", "golden.json")
 	write := func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
@@ -241,11 +241,11 @@ func TestExpectationsShowTheDifference(t *testing.T) {
 		`- {"eventId":"2","activityScheduled":{"name":"work","input":{"json":"in"}}}`,
 		`  {"eventId":"1"`,
 		"2 calls of work, want 1:\n    1. \"more\"\n    2. \"in\"",
-		"golden.json.missing is not there: write it with -replaytest.update",
+		"golden.json.missing does not exist: write it with -replaytest.update",
 	)
 }
 
-func TestHistoriesAreReplayedToTheirVeryEnd(t *testing.T) {
+func TestReplay_RunsToEndOfHistory(t *testing.T) {
 	dir := t.TempDir()
 	record := func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
@@ -296,9 +296,9 @@ func TestHistoriesAreReplayedToTheirVeryEnd(t *testing.T) {
 	}
 }
 
-// Code that asks for more than a history has, at its end, did something else
-// when that was recorded.
-func TestCodeThatGoesOnWhereAHistoryEndsIsFound(t *testing.T) {
+// Code that requests an operation after the end of a history did something else when the
+// history was recorded.
+func TestCheck_ReportsExtraOperation(t *testing.T) {
 	var recorded history.History
 	if text := failures(t, func(_ testing.TB, env *Env) {
 		Start(env, program, "i", "")
@@ -314,13 +314,13 @@ func TestCodeThatGoesOnWhereAHistoryEndsIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var more *MoreError
+	var more *ExtraOperationError
 	if err := Check(&recorded, registry); !errors.As(err, &more) || more.EventID != 2 || !strings.HasPrefix(more.Found, "TimerCreated") {
 		t.Errorf("checked: %v", err)
 	}
 }
 
-func TestFilesThatAreNoHistoriesAreSaidSo(t *testing.T) {
+func TestReplay_ReportsInvalidFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"empty.json": "",
@@ -338,19 +338,19 @@ func TestFilesThatAreNoHistoriesAreSaidSo(t *testing.T) {
 	wantFailure(t, text, `pattern "["`)
 }
 
-func TestAnEnvOutsideOfItsRules(t *testing.T) {
+func TestEnv_RejectsMisuse(t *testing.T) {
 	text := failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
 		Start(env, program, "i", "")
 		env.ReplayEvery(2)
 	}, program.Bind(callWork))
-	wantFailure(t, text, "ReplayEvery comes before anything is started")
+	wantFailure(t, text, "ReplayEvery must be called before the first start")
 	text = failures(t, func(_ testing.TB, env *Env) {
 		Stub(env, work, echo)
 		Start(env, program, "i", "")
 		StubChild(env, helper, callWork)
 	}, program.Bind(callWork))
-	wantFailure(t, text, "StubChild comes before anything is started")
+	wantFailure(t, text, "StubChild must come before the first start")
 	text = failures(t, func(_ testing.TB, env *Env) { env.Status("nobody") }, program.Bind(callWork))
 	wantFailure(t, text, `there is no instance "nobody"`)
 	text = failuresOf(t, func(tb testing.TB) {
@@ -359,11 +359,11 @@ func TestAnEnvOutsideOfItsRules(t *testing.T) {
 	wantFailure(t, text, "bound twice")
 	synctest.Test(t, func(t *testing.T) {
 		text := failuresOf(t, func(tb testing.TB) { newEnv(tb, t, new(order), nil) })
-		wantFailure(t, text, "it makes one of its own")
+		wantFailure(t, text, "it creates its own")
 	})
 }
 
-func TestADiffShowsWhatIsAround(t *testing.T) {
+func TestDiff_ShowsContext(t *testing.T) {
 	a := strings.Split("a b c d e f g h i j k", " ")
 	b := strings.Split("a b c d e X g h i j k", " ")
 	want := "  ...\n  c\n  d\n  e\n- f\n+ X\n  g\n  h\n  i\n  ..."
@@ -372,8 +372,8 @@ func TestADiffShowsWhatIsAround(t *testing.T) {
 	}
 }
 
-// Whoever writes after the end of a test must not meet it.
-func TestTheLogIsSilentAfterTheEnd(t *testing.T) {
+// Log lines after the end of a test must not reach it.
+func TestLog_SilentAfterClose(t *testing.T) {
 	r := &output{TB: t}
 	l := &log{to: r}
 	_, _ = l.Write([]byte("a"))
@@ -391,8 +391,8 @@ type output struct {
 
 func (o *output) Output() io.Writer { return &o.text }
 
-// Keys, derived IDs and the texts of errors are those of a run in a cluster.
-func TestRunsAreLikeThoseOfAClusterOfTheNewestProtocol(t *testing.T) {
+// Keys, derived IDs and error texts are those of a run in a cluster.
+func TestEnv_MatchesNewestProtocol(t *testing.T) {
 	wrong := replay.Activity[string, int]("work")
 	event := replay.Event[int]("event")
 	env := New(t, helper.Bind(func(ctx *replay.Context, _ string) (string, error) { return ctx.InstanceID(), nil }),
@@ -433,7 +433,7 @@ func TestRunsAreLikeThoseOfAClusterOfTheNewestProtocol(t *testing.T) {
 		var token string
 		Stub(env, work, func(ctx context.Context, _ string) (string, error) {
 			token = replay.ActivityInfo(ctx).Token()
-			return "", replay.ErrPending
+			return "", replay.ErrResultPending
 		})
 		run := Start(env, program, "i", "")
 		if err := CompleteActivity(env, token, "done"); err != nil {

@@ -9,14 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// Replay replays every history whose file matches a pattern, as filepath.Glob
-// has it, to its very end, and fails the test for each that the code does not
-// fit: code that was changed in a way that running instances would notice. The
-// files are in the format of package history: `tenuto history export` and the
-// client of a cluster write them.
+// Replay replays every history whose file matches a pattern of filepath.Glob, to its end. The
+// test fails for each history that the code does not fit, that is, if a change of the code
+// would affect running instances. The files are in the format of package history, as written
+// by `tenuto history export` and by the client of a cluster.
 //
-// Only orchestrations run; activities need no bodies. A pattern that matches
-// nothing fails the test.
+// Only orchestrations run; activities need no bodies. A pattern without a match fails the
+// test.
 func Replay(t testing.TB, pattern string, definitions ...replay.Definition) {
 	t.Helper()
 	registry, err := replay.NewRegistry(definitions...)
@@ -26,8 +25,8 @@ func Replay(t testing.TB, pattern string, definitions ...replay.Definition) {
 	ReplayWith(t, pattern, registry)
 }
 
-// ReplayWith is [Replay] for histories whose payloads a codec has encoded: the
-// registry has it, by WithPayloads.
+// ReplayWith is [Replay] for histories whose payloads were encoded by a codec. The registry
+// has the codec, set by WithPayloadConverter.
 func ReplayWith(t testing.TB, pattern string, registry *replay.Registry) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -44,14 +43,14 @@ func ReplayWith(t testing.TB, pattern string, registry *replay.Registry) {
 			continue
 		}
 		if err := Check(h, registry); err != nil {
-			t.Errorf("replaytest: %s: %s does not fit the code.\n%s\nthe history:\n%s", file, h.Instance, explain(err), table(h.Events))
+			t.Errorf("replaytest: %s: the history of %s does not fit the code.\n%s\nhistory:\n%s", file, h.Instance, explainMismatch(err), formatHistory(h.Events))
 		}
 	}
 }
 
-// Check replays a history to its very end. The error is a [*replay.Mismatch] or
-// a [*MoreError] if code and history disagree, and a [*replay.NoCodeError] if
-// there is no code for the orchestration.
+// Check replays a history to its end. The error is a [*replay.Mismatch] or an
+// [*ExtraOperationError] if code and history disagree, and a [*replay.NoCodeError] if the
+// orchestration has no code.
 func Check(h *history.History, registry *replay.Registry) error {
 	if len(h.Events) == 0 {
 		return fmt.Errorf("the history of %s/%d is empty", h.Instance, h.Execution)

@@ -10,37 +10,36 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A journal is the real state machine without the Raft group around it. An
-// append waits until it is let in, so that somebody else than the Go scheduler
-// decides in which order appends are committed.
+// A journal is the real state machine without a Raft group. An append waits until it is
+// admitted, so that the Go scheduler does not decide the order of commits.
 type journal struct {
 	*state.Machine
-	// Somebody waits to be let in, or an attempt has failed. Made in the bubble,
-	// of one place.
+	// Signals that an arrival waits or an attempt has failed. Created in the bubble, with a
+	// capacity of 1.
 	changed chan struct{}
 
-	applying sync.Mutex // one record after the other
+	applyMu sync.Mutex // serializes records
 
-	mu     sync.Mutex
-	held   []*proposal
-	closed bool
+	mu      sync.Mutex
+	pending []*proposal
+	closed  bool
 }
 
-// A proposal is an append that is not decided.
+// A proposal is an append that is not committed yet.
 type proposal struct {
 	append  *journalpb.Append
 	done    func(error)
-	arrival *arrival // once it was looked at
+	arrival *arrival // set by arrivalOf
 }
 
-// errClosed is what appends are refused with while everything ends.
+// errClosed refuses appends while the environment closes.
 var errClosed = errors.New("the test has ended")
 
 func newJournal() *journal {
 	return &journal{Machine: state.New(), changed: make(chan struct{}, 1)}
 }
 
-// notify wakes whoever waits for a change.
+// notify signals a change.
 func (j *journal) notify() {
 	select {
 	case j.changed <- struct{}{}:
@@ -48,14 +47,14 @@ func (j *journal) notify() {
 	}
 }
 
-// reign begins an epoch, in a cluster that has come to the newest protocol.
-func (j *journal) reign() (epoch uint64, err error) {
+// beginEpoch starts an epoch of a cluster with the newest protocol.
+func (j *journal) beginEpoch() (epoch uint64, err error) {
 	epoch, err = j.apply(&journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: new(journalpb.Epoch)}})
 	if err != nil {
 		return 0, err
 	}
-	newest := &journalpb.GroupChange{Epoch: epoch, Protocol: state.NewestProtocol}
-	_, err = j.apply(&journalpb.Record{Command: &journalpb.Record_GroupChange{GroupChange: newest}})
+	newest := &journalpb.MetadataChange{Epoch: epoch, Protocol: state.NewestProtocol}
+	_, err = j.apply(&journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: newest}})
 	return epoch, err
 }
 
@@ -64,17 +63,17 @@ func (j *journal) apply(record *journalpb.Record) (epoch uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	j.applying.Lock()
-	defer j.applying.Unlock()
+	j.applyMu.Lock()
+	defer j.applyMu.Unlock()
 	return j.Machine.Apply(encoded)
 }
 
-// Append holds the append until it is let in.
+// Append holds the append until it is admitted.
 func (j *journal) Append(a *journalpb.Append, done func(error)) {
 	j.mu.Lock()
 	closed := j.closed
 	if !closed {
-		j.held = append(j.held, &proposal{append: proto.CloneOf(a), done: done})
+		j.pending = append(j.pending, &proposal{append: proto.CloneOf(a), done: done})
 	}
 	j.mu.Unlock()
 	if closed {
@@ -84,15 +83,14 @@ func (j *journal) Append(a *journalpb.Append, done func(error)) {
 	j.notify()
 }
 
-// SetCondition decides at once, too.
+// SetCondition applies at once.
 func (j *journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_SetCondition{SetCondition: c}})
 	done(err)
 }
 
-// Attempt decides at once: it is no event, and nothing depends on its order. One
-// that will be followed by another is news, lest attempts that fail for ever go
-// unnoticed.
+// Attempt applies at once: it records no event, and nothing depends on its order. It signals a
+// failed attempt, so that endless retries are noticed.
 func (j *journal) Attempt(a *journalpb.Attempt, done func(error)) {
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: a}})
 	done(err)
@@ -101,19 +99,19 @@ func (j *journal) Attempt(a *journalpb.Attempt, done func(error)) {
 	}
 }
 
-// waiting returns what waits to be let in.
-func (j *journal) waiting() []*proposal {
+// pendingProposals returns the appends that wait.
+func (j *journal) pendingProposals() []*proposal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.held[:len(j.held):len(j.held)]
+	return j.pending[:len(j.pending):len(j.pending)]
 }
 
-// commit lets a proposal in.
+// commit applies a proposal.
 func (j *journal) commit(p *proposal) error {
 	j.mu.Lock()
-	for i := range j.held {
-		if j.held[i] == p {
-			j.held = append(j.held[:i:i], j.held[i+1:]...)
+	for i := range j.pending {
+		if j.pending[i] == p {
+			j.pending = append(j.pending[:i:i], j.pending[i+1:]...)
 			break
 		}
 	}
@@ -123,12 +121,12 @@ func (j *journal) commit(p *proposal) error {
 	return err
 }
 
-// close refuses what waits and what is still to come.
+// close refuses waiting and later appends.
 func (j *journal) close() {
 	j.mu.Lock()
 	j.closed = true
-	held := j.held
-	j.held = nil
+	held := j.pending
+	j.pending = nil
 	j.mu.Unlock()
 	for _, p := range held {
 		p.done(errClosed)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A log writes to the test's output until the test has ended.
+// A log writes to the test's output until the test ends.
 type log struct {
 	mu     sync.Mutex
 	to     testing.TB

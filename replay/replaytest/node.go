@@ -16,84 +16,80 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// jumpFrom is from when on time passes without a leader if nothing is running:
-// the clock of the actors looks at the time every few seconds, which would make
-// a year long.
-const jumpFrom = time.Minute
+// jumpThreshold is the least duration that passes without a leader if no activity runs. The
+// actors' clock reads the time every few seconds, which would make a virtual year slow.
+const jumpThreshold = time.Minute
 
-// closeGrace is how much virtual time activities get that do not heed the end of
-// their context.
+// closeGrace is how much virtual time activities get that ignore the end of their context.
 const closeGrace = 10 * 365 * 24 * time.Hour
 
-// A node is a system of actors over a journal, with nobody else to talk to. All
-// its methods are for the goroutine of the bubble.
+// A node is a system of actors with a journal and no peers. Only the goroutine of the bubble
+// may call its methods.
 type node struct {
 	journal   *journal
-	gate      *gate
+	barrier   *barrier
 	order     *order
 	system    *actors.System
 	partition atomic.Pointer[actors.Partition]
 
-	replayEvery int // 0: never
-	commits     int
-	due         string            // the instance to be evicted next; "" for none
-	replayed    map[string]uint64 // up to which event, by instance
+	replayEvery  int // 0: never
+	commits      int
+	evictNext    string            // the instance to evict in the next step, or ""
+	replayedUpTo map[string]uint64 // the last event replayed, by instance
 }
 
-// begin starts the actors. An error is a bug in this package.
-func (n *node) begin(registry *replay.Registry, logger *slog.Logger) error {
-	n.system = actors.NewSystem(actors.Config{Registry: registry, Logger: logger, Grace: closeGrace})
-	if err := n.lead(); err != nil {
+// start starts the actors. An error is a bug in this package.
+func (n *node) start(registry *replay.Registry, logger *slog.Logger) error {
+	n.system = actors.NewSystem(actors.Config{Registry: registry, Logger: logger, GracePeriod: closeGrace})
+	if err := n.becomeLeader(); err != nil {
 		return err
 	}
 	synctest.Wait()
 	return nil
 }
 
-// place is that of the only partition of a cluster that has come to the newest protocol. The
-// incarnation of a run does not depend on what else is started, or on the time: its text is
-// "1-1", unless the ID was used before.
-var place = actors.Place{
-	Incarnations: func() bool { return true },
-	Incarnation:  func(_ string, execution uint64) uint64 { return journalpb.NewIncarnation(1, execution) },
+// onlyPartition is the configuration of the only partition of a cluster with the newest
+// protocol. The incarnation of a run does not depend on other starts or on the time: its text
+// is "1-1", unless the ID was used before.
+var onlyPartition = actors.PartitionConfig{
+	HasIncarnations: func() bool { return true },
+	NewIncarnation:  func(_ string, execution uint64) uint64 { return journalpb.NewIncarnation(1, execution) },
 }
 
-// lead opens the partition in a new epoch.
-func (n *node) lead() error {
-	epoch, err := n.journal.reign()
+// becomeLeader opens the partition in a new epoch.
+func (n *node) becomeLeader() error {
+	epoch, err := n.journal.beginEpoch()
 	if err != nil {
 		return err
 	}
-	n.partition.Store(n.system.LeadAt(context.Background(), place, n.journal, epoch))
+	n.partition.Store(n.system.LeadPartition(context.Background(), onlyPartition, n.journal, epoch))
 	return nil
 }
 
-// deliver gives a message to an instance and has the answer sent, which must not
-// block. Bodies of activities may call it too.
+// deliver sends a message to an instance. Sending the answer must not block. Bodies of
+// activities may call it too.
 func (n *node) deliver(id string, m actors.Message, answers chan<- actors.Answer) {
 	m.Done = func(a actors.Answer) { answers <- a }
 	n.partition.Load().Deliver(id, m)
 }
 
-// step lets in one of those who wait, when nothing else happens at this moment of
-// virtual time. It returns what was committed, if that was an append, and whether
-// there was anything to do.
+// step admits one arrival when the node is idle at this moment of virtual time. It returns the
+// commit, if the arrival was an append, and whether there was an arrival.
 //
-// The test replays what was committed before it asks for the next step. Instances
-// leave memory only then: their deferred functions are the author's, and what they
-// change must not be changed by two at a time.
+// The test replays the commit before the next step, and instances are evicted only then: their
+// deferred functions are the author's, and must not run concurrently with a replay.
 func (n *node) step() (c *commit, more bool, err error) {
-	if n.due != "" {
-		n.partition.Load().EvictIdle(n.due)
-		n.due = ""
+	if n.evictNext != "" {
+		n.partition.Load().EvictIdle(n.evictNext)
+		n.evictNext = ""
 		synctest.Wait()
 	}
-	a, err := n.next()
+	a, err := n.nextArrival()
 	switch {
 	case err != nil || a == nil:
 		return nil, false, err
 	case a.attempt != nil:
-		n.gate.let(a.attempt)
+		n.barrier.release(a.attempt)
 		return nil, true, nil
 	}
 	if err := n.journal.commit(a.proposal); err != nil {
@@ -101,45 +97,45 @@ func (n *node) step() (c *commit, more bool, err error) {
 	}
 	synctest.Wait()
 	n.commits++
-	if a.commit.replay = n.isDue(a.commit); a.commit.replay {
-		n.due = a.commit.instance
+	if a.commit.replay = n.shouldReplay(a.commit); a.commit.replay {
+		n.evictNext = a.commit.instance
 	}
 	return a.commit, true, nil
 }
 
-// A history of fewer events than eachAppendMax is replayed after each append, a longer one
-// when it has grown by one part in growthParts: else the cost of a test would be the square
-// of the length.
+// A history of up to eachAppendMax events is replayed after each append. A longer one is
+// replayed when it has grown by one part in growthParts; otherwise the cost of a test would
+// be quadratic in its length.
 const (
 	eachAppendMax = 500
 	growthParts   = 50
 )
 
-// isDue tells whether the instance of a commit is to be replayed and evicted now.
-func (n *node) isDue(c *commit) bool {
+// shouldReplay reports whether to replay and evict the instance of a commit now.
+func (n *node) shouldReplay(c *commit) bool {
 	if n.replayEvery == 0 || n.commits%n.replayEvery != 0 {
 		return false
 	}
 	events := c.segments[len(c.segments)-1].events
-	last, before := events[len(events)-1].EventId, n.replayed[c.instance]
+	last, before := events[len(events)-1].EventId, n.replayedUpTo[c.instance]
 	if last > before && last > eachAppendMax && last-before < last/growthParts {
 		return false
 	}
-	if n.replayed == nil {
-		n.replayed = make(map[string]uint64)
+	if n.replayedUpTo == nil {
+		n.replayedUpTo = make(map[string]uint64)
 	}
-	n.replayed[c.instance] = last
+	n.replayedUpTo[c.instance] = last
 	return true
 }
 
-// pass lets time pass until something has happened, or until that time.
-func (n *node) pass(until time.Time) error {
-	if time.Until(until) > jumpFrom && !n.survey().working {
+// advance lets time pass until something happens, or until the given time.
+func (n *node) advance(until time.Time) error {
+	if time.Until(until) > jumpThreshold && !n.inspect().activityRunning {
 		n.partition.Load().Close()
 		time.Sleep(time.Until(until))
-		return n.lead()
+		return n.becomeLeader()
 	}
-	select { // what is left of the past
+	select { // drop an outdated signal
 	case <-n.journal.changed:
 	default:
 	}
@@ -152,25 +148,25 @@ func (n *node) pass(until time.Time) error {
 	return nil
 }
 
-// A survey is what a node is like when nothing happens any more at a moment.
-type survey struct {
-	wakeUp  time.Time // when something is due by the journal; zero if nothing is
-	working bool      // a body of an activity runs
-	overdue bool      // something should have happened and has not
+// A nodeState describes a node that is idle at a moment.
+type nodeState struct {
+	nextWakeUp      time.Time // when the journal has something due; zero if nothing is
+	activityRunning bool      // the body of an activity runs
+	overdue         bool      // something due has not happened
 }
 
-// survey goes through what is open.
-func (n *node) survey() survey {
+// inspect examines the open operations.
+func (n *node) inspect() nodeState {
 	now := time.Now()
-	var s survey
-	for op := range n.journal.Open() {
+	var s nodeState
+	for op := range n.journal.OpenOperations() {
 		switch int(op.Kind) {
-		case journalpb.ArmTimerCreated:
-			s.consider(now, time.Unix(0, op.FireAt))
+		case journalpb.TypeTimerCreated:
+			s.addWakeUp(now, time.Unix(0, op.FireAt))
 			s.overdue = s.overdue || op.FireAt <= now.UnixNano()
-		case journalpb.ArmActivityScheduled:
-			n.considerActivity(op, now, &s)
-		case journalpb.ArmSubOrchestrationScheduled:
+		case journalpb.TypeActivityScheduled:
+			n.inspectActivity(op, now, &s)
+		case journalpb.TypeSubOrchestrationScheduled:
 			child, ok := n.journal.Instance(op.Child)
 			s.overdue = s.overdue || !ok || child.Status != journalpb.Status_STATUS_RUNNING
 		}
@@ -181,39 +177,39 @@ func (n *node) survey() survey {
 	return s
 }
 
-// consider takes a time into account at which something is due.
-func (s *survey) consider(now, at time.Time) {
-	if at.After(now) && (s.wakeUp.IsZero() || at.Before(s.wakeUp)) {
-		s.wakeUp = at
+// addWakeUp adds a time at which something is due.
+func (s *nodeState) addWakeUp(now, at time.Time) {
+	if at.After(now) && (s.nextWakeUp.IsZero() || at.Before(s.nextWakeUp)) {
+		s.nextWakeUp = at
 	}
 }
 
-// considerActivity takes into account what an open activity is doing, and if it
-// does not run, when it is looked at again. A time that does not apply does no
-// harm.
-func (n *node) considerActivity(op *journalpb.Operation, now time.Time, s *survey) {
+// inspectActivity adds the state of an open activity and, if it does not run, its next times.
+// Times that do not apply are harmless.
+func (n *node) inspectActivity(op *journalpb.Operation, now time.Time, s *nodeState) {
 	switch n.partition.Load().Activity(op.Ref) {
-	case actors.ActivityPausing, actors.ActivityPending, actors.ActivityWaitingForTag, actors.ActivityWaitingForCode:
+	case actors.ActivityBackingOff, actors.ActivityPending, actors.ActivityWaitingForTag, actors.ActivityWaitingForCode:
 	case actors.ActivityEnding:
 		s.overdue = true
 	default:
-		s.working = true
+		s.activityRunning = true
 		return
 	}
 	event, err := n.journal.Event(op.Ref.Instance, op.Ref.Execution, op.Ref.EventId)
 	if err != nil {
-		return // it is read again by whoever needs it, and says so
+		return // the next reader reports the error
 	}
 	options := event.GetActivityScheduled().GetOptions()
-	s.consider(now, time.Unix(0, op.Attempt.GetNextAt()))
+	s.addWakeUp(now, time.Unix(0, op.Attempt.GetNextAt()))
 	for _, limit := range []int64{options.GetScheduleToStart(), options.GetScheduleToClose()} {
-		s.consider(now, time.Unix(0, event.Timestamp+limit))
+		s.addWakeUp(now, time.Unix(0, event.Timestamp+limit))
 	}
-	s.consider(now, time.Unix(0, op.Attempt.GetStartedAt()+options.GetStartToClose()))
+	s.addWakeUp(now, time.Unix(0, op.Attempt.GetStartedAt()+options.GetStartToClose()))
 }
 
-// stalled returns why an instance cannot go on, nil if each can.
-func (n *node) stalled() (id string, reason error) {
+// stalledInstance returns a stalled instance and the reason, or a nil reason if none is
+// stalled.
+func (n *node) stalledInstance() (id string, reason error) {
 	for known := range n.journal.Instances() {
 		if reason := n.partition.Load().Stalled(known.Instance); reason != nil {
 			return known.Instance, reason
@@ -222,22 +218,21 @@ func (n *node) stalled() (id string, reason error) {
 	return "", nil
 }
 
-// close ends everything, whatever it is doing.
+// close ends everything.
 func (n *node) close() {
 	n.journal.close()
-	n.gate.letAll()
+	n.barrier.releaseAll()
 	n.partition.Load().Close()
 	n.system.Close()
-	// After a message to an actor that has ended, the library keeps a goroutine
-	// for a second.
+	// After a message to a stopped actor the actor library keeps a goroutine for 1 s.
 	time.Sleep(2 * time.Second)
 }
 
-// A commit is an append that was committed.
+// A commit is a committed append.
 type commit struct {
 	instance string
 	segments []segment
-	replay   bool // the history so far is to be replayed
+	replay   bool // replay the history up to here
 }
 
 // A segment is the part of an append that belongs to one execution.
@@ -246,7 +241,7 @@ type segment struct {
 	events    []*journalpb.Event
 }
 
-// events yields all events in order.
+// events returns all events in order.
 func (c *commit) events() []*journalpb.Event {
 	var all []*journalpb.Event
 	for _, s := range c.segments {

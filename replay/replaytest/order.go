@@ -7,96 +7,95 @@ import (
 	"strings"
 )
 
-// An order decides which of several arrivals comes first, and remembers what it
-// has decided. Of those that it was given nothing about it takes the first, or
-// one by chance.
+// An order chooses among concurrent arrivals and records its choices. It follows prescribed
+// first, and then takes the first arrival or a random one.
 type order struct {
-	given  []int
-	random *rand.Rand // nil: the first
-	index  int        // of the choice that is being made
-	of     int
-	taken  []choice
+	prescribed []int
+	random     *rand.Rand // nil takes the first
+	index      int        // of the current choice
+	options    int
+	choices    []choice
 }
 
-// A choice is one decision: which of how many.
+// A choice is one decision among several arrivals.
 type choice struct {
-	index, of int
-	name      string // of what came first
+	index, options int
+	name           string // of the arrival chosen
 }
 
-// choose returns which of so many arrivals comes first; chosen is to be called with that.
-func (o *order) choose(many int) (index int) {
-	switch at := len(o.taken); {
-	case many == 1:
-	case at < len(o.given):
-		index = min(o.given[at], many-1)
+// choose returns the index of the arrival to admit. The caller then calls recordChoice.
+func (o *order) choose(count int) (index int) {
+	switch at := len(o.choices); {
+	case count == 1:
+	case at < len(o.prescribed):
+		index = min(o.prescribed[at], count-1)
 	case o.random != nil:
-		index = o.random.IntN(many)
+		index = o.random.IntN(count)
 	}
-	o.index, o.of = index, many
+	o.index, o.options = index, count
 	return index
 }
 
-// chosen remembers the choice, if there was one.
-func (o *order) chosen(name func() string) {
-	if o.of > 1 {
-		o.taken = append(o.taken, choice{o.index, o.of, name()})
+// recordChoice records the last choice if there were several options.
+func (o *order) recordChoice(name func() string) {
+	if o.options > 1 {
+		o.choices = append(o.choices, choice{o.index, o.options, name()})
 	}
 }
 
-// String is the order as the flag takes it: "0-2-1".
+// String returns the order in the format of -replaytest.order: "0-2-1".
 func (o *order) String() string {
 	var parts []string
-	for _, c := range o.taken {
+	for _, c := range o.choices {
 		parts = append(parts, strconv.Itoa(c.index))
 	}
 	return strings.Join(parts, "-")
 }
 
-// describe lists, for people, what came first wherever there was a choice.
+// describe lists the choices for people.
 func (o *order) describe() string {
 	var lines strings.Builder
-	for i, c := range o.taken {
-		fmt.Fprintf(&lines, "%5d. %s, of %d that were there\n", i+1, c.name, c.of)
+	for i, c := range o.choices {
+		fmt.Fprintf(&lines, "%5d. %s, of %d arrivals\n", i+1, c.name, c.options)
 	}
 	return lines.String()
 }
 
-// next returns the choices that lead to the order after this one, the last
-// choice varied first; false if this is the last of all.
-func (o *order) next() ([]int, bool) {
-	for at := len(o.taken) - 1; at >= 0; at-- {
-		if o.taken[at].index+1 < o.taken[at].of {
-			var given []int
-			for _, c := range o.taken[:at] {
-				given = append(given, c.index)
+// nextChoices returns the choices of the next order, varying the last choice first. It returns
+// false after the last order.
+func (o *order) nextChoices() ([]int, bool) {
+	for at := len(o.choices) - 1; at >= 0; at-- {
+		if o.choices[at].index+1 < o.choices[at].options {
+			var prescribed []int
+			for _, c := range o.choices[:at] {
+				prescribed = append(prescribed, c.index)
 			}
-			return append(given, o.taken[at].index+1), true
+			return append(prescribed, o.choices[at].index+1), true
 		}
 	}
 	return nil, false
 }
 
-// many returns how many orders there are, as far as this one shows, at most
-// most+1.
-func (o *order) many(most int) int {
-	many := 1
-	for _, c := range o.taken {
-		if many *= c.of; many > most {
-			return most + 1
+// countOrders returns the number of orders, as far as this one shows, or limit+1 if there are
+// more than limit.
+func (o *order) countOrders(limit int) int {
+	count := 1
+	for _, c := range o.choices {
+		if count *= c.options; count > limit {
+			return limit + 1
 		}
 	}
-	return many
+	return count
 }
 
 func parseOrder(text string) ([]int, error) {
-	var given []int
+	var prescribed []int
 	for part := range strings.SplitSeq(text, "-") {
 		index, err := strconv.Atoi(part)
 		if err != nil || index < 0 {
-			return nil, fmt.Errorf("order %q is not numbers with hyphens between them", text)
+			return nil, fmt.Errorf("order %q must be numbers separated by hyphens", text)
 		}
-		given = append(given, index)
+		prescribed = append(prescribed, index)
 	}
-	return given, nil
+	return prescribed, nil
 }

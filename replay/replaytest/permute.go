@@ -12,22 +12,21 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("replaytest.seed", 1, "what chance begins with where Permute leaves orders to it")
-	orderFlag = flag.String("replaytest.order", "", "the one order that Permute tries, as a failure has printed it")
+	seedFlag  = flag.Uint64("replaytest.seed", 1, "seed of the random orders of Permute")
+	orderFlag = flag.String("replaytest.order", "", "the only order that Permute tries, as printed by a failure")
 )
 
-// Permute runs a test again and again, each time in a world of its own and with
-// another order of what arrives at the same moment: results of activities that
-// take equally long, ends of children. There are at most that many runs. If that
-// is enough for all orders, all are tried, and otherwise the usual one and others
-// by chance, the same each time; -replaytest.seed chooses others.
+// Permute runs a test repeatedly, each time in its own Env and with another order of
+// concurrent arrivals: results of activities that take equally long, and ends of children.
+// runs is the maximum number of runs. If it covers all orders, all are tried. Otherwise
+// Permute tries the default order and random ones, the same each time; -replaytest.seed
+// selects others.
 //
-// run returns what must not depend on the order: an output, the calls of an
-// activity, nothing. Outcomes that differ, as JSON, fail the test, with both
-// orders. Each order is a subtest, so what else must hold is checked as usual. A
-// failure prints the order, and -replaytest.order repeats it alone.
+// run returns a value that must not depend on the order, such as an output or the calls of an
+// activity. If two values differ as JSON, the test fails and prints both orders. Each order is
+// a subtest. A failure prints its order, and -replaytest.order repeats only that one.
 //
-// Timers and events are not permuted: their order is that of their times.
+// Timers and events are not permuted: they are ordered by time.
 func Permute[T any](t *testing.T, runs int, run func(t *testing.T, env *Env) T, definitions ...replay.Definition) {
 	t.Helper()
 	p := &permutation{t: t}
@@ -36,18 +35,18 @@ func Permute[T any](t *testing.T, runs int, run func(t *testing.T, env *Env) T, 
 			env := newEnv(t, t, o, definitions)
 			t.Cleanup(func() {
 				if t.Failed() {
-					t.Logf("replaytest: to repeat this order alone: -replaytest.order=%q\n%s", o, o.describe())
+					t.Logf("replaytest: to repeat only this order: -replaytest.order=%q\n%s", o, o.describe())
 				}
 			})
-			p.judge(t, o, run(t, env))
+			p.check(t, o, run(t, env))
 		})
 	}
 	if *orderFlag != "" {
-		given, err := parseOrder(*orderFlag)
+		prescribed, err := parseOrder(*orderFlag)
 		if err != nil {
 			t.Fatalf("replaytest: %v", err)
 		}
-		tryOrder(&order{given: given})
+		tryOrder(&order{prescribed: prescribed})
 		return
 	}
 	p.tryAll(runs, tryOrder)
@@ -56,16 +55,15 @@ func Permute[T any](t *testing.T, runs int, run func(t *testing.T, env *Env) T, 
 // A permutation is a test that is run in several orders.
 type permutation struct {
 	t       *testing.T
-	first   *order // that came to an outcome
+	first   *order // the first with an outcome
 	outcome []byte
 }
 
-// tryAll tries all orders if there are not more than that, and otherwise some,
-// until one fails.
+// tryAll tries all orders if runs suffices, otherwise some. It stops at the first failure.
 func (p *permutation) tryAll(runs int, try func(*order)) {
 	usual := new(order)
 	try(usual)
-	if usual.many(runs) > runs {
+	if usual.countOrders(runs) > runs {
 		for i := 1; i < runs && !p.t.Failed(); i++ {
 			try(&order{random: rand.New(rand.NewPCG(*seedFlag, uint64(i)))})
 		}
@@ -73,17 +71,17 @@ func (p *permutation) tryAll(runs int, try func(*order)) {
 	}
 	last := usual
 	for i := 1; i < runs && !p.t.Failed(); i++ {
-		given, more := last.next()
+		prescribed, more := last.nextChoices()
 		if !more {
 			return
 		}
-		last = &order{given: given}
+		last = &order{prescribed: prescribed}
 		try(last)
 	}
 }
 
-// judge compares an outcome with the first.
-func (p *permutation) judge(t testing.TB, o *order, outcome any) {
+// check compares an outcome with the first one.
+func (p *permutation) check(t testing.TB, o *order, outcome any) {
 	t.Helper()
 	text, err := json.MarshalIndent(outcome, "", "  ")
 	if err != nil {
@@ -94,11 +92,11 @@ func (p *permutation) judge(t testing.TB, o *order, outcome any) {
 	case p.first == nil:
 		p.first, p.outcome = o, text
 	case !bytes.Equal(p.outcome, text):
-		t.Error(differs(p.first, p.outcome, o, text))
+		t.Error(describeDifference(p.first, p.outcome, o, text))
 	}
 }
 
-func differs(first *order, outcome []byte, o *order, other []byte) string {
+func describeDifference(first *order, outcome []byte, o *order, other []byte) string {
 	return fmt.Sprintf("replaytest: the outcome depends on the order of arrivals.\n%s\nwith order %q\n%sand\n%s\nwith order %q\n%s",
 		outcome, first, first.describe(), other, o, o.describe())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// arrivals returns the results in the order in which they come.
-func arrivals(ctx *replay.Context, in string) (string, error) {
+// inArrivalOrder returns the results in the order of arrival.
+func inArrivalOrder(ctx *replay.Context, in string) (string, error) {
 	var order []string
 	var futures []*replay.Future[string]
 	for _, part := range strings.Split(in, " ") {
@@ -26,7 +26,7 @@ func arrivals(ctx *replay.Context, in string) (string, error) {
 	return strings.Join(order, " "), err
 }
 
-// outcomes runs a test in its permutations and returns what each came to.
+// outcomes runs a test in its permutations and returns their outcomes.
 func outcomes(t *testing.T, runs int, input string, definitions ...replay.Definition) []string {
 	t.Helper()
 	var all []string
@@ -42,8 +42,8 @@ func outcomes(t *testing.T, runs int, input string, definitions ...replay.Defini
 	return all
 }
 
-func TestAllOrdersAreTriedWhenThereAreFew(t *testing.T) {
-	got := outcomes(t, 100, "a b c", program.Bind(arrivals))
+func TestPermute_TriesAllOrdersIfFew(t *testing.T) {
+	got := outcomes(t, 100, "a b c", program.Bind(inArrivalOrder))
 	if got[0] != "a b c" {
 		t.Errorf("first %q", got[0])
 	}
@@ -53,9 +53,9 @@ func TestAllOrdersAreTriedWhenThereAreFew(t *testing.T) {
 	}
 }
 
-func TestSomeOrdersAreTriedWhenThereAreManyAndTheSameEachTime(t *testing.T) {
-	first := outcomes(t, 8, "a b c d e f", program.Bind(arrivals))
-	if again := outcomes(t, 8, "a b c d e f", program.Bind(arrivals)); !slices.Equal(again, first) {
+func TestPermute_SamplesDeterministicallyIfMany(t *testing.T) {
+	first := outcomes(t, 8, "a b c d e f", program.Bind(inArrivalOrder))
+	if again := outcomes(t, 8, "a b c d e f", program.Bind(inArrivalOrder)); !slices.Equal(again, first) {
 		t.Errorf("orders %q and then %q", first, again)
 	}
 	slices.Sort(first)
@@ -64,7 +64,7 @@ func TestSomeOrdersAreTriedWhenThereAreManyAndTheSameEachTime(t *testing.T) {
 	}
 }
 
-func TestTheEndsOfChildrenArePermuted(t *testing.T) {
+func TestPermute_PermutesEndsOfChildren(t *testing.T) {
 	parent := func(ctx *replay.Context, in string) (string, error) {
 		var children []replay.Awaitable
 		for _, part := range strings.Split(in, " ") {
@@ -81,8 +81,8 @@ func TestTheEndsOfChildrenArePermuted(t *testing.T) {
 	}
 }
 
-// What takes different time arrives by its time, and timers by theirs.
-func TestTimeIsNotPermuted(t *testing.T) {
+// Activities of different duration arrive by time.
+func TestPermute_KeepsTimeOrder(t *testing.T) {
 	var all []string
 	Permute(t, 10, func(t *testing.T, env *Env) string {
 		Stub(env, work, func(_ context.Context, in string) (string, error) {
@@ -96,18 +96,18 @@ func TestTimeIsNotPermuted(t *testing.T) {
 		}
 		all = append(all, output)
 		return output
-	}, program.Bind(arrivals))
+	}, program.Bind(inArrivalOrder))
 	if !slices.Equal(all, []string{"1s 2s 3s"}) {
 		t.Errorf("arrived %q", all)
 	}
 }
 
-func TestAnOutcomeThatDependsOnTheOrderIsShownWithBoth(t *testing.T) {
-	run := func(given ...int) (*order, string) {
-		o := &order{given: given}
+func TestPermute_ShowsBothOrders(t *testing.T) {
+	run := func(prescribed ...int) (*order, string) {
+		o := &order{prescribed: prescribed}
 		var outcome string
 		text := failuresOf(t, func(tb testing.TB) {
-			env := newEnv(tb, t, o, []replay.Definition{program.Bind(arrivals)})
+			env := newEnv(tb, t, o, []replay.Definition{program.Bind(inArrivalOrder)})
 			Stub(env, work, echo)
 			outcome, _ = Call(env, program, "i", "a b")
 		})
@@ -119,39 +119,39 @@ func TestAnOutcomeThatDependsOnTheOrderIsShownWithBoth(t *testing.T) {
 	usual, first := run()
 	other, second := run(1)
 	if usual.String() != "0" || other.String() != "1" || first != "a b" || second != "b a" {
-		t.Fatalf("order %v came to %q, %v to %q", usual, first, other, second)
+		t.Fatalf("order %v yields %q, %v yields %q", usual, first, other, second)
 	}
-	text := differs(usual, []byte(first), other, []byte(second))
-	wantFailure(t, text, "depends on the order", "a b\nwith order \"0\"\n    1. work of i (event 2), of 2 that were there",
-		"b a\nwith order \"1\"\n    1. work of i (event 3), of 2 that were there")
+	text := describeDifference(usual, []byte(first), other, []byte(second))
+	wantFailure(t, text, "depends on the order", "a b\nwith order \"0\"\n    1. work of i (event 2), of 2 arrivals",
+		"b a\nwith order \"1\"\n    1. work of i (event 3), of 2 arrivals")
 }
 
-// The judge of a permutation, run against a test of its own that may fail.
-func TestPermuteFailsWhenOutcomesDiffer(t *testing.T) {
+// check is called with a recorder that may fail.
+func TestPermute_FailsIfOutcomesDiffer(t *testing.T) {
 	p := &permutation{t: t}
-	first := &order{taken: []choice{{0, 2, "x"}}}
-	p.judge(t, first, []string{"a"})
-	p.judge(t, &order{taken: []choice{{1, 2, "y"}}}, []string{"a"})
+	first := &order{choices: []choice{{0, 2, "x"}}}
+	p.check(t, first, []string{"a"})
+	p.check(t, &order{choices: []choice{{1, 2, "y"}}}, []string{"a"})
 	if p.first != first || string(p.outcome) != "[\n  \"a\"\n]" {
 		t.Errorf("first outcome %s", p.outcome)
 	}
-	text := failuresOf(t, func(tb testing.TB) { p.judge(tb, &order{taken: []choice{{1, 2, "y"}}}, []string{"b"}) })
+	text := failuresOf(t, func(tb testing.TB) { p.check(tb, &order{choices: []choice{{1, 2, "y"}}}, []string{"b"}) })
 	wantFailure(t, text, "depends on the order", `"a"`, `"b"`, `with order "1"`)
 }
 
-func TestAnOrderIsRepeatedByItsText(t *testing.T) {
-	given, err := parseOrder("0-2-1")
-	if err != nil || !slices.Equal(given, []int{0, 2, 1}) {
-		t.Errorf("%v, %v", given, err)
+func TestParseOrder_RepeatsOrder(t *testing.T) {
+	prescribed, err := parseOrder("0-2-1")
+	if err != nil || !slices.Equal(prescribed, []int{0, 2, 1}) {
+		t.Errorf("%v, %v", prescribed, err)
 	}
 	for _, text := range []string{"", "x", "1-", "-1", "1--2"} {
 		if _, err := parseOrder(text); err == nil {
-			t.Errorf("%q is an order", text)
+			t.Errorf("%q is accepted as an order", text)
 		}
 	}
 	*orderFlag = "2-1"
 	defer func() { *orderFlag = "" }()
-	if got := outcomes(t, 100, "a b c", program.Bind(arrivals)); !slices.Equal(got, []string{"c b a"}) {
+	if got := outcomes(t, 100, "a b c", program.Bind(inArrivalOrder)); !slices.Equal(got, []string{"c b a"}) {
 		t.Errorf("orders %q", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A recorder is told of failures in place of a test.
+// A recorder records failures in place of a test.
 type recorder struct {
 	testing.TB
 	mu       sync.Mutex
@@ -51,7 +51,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failuresOf runs what would be a test and returns what it fails with.
+// failuresOf runs a function as a test and returns its failures.
 func failuresOf(t *testing.T, test func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -70,22 +70,22 @@ func failuresOf(t *testing.T, test func(t testing.TB)) string {
 	return r.text()
 }
 
-// failures runs a test of orchestrations and returns what it fails with.
+// failures runs a test of orchestrations and returns its failures.
 func failures(t *testing.T, test func(t testing.TB, env *Env), definitions ...replay.Definition) string {
 	t.Helper()
 	return failuresOf(t, func(r testing.TB) {
 		env := newEnv(r, t, new(order), definitions)
-		env.bubble.look = 20 * time.Millisecond
+		env.bubble.pollInterval = 20 * time.Millisecond
 		test(r, env)
 	})
 }
 
-// wantFailure fails the test unless a text has all parts.
+// wantFailure fails the test unless the text contains all parts.
 func wantFailure(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			t.Errorf("failed with\n%s\nwhich has no %q", text, part)
+			t.Errorf("failed with\n%s\nwithout %q", text, part)
 		}
 	}
 }

@@ -7,32 +7,31 @@ import (
 	"strings"
 )
 
-// A stack is the call stack of a goroutine, as the runtime prints it.
+// A stack is the call stack of a goroutine as the runtime prints it.
 type stack struct {
 	id    string // of the goroutine
-	state string // what it is doing or waiting for
+	state string // what the goroutine does or waits for
 	text  string // without the header
 }
 
-// header is "goroutine 7 [chan receive (durable), synctest bubble 3]:".
+// header matches "goroutine 7 [chan receive (durable), synctest bubble 3]:".
 var header = regexp.MustCompile(`^goroutine (\d+) [^\[]*\[([^\]]*)\]:$`)
 
-// bubbleMark is what the header of a goroutine in a synctest bubble has.
+// bubbleMark is part of the header of a goroutine in a synctest bubble.
 const bubbleMark = "synctest bubble "
 
-// ownBubble returns how headers name the bubble of the calling goroutine, "" if
-// it is in none.
-func ownBubble() string { return bubbleOf(ownHeader()) }
+// currentBubble returns the bubble of the calling goroutine as named in headers, or "".
+func currentBubble() string { return bubbleOf(currentHeader()) }
 
-// ownID returns the number of the calling goroutine.
-func ownID() string {
-	if match := header.FindStringSubmatch(ownHeader()); match != nil {
+// currentGoroutineID returns the number of the calling goroutine.
+func currentGoroutineID() string {
+	if match := header.FindStringSubmatch(currentHeader()); match != nil {
 		return match[1]
 	}
 	return ""
 }
 
-func ownHeader() string {
+func currentHeader() string {
 	text := make([]byte, 256)
 	line, _, _ := strings.Cut(string(text[:runtime.Stack(text, false)]), "\n")
 	return line
@@ -48,8 +47,8 @@ func bubbleOf(line string) string {
 	return id
 }
 
-// stacksOf returns the stacks of all goroutines of a bubble; of all that are in
-// none if it is "".
+// stacksOf returns the stacks of all goroutines in a bubble, or outside all bubbles if it is
+// "".
 func stacksOf(bubble string) []stack {
 	text := make([]byte, 32<<10)
 	n := runtime.Stack(text, true)
@@ -74,87 +73,85 @@ const (
 	queryCall     = enginePath + "replay.(*Execution).Query.func"
 )
 
-// in tells whether the goroutine is in that function, or was called by it.
-func (s stack) in(function string) bool { return strings.Contains(s.text, function) }
+// contains reports whether a function is on the stack.
+func (s stack) contains(function string) bool { return strings.Contains(s.text, function) }
 
-// startedBy tells whether the go statement that began the goroutine was made by
-// that one.
-func (s stack) startedBy(id string) bool {
+// isStartedBy reports whether the goroutine with this number started the goroutine.
+func (s stack) isStartedBy(id string) bool {
 	_, by, _ := strings.Cut(s.text, "\ncreated by ")
 	by, _, _ = strings.Cut(by, "\n")
 	return strings.HasSuffix(by, " in goroutine "+id)
 }
 
-// durable tells whether only other goroutines of the bubble, or time, can wake
-// the goroutine.
-func (s stack) durable() bool { return strings.Contains(s.state, "(durable)") }
+// isDurablyBlocked reports whether only time or goroutines of the bubble can wake the
+// goroutine.
+func (s stack) isDurablyBlocked() bool { return strings.Contains(s.state, "(durable)") }
 
-// working tells whether it is not blocked at all.
-func (s stack) working() bool {
+// isRunning reports whether the goroutine is not blocked.
+func (s stack) isRunning() bool {
 	return strings.HasPrefix(s.state, "running") || strings.HasPrefix(s.state, "runnable") || strings.HasPrefix(s.state, "copystack")
 }
 
-// blockedCode returns the goroutines in which orchestration code is blocked
-// elsewhere than in a durable call.
+// blockedCode returns the goroutines in which orchestration code is blocked outside durable
+// calls.
 func blockedCode(stacks []stack) []stack {
 	var blocked []stack
 	for _, s := range stacks {
-		if s.inCode() && !s.working() {
+		if s.runsOrchestrationCode() && !s.isRunning() {
 			blocked = append(blocked, s)
 		}
 	}
 	return blocked
 }
 
-// inCode tells whether the goroutine runs orchestration code. A coroutine that is ended
-// runs its deferred functions from where it was parked.
-func (s stack) inCode() bool {
-	parked := s.in(coroutinePark) && !s.in("runtime.Goexit(")
-	return (s.in(coroutineMain) || s.in(queryCall)) && !parked
+// runsOrchestrationCode reports whether the goroutine runs orchestration code. A coroutine
+// that is ended runs its deferred functions from where it was parked.
+func (s stack) runsOrchestrationCode() bool {
+	parked := s.contains(coroutinePark) && !s.contains("runtime.Goexit(")
+	return (s.contains(coroutineMain) || s.contains(queryCall)) && !parked
 }
 
-// ours tells whether the goroutine belongs to the bubble itself: it runs the
-// calls, waits for the end, or waits for an activity that is blocked for ever.
-func (s stack) ours() bool {
+// belongsToBubble reports whether the goroutine is part of the bubble itself: it runs the
+// calls, waits for the end, or waits for an activity that is blocked forever.
+func (s stack) belongsToBubble() bool {
 	for _, function := range []string{
 		"internal/synctest.Run(", "testing/synctest.testingSynctestTest(", enginePath + "replay/replaytest.(*bubble).",
 		enginePath + "replay/replaytest.newBubble.", enginePath + "actors.(*pool).close.",
 	} {
-		if s.in(function) {
+		if s.contains(function) {
 			return true
 		}
 	}
 	return false
 }
 
-// source returns the file and line of the author's call: the first that is not
-// the standard library's.
+// source returns the file and line of the author's code: the first frame outside the standard
+// library and replay.
 func (s stack) source() string {
 	lines := strings.Split(s.text, "\n")
 	for i := 0; i+1 < len(lines); i += 2 {
 		if !isStandard(lines[i]) && !strings.HasPrefix(lines[i], enginePath+"replay.") {
-			place, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
-			return place
+			position, _, _ := strings.Cut(strings.TrimSpace(lines[i+1]), " +0x")
+			return position
 		}
 	}
 	return ""
 }
 
-// isStandard tells whether a function is one of the standard library in which
-// code can be blocked.
+// isStandard reports whether a function is in a standard package in which code can block.
 func isStandard(function string) bool {
 	first, _, _ := strings.Cut(function, "/")
 	first, _, _ = strings.Cut(first, ".")
-	return standard[first]
+	return standardPackages[first]
 }
 
-// standard are the top-level names of those packages.
-var standard = map[string]bool{
+// standardPackages are the top-level names of these packages.
+var standardPackages = map[string]bool{
 	"bufio": true, "context": true, "crypto": true, "database": true, "internal": true, "io": true, "iter": true,
 	"net": true, "os": true, "reflect": true, "runtime": true, "slices": true, "sync": true, "syscall": true, "time": true,
 }
 
-// trimmed leaves out of a stack what is below the author's code.
+// trimmed returns the stack without the frames below the author's code.
 func (s stack) trimmed() string {
 	text := s.text
 	for _, below := range []string{enginePath + "replay.OrchestrationHandle[", enginePath + "replay.ActivityHandle[", coroutineMain, queryCall} {

@@ -9,64 +9,63 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// State is what an instance is doing, or how it ended.
+// State is the state of an instance.
 type State = actors.State
 
-// The states. An instance in one of the first two can still go on.
+// The states. An instance in one of the first two has not ended.
 const (
 	Running State = "running"
-	// Suspended: it takes input, but its code does not run.
+	// Suspended: the instance accepts input, but its code does not run.
 	Suspended  State = "suspended"
 	Completed  State = "completed"
 	Failed     State = "failed"
-	Cancelled  State = "cancelled"
+	Canceled   State = "canceled"
 	Terminated State = "terminated"
-	// ContinuedAsNew: of an execution that another has followed in the same run.
+	// ContinuedAsNew: another execution of the same run has followed.
 	ContinuedAsNew State = "continued as new"
 )
 
 // Status is the state of an instance's run.
 type Status struct {
 	InstanceID string
-	Execution  uint64 // the latest
+	Execution  uint64 // the latest one
 	Name       string
 	Version    string
 	State      State
-	// Why it ended, for every end but Completed.
+	// Why the run ended, unless it completed.
 	Err error
 
-	output    *journalpb.Payload
-	published *journalpb.Payload
+	output       *journalpb.Payload
+	customStatus *journalpb.Payload
 }
 
-// Ended tells whether the run has come to its end.
+// Ended reports whether the run has ended.
 func (s *Status) Ended() bool { return s.State != Running && s.State != Suspended }
 
 // Output decodes the output of a completed run into what into points to.
 func (s *Status) Output(into any) error { return replay.Decode(s.output, into) }
 
-// Published decodes what the instance has published last, with
-// [replay.SetStatus], into what into points to; it leaves it as it is when
-// nothing was.
-func (s *Status) Published(into any) error { return replay.Decode(s.published, into) }
+// CustomStatus decodes the last custom status, as set with [replay.SetStatus], into what into
+// points to. It changes nothing if none was set.
+func (s *Status) CustomStatus(into any) error { return replay.Decode(s.customStatus, into) }
 
-// Status returns the state of an instance's latest run. The test fails if there
-// is none of that ID.
+// Status returns the state of an instance's latest run. The test fails if there is no instance
+// with this ID.
 func (e *Env) Status(id string) *Status {
 	e.t.Helper()
 	h := e.History(id)
 	return statusOf(id, h.Execution, h.Events)
 }
 
-// History returns the history of an instance's latest execution. The test fails
-// if there is no instance of that ID.
+// History returns the history of an instance's latest execution. The test fails if there is no
+// instance with this ID.
 func (e *Env) History(id string) *history.History {
 	e.t.Helper()
 	return e.HistoryOf(id, 0)
 }
 
-// HistoryOf returns the history of one execution of an instance, counted from
-// 1; 0 means the latest. The test fails if there is none.
+// HistoryOf returns the history of one execution of an instance, counted from 1; 0 means the
+// latest. The test fails if there is none.
 func (e *Env) HistoryOf(id string, execution uint64) *history.History {
 	e.t.Helper()
 	known, ok := e.node.journal.Instance(id)
@@ -83,8 +82,7 @@ func (e *Env) HistoryOf(id string, execution uint64) *history.History {
 	return &history.History{Instance: id, Execution: execution, Events: events}
 }
 
-// Instances returns the IDs of all instances, children among them, in their
-// order.
+// Instances returns the sorted IDs of all instances, including children.
 func (e *Env) Instances() []string {
 	var ids []string
 	for known := range e.node.journal.Instances() {
@@ -93,35 +91,35 @@ func (e *Env) Instances() []string {
 	return ids
 }
 
-// statusOf reads the state from a history.
+// statusOf derives the state from a history.
 func statusOf(id string, execution uint64, events []*journalpb.Event) *Status {
 	s := &Status{InstanceID: id, Execution: execution, State: Running}
 	for _, event := range events {
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
-			s.Name, s.Version, s.published = body.OrchestrationStarted.Name, body.OrchestrationStarted.Version, body.OrchestrationStarted.Status
+			s.Name, s.Version, s.customStatus = body.OrchestrationStarted.Name, body.OrchestrationStarted.Version, body.OrchestrationStarted.Status
 		case *journalpb.Event_StatusSet:
-			s.published = body.StatusSet.Value
+			s.customStatus = body.StatusSet.Value
 		case *journalpb.Event_OrchestrationSuspended:
 			s.State = Suspended
 		case *journalpb.Event_OrchestrationResumed:
 			s.State = Running
 		default:
-			s.end(event)
+			s.applyTerminal(event)
 		}
 	}
 	return s
 }
 
-// end takes over what a terminal event says.
-func (s *Status) end(event *journalpb.Event) {
+// applyTerminal applies a terminal event.
+func (s *Status) applyTerminal(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationCompleted:
 		s.State, s.output = Completed, body.OrchestrationCompleted.Output
 	case *journalpb.Event_OrchestrationFailed:
 		s.State, s.Err = Failed, replay.DecodeError(body.OrchestrationFailed.Error)
-	case *journalpb.Event_OrchestrationCancelled:
-		s.State, s.Err = Cancelled, &replay.CanceledError{Reason: body.OrchestrationCancelled.Reason}
+	case *journalpb.Event_OrchestrationCanceled:
+		s.State, s.Err = Canceled, &replay.CanceledError{Reason: body.OrchestrationCanceled.Reason}
 	case *journalpb.Event_OrchestrationTerminated:
 		s.State, s.Err = Terminated, fmt.Errorf("%w: %s", replay.ErrTerminated, body.OrchestrationTerminated.Reason)
 	case *journalpb.Event_OrchestrationContinuedAsNew:

@@ -9,76 +9,74 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Stubbed is an activity whose body is the test's.
-type Stubbed[I, O any] struct {
+// An ActivityStub is an activity with a body of the test.
+type ActivityStub[I, O any] struct {
 	env      *Env
 	activity replay.ActivityHandle[I, O]
 
-	mu       sync.Mutex
-	attempts int // that fail, of each call
-	failure  error
+	mu              sync.Mutex
+	failingAttempts int // of each call
+	failure         error
 }
 
-// Stub gives an activity a body for the test, instead of the one that it was
-// bound to, if it was. The body runs as the real one would: with retries, limits
-// of time, heartbeats, and a context that ends. While a body runs, time is
-// virtual: one that sleeps for an hour takes an hour of virtual time, and one
-// that waits for nothing takes none.
+// Stub binds an activity to a body for the test, in place of its bound body if it has one. The
+// engine treats the body like any other: with retries, timeouts, heartbeats and a context that
+// ends. Time in the body is virtual: a body that sleeps for an hour takes an hour of virtual
+// time, and a body that does not wait takes none.
 //
-// A stub may be replaced at any time by another one of the same activity.
-func Stub[I, O any](env *Env, activity replay.ActivityHandle[I, O], body func(ctx context.Context, input I) (O, error)) *Stubbed[I, O] {
+// A stub may be replaced at any time by another stub of the same activity.
+func Stub[I, O any](env *Env, activity replay.ActivityHandle[I, O], body func(ctx context.Context, input I) (O, error)) *ActivityStub[I, O] {
 	env.t.Helper()
-	s := &Stubbed[I, O]{env: env, activity: activity}
+	s := &ActivityStub[I, O]{env: env, activity: activity}
 	name := activity.Name()
 	if _, bound := env.activities[name]; !bound {
-		env.mustBeginLater("the first Stub of an activity that is not bound")
+		env.mustNotBeStarted("the first Stub of an activity that is not bound")
 	}
 	env.activities[name] = activity.Bind(func(ctx context.Context, input I) (O, error) {
-		if err := s.failing(replay.ActivityInfo(ctx).Number); err != nil {
+		if err := s.failureFor(replay.ActivityInfo(ctx).Number); err != nil {
 			var zero O
 			return zero, err
 		}
 		return body(ctx, input)
 	})
-	env.bind()
+	env.bindActivities()
 	return s
 }
 
-// Returns is the body of an activity that always returns the same.
+// Returns returns an activity body with a constant result.
 func Returns[I, O any](output O, err error) func(context.Context, I) (O, error) {
 	return func(context.Context, I) (O, error) { return output, err }
 }
 
-// FailFirst has the first attempts of every call fail with an error. The pauses
-// between them pass in virtual time, as the call's retry policy says.
-func (s *Stubbed[I, O]) FailFirst(attempts int, failure error) *Stubbed[I, O] {
+// FailFirst makes the first attempts of every call fail. The backoff of the call's retry
+// policy passes in virtual time.
+func (s *ActivityStub[I, O]) FailFirst(attempts int, failure error) *ActivityStub[I, O] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.attempts, s.failure = attempts, failure
+	s.failingAttempts, s.failure = attempts, failure
 	return s
 }
 
-func (s *Stubbed[I, O]) failing(attempt int) error {
+func (s *ActivityStub[I, O]) failureFor(attempt int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if attempt <= s.attempts {
+	if attempt <= s.failingAttempts {
 		return s.failure
 	}
 	return nil
 }
 
 // Calls returns the inputs of the calls of this activity; see [Calls].
-func (s *Stubbed[I, O]) Calls() []I {
+func (s *ActivityStub[I, O]) Calls() []I {
 	s.env.t.Helper()
 	return Calls(s.env, s.activity)
 }
 
-// StubChild gives an orchestration a body for the test, instead of all those
-// that its versions were bound to, if they were. It comes before anything is
-// started.
+// StubChild binds an orchestration to a body for the test, in place of all its bound versions.
+// It must be called before the first start.
 func StubChild[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O], body func(ctx *replay.Context, input I) (O, error), options ...replay.BindOption) {
 	env.t.Helper()
-	env.mustBeginLater("StubChild")
+	env.mustNotBeStarted("StubChild")
 	env.orchestrations = slices.DeleteFunc(env.orchestrations, func(d replay.Definition) bool {
 		name, _, _ := d.Orchestration()
 		return name == orchestration.Name()
@@ -86,10 +84,9 @@ func StubChild[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O
 	env.orchestrations = append(env.orchestrations, orchestration.Bind(body, options...))
 }
 
-// Calls returns the inputs of the calls of an activity, stubbed or not, by
-// whichever instance, in the order in which they were recorded. Attempts that
-// follow a failed one are no calls of their own. A call that was given up in the
-// step that made it was never recorded.
+// Calls returns the inputs of all calls of an activity, stubbed or not, by any instance, in
+// the order in which they were recorded. Retries are not calls. A call that was canceled in
+// the step that made it was never recorded.
 func Calls[I, O any](env *Env, activity replay.ActivityHandle[I, O]) []I {
 	env.t.Helper()
 	return decodeCalls[I](env, activity.Name(), env.calls[activity.Name()])

@@ -18,8 +18,8 @@ var (
 
 const month = 30 * 24 * time.Hour
 
-// subscribe is a subscription of a year that is paid by the month. It tells
-// whether it is to be renewed: a customer may say no until the end.
+// subscribe is a subscription of a year that is paid monthly. It reports whether to renew it:
+// a customer may say no until the end.
 func subscribe(ctx *replay.Context, customer string) (renew bool, err error) {
 	unsubscribed := unsubscribe.Subscribe(ctx)
 	for n := range 12 {
@@ -33,9 +33,9 @@ func subscribe(ctx *replay.Context, customer string) (renew bool, err error) {
 	return !unsubscribed.Done(), nil
 }
 
-// A year of twelve timers and twelve charges, the first attempt of each failing,
-// with an event in month seven: measured at 15 to 40 ms on two busy cores.
-func TestASubscriptionOfAYear(t *testing.T) {
+// A year of twelve timers and twelve charges that each fail once, with an event in month
+// seven. Measured at 15 to 40 ms on two busy cores.
+func TestSubscription_OneYear(t *testing.T) {
 	began := time.Now() // not in the bubble: real time
 	env := replaytest.New(t, subscription.Bind(subscribe))
 	charges := replaytest.Stub(env, charge, replaytest.Returns[int]("paid", nil)).
@@ -59,7 +59,7 @@ func TestASubscriptionOfAYear(t *testing.T) {
 	t.Logf("a year took %v", time.Since(began))
 }
 
-func TestASubscriptionIsRenewedUnlessTheCustomerSaysNo(t *testing.T) {
+func TestSubscription_RenewsByDefault(t *testing.T) {
 	env := replaytest.New(t, subscription.Bind(subscribe))
 	replaytest.Stub(env, charge, replaytest.Returns[int]("paid", nil))
 	if renew, err := replaytest.Call(env, subscription, "bob", "Bob"); err != nil || !renew {

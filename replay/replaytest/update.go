@@ -12,20 +12,20 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// ErrUpdateGivenUp: the update was accepted, and its instance has ended or
-// continued as new before it was done.
-var ErrUpdateGivenUp = actors.ErrUpdateGivenUp
+// ErrUpdateAborted: the update was accepted, but its instance ended or continued as new before
+// the update was done.
+var ErrUpdateAborted = actors.ErrUpdateAborted
 
-// A RefusedError reports that an instance has refused an update. Nothing was
-// recorded. Its field Err is what the validation returned.
+// A RefusedError reports that an instance refused an update. Nothing was recorded. Its field
+// Err is the error of the validation.
 type RefusedError = actors.RefusedError
 
-// Update has a running instance carry out an update, and lets time pass until
-// its result is recorded.
+// Update sends an update to a running instance and lets time pass until its result is
+// recorded.
 //
-// Errors: what the instance's function returned; a [*RefusedError] with what the
-// validation returned; a [*replay.NoUpdateError] when there is no handler;
-// [ErrUpdateGivenUp]; [ErrNotFound]; [ErrEnded].
+// Errors: the error of the instance's handler; a [*RefusedError] with the error of the
+// validation; a [*replay.NoUpdateError] if there is no handler; [ErrUpdateAborted];
+// [ErrNotFound]; [ErrEnded].
 func Update[I, O any](env *Env, id string, update replay.UpdateHandle[I, O], input I) (O, error) {
 	env.t.Helper()
 	var output O
@@ -42,35 +42,35 @@ func Update[I, O any](env *Env, id string, update replay.UpdateHandle[I, O], inp
 func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Payload, error) {
 	e.t.Helper()
 	event := replay.UpdatePrefix + name
-	if err := e.ask(id, actors.Message{Query: &actors.Query{Name: event, Input: payload}}).Err; err != nil {
-		return nil, refusal(name, err)
+	if err := e.deliver(id, actors.Message{Query: &actors.Query{Name: event, Input: payload}}).Err; err != nil {
+		return nil, refusalError(name, err)
 	}
-	e.requests++
-	u := &update{id: id, requestID: fmt.Sprintf("replaytest-%d", e.requests)}
+	e.requestCount++
+	u := &update{id: id, requestID: fmt.Sprintf("replaytest-%d", e.requestCount)}
 	e.updates[u.requestID] = u
 	defer delete(e.updates, u.requestID)
-	if err := e.ask(id, externalEvent(event, payload, u.requestID)).Err; err != nil {
+	if err := e.deliver(id, externalEvent(event, payload, u.requestID)).Err; err != nil {
 		return nil, err
 	}
-	if !e.run(func() bool { return u.done }, time.Time{}) {
-		e.t.Fatalf("replaytest: update %q of %s does not come to its end%s", name, id, e.running())
+	if !e.runUntil(func() bool { return u.done }, time.Time{}) {
+		e.t.Fatalf("replaytest: update %q of %s does not end%s", name, id, e.describeRunning())
 	}
 	return u.output, u.err
 }
 
-// refusal tells an update without a handler from one that was refused.
-func refusal(name string, err error) error {
+// refusalError distinguishes an update without a handler from a refused one.
+func refusalError(name string, err error) error {
 	var none *replay.NoQueryError
 	switch {
 	case errors.As(err, &none) && strings.HasPrefix(none.Name, replay.UpdatePrefix):
 		return &replay.NoUpdateError{Name: name}
-	case isOurs(err):
+	case isEngineError(err):
 		return err
 	}
 	return &RefusedError{Err: replay.DecodeError(replay.EncodeError(err))}
 }
 
-// updates are those that somebody waits for, by request ID.
+// updates are the updates that a caller waits for, by request ID.
 type updates map[string]*update
 
 type update struct {
@@ -80,8 +80,8 @@ type update struct {
 	err           error
 }
 
-// recorded looks whether an event ends an update.
-func (us updates) recorded(id string, event *journalpb.Event) {
+// observe checks whether an event ends an update.
+func (us updates) observe(id string, event *journalpb.Event) {
 	for _, u := range us {
 		if u.id != id || u.done {
 			continue
@@ -92,18 +92,18 @@ func (us updates) recorded(id string, event *journalpb.Event) {
 				u.done, u.output, u.err = true, record.Value, replay.DecodeError(record.Error)
 			}
 		case *journalpb.Event_OrchestrationContinuedAsNew:
-			// One that has not begun waits in the inbox of the next execution.
-			u.giveUp(!slices.ContainsFunc(body.OrchestrationContinuedAsNew.Inbox, func(carried *journalpb.ExternalEvent) bool {
+			// An update that has not begun is carried over to the next execution.
+			u.abortIf(!slices.ContainsFunc(body.OrchestrationContinuedAsNew.Inbox, func(carried *journalpb.ExternalEvent) bool {
 				return carried.RequestId == u.requestID
 			}))
 		default:
-			u.giveUp(journalpb.Terminal(event.Arm()))
+			u.abortIf(journalpb.Terminal(event.TypeNumber()))
 		}
 	}
 }
 
-func (u *update) giveUp(lost bool) {
+func (u *update) abortIf(lost bool) {
 	if lost {
-		u.done, u.err = true, ErrUpdateGivenUp
+		u.done, u.err = true, ErrUpdateAborted
 	}
 }

@@ -9,21 +9,21 @@ import (
 
 const allowPrefix = "//tenuto:allow"
 
-// allowances are the lines on which nothing is reported.
-type allowances map[line]bool
+// allowances are the lines without diagnostics.
+type allowances map[sourceLine]bool
 
-type line struct {
+type sourceLine struct {
 	file   string
 	number int
 }
 
-func (a allowances) at(files *token.FileSet, pos token.Pos) bool {
+func (a allowances) covers(files *token.FileSet, pos token.Pos) bool {
 	where := files.Position(pos)
-	return a[line{where.Filename, where.Line}]
+	return a[sourceLine{where.Filename, where.Line}]
 }
 
-// findAllowances reads the comments and reports those without a reason, which
-// allow nothing.
+// findAllowances reads the comments. It reports comments without a reason, which allow
+// nothing.
 func (p *inspection) findAllowances() (allowances, error) {
 	allowed := make(allowances)
 	for _, file := range p.Files {
@@ -57,11 +57,11 @@ func (p *inspection) readAllowance(allowed allowances, group *ast.CommentGroup, 
 	if alone {
 		at.Line = p.Fset.Position(group.End()).Line + 1
 	}
-	allowed[line{at.Filename, at.Line}] = true
+	allowed[sourceLine{at.Filename, at.Line}] = true
 	return nil
 }
 
-// standsAlone tells whether there is no code before the comment on its line.
+// standsAlone reports whether no code precedes the comment on its line.
 func (p *inspection) standsAlone(comment *ast.Comment) (bool, error) {
 	file := p.Fset.File(comment.Pos())
 	content, err := p.ReadFile(file.Name())
@@ -70,7 +70,7 @@ func (p *inspection) standsAlone(comment *ast.Comment) (bool, error) {
 	}
 	end := file.Offset(comment.Pos())
 	if end > len(content) {
-		return true, nil // not what was parsed: a //line directive leads elsewhere
+		return true, nil // not the parsed file, because of a //line directive
 	}
 	before := content[bytes.LastIndexByte(content[:end], '\n')+1 : end]
 	return len(bytes.TrimSpace(before)) == 0, nil

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// Analyzer reports what orchestration code must not do. The category of a
-// diagnostic is the name of the rule.
+// Analyzer reports what orchestration code must not do. The category of a diagnostic is the
+// name of the rule.
 var Analyzer = &analysis.Analyzer{
 	Name:      "tenuto",
-	Doc:       "report what makes durable orchestrations disagree with their history\n\nIt looks at functions that take a *replay.Context and at what they call in the module.",
+	Doc:       "report code that makes durable orchestrations disagree with their history\n\nIt checks functions with a *replay.Context and what they call in the module.",
 	URL:       "https://pkg.go.dev/github.com/tenuto-dev/tenuto/replay/vet",
 	Requires:  []*analysis.Analyzer{inspect.Analyzer},
-	FactTypes: []analysis.Fact{new(reach), new(changed)},
+	FactTypes: []analysis.Fact{new(effects), new(changedFact)},
 	Run:       run,
 }
 
@@ -32,39 +32,39 @@ type inspection struct {
 	root    inspector.Cursor
 	allowed allowances
 
-	codes   []*code // in the order of the files
-	reaches map[types.Object]*reach
-	changes map[*types.Var][]change
-	spared  map[ast.Node]bool   // functions that are not run as orchestration code is
-	bound   map[any]bool        // bodies of orchestrations: *ast.FuncLit or types.Object
-	targets map[*ast.Ident]bool // variables at the root of what is written
-	told    map[telling]bool
+	functions []*function // in file order
+	effects   map[types.Object]*effects
+	changes   map[*types.Var][]change
+	exempt    map[ast.Node]bool   // functions that do not run as orchestration code
+	bound     map[any]bool        // bodies of orchestrations: *ast.FuncLit or types.Object
+	targets   map[*ast.Ident]bool // the root variables of writes
+	reported  map[reportKey]bool
 }
 
-// A code is a function that is looked at as a whole: declared, or a literal
-// that is orchestration code in code that is not, or in a package variable.
-type code struct {
+// A function is a unit of analysis: a declared function, the initial value of a package
+// variable, or a literal that is orchestration code inside other code.
+type function struct {
 	cursor        inspector.Cursor // of *ast.FuncDecl, *ast.FuncLit or a variable's initial value
 	object        types.Object     // nil for a literal
 	orchestration bool
-	what          string // "the orchestration"; of what is outside
+	what          string // for messages: "the orchestration"
 }
 
 const theOrchestration = "the orchestration"
 
 func run(pass *analysis.Pass) (any, error) {
-	if !isOurs(pass) {
+	if !isAnalyzed(pass) {
 		return nil, nil
 	}
 	p := &inspection{
-		Pass:    pass,
-		root:    pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).Root(),
-		reaches: make(map[types.Object]*reach),
-		changes: make(map[*types.Var][]change),
-		spared:  make(map[ast.Node]bool),
-		bound:   make(map[any]bool),
-		targets: make(map[*ast.Ident]bool),
-		told:    make(map[telling]bool),
+		Pass:     pass,
+		root:     pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).Root(),
+		effects:  make(map[types.Object]*effects),
+		changes:  make(map[*types.Var][]change),
+		exempt:   make(map[ast.Node]bool),
+		bound:    make(map[any]bool),
+		targets:  make(map[*ast.Ident]bool),
+		reported: make(map[reportKey]bool),
 	}
 	allowed, err := p.findAllowances()
 	if err != nil {
@@ -73,9 +73,9 @@ func run(pass *analysis.Pass) (any, error) {
 	p.allowed = allowed
 	p.noteCalls()
 	p.noteChanges()
-	p.findCodes()
-	p.findReaches()
-	for _, c := range p.codes {
+	p.findFunctions()
+	p.findEffects()
+	for _, c := range p.functions {
 		if c.orchestration {
 			p.check(c)
 		}
@@ -83,29 +83,27 @@ func run(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// isOurs tells whether the package is looked into: one of the main module, of
-// the workspace or of a directory that replaces a module. Package replay is not
-// written by its own rules.
-func isOurs(pass *analysis.Pass) bool {
+// isAnalyzed reports whether the package belongs to the main module, the workspace, or a
+// directory that replaces a module. Package replay is exempt from its own rules.
+func isAnalyzed(pass *analysis.Pass) bool {
 	if pass.Pkg.Path() == replayPath {
 		return false
 	}
 	m := pass.Module
 	if m == nil || m.Path == "" {
 		first, _, _ := strings.Cut(pass.Pkg.Path(), "/")
-		return !slices.Contains(topOfStandard, first)
+		return !slices.Contains(standardTopLevel, first)
 	}
 	return m.Path != "std" && (m.Version == "" || m.Main || m.Replace != nil && m.Replace.Version == "")
 }
 
-// noteCalls finds the functions that calls of package replay treat in a way of
-// their own.
+// noteCalls finds function arguments of package replay that are exempt, and bound bodies.
 func (p *inspection) noteCalls() {
 	for c := range p.root.Preorder((*ast.CallExpr)(nil)) {
 		call := c.Node().(*ast.CallExpr)
 		name := api(p.callee(call))
-		if sparing, ok := spared[name]; ok && len(call.Args) > sparing.argument {
-			p.spared[call.Args[sparing.argument]] = true
+		if exemption, ok := exemptArguments[name]; ok && len(call.Args) > exemption.argument {
+			p.exempt[call.Args[exemption.argument]] = true
 		}
 		if name == "OrchestrationHandle.Bind" && len(call.Args) > 0 {
 			p.bound[p.bodyOf(call.Args[0])] = true
@@ -113,7 +111,7 @@ func (p *inspection) noteCalls() {
 	}
 }
 
-// bodyOf returns the literal or the object that an argument refers to.
+// bodyOf returns the literal or the object to which an argument refers.
 func (p *inspection) bodyOf(argument ast.Expr) any {
 	switch e := ast.Unparen(argument).(type) {
 	case *ast.FuncLit:
@@ -128,8 +126,8 @@ func (p *inspection) bodyOf(argument ast.Expr) any {
 	return nil
 }
 
-// findCodes lists the functions of the package.
-func (p *inspection) findCodes() {
+// findFunctions lists the functions of the package.
+func (p *inspection) findFunctions() {
 	p.root.Inspect([]ast.Node{(*ast.FuncDecl)(nil), (*ast.FuncLit)(nil), (*ast.ValueSpec)(nil)}, func(c inspector.Cursor) bool {
 		switch n := c.Node().(type) {
 		case *ast.FuncDecl:
@@ -137,12 +135,12 @@ func (p *inspection) findCodes() {
 			if object == nil || n.Body == nil {
 				return false
 			}
-			orchestration := takes(object.Type().(*types.Signature), isContext)
-			p.addCode(&code{c, object, orchestration, theOrchestration})
+			orchestration := hasParameter(object.Type().(*types.Signature), isContext)
+			p.addFunction(&function{c, object, orchestration, theOrchestration})
 			return !orchestration
 		case *ast.FuncLit:
-			if takes(p.signature(n), isContext) {
-				p.addCode(&code{c, nil, true, theOrchestration})
+			if hasParameter(p.signature(n), isContext) {
+				p.addFunction(&function{c, nil, true, theOrchestration})
 				return false
 			}
 		case *ast.ValueSpec:
@@ -152,15 +150,14 @@ func (p *inspection) findCodes() {
 	})
 }
 
-func (p *inspection) addCode(c *code) {
-	p.codes = append(p.codes, c)
+func (p *inspection) addFunction(c *function) {
+	p.functions = append(p.functions, c)
 	if c.object != nil {
-		p.reaches[c.object] = new(reach)
+		p.effects[c.object] = new(effects)
 	}
 }
 
-// addVariables takes package variables that are functions, such as
-// "var now = time.Now", for what they begin as.
+// addVariables adds package variables that begin as a function, such as "var now = time.Now".
 func (p *inspection) addVariables(c inspector.Cursor, spec *ast.ValueSpec) {
 	if len(spec.Names) != len(spec.Values) {
 		return
@@ -170,8 +167,8 @@ func (p *inspection) addVariables(c inspector.Cursor, spec *ast.ValueSpec) {
 		if object == nil || object.Parent() != p.Pkg.Scope() {
 			continue
 		}
-		if signature, ok := object.Type().Underlying().(*types.Signature); ok && !takes(signature, isContext) {
-			p.addCode(&code{c.ChildAt(edge.ValueSpec_Values, i), object, false, ""})
+		if signature, ok := object.Type().Underlying().(*types.Signature); ok && !hasParameter(signature, isContext) {
+			p.addFunction(&function{c.ChildAt(edge.ValueSpec_Values, i), object, false, ""})
 		}
 	}
 }
@@ -183,49 +180,49 @@ func (p *inspection) signature(literal *ast.FuncLit) *types.Signature {
 	return new(types.Signature)
 }
 
-// check reports what one piece of orchestration code does.
-func (p *inspection) check(c *code) {
+// check reports what one function of orchestration code does.
+func (p *inspection) check(c *function) {
 	p.examine(c, c.cursor, func(f finding) { p.report(f) })
 	p.checkRanges(c)
 	p.checkOrder(c)
 	p.checkFutures(c)
 	p.checkDefers(c)
-	p.checkSpared(c)
+	p.checkExempt(c)
 	p.checkReplaying(c)
 	p.checkReceiver(c)
 }
 
-// A finding is something that code does, and where.
+// A finding is an action of code and its position.
 type finding struct {
-	rule *rule
-	pos  token.Pos
-	does string // "calls price"
-	via  string // "calls time.Now (price.go:12)"; "" when done right here
+	rule   *rule
+	pos    token.Pos
+	action string // "calls price"
+	via    string // "calls time.Now (price.go:12)"; "" if done directly
 }
 
-// A telling is a diagnostic: none is given twice.
-type telling struct {
+// A reportKey identifies a diagnostic, so that none is reported twice.
+type reportKey struct {
 	pos     token.Pos
 	message string
 }
 
 func (p *inspection) report(f finding) {
-	if f.rule.cure == "" || p.allowed.at(p.Fset, f.pos) {
+	if f.rule.advice == "" || p.allowed.covers(p.Fset, f.pos) {
 		return
 	}
-	message := f.does
+	message := f.action
 	if f.via != "" {
 		message += ", which " + f.via
 	}
-	message += ": " + f.rule.cure
-	if key := (telling{f.pos, message}); !p.told[key] {
-		p.told[key] = true
+	message += ": " + f.rule.advice
+	if key := (reportKey{f.pos, message}); !p.reported[key] {
+		p.reported[key] = true
 		p.Report(analysis.Diagnostic{Pos: f.pos, Category: f.rule.name, Message: message})
 	}
 }
 
-// place returns "file.go:12".
-func (p *inspection) place(pos token.Pos) string {
+// position returns "file.go:12".
+func (p *inspection) position(pos token.Pos) string {
 	at := p.Fset.Position(pos)
 	return filepath.Base(at.Filename) + ":" + strconv.Itoa(at.Line)
 }

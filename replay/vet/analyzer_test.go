@@ -9,8 +9,8 @@ import (
 	"golang.org/x/tools/go/analysis/analysistest"
 )
 
-// Every rule has a package under testdata/src/rules, with code that breaks it
-// and code that comes close and does not.
+// Every rule has a package under testdata/src/rules, with violations and with similar correct
+// code.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir("testdata/src/rules")
@@ -21,14 +21,14 @@ func TestRules(t *testing.T) {
 	for _, entry := range entries {
 		packages = append(packages, "rules/"+entry.Name())
 	}
-	analysistest.Run(wantedFacts{t}, gopath(t), Analyzer, packages...)
+	analysistest.Run(ignoreExtraFacts{t}, gopath(t), Analyzer, packages...)
 }
 
-// wantedFacts ignores facts for which a file has no expectation: nearly every
-// orchestration makes durable calls.
-type wantedFacts struct{ *testing.T }
+// ignoreExtraFacts ignores facts without expectations: nearly every orchestration makes
+// durable calls.
+type ignoreExtraFacts struct{ *testing.T }
 
-func (w wantedFacts) Errorf(format string, arguments ...any) {
+func (w ignoreExtraFacts) Errorf(format string, arguments ...any) {
 	if text := fmt.Sprintf(format, arguments...); !strings.Contains(text, ": unexpected fact: ") {
 		w.T.Error(text)
 	}

@@ -15,13 +15,13 @@ import (
 	"testing"
 )
 
-const repository = "../.."
+const repoRoot = "../.."
 
-// command builds tenuto-vet, once.
-var command = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch, "tenuto-vet")
+// buildCommand builds tenuto-vet once.
+var buildCommand = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratchDir, "tenuto-vet")
 	build := exec.Command("go", "build", "-o", path, "./cmd/tenuto-vet")
-	build.Dir = repository
+	build.Dir = repoRoot
 	output, err := build.CombinedOutput()
 	if err != nil {
 		return string(output), err
@@ -35,19 +35,19 @@ type diagnostic struct {
 	Message  string
 }
 
-// runVet runs go vet with tenuto-vet and returns what it says.
+// runVet runs go vet with tenuto-vet and returns its diagnostics.
 func runVet(t *testing.T, patterns ...string) []diagnostic {
 	t.Helper()
-	path, err := command()
+	path, err := buildCommand()
 	if err != nil {
 		t.Fatalf("build tenuto-vet: %v\n%s", err, path)
 	}
 	vet := exec.Command("go", append([]string{"vet", "-vettool=" + path, "-json"}, patterns...)...)
-	vet.Dir = repository
-	var output, complaints bytes.Buffer
-	vet.Stdout, vet.Stderr = &output, &complaints
+	vet.Dir = repoRoot
+	var output, stderr bytes.Buffer
+	vet.Stdout, vet.Stderr = &output, &stderr
 	if err := vet.Run(); err != nil {
-		t.Fatalf("go vet %q: %v\n%s", patterns, err, &complaints)
+		t.Fatalf("go vet %q: %v\n%s", patterns, err, &stderr)
 	}
 	var found []diagnostic
 	for decoder := json.NewDecoder(&output); decoder.More(); {
@@ -62,15 +62,15 @@ func runVet(t *testing.T, patterns ...string) []diagnostic {
 	return found
 }
 
-// place returns the file, relative to the repository, and the line.
-func (d diagnostic) place(t *testing.T) (file string, line int) {
+// position returns the file, relative to the repository, and the line.
+func (d diagnostic) position(t *testing.T) (file string, line int) {
 	t.Helper()
 	parts := strings.Split(d.Posn, ":")
 	line, err := strconv.Atoi(parts[len(parts)-2])
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := filepath.Abs(repository)
+	root, err := filepath.Abs(repoRoot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,13 +81,12 @@ func (d diagnostic) place(t *testing.T) (file string, line int) {
 	return filepath.ToSlash(file), line
 }
 
-// The module's own orchestrations are what authors learn from, the tests of the
-// examples among them. Other tests make mistakes to see what the engine does,
-// and in the parts that are left out only tests have orchestrations.
+// Authors learn from the module's own orchestrations, including the tests of the examples.
+// Other tests break rules on purpose. In the omitted packages only tests have orchestrations.
 func TestModuleIsClean(t *testing.T) {
 	t.Parallel()
 	for _, d := range runVet(t, "./bench/...", "./cmd/...", "./examples/...", "./replay/...") {
-		file, line := d.place(t)
+		file, line := d.position(t)
 		testsEngine := strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "examples/")
 		if !testsEngine && !strings.HasPrefix(file, "replay/internal/broken/") {
 			t.Errorf("%s:%d: %s: %s", file, line, d.Category, d.Message)
@@ -95,10 +94,9 @@ func TestModuleIsClean(t *testing.T) {
 	}
 }
 
-// rulesOfBroken says which rules find which of the twelve broken
-// orchestrations, by the name of the function. None is for what code by itself
-// cannot show, because the mistake is the difference to what was there before.
-var rulesOfBroken = map[string][]string{
+// brokenRules lists which rules find which of the twelve broken orchestrations, by function
+// name. Some cannot be found in code, because the mistake is a difference to earlier code.
+var brokenRules = map[string][]string{
 	"clock":           {"clock"},
 	"random":          {"random"},
 	"mapOrder":        {"maporder"},
@@ -117,7 +115,7 @@ func TestBrokenOrchestrations(t *testing.T) {
 	t.Parallel()
 	found := make(map[string][]string)
 	for _, d := range runVet(t, "./replay/internal/broken") {
-		file, line := d.place(t)
+		file, line := d.position(t)
 		name := functionAt(t, file, line)
 		if !slices.Contains(found[name], d.Category) {
 			found[name] = append(found[name], d.Category)
@@ -125,22 +123,22 @@ func TestBrokenOrchestrations(t *testing.T) {
 	}
 	for name, rules := range found {
 		slices.Sort(rules)
-		if !slices.Equal(rules, rulesOfBroken[name]) {
-			t.Errorf("%s is found by %q, want %q", name, rules, rulesOfBroken[name])
+		if !slices.Equal(rules, brokenRules[name]) {
+			t.Errorf("%s is found by %q, want %q", name, rules, brokenRules[name])
 		}
 	}
-	for name, rules := range rulesOfBroken {
+	for name, rules := range brokenRules {
 		if len(rules) > 0 && found[name] == nil {
 			t.Errorf("%s is not found, want %q", name, rules)
 		}
 	}
 }
 
-// functionAt returns the name of the function around a line of the repository.
+// functionAt returns the name of the function around a line.
 func functionAt(t *testing.T, file string, line int) string {
 	t.Helper()
 	positions := token.NewFileSet()
-	parsed, err := parser.ParseFile(positions, filepath.Join(repository, file), nil, parser.SkipObjectResolution)
+	parsed, err := parser.ParseFile(positions, filepath.Join(repoRoot, file), nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,16 +151,15 @@ func functionAt(t *testing.T, file string, line int) string {
 	return ""
 }
 
-// Facts travel from package to package in the go command's own files, and what
-// is found makes it fail.
+// The go command passes facts between packages, and a diagnostic makes it fail.
 func TestGoVetFails(t *testing.T) {
 	t.Parallel()
-	path, err := command()
+	path, err := buildCommand()
 	if err != nil {
 		t.Fatalf("build tenuto-vet: %v\n%s", err, path)
 	}
 	vet := exec.Command("go", "vet", "-vettool="+path, "./replay/vet/testdata/across")
-	vet.Dir = repository
+	vet.Dir = repoRoot
 	output, err := vet.CombinedOutput()
 	const want = "across.go:13:18: calls prices.Of, which calls hour (prices.go:7), which calls time.Now (prices.go:9): use ctx.Now(), which is the same on every replay"
 	if err == nil || !strings.HasSuffix(strings.TrimSpace(string(output)), want) {

@@ -1,84 +1,95 @@
-// Package vet finds, before anything runs, what makes orchestrations disagree
-// with their history: an analyzer for go vet, golangci-lint and whatever else
-// takes a [golang.org/x/tools/go/analysis.Analyzer].
+// Package vet finds code that makes orchestrations disagree with their history, before it
+// runs. It is an analyzer for go vet, golangci-lint and every other driver of a
+// [golang.org/x/tools/go/analysis.Analyzer].
 //
 //	go install github.com/tenuto-dev/tenuto/cmd/tenuto-vet@latest
 //	go vet -vettool=$(which tenuto-vet) ./...
 //
-// Package plugin, beside this one, brings it into golangci-lint.
+// Package plugin adds it to golangci-lint.
 //
-// Orchestration code is every function with a parameter of type *replay.Context:
-// bodies that are bound, what they call with it, literals given to replay.Go,
-// Map, OnClose and the like. Functions without one are judged by what they do
-// where orchestration code calls or names them, in every package of the module;
-// the diagnostic shows the way there:
+// Orchestration code is every function with a parameter of type *replay.Context: bound
+// bodies, what they call with it, and literals passed to replay.Go, Map, OnClose and so on.
+// Other functions, in every package of the module, are judged by what they do where
+// orchestration code calls or names them. The diagnostic shows the path:
 //
-//	shop.go:12:9: calls price, which calls time.Now (price.go:7): use ctx.Now(), which is the same on every replay
+//	shop.go:12:9: calls price, which calls time.Now (price.go:7): use ctx.Now(), which …
 //
-// Activities are free to do what they like, and so is what replay.Once calls.
+// Activities may do anything, and so may functions that replay.SideEffect calls.
 //
 // # Rules
 //
-// The rules marked * are broken by calling a function that breaks them, too.
+// Calling a function that breaks a rule marked * breaks the rule, too.
 //
 //	rule         bad                                        good
 //	clock *      time.Now(), time.Since(t)                  ctx.Now(), ctx.Now().Sub(t)
-//	zone *       ctx.Now().Local(), time.Local              ctx.Now().In(zone), with the zone in the input
+//	zone *       ctx.Now().Local(), time.Local              ctx.Now().In(zone), zone from the input
 //	timer *      time.Sleep(d), time.After(d)               ctx.Sleep(d), ctx.Timer(d)
-//	random *     rand.IntN(6), uuid.New()                   ctx.Random().IntN(6), ctx.UUID(), replay.Once for a secret
-//	goroutine *  go f(), group.Go(f)                        replay.Go(ctx, f), replay.Map(ctx, limit, inputs, f)
-//	channel *    <-c, c <- v, close(c), select              future.Await(ctx), replay.Next, replay.Race, an event
-//	sync *       mu.Lock(), group.Wait() (* this alone)     nothing, replay.NewSemaphore(1), replay.All(ctx, futures...)
-//	context      context.Background(), an outer ctx         replay.WithTimeout(ctx, d), replay.WithCancel(ctx)
+//	random *     rand.IntN(6), uuid.New()                   ctx.Random().IntN(6), ctx.UUID(),
+//	                                                        replay.SideEffect for a secret
+//	goroutine *  go f(), group.Go(f)                        replay.Go(ctx, f),
+//	                                                        replay.Map(ctx, limit, inputs, f)
+//	channel *    <-c, c <- v, close(c), select              future.Await(ctx), replay.Next,
+//	                                                        replay.Race, an event
+//	sync *       mu.Lock(), group.Wait() (* this alone)     nothing, replay.NewSemaphore(1),
+//	                                                        replay.All(ctx, futures...)
+//	context      context.Background(), an outer ctx         replay.WithTimeout(ctx, d),
+//	                                                        replay.WithCancel(ctx)
 //	io *         os.ReadFile, http.Get, db.Query            an activity
-//	env *        os.Getenv, os.Args, runtime.NumCPU()       the input, or replay.Once(ctx, "width", width)
+//	env *        os.Getenv, os.Args, runtime.NumCPU()       the input, or
+//	                                                        replay.SideEffect(ctx, "width", width)
 //	print        fmt.Println, log.Print, slog.Info          ctx.Log().Info
 //	exit *       os.Exit, log.Fatal, runtime.Goexit         return err
-//	global *     count++ of a package variable, or          a variable of the orchestration, its input, an activity
-//	             reading one that changes after init
+//	global *     count++ of a package variable, or          a variable of the orchestration, its
+//	             reading one that changes after init        input, an activity
 //	shared       total++ of a variable around the           the same
 //	             orchestration, b.count++ of the receiver
 //	             of a bound method, a semaphore or future
 //	             of the process
-//	maporder     for k := range m { Pay.Call(ctx, k) }      for _, k := range slices.Sorted(maps.Keys(m)) { … }
+//	maporder     for k := range m { Pay.Call(ctx, k) }      keys := slices.Sorted(maps.Keys(m))
+//	                                                        for _, k := range keys { … }
 //	             Ship.Call(ctx, keysOf(m)), unsorted        keys := keysOf(m); slices.Sort(keys)
-//	future       Pay.Start(ctx, in), and no more            future.Await(ctx), future.Cancel(ctx), replay.All
-//	defer        defer Refund.Call(ctx, in)                 ctx.OnClose(…), replay.NewSaga(ctx).Compensate(ctx, …)
+//	future       Pay.Start(ctx, in), and no more            future.Await(ctx), future.Cancel(ctx),
+//	                                                        replay.All
+//	defer        defer Refund.Call(ctx, in)                 ctx.OnClose(…),
+//	                                                        replay.NewSaga(ctx).Compensate(ctx, …)
 //	capture      replay.Go(ctx, func(c *replay.Context)     Pay.Call(c, in)
 //	             … { Pay.Call(ctx, in) })
-//	once         replay.Once(ctx, "x", func() … { x = 1 })  x, err := replay.Once(…)
+//	once         replay.SideEffect(ctx, "x",                x, err := replay.SideEffect(…)
+//	             func() … { x = 1 })
 //	query        a query or validation that writes,         an update, an event
 //	             or makes durable calls
-//	replaying    if !ctx.Replaying() { Pay.Call(ctx, in) }  replay.Patched, for other code than before
+//	replaying    if !ctx.Replaying() { Pay.Call(ctx, in) }  replay.Patched, for changed code
 //	allow        //tenuto:allow                             //tenuto:allow only shown to people
 //
-// A coroutine that is to go on by itself is started with "_ = replay.Go(…)", a
-// child that is to outlive its parent with replay.OnParentClose(AbandonChild).
-// The rule "future" takes both for meant.
+// The rule "future" accepts two ways to ignore a future: "_ = replay.Go(…)" for a coroutine
+// that continues by itself, and replay.OnParentClose(AbandonChild) for a child that outlives
+// its parent.
 //
 // # Silencing
 //
-// A comment with a reason silences what is reported on its line, or, when it
-// stands alone, on the line below it. On the line of the offence in a function
-// that orchestrations call it silences the offence for all of them.
+// A comment with a reason silences diagnostics on its line or, if it stands alone, on the
+// line below. On a line of a function that orchestrations call, it silences the diagnostic
+// for all of them.
 //
 //	started := time.Now() //tenuto:allow only shown to people
 //
-// Tests may write to and read variables around their orchestrations, to watch
-// them.
+// Tests may read and write variables around their orchestrations.
 //
 // # Limits
 //
-// The analyzer reports what it knows to be wrong and lets pass what it cannot
-// see. It does not see what is called through interfaces, function values
-// (except package variables that begin as a function, "var now = time.Now") and
-// reflection; what other modules do, of which it knows only a list, as of the
-// standard library; package variables that another package changes; what is
-// changed through pointers and methods; a *replay.Context or an order of a map
-// that is stored in a structure first; of a range over a map, that the last
-// assignment wins ("for k := range m { chosen = k }"); a parameter of a type
-// that is only by its constraint a map ("M ~map[K]V"); and where a body is bound
-// in another package than the one that declares it, what its receiver keeps, and
-// a result that the order of a map has made. And no analyzer sees that code was
-// changed under running instances: replaytest.Replay does, over their histories.
+// The analyzer reports only what it knows to be wrong. It does not see:
+//
+//   - calls through interfaces, function values (except package variables that begin as a
+//     function, such as "var now = time.Now") and reflection;
+//   - what other modules do, except those in its list, which includes the standard library;
+//   - package variables that another package changes, and changes through pointers and
+//     methods;
+//   - a *replay.Context, or values in map order, that are first stored in a structure;
+//   - that the last assignment in a range over a map wins ("for k := range m { chosen = k }");
+//   - parameters whose type is a map only by its constraint ("M ~map[K]V");
+//   - if a body is bound in another package than it is declared: what its receiver keeps, and
+//     results in map order.
+//
+// No analyzer sees that code was changed under running instances. replaytest.Replay finds
+// that with their histories.
 package vet

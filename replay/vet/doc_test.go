@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The table of rules in doc.go has a line for each.
-func TestDocNamesEveryRule(t *testing.T) {
+// The table in doc.go has a line for each rule.
+func TestDoc_NamesEveryRule(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestDocNamesEveryRule(t *testing.T) {
 	}
 }
 
-// ruleNames reads the names of the rules that are reported from rule.go.
+// ruleNames reads the names of the reported rules from rule.go.
 func ruleNames(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "rule.go", nil, parser.SkipObjectResolution)

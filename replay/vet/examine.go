@@ -9,13 +9,13 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// examine yields what a region of some code does that a rule speaks of. It
-// leaves out functions that run elsewhere: activities, the bodies of go
-// statements, what replay.Once records, and orchestrations in other code.
-func (p *inspection) examine(c *code, region inspector.Cursor, yield func(finding)) {
+// examine yields the findings in a region of a function. It skips functions that run
+// elsewhere: activities, bodies of go statements, functions of replay.SideEffect, and
+// orchestrations in other code.
+func (p *inspection) examine(c *function, region inspector.Cursor, yield func(finding)) {
 	region.Inspect(nil, func(at inspector.Cursor) bool {
 		node := at.Node()
-		if p.spared[node] && node != c.cursor.Node() {
+		if p.exempt[node] && node != c.cursor.Node() {
 			return false
 		}
 		switch n := node.(type) {
@@ -36,17 +36,17 @@ func (p *inspection) examine(c *code, region inspector.Cursor, yield func(findin
 	})
 }
 
-// runsHere tells whether a literal in some code belongs to it.
-func (p *inspection) runsHere(c *code, literal *ast.FuncLit) bool {
+// runsHere reports whether a literal belongs to the function around it.
+func (p *inspection) runsHere(c *function, literal *ast.FuncLit) bool {
 	signature := p.signature(literal)
-	if takes(signature, isContext) {
+	if hasParameter(signature, isContext) {
 		return c.orchestration
 	}
-	return !takes(signature, isGoContext)
+	return !hasParameter(signature, isGoContext)
 }
 
 func (p *inspection) examineChannel(at inspector.Cursor, yield func(finding)) {
-	found := func(does string) { yield(finding{channel, at.Node().Pos(), does, ""}) }
+	found := func(action string) { yield(finding{channel, at.Node().Pos(), action, ""}) }
 	switch n := at.Node().(type) {
 	case *ast.SelectStmt:
 		found("selects among channels")
@@ -65,8 +65,8 @@ func (p *inspection) examineChannel(at inspector.Cursor, yield func(finding)) {
 	}
 }
 
-// examineCall looks at what only a call as a whole shows.
-func (p *inspection) examineCall(c *code, call *ast.CallExpr, yield func(finding)) {
+// examineCall yields findings about a call as a whole.
+func (p *inspection) examineCall(c *function, call *ast.CallExpr, yield func(finding)) {
 	p.examineWrites(c, call, yield)
 	if p.isBuiltin(call, "close") {
 		yield(finding{channel, call.Pos(), "closes a channel", ""})
@@ -75,21 +75,21 @@ func (p *inspection) examineCall(c *code, call *ast.CallExpr, yield func(finding
 	if _, ok := called.(*types.Builtin); ok {
 		return
 	}
-	if r := p.TypesInfo.TypeOf(call); isGoContext(r) && (called == nil || judge(called) == nil) {
-		yield(finding{foreign, call.Pos(), "calls " + p.text(call.Fun) + " for a context.Context", ""})
+	if r := p.TypesInfo.TypeOf(call); isGoContext(r) && (called == nil || ruleFor(called) == nil) {
+		yield(finding{goContext, call.Pos(), "calls " + p.text(call.Fun) + " for a context.Context", ""})
 	}
 	if p.isAtomicWrite(call, called) {
 		p.examineWrite(c, call.Fun.(*ast.SelectorExpr).X, yield)
 	}
-	if p.isUnknown(called) && p.isGivenContext(call) {
-		does := "calls " + p.text(call.Fun)
-		yield(finding{durable, call.Pos(), does, ""})
-		yield(finding{ordered, call.Pos(), does, ""})
+	if p.isUnknown(called) && p.passesContext(call) {
+		action := "calls " + p.text(call.Fun)
+		yield(finding{durable, call.Pos(), action, ""})
+		yield(finding{ordered, call.Pos(), action, ""})
 	}
 }
 
-// isAtomicWrite tells whether a call changes its receiver from package
-// sync/atomic, or a sync.Map.
+// isAtomicWrite reports whether a call changes its receiver from package sync/atomic, or a
+// sync.Map.
 func (p *inspection) isAtomicWrite(call *ast.CallExpr, called types.Object) bool {
 	fn, ok := called.(*types.Func)
 	if _, isSelector := call.Fun.(*ast.SelectorExpr); !ok || !isSelector || fn.Pkg() == nil {
@@ -104,14 +104,14 @@ func (p *inspection) isAtomicWrite(call *ast.CallExpr, called types.Object) bool
 	return false
 }
 
-// isUnknown tells whether nothing can be said of what a call calls: a function
-// value, a method of an interface, a function that was not looked at.
+// isUnknown reports whether nothing is known about the called function: a function value, an
+// interface method, a function that was not analyzed.
 func (p *inspection) isUnknown(called types.Object) bool {
-	return api(called) == "" && (called == nil || p.reachOf(called) == nil)
+	return api(called) == "" && (called == nil || p.effectsOf(called) == nil)
 }
 
-// isGivenContext tells whether a *replay.Context is among the arguments.
-func (p *inspection) isGivenContext(call *ast.CallExpr) bool {
+// passesContext reports whether an argument is a *replay.Context.
+func (p *inspection) passesContext(call *ast.CallExpr) bool {
 	if p.TypesInfo.Types[call.Fun].IsType() {
 		return false
 	}
@@ -123,8 +123,8 @@ func (p *inspection) isGivenContext(call *ast.CallExpr) bool {
 	return false
 }
 
-// examineName looks at the use of a function or variable.
-func (p *inspection) examineName(c *code, at inspector.Cursor, name *ast.Ident, yield func(finding)) {
+// examineName yields findings about the use of a function or variable.
+func (p *inspection) examineName(c *function, at inspector.Cursor, name *ast.Ident, yield func(finding)) {
 	switch object := origin(p.TypesInfo.Uses[name]).(type) {
 	case *types.Func:
 		p.examineFunction(at, name, object, yield)
@@ -140,28 +140,28 @@ func (p *inspection) examineName(c *code, at inspector.Cursor, name *ast.Ident, 
 func (p *inspection) examineFunction(at inspector.Cursor, name *ast.Ident, fn *types.Func, yield func(finding)) {
 	call := callOf(at)
 	if called := api(fn); called != "" {
-		does := "calls " + p.text(wholeName(at))
+		action := "calls " + p.text(qualifiedName(at))
 		if isDurable(called) {
-			yield(finding{durable, name.Pos(), does, ""})
+			yield(finding{durable, name.Pos(), action, ""})
 		}
 		if isOrdered(called) {
-			yield(finding{ordered, name.Pos(), does, ""})
+			yield(finding{ordered, name.Pos(), action, ""})
 		}
 		return
 	}
 	switch {
 	case call != nil:
-		if judge(fn) == foreign && isForLog(p, at) {
+		if ruleFor(fn) == goContext && isForLog(p, at) {
 			return
 		}
 		p.findingsOf(fn, name.Pos(), "calls", yield)
-	case !takes(fn.Signature(), isGoContext): // an activity that is only named is not run
+	case !hasParameter(fn.Signature(), isGoContext): // naming an activity does not run it
 		p.findingsOf(fn, name.Pos(), "uses", yield)
 	}
 }
 
-// isForLog tells whether a context.Context is made for a method of
-// slog.Logger, which asks for one.
+// isForLog reports whether a context.Context is an argument of package log/slog, which
+// requires one.
 func isForLog(p *inspection, at inspector.Cursor) bool {
 	for outer := range at.Enclosing((*ast.CallExpr)(nil)) {
 		fn, ok := p.callee(outer.Node().(*ast.CallExpr)).(*types.Func)
@@ -174,11 +174,11 @@ func isForLog(p *inspection, at inspector.Cursor) bool {
 
 func (p *inspection) examineField(at inspector.Cursor, name *ast.Ident, field *types.Var, yield func(finding)) {
 	if at.ParentEdgeKind() == edge.SelectorExpr_Sel && isGoContext(field.Type()) {
-		yield(finding{foreign, name.Pos(), "uses " + p.text(wholeName(at)) + ", a context.Context", ""})
+		yield(finding{goContext, name.Pos(), "uses " + p.text(qualifiedName(at)) + ", a context.Context", ""})
 	}
 }
 
-// callOf returns the call that a name is called in, nil if it is only named.
+// callOf returns the call of a name, nil if it is only named.
 func callOf(at inspector.Cursor) *ast.CallExpr {
 	for {
 		switch at.ParentEdgeKind() {
@@ -192,15 +192,15 @@ func callOf(at inspector.Cursor) *ast.CallExpr {
 	}
 }
 
-// wholeName returns the selector that a name ends, or the name.
-func wholeName(at inspector.Cursor) ast.Expr {
+// qualifiedName returns the selector that ends in a name, or the name.
+func qualifiedName(at inspector.Cursor) ast.Expr {
 	if at.ParentEdgeKind() == edge.SelectorExpr_Sel {
 		at = at.Parent()
 	}
 	return at.Node().(ast.Expr)
 }
 
-// text returns an expression as it stands in the source, cut if it is long.
+// text returns the source of an expression, shortened to 40 bytes.
 func (p *inspection) text(e ast.Expr) string {
 	const max = 40
 	text := types.ExprString(e)

@@ -16,24 +16,23 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// An editor shows code that is half written, and some drivers run analyzers on
-// it all the same.
+// Editors and some drivers run analyzers on incomplete code.
 func TestIncompleteCode(t *testing.T) {
 	t.Parallel()
 	imports := importsOfRules(t)
-	for _, statement := range halfWritten {
-		inspectAnything(t, imports, []byte(header+statement+"\n}\n"))
+	for _, statement := range incompleteStatements {
+		analyze(t, imports, []byte(header+statement+"\n}\n"))
 	}
 	for _, name := range rulesFiles(t) {
 		content, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A prime, so that cuts fall everywhere in the end.
+		// A prime, so that cuts fall at all kinds of positions.
 		for at := 0; at < len(content); at += 61 {
-			inspectAnything(t, imports, content[:at])
+			analyze(t, imports, content[:at])
 			end := min(at+17, len(content))
-			inspectAnything(t, imports, append(content[:at:at], content[end:]...))
+			analyze(t, imports, append(content[:at:at], content[end:]...))
 		}
 	}
 }
@@ -54,15 +53,15 @@ var m map[string]int
 func f(ctx *replay.Context, s []string) ([]string, error) {
 `
 
-// halfWritten are statements that lack what the analyzer looks for.
-var halfWritten = []string{
+// incompleteStatements lack parts that the analyzer expects.
+var incompleteStatements = []string{
 	"delete()", "clear()", "copy()", "close()", "append()", "flag.BoolVar()", "flag.BoolVar(&)", "x, y := shop.Charge.Start(ctx)",
 	"_ = shop.Charge.Start()", "a, b = append(a, shop.Charge.Start(ctx, 1)), 1, 2", "var a, b = shop.Charge.Start(ctx, 1)",
-	"defer", "defer func", "defer func() {", "defer ctx", "go", "go func() {", "replay.Once()", "replay.Once(ctx, 1, )",
-	"replay.Once(ctx, 1, func() {", "shop.Buy.Bind()", "shop.Buy.Bind(f[int])", "for range {", "for k := range m { s = append()",
+	"defer", "defer func", "defer func() {", "defer ctx", "go", "go func() {", "replay.SideEffect()", "replay.SideEffect(ctx, 1, )",
+	"replay.SideEffect(ctx, 1, func() {", "shop.Buy.Bind()", "shop.Buy.Bind(f[int])", "for range {", "for k := range m { s = append()",
 	"for k := range m { s += k }; return s", "for s = range", "for s.x, m[1] = range m {}", "return slices.Collect(maps.Keys())",
 	"return slices.Collect()", "if ctx.Replaying(", "if ctx.Replaying() { shop.Charge.Call(ctx) } else", "select { case <-", "select { case x := <-m: }",
-	"m.x.y[1].(int) = 2", "f() = 1", "func() {}() = 2", "*&m = 2", "ctx.Log().Info(context.TODO(", "shop.State.Answer(ctx, m)", "m()(ctx)",
+	"m.x.y[1].(int) = 2", "f() = 1", "func() {}() = 2", "*&m = 2", "ctx.Log().Info(context.TODO(", "shop.State.Handle(ctx, m)", "m()(ctx)",
 	"(ctx)(ctx)", "replay.Context(ctx)", "var v = func(ctx *replay.Context, ", "type t[P any] struct{ *replay.Context }",
 }
 
@@ -74,11 +73,11 @@ func FuzzIncompleteCode(f *testing.F) {
 		}
 		f.Add(content)
 	}
-	for _, statement := range halfWritten {
+	for _, statement := range incompleteStatements {
 		f.Add([]byte(header + statement))
 	}
 	imports := importsOfRules(f)
-	f.Fuzz(func(t *testing.T, content []byte) { inspectAnything(t, imports, content) })
+	f.Fuzz(func(t *testing.T, content []byte) { analyze(t, imports, content) })
 }
 
 func rulesFiles(t testing.TB) []string {
@@ -90,7 +89,7 @@ func rulesFiles(t testing.TB) []string {
 	return files
 }
 
-// importsOfRules returns what the packages of the tests import.
+// importsOfRules returns the packages that the tests import.
 func importsOfRules(t testing.TB) map[string]*types.Package {
 	t.Helper()
 	found := make(map[string]*types.Package)
@@ -115,9 +114,8 @@ type importerFunc func(path string) (*types.Package, error)
 
 func (f importerFunc) Import(path string) (*types.Package, error) { return f(path) }
 
-// inspectAnything runs the analyzer on a package of one file, however it looks.
-// Nothing is expected but that it returns.
-func inspectAnything(t testing.TB, imports map[string]*types.Package, content []byte) {
+// analyze runs the analyzer on a package of one file. It must only return.
+func analyze(t testing.TB, imports map[string]*types.Package, content []byte) {
 	t.Helper()
 	files := token.NewFileSet()
 	file, _ := parser.ParseFile(files, "any.go", content, parser.ParseComments|parser.SkipObjectResolution)

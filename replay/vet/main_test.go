@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// scratch is where what the tests share is kept.
-var scratch string
+// scratchDir contains files that the tests share.
+var scratchDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "tenuto-vet")
@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	scratch = dir
+	scratchDir = dir
 	code := m.Run()
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)

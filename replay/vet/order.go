@@ -12,33 +12,33 @@ import (
 )
 
 // checkRanges reports loops over maps that make ordered calls.
-func (p *inspection) checkRanges(c *code) {
+func (p *inspection) checkRanges(c *function) {
 	for at := range c.cursor.Preorder((*ast.RangeStmt)(nil)) {
 		loop := at.Node().(*ast.RangeStmt)
 		if !p.isMapRange(loop) {
 			continue
 		}
-		if does := p.orderedIn(c, at.ChildAt(edge.RangeStmt_Body, -1)); does != "" {
-			p.report(finding{mapOrder, loop.Pos(), "ranges over a map and " + does, ""})
+		if action := p.orderedIn(c, at.ChildAt(edge.RangeStmt_Body, -1)); action != "" {
+			p.report(finding{mapOrder, loop.Pos(), "ranges over a map and " + action, ""})
 		}
 	}
 }
 
-// orderedIn returns the first ordered call in a region, "" if there is none.
-func (p *inspection) orderedIn(c *code, region inspector.Cursor) string {
-	does := ""
+// orderedIn returns the first ordered call in a region, or "".
+func (p *inspection) orderedIn(c *function, region inspector.Cursor) string {
+	action := ""
 	p.examine(c, region, func(f finding) {
-		if f.rule == ordered && does == "" {
-			does = f.does
+		if f.rule == ordered && action == "" {
+			action = f.action
 			if f.via != "" {
-				does += ", which " + f.via
+				action += ", which " + f.via
 			}
 		}
 	})
-	return does
+	return action
 }
 
-// isMapRange tells whether a loop runs in the order of a map.
+// isMapRange reports whether a loop runs in map order.
 func (p *inspection) isMapRange(loop *ast.RangeStmt) bool {
 	if call, ok := ast.Unparen(loop.X).(*ast.CallExpr); ok && isMapSequence(p.callee(call)) {
 		return true
@@ -47,7 +47,7 @@ func (p *inspection) isMapRange(loop *ast.RangeStmt) bool {
 	return isMap
 }
 
-// expMaps is where the functions of package maps return slices.
+// expMaps is the package maps whose functions return slices.
 const expMaps = "golang.org/x/exp/maps"
 
 func isMapSequence(called types.Object) bool {
@@ -56,39 +56,38 @@ func isMapSequence(called types.Object) bool {
 		slices.Contains([]string{"All", "Keys", "Values"}, fn.Name())
 }
 
-// An orderUse is a place where the order of a slice or string that was filled
-// in the order of a map matters.
+// An orderUse is a use of a slice or string, filled in map order, for which the order matters.
 type orderUse struct {
 	pos      token.Pos
-	does     string
+	action   string
 	returned bool
 }
 
-// checkOrder reports values in the order of a map that reach the history.
-func (p *inspection) checkOrder(c *code) {
+// checkOrder reports values in map order that reach the history.
+func (p *inspection) checkOrder(c *function) {
 	p.trackOrder(c, func(use orderUse) {
 		if !use.returned || p.isBody(c) {
-			p.report(finding{mapOrder, use.pos, use.does, ""})
+			p.report(finding{mapOrder, use.pos, use.action, ""})
 		}
 	})
 }
 
-// trackOrder follows values in the order of a map, each from where it is made
-// to where it is sorted or its order matters.
-func (p *inspection) trackOrder(c *code, yield func(orderUse)) {
+// trackOrder follows values in map order from their creation until they are sorted or their
+// order matters.
+func (p *inspection) trackOrder(c *function, yield func(orderUse)) {
 	for at := range c.cursor.Preorder((*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
 		switch n := at.Node().(type) {
 		case *ast.RangeStmt:
 			if p.isMapRange(n) {
-				for _, v := range p.filled(at) {
-					p.follow(c, v, n.End(), "fills "+v.Name()+" in the order of a map ("+p.place(n.Pos())+")", yield)
+				for _, v := range p.filledVariables(at) {
+					p.trackVariable(c, v, n.End(), "fills "+v.Name()+" in the order of a map ("+p.position(n.Pos())+")", yield)
 				}
 			}
 		case *ast.CallExpr:
 			if made := p.unorderedCall(n); made != "" {
 				if v := p.assignedTo(at); v != nil {
-					p.follow(c, v, n.End(), made, yield)
-				} else if use, ok := p.useOf(c, at, made); ok {
+					p.trackVariable(c, v, n.End(), made, yield)
+				} else if use, ok := p.orderUseOf(c, at, made); ok {
 					yield(use)
 				}
 			}
@@ -96,9 +95,8 @@ func (p *inspection) trackOrder(c *code, yield func(orderUse)) {
 	}
 }
 
-// filled returns the variables that a loop appends to and that it has not
-// declared itself.
-func (p *inspection) filled(loop inspector.Cursor) []*types.Var {
+// filledVariables returns the outer variables to which a loop appends.
+func (p *inspection) filledVariables(loop inspector.Cursor) []*types.Var {
 	var variables []*types.Var
 	for at := range loop.ChildAt(edge.RangeStmt_Body, -1).Preorder((*ast.AssignStmt)(nil)) {
 		assign := at.Node().(*ast.AssignStmt)
@@ -117,7 +115,7 @@ func (p *inspection) filled(loop inspector.Cursor) []*types.Var {
 	return variables
 }
 
-// isAppended tells whether an assignment is an append, or += of a string.
+// isAppended reports whether an assignment is an append, or += of a string.
 func (p *inspection) isAppended(assign *ast.AssignStmt) bool {
 	if assign.Tok == token.ADD_ASSIGN {
 		t, ok := p.underlying(assign.Lhs[0]).(*types.Basic)
@@ -132,8 +130,7 @@ func (p *inspection) isBuiltin(call *ast.CallExpr, name string) bool {
 	return ok && builtin.Name() == name
 }
 
-// unorderedCall says how a call comes to return something in the order of a
-// map; "" if it does not.
+// unorderedCall describes why a call returns something in map order; "" if it does not.
 func (p *inspection) unorderedCall(call *ast.CallExpr) string {
 	called := p.callee(call)
 	fn, ok := called.(*types.Func)
@@ -149,7 +146,7 @@ func (p *inspection) unorderedCall(call *ast.CallExpr) string {
 			return "collects " + p.text(inner)
 		}
 	}
-	if found := p.reachOf(called); found != nil {
+	if found := p.effectsOf(called); found != nil {
 		for _, e := range found.Effects {
 			if e.Rule == unordered.name {
 				return "calls " + p.nameOf(fn) + ", which " + e.Path
@@ -159,8 +156,8 @@ func (p *inspection) unorderedCall(call *ast.CallExpr) string {
 	return ""
 }
 
-// assignedTo returns the variable that an expression is assigned to, or the
-// first of its values; nil if it is not assigned to a variable.
+// assignedTo returns the variable to which an expression, or its first value, is assigned; nil
+// if there is none.
 func (p *inspection) assignedTo(at inspector.Cursor) *types.Var {
 	if name := targetOf(at); name != nil {
 		v, _ := p.TypesInfo.ObjectOf(name).(*types.Var)
@@ -169,8 +166,7 @@ func (p *inspection) assignedTo(at inspector.Cursor) *types.Var {
 	return nil
 }
 
-// targetOf returns the name that an expression is assigned to, nil if there is
-// none.
+// targetOf returns the name to which an expression is assigned, nil if there is none.
 func targetOf(at inspector.Cursor) *ast.Ident {
 	index := at.ParentEdgeIndex()
 	switch at.ParentEdgeKind() {
@@ -187,9 +183,9 @@ func targetOf(at inspector.Cursor) *ast.Ident {
 	return nil
 }
 
-// follow yields the first use of a variable behind a position for which its
-// order matters, unless it is sorted before that or gets another value.
-func (p *inspection) follow(c *code, v *types.Var, after token.Pos, made string, yield func(orderUse)) {
+// trackVariable yields the first use of a variable after a position for which its order
+// matters, unless it is sorted before.
+func (p *inspection) trackVariable(c *function, v *types.Var, after token.Pos, made string, yield func(orderUse)) {
 	for at := range c.cursor.Preorder((*ast.Ident)(nil)) {
 		name := at.Node().(*ast.Ident)
 		if name.Pos() < after || p.TypesInfo.Uses[name] != v {
@@ -198,15 +194,15 @@ func (p *inspection) follow(c *code, v *types.Var, after token.Pos, made string,
 		if p.isSorted(at) {
 			return
 		}
-		if use, ok := p.useOf(c, at, made); ok {
+		if use, ok := p.orderUseOf(c, at, made); ok {
 			yield(use)
 			return
 		}
 	}
 }
 
-// isSorted tells whether a value is among the arguments of a function whose
-// name says that it sorts, or whether such a method of it is called.
+// isSorted reports whether a value is passed to a function, or receives a method call, whose
+// name contains "sort".
 func (p *inspection) isSorted(at inspector.Cursor) bool {
 	for outer := range at.Enclosing((*ast.CallExpr)(nil)) {
 		called := p.callee(outer.Node().(*ast.CallExpr))
@@ -221,15 +217,15 @@ func (p *inspection) isSorted(at inspector.Cursor) bool {
 	return false
 }
 
-// passesOrderOn are functions whose result has the order of their arguments.
-var passesOrderOn = []string{
+// orderPreserving are functions whose result has the order of their arguments.
+var orderPreserving = []string{
 	"strings.Join", "slices.Clone", "slices.Concat", "slices.Values", "slices.All", "slices.Compact",
 	"fmt.Sprint", "fmt.Sprintf", "fmt.Sprintln", "fmt.Errorf",
 }
 
-// useOf says for what the order of a value matters, if it does: it goes into a
-// durable call or out of the function, or a loop over it makes ordered calls.
-func (p *inspection) useOf(c *code, at inspector.Cursor, made string) (orderUse, bool) {
+// orderUseOf reports whether the order of a value matters, and why: it reaches a durable call,
+// is returned, or a loop over it makes ordered calls.
+func (p *inspection) orderUseOf(c *function, at inspector.Cursor, made string) (orderUse, bool) {
 	pos := at.Node().Pos()
 	for {
 		switch at.ParentEdgeKind() {
@@ -242,18 +238,18 @@ func (p *inspection) useOf(c *code, at inspector.Cursor, made string) (orderUse,
 			return orderUse{}, false
 		case edge.RangeStmt_X:
 			body := at.Parent().ChildAt(edge.RangeStmt_Body, -1)
-			if does := p.orderedIn(c, body); does != "" {
-				return orderUse{pos, made + ", ranges over it and " + does, false}, true
+			if action := p.orderedIn(c, body); action != "" {
+				return orderUse{pos, made + ", ranges over it and " + action, false}, true
 			}
 			return orderUse{}, false
 		case edge.CallExpr_Args:
 			at = at.Parent()
 			call := at.Node().(*ast.CallExpr)
-			if p.isPassedOn(call) {
+			if p.preservesOrder(call) {
 				continue
 			}
-			if does := p.orderedCall(c, call); does != "" {
-				return orderUse{pos, made + " and " + does + " with it", false}, true
+			if action := p.orderedCall(c, call); action != "" {
+				return orderUse{pos, made + " and " + action + " with it", false}, true
 			}
 			return orderUse{}, false
 		default:
@@ -262,35 +258,34 @@ func (p *inspection) useOf(c *code, at inspector.Cursor, made string) (orderUse,
 	}
 }
 
-// returnsFrom tells whether a return statement ends the code itself and not a
-// function inside it.
-func (p *inspection) returnsFrom(c *code, at inspector.Cursor) bool {
+// returnsFrom reports whether a return statement ends the function itself and not a literal
+// inside it.
+func (p *inspection) returnsFrom(c *function, at inspector.Cursor) bool {
 	for outer := range at.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
 		return outer.Node() == c.cursor.Node()
 	}
 	return false
 }
 
-// isPassedOn tells whether the result of a call has the order of an argument.
-func (p *inspection) isPassedOn(call *ast.CallExpr) bool {
+// preservesOrder reports whether the result of a call has the order of an argument.
+func (p *inspection) preservesOrder(call *ast.CallExpr) bool {
 	if p.TypesInfo.Types[call.Fun].IsType() || p.isBuiltin(call, "append") {
 		return true
 	}
 	called := p.callee(call)
-	return called != nil && slices.Contains(passesOrderOn, p.nameOf(called))
+	return called != nil && slices.Contains(orderPreserving, p.nameOf(called))
 }
 
-// orderedCall says that a call is an ordered one, "" if it is none. Arguments do
-// not count.
-func (p *inspection) orderedCall(c *code, call *ast.CallExpr) string {
+// orderedCall describes an ordered call, or returns "". Arguments do not count.
+func (p *inspection) orderedCall(c *function, call *ast.CallExpr) string {
 	at, ok := c.cursor.FindNode(call.Fun)
 	if !ok {
 		return ""
 	}
-	if does := p.orderedIn(c, at); does != "" {
-		return does
+	if action := p.orderedIn(c, at); action != "" {
+		return action
 	}
-	if p.isUnknown(p.callee(call)) && p.isGivenContext(call) {
+	if p.isUnknown(p.callee(call)) && p.passesContext(call) {
 		return "calls " + p.text(call.Fun)
 	}
 	return ""

@@ -6,20 +6,19 @@ import (
 	"strings"
 )
 
-// A reach is what a function comes to when it is called: of each rule the first
-// way. It is a fact about functions, and about variables that hold one. A
-// function that takes a *replay.Context has one even if it is empty: that says
-// that it was looked at.
-type reach struct{ Effects []effect }
+// effects are what a call of a function leads to: for each rule the first path. They are facts
+// about functions, and about variables that hold one. A function with a *replay.Context has
+// effects even if they are empty, which says that it was analyzed.
+type effects struct{ Effects []effect }
 
 type effect struct {
 	Rule string
-	Path string // "calls price (total.go:3), which calls time.Now (price.go:12)"
+	Path string // "calls price (sum.go:3), which calls time.Now (price.go:12)"
 }
 
-func (*reach) AFact() {}
+func (*effects) AFact() {}
 
-func (r *reach) String() string {
+func (r *effects) String() string {
 	texts := make([]string, len(r.Effects))
 	for i, e := range r.Effects {
 		texts[i] = e.Rule + ": " + e.Path
@@ -27,7 +26,7 @@ func (r *reach) String() string {
 	return strings.Join(texts, "; ")
 }
 
-func (r *reach) has(rule *rule) bool {
+func (r *effects) has(rule *rule) bool {
 	for _, e := range r.Effects {
 		if e.Rule == rule.name {
 			return true
@@ -36,77 +35,76 @@ func (r *reach) has(rule *rule) bool {
 	return false
 }
 
-// changed is the fact that a package variable is written to after the program
-// was initialised.
-type changed struct{ Where string }
+// changedFact is the fact that a package variable is written after initialization.
+type changedFact struct{ Where string }
 
-func (*changed) AFact() {}
+func (*changedFact) AFact() {}
 
-func (c *changed) String() string { return "changed at " + c.Where }
+func (c *changedFact) String() string { return "changed at " + c.Where }
 
-// findReaches finds out what each function of the package reaches, until there
-// is no more to find, and exports it.
-func (p *inspection) findReaches() {
+// findEffects computes the effects of all functions of the package, up to a fixed point, and
+// exports them.
+func (p *inspection) findEffects() {
 	for again := true; again; {
 		again = false
-		for _, c := range p.codes {
-			if c.object != nil && p.extend(c) {
+		for _, c := range p.functions {
+			if c.object != nil && p.addEffects(c) {
 				again = true
 			}
 		}
 	}
-	for object, found := range p.reaches {
+	for object, found := range p.effects {
 		fn, isFunction := object.(*types.Func)
-		if len(found.Effects) > 0 || isFunction && takes(fn.Signature(), isContext) {
+		if len(found.Effects) > 0 || isFunction && hasParameter(fn.Signature(), isContext) {
 			p.ExportObjectFact(object, found)
 		}
 	}
 }
 
-// extend adds to the reach of a function what its body shows by now. What
-// orchestration code does is reported in its own place, so that its callers
-// need to know only whether the order of calling it matters.
-func (p *inspection) extend(c *code) bool {
-	reached := p.reaches[c.object]
-	before := len(reached.Effects)
+// addEffects adds the effects that the body of a function shows so far. Violations in
+// orchestration code are reported where they are, so callers need only know whether the order
+// of the call matters.
+func (p *inspection) addEffects(c *function) bool {
+	known := p.effects[c.object]
+	before := len(known.Effects)
 	add := func(f finding) {
-		isOffence := f.rule.cure != ""
-		if !f.rule.carried || isOffence && c.orchestration || reached.has(f.rule) || p.allowed.at(p.Fset, f.pos) {
+		isViolation := f.rule.advice != ""
+		if !f.rule.transitive || isViolation && c.orchestration || known.has(f.rule) || p.allowed.covers(p.Fset, f.pos) {
 			return
 		}
-		path := f.does + " (" + p.place(f.pos) + ")"
+		path := f.action + " (" + p.position(f.pos) + ")"
 		if f.via != "" {
 			path += ", which " + f.via
 		}
-		reached.Effects = append(reached.Effects, effect{f.rule.name, path})
+		known.Effects = append(known.Effects, effect{f.rule.name, path})
 	}
 	p.examine(c, c.cursor, add)
 	p.trackOrder(c, func(use orderUse) {
 		if use.returned {
-			add(finding{unordered, use.pos, use.does, ""})
+			add(finding{unordered, use.pos, use.action, ""})
 		}
 	})
-	return len(reached.Effects) > before
+	return len(known.Effects) > before
 }
 
-// reachOf returns what is known of a function or variable of this package or of
-// another; nil if nothing is.
-func (p *inspection) reachOf(object types.Object) *reach {
+// effectsOf returns the known effects of a function or variable of any package; nil if nothing
+// is known.
+func (p *inspection) effectsOf(object types.Object) *effects {
 	if object == nil || object.Pkg() == nil {
 		return nil
 	}
 	if object.Pkg() == p.Pkg {
-		return p.reaches[object]
+		return p.effects[object]
 	}
-	found := new(reach)
+	found := new(effects)
 	if p.ImportObjectFact(object, found) {
 		return found
 	}
 	return nil
 }
 
-// nameOf returns a function's name as a reader of this package knows it:
-// "price", "Cart.Total", "time.Now", "os.File.Read".
+// nameOf returns a function's name relative to this package: "price", "Cart.Total",
+// "time.Now", "os.File.Read".
 func (p *inspection) nameOf(object types.Object) string {
 	name := object.Name()
 	if fn, ok := object.(*types.Func); ok {
@@ -120,18 +118,18 @@ func (p *inspection) nameOf(object types.Object) string {
 	return name
 }
 
-// findingsOf yields what a use of an object comes to.
+// findingsOf yields the findings of a use of an object.
 func (p *inspection) findingsOf(object types.Object, pos token.Pos, verb string, yield func(finding)) {
-	does := verb + " " + p.nameOf(object)
-	if r := judge(object); r != nil {
-		yield(finding{r, pos, does, ""})
+	action := verb + " " + p.nameOf(object)
+	if r := ruleFor(object); r != nil {
+		yield(finding{r, pos, action, ""})
 		return
 	}
-	if found := p.reachOf(object); found != nil {
+	if found := p.effectsOf(object); found != nil {
 		for _, e := range found.Effects {
-			// What is returned in the order of a map is for checkOrder to judge.
+			// checkOrder handles results in map order.
 			if r := byName[e.Rule]; r != nil && r != unordered {
-				yield(finding{r, pos, does, e.Path})
+				yield(finding{r, pos, action, e.Path})
 			}
 		}
 	}

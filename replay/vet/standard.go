@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// A verdict judges the functions and variables of a package: by "Name" or
-// "Type.Method", else by "*" or "Type.*". A nil rule acquits.
-type verdict map[string]*rule
+// packageRules are the rules of functions and variables of a package, by "Name" or
+// "Type.Method", else by "*" or "Type.*". A nil rule allows the use.
+type packageRules map[string]*rule
 
-// verdicts stand for the bodies of the standard library and of some other
-// modules, which are not looked into.
-var verdicts = map[string]verdict{
+// standardRules replace the analysis of the standard library and some other modules.
+var standardRules = map[string]packageRules{
 	"time": {
 		"Now": clock, "Since": clock, "Until": clock,
-		"Sleep": pause, "After": pause, "AfterFunc": pause, "Tick": pause, "NewTimer": pause, "NewTicker": pause,
+		"Sleep": sleep, "After": sleep, "AfterFunc": sleep, "Tick": sleep, "NewTimer": sleep, "NewTicker": sleep,
 		"Local": zone, "Time.Local": zone,
 	},
 	"math/rand":    {"*": random, "New": nil, "NewSource": nil, "NewZipf": nil, "Rand.*": ordered},
@@ -28,49 +27,49 @@ var verdicts = map[string]verdict{
 		"WaitGroup.*": lock, "WaitGroup.Done": nil, "WaitGroup.Wait": wait, "WaitGroup.Go": goroutine},
 	"sync/atomic": {"*": lock, "Bool.*": lock, "Int32.*": lock, "Int64.*": lock, "Pointer.*": lock, "Uint32.*": lock,
 		"Uint64.*": lock, "Uintptr.*": lock, "Value.*": lock},
-	"golang.org/x/sync/errgroup":     {"WithContext": foreign, "Group.Go": goroutine, "Group.TryGo": goroutine, "Group.Wait": wait},
+	"golang.org/x/sync/errgroup":     {"WithContext": goContext, "Group.Go": goroutine, "Group.TryGo": goroutine, "Group.Wait": wait},
 	"golang.org/x/sync/semaphore":    {"*": lock, "Weighted.*": lock, "Weighted.Acquire": wait},
 	"golang.org/x/sync/singleflight": {"Group.*": wait},
 
-	"context": {"*": foreign, "Cause": nil, "Canceled": nil, "DeadlineExceeded": nil},
+	"context": {"*": goContext, "Cause": nil, "Canceled": nil, "DeadlineExceeded": nil},
 
-	"os": {"*": outside,
-		"Getenv": machine, "LookupEnv": machine, "Environ": machine, "ExpandEnv": machine, "Setenv": machine, "Unsetenv": machine,
-		"Clearenv": machine, "Hostname": machine, "Getwd": machine, "Args": machine, "Executable": machine, "Getpid": machine,
-		"Getppid": machine, "Getuid": machine, "Geteuid": machine, "Getgid": machine, "Getegid": machine, "Getpagesize": machine,
-		"TempDir": machine, "UserHomeDir": machine, "UserCacheDir": machine, "UserConfigDir": machine,
+	"os": {"*": externalIO,
+		"Getenv": environment, "LookupEnv": environment, "Environ": environment, "ExpandEnv": environment, "Setenv": environment, "Unsetenv": environment,
+		"Clearenv": environment, "Hostname": environment, "Getwd": environment, "Args": environment, "Executable": environment, "Getpid": environment,
+		"Getppid": environment, "Getuid": environment, "Geteuid": environment, "Getgid": environment, "Getegid": environment, "Getpagesize": environment,
+		"TempDir": environment, "UserHomeDir": environment, "UserCacheDir": environment, "UserConfigDir": environment,
 		"Exit": exit, "Stdout": printing, "Stderr": printing,
 		"Expand": nil, "IsExist": nil, "IsNotExist": nil, "IsPermission": nil, "IsTimeout": nil, "IsPathSeparator": nil,
 		"NewSyscallError": nil, "SameFile": nil, "DevNull": nil, "Interrupt": nil, "Kill": nil,
 		"ErrInvalid": nil, "ErrPermission": nil, "ErrExist": nil, "ErrNotExist": nil, "ErrClosed": nil,
 		"ErrNoDeadline": nil, "ErrDeadlineExceeded": nil, "ErrProcessDone": nil,
-		"File.*": outside, "File.Name": nil, "Root.*": outside, "Process.*": outside},
-	"os/exec":       {"LookPath": outside, "Cmd.Run": outside, "Cmd.Start": outside, "Cmd.Wait": outside, "Cmd.Output": outside, "Cmd.CombinedOutput": outside},
+		"File.*": externalIO, "File.Name": nil, "Root.*": externalIO, "Process.*": externalIO},
+	"os/exec":       {"LookPath": externalIO, "Cmd.Run": externalIO, "Cmd.Start": externalIO, "Cmd.Wait": externalIO, "Cmd.Output": externalIO, "Cmd.CombinedOutput": externalIO},
 	"os/signal":     {"*": channel},
-	"os/user":       {"*": machine},
-	"io/ioutil":     {"*": outside, "ReadAll": nil, "NopCloser": nil, "Discard": nil},
-	"path/filepath": {"Walk": outside, "WalkDir": outside, "Glob": outside, "EvalSymlinks": outside, "Abs": machine},
-	"syscall":       {"*": outside, "Errno.*": nil},
-	"runtime": {"NumCPU": machine, "GOMAXPROCS": machine, "NumGoroutine": machine, "ReadMemStats": machine,
+	"os/user":       {"*": environment},
+	"io/ioutil":     {"*": externalIO, "ReadAll": nil, "NopCloser": nil, "Discard": nil},
+	"path/filepath": {"Walk": externalIO, "WalkDir": externalIO, "Glob": externalIO, "EvalSymlinks": externalIO, "Abs": environment},
+	"syscall":       {"*": externalIO, "Errno.*": nil},
+	"runtime": {"NumCPU": environment, "GOMAXPROCS": environment, "NumGoroutine": environment, "ReadMemStats": environment,
 		"Goexit": exit, "LockOSThread": exit, "Gosched": wait},
 
-	"net": {"Dial": outside, "DialTimeout": outside, "DialTCP": outside, "DialUDP": outside, "DialUnix": outside, "DialIP": outside,
-		"Listen": outside, "ListenPacket": outside, "ListenTCP": outside, "ListenUDP": outside, "ListenUnix": outside,
-		"LookupAddr": outside, "LookupCNAME": outside, "LookupHost": outside, "LookupIP": outside, "LookupMX": outside,
-		"LookupNS": outside, "LookupPort": outside, "LookupSRV": outside, "LookupTXT": outside,
-		"ResolveIPAddr": outside, "ResolveTCPAddr": outside, "ResolveUDPAddr": outside,
-		"Interfaces": machine, "InterfaceAddrs": machine, "InterfaceByName": machine,
-		"Dialer.*": outside, "Resolver.*": outside, "Conn.*": outside, "PacketConn.*": outside, "Listener.*": outside,
-		"TCPConn.*": outside, "UDPConn.*": outside, "UnixConn.*": outside},
-	"net/http": {"Get": outside, "Head": outside, "Post": outside, "PostForm": outside, "ListenAndServe": outside,
-		"ListenAndServeTLS": outside, "Serve": outside, "ServeTLS": outside, "DefaultClient": outside,
-		"Client.*": outside, "Transport.*": outside, "RoundTripper.*": outside, "Server.*": outside},
-	"net/rpc":  {"Dial": outside, "DialHTTP": outside, "DialHTTPPath": outside, "Client.*": outside},
-	"net/smtp": {"Dial": outside, "SendMail": outside, "Client.*": outside},
-	"database/sql": {"Open": outside, "OpenDB": outside, "DB.*": outside, "Conn.*": outside, "Tx.*": outside, "Stmt.*": outside,
-		"Row.*": outside, "Rows.*": outside},
+	"net": {"Dial": externalIO, "DialTimeout": externalIO, "DialTCP": externalIO, "DialUDP": externalIO, "DialUnix": externalIO, "DialIP": externalIO,
+		"Listen": externalIO, "ListenPacket": externalIO, "ListenTCP": externalIO, "ListenUDP": externalIO, "ListenUnix": externalIO,
+		"LookupAddr": externalIO, "LookupCNAME": externalIO, "LookupHost": externalIO, "LookupIP": externalIO, "LookupMX": externalIO,
+		"LookupNS": externalIO, "LookupPort": externalIO, "LookupSRV": externalIO, "LookupTXT": externalIO,
+		"ResolveIPAddr": externalIO, "ResolveTCPAddr": externalIO, "ResolveUDPAddr": externalIO,
+		"Interfaces": environment, "InterfaceAddrs": environment, "InterfaceByName": environment,
+		"Dialer.*": externalIO, "Resolver.*": externalIO, "Conn.*": externalIO, "PacketConn.*": externalIO, "Listener.*": externalIO,
+		"TCPConn.*": externalIO, "UDPConn.*": externalIO, "UnixConn.*": externalIO},
+	"net/http": {"Get": externalIO, "Head": externalIO, "Post": externalIO, "PostForm": externalIO, "ListenAndServe": externalIO,
+		"ListenAndServeTLS": externalIO, "Serve": externalIO, "ServeTLS": externalIO, "DefaultClient": externalIO,
+		"Client.*": externalIO, "Transport.*": externalIO, "RoundTripper.*": externalIO, "Server.*": externalIO},
+	"net/rpc":  {"Dial": externalIO, "DialHTTP": externalIO, "DialHTTPPath": externalIO, "Client.*": externalIO},
+	"net/smtp": {"Dial": externalIO, "SendMail": externalIO, "Client.*": externalIO},
+	"database/sql": {"Open": externalIO, "OpenDB": externalIO, "DB.*": externalIO, "Conn.*": externalIO, "Tx.*": externalIO, "Stmt.*": externalIO,
+		"Row.*": externalIO, "Rows.*": externalIO},
 
-	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": outside, "Scanf": outside, "Scanln": outside},
+	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
 		"Fatal": exit, "Fatalf": exit, "Fatalln": exit},
 	"log/slog": {"Debug": printing, "Info": printing, "Warn": printing, "Error": printing, "Log": printing, "LogAttrs": printing,
@@ -94,12 +93,12 @@ var verdicts = map[string]verdict{
 	"k8s.io/apimachinery/pkg/util/uuid": {"NewUUID": random},
 }
 
-// judge returns the rule that a use of obj breaks, by the verdicts alone.
-func judge(obj types.Object) *rule {
+// ruleFor returns the rule in standardRules that a use of obj breaks.
+func ruleFor(obj types.Object) *rule {
 	if obj.Pkg() == nil {
 		return nil
 	}
-	found, known := verdicts[unversioned(obj.Pkg().Path())]
+	found, known := standardRules[unversioned(obj.Pkg().Path())]
 	if !known {
 		return nil
 	}
@@ -124,16 +123,15 @@ func judge(obj types.Object) *rule {
 
 var majorVersion = regexp.MustCompile(`/v[0-9]+$`)
 
-// unversioned cuts the major version off the path of a module, and leaves that
-// of a standard package.
+// unversioned removes the major version from a module path, but not from a standard package.
 func unversioned(path string) string {
-	if _, known := verdicts[path]; known {
+	if _, known := standardRules[path]; known {
 		return path
 	}
 	return majorVersion.ReplaceAllString(path, "")
 }
 
-// receiverName returns the name of the type that fn is a method of, "" if none.
+// receiverName returns the name of the type of which fn is a method, or "".
 func receiverName(fn *types.Func) string {
 	receiver := fn.Signature().Recv()
 	if receiver == nil {
@@ -149,7 +147,7 @@ func receiverName(fn *types.Func) string {
 	return ""
 }
 
-// topOfStandard are the first elements of the standard library's paths.
-var topOfStandard = strings.Fields(`archive bufio builtin bytes cmd cmp compress container context crypto database debug embed
+// standardTopLevel are the first path elements of the standard library.
+var standardTopLevel = strings.Fields(`archive bufio builtin bytes cmd cmp compress container context crypto database debug embed
 	encoding errors expvar flag fmt go hash html image index internal io iter log maps math mime net os path plugin reflect
 	regexp runtime simd slices sort strconv strings structs sync syscall testing text time unicode unique unsafe vendor weak`)

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/tools/go/ast/inspector"
 )
 
-// A change is a place where a variable, or what it holds, is written to.
+// A change is a write to a variable or to what it holds.
 type change struct {
 	pos   token.Pos
-	inner *ast.FuncLit // the innermost literal around it, nil if there is none
+	inner *ast.FuncLit // the innermost literal around the write, or nil
 }
 
-// noteChanges finds the changes of all variables, and exports which package
-// variables change after the program was initialised.
+// noteChanges finds the changes of all variables, and exports which package variables change
+// after initialization.
 func (p *inspection) noteChanges() {
 	for at := range p.root.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
-		for _, target := range p.written(at.Node()) {
+		for _, target := range p.writeTargets(at.Node()) {
 			if root, variable := p.rootOf(target); variable != nil {
 				p.targets[root] = true
 				p.noteChange(at, variable, root.Pos())
@@ -30,7 +30,7 @@ func (p *inspection) noteChanges() {
 	}
 	for variable, changes := range p.changes {
 		if variable.Pkg() == p.Pkg && isPackageLevel(variable) {
-			p.ExportObjectFact(variable, &changed{p.place(changes[0].pos)})
+			p.ExportObjectFact(variable, &changedFact{p.position(changes[0].pos)})
 		}
 	}
 }
@@ -49,7 +49,7 @@ func (p *inspection) noteChange(at inspector.Cursor, variable *types.Var, pos to
 			}
 		}
 	}
-	// Tests put fakes in the place of real things.
+	// Tests replace package variables by fakes.
 	if isPackageLevel(variable) && p.isTest(pos) && !p.isTest(variable.Pos()) {
 		return
 	}
@@ -60,8 +60,8 @@ func (p *inspection) isTest(pos token.Pos) bool {
 	return strings.HasSuffix(p.Fset.Position(pos).Filename, "_test.go")
 }
 
-// written returns the expressions that a statement or call writes to.
-func (p *inspection) written(node ast.Node) []ast.Expr {
+// writeTargets returns the expressions to which a statement or call writes.
+func (p *inspection) writeTargets(node ast.Node) []ast.Expr {
 	switch n := node.(type) {
 	case *ast.AssignStmt:
 		return n.Lhs
@@ -72,12 +72,12 @@ func (p *inspection) written(node ast.Node) []ast.Expr {
 			return slices.DeleteFunc([]ast.Expr{n.Key, n.Value}, func(e ast.Expr) bool { return e == nil })
 		}
 	case *ast.CallExpr:
-		return p.writtenByCall(n)
+		return p.callWriteTargets(n)
 	}
 	return nil
 }
 
-func (p *inspection) writtenByCall(call *ast.CallExpr) []ast.Expr {
+func (p *inspection) callWriteTargets(call *ast.CallExpr) []ast.Expr {
 	if len(call.Args) == 0 {
 		return nil
 	}
@@ -98,8 +98,8 @@ func (p *inspection) writtenByCall(call *ast.CallExpr) []ast.Expr {
 	return nil
 }
 
-// rootOf returns the variable in which the written thing is found, and its name
-// in the source: m for m[k].f. It is nil for a variable that is declared there.
+// rootOf returns the variable that contains the written expression, and its identifier: m for
+// m[k].f. The variable is nil if the statement declares it.
 func (p *inspection) rootOf(target ast.Expr) (*ast.Ident, *types.Var) {
 	for {
 		switch e := target.(type) {
@@ -132,16 +132,15 @@ func isPackageLevel(v *types.Var) bool {
 	return v.Pkg() != nil && v.Parent() == v.Pkg().Scope()
 }
 
-func (p *inspection) examineWrites(c *code, node ast.Node, yield func(finding)) {
-	for _, target := range p.written(node) {
+func (p *inspection) examineWrites(c *function, node ast.Node, yield func(finding)) {
+	for _, target := range p.writeTargets(node) {
 		p.examineWrite(c, target, yield)
 	}
 }
 
-// examineWrite looks at what is written to: state of the process, or of the
-// function around an orchestration. Tests may watch their orchestrations
-// through variables of their own.
-func (p *inspection) examineWrite(c *code, target ast.Expr, yield func(finding)) {
+// examineWrite yields writes to state of the process or of the function around an
+// orchestration. Tests may watch their orchestrations through variables.
+func (p *inspection) examineWrite(c *function, target ast.Expr, yield func(finding)) {
 	root, variable := p.rootOf(target)
 	switch {
 	case variable == nil:
@@ -156,10 +155,10 @@ func within(object types.Object, node ast.Node) bool {
 	return node.Pos() <= object.Pos() && object.Pos() < node.End()
 }
 
-// examineVariable looks at the use of a variable that is no field.
-func (p *inspection) examineVariable(c *code, at inspector.Cursor, name *ast.Ident, v *types.Var, yield func(finding)) {
+// examineVariable yields findings about the use of a variable that is not a field.
+func (p *inspection) examineVariable(c *function, at inspector.Cursor, name *ast.Ident, v *types.Var, yield func(finding)) {
 	switch {
-	case p.isOfAnother(c, v):
+	case p.belongsToOtherInstance(c, v):
 		yield(finding{shared, name.Pos(), "uses " + p.nameOf(v) + ", which is declared outside of " + c.what + " and belongs to one instance", ""})
 	case isPackageLevel(v):
 		p.findingsOf(v, name.Pos(), verbOf(at), yield)
@@ -168,24 +167,24 @@ func (p *inspection) examineVariable(c *code, at inspector.Cursor, name *ast.Ide
 		}
 	case !c.orchestration:
 	case isContext(v.Type()):
-		if !within(v, p.holder(c, at)) {
+		if !within(v, p.enclosingFunction(c, at)) {
 			yield(finding{captured, name.Pos(), "uses " + v.Name() + ", the *replay.Context of a function around this one", ""})
 		}
 	case within(v, c.cursor.Node()):
 	case isGoContext(v.Type()):
-		yield(finding{foreign, name.Pos(), "uses " + v.Name() + ", a context.Context from outside of the orchestration", ""})
+		yield(finding{goContext, name.Pos(), "uses " + v.Name() + ", a context.Context from outside of the orchestration", ""})
 	case !p.targets[name] && !p.isTest(name.Pos()):
 		if pos := p.changedLater(c, v); pos.IsValid() {
-			yield(finding{sharedRead, name.Pos(), "reads " + v.Name() + ", which is changed outside of the orchestration (" + p.place(pos) + ")", ""})
+			yield(finding{sharedRead, name.Pos(), "reads " + v.Name() + ", which is changed outside of the orchestration (" + p.position(pos) + ")", ""})
 		}
 	}
 }
 
-// isOfAnother tells whether a variable holds what makes sense in one instance
-// alone and is declared outside of the orchestration.
-func (p *inspection) isOfAnother(c *code, v *types.Var) bool {
+// belongsToOtherInstance reports whether a variable outside the orchestration holds a value
+// that is valid only in one instance.
+func (p *inspection) belongsToOtherInstance(c *function, v *types.Var) bool {
 	return c.orchestration && !within(v, c.cursor.Node()) && !p.isTest(v.Pos()) &&
-		(isFuture(v.Type()) || isReplay(v.Type(), "Semaphore") || isReplay(v.Type(), "Saga"))
+		(isFuture(v.Type()) || isReplayType(v.Type(), "Semaphore") || isReplayType(v.Type(), "Saga"))
 }
 
 func verbOf(at inspector.Cursor) string {
@@ -195,50 +194,48 @@ func verbOf(at inspector.Cursor) string {
 	return "uses"
 }
 
-// changedAt returns where a package variable changes, "" if it does not.
+// changedAt returns where a package variable changes, or "".
 func (p *inspection) changedAt(v *types.Var) string {
 	if v.Pkg() == p.Pkg {
 		if changes := p.changes[v]; len(changes) > 0 {
-			return p.place(changes[0].pos)
+			return p.position(changes[0].pos)
 		}
 		return ""
 	}
-	found := new(changed)
+	found := new(changedFact)
 	if p.ImportObjectFact(v, found) {
 		return found.Where
 	}
 	return ""
 }
 
-// holder returns the innermost function around a use that is given a
-// *replay.Context.
-func (p *inspection) holder(c *code, at inspector.Cursor) ast.Node {
+// enclosingFunction returns the innermost function around a use that has a *replay.Context.
+func (p *inspection) enclosingFunction(c *function, at inspector.Cursor) ast.Node {
 	for outer := range at.Enclosing((*ast.FuncLit)(nil)) {
-		if literal := outer.Node().(*ast.FuncLit); takes(p.signature(literal), isContext) {
+		if literal := outer.Node().(*ast.FuncLit); hasParameter(p.signature(literal), isContext) {
 			return literal
 		}
 	}
 	return c.cursor.Node()
 }
 
-// changedLater returns where a variable of the function around an orchestration
-// may change when the orchestration runs already: behind it, or in another
-// function, which may run at any time.
-func (p *inspection) changedLater(c *code, v *types.Var) token.Pos {
+// changedLater returns where a variable of the function around an orchestration may change
+// while the orchestration runs: after it, or in another function, which may run at any time.
+func (p *inspection) changedLater(c *function, v *types.Var) token.Pos {
 	node := c.cursor.Node()
 	for _, change := range p.changes[v] {
 		inside := node.Pos() <= change.pos && change.pos < node.End()
-		elsewhere := change.inner != nil && (node.Pos() < change.inner.Pos() || node.End() > change.inner.End())
-		if !inside && (elsewhere || change.pos > node.End()) {
+		inOtherFunction := change.inner != nil && (node.Pos() < change.inner.Pos() || node.End() > change.inner.End())
+		if !inside && (inOtherFunction || change.pos > node.End()) {
 			return change.pos
 		}
 	}
 	return token.NoPos
 }
 
-// checkReceiver reports that the body of an orchestration writes to its
-// receiver, which all instances on a node share.
-func (p *inspection) checkReceiver(c *code) {
+// checkReceiver reports that the body of an orchestration writes to its receiver, which all
+// instances on a node share.
+func (p *inspection) checkReceiver(c *function) {
 	fn, ok := c.object.(*types.Func)
 	if !ok || !p.bound[fn] || fn.Signature().Recv() == nil {
 		return
@@ -248,7 +245,7 @@ func (p *inspection) checkReceiver(c *code) {
 		return
 	}
 	for at := range c.cursor.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
-		for _, target := range p.written(at.Node()) {
+		for _, target := range p.writeTargets(at.Node()) {
 			root, variable := p.rootOf(target)
 			if variable == receiver && root != target {
 				p.report(finding{shared, root.Pos(), "writes " + p.text(target) + " of the receiver of an orchestration", ""})
@@ -257,9 +254,8 @@ func (p *inspection) checkReceiver(c *code) {
 	}
 }
 
-// isBody tells whether some code is the body of an orchestration: what it
-// returns is recorded.
-func (p *inspection) isBody(c *code) bool {
+// isBody reports whether a function is the body of an orchestration, whose result is recorded.
+func (p *inspection) isBody(c *function) bool {
 	if c.object != nil {
 		return p.bound[c.object]
 	}

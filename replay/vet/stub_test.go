@@ -9,9 +9,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// What the tests are checked with is what authors have: everything that the
-// stub exports is in the real package, with the same types.
-func TestStub(t *testing.T) {
+// Everything that the stub exports is in the real package, with the same types.
+func TestStub_MatchesReplayPackage(t *testing.T) {
 	paths := []string{replayPath}
 	stub := load(t, paths, "GO111MODULE=off", "GOPATH="+gopath(t))[replayPath]
 	real := load(t, paths)[replayPath]
@@ -22,7 +21,7 @@ func TestStub(t *testing.T) {
 		}
 		other := real.Scope().Lookup(name)
 		if other == nil {
-			t.Errorf("%s is in the stub alone", name)
+			t.Errorf("%s is only in the stub", name)
 			continue
 		}
 		expectSame(t, object, other)
@@ -40,7 +39,7 @@ func expectSame(t *testing.T, stub, real types.Object) {
 	}
 	other, ok := real.Type().(*types.Named)
 	if !ok {
-		t.Errorf("the stub has %s, and really it is %s", stub, real)
+		t.Errorf("the stub has %s, the real package %s", stub, real)
 		return
 	}
 	_, isStruct := named.Underlying().(*types.Struct)
@@ -59,7 +58,7 @@ func expectSame(t *testing.T, stub, real types.Object) {
 	}
 }
 
-// load returns the types that packages export.
+// load returns the exported types of packages.
 func load(t testing.TB, paths []string, env ...string) map[string]*types.Package {
 	t.Helper()
 	config := &packages.Config{Mode: packages.NeedName | packages.NeedTypes, Env: append(os.Environ(), env...)}

@@ -1,5 +1,4 @@
-// Package detour lets package clustertest stand between the nodes of a cluster:
-// a node that is started with a detour in its context makes its connections to
-// other nodes where that says. Nothing outside cluster can import it, so that
-// there is no way to take one in production.
+// Package detour lets package clustertest intercept the connections between nodes: a node that is
+// started with a route in its context dials other nodes where the route says. Nothing outside
+// cluster can import the package, so no production program can use it.
 package detour

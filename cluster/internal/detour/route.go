@@ -2,11 +2,11 @@ package detour
 
 import "context"
 
-// A Route returns where a connection to an address is really made. It may be
-// called concurrently. nil changes nothing.
+// A Route returns the address to dial instead of an address. It may be called concurrently. A nil
+// Route changes nothing.
 type Route func(address string) string
 
-// To returns where a connection to an address is really made.
+// To returns the address to dial instead of an address.
 func (r Route) To(address string) string {
 	if r == nil {
 		return address
@@ -19,7 +19,7 @@ type key struct{}
 // With returns a context that carries a route.
 func With(ctx context.Context, r Route) context.Context { return context.WithValue(ctx, key{}, r) }
 
-// Of returns the route that a context carries, nil if it carries none.
+// Of returns the route of a context, nil if there is none.
 func Of(ctx context.Context) Route {
 	r, _ := ctx.Value(key{}).(Route)
 	return r

@@ -1,5 +1,4 @@
-// Package evidence is what a run of chaos leaves behind, all that a verdict may
-// rest on: what clients called and were answered, what activities said that they
-// did, what each node had in the end, which processes ended, and which faults
-// there were. All times are of one clock, the harness's, since the run began.
+// Package evidence defines what a run records, which is all that a check may use: calls and their
+// answers, what activities reported, the final state of each node, the ends of processes, and the
+// faults. All times are durations since the run began, by the harness's clock.
 package evidence

@@ -6,35 +6,34 @@ import "time"
 type Task struct {
 	Label string
 	Value int
-	Pause time.Duration `json:",omitempty"` // how long the work takes
-	// The result that was had before a timer was set, and how long that was
-	// for: this task is what follows the timer.
+	Pause time.Duration `json:",omitempty"` // how long the attempt takes
+	// For a task that follows a timer: the nonce of the result before the timer was set, and the
+	// timer's duration.
 	After string        `json:",omitempty"`
 	Delay time.Duration `json:",omitempty"`
 }
 
-// Done is its result. The nonce is another for every attempt, so that it tells
-// whose result was recorded.
-type Done struct {
+// A TaskResult is the result of the activity. Each attempt has another nonce, which identifies the
+// attempt whose result was recorded.
+type TaskResult struct {
 	Value int
 	Nonce string
 }
 
-// An Effect is what an attempt of an activity says of itself: that it begins,
-// and that it is done.
+// An Effect is what an attempt reports: that it starts, or that it has finished.
 type Effect struct {
-	Instance  string
-	Execution uint64
-	EventID   uint64
-	Attempt   int
-	Node      string
-	Life      int
-	Task      Task
-	Finished  bool
-	Done      Done // when finished
-	// At the beginning: the node on which it runs had not applied the schedule.
-	Unseen bool `json:",omitempty"`
-	// By which the attempt is completed from outside.
+	Instance   string
+	Execution  uint64
+	EventID    uint64
+	Attempt    int
+	Node       string
+	Generation int
+	Task       Task
+	Finished   bool
+	Result     TaskResult // if Finished
+	// At the start: this node leads the partition and had not applied the schedule.
+	ScheduleNotApplied bool `json:",omitempty"`
+	// The token with which the attempt is completed externally.
 	Token string `json:",omitempty"`
 	At    time.Duration
 }

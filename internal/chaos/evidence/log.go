@@ -18,84 +18,82 @@ import (
 
 // An Exit is the end of a node's process.
 type Exit struct {
-	Node string
-	Life int
-	// The harness asked for it, by a signal.
-	Wanted bool
-	// It was asked to stop, did not, and had to be killed.
-	Forced bool `json:",omitempty"`
+	Node       string
+	Generation int
+	// The harness sent the signal that ended it.
+	Expected bool
+	// The process did not stop when asked and was killed.
+	Killed bool `json:",omitempty"`
 	Status string
 	At     time.Duration
 }
 
-// A Fault is one that was injected, or was to be.
+// A Fault is a fault that was injected or skipped.
 type Fault struct {
 	Name       string
 	Nodes      []string
-	Begin, End time.Duration // End: healed
+	Begin, End time.Duration // End: when it was healed
 	// Why it was not injected; "" if it was.
 	Skipped string `json:",omitempty"`
-	// What those who made it have seen and must not be, e.g. that a node that was wiped leads.
-	Broken []string `json:",omitempty"`
-	// The rate before it, in acknowledged calls a second.
+	// What the fault itself observed and must not happen, e.g. that a wiped node leads.
+	Violations []string `json:",omitempty"`
+	// Acknowledged calls a second before the fault.
 	Rate float64
-	// Calls that had begun and not ended at Begin.
+	// The number of calls in flight at Begin.
 	InFlight int
-	// The group whose leader it was to hit, if any, and the leader of that before; and
-	// the one after, "" where the fault did not aim at it.
-	Group        int    `json:",omitempty"`
+	// The partition whose leader was the target, and its leaders before and after; "" if the fault
+	// did not target a leader.
+	Partition    int    `json:",omitempty"`
 	LeaderBefore string `json:",omitempty"`
 	LeaderAfter  string `json:",omitempty"`
-	// The longest time in which no write in one of the groups was acknowledged on a
-	// node that was not hit, from Begin until all had recovered.
+	// The longest time, from Begin until all nodes had recovered, without an acknowledged write to
+	// one partition on a node that was not hit.
 	Gap time.Duration
-	// From Begin until that began: by it a gap of the fault is told from one of the
-	// healing.
+	// From Begin to the start of the gap. It tells a gap of the fault from a gap of the healing.
 	GapAfter time.Duration
-	// From End until every node had a write in every group acknowledged.
+	// From End until every node had a write to every partition acknowledged.
 	Recovery time.Duration
 }
 
-// A Reign is a time in which a node led a group, as its log tells.
-type Reign struct {
+// A Leadership is a leadership of a partition, as the node's log reports it.
+type Leadership struct {
 	Node        string
-	Group       int `json:",omitempty"`
+	Partition   int `json:",omitempty"`
 	Epoch, Term uint64
 }
 
-// An Install is a snapshot of a group that a node was sent, as its log tells.
+// An Install is a snapshot of a partition that a node received, as its log reports it.
 type Install struct {
-	Node  string
-	Group int `json:",omitempty"`
-	Index uint64
+	Node      string
+	Partition int `json:",omitempty"`
+	Index     uint64
 }
 
 // A Log collects the evidence of a run. Its methods may be called concurrently.
 type Log struct {
-	groups   int
-	mu       sync.Mutex
-	began    time.Time
-	calls    []Call
-	effects  []Effect
-	exits    []Exit
-	faults   []Fault
-	replicas []Replica
-	reigns   []Reign
-	installs []Install
-	quiets   []Quiet
+	partitions      int
+	mu              sync.Mutex
+	began           time.Time
+	calls           []Call
+	effects         []Effect
+	exits           []Exit
+	faults          []Fault
+	replicas        []Replica
+	leaderships     []Leadership
+	installs        []Install
+	faultFreePhases []FaultFreePhase
 }
 
-// NewLog begins a run with so many Raft groups: its clock stands at 0.
-func NewLog(groups int) *Log { return &Log{groups: groups, began: time.Now()} }
+// NewLog starts a run with the given number of partitions. Its clock starts at 0.
+func NewLog(partitions int) *Log { return &Log{partitions: partitions, began: time.Now()} }
 
-// Now returns the time since the run began. It does not follow steps of the
-// system's clock.
+// Now returns the time since the run began. Steps of the system's clock do not affect it.
 func (l *Log) Now() time.Duration { return time.Since(l.began) }
 
 // Call adds a call that has ended.
 func (l *Log) Call(c Call) { add(l, &l.calls, c) }
 
-// Effect adds what an activity said.
+// Effect adds what an activity reported.
 func (l *Log) Effect(e Effect) { add(l, &l.effects, e) }
 
 // Exit adds the end of a process.
@@ -104,13 +102,13 @@ func (l *Log) Exit(e Exit) { add(l, &l.exits, e) }
 // Fault adds a fault that is over.
 func (l *Log) Fault(f Fault) { add(l, &l.faults, f) }
 
-// Reign adds one that a node has begun.
-func (l *Log) Reign(r Reign) { add(l, &l.reigns, r) }
+// Leadership adds a leadership.
+func (l *Log) Leadership(r Leadership) { add(l, &l.leaderships, r) }
 
-// Install adds one that a node was sent.
+// Install adds a received snapshot.
 func (l *Log) Install(i Install) { add(l, &l.installs, i) }
 
-// Replica adds what a node told.
+// Replica adds the report of a node.
 func (l *Log) Replica(r Replica) { add(l, &l.replicas, r) }
 
 func add[T any](l *Log, to *[]T, item T) {
@@ -119,13 +117,13 @@ func add[T any](l *Log, to *[]T, item T) {
 	*to = append(*to, item)
 }
 
-// AckedSince counts the calls that were acknowledged at or after a time.
+// AckedSince counts the calls acknowledged at or after a time.
 func (l *Log) AckedSince(from time.Duration) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
 	for _, call := range slices.Backward(l.calls) {
-		if call.End < from-time.Second { // ends are logged almost in order
+		if call.End < from-time.Second { // calls are logged almost in the order of their ends
 			break
 		}
 		if call.End >= from && call.Outcome == Acked {
@@ -135,63 +133,61 @@ func (l *Log) AckedSince(from time.Duration) int {
 	return n
 }
 
-// A Record is the evidence of a run that is over.
+// A Record is the evidence of a finished run.
 type Record struct {
-	// How many Raft groups there were; 0 in the evidence of builds that knew of one
-	// only.
-	Groups   int
-	Calls    []Call
-	Effects  []Effect
-	Exits    []Exit
-	Faults   []Fault
-	Replicas []Replica
-	Reigns   []Reign
-	Installs []Install
-	Quiets   []Quiet
+	// The number of partitions; 0 in evidence of builds that had only one.
+	Partitions      int
+	Calls           []Call
+	Effects         []Effect
+	Exits           []Exit
+	Faults          []Fault
+	Replicas        []Replica
+	Leaderships     []Leadership
+	Installs        []Install
+	FaultFreePhases []FaultFreePhase
 }
 
-// Record returns what there is so far.
+// Record returns the evidence so far.
 func (l *Log) Record() *Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return &Record{
-		Groups:   l.groups,
-		Calls:    slices.Clone(l.calls),
-		Effects:  slices.Clone(l.effects),
-		Exits:    slices.Clone(l.exits),
-		Faults:   slices.Clone(l.faults),
-		Replicas: slices.Clone(l.replicas),
-		Reigns:   slices.Clone(l.reigns),
-		Installs: slices.Clone(l.installs),
-		Quiets:   slices.Clone(l.quiets),
+		Partitions:      l.partitions,
+		Calls:           slices.Clone(l.calls),
+		Effects:         slices.Clone(l.effects),
+		Exits:           slices.Clone(l.exits),
+		Faults:          slices.Clone(l.faults),
+		Replicas:        slices.Clone(l.replicas),
+		Leaderships:     slices.Clone(l.leaderships),
+		Installs:        slices.Clone(l.installs),
+		FaultFreePhases: slices.Clone(l.faultFreePhases),
 	}
 }
 
-// A setup is what a run was like from the beginning.
-type setup struct{ Groups int }
+// A setup is the configuration of a run.
+type setup struct{ Partitions int }
 
 // Files that the evidence of earlier builds lacks.
 const (
-	setupFile = "setup"
-	quietFile = "quiets"
+	setupFile     = "setup"
+	faultFreeFile = "faultfree"
 )
 
-// Save writes the record into a directory, a file for each kind of evidence, an
-// item a line.
+// Save writes the record to a directory: one file for each kind of evidence, one item a line.
 func (r *Record) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, save := range []func() error{
-		func() error { return saveLines(dir, setupFile, []setup{{Groups: r.Groups}}) },
+		func() error { return saveLines(dir, setupFile, []setup{{Partitions: r.Partitions}}) },
 		func() error { return saveLines(dir, "calls", r.Calls) },
 		func() error { return saveLines(dir, "effects", r.Effects) },
 		func() error { return saveLines(dir, "exits", r.Exits) },
 		func() error { return saveLines(dir, "faults", r.Faults) },
 		func() error { return saveLines(dir, "replicas", r.Replicas) },
-		func() error { return saveLines(dir, "reigns", r.Reigns) },
+		func() error { return saveLines(dir, "leaderships", r.Leaderships) },
 		func() error { return saveLines(dir, "installs", r.Installs) },
-		func() error { return saveLines(dir, quietFile, r.Quiets) },
+		func() error { return saveLines(dir, faultFreeFile, r.FaultFreePhases) },
 	} {
 		if err := save(); err != nil {
 			return fmt.Errorf("save evidence: %w", err)
@@ -208,9 +204,9 @@ func Load(dir string) (*Record, error) {
 		return nil, fmt.Errorf("load evidence: %w", err)
 	}
 	for _, s := range setups {
-		r.Groups = s.Groups
+		r.Partitions = s.Partitions
 	}
-	if err := loadLines(dir, quietFile, &r.Quiets); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := loadLines(dir, faultFreeFile, &r.FaultFreePhases); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("load evidence: %w", err)
 	}
 	for _, load := range []func() error{
@@ -219,7 +215,7 @@ func Load(dir string) (*Record, error) {
 		func() error { return loadLines(dir, "exits", &r.Exits) },
 		func() error { return loadLines(dir, "faults", &r.Faults) },
 		func() error { return loadLines(dir, "replicas", &r.Replicas) },
-		func() error { return loadLines(dir, "reigns", &r.Reigns) },
+		func() error { return loadLines(dir, "leaderships", &r.Leaderships) },
 		func() error { return loadLines(dir, "installs", &r.Installs) },
 	} {
 		if err := load(); err != nil {
@@ -265,8 +261,7 @@ func loadLines[T any](dir, name string, items *[]T) error {
 	return nil
 }
 
-// Latest returns the latest linearizable calls of a kind, at most n, each of
-// another instance.
+// Latest returns the latest linearizable calls of a kind, at most n, each of another instance.
 func (l *Log) Latest(kind Kind, n int) []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,9 +279,9 @@ func (l *Log) Latest(kind Kind, n int) []Call {
 	return latest
 }
 
-// Acked returns the latest acknowledged calls of a kind on instances of a group whose
-// IDs begin so, at most n.
-func (l *Log) Acked(kind Kind, prefix string, group, n int) []Call {
+// Acked returns the latest acknowledged calls of a kind on instances of a partition whose IDs begin
+// with prefix, at most n.
+func (l *Log) Acked(kind Kind, prefix string, partition, n int) []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var latest []Call
@@ -294,15 +289,14 @@ func (l *Log) Acked(kind Kind, prefix string, group, n int) []Call {
 		if len(latest) == n {
 			break
 		}
-		if call.Kind == kind && call.Outcome == Acked && strings.HasPrefix(call.Instance, prefix) && slots.Group(call.Instance, l.groups) == group {
+		if call.Kind == kind && call.Outcome == Acked && strings.HasPrefix(call.Instance, prefix) && slots.Partition(call.Instance, l.partitions) == partition {
 			latest = append(latest, call)
 		}
 	}
 	return latest
 }
 
-// InFlight counts the calls that had begun and not ended at a time, of those
-// that have ended since.
+// InFlight counts the calls that were in flight at a time and have ended since.
 func (l *Log) InFlight(at time.Duration) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,10 +309,10 @@ func (l *Log) InFlight(at time.Duration) int {
 	return n
 }
 
-// Gap returns the longest time in which no event of one group was acknowledged, from
-// the beginning of a fault until the nodes had recovered from it: on a node that was not
-// hit, or on any if all were; 0 if none was at all. It also returns how long after the
-// beginning of the fault that began.
+// Gap returns the longest time without an acknowledged event in one partition, from the start of a
+// fault until the nodes had recovered. It counts nodes that were not hit, or all nodes if all were
+// hit, and returns 0 if no event was acknowledged. after is the time from the start of the fault to
+// the start of the gap.
 func (l *Log) Gap(f Fault) (gap, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,14 +322,14 @@ func (l *Log) Gap(f Fault) (gap, after time.Duration) {
 			all[call.Node] = true
 		}
 	}
-	acked := make([][]time.Duration, l.groups)
+	acked := make([][]time.Duration, l.partitions)
 	for _, call := range l.calls {
 		if call.Kind != Send || call.Remote || call.Outcome != Acked || call.End < f.Begin || call.End > f.End+f.Recovery {
 			continue
 		}
 		if len(f.Nodes) >= len(all) || !slices.Contains(f.Nodes, call.Node) {
-			group := slots.Group(call.Instance, l.groups)
-			acked[group] = append(acked[group], call.End)
+			partition := slots.Partition(call.Instance, l.partitions)
+			acked[partition] = append(acked[partition], call.End)
 		}
 	}
 	for _, ends := range acked {
@@ -351,22 +345,21 @@ func (l *Log) Gap(f Fault) (gap, after time.Duration) {
 	return gap, after
 }
 
-// Recovered tells how long after a time it was that each of so many nodes had
-// acknowledged an event in each group that was sent since; false if that has not
-// happened.
+// Recovered returns how long after since every one of the given number of nodes had acknowledged,
+// in each partition, an event sent after since. It returns false if that has not happened.
 func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	type place struct {
-		node  string
-		group int
+		node      string
+		partition int
 	}
 	first := make(map[place]time.Duration)
 	for _, call := range l.calls {
 		if call.Kind != Send || call.Remote || call.Outcome != Acked || call.Begin < since {
 			continue
 		}
-		at := place{call.Node, slots.Group(call.Instance, l.groups)}
+		at := place{call.Node, slots.Partition(call.Instance, l.partitions)}
 		if took := call.End - since; first[at] == 0 || took < first[at] {
 			first[at] = took
 		}
@@ -375,5 +368,5 @@ func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
 	for _, took := range first {
 		longest = max(longest, took)
 	}
-	return longest, len(first) == nodes*l.groups
+	return longest, len(first) == nodes*l.partitions
 }

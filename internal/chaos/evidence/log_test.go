@@ -8,13 +8,13 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/slots"
 )
 
-// acked is an event that a node acknowledged at a second.
+// acked returns an event that a node acknowledged at a second.
 func acked(node string, second float64) Call {
 	at := time.Duration(second * float64(time.Second))
 	return Call{Request: Request{Kind: Send}, Answer: Answer{Outcome: Acked}, Node: node, Begin: at - time.Millisecond, End: at}
 }
 
-func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
+func TestGap_LongestTimeWithoutAck(t *testing.T) {
 	hit := Fault{Nodes: []string{"n1"}, Begin: 10 * time.Second, End: 14 * time.Second, Recovery: time.Second}
 	all := hit
 	all.Nodes = []string{"n1", "n2"}
@@ -28,10 +28,10 @@ func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
 		{"from the beginning", hit, []Call{acked("n2", 9), acked("n2", 12), acked("n2", 13)}, 2 * time.Second, 0},
 		{"later", hit, []Call{acked("n2", 11), acked("n2", 14), acked("n2", 15)}, 3 * time.Second, time.Second},
 		{"logged in another order", hit, []Call{acked("n2", 15), acked("n2", 14), acked("n2", 11)}, 3 * time.Second, time.Second},
-		{"what the node that was hit says does not count", hit, []Call{acked("n1", 11), acked("n2", 12)}, 2 * time.Second, 0},
+		{"answers of the node that was hit do not count", hit, []Call{acked("n1", 11), acked("n2", 12)}, 2 * time.Second, 0},
 		{"unless all were hit", all, []Call{acked("n1", 11), acked("n2", 12)}, time.Second, 0},
 		{"nothing after the recovery counts", hit, []Call{acked("n2", 11), acked("n2", 20)}, time.Second, 0},
-		{"nobody has acknowledged anything", hit, []Call{acked("n2", 9)}, 0, 0},
+		{"no event was acknowledged", hit, []Call{acked("n2", 9)}, 0, 0},
 	} {
 		log := NewLog(1)
 		log.Call(acked("n1", 1))
@@ -45,42 +45,42 @@ func TestAGapIsTheLongestTimeWithoutAnAcknowledgement(t *testing.T) {
 	}
 }
 
-// inGroup returns an ID of an instance in one of two groups.
-func inGroup(group int) string {
+// idInPartition returns an instance ID of one of two partitions.
+func idInPartition(partition int) string {
 	for i := 0; ; i++ {
-		if id := fmt.Sprint(i); slots.Group(id, 2) == group {
+		if id := fmt.Sprint(i); slots.Partition(id, 2) == partition {
 			return id
 		}
 	}
 }
 
-func TestEachGroupHasItsGapAndRecovers(t *testing.T) {
+func TestGap_PerPartition(t *testing.T) {
 	log := NewLog(2)
-	say := func(node string, group int, second float64) {
+	record := func(node string, partition int, second float64) {
 		call := acked(node, second)
-		call.Instance = inGroup(group)
+		call.Instance = idInPartition(partition)
 		log.Call(call)
 	}
 	hit := Fault{Nodes: []string{"n1"}, Begin: 10 * time.Second, End: 12 * time.Second, Recovery: 3 * time.Second}
-	say("n1", 0, 1)
+	record("n1", 0, 1)
 	for at := 10.0; at < 15; at++ {
-		say("n2", 0, at)
+		record("n2", 0, at)
 	}
-	say("n2", 1, 13.5)
+	record("n2", 1, 13.5)
 	if got, after := log.Gap(hit); got != 3500*time.Millisecond || after != 0 {
-		t.Errorf("gap %v after %v, of the group that was written to last", got, after)
+		t.Errorf("gap %v after %v; want that of the partition that was written to last", got, after)
 	}
-	say("n1", 0, 14)
+	record("n1", 0, 14)
 	if took, ok := log.Recovered(hit.End, 2); ok {
-		t.Errorf("recovered within %v, and one node takes nothing for a group", took)
+		t.Errorf("recovered within %v, but one node accepts no writes for a partition", took)
 	}
-	say("n1", 1, 15)
+	record("n1", 1, 15)
 	if took, ok := log.Recovered(hit.End, 2); !ok || took != 3*time.Second {
 		t.Errorf("recovered within %v, %v", took, ok)
 	}
 }
 
-func TestLatestAcknowledgedCallsOfSomeInstances(t *testing.T) {
+func TestAcked_LatestFirst(t *testing.T) {
 	log := NewLog(1)
 	for i, id := range []string{"cycle-1", "probe-1", "cycle-2", "cycle-3"} {
 		call := acked("n1", float64(i))

@@ -7,40 +7,39 @@ import (
 	"time"
 )
 
-// A Replica is what a node told of instances in one go.
+// A Replica is one report of a node about its instances.
 type Replica struct {
-	Node string
-	Life int
-	// Read from the node alone, or through the leader.
+	Node       string
+	Generation int
+	// Whether the node read its own state, instead of reading through the leader.
 	Stale bool
-	// All that there is, or some.
-	Whole      bool
+	// Whether the report covers all instances.
+	Complete   bool
 	Begin, End time.Duration
-	// Up to which entry of each group's journal the node had come before.
+	// The index of each partition's journal that the node had applied before the report.
 	Applied   []uint64
 	Instances []Instance
 }
 
-// An Instance is what a node has of one.
+// An Instance is the state of an instance on a node.
 type Instance struct {
 	ID         string
 	State      string
 	Executions []Execution
 }
 
-// An Execution is the history of one, or what is needed to compare it.
+// An Execution is the history of one execution, or what is needed to compare it.
 type Execution struct {
 	Number uint64
-	// Encoded as they are on disk, but for the order of map entries. Left out
-	// where only the digest was asked for.
+	// Encoded as on disk, except for the order of map entries. Omitted if only the digest was
+	// requested.
 	Events [][]byte `json:",omitempty"`
 	Length int
-	// SHA-256 over all events, each with its length before it.
+	// SHA-256 over all events, each preceded by its length.
 	Digest string
 }
 
-// ReadReplica reads a replica that is written as JSON: itself, and then instance
-// after instance.
+// ReadReplica reads a replica as JSON: first the replica, then one instance after the other.
 func ReadReplica(r io.Reader) (Replica, error) {
 	var replica Replica
 	decoder := json.NewDecoder(r)

@@ -19,74 +19,74 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Worker is the body of the activity: it tells the ledger what it does.
+// A Worker implements the activity of all workloads. It reports each attempt to the ledger.
 type Worker struct {
-	Node string
-	Life int
-	// How many Raft groups there are; 0 means one.
-	Groups int
-	// Tell is the way to the ledger.
-	Tell func(context.Context, evidence.Effect) error
-	// Self is the node on which it works, set as soon as it is started.
+	Node       string
+	Generation int
+	// The number of partitions; 0 means 1.
+	Partitions int
+	// Report sends an effect to the ledger.
+	Report func(context.Context, evidence.Effect) error
+	// Self is the node that runs the attempts. It is set after the node has started.
 	Self atomic.Pointer[cluster.Node]
 }
 
 // Definitions returns the code of all workloads.
 func (w *Worker) Definitions() []replay.Definition {
-	return append(Orchestrations(), work.Bind(w.work), approve.Bind(w.askForApproval), idle.Bind(beIdle))
+	return append(Orchestrations(), work.Bind(w.work), approve.Bind(w.askForApproval), idle.Bind(runIdle))
 }
 
-// effectOf is what an attempt tells when it begins.
+// effectOf returns what an attempt reports when it starts.
 func (w *Worker) effectOf(ctx context.Context, task evidence.Task) evidence.Effect {
 	attempt := replay.ActivityInfo(ctx)
 	return evidence.Effect{
 		Instance: attempt.Instance, Execution: attempt.Execution, EventID: attempt.EventID,
-		Attempt: attempt.Number, Node: w.Node, Life: w.Life, Task: task,
-		Unseen: w.unseen(ctx, attempt),
+		Attempt: attempt.Number, Node: w.Node, Generation: w.Generation, Task: task,
+		ScheduleNotApplied: w.scheduleNotApplied(ctx, attempt),
 	}
 }
 
-func (w *Worker) work(ctx context.Context, task evidence.Task) (evidence.Done, error) {
+func (w *Worker) work(ctx context.Context, task evidence.Task) (evidence.TaskResult, error) {
 	effect := w.effectOf(ctx, task)
-	if err := w.Tell(ctx, effect); err != nil {
-		return evidence.Done{}, err
+	if err := w.Report(ctx, effect); err != nil {
+		return evidence.TaskResult{}, err
 	}
 	select {
 	case <-time.After(task.Pause):
 	case <-ctx.Done():
-		return evidence.Done{}, context.Cause(ctx)
+		return evidence.TaskResult{}, context.Cause(ctx)
 	}
-	effect.Unseen, effect.Finished = false, true
-	effect.Done = evidence.Done{Value: task.Value + 1, Nonce: rand.Text()}
-	return effect.Done, w.Tell(ctx, effect)
+	effect.ScheduleNotApplied, effect.Finished = false, true
+	effect.Result = evidence.TaskResult{Value: task.Value + 1, Nonce: rand.Text()}
+	return effect.Result, w.Report(ctx, effect)
 }
 
-// unseenShare: of so many calls one looks whether its schedule is applied here,
-// because that reads the whole history.
-const unseenShare = 3
+// One attempt in scheduleCheckShare checks that its schedule is applied. Each check reads the whole
+// history.
+const scheduleCheckShare = 3
 
-// unseen tells whether this node leads the instance's group and has not applied the
-// event that schedules the attempt: its effect would begin before it is committed.
-// (A node that does not lead, or did not yet, may well be behind.)
-func (w *Worker) unseen(ctx context.Context, attempt *replay.Attempt) bool {
+// scheduleNotApplied reports whether this node leads the instance's partition and has not applied
+// the event that schedules the attempt. The attempt would then have started before its schedule was
+// committed. A node that does not lead, or was not leader yet, may be behind.
+func (w *Worker) scheduleNotApplied(ctx context.Context, attempt *replay.Attempt) bool {
 	node := w.Self.Load()
-	if node == nil || attempt.EventID%unseenShare != 0 || !w.leads(node, attempt.Instance) {
+	if node == nil || attempt.EventID%scheduleCheckShare != 0 || !w.isLeader(node, attempt.Instance) {
 		return false
 	}
 	history, err := node.Client().HistoryOf(ctx, attempt.Instance, attempt.Execution, cluster.Stale())
 	if err != nil {
-		return errors.Is(err, cluster.ErrNotFound) && w.leads(node, attempt.Instance)
+		return errors.Is(err, cluster.ErrNotFound) && w.isLeader(node, attempt.Instance)
 	}
-	return history.Events[len(history.Events)-1].EventId < attempt.EventID && w.leads(node, attempt.Instance)
+	return history.Events[len(history.Events)-1].EventId < attempt.EventID && w.isLeader(node, attempt.Instance)
 }
 
-// leads tells whether a node leads the group of an instance.
-func (w *Worker) leads(node *cluster.Node, instance string) bool {
-	return groupsOf(node)[slots.Group(instance, w.Groups)].Leading
+// isLeader reports whether the node leads the instance's partition.
+func (w *Worker) isLeader(node *cluster.Node, instance string) bool {
+	return partitionsOf(node)[slots.Partition(instance, w.Partitions)].IsLeader
 }
 
-// ledgerAt returns the way to the ledger at a socket.
-func ledgerAt(socket string) func(context.Context, evidence.Effect) error {
+// ledgerClient returns a function that reports effects to the ledger at a socket.
+func ledgerClient(socket string) func(context.Context, evidence.Effect) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
@@ -101,12 +101,12 @@ func ledgerAt(socket string) func(context.Context, evidence.Effect) error {
 		}
 		response, err := client.Do(request)
 		if err != nil {
-			return fmt.Errorf("tell the ledger: %w", err)
+			return fmt.Errorf("report to ledger: %w", err)
 		}
 		defer response.Body.Close()
 		_, _ = io.Copy(io.Discard, response.Body)
 		if response.StatusCode != http.StatusNoContent {
-			return fmt.Errorf("tell the ledger: %s", response.Status)
+			return fmt.Errorf("report to ledger: %s", response.Status)
 		}
 		return nil
 	}

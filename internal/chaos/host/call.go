@@ -11,19 +11,19 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Answer carries a request out through a node's client.
-func Answer(ctx context.Context, client *cluster.Client, request evidence.Request) evidence.Answer {
-	ctx, cancel := limited(ctx, request.Limit)
+// Execute executes a request with a node's client.
+func Execute(ctx context.Context, client *cluster.Client, request evidence.Request) evidence.Answer {
+	ctx, cancel := withLimit(ctx, request.Limit)
 	defer cancel()
 	answer := evidence.Answer{Outcome: evidence.Acked}
-	if err := ask(ctx, client, request, &answer); err != nil {
+	if err := execute(ctx, client, request, &answer); err != nil {
 		answer = evidence.Answer{Message: err.Error()}
 		answer.Outcome, answer.Code = outcomeOf(err)
 	}
 	return answer
 }
 
-func ask(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+func execute(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
 	id := request.Instance
 	switch request.Kind {
 	case evidence.Start:
@@ -41,8 +41,7 @@ func ask(ctx context.Context, client *cluster.Client, request evidence.Request, 
 	case evidence.Terminate:
 		return client.Terminate(ctx, id, "chaos")
 	case evidence.Purge:
-		// That it has removed none may mean that a try before has, whose answer
-		// was lost.
+		// If nothing was removed, an earlier try whose answer was lost may have removed it.
 		_, err := client.Purge(ctx, id)
 		return err
 	case evidence.SendOrStart:
@@ -59,11 +58,11 @@ func ask(ctx context.Context, client *cluster.Client, request evidence.Request, 
 	case evidence.Complete:
 		return cluster.CompleteActivity(ctx, client, request.Token, request.Input)
 	}
-	return look(ctx, client, request, answer)
+	return executeRead(ctx, client, request, answer)
 }
 
-// look carries out the requests that change nothing.
-func look(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+// executeRead executes the kinds of requests that change nothing.
+func executeRead(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
 	switch request.Kind {
 	case evidence.Wait:
 		return wait(ctx, client, request.Instance, answer)
@@ -78,18 +77,18 @@ func look(ctx context.Context, client *cluster.Client, request evidence.Request,
 	case evidence.Query:
 		return query(ctx, client, request, answer)
 	}
-	return errors.New("no such kind of call: " + string(request.Kind))
+	return errors.New("unknown kind of call: " + string(request.Kind))
 }
 
-// limited returns the context of a call: Request.Limit says how long it lasts.
-func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+// withLimit returns the context of a call with Request.Limit applied.
+func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit == 0 {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, limit)
 }
 
-var refusals = map[string]error{
+var refusalErrors = map[string]error{
 	evidence.NotFound: cluster.ErrNotFound,
 	evidence.Exists:   cluster.ErrInstanceExists,
 	evidence.Ended:    cluster.ErrEnded,
@@ -97,7 +96,7 @@ var refusals = map[string]error{
 	evidence.Closed:   cluster.ErrActivityClosed,
 }
 
-// outcomeOf says what an error means, as the API promises.
+// outcomeOf returns the outcome and code of an error, as the API documents them.
 func outcomeOf(err error) (evidence.Outcome, string) {
 	var unavailable *cluster.UnavailableError
 	if errors.As(err, &unavailable) {
@@ -106,7 +105,7 @@ func outcomeOf(err error) (evidence.Outcome, string) {
 		}
 		return evidence.Unknown, ""
 	}
-	for code, refusal := range refusals {
+	for code, refusal := range refusalErrors {
 		if errors.Is(err, refusal) {
 			return evidence.Refused, code
 		}
@@ -116,7 +115,7 @@ func outcomeOf(err error) (evidence.Outcome, string) {
 	var noQuery *replay.NoQueryError
 	switch {
 	case errors.As(err, &noUpdate), errors.As(err, &noQuery):
-		return evidence.Refused, evidence.Early
+		return evidence.Refused, evidence.NoHandler
 	case errors.As(err, &input), errors.Is(err, cluster.ErrNoCode):
 		return evidence.Refused, evidence.Other
 	case errors.Is(err, cluster.ErrClosed):

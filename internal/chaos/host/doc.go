@@ -1,4 +1,4 @@
-// Package host is the program that chaos puts under stress: a process that
-// embeds a node, with the workloads' code, and takes the calls of the harness's
-// clients. It knows nothing of faults, and uses the public API alone.
+// Package host is the process under test: it embeds a node with the code of the workloads and
+// serves the calls of the harness's clients. It knows nothing of faults and uses only the public
+// API and package internal/harness.
 package host

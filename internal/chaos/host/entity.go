@@ -8,26 +8,27 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The orchestrations that clients of every kind call: an entity continues as new every
-// EntityInputs events; an approval has an activity that is completed from outside; a blocked one
-// never returns from its code.
+// The orchestrations that all kinds of clients call. An entity continues as new every EntityInputs
+// events. An approval has an externally completed activity. A blocked instance never returns from
+// its code.
 const (
 	Entity   = "chaos.entity"
 	Approval = "chaos.approval"
 	Blocked  = "chaos.blocked"
 )
 
-// Sum is the query that an entity answers. End is the event that ends one; every other is counted.
+// Sum is the query that an entity answers. End is the event that ends it; every other event is
+// counted.
 const (
 	Sum = "chaos.sum"
 	End = "end"
 )
 
-// EntityInputs is how many events an execution of an entity takes.
+// EntityInputs is the number of events that one execution of an entity takes.
 const EntityInputs = 4
 
-// An EntityInput is what an entity hands on to its next execution, and its output: the sum of its
-// updates, and how many events it has taken.
+// An EntityInput is the input of each execution of an entity, and its output: the sum of its
+// updates, and the number of its events.
 type EntityInput struct{ Sum, Events int }
 
 var (
@@ -35,11 +36,11 @@ var (
 	approval = replay.Orchestration[int, int](Approval)
 	blocked  = replay.Orchestration[int, int](Blocked)
 	sum      = replay.Query[struct{}, int](Sum)
-	approve  = replay.Activity[evidence.Task, evidence.Done]("chaos.approve")
+	approve  = replay.Activity[evidence.Task, evidence.TaskResult]("chaos.approve")
 )
 
 func runEntity(ctx *replay.Context, in EntityInput) (EntityInput, error) {
-	err := sum.Answer(ctx, func(struct{}) (int, error) { return in.Sum, nil })
+	err := sum.Handle(ctx, func(struct{}) (int, error) { return in.Sum, nil })
 	if err == nil {
 		err = add.Handle(ctx, nil, func(_ *replay.Context, n int) (int, error) {
 			in.Sum += n
@@ -67,25 +68,25 @@ func runApproval(ctx *replay.Context, value int) (int, error) {
 	return done.Value, err
 }
 
-// askForApproval tells the ledger the token by which the attempt is completed.
-func (w *Worker) askForApproval(ctx context.Context, task evidence.Task) (evidence.Done, error) {
+// askForApproval reports the attempt's token to the ledger.
+func (w *Worker) askForApproval(ctx context.Context, task evidence.Task) (evidence.TaskResult, error) {
 	effect := w.effectOf(ctx, task)
 	effect.Token = replay.ActivityInfo(ctx).Token()
-	if err := w.Tell(ctx, effect); err != nil {
-		return evidence.Done{}, err
+	if err := w.Report(ctx, effect); err != nil {
+		return evidence.TaskResult{}, err
 	}
-	return evidence.Done{}, replay.ErrPending
+	return evidence.TaskResult{}, replay.ErrResultPending
 }
 
-// blocks is set in a host process. Those who verify histories must not be blocked by them.
-var blocks atomic.Bool
+// blockingEnabled is set in host processes only. A process that replays histories must not block.
+var blockingEnabled atomic.Bool
 
-// runBlocked blocks outside of durable calls, as faulty code of an application does.
+// runBlocked blocks outside of durable calls, like faulty application code.
 func runBlocked(ctx *replay.Context, n int) (int, error) {
 	if _, err := work.Call(ctx, evidence.Task{Label: "before", Value: n}); err != nil {
 		return 0, err
 	}
-	if blocks.Load() {
+	if blockingEnabled.Load() {
 		select {}
 	}
 	_, err := number.Wait(ctx)

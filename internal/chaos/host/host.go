@@ -19,37 +19,36 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/prometheus"
-	"github.com/tenuto-dev/tenuto/internal/rig"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 )
 
-// Config is what a host process is told, as JSON in the environment variable
-// [Env].
+// Config is the configuration of a host process, as JSON in the environment variable [Env].
 type Config struct {
-	NodeID string
-	Life   int // which process of this node it is, counted from 1
-	Dir    string
-	Listen string
-	// The addresses at which nodes reach each other: those of links. A node that
-	// is added later has Join and Advertise instead of Peers.
+	NodeID     string
+	Generation int // the number of this process of the node, counted from 1
+	Dir        string
+	Listen     string
+	// The addresses of the nodes, which are those of package link. A node that is added later has
+	// Join and Advertise instead of Peers.
 	Peers     []cluster.Peer
 	Join      []string
 	Advertise string
-	// The addresses of nodes, for a process that has none and calls those: a remote client.
+	// The addresses of the nodes, for a remote client, which runs no node.
 	Dial []string
-	// Unix sockets: where it takes questions, and where effects are told.
-	Door, Ledger string
+	// Unix sockets: Socket serves the harness, Ledger takes the reports of activities.
+	Socket, Ledger string
 	// Files: the certificate, its key, the authorities.
 	Keys [3]string
-	// Take snapshots every few seconds, so that a node that was away is sent one.
+	// Whether to take snapshots every few seconds, so that a node that was away is sent one.
 	Snapshots bool
-	// How many Raft groups there are; 0 means one.
-	Groups int
-	// By how much the wall clock is wrong from the start.
-	WallClockBy time.Duration
+	// The number of partitions; 0 means 1.
+	Partitions int
+	// By how much the wall clock is wrong when the node starts.
+	WallClockOffset time.Duration
 }
 
-// With Config.Snapshots a node that has missed more than SnapshotEntries is sent a
-// snapshot, once the others have taken one, which they do within SnapshotEvery.
+// With Config.Snapshots a node that lags by more than SnapshotEntries entries is sent a snapshot,
+// after the others have taken one, which they do within SnapshotEvery.
 const (
 	SnapshotEntries = snapshotThreshold + trailingLogs
 	SnapshotEvery   = 2 * snapshotInterval
@@ -59,49 +58,54 @@ const (
 	snapshotInterval  = time.Second
 )
 
-// Env is the environment variable by which a binary knows that it is to be a
-// host.
+// Env is the environment variable that makes a binary run as a host.
 const Env = "TENUTO_CHAOS_HOST"
 
-// A Node is what a host tells of its node.
-type Node struct {
-	ID     string
-	Groups []Group
-	Err    string // why it has stepped aside
+// A NodeStatus is what a host reports about its node.
+type NodeStatus struct {
+	ID         string
+	Partitions []PartitionStatus
+	Err        string // why the node failed
 	// NotReady is why the node is not ready; "" if it is.
 	NotReady string
-	// Refused tells whether the others refuse the node in every group, because its directory is
-	// not the one that the cluster has recorded for it.
+	// Refused reports whether the other nodes refuse this node in every partition, because its
+	// directory is not the one that the cluster has recorded for it.
 	Refused bool
 }
 
-// A Group is how a node is in one Raft group.
-type Group struct {
-	Leader  string
-	Leading bool
-	Applied uint64 // up to which entry of the group's journal
+// A PartitionStatus is the node's status in one partition.
+type PartitionStatus struct {
+	Leader   string
+	IsLeader bool
+	Applied  uint64 // the last applied index of the partition's journal
 }
 
-// In returns how the node is in a group; the zero value if it has told nothing.
-func (n Node) In(group int) Group {
-	if group >= len(n.Groups) {
-		return Group{}
+// Partition returns the node's status in a partition, or the zero value if there is none.
+func (n NodeStatus) Partition(partition int) PartitionStatus {
+	if partition >= len(n.Partitions) {
+		return PartitionStatus{}
 	}
-	return n.Groups[group]
+	return n.Partitions[partition]
 }
 
-// Leads tells whether the node leads a group.
-func (n Node) Leads() bool {
-	return slices.ContainsFunc(n.Groups, func(g Group) bool { return g.Leading })
+// IsLeader reports whether the node leads a partition.
+func (n NodeStatus) IsLeader() bool {
+	return slices.ContainsFunc(n.Partitions, func(g PartitionStatus) bool { return g.IsLeader })
 }
 
-// The paths of a host's door, each for a POST: an evidence.Request is answered
-// with an evidence.Answer, a ReportRequest with an evidence.Replica and many
-// evidence.Instance, anything with a Node or with the members, the name of a node
-// with the members without it, and a time.Duration, by which the wall clock is to be
-// wrong from then on, with a Node, a Pressure with a list of Pressed, and a Filling with nothing, and a
-// Storm with a Stormed. A remote client takes CallPath and StormPath. FiguresPath
-// answers a GET as Prometheus asks it.
+// The HTTP paths of a host's socket. All but MetricsPath take a POST:
+//   - CallPath: an evidence.Request; returns an evidence.Answer.
+//   - ReportPath: a ReportRequest; returns an evidence.Replica and then each evidence.Instance.
+//   - NodePath: returns a NodeStatus.
+//   - MembersPath: returns the members.
+//   - RemovePath: the name of a node; returns the members after its removal.
+//   - ClockPath: a time.Duration by which the wall clock is wrong from now on; returns a NodeStatus.
+//   - LoadPath: a Load; returns a LoadResult.
+//   - FillPath: a FillRequest; returns nothing.
+//   - StormPath: a Storm; returns a StormResult.
+//   - MetricsPath: a GET; returns metrics in the Prometheus format.
+//
+// A remote client serves only CallPath and StormPath.
 const (
 	CallPath    = "/call"
 	ReportPath  = "/report"
@@ -109,45 +113,44 @@ const (
 	MembersPath = "/members"
 	RemovePath  = "/remove"
 	ClockPath   = "/clock"
-	PressPath   = "/press"
+	LoadPath    = "/press"
 	FillPath    = "/fill"
 	StormPath   = "/storm"
-	FiguresPath = "/metrics"
+	MetricsPath = "/metrics"
 )
 
-// Ready is what a host says when it takes questions.
+// Ready is the line that a host writes when it serves calls.
 const Ready = "ready"
 
-// garbagePercent is what is set for GOGC, unless the environment does, as package cluster
-// advises for nodes that have much to do.
-const garbagePercent = 400
+// gcPercent is the value of GOGC if the environment sets none, as package cluster advises for nodes
+// under high load.
+const gcPercent = 400
 
-// stopLimit bounds how long a stop hands leadership over.
+// stopLimit bounds the graceful stop, which transfers leadership.
 const stopLimit = 5 * time.Second
 
-// Run runs a node until the process gets SIGTERM or its standard input ends. It
-// writes one line, [Ready], when its door is open; its log goes to the standard
-// error.
+// Run runs a node until the process gets SIGTERM or its standard input ends. It writes one line,
+// [Ready], to the standard output when its socket serves calls. Its log goes to the standard error.
 func Run(encoded string) error {
 	var config Config
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
 		return err
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
+		debug.SetGCPercent(gcPercent)
 	}
-	blocks.Store(true)
+	blockingEnabled.Store(true)
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
 	if len(config.Dial) > 0 {
 		return runRemote(config, terminated)
 	}
-	worker := &Worker{Node: config.NodeID, Life: config.Life, Groups: config.Groups, Tell: ledgerAt(config.Ledger)}
-	wrong := new(wallClock)
-	wrong.by.Store(int64(config.WallClockBy))
-	node, err := cluster.Start(rig.With(context.Background(), config.rig(wrong)), cluster.Config{
+	worker := &Worker{Node: config.NodeID, Generation: config.Generation, Partitions: config.Partitions, Report: ledgerClient(config.Ledger)}
+	clock := new(wallClock)
+	clock.offset.Store(int64(config.WallClockOffset))
+	node, err := cluster.Start(harness.NewContext(context.Background(), config.harness(clock)), cluster.Config{
 		NodeID: config.NodeID, Dir: config.Dir, Listen: config.Listen,
-		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise, Groups: config.Groups,
+		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise, Partitions: config.Partitions,
 		TLS:         cluster.KeyFiles(config.Keys[0], config.Keys[1], config.Keys[2]),
 		Definitions: worker.Definitions(),
 		StopGrace:   time.Second,
@@ -157,15 +160,15 @@ func Run(encoded string) error {
 		return err
 	}
 	worker.Self.Store(node)
-	return serve(config.Door, door(node, wrong), terminated, node.Close, func() error {
+	return serve(config.Socket, newHandler(node, clock), terminated, node.Close, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
 		return node.Stop(ctx)
 	})
 }
 
-// serve takes questions at a socket until the process is to end: by SIGTERM, then it calls
-// stop, or because the harness has ended, then it calls abandon.
+// serve serves calls at a socket until the process is to end. On SIGTERM it calls stop; if the
+// harness has ended it calls abandon.
 func serve(socket string, handler http.Handler, terminated <-chan os.Signal, abandon, stop func() error) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -192,22 +195,22 @@ func serve(socket string, handler http.Handler, terminated <-chan os.Signal, aba
 	return err
 }
 
-// A wallClock is one that is wrong by a while.
-type wallClock struct{ by atomic.Int64 }
+// A wallClock is the system's clock with an offset.
+type wallClock struct{ offset atomic.Int64 }
 
-func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
+func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-func (c Config) rig(clock *wallClock) rig.Rig {
-	r := rig.Rig{WallClock: clock.now}
+func (c Config) harness(clock *wallClock) harness.Overrides {
+	r := harness.Overrides{WallClock: clock.now}
 	if c.Snapshots {
 		r.SnapshotThreshold, r.SnapshotInterval, r.TrailingLogs = snapshotThreshold, snapshotInterval, trailingLogs
 	}
 	return r
 }
 
-func door(node *cluster.Node, clock *wallClock) http.Handler {
+func newHandler(node *cluster.Node, clock *wallClock) http.Handler {
 	mux := http.NewServeMux()
-	takeCalls(mux, node.Client())
+	handleCalls(mux, node.Client())
 	mux.HandleFunc("POST "+ReportPath, func(w http.ResponseWriter, r *http.Request) {
 		var request ReportRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
@@ -215,33 +218,33 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 			return
 		}
 		if err := Report(r.Context(), node, request, w); err != nil {
-			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
+			panic(http.ErrAbortHandler) // closes the connection, so that the reader notices
 		}
 	})
-	mux.Handle("GET "+FiguresPath, prometheus.Handler(node))
-	mux.HandleFunc("POST "+NodePath, func(w http.ResponseWriter, _ *http.Request) { answerState(w, node) })
+	mux.Handle("GET "+MetricsPath, prometheus.Handler(node))
+	mux.HandleFunc("POST "+NodePath, func(w http.ResponseWriter, _ *http.Request) { writeStatus(w, node) })
 	mux.HandleFunc("POST "+ClockPath, func(w http.ResponseWriter, r *http.Request) {
 		var by time.Duration
 		if err := json.NewDecoder(r.Body).Decode(&by); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		clock.by.Store(int64(by))
-		answerState(w, node)
+		clock.offset.Store(int64(by))
+		writeStatus(w, node)
 	})
-	mux.HandleFunc("POST "+PressPath, func(w http.ResponseWriter, r *http.Request) {
-		var pressure Pressure
-		if err := json.NewDecoder(r.Body).Decode(&pressure); err != nil {
+	mux.HandleFunc("POST "+LoadPath, func(w http.ResponseWriter, r *http.Request) {
+		var load Load
+		if err := json.NewDecoder(r.Body).Decode(&load); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		burden := Press(r.Context(), node.Client(), pressure)
-		if err := burden.Write(w); err != nil {
-			panic(http.ErrAbortHandler) // what was written is cut off, and so it is seen
+		result := RunLoad(r.Context(), node.Client(), load)
+		if err := result.Write(w); err != nil {
+			panic(http.ErrAbortHandler) // closes the connection, so that the reader notices
 		}
 	})
 	mux.HandleFunc("POST "+FillPath, func(w http.ResponseWriter, r *http.Request) {
-		var filling Filling
+		var filling FillRequest
 		err := json.NewDecoder(r.Body).Decode(&filling)
 		if err == nil {
 			err = Fill(r.Context(), node.Client(), filling)
@@ -253,7 +256,7 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 		_, _ = io.WriteString(w, "{}")
 	})
 	mux.HandleFunc("POST "+MembersPath, func(w http.ResponseWriter, r *http.Request) {
-		answerMembers(w, r, node)
+		writeMembers(w, r, node)
 	})
 	mux.HandleFunc("POST "+RemovePath, func(w http.ResponseWriter, r *http.Request) {
 		var id string
@@ -265,13 +268,13 @@ func door(node *cluster.Node, clock *wallClock) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		answerMembers(w, r, node)
+		writeMembers(w, r, node)
 	})
 	return mux
 }
 
-func answerState(w http.ResponseWriter, node *cluster.Node) {
-	state := Node{ID: node.ID(), Groups: groupsOf(node)}
+func writeStatus(w http.ResponseWriter, node *cluster.Node) {
+	state := NodeStatus{ID: node.ID(), Partitions: partitionsOf(node)}
 	if err := node.Err(); err != nil {
 		state.Err = err.Error()
 	}
@@ -279,29 +282,29 @@ func answerState(w http.ResponseWriter, node *cluster.Node) {
 	if err := health.Ready(); err != nil {
 		state.NotReady = err.Error()
 	}
-	state.Refused = !slices.ContainsFunc(healthOf(health), func(g cluster.GroupHealth) bool { return !g.OtherDirectory })
+	state.Refused = !slices.ContainsFunc(partitionHealth(health), func(g cluster.PartitionHealth) bool { return !g.OtherDirectory })
 	_ = json.NewEncoder(w).Encode(state)
 }
 
-// groupsOf tells how a node is in each group.
-func groupsOf(node *cluster.Node) (groups []Group) {
-	for _, of := range healthOf(node.Health()) {
-		groups = append(groups, Group{Leader: of.Leader, Leading: of.Standing == cluster.Leading, Applied: of.Applied})
+// partitionsOf returns the node's status in each partition.
+func partitionsOf(node *cluster.Node) (partitions []PartitionStatus) {
+	for _, health := range partitionHealth(node.Health()) {
+		partitions = append(partitions, PartitionStatus{Leader: health.Leader, IsLeader: health.Role == cluster.RoleLeader, Applied: health.Applied})
 	}
-	return groups
+	return partitions
 }
 
-// healthOf tells how a node is in each group, also if there is only one.
-func healthOf(h cluster.Health) []cluster.GroupHealth {
-	if len(h.Groups) > 0 {
-		return h.Groups
+// partitionHealth returns the node's health in each partition, also if there is only one.
+func partitionHealth(h cluster.Health) []cluster.PartitionHealth {
+	if len(h.Partitions) > 0 {
+		return h.Partitions
 	}
-	return []cluster.GroupHealth{{
-		Standing: h.Standing, Leader: h.Leader, Applied: h.Applied, OtherDirectory: h.OtherDirectory,
+	return []cluster.PartitionHealth{{
+		Role: h.Role, Leader: h.Leader, Applied: h.Applied, OtherDirectory: h.OtherDirectory,
 	}}
 }
 
-func answerMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {
+func writeMembers(w http.ResponseWriter, r *http.Request, node *cluster.Node) {
 	members, err := node.Members(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -12,8 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Open is the orchestration of which many stay open: each has a timer set and an
-// activity that no node takes.
+// Open is the orchestration of instances that stay open: each waits for a timer and for an activity
+// that no node executes.
 const Open = "chaos.open"
 
 var open = replay.Orchestration[time.Duration, struct{}](Open)
@@ -24,29 +24,29 @@ func runOpen(ctx *replay.Context, d time.Duration) (struct{}, error) {
 	return struct{}{}, err
 }
 
-// A Filling is how many instances of Open are to be there, and the prefix of their IDs.
-type Filling struct {
+// A FillRequest is the number of instances of Open to start and the prefix of their IDs.
+type FillRequest struct {
 	Prefix string
 	Count  int
 }
 
 const (
-	fillers = 64
+	fillWorkers = 64
 	// When the timers fire: after the campaign, and not all at once.
-	openLeast = 24 * time.Hour
-	openApart = time.Second
+	openTimerMin  = 24 * time.Hour
+	openTimerStep = time.Second
 )
 
-// Fill starts them, and returns when all are.
-func Fill(ctx context.Context, client *cluster.Client, f Filling) error {
+// Fill starts the instances and returns when all are started.
+func Fill(ctx context.Context, client *cluster.Client, f FillRequest) error {
 	var filling sync.WaitGroup
 	var next atomic.Int64
-	errs := make([]error, fillers)
-	for i := range fillers {
+	errs := make([]error, fillWorkers)
+	for i := range fillWorkers {
 		filling.Go(func() {
 			for n := next.Add(1); n <= int64(f.Count) && errs[i] == nil; n = next.Add(1) {
 				id := fmt.Sprintf("%s-%07d", f.Prefix, n)
-				_, errs[i] = cluster.StartRun(ctx, client, open, id, openLeast+time.Duration(n)*openApart, cluster.RequestID(id))
+				_, errs[i] = cluster.StartRun(ctx, client, open, id, openTimerMin+time.Duration(n)*openTimerStep, cluster.RequestID(id))
 			}
 		})
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-// dialLimit bounds how long a remote client takes to find the cluster.
+// dialLimit bounds the time in which a remote client must find the cluster.
 const dialLimit = 30 * time.Second
 
-// runRemote runs a process without a node, whose client calls the cluster over the network. It
-// lives as long as the run: whatever becomes of the nodes, it has to find them again.
+// runRemote runs a process without a node, whose client calls the cluster over the network. It is
+// never restarted: its client must find the nodes again after every fault.
 func runRemote(config Config, terminated <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
@@ -29,19 +29,19 @@ func runRemote(config Config, terminated <-chan os.Signal) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	takeCalls(mux, client)
-	return serve(config.Door, mux, terminated, client.Close, client.Close)
+	handleCalls(mux, client)
+	return serve(config.Socket, mux, terminated, client.Close, client.Close)
 }
 
-// takeCalls has a client carry out what the harness asks for.
-func takeCalls(mux *http.ServeMux, client *cluster.Client) {
+// handleCalls serves the harness's calls with a client.
+func handleCalls(mux *http.ServeMux, client *cluster.Client) {
 	mux.HandleFunc("POST "+CallPath, func(w http.ResponseWriter, r *http.Request) {
 		var request evidence.Request
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(Answer(r.Context(), client, request))
+		_ = json.NewEncoder(w).Encode(Execute(r.Context(), client, request))
 	})
 	mux.HandleFunc("POST "+StormPath, func(w http.ResponseWriter, r *http.Request) {
 		var storm Storm

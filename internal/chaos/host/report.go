@@ -16,20 +16,19 @@ import (
 
 const pageSize = 1000
 
-// A ReportRequest says what is to be told of instances.
+// A ReportRequest selects what to report of instances.
 type ReportRequest struct {
-	IDs []string // none: all
-	// Of this node alone.
+	IDs []string // empty: all
+	// Read this node's own state, not through the leader.
 	Stale bool
-	// Only the digests of histories.
+	// Return only the digests of histories.
 	Digests bool
-	// Only those that run, and are to come to an end.
+	// Return only running instances that are meant to end.
 	Running bool
 }
 
-// Report writes a Replica without instances, which says up to where the node has
-// come, and then instance after instance, as JSON. One that is gone meanwhile is left
-// out.
+// Report writes, as JSON, a Replica without instances, which states the applied indexes, and then
+// one instance after the other. Instances that were purged meanwhile are omitted.
 func Report(ctx context.Context, node *cluster.Node, request ReportRequest, w io.Writer) error {
 	client := node.Client()
 	var options []cluster.ReadOption
@@ -38,13 +37,13 @@ func Report(ctx context.Context, node *cluster.Node, request ReportRequest, w io
 	}
 	out := json.NewEncoder(w)
 	var head evidence.Replica
-	for _, group := range groupsOf(node) {
-		head.Applied = append(head.Applied, group.Applied)
+	for _, partition := range partitionsOf(node) {
+		head.Applied = append(head.Applied, partition.Applied)
 	}
 	if err := out.Encode(head); err != nil {
 		return err
 	}
-	tell := func(ids []string) error {
+	visit := func(ids []string) error {
 		instances, err := instancesOf(ctx, ids, func(ctx context.Context, id string) (*evidence.Instance, error) {
 			return instanceOf(ctx, client, id, request.Digests, options)
 		})
@@ -54,17 +53,17 @@ func Report(ctx context.Context, node *cluster.Node, request ReportRequest, w io
 		return err
 	}
 	if len(request.IDs) > 0 {
-		return tell(request.IDs)
+		return visit(request.IDs)
 	}
-	return eachPage(ctx, client, request.Running, options, tell)
+	return eachPage(ctx, client, request.Running, options, visit)
 }
 
-// readersMax is how many instances are read at once: what is read through the leader takes
-// a round between the nodes each, which 100,000 of them one after the other would make minutes.
+// readersMax bounds the concurrent reads of instances. A read through the leader takes a round trip
+// between nodes; one at a time, 100,000 of them would take minutes.
 const readersMax = 16
 
-// instancesOf reads instances, and returns them in the order of their IDs, without those that
-// are gone; none if one cannot be read.
+// instancesOf reads instances concurrently and returns them in the order of their IDs, without
+// those that no longer exist. It returns none if a read fails.
 func instancesOf(ctx context.Context, ids []string, read func(ctx context.Context, id string) (*evidence.Instance, error)) ([]*evidence.Instance, error) {
 	instances := make([]*evidence.Instance, len(ids))
 	reading, ctx := errgroup.WithContext(ctx)
@@ -83,8 +82,8 @@ func instancesOf(ctx context.Context, ids []string, read func(ctx context.Contex
 	return slices.DeleteFunc(instances, func(instance *evidence.Instance) bool { return instance == nil }), nil
 }
 
-// eachPage has the IDs of all instances told of, a page at a time.
-func eachPage(ctx context.Context, client *cluster.Client, running bool, options []cluster.ReadOption, tell func(ids []string) error) error {
+// eachPage calls visit with the IDs of all instances, one page at a time.
+func eachPage(ctx context.Context, client *cluster.Client, running bool, options []cluster.ReadOption, visit func(ids []string) error) error {
 	var filter cluster.Filter
 	if running {
 		filter.States = []cluster.State{cluster.Running, cluster.Stalled, cluster.Suspended, cluster.WaitingForCode}
@@ -97,11 +96,11 @@ func eachPage(ctx context.Context, client *cluster.Client, running bool, options
 		var ids []string
 		for _, status := range page.Instances {
 			if running && (status.Name == Register || status.Name == Blocked) || status.Name == Open {
-				continue // what stays open is a burden, and told of by nobody
+				continue // instances of Open are only load and are not reported
 			}
 			ids = append(ids, status.InstanceID)
 		}
-		if err := tell(ids); err != nil {
+		if err := visit(ids); err != nil {
 			return err
 		}
 		if after = page.Next; after == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-func TestInstancesAreReadTogetherAndToldInTheirOrder(t *testing.T) {
+func TestInstancesOf_ConcurrentAndOrdered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const count, each = 10 * readersMax, time.Millisecond
 		ids := make([]string, count)
@@ -20,7 +20,7 @@ func TestInstancesAreReadTogetherAndToldInTheirOrder(t *testing.T) {
 			ids[i] = fmt.Sprint(i)
 		}
 		begin := time.Now()
-		told, err := instancesOf(t.Context(), ids, func(_ context.Context, id string) (*evidence.Instance, error) {
+		got, err := instancesOf(t.Context(), ids, func(_ context.Context, id string) (*evidence.Instance, error) {
 			time.Sleep(each)
 			if id == ids[7] {
 				return nil, cluster.ErrNotFound
@@ -34,26 +34,26 @@ func TestInstancesAreReadTogetherAndToldInTheirOrder(t *testing.T) {
 			t.Errorf("took %v; want %v, with %d at once", took, count/readersMax*each, readersMax)
 		}
 		want := append(ids[:7:7], ids[8:]...)
-		if len(told) != len(want) {
-			t.Fatalf("%d of %d are told", len(told), len(want))
+		if len(got) != len(want) {
+			t.Fatalf("%d of %d are reported", len(got), len(want))
 		}
-		for i, instance := range told {
+		for i, instance := range got {
 			if instance.ID != want[i] {
-				t.Errorf("%s is told in the place of %s", instance.ID, want[i])
+				t.Errorf("%s is reported in the place of %s", instance.ID, want[i])
 			}
 		}
 	})
 }
 
-func TestNoInstanceIsToldWhenOneCannotBeRead(t *testing.T) {
+func TestInstancesOf_FailsIfOneFails(t *testing.T) {
 	broken := errors.New("broken")
-	told, err := instancesOf(t.Context(), []string{"a", "b"}, func(_ context.Context, id string) (*evidence.Instance, error) {
+	got, err := instancesOf(t.Context(), []string{"a", "b"}, func(_ context.Context, id string) (*evidence.Instance, error) {
 		if id == "b" {
 			return nil, broken
 		}
 		return &evidence.Instance{ID: id}, nil
 	})
-	if !errors.Is(err, broken) || told != nil {
-		t.Errorf("told %v, %v", told, err)
+	if !errors.Is(err, broken) || got != nil {
+		t.Errorf("reported %v, %v", got, err)
 	}
 }

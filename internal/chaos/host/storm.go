@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-// A Storm is many calls that change nothing, each with a deadline of up to Longest, that a
-// process makes of its client for a while.
+// A Storm is a series of read-only calls, each with a deadline of up to Longest, that a process
+// makes for a while.
 type Storm struct {
 	Instances []string
 	For       time.Duration
@@ -20,10 +20,10 @@ type Storm struct {
 	Callers   int
 }
 
-// A Stormed is what came of it.
-type Stormed struct{ Calls, Answered int64 }
+// A StormResult is the number of calls, and of those that were answered.
+type StormResult struct{ Calls, Answered int64 }
 
-func (s Storm) run(ctx context.Context, client *cluster.Client) Stormed {
+func (s Storm) run(ctx context.Context, client *cluster.Client) StormResult {
 	ctx, cancel := context.WithTimeout(ctx, s.For)
 	defer cancel()
 	kinds := []evidence.Kind{evidence.Query, evidence.Query, evidence.Get, evidence.List, evidence.Read, evidence.Watch}
@@ -38,12 +38,12 @@ func (s Storm) run(ctx context.Context, client *cluster.Client) Stormed {
 					Limit:    1 + rand.N(s.Longest),
 				}
 				calls.Add(1)
-				if Answer(ctx, client, request).Outcome == evidence.Acked {
+				if Execute(ctx, client, request).Outcome == evidence.Acked {
 					answered.Add(1)
 				}
 			}
 		})
 	}
 	calling.Wait()
-	return Stormed{calls.Load(), answered.Load()}
+	return StormResult{calls.Load(), answered.Load()}
 }

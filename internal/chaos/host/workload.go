@@ -20,14 +20,14 @@ const (
 	Tally    = "chaos.tally"
 )
 
-// Number is the event that a cycle and a register take, and that ends a tally; Add is
-// the update that this takes.
+// Number is the event that a cycle and a register take, and that ends a tally. Add is the update of
+// a tally.
 const (
 	Number = "chaos.number"
 	Add    = "chaos.add"
 )
 
-// The shape of the workloads.
+// The sizes of the workloads.
 const (
 	ChainLength = 5
 	FanWidth    = 50
@@ -35,50 +35,49 @@ const (
 	RelayLegs   = 3
 )
 
-// A ChainInput is what a chain works on: ChainLength activities, one after the
-// other, each on the result of the one before.
+// A ChainInput is the input of a chain: ChainLength activities, one after the other, each on the
+// result of the one before.
 type ChainInput struct {
-	Blob  string // comes back as it was
+	Blob  string // returned unchanged
 	Value int
 	Pause time.Duration
 }
 
-// A ChainOutput is what comes of it: Value + ChainLength.
+// A ChainOutput is the output of a chain. Its value is the input's plus ChainLength.
 type ChainOutput struct {
 	Blob  string
 	Value int
 }
 
-// A FanInput is that of FanWidth activities at once, the i-th on Value + i.
-// The output is the sum of the results, each one more than what went in.
+// A FanInput is the input of FanWidth concurrent activities, the i-th on Value + i. The output is
+// the sum of the results, each of which is one more than the activity's input.
 type FanInput struct {
 	Value int
 	Pause time.Duration
 }
 
-// A CycleInput is that of an instance that continues as new Rounds times. In
-// every round it sets a timer between two activities, and takes PerRound events.
-// The output is all that it took, in order.
+// A CycleInput is the input of an instance that continues as new Rounds times. Each round sets a
+// timer between two activities and takes PerRound events. The output is all events taken, in order.
 type CycleInput struct {
 	Round, Rounds, PerRound int
 	Delay                   time.Duration
 	Got                     []string
 }
 
-// A TreeInput is that of a tree of children, Depth levels deep. The output is
-// the sum over the leaves of Value + 1.
+// A TreeInput is the input of a tree of children, Depth levels deep. The output is the sum over the
+// leaves of Value + 1.
 type TreeInput struct {
 	Depth, Value int
 }
 
-// A RelayInput is that of one of RelayLegs instances, each of which starts the next one
-// and is done. The output is Value + 1, which is what the next one begins with.
+// A RelayInput is the input of one of RelayLegs instances, each of which starts the next one and
+// completes. The output is Value + 1, which is the next one's Value.
 type RelayInput struct {
-	First      string // the ID of the first
+	First      string // the ID of the first instance
 	Leg, Value int
 }
 
-// LegID returns the ID of one of the instances of a relay, counted from 0.
+// LegID returns the ID of an instance of a relay, counted from 0.
 func LegID(first string, leg int) string {
 	if leg == 0 {
 		return first
@@ -87,7 +86,7 @@ func LegID(first string, leg int) string {
 }
 
 var (
-	work     = replay.Activity[evidence.Task, evidence.Done]("chaos.work")
+	work     = replay.Activity[evidence.Task, evidence.TaskResult]("chaos.work")
 	chain    = replay.Orchestration[ChainInput, ChainOutput](Chain)
 	fan      = replay.Orchestration[FanInput, int](Fan)
 	cycle    = replay.Orchestration[CycleInput, []string](Cycle)
@@ -114,7 +113,7 @@ func runChain(ctx *replay.Context, in ChainInput) (ChainOutput, error) {
 }
 
 func runFan(ctx *replay.Context, in FanInput) (int, error) {
-	var futures []*replay.Future[evidence.Done]
+	var futures []*replay.Future[evidence.TaskResult]
 	for i := range FanWidth {
 		futures = append(futures, work.Start(ctx, evidence.Task{Label: "blade", Value: in.Value + i, Pause: in.Pause}))
 	}
@@ -168,7 +167,7 @@ func runTree(ctx *replay.Context, in TreeInput) (int, error) {
 	return sum, err
 }
 
-// runRegister takes events until it is terminated.
+// runRegister takes events until the instance is terminated.
 func runRegister(ctx *replay.Context, _ json.RawMessage) (json.RawMessage, error) {
 	for {
 		if _, err := number.Wait(ctx); err != nil {
@@ -189,8 +188,7 @@ func runRelay(ctx *replay.Context, in RelayInput) (int, error) {
 	return done.Value, relay.Chain(ctx, in, replay.ChildID(LegID(in.First, in.Leg)))
 }
 
-// runTally adds up what updates bring, each of which is answered with the sum, until an
-// event comes.
+// runTally adds up updates until an event arrives. Each update returns the sum.
 func runTally(ctx *replay.Context, sum int) (int, error) {
 	err := add.Handle(ctx, nil, func(_ *replay.Context, n int) (int, error) {
 		sum += n
@@ -202,8 +200,8 @@ func runTally(ctx *replay.Context, sum int) (int, error) {
 	return sum, err
 }
 
-// Orchestrations returns the workloads' code without that of the activity, which
-// is all that replaying a history needs.
+// Orchestrations returns the workloads' code without the activity, which is what replaying a
+// history needs.
 func Orchestrations() []replay.Definition {
 	return []replay.Definition{
 		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),

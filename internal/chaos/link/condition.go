@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// A Condition is what a direction between two nodes is like. The zero value lets
-// everything pass at once.
+// A Condition describes one direction between two nodes. The zero value passes everything without
+// delay.
 type Condition struct {
 	// Nothing passes.
 	Cut bool
-	// How long everything takes, give or take Jitter.
+	// How long each chunk is delayed, and by how much that varies in either direction.
 	Delay, Jitter time.Duration
-	// The share of chunks (what one read returns) that are lost once and sent
-	// again after a retransmission's pause, 0 to 1.
+	// The share of chunks (what one read returns) that are lost once and sent again after a
+	// retransmission timeout, 0 to 1.
 	Loss float64
 }
 
-// The pause before a packet is sent again; it doubles with each loss.
+// The retransmission timeout of a chunk, which doubles with each loss.
 const (
 	resendFirst = 200 * time.Millisecond
 	resendMax   = 5
 )
 
-// lateness returns how long one chunk takes.
-func (c Condition) lateness() time.Duration {
-	late := c.Delay
+// latency returns the delay of one chunk.
+func (c Condition) latency() time.Duration {
+	delay := c.Delay
 	if c.Jitter > 0 {
-		late += rand.N(2*c.Jitter) - c.Jitter
+		delay += rand.N(2*c.Jitter) - c.Jitter
 	}
 	for pause, n := resendFirst, 0; n < resendMax && rand.Float64() < c.Loss; n++ {
-		late += pause
+		delay += pause
 		pause *= 2
 	}
-	return max(0, late)
+	return max(0, delay)
 }

@@ -1,12 +1,10 @@
-// Package link stands between the nodes of a cluster: what passes from one node to
-// another can be cut or lost, in each direction for itself. A [Switch] joins nodes in
-// network namespaces, where the kernel loses packets; a [Mesh] nodes on loopback.
+// Package link connects the nodes of a cluster so that traffic can be cut or lost in each direction
+// separately. A [Switch] joins nodes in network namespaces, where the kernel loses packets. A
+// [Mesh] joins nodes on loopback.
 //
-// In a Mesh each node is reached at the address of a proxy. That cannot lose a
-// packet of TCP: what is cut waits, as it would for being sent again, and goes on
-// when the cut is healed; a lost packet is a pause that everything behind it waits
-// for. A connection that is opened through a cut is accepted by the proxy and comes
-// no further. Which node has opened a connection is known by the process that has the other
-// end, of which the kernel tells: the bytes need not be understood, and so may be
-// encrypted. Linux only.
+// In a Mesh, each node is reached at the address of a proxy. A proxy cannot lose a TCP packet. Data
+// on a cut direction waits and is delivered when the cut is healed; a lost packet is a pause for
+// everything behind it. The proxy accepts a connection that is opened through a cut and does not
+// forward it. The kernel tells which process, and so which node, has opened a connection; the proxy
+// need not understand the bytes, which may be encrypted. That works on Linux only.
 package link

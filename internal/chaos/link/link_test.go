@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// echo listens and sends back what comes.
+// echo starts a server that sends back what it receives.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,12 +32,12 @@ func echo(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// newMesh returns a mesh in which this process is node a, and a connection from
-// it to node b, which sends back what it gets.
+// newMesh returns a mesh in which this process is node a, and a connection from it to node b, an
+// echo server.
 func newMesh(t *testing.T) (*Mesh, net.Conn) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("SKIPPED: who has opened a connection is known on Linux only")
+		t.Skip("SKIPPED: the owner of a connection is known on Linux only")
 	}
 	m := NewMesh()
 	t.Cleanup(m.Close)
@@ -70,7 +70,7 @@ func expect(t *testing.T, conn net.Conn, want string) {
 	}
 }
 
-// expectNothing gives a wrong byte some time to come.
+// expectNothing waits a short time for unexpected bytes.
 func expectNothing(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -79,7 +79,7 @@ func expectNothing(t *testing.T, conn net.Conn) {
 	}
 }
 
-func TestWhatIsCutWaitsAndGoesOn(t *testing.T) {
+func TestMesh_CutDelaysUntilHealed(t *testing.T) {
 	for _, cut := range []direction{{"a", "b"}, {"b", "a"}} {
 		m, conn := newMesh(t)
 		write(t, conn, "one")
@@ -92,7 +92,7 @@ func TestWhatIsCutWaitsAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestOtherDirectionsPassDuringACut(t *testing.T) {
+func TestMesh_CutLeavesOtherDirections(t *testing.T) {
 	m, conn := newMesh(t)
 	m.Set("a", "c", Condition{Cut: true})
 	m.Set("c", "b", Condition{Cut: true})
@@ -100,7 +100,7 @@ func TestOtherDirectionsPassDuringACut(t *testing.T) {
 	expect(t, conn, "one")
 }
 
-func TestOrderIsKeptUnderDelayAndLoss(t *testing.T) {
+func TestMesh_KeepsOrderUnderDelayAndLoss(t *testing.T) {
 	m, conn := newMesh(t)
 	m.Set("a", "b", Condition{Delay: 2 * time.Millisecond, Jitter: 2 * time.Millisecond, Loss: 0.05})
 	want := ""
@@ -111,13 +111,13 @@ func TestOrderIsKeptUnderDelayAndLoss(t *testing.T) {
 	expect(t, conn, want)
 }
 
-func TestAConnectionOfNobodyIsClosed(t *testing.T) {
+func TestMesh_ClosesUnknownConnection(t *testing.T) {
 	m, _ := newMesh(t)
 	m.SetProcess("a", 0)
 	expectClosed(t, m)
 }
 
-func TestAConnectionToANodeThatDoesNotRunIsClosed(t *testing.T) {
+func TestMesh_ClosesConnectionToStoppedNode(t *testing.T) {
 	m, conn := newMesh(t)
 	m.SetProcess("b", 1)
 	write(t, conn, "one")
@@ -138,6 +138,6 @@ func expectClosed(t *testing.T, m *Mesh) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("got %v; want the end", err)
+		t.Errorf("got %v; want EOF", err)
 	}
 }

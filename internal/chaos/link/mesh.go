@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// A Mesh is a proxy in front of each node. Its methods may be called
-// concurrently.
+// A Mesh is a proxy in front of each node. Its methods may be called concurrently.
 type Mesh struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	ends   sync.WaitGroup
+	ctx        context.Context
+	cancel     context.CancelFunc
+	goroutines sync.WaitGroup
 
 	mu         sync.Mutex
 	listeners  map[string]net.Listener
-	targets    map[string]string // where the nodes really listen
+	targets    map[string]string // the nodes' own addresses
 	processes  map[string]int
 	conditions map[direction]Condition
 	changed    chan struct{} // closed when conditions change
 }
 
-// A direction is that of bytes, whoever opened the connection.
+// A direction is the direction of data, whichever node opened the connection.
 type direction struct{ from, to string }
 
 // NewMesh returns a mesh without nodes.
@@ -39,8 +38,7 @@ func NewMesh() *Mesh {
 	return m
 }
 
-// Add puts a proxy in front of a node that listens at target, and returns the
-// address at which the others reach it.
+// Add puts a proxy in front of a node that listens at target, and returns the proxy's address.
 func (m *Mesh) Add(node, target string) (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,21 +47,20 @@ func (m *Mesh) Add(node, target string) (string, error) {
 	m.mu.Lock()
 	m.listeners[node], m.targets[node] = listener, target
 	m.mu.Unlock()
-	m.ends.Go(func() { m.accept(node, listener) })
+	m.goroutines.Go(func() { m.accept(node, listener) })
 	return listener.Addr().String(), nil
 }
 
-// SetProcess tells which process a node is now, 0 for none. Connections of
-// others are closed when they are made, and so are those to a node that does not
-// run.
+// SetProcess sets the process of a node, 0 for none. Connections from unknown processes, and to a
+// node without a process, are closed at once.
 func (m *Mesh) SetProcess(node string, pid int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.processes[node] = pid
 }
 
-// Set changes what the direction from one node to another is like, for
-// connections that exist as for new ones.
+// Set sets the condition of the direction from one node to another, for existing and new
+// connections.
 func (m *Mesh) Set(from, to string, c Condition) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +69,7 @@ func (m *Mesh) Set(from, to string, c Condition) {
 	m.changed = make(chan struct{})
 }
 
-// Heal makes all directions like new.
+// Heal resets the conditions of all directions.
 func (m *Mesh) Heal() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,14 +86,14 @@ func (m *Mesh) Close() {
 		_ = listener.Close()
 	}
 	m.mu.Unlock()
-	m.ends.Wait()
+	m.goroutines.Wait()
 }
 
 func (m *Mesh) accept(to string, listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
 		if err == nil {
-			m.ends.Go(func() { m.carry(conn, to) })
+			m.goroutines.Go(func() { m.proxy(conn, to) })
 			continue
 		}
 		select {
@@ -107,11 +104,11 @@ func (m *Mesh) accept(to string, listener net.Listener) {
 	}
 }
 
-// carry brings a connection to the node that it is for.
-func (m *Mesh) carry(near net.Conn, to string) {
+// proxy forwards a connection to its node.
+func (m *Mesh) proxy(near net.Conn, to string) {
 	defer near.Close()
-	from, ok := m.dialer(near, to)
-	if !ok || !m.passable(m.ctx, direction{from, to}) {
+	from, ok := m.sourceNode(near, to)
+	if !ok || !m.awaitUncut(m.ctx, direction{from, to}) {
 		return
 	}
 	m.mu.Lock()
@@ -130,13 +127,13 @@ func (m *Mesh) carry(near net.Conn, to string) {
 	})
 	defer stop()
 	var both sync.WaitGroup
-	both.Go(func() { defer cancel(); m.pass(ctx, near, far, direction{from, to}) })
-	both.Go(func() { defer cancel(); m.pass(ctx, far, near, direction{to, from}) })
+	both.Go(func() { defer cancel(); m.forward(ctx, near, far, direction{from, to}) })
+	both.Go(func() { defer cancel(); m.forward(ctx, far, near, direction{to, from}) })
 	both.Wait()
 }
 
-// passable waits until a direction is not cut; false when ctx ends first.
-func (m *Mesh) passable(ctx context.Context, d direction) bool {
+// awaitUncut waits until a direction is not cut. It returns false if ctx ends first.
+func (m *Mesh) awaitUncut(ctx context.Context, d direction) bool {
 	for {
 		m.mu.Lock()
 		cut, changed := m.conditions[d].Cut, m.changed
@@ -158,13 +155,13 @@ func (m *Mesh) condition(d direction) Condition {
 	return m.conditions[d]
 }
 
-// dialer tells which node has opened a connection to another one; false if none
-// has, or if the other one does not run.
-func (m *Mesh) dialer(conn net.Conn, to string) (string, bool) {
+// sourceNode returns the node that opened a connection to another. It returns false if no node did,
+// or if the other node is not running.
+func (m *Mesh) sourceNode(conn net.Conn, to string) (string, bool) {
 	m.mu.Lock()
 	processes := maps.Clone(m.processes)
 	m.mu.Unlock()
-	if pid, told := processes[to]; told && pid == 0 {
+	if pid, known := processes[to]; known && pid == 0 {
 		return "", false
 	}
 	return ownerOf(conn.RemoteAddr(), conn.LocalAddr(), processes)

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A namespace is a network of its own, without a name: it is gone when nobody has
-// it open and no process runs in it, however those have ended.
+// A namespace is a network namespace without a name. The kernel removes it when nobody has it open
+// and no process runs in it.
 type namespace struct{ file *os.File }
 
-// own opens the namespace of the calling thread.
-func own() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
+// currentNamespace opens the namespace of the calling thread.
+func currentNamespace() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
 
-// newNamespace makes a namespace with nothing in it.
+// newNamespace creates an empty namespace.
 func newNamespace() (*namespace, error) {
 	var file *os.File
-	if err := elsewhere(func() (err error) {
+	if err := onOwnThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network namespace: %w", err)
+			return fmt.Errorf("create network namespace: %w", err)
 		}
-		file, err = own()
+		file, err = currentNamespace()
 		return err
 	}); err != nil {
 		return nil, err
@@ -33,24 +33,24 @@ func newNamespace() (*namespace, error) {
 	return &namespace{file}, nil
 }
 
-// do calls a function on a thread that is in the namespace. What the function
-// opens and starts belongs there.
+// do calls a function on a thread in the namespace. Sockets that it opens and processes that it
+// starts belong to the namespace.
 func (n *namespace) do(f func() error) error {
-	return elsewhere(func() error {
+	return onOwnThread(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("enter a network namespace: %w", err)
+			return fmt.Errorf("enter network namespace: %w", err)
 		}
 		return f()
 	})
 }
 
-// elsewhere calls a function on a thread of its own, and brings the thread back to
-// where it was. One that cannot be brought back ends.
-func elsewhere(f func() error) error {
+// onOwnThread calls a function on its own thread and restores the thread's namespace afterwards. A
+// thread that cannot be restored is discarded.
+func onOwnThread(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		before, err := own()
+		before, err := currentNamespace()
 		if err != nil {
 			runtime.UnlockOSThread()
 			done <- err
@@ -67,8 +67,8 @@ func elsewhere(f func() error) error {
 	return <-done
 }
 
-// ip has the tool of iproute2 do something in the namespace, a command a line.
-// /proc/self/fd/3 is another namespace for it, if there is one.
+// ip runs commands of iproute2's ip in the namespace, one a line. /proc/self/fd/3 refers to the
+// other namespace, if there is one.
 func (n *namespace) ip(other *os.File, commands ...string) error {
 	return n.do(func() error {
 		command := exec.Command("ip", "-batch", "-")

@@ -10,22 +10,22 @@ import (
 	"sync"
 )
 
-// A Switch joins nodes that are each in a network namespace of its own. What is
-// lost on the way is lost by the kernel. Its methods may be called concurrently.
+// A Switch joins nodes that are each in their own network namespace. The kernel drops packets
+// between them. Its methods may be called concurrently.
 //
-// It needs root and Linux 6.6 with veth, bridges and BPF. Nothing that it makes has
-// a name outside: whatever becomes of this process, all is gone when it and the
-// nodes have ended, and any number of switches have nothing to do with each other.
+// It needs root and Linux 6.6 with veth, bridges and BPF. Nothing that it creates has a name
+// outside of it. The kernel removes everything after this process and the nodes have ended, however
+// they end, and any number of switches can coexist.
 type Switch struct {
 	filter *filter
 	bridge *namespace
 
-	mu    sync.Mutex
-	ports map[string]*port
-	lossy map[direction]bool // that have had a condition since they were like new
+	mu          sync.Mutex
+	ports       map[string]*port
+	conditioned map[direction]bool // the directions with a condition since the last Heal
 }
 
-// A port is where a node is.
+// A port connects one node.
 type port struct {
 	namespace *namespace
 	address   netip.Addr
@@ -38,12 +38,11 @@ const (
 )
 
 // ErrDelay is returned for a condition with a delay.
-var ErrDelay = errors.New("packets between namespaces are lost, but not delayed")
+var ErrDelay = errors.New("packets between namespaces can be dropped but not delayed")
 
-// NewSwitch returns a switch without nodes, when it has tried that it can have
-// some.
+// NewSwitch returns a switch without nodes, or an error if this system cannot have one.
 func NewSwitch() (*Switch, error) {
-	s := &Switch{ports: make(map[string]*port), lossy: make(map[direction]bool)}
+	s := &Switch{ports: make(map[string]*port), conditioned: make(map[direction]bool)}
 	err := s.make()
 	if err == nil {
 		_, err = s.Add("trial")
@@ -68,14 +67,14 @@ func (s *Switch) make() error {
 	return s.bridge.ip(nil, "link add switch type bridge", "link set switch up")
 }
 
-// Add makes a namespace for a node and returns the address at which it listens
-// there, by which the others reach it.
+// Add creates a namespace for a node and returns the address at which the node listens and the
+// others reach it.
 func (s *Switch) Add(node string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	number := len(s.ports) + 1
 	if number > portsMax {
-		return "", fmt.Errorf("a switch has %d ports at most", portsMax)
+		return "", fmt.Errorf("a switch has at most %d ports", portsMax)
 	}
 	p := &port{address: netip.AddrFrom4([4]byte{10, 77, 0, byte(number)})}
 	var err error
@@ -83,15 +82,15 @@ func (s *Switch) Add(node string) (string, error) {
 		return "", err
 	}
 	s.ports[node] = p
-	if err := s.plug(p, fmt.Sprintf("port%d", number)); err != nil {
+	if err := s.connect(p, fmt.Sprintf("port%d", number)); err != nil {
 		return "", fmt.Errorf("namespace of %s: %w", node, err)
 	}
 	return netip.AddrPortFrom(p.address, nodePort).String(), nil
 }
 
-// plug connects a port. What a node sends is no larger than what a wire takes, so
-// that it is single packets that are lost.
-func (s *Switch) plug(p *port, name string) error {
+// connect connects a port. The node's interface does not merge segments: single packets are lost,
+// not many at once.
+func (s *Switch) connect(p *port, name string) error {
 	if err := s.bridge.ip(p.namespace.file,
 		"link add "+name+" type veth peer name eth0 netns /proc/self/fd/3",
 		"link set "+name+" master switch up",
@@ -115,8 +114,8 @@ func (s *Switch) plug(p *port, name string) error {
 	})
 }
 
-// Do calls a function on a thread that is in the namespace of a node. What the
-// function opens and starts belongs there.
+// Do calls a function on a thread in the namespace of a node. Sockets that it opens and processes
+// that it starts belong to the namespace.
 func (s *Switch) Do(node string, f func() error) error {
 	s.mu.Lock()
 	p := s.ports[node]
@@ -124,8 +123,8 @@ func (s *Switch) Do(node string, f func() error) error {
 	return p.namespace.do(f)
 }
 
-// Set changes what the direction from one node to another is like. A delay is
-// refused with [ErrDelay].
+// Set sets the condition of the direction from one node to another. It returns [ErrDelay] for a
+// condition with a delay.
 func (s *Switch) Set(from, to string, c Condition) error {
 	if c.Delay > 0 || c.Jitter > 0 {
 		return ErrDelay
@@ -136,7 +135,7 @@ func (s *Switch) Set(from, to string, c Condition) error {
 }
 
 func (s *Switch) set(d direction, c Condition) error {
-	s.lossy[d] = true
+	s.conditioned[d] = true
 	share := c.Loss
 	if c.Cut {
 		share = 1
@@ -144,19 +143,19 @@ func (s *Switch) set(d direction, c Condition) error {
 	return s.filter.set(s.ports[d.from].address, s.ports[d.to].address, share)
 }
 
-// Heal makes all directions like new.
+// Heal resets the conditions of all directions.
 func (s *Switch) Heal() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	for d := range s.lossy {
+	for d := range s.conditioned {
 		errs = append(errs, s.set(d, Condition{}))
 	}
-	clear(s.lossy)
+	clear(s.conditioned)
 	return errors.Join(errs...)
 }
 
-// Close takes everything away, once the processes in the namespaces have ended.
+// Close removes everything. The processes in the namespaces must have ended.
 func (s *Switch) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,11 +20,11 @@ import (
 func newSwitch(t *testing.T) *Switch {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can make network namespaces")
+		t.Skip("SKIPPED: only root can create network namespaces")
 	}
 	s, err := NewSwitch()
 	if err != nil {
-		t.Skip("SKIPPED: no network namespaces can be had: ", err)
+		t.Skip("SKIPPED: cannot create network namespaces: ", err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -35,7 +35,7 @@ func newSwitch(t *testing.T) *Switch {
 		if _, err := s.Add(node); err != nil {
 			t.Fatal(err)
 		}
-		address := fmt.Sprintf(besides, 100+node[0])
+		address := fmt.Sprintf(losslessAddress, 100+node[0])
 		if err := s.ports[node].namespace.ip(nil, "addr add "+address+"/24 dev eth0"); err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +43,8 @@ func newSwitch(t *testing.T) *Switch {
 	return s
 }
 
-// in calls a function in the namespace of a node.
-func in[T any](t *testing.T, s *Switch, node string, f func() (T, error)) T {
+// inNamespace calls a function in the namespace of a node.
+func inNamespace[T any](t *testing.T, s *Switch, node string, f func() (T, error)) T {
 	t.Helper()
 	var made T
 	if err := s.Do(node, func() (err error) {
@@ -56,35 +56,35 @@ func in[T any](t *testing.T, s *Switch, node string, f func() (T, error)) T {
 	return made
 }
 
-// addressOf returns where a node is reached.
+// addressOf returns the address of a node.
 func (s *Switch) addressOf(node string) string {
 	return netip.AddrPortFrom(s.ports[node].address, nodePort).String()
 }
 
-// packetsOf returns a socket of a node for single packets.
-func packetsOf(t *testing.T, s *Switch, node, address string) *net.UDPConn {
+// listenUDP returns a UDP socket of a node.
+func listenUDP(t *testing.T, s *Switch, node, address string) *net.UDPConn {
 	t.Helper()
-	return in(t, s, node, func() (*net.UDPConn, error) {
+	return inNamespace(t, s, node, func() (*net.UDPConn, error) {
 		return net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address)))
 	})
 }
 
-// besides is another address of every node, of which the switch does not know: what is
-// sent from there is never lost.
-const besides = "10.77.0.%d"
+// losslessAddress is a second address of every node that the switch does not know. Packets from it
+// are never lost.
+const losslessAddress = "10.77.0.%d"
 
-// throw sends packets from one node to another, and one that is never lost, and returns
-// how many have arrived before that one. They are sent on one processor, because the
-// kernel keeps the order of what comes from the same.
-func throw(t *testing.T, s *Switch, from, to string, n int) (arrived int) {
+// sendPackets sends packets from one node to another, then one that is never lost, and returns how
+// many arrived before that one. They are sent on one processor, because the kernel keeps their
+// order only then.
+func sendPackets(t *testing.T, s *Switch, from, to string, n int) (arrived int) {
 	t.Helper()
-	receiver, sender := packetsOf(t, s, to, s.addressOf(to)), packetsOf(t, s, from, s.addressOf(from))
+	receiver, sender := listenUDP(t, s, to, s.addressOf(to)), listenUDP(t, s, from, s.addressOf(from))
 	defer receiver.Close()
 	defer sender.Close()
-	other := packetsOf(t, s, from, fmt.Sprintf(besides+":0", 100+from[0]))
+	other := listenUDP(t, s, from, fmt.Sprintf(losslessAddress+":0", 100+from[0]))
 	defer other.Close()
 	target := receiver.LocalAddr().(*net.UDPAddr).AddrPort()
-	onOneProcessor(t, func() error {
+	pinToOneCPU(t, func() error {
 		for range n {
 			if _, err := sender.WriteToUDPAddrPort([]byte("one"), target); err != nil {
 				return err
@@ -105,7 +105,7 @@ func throw(t *testing.T, s *Switch, from, to string, n int) (arrived int) {
 	}
 }
 
-func onOneProcessor(t *testing.T, f func() error) {
+func pinToOneCPU(t *testing.T, f func() error) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -128,7 +128,7 @@ func onOneProcessor(t *testing.T, f func() error) {
 	}
 }
 
-func TestACutLosesThePacketsOfItsDirectionAlone(t *testing.T) {
+func TestSwitch_CutDropsOneDirection(t *testing.T) {
 	s := newSwitch(t)
 	const packets = 20
 	for _, c := range []struct {
@@ -141,15 +141,15 @@ func TestACutLosesThePacketsOfItsDirectionAlone(t *testing.T) {
 		{"back", []direction{{"b", "a"}}, packets, 0},
 		{"both", []direction{{"a", "b"}, {"b", "a"}}, 0, 0},
 		{"somewhere else", []direction{{"a", "trial"}, {"trial", "b"}}, packets, packets},
-		{"nothing any more", nil, packets, packets},
+		{"healed", nil, packets, packets},
 	} {
 		for _, d := range c.cut {
 			if err := s.Set(d.from, d.to, Condition{Cut: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if there, back := throw(t, s, "a", "b", packets), throw(t, s, "b", "a", packets); there != c.there || back != c.back {
-			t.Errorf("%s: %d and %d packets arrive; want %d and %d", c.name, there, back, c.there, c.back)
+		if there, back := sendPackets(t, s, "a", "b", packets), sendPackets(t, s, "b", "a", packets); there != c.there || back != c.back {
+			t.Errorf("%s: %d and %d packets arrived; want %d and %d", c.name, there, back, c.there, c.back)
 		}
 		if err := s.Heal(); err != nil {
 			t.Fatal(err)
@@ -157,26 +157,26 @@ func TestACutLosesThePacketsOfItsDirectionAlone(t *testing.T) {
 	}
 }
 
-func TestOfPacketsTheShareIsLostThatIsAskedFor(t *testing.T) {
+func TestSwitch_DropsGivenShare(t *testing.T) {
 	s := newSwitch(t)
-	const rounds, packets = 40, 50 // what a socket keeps for who reads late
+	const rounds, packets = 40, 50 // bounded by the receive buffer of the socket
 	if err := s.Set("a", "b", Condition{Loss: 0.3}); err != nil {
 		t.Fatal(err)
 	}
 	arrived := 0
 	for range rounds {
-		arrived += throw(t, s, "a", "b", packets)
+		arrived += sendPackets(t, s, "a", "b", packets)
 	}
 	// Seven standard deviations on either side.
 	if share := float64(arrived) / (rounds * packets); share < 0.62 || share > 0.78 {
-		t.Errorf("%.2f arrive; want 0.7", share)
+		t.Errorf("share of packets that arrived: %.2f; want 0.7", share)
 	}
 }
 
-func TestAConnectionGoesOnWhenACutIsHealed(t *testing.T) {
+func TestSwitch_ConnectionResumesAfterHeal(t *testing.T) {
 	for _, cut := range []direction{{"a", "b"}, {"b", "a"}} {
 		s := newSwitch(t)
-		listener := in(t, s, "b", func() (net.Listener, error) { return net.Listen("tcp4", s.addressOf("b")) })
+		listener := inNamespace(t, s, "b", func() (net.Listener, error) { return net.Listen("tcp4", s.addressOf("b")) })
 		defer listener.Close()
 		go func() {
 			if conn, err := listener.Accept(); err == nil {
@@ -184,7 +184,7 @@ func TestAConnectionGoesOnWhenACutIsHealed(t *testing.T) {
 				_, _ = io.Copy(conn, conn)
 			}
 		}()
-		conn := in(t, s, "a", func() (net.Conn, error) { return net.Dial("tcp4", s.addressOf("b")) })
+		conn := inNamespace(t, s, "a", func() (net.Conn, error) { return net.Dial("tcp4", s.addressOf("b")) })
 		defer conn.Close()
 		write(t, conn, "one")
 		expect(t, conn, "one")
@@ -200,7 +200,7 @@ func TestAConnectionGoesOnWhenACutIsHealed(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldThatAConnectionIsNotMade(t *testing.T) {
+func TestSwitch_CutHidesRefusedConnection(t *testing.T) {
 	for _, cut := range []direction{{"a", "b"}, {"b", "a"}} {
 		s := newSwitch(t)
 		if err := s.Set(cut.from, cut.to, Condition{Cut: true}); err != nil {
@@ -209,15 +209,15 @@ func TestNobodyIsToldThatAConnectionIsNotMade(t *testing.T) {
 		refused := make(chan error)
 		go func() {
 			refused <- s.Do("a", func() error {
-				_, err := net.Dial("tcp4", s.addressOf("b")) // where nobody listens
+				_, err := net.Dial("tcp4", s.addressOf("b")) // a port without a listener
 				return err
 			})
 		}()
 		select {
 		case err := <-refused:
-			t.Errorf("%v is cut: %v", cut, err)
+			t.Errorf("%v is cut, but got %v", cut, err)
 			continue
-		case <-time.After(50 * time.Millisecond): // a wrong answer gets some time to come
+		case <-time.After(50 * time.Millisecond): // time for a wrong answer to arrive
 		}
 		if err := s.Heal(); err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func TestNobodyIsToldThatAConnectionIsNotMade(t *testing.T) {
 	}
 }
 
-func TestPacketsAreNotDelayed(t *testing.T) {
+func TestSwitch_RejectsDelay(t *testing.T) {
 	s := newSwitch(t)
 	for _, c := range []Condition{{Delay: time.Millisecond}, {Jitter: time.Millisecond}} {
 		if err := s.Set("a", "b", c); !errors.Is(err, ErrDelay) {
@@ -237,7 +237,7 @@ func TestPacketsAreNotDelayed(t *testing.T) {
 	}
 }
 
-func TestOfASwitchNothingIsLeft(t *testing.T) {
+func TestSwitch_CloseReleasesResources(t *testing.T) {
 	newSwitch(t) // or skip
 	before := openFiles(t)
 	s, err := NewSwitch()
@@ -245,17 +245,17 @@ func TestOfASwitchNothingIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if opened := openFiles(t); len(opened) <= len(before) {
-		t.Errorf("open with it: %v; before: %v", opened, before)
+		t.Errorf("open with the switch: %v; before: %v", opened, before)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if after := openFiles(t); len(after) > len(before) {
-		t.Errorf("open after it: %v; before: %v", after, before)
+		t.Errorf("open after Close: %v; before: %v", after, before)
 	}
 }
 
-// openFiles lists what this process has open of namespaces and BPF.
+// openFiles lists the namespaces and BPF objects that this process has open.
 func openFiles(t *testing.T) (open []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -1,19 +1,19 @@
-// Command mutants shows that the tests can fail: it breaks a rule on purpose, one
-// after the other, in a copy of the tree, and runs the test that must see it.
+// Command mutants shows that the tests can fail. It breaks one rule at a time in a copy of the
+// repository, and runs the test that must notice.
 //
 //	go run ./internal/chaos/mutants [NAME...]
 //
-// A mutant is a patch beside this file. Lines before the first difference that
-// begin with # say what it does, which invariants it breaks, which test of which
-// package must catch it, and what that needs:
+// A mutant is a patch in this directory. Lines before the first hunk that begin with # say what it
+// does, which invariants it breaks, which test of which package must catch it, and which
+// environment variable that test needs:
 //
 //	# A timer fires a moment before its time.
 //	# Breaks: S12
-//	# Caught by: ./actors TestManyTimersFireWhenTheyAreDue
+//	# Caught by: ./actors TestTimer_ManyFireWhenDue
 //	# Needs: TENUTO_SOMETHING=1
 //
-// It ends with status 1 unless every mutant was caught by its test, those aside
-// whose test cannot run here.
+// It exits with status 1 unless every mutant was caught by its test, except for those whose test
+// cannot run here.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"text/tabwriter"
 )
 
-const patches = "internal/chaos/mutants"
+const patchDir = "internal/chaos/mutants"
 
 func main() {
 	flag.Parse()
@@ -38,7 +38,7 @@ func main() {
 
 // run tries the named mutants, or all, and prints a table.
 func run(names []string) error {
-	mutants, err := read(patches)
+	mutants, err := readMutants(patchDir)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func run(names []string) error {
 	defer os.RemoveAll(scratch)
 	tree := filepath.Join(scratch, "tree")
 	if err := copyTree(".", tree); err != nil {
-		return fmt.Errorf("copy the tree: %w", err)
+		return fmt.Errorf("copy repository: %w", err)
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	counts := make(map[outcome]int)
@@ -60,7 +60,7 @@ func run(names []string) error {
 		outcome, detail := m.try(tree)
 		counts[outcome]++
 		fmt.Fprintf(os.Stderr, "%s: %s\n%s", m.name, outcome, detail)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s %s\n", outcome, m.name, m.breaks, m.dir, m.test)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s %s\n", outcome, m.name, m.invariants, m.dir, m.test)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func run(names []string) error {
 		fmt.Printf("%d %s\n", n, outcome)
 		tried += n
 	}
-	if tried == 0 || counts[wasCaught]+counts[wasSkipped] < tried {
+	if tried == 0 || counts[caught]+counts[skipped] < tried {
 		return errors.New("not every mutant was caught")
 	}
 	return nil

@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// A mutant is a patch that breaks something.
+// A mutant is a patch that breaks a rule.
 type mutant struct {
-	name   string
-	what   string
-	breaks string
-	dir    string // of the package whose test catches it
-	test   string
-	needs  string // an environment variable, NAME=VALUE; "" for none
-	patch  []byte
+	name        string
+	description string
+	invariants  string
+	dir         string // of the package whose test catches it
+	test        string
+	env         string // an environment variable, NAME=VALUE; "" for none
+	patch       []byte
 }
 
-// read reads the mutants of a directory, in the order of their names.
-func read(dir string) ([]*mutant, error) {
+// readMutants reads the mutants of a directory, sorted by name.
+func readMutants(dir string) ([]*mutant, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func read(dir string) ([]*mutant, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := parse(strings.TrimSuffix(filepath.Base(file), ".patch"), content)
+		m, err := parseMutant(strings.TrimSuffix(filepath.Base(file), ".patch"), content)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
@@ -46,7 +46,7 @@ func read(dir string) ([]*mutant, error) {
 	return mutants, nil
 }
 
-func parse(name string, content []byte) (*mutant, error) {
+func parseMutant(name string, content []byte) (*mutant, error) {
 	m := &mutant{name: name, patch: content}
 	for line := range strings.Lines(string(content)) {
 		line, isHead := strings.CutPrefix(strings.TrimSpace(line), "# ")
@@ -56,65 +56,65 @@ func parse(name string, content []byte) (*mutant, error) {
 		key, value, _ := strings.Cut(line, ": ")
 		switch key {
 		case "Breaks":
-			m.breaks = value
+			m.invariants = value
 		case "Caught by":
 			m.dir, m.test, _ = strings.Cut(value, " ")
 		case "Needs":
-			m.needs = value
+			m.env = value
 		default:
-			m.what = line
+			m.description = line
 		}
 	}
-	if m.what == "" || m.breaks == "" || m.dir == "" || m.test == "" {
-		return nil, errors.New("its head does not say what it does, what it breaks and what catches it")
+	if m.description == "" || m.invariants == "" || m.dir == "" || m.test == "" {
+		return nil, errors.New("the header must say what the mutant does, what it breaks and what catches it")
 	}
 	return m, nil
 }
 
-// An outcome is what became of a mutant.
+// An outcome is the result of trying a mutant.
 type outcome string
 
 const (
-	wasCaught    outcome = "caught"
-	wasNotCaught outcome = "NOT CAUGHT"
-	// The code has changed: the patch must be made anew.
-	noLongerApplies outcome = "NO LONGER APPLIES"
-	doesNotBuild    outcome = "DOES NOT BUILD"
-	// There is no such test, or it fails or is skipped without the mutant too.
-	provesNothing outcome = "PROVES NOTHING"
-	// The test does not run here, because it needs root for example.
-	wasSkipped outcome = "SKIPPED"
+	caught    outcome = "caught"
+	notCaught outcome = "NOT CAUGHT"
+	// The code has changed: the patch must be rewritten.
+	patchStale  outcome = "NO LONGER APPLIES"
+	buildFailed outcome = "DOES NOT BUILD"
+	// The test does not exist, or fails or is skipped without the mutant too.
+	testUseless outcome = "PROVES NOTHING"
+	// The test cannot run here, for example because it needs root.
+	skipped outcome = "SKIPPED"
 )
 
-// try runs the mutant's test without it and with it, and leaves the tree as it
-// was. It returns the output where something is to be put right.
+// try runs the mutant's test without and with the patch, and restores the tree. It returns the
+// output if something must be corrected.
 //
-// The patch is applied to the very lines that it names, wherever they stand now: with the
-// command's usual tolerance one that is out of date breaks something else, or nothing.
+// The patch is applied without fuzz, at any offset. With fuzz, an outdated patch could break
+// something else, or nothing.
 func (m *mutant) try(tree string) (outcome, string) {
 	if out, err := m.apply(tree, "--dry-run"); err != nil {
-		return noLongerApplies, out
+		return patchStale, out
 	}
 	switch out, err := m.run(tree); {
 	case err == nil && strings.Contains(out, "--- SKIP: "+m.test):
-		return wasSkipped, out
+		return skipped, out
 	case err != nil || !strings.Contains(out, "--- PASS: "+m.test):
-		return provesNothing, out
+		return testUseless, out
 	}
 	if out, err := m.apply(tree); err != nil {
-		return noLongerApplies, out
+		return patchStale, out
 	}
 	out, err := m.run(tree)
-	back, undone := m.apply(tree, "-R")
+	back, reverseErr := m.apply(tree, "-R")
 	switch {
-	case undone != nil:
-		return noLongerApplies, back
+	case reverseErr != nil:
+		return patchStale, back
 	case err == nil:
-		return wasNotCaught, out
+		return notCaught, out
 	case !strings.Contains(out, "--- FAIL: "+m.test) && !strings.Contains(out, "panic: "):
-		return doesNotBuild, out
+		return buildFailed, out
 	}
-	return wasCaught, ""
+	return caught, ""
 }
 
 func (m *mutant) apply(tree string, options ...string) (string, error) {
@@ -124,15 +124,15 @@ func (m *mutant) apply(tree string, options ...string) (string, error) {
 	return string(out), err
 }
 
-// testTimeout ends a test that a mutant keeps from ending.
+// testTimeout ends a test that a mutant blocks.
 const testTimeout = "120s"
 
 func (m *mutant) run(tree string) (string, error) {
 	command := exec.Command("go", "test", "-v", "-count=1", "-timeout", testTimeout, "-run", "^"+m.test+"$", m.dir)
 	command.Dir = tree
 	command.Env = append(os.Environ(), "GOWORK=off")
-	if m.needs != "" {
-		command.Env = append(command.Env, m.needs)
+	if m.env != "" {
+		command.Env = append(command.Env, m.env)
 	}
 	out, err := command.CombinedOutput()
 	return string(out), err

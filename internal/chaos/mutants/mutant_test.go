@@ -25,7 +25,7 @@ const breakSum = `--- a/sum/sum.go
 func makeTree(t *testing.T, test string) string {
 	t.Helper()
 	if _, err := exec.LookPath("patch"); err != nil {
-		t.Skip("there is no patch command")
+		t.Skip("no patch command")
 	}
 	tree := t.TempDir()
 	for name, content := range map[string]string{
@@ -44,25 +44,25 @@ func makeTree(t *testing.T, test string) string {
 	return tree
 }
 
-func TestWhatBecomesOfAMutant(t *testing.T) {
+func TestMutant_Outcomes(t *testing.T) {
 	good := "func TestSum(t *testing.T) {\n\tif Sum(1, 2) != 3 {\n\t\tt.Error()\n\t}\n}\n"
 	for name, c := range map[string]struct {
 		test, patch string
 		want        outcome
 	}{
-		"its test fails":                {good, breakSum, wasCaught},
-		"its test panics":               {strings.Replace(good, "t.Error()", "panic(1)", 1), breakSum, wasCaught},
-		"its test sees nothing":         {"func TestSum(t *testing.T) { Sum(1, 0) }\n", breakSum, wasNotCaught},
-		"the code is another now":       {good, strings.Replace(breakSum, "-func Sum(a, b", "-func Add(a, b", 1), noLongerApplies},
-		"what stands around is another": {good, strings.Replace(breakSum, "@@\n \n", "@@\n // Sum adds.\n", 1), noLongerApplies},
-		"what it makes is no Go":        {good, strings.Replace(breakSum, "return a - b", "return a -", 1), doesNotBuild},
-		"its test is gone":              {"func TestOther(t *testing.T) {}\n", breakSum, provesNothing},
-		"its test fails without it":     {"func TestSum(t *testing.T) { t.Error(Sum(1, 2)) }\n", breakSum, provesNothing},
-		"its test cannot be run here":   {"func TestSum(t *testing.T) { t.Skip() }\n", breakSum, wasSkipped},
+		"its test fails":                {good, breakSum, caught},
+		"its test panics":               {strings.Replace(good, "t.Error()", "panic(1)", 1), breakSum, caught},
+		"its test sees nothing":         {"func TestSum(t *testing.T) { Sum(1, 0) }\n", breakSum, notCaught},
+		"the code is another now":       {good, strings.Replace(breakSum, "-func Sum(a, b", "-func Add(a, b", 1), patchStale},
+		"what stands around is another": {good, strings.Replace(breakSum, "@@\n \n", "@@\n // Sum adds.\n", 1), patchStale},
+		"what it makes is no Go":        {good, strings.Replace(breakSum, "return a - b", "return a -", 1), buildFailed},
+		"its test is gone":              {"func TestOther(t *testing.T) {}\n", breakSum, testUseless},
+		"its test fails without it":     {"func TestSum(t *testing.T) { t.Error(Sum(1, 2)) }\n", breakSum, testUseless},
+		"its test cannot be run here":   {"func TestSum(t *testing.T) { t.Skip() }\n", breakSum, skipped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree := makeTree(t, c.test)
-			m, err := parse("sum", []byte(head+c.patch))
+			m, err := parseMutant("sum", []byte(head+c.patch))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,14 +71,14 @@ func TestWhatBecomesOfAMutant(t *testing.T) {
 			}
 			source, err := os.ReadFile(filepath.Join(tree, "sum/sum.go"))
 			if err != nil || !strings.Contains(string(source), "a + b") {
-				t.Errorf("the tree is not as it was: %s, %v", source, err)
+				t.Errorf("the tree was not restored: %s, %v", source, err)
 			}
 		})
 	}
 }
 
-func TestEveryMutantSaysWhatItIs(t *testing.T) {
-	mutants, err := read(".")
+func TestMutants_HaveHeaders(t *testing.T) {
+	mutants, err := readMutants(".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,20 +90,20 @@ func TestEveryMutantSaysWhatItIs(t *testing.T) {
 			t.Errorf("%s: %+v", m.name, m)
 		}
 	}
-	if _, err := parse("headless", []byte(breakSum)); err == nil {
-		t.Error("a patch without a head is read")
+	if _, err := parseMutant("headless", []byte(breakSum)); err == nil {
+		t.Error("a patch without a header was read")
 	}
-	if _, err := read(t.TempDir()); err == nil {
-		t.Error("a directory without patches is read")
+	if _, err := readMutants(t.TempDir()); err == nil {
+		t.Error("a directory without patches was read")
 	}
 }
 
-// A patch that does not apply any more breaks nothing, and shows nothing.
-func TestEveryMutantStillApplies(t *testing.T) {
+// A patch that does not apply breaks nothing and so proves nothing.
+func TestMutants_PatchesApply(t *testing.T) {
 	if _, err := exec.LookPath("patch"); err != nil {
-		t.Skip("there is no patch command")
+		t.Skip("no patch command")
 	}
-	mutants, err := read(".")
+	mutants, err := readMutants(".")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ func TestEveryMutantStillApplies(t *testing.T) {
 		if out, err := m.apply(root, "--dry-run"); err != nil {
 			t.Errorf("%s: %v\n%s", m.name, err, out)
 		}
-		// A result is taken from the test cache as long as the files are the same that the
-		// test itself has looked at, and it is another process that patches them.
+		// The go command caches a result by the files that the test itself opens, but patch opens
+		// them in another process.
 		for line := range strings.Lines(string(m.patch)) {
 			if name, ok := strings.CutPrefix(line, "--- a/"); ok {
 				if _, err := os.Stat(filepath.Join(root, strings.TrimSpace(name))); err != nil {

@@ -1,5 +1,5 @@
-// Crosscheck type-checks packages, and the declarations of all that they import, for other
-// systems than this one. It reads source and compiles nothing.
+// Crosscheck type-checks packages, and the declarations of all their imports, for other systems. It
+// reads source and compiles nothing.
 //
 //	crosscheck -on os/arch,... package...
 package main
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// check returns what would keep packages from being compiled for a system, without cgo.
+// check returns the errors that prevent packages from compiling for a system without cgo.
 func check(system string, patterns []string) ([]packages.Error, error) {
 	goos, goarch, ok := strings.Cut(system, "/")
 	if !ok {

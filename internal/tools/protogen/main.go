@@ -1,6 +1,5 @@
-// Command protogen writes the Go code of the schemas under proto/, with no
-// protoc to install: it compiles them with protocompile and hands the result
-// to protoc-gen-go. It is run as "make generate" does:
+// Command protogen generates the Go code of the schemas under proto/ without protoc: protocompile
+// compiles them, and protoc-gen-go generates the code. "make generate" runs it as follows:
 //
 //	go -C internal/tools run ./protogen
 package main
@@ -20,10 +19,10 @@ import (
 	"google.golang.org/protobuf/types/pluginpb"
 )
 
-// Seen from internal/tools.
+// Relative to internal/tools.
 const root = "../../proto"
 
-// The schemas, those that are imported first.
+// The schemas; imported ones come first.
 var schemas = []string{"journalpb/journal.proto", "clusterpb/cluster.proto"}
 
 func main() {

@@ -11,10 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// openDatabase opens a database in a directory that nobody else uses.
+// openDatabase opens the database in a directory that is not in use.
 func (s *Store) openDatabase(name string) (*database, error) {
-	pacer := newPacer(s.failure.failed)
-	fs := vfs.FS(&pacedFS{s.cutOff(s.options.FS), pacer})
+	pacer := newCompactionPacer(s.failure.failed)
+	fs := vfs.FS(&pacedFS{s.rejectWritesOnceFailed(s.options.FS), pacer})
 	path := fs.PathJoin(s.options.Dir, name)
 	if err := errors.Join(s.options.FS.MkdirAll(path, 0o700), syncDir(s.options.FS, s.options.Dir)); err != nil {
 		return nil, s.Fail("open", err)
@@ -24,15 +24,15 @@ func (s *Store) openDatabase(name string) (*database, error) {
 		return nil, s.Fail("open", err)
 	}
 	opened := make(chan *pebble.DB, 1)
-	err = s.guarded("open", func() error {
-		o, gate := s.pebbleOptions(fs, lock), newCompactionGate()
-		o.Experimental.CompactionScheduler = gate
+	err = s.runGuarded("open", func() error {
+		o, scheduler := s.pebbleOptions(fs, lock), newCompactionScheduler()
+		o.Experimental.CompactionScheduler = scheduler
 		db, err := pebble.Open(path, o)
 		if err != nil {
-			return damage(err)
+			return markCorrupt(err)
 		}
 		pacer.db.Store(db)
-		gate.open()
+		scheduler.enable()
 		opened <- db
 		return nil
 	})
@@ -44,15 +44,15 @@ func (s *Store) openDatabase(name string) (*database, error) {
 
 const (
 	memTableBytes = 8 << 20
-	// So many of the newest tables upon each other are twice as many as have them
-	// compacted, and so many have writes wait until they are.
+	// Compactions start at half of l0CompactionThreshold sublevels in level 0. Writes wait at
+	// l0StopWritesThreshold sublevels.
 	l0CompactionThreshold = 12
 	l0StopWritesThreshold = 32
 )
 
-// pebbleOptions has what was measured; see DESIGN.md. The database takes what its
-// memtables and its large batches weigh off the cache, which must not be empty for
-// as long as a flush lasts: each lookup would read a filter from disk.
+// pebbleOptions returns the options; see DESIGN.md for the measurements. Pebble takes its memtables
+// and large batches from the cache size. The cache must not become empty during a flush, or each
+// lookup would read a filter from disk.
 func (s *Store) pebbleOptions(fs vfs.FS, lock *pebble.Lock) *pebble.Options {
 	o := &pebble.Options{
 		FS: fs, Lock: lock, Logger: pebbleLogger{s},
@@ -86,9 +86,9 @@ func (s *Store) pebbleOptions(fs vfs.FS, lock *pebble.Lock) *pebble.Options {
 	return o
 }
 
-// splitByKind ends a table where the keys of another kind begin: one that holds
-// nothing but histories, which are written in order of their keys, is moved down
-// the levels, and one that holds a single header among them is written again.
+// splitByKind ends a table where keys of another kind begin. Histories are written in key order, so
+// a table with nothing else moves down the levels without a rewrite; a single header in it would
+// force one.
 func splitByKind(from []byte) (policy pebble.SpanPolicy, end []byte, err error) {
 	if len(from) > 0 {
 		end = []byte{from[0] + 1}

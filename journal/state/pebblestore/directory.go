@@ -11,18 +11,17 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// The directory of a store holds the databases, of which the file current names
-// the one that counts. Another one is what an Install was writing, or has left
-// behind, when the process ended.
+// The directory of a store holds databases, and the file current names the one in use. Any other is
+// left over from an Install that the end of the process interrupted.
 const (
 	currentFile    = "current"
 	damagedFile    = "damaged"
 	databasePrefix = "db-"
 )
 
-// Open opens the store in o.Dir, or creates it. An error that wraps
-// store.ErrCorrupt says that the store is damaged, or was found to be when it was
-// used last: it is of no use any more, see Discard. The store must be closed.
+// Open opens the store in o.Dir, or creates it. An error that wraps store.ErrCorrupt means that the
+// store is damaged, or was found damaged when it was last used; see Discard. The caller must close
+// the store.
 func Open(o Options) (*Store, error) {
 	s := newStore(o.withDefaults())
 	if err := s.open(); err != nil {
@@ -53,11 +52,11 @@ func (s *Store) open() error {
 	return s.replace(db, func() {})
 }
 
-// Discard removes the store in o.Dir, which nobody may have open: the next Open
-// begins with an empty one. It removes nothing else.
+// Discard removes the store in o.Dir and nothing else. The store must not be open. The next Open
+// creates an empty one.
 func Discard(o Options) error {
 	o = o.withDefaults()
-	// In this order: what is damaged is never believed again.
+	// In this order, so that damaged data is never used again.
 	for _, name := range []string{currentFile, damagedFile} {
 		if err := o.FS.Remove(o.FS.PathJoin(o.Dir, name)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			return fmt.Errorf("discard state: %w", err)
@@ -70,8 +69,8 @@ func Discard(o Options) error {
 }
 
 // Install implements store.Store.
-func (s *Store) Install(fill func(dir string) error, read func(store.Reader) error, taken func()) error {
-	old, err := s.current("install")
+func (s *Store) Install(fill func(dir string) error, read func(store.Reader) error, onInstalled func()) error {
+	old, err := s.writableDatabase("install")
 	if err != nil {
 		return err
 	}
@@ -79,19 +78,19 @@ func (s *Store) Install(fill func(dir string) error, read func(store.Reader) err
 	if err != nil {
 		return err
 	}
-	if err := s.replace(fresh, taken); err != nil {
-		return s.Fail("close the store before", err)
+	if err := s.replace(fresh, onInstalled); err != nil {
+		return s.Fail("close the previous database", err)
 	}
 	if err := s.options.FS.RemoveAll(s.options.FS.PathJoin(s.options.Dir, old.name)); err != nil {
-		s.options.Logger.Warn("the state before was not removed", "error", err)
+		s.options.Logger.Warn("cannot remove the previous state database", "error", err)
 	}
 	return nil
 }
 
-// install fills and opens a new database, and makes it the one that counts.
+// install fills and opens a new database, and makes it the current one.
 func (s *Store) install(fill func(dir string) error, read func(store.Reader) error) (*database, error) {
 	fs, dir := s.options.FS, s.options.Dir
-	name := freshName()
+	name := newDatabaseName()
 	path := fs.PathJoin(dir, name)
 	if err := fs.MkdirAll(path, 0o700); err != nil {
 		return nil, err
@@ -99,16 +98,16 @@ func (s *Store) install(fill func(dir string) error, read func(store.Reader) err
 	if err := fill(path); err != nil {
 		return nil, err
 	}
-	trial := newStore(s.options)
-	trial.trial = true
-	fresh, err := trial.openRead(name, read)
+	candidate := newStore(s.options)
+	candidate.isCandidate = true
+	fresh, err := candidate.openAndRead(name, read)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(trial.closeDatabase(fresh), syncDir(fs, path), syncDir(fs, dir)); err != nil {
+	if err := errors.Join(candidate.closeDatabase(fresh), syncDir(fs, path), syncDir(fs, dir)); err != nil {
 		return nil, err
 	}
-	if fresh, err = s.openRead(name, read); err != nil {
+	if fresh, err = s.openAndRead(name, read); err != nil {
 		return nil, err
 	}
 	if err := writeSynced(fs, dir, currentFile, []byte(name+"\n")); err != nil {
@@ -117,57 +116,56 @@ func (s *Store) install(fill func(dir string) error, read func(store.Reader) err
 	return fresh, nil
 }
 
-// openRead opens a database and has it read.
-func (s *Store) openRead(name string, read func(store.Reader) error) (*database, error) {
+// openAndRead opens a database and calls read with it.
+func (s *Store) openAndRead(name string, read func(store.Reader) error) (*database, error) {
 	db, err := s.openDatabase(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.guarded("read the store", func() error { return read(reader{s, db}) }); err != nil {
+	if err := s.runGuarded("read the store", func() error { return read(reader{s, db}) }); err != nil {
 		return nil, errors.Join(err, s.closeDatabase(db))
 	}
 	return db, nil
 }
 
-// currentName returns the name of the database that counts; a new one in an
-// empty directory.
+// currentName returns the name of the current database; a new one in an empty directory.
 func (s *Store) currentName() (string, error) {
 	fs, dir := s.options.FS, s.options.Dir
 	content, err := readFile(fs, fs.PathJoin(dir, currentFile))
 	if errors.Is(err, iofs.ErrNotExist) {
-		// What others there are was never used, or was discarded.
+		// Other databases were never used, or were discarded.
 		if err := s.removeOthers(""); err != nil {
 			return "", err
 		}
-		name := freshName()
+		name := newDatabaseName()
 		return name, writeSynced(fs, dir, currentFile, []byte(name+"\n"))
 	}
 	if err != nil {
 		return "", err
 	}
 	name := strings.TrimSuffix(string(content), "\n")
-	if !isDatabase(name) {
+	if !isDatabaseName(name) {
 		return "", fmt.Errorf("%s names %q: %w", currentFile, content, store.ErrCorrupt)
 	}
 	return name, nil
 }
 
-// freshName returns the name of a database that there has never been: what is
-// known of the files of one is known by its name.
-func freshName() string {
+// newDatabaseName returns a random name, because files with the same database name are taken to be
+// identical.
+func newDatabaseName() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails
 	return databasePrefix + hex.EncodeToString(b[:])
 }
 
-// isDatabase reports whether a name is that of a database.
-func isDatabase(name string) bool {
+// isDatabaseName reports whether a name is that of a database.
+func isDatabaseName(name string) bool {
 	digits, ok := strings.CutPrefix(name, databasePrefix)
 	b, err := hex.DecodeString(digits)
 	return ok && err == nil && len(b) == 8
 }
 
-// removeOthers removes the databases that do not count.
+// removeOthers removes all databases but one.
 func (s *Store) removeOthers(name string) error {
 	fs, dir := s.options.FS, s.options.Dir
 	names, err := fs.List(dir)
@@ -175,7 +173,7 @@ func (s *Store) removeOthers(name string) error {
 		return err
 	}
 	for _, other := range names {
-		if other != name && isDatabase(other) {
+		if other != name && isDatabaseName(other) {
 			if err := fs.RemoveAll(fs.PathJoin(dir, other)); err != nil {
 				return err
 			}

@@ -1,23 +1,21 @@
-// Package pebblestore keeps the state of a machine on disk, in a database of
-// Pebble's. It is the only package that knows which one it is.
+// Package pebblestore implements store.Store on disk, in a Pebble database. No other package
+// depends on Pebble.
 //
-// # The files of a store
+// # Files
 //
-// A store is a directory with the file "current", which names one of the
-// databases "db-" and 16 hexadecimal digits beside it, and the file "damaged" if
-// that database must not be believed. A database is one of Pebble's, table format
-// 6, without a write-ahead log: it falls back on its last flush. A Write is one
-// batch; Pebble flushes its memtables in the order in which they were filled, a
-// batch is in one of them, and a flush is one record of the manifest, so that what
-// is left after a crash is a prefix of the batches. Keys are ordered by their
-// bytes; a table holds keys of one first byte alone.
+// A store is a directory. Its file "current" names one of the databases beside it, each called
+// "db-" and 16 hexadecimal digits. The file "damaged" exists if that database must not be used. A
+// database is a Pebble database of format FormatTableFormatV6 without a write-ahead log; after a
+// crash it returns to its last flush. A Write is one batch. Pebble flushes memtables in the order
+// in which they were filled, a batch is in one memtable, and a flush is one record of the manifest.
+// So a crash leaves a prefix of the batches. Keys are ordered by their bytes. A table holds keys
+// with one first byte only.
 //
 // # Errors
 //
-// Three things of Pebble need care. Fatalf and errors in the background end their
-// goroutine (Goexit), since one would go on with what it knows to be wrong and the
-// other try again for ever. It panics when a directory cannot be synced, so that
-// does the same. And an Open that fails late panics in a compaction that it has
-// begun, so none may begin before. Whatever may meet one of these runs in a
-// goroutine of its own.
+// Pebble needs care in three cases. Fatalf and background errors end their goroutine
+// (runtime.Goexit): after the former Pebble would continue on data that it knows to be wrong, after
+// the latter it would retry for ever. Pebble panics when it cannot sync a directory, so that also
+// ends the goroutine. An Open that fails late makes a running compaction panic, so none may start
+// before Open returns. Calls that may meet one of these run in a goroutine of their own.
 package pebblestore

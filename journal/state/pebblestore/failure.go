@@ -14,34 +14,33 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// failure is the first thing that went wrong with a store. Behind it nothing is
-// written any more.
+// failure is the first error of a store. After it nothing is written any more.
 type failure struct {
-	failed chan struct{} // closed
+	failed chan struct{} // closed after the first error
 	once   sync.Once
 	err    *store.Error
 }
 
-// Fail implements store.Store. It notes what went wrong, marks a store that is
-// damaged, and returns the first thing that did.
+// Fail implements store.Store. It records the first error, and marks the store as damaged if it is
+// corrupt.
 func (s *Store) Fail(op string, err error) error {
 	var before *store.Error
 	if errors.As(err, &before) && !errors.Is(err, store.ErrCorrupt) {
-		return err // closed, or noted already
+		return err // closed, or recorded already
 	}
-	var unmarked error
+	var markErr error
 	s.failure.once.Do(func() {
 		if pebble.IsCorruptionError(err) {
 			err = errors.Join(store.ErrCorrupt, err)
 		}
 		s.failure.err = &store.Error{Dir: s.options.Dir, Op: op, Err: err}
-		if errors.Is(err, store.ErrCorrupt) && !s.trial {
-			unmarked = writeSynced(s.options.FS, s.options.Dir, damagedFile, []byte(err.Error()+"\n"))
+		if errors.Is(err, store.ErrCorrupt) && !s.isCandidate {
+			markErr = writeSynced(s.options.FS, s.options.Dir, damagedFile, []byte(err.Error()+"\n"))
 		}
 		close(s.failure.failed)
 	})
-	if unmarked != nil { // not in Do, where others would wait for the log
-		s.options.Logger.Error("the damaged state could not be marked", "error", unmarked)
+	if markErr != nil { // outside Do, where others would wait for the log
+		s.options.Logger.Error("cannot mark the state as damaged", "error", markErr)
 	}
 	return s.failure.err
 }
@@ -59,11 +58,10 @@ func (s *Store) Err() error {
 	}
 }
 
-// guarded runs something that may write, in a goroutine of its own, and returns
-// an error when it has returned or the store has failed: the database ends the
-// goroutine that meets an error behind which it cannot go on, whosever it is,
-// and others may then wait for it in vain.
-func (s *Store) guarded(op string, f func() error) error {
+// runGuarded runs f in a goroutine of its own, and returns when f has returned or the store has
+// failed. On a fatal error Pebble ends the goroutine that meets it, whichever it is, and others may
+// then wait for it for ever.
+func (s *Store) runGuarded(op string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		err := error(nil)
@@ -88,16 +86,15 @@ func (s *Store) guarded(op string, f func() error) error {
 	}
 }
 
-// quiet drops what a store that has failed says in the end.
-func (s *Store) quiet(err error) error {
+// unlessFailed drops errors of a store that has failed already.
+func (s *Store) unlessFailed(err error) error {
 	if s.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// pebbleLogger hands on what the database says, and ends the goroutine that
-// cannot go on.
+// pebbleLogger forwards Pebble's log, and ends the goroutine on a fatal error.
 type pebbleLogger struct{ *Store }
 
 func (l pebbleLogger) Infof(format string, args ...any) {
@@ -108,8 +105,8 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 	l.options.Logger.Warn(strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
 
-// Fatalf must not return: the database would go on with what it knows to be
-// wrong. Ending the goroutine unwinds it and lets go of its locks.
+// Fatalf must not return: Pebble would continue on data that it knows to be wrong. Ending the
+// goroutine unwinds its stack and releases its locks.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	fatal := &fatalError{text: fmt.Sprintf(format, args...)}
 	for _, arg := range args {
@@ -117,10 +114,10 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 			fatal.causes = append(fatal.causes, err)
 		}
 	}
-	l.breakDown("keep the database", fatal)
+	l.failAndExit("run the database", fatal)
 }
 
-// A fatalError is what the database says last, with the errors that it names in that.
+// fatalError is the argument of Fatalf, with the errors in it.
 type fatalError struct {
 	text   string
 	causes []error
@@ -129,28 +126,27 @@ type fatalError struct {
 func (e *fatalError) Error() string   { return e.text }
 func (e *fatalError) Unwrap() []error { return e.causes }
 
-// backgroundError ends the goroutine of a flush or a compaction that has failed:
-// the database would try again at once, for ever, unless it is being closed.
+// backgroundError ends the goroutine of a flush or compaction that has failed, because Pebble would
+// retry at once and for ever. It does not while the database is being closed.
 func (s *Store) backgroundError(err error) {
 	if s.closing.Load() {
 		_ = s.Fail("write in the background", err)
 		return
 	}
-	s.breakDown("write in the background", err)
+	s.failAndExit("write in the background", err)
 }
 
-// breakDown fails the store and ends the goroutine.
-func (s *Store) breakDown(op string, err error) {
+// failAndExit fails the store and ends the goroutine.
+func (s *Store) failAndExit(op string, err error) {
 	_ = s.Fail(op, err)
 	runtime.Goexit()
 }
 
-// damage marks an error of opening a database that is not one of the system: a
-// file that is missing or says what no other file agrees with is not always
-// called corrupt.
-func damage(err error) error {
-	var system syscall.Errno
-	if errors.As(err, &system) && !errors.Is(system, iofs.ErrNotExist) {
+// markCorrupt marks an error of opening a database as corruption, unless it comes from the
+// operating system. Pebble does not always classify missing or inconsistent files as corrupt.
+func markCorrupt(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) && !errors.Is(errno, iofs.ErrNotExist) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", store.ErrCorrupt, err)

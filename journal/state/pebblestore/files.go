@@ -8,43 +8,43 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// cutOff returns a file system that takes no writes once the store has failed:
-// what goes on in a database that is broken must not reach the files.
-func (s *Store) cutOff(fs vfs.FS) vfs.FS {
-	cut := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+// rejectWritesOnceFailed returns a file system that refuses writes after the store has failed, so
+// that a broken database cannot change the files.
+func (s *Store) rejectWritesOnceFailed(fs vfs.FS) vfs.FS {
+	failingFS := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			return s.Err()
 		}
 		return nil
 	}))
-	return &unwindingFS{cut, s}
+	return &goexitFS{failingFS, s}
 }
 
-// unwindingFS ends the goroutine that cannot sync a directory, as Fatalf does:
-// the database would panic, in whatever goroutine it is.
-type unwindingFS struct {
+// goexitFS ends the goroutine that cannot sync a directory, as Fatalf does. Pebble would panic in
+// that goroutine.
+type goexitFS struct {
 	vfs.FS
 	store *Store
 }
 
 // OpenDir implements vfs.FS.
-func (fs *unwindingFS) OpenDir(name string) (vfs.File, error) {
+func (fs *goexitFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
 	if err != nil {
 		return nil, err
 	}
-	return &unwindingDir{f, fs.store}, nil
+	return &goexitDir{f, fs.store}, nil
 }
 
-type unwindingDir struct {
+type goexitDir struct {
 	vfs.File
 	store *Store
 }
 
 // Sync implements vfs.File.
-func (d *unwindingDir) Sync() error {
+func (d *goexitDir) Sync() error {
 	if err := d.File.Sync(); err != nil {
-		d.store.breakDown("sync a directory", err)
+		d.store.failAndExit("sync a directory", err)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func readFile(fs vfs.FS, path string) (content []byte, err error) {
 	return io.ReadAll(f)
 }
 
-// writeSynced writes a file such that it is there whole or not at all.
+// writeSynced writes a file atomically and syncs it.
 func writeSynced(fs vfs.FS, dir, name string, content []byte) error {
 	path := fs.PathJoin(dir, name)
 	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
@@ -75,7 +75,7 @@ func writeSynced(fs vfs.FS, dir, name string, content []byte) error {
 	return syncDir(fs, dir)
 }
 
-// parent returns the directory that a directory is in.
+// parent returns the directory that contains dir.
 func parent(fs vfs.FS, dir string) string {
 	if p := fs.PathDir(dir); p != "" {
 		return p

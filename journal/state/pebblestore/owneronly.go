@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// OwnerOnly is the file system of the machine, on which only the owner of the process can
-// read what is created. The database asks for files that everybody can read.
+// OwnerOnly is the operating system's file system, with new files readable by the process owner
+// only. Pebble itself creates files that everyone can read.
 var OwnerOnly vfs.FS = ownerOnlyFS{vfs.Default}
 
 type ownerOnlyFS struct{ vfs.FS }
@@ -17,8 +17,8 @@ type ownerOnlyFS struct{ vfs.FS }
 // Unwrap implements vfs.FS.
 func (fs ownerOnlyFS) Unwrap() vfs.FS { return fs.FS }
 
-// Create implements vfs.FS. It removes a file that is there, so the mode is set afterwards;
-// until then the mode of the directory protects it.
+// Create implements vfs.FS. The mode is set after the creation, because Create replaces an existing
+// file. Until then the mode of the directory protects the file.
 func (fs ownerOnlyFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(name, category)
 	if err != nil {
@@ -32,7 +32,7 @@ func (fs ownerOnlyFS) Create(name string, category vfs.DiskWriteCategory) (vfs.F
 
 // OpenReadWrite implements vfs.FS.
 func (fs ownerOnlyFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, options ...vfs.OpenOption) (vfs.File, error) {
-	if err := ensure(name); err != nil {
+	if err := createIfMissing(name); err != nil {
 		return nil, err
 	}
 	return fs.FS.OpenReadWrite(name, category, options...)
@@ -40,14 +40,14 @@ func (fs ownerOnlyFS) OpenReadWrite(name string, category vfs.DiskWriteCategory,
 
 // Lock implements vfs.FS.
 func (fs ownerOnlyFS) Lock(name string) (io.Closer, error) {
-	if err := ensure(name); err != nil {
+	if err := createIfMissing(name); err != nil {
 		return nil, err
 	}
 	return fs.FS.Lock(name)
 }
 
-// ensure creates a file if it is not there. One that is there keeps what is in it.
-func ensure(name string) error {
+// createIfMissing creates a file unless it exists, and keeps the contents of one that does.
+func createIfMissing(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

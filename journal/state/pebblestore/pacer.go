@@ -11,82 +11,81 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// A pacer has the compactions of a database rest between what they write. They rest less
-// the more tables lie upon each other, and not at all before so many do that writes
-// would have to wait, nor once the database is being closed. (RocksDB tunes the rate of
-// its compactions by what they are behind.)
-type pacer struct {
+// compactionPacer pauses the compactions of a database between their writes. They pause less the
+// more sublevels level 0 has, not at all before writes would have to wait, and not at all while the
+// database is being closed. (RocksDB similarly tunes the rate of its compactions by their backlog.)
+type compactionPacer struct {
 	failed  <-chan struct{}
-	hurried chan struct{} // closed by hurry
+	stopped chan struct{} // closed by stopPausing
 	once    sync.Once
 	db      atomic.Pointer[pebble.DB] // nil until it is open
 
-	mu     sync.Mutex
-	looked time.Time
-	share  float64 // of a whole rest
+	mu      sync.Mutex
+	checked time.Time
+	share   float64 // of a full pause
 }
 
 const (
-	// Up to so many tables upon each other a compaction, which begins with
-	// l0CompactionThreshold/2, rests for as long as it may, and from so many on not at
-	// all, as each has to be asked for every ID; and how often that is looked at.
-	paceFrom  = l0CompactionThreshold/2 + 1
-	paceUntil = l0CompactionThreshold
-	paceEvery = 100 * time.Millisecond
+	// Up to fullPauseSublevels a compaction, which begins at l0CompactionThreshold/2, pauses as
+	// long as it may. From noPauseSublevels on it does not pause, since a lookup must check each
+	// sublevel. sublevelCheckInterval is how often the number is read.
+	fullPauseSublevels    = l0CompactionThreshold/2 + 1
+	noPauseSublevels      = l0CompactionThreshold
+	sublevelCheckInterval = 100 * time.Millisecond
 
-	compactionWrites = "pebble-compaction" // what the database calls them
+	compactionCategory = "pebble-compaction" // Pebble's write category for compactions
 )
 
-func newPacer(failed <-chan struct{}) *pacer {
-	return &pacer{failed: failed, hurried: make(chan struct{}), share: 1}
+func newCompactionPacer(failed <-chan struct{}) *compactionPacer {
+	return &compactionPacer{failed: failed, stopped: make(chan struct{}), share: 1}
 }
 
-// hurry ends all rests.
-func (p *pacer) hurry() { p.once.Do(func() { close(p.hurried) }) }
+// stopPausing ends all pauses.
+func (p *compactionPacer) stopPausing() { p.once.Do(func() { close(p.stopped) }) }
 
-// restShare returns for which part of a whole rest there is time.
-func (p *pacer) restShare() float64 {
+// pauseShare returns which share of a full pause compactions can afford.
+func (p *compactionPacer) pauseShare() float64 {
 	db := p.db.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); db != nil && now.Sub(p.looked) >= paceEvery {
-		p.looked, p.share = now, restShareAt(int(db.Metrics().Levels[0].Sublevels))
+	if now := time.Now(); db != nil && now.Sub(p.checked) >= sublevelCheckInterval {
+		p.checked, p.share = now, pauseShareAt(int(db.Metrics().Levels[0].Sublevels))
 	}
 	return p.share
 }
 
-// restShareAt returns restShare when so many tables lie upon each other.
-func restShareAt(tables int) float64 {
-	return min(max(float64(paceUntil-tables)/(paceUntil-paceFrom), 0), 1)
+// pauseShareAt returns pauseShare for a number of sublevels in level 0.
+func pauseShareAt(sublevels int) float64 {
+	return min(max(float64(noPauseSublevels-sublevels)/(noPauseSublevels-fullPauseSublevels), 0), 1)
 }
 
 // pacedFS paces what compactions write.
 type pacedFS struct {
 	vfs.FS
-	pacer *pacer
+	pacer *compactionPacer
 }
 
 // Create implements vfs.FS.
 func (fs *pacedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(name, category)
-	if err != nil || category != compactionWrites {
+	if err != nil || category != compactionCategory {
 		return f, err
 	}
-	return &pacedFile{f, fs.pacer, store.StartPace()}, nil
+	return &pacedFile{f, fs.pacer, store.StartPacer()}, nil
 }
 
-// pacedFile is a table that a compaction writes, one block after the other.
+// pacedFile is a table that a compaction writes block by block.
 type pacedFile struct {
 	vfs.File
-	pacer *pacer
-	pace  store.Pace
+	compaction *compactionPacer
+	pacer      store.Pacer
 }
 
 // Write implements vfs.File.
 func (f *pacedFile) Write(block []byte) (int, error) {
 	n, err := f.File.Write(block)
 	if err == nil {
-		f.pace.Rest(f.pacer.restShare, f.pacer.hurried, f.pacer.failed)
+		f.pacer.Pause(f.compaction.pauseShare, f.compaction.stopped, f.compaction.failed)
 	}
 	return n, err
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// written writes a table in blocks, each of which takes a while, and returns how long it
-// has taken beyond that.
-func written(t *testing.T, p *pacer, category vfs.DiskWriteCategory, blocks int, each time.Duration) time.Duration {
+// writeBlocks writes a table in blocks, each of which takes a while, and returns how much longer it
+// took.
+func writeBlocks(t *testing.T, p *compactionPacer, category vfs.DiskWriteCategory, blocks int, each time.Duration) time.Duration {
 	t.Helper()
 	f, err := (&pacedFS{vfs.NewMem(), p}).Create("table", category)
 	if err != nil {
@@ -30,46 +30,46 @@ func written(t *testing.T, p *pacer, category vfs.DiskWriteCategory, blocks int,
 	return time.Since(begin) - time.Duration(blocks)*each
 }
 
-func TestOnlyCompactionsRestAndNotWhenTheDatabaseIsClosedOrHasFailed(t *testing.T) {
-	const blocks, each = 100, store.PaceWork
+func TestCompactionPacer_PausesOnlyCompactions(t *testing.T) {
+	const blocks, each = 100, store.PacerWork
 	for name, c := range map[string]struct {
 		category vfs.DiskWriteCategory
-		change   func(*pacer)
+		change   func(*compactionPacer)
 		want     time.Duration
 	}{
-		"a compaction": {compactionWrites, func(*pacer) {}, blocks * store.PaceRest * each},
-		"a flush":      {"pebble-memtable-flush", func(*pacer) {}, 0},
-		"in haste":     {compactionWrites, func(p *pacer) { p.share = 0 }, 0},
-		"closed":       {compactionWrites, func(p *pacer) { p.hurry(); p.hurry() }, 0},
-		"failed":       {compactionWrites, func(p *pacer) { failed := make(chan struct{}); close(failed); p.failed = failed }, 0},
+		"a compaction": {compactionCategory, func(*compactionPacer) {}, blocks * store.PacerPauseRatio * each},
+		"a flush":      {"pebble-memtable-flush", func(*compactionPacer) {}, 0},
+		"in haste":     {compactionCategory, func(p *compactionPacer) { p.share = 0 }, 0},
+		"closed":       {compactionCategory, func(p *compactionPacer) { p.stopPausing(); p.stopPausing() }, 0},
+		"failed":       {compactionCategory, func(p *compactionPacer) { failed := make(chan struct{}); close(failed); p.failed = failed }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPacer(nil)
+				p := newCompactionPacer(nil)
 				c.change(p)
-				if rested := written(t, p, c.category, blocks, each); rested != c.want {
-					t.Errorf("rested for %v, not %v", rested, c.want)
+				if paused := writeBlocks(t, p, c.category, blocks, each); paused != c.want {
+					t.Errorf("paused for %v, not %v", paused, c.want)
 				}
 			})
 		})
 	}
 }
 
-func TestRestsGetShorterAsTablesPileUpAndEndBeforeWritesWouldWait(t *testing.T) {
+func TestCompactionPacer_PauseShrinksWithSublevels(t *testing.T) {
 	last := 1.0
-	for tables := range l0StopWritesThreshold {
-		share := restShareAt(tables)
+	for sublevels := range l0StopWritesThreshold {
+		share := pauseShareAt(sublevels)
 		if share > last || share < 0 {
-			t.Errorf("at %d tables %v, after %v", tables, share, last)
+			t.Errorf("at %d tables %v, after %v", sublevels, share, last)
 		}
 		last = share
 	}
-	if from, until := restShareAt(paceFrom), restShareAt(paceUntil); from != 1 || until != 0 || paceUntil >= l0StopWritesThreshold {
-		t.Errorf("%v at %d, %v at %d", from, paceFrom, until, paceUntil)
+	if from, until := pauseShareAt(fullPauseSublevels), pauseShareAt(noPauseSublevels); from != 1 || until != 0 || noPauseSublevels >= l0StopWritesThreshold {
+		t.Errorf("%v at %d, %v at %d", from, fullPauseSublevels, until, noPauseSublevels)
 	}
 }
 
-// categoriesFS notes what files are created for.
+// categoriesFS records the write categories of created files.
 type categoriesFS struct {
 	vfs.FS
 	mu   sync.Mutex
@@ -83,27 +83,27 @@ func (fs *categoriesFS) Create(name string, category vfs.DiskWriteCategory) (vfs
 	return fs.FS.Create(name, category)
 }
 
-func (fs *categoriesFS) created(category vfs.DiskWriteCategory) int {
+func (fs *categoriesFS) count(category vfs.DiskWriteCategory) int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	return fs.seen[category]
 }
 
-func TestTheTablesThatACompactionWritesAreThosePaced(t *testing.T) {
+func TestCompactionPacer_MatchesWriteCategory(t *testing.T) {
 	fs := &categoriesFS{FS: vfs.NewMem(), seen: make(map[vfs.DiskWriteCategory]int)}
-	s := opened(t, fs)
+	s := openStore(t, fs)
 	for _, value := range []string{"first", "second"} {
-		if err := errors.Join(s.Write("write", 0, set("key", value)), s.Sync()); err != nil {
+		if err := errors.Join(s.Write("write", 0, setKey("key", value)), s.Sync()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := fs.created(compactionWrites); n != 0 {
+	if n := fs.count(compactionCategory); n != 0 {
 		t.Errorf("%d tables were compacted", n)
 	}
-	if err := s.inUse.Compact(t.Context(), []byte("a"), []byte("z"), false); err != nil {
+	if err := s.db.Compact(t.Context(), []byte("a"), []byte("z"), false); err != nil {
 		t.Fatal(err)
 	}
-	if fs.created(compactionWrites) == 0 {
-		t.Error("what a compaction writes is called something else")
+	if fs.count(compactionCategory) == 0 {
+		t.Error("compactions write with another category")
 	}
 }

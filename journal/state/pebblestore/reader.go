@@ -15,8 +15,8 @@ type reader struct {
 	db    *database
 }
 
-// Database implements store.Reader.
-func (r reader) Database() uint64 { return r.db.number }
+// DatabaseNumber implements store.Reader.
+func (r reader) DatabaseNumber() uint64 { return r.db.number }
 
 // Get implements store.Reader.
 func (r reader) Get(key []byte) ([]byte, error) {
@@ -31,27 +31,26 @@ func (r reader) Get(key []byte) ([]byte, error) {
 }
 
 // Probe implements store.Reader.
-func (r reader) Probe(key []byte) ([]byte, error) { return r.store.prober.get(r.db, key) }
+func (r reader) Probe(key []byte) ([]byte, error) { return r.store.probe.get(r.db, key) }
 
 // NewIter implements store.Reader.
 func (r reader) NewIter(from, to []byte) (store.Iterator, error) {
 	iter, err := r.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return nil, err // and no iterator that is not nil
+		return nil, err // a nil interface, not a nil *pebble.Iterator
 	}
 	return iter, nil
 }
 
-// prober looks up keys most of which are not there: with one iterator for as
-// long as the database does not change. An iterator asks the filters of the
-// lowest level too, which a Get does not.
-type prober struct {
-	mu   sync.Mutex // a Write and a Sync end it
+// probeIter looks up keys that mostly do not exist, with one iterator for as long as the database
+// does not change. Unlike Get, an iterator can use the filters of the lowest level.
+type probeIter struct {
+	mu   sync.Mutex // Write and Sync close the iterator
 	iter *pebble.Iterator
 }
 
 // get returns a copy of the value of a key, nil if there is none.
-func (p *prober) get(db *database, key []byte) (value []byte, err error) {
+func (p *probeIter) get(db *database, key []byte) (value []byte, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.iter == nil {
@@ -66,8 +65,8 @@ func (p *prober) get(db *database, key []byte) (value []byte, err error) {
 	return append(make([]byte, 0, len(value)), value...), err
 }
 
-// end lets go of what the iterator keeps in memory and on disk.
-func (p *prober) end() error {
+// closeIter releases the memory and files that the iterator holds.
+func (p *probeIter) closeIter() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.iter == nil {

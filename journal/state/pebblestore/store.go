@@ -12,19 +12,18 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// Options say where a store is. Zero values mean the defaults.
+// Options configure a store. Zero values mean the defaults.
 type Options struct {
-	// Dir is the directory of the store; it is created if need be. Required.
+	// Dir is the directory of the store, created if missing. Required.
 	Dir string
-	// FS is the file system. Defaults to that of the operating system.
+	// FS is the file system. Defaults to OwnerOnly.
 	FS vfs.FS
-	// Logger gets changes of state and what the database warns of. Defaults to
-	// slog.Default().
+	// Logger gets changes of state and Pebble's warnings. Defaults to slog.Default().
 	Logger *slog.Logger
-	// CacheBytes bounds the cache of what was read. Defaults to 64 MiB.
+	// CacheBytes bounds the block cache. Defaults to 64 MiB.
 	CacheBytes int
-	// WriteBytes is about what is written at a time and held in memory until it is
-	// on disk. Defaults to 64 MiB.
+	// WriteBytes is about how much is written at a time and held in memory until it is on disk.
+	// Defaults to 64 MiB.
 	WriteBytes int
 }
 
@@ -48,25 +47,24 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	options Options
 
-	// mu is held for reading while a database is used, for writing while it is
-	// replaced.
-	mu    sync.RWMutex
-	inUse *database // nil once closed
+	// mu is held for reading while a database is used, and for writing while it is replaced.
+	mu sync.RWMutex
+	db *database // nil once closed
 
-	prober    prober
-	databases atomic.Uint64 // that have been opened
-	trial     bool          // what is wrong with a database is not wrong with what is in use
-	closing   atomic.Bool   // a database is being closed
-	failure   failure
+	probe       probeIter
+	databases   atomic.Uint64 // the number opened so far
+	isCandidate bool          // damage in a candidate does not mark the store
+	closing     atomic.Bool   // a database is being closed
+	failure     failure
 }
 
-// database is one that is open.
+// database is an open database.
 type database struct {
 	*pebble.DB
-	name   string // its directory, in that of the store
+	name   string // its directory inside the store's
 	number uint64
 	lock   *pebble.Lock
-	pacer  *pacer
+	pacer  *compactionPacer
 }
 
 func newStore(o Options) *Store {
@@ -77,44 +75,43 @@ func newStore(o Options) *Store {
 func (s *Store) View(op string, f func(store.Reader) error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.inUse == nil {
-		return s.closed(op)
+	if s.db == nil {
+		return s.closedError(op)
 	}
-	if err := f(reader{s, s.inUse}); err != nil {
+	if err := f(reader{s, s.db}); err != nil {
 		return s.Fail(op, err)
 	}
 	return nil
 }
 
-func (s *Store) closed(op string) error {
+func (s *Store) closedError(op string) error {
 	return &store.Error{Dir: s.options.Dir, Op: op, Err: store.ErrClosed}
 }
 
-// current returns the database, unless the store has failed. Only who writes may
-// use it like that: whoever closes or replaces it does not write.
-func (s *Store) current(op string) (*database, error) {
+// writableDatabase returns the database, unless the store has failed. Only the writer may call it:
+// closing and replacing never run at the same time as a write.
+func (s *Store) writableDatabase(op string) (*database, error) {
 	if err := s.Err(); err != nil {
 		return nil, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.inUse == nil {
-		return nil, s.closed(op)
+	if s.db == nil {
+		return nil, s.closedError(op)
 	}
-	return s.inUse, nil
+	return s.db, nil
 }
 
-// Write implements store.Store. A batch that has no room left is copied into one twice
-// as large. Nothing stops a copy: while it waits for memory, of which the system gives out
-// a page at a time, whoever would stop the world, as the garbage collector does, has
-// everybody wait.
-func (s *Store) Write(op string, room int, fill func(store.Batch) error) error {
-	db, err := s.current(op)
+// Write implements store.Store. A batch without room is copied into one twice as large. The copy
+// cannot be preempted, and it waits for memory page by page; meanwhile a garbage collection that
+// stops the world blocks every goroutine.
+func (s *Store) Write(op string, sizeHint int, fill func(store.Batch) error) error {
+	db, err := s.writableDatabase(op)
 	if err != nil {
 		return err
 	}
-	err = s.guarded(op, func() error {
-		b := db.NewBatchWithSize(batchHeaderBytes + room)
+	err = s.runGuarded(op, func() error {
+		b := db.NewBatchWithSize(batchHeaderBytes + sizeHint)
 		if err := fill(batch{b}); err != nil {
 			return errors.Join(err, b.Close())
 		}
@@ -126,22 +123,22 @@ func (s *Store) Write(op string, room int, fill func(store.Batch) error) error {
 	if err != nil {
 		return err
 	}
-	return s.refresh(op)
+	return s.resetProbe(op)
 }
 
-// batchHeaderBytes is what a batch takes without a record.
+// batchHeaderBytes is the size of a batch without records.
 const batchHeaderBytes = 12
 
-// refresh has the prober look at what the store holds now. It lets go of what it
-// has looked at before, batches and files.
-func (s *Store) refresh(op string) error {
-	if err := s.prober.end(); err != nil {
+// resetProbe makes the next Probe see the current contents. It releases the batches and files that
+// the old iterator holds.
+func (s *Store) resetProbe(op string) error {
+	if err := s.probe.closeIter(); err != nil {
 		return s.Fail(op, err)
 	}
 	return nil
 }
 
-// batch is one of pebble's as a store.Batch.
+// batch adapts a pebble.Batch to store.Batch.
 type batch struct{ *pebble.Batch }
 
 func (b batch) Set(key, value []byte) error       { return b.Batch.Set(key, value, nil) }
@@ -150,12 +147,12 @@ func (b batch) DeleteRange(from, to []byte) error { return b.Batch.DeleteRange(f
 
 // Sync implements store.Store.
 func (s *Store) Sync() error {
-	db, err := s.current("flush")
+	db, err := s.writableDatabase("flush")
 	if err != nil {
 		return err
 	}
 	var flushed <-chan struct{}
-	err = s.guarded("flush", func() (err error) {
+	err = s.runGuarded("flush", func() (err error) {
 		flushed, err = db.AsyncFlush()
 		return err
 	})
@@ -164,7 +161,7 @@ func (s *Store) Sync() error {
 	}
 	select {
 	case <-flushed:
-		return s.refresh("flush")
+		return s.resetProbe("flush")
 	case <-s.failure.failed:
 		return s.failure.err
 	}
@@ -172,50 +169,48 @@ func (s *Store) Sync() error {
 
 // Checkpoint implements store.Store.
 func (s *Store) Checkpoint(dir string) (name string, err error) {
-	db, err := s.current("make a checkpoint")
+	db, err := s.writableDatabase("make a checkpoint")
 	if err != nil {
 		return "", err
 	}
-	return db.name, s.guarded("make a checkpoint", func() error { return db.Checkpoint(dir) })
+	return db.name, s.runGuarded("make a checkpoint", func() error { return db.Checkpoint(dir) })
 }
 
-// Metrics returns what the database counts of itself, nil once the store is
-// closed.
+// Metrics returns Pebble's metrics, nil once the store is closed.
 func (s *Store) Metrics() *pebble.Metrics {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.inUse == nil {
+	if s.db == nil {
 		return nil
 	}
-	return s.inUse.Metrics()
+	return s.db.Metrics()
 }
 
-// Close implements store.Store. A store that has failed is left behind: some of
-// its goroutines may have been ended halfway, and nothing that they do reaches
-// the disk.
+// Close implements store.Store. The database of a failed store is abandoned, not closed: some of
+// its goroutines may have been ended halfway, and none can write to disk.
 func (s *Store) Close() error { return s.replace(nil, func() {}) }
 
-// replace puts another database in the place of the one there is, calls taken
-// before anybody reads it, and closes the one before.
-func (s *Store) replace(fresh *database, taken func()) error {
+// replace replaces the database, calls onInstalled before any reader sees the new one, and closes
+// the old one.
+func (s *Store) replace(fresh *database, onInstalled func()) error {
 	s.mu.Lock()
-	err := s.prober.end()
-	old := s.inUse
-	s.inUse = fresh
-	taken()
+	err := s.probe.closeIter()
+	old := s.db
+	s.db = fresh
+	onInstalled()
 	s.mu.Unlock()
 	if old == nil {
 		return nil
 	}
-	return errors.Join(s.quiet(err), s.closeDatabase(old))
+	return errors.Join(s.unlessFailed(err), s.closeDatabase(old))
 }
 
 func (s *Store) closeDatabase(db *database) error {
-	db.pacer.hurry()
+	db.pacer.stopPausing()
 	err := error(nil)
 	if s.Err() == nil {
 		s.closing.Store(true)
-		err = s.quiet(s.guarded("close", db.Close))
+		err = s.unlessFailed(s.runGuarded("close", db.Close))
 		s.closing.Store(false)
 	}
 	return errors.Join(err, db.lock.Close())

@@ -17,7 +17,7 @@ import (
 
 var _ store.Store = (*Store)(nil)
 
-func opened(t *testing.T, fs vfs.FS) *Store {
+func openStore(t *testing.T, fs vfs.FS) *Store {
 	t.Helper()
 	s, err := Open(Options{FS: fs, Dir: "state", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -31,10 +31,10 @@ func opened(t *testing.T, fs vfs.FS) *Store {
 	return s
 }
 
-// What the database cannot go on after is found in the error, whatever text it gives it.
-func TestFullDiskIsInTheErrorOfOpen(t *testing.T) {
+// The error contains what Pebble could not handle, whatever the text.
+func TestOpen_ReportsENOSPC(t *testing.T) {
 	fs := vfs.NewMem()
-	if err := opened(t, fs).Close(); err != nil {
+	if err := openStore(t, fs).Close(); err != nil {
 		t.Fatal(err)
 	}
 	injected := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -48,12 +48,12 @@ func TestFullDiskIsInTheErrorOfOpen(t *testing.T) {
 	}
 }
 
-func set(key, value string) func(store.Batch) error {
+func setKey(key, value string) func(store.Batch) error {
 	return func(b store.Batch) error { return b.Set([]byte(key), []byte(value)) }
 }
 
-// has checks what a store shows of a key, however it is asked.
-func has(t *testing.T, s *Store, key string, want []byte) {
+// wantValue checks what a store returns for a key, with Get and with Probe.
+func wantValue(t *testing.T, s *Store, key string, want []byte) {
 	t.Helper()
 	err := s.View("read", func(r store.Reader) error {
 		got, err := r.Get([]byte(key))
@@ -68,43 +68,43 @@ func has(t *testing.T, s *Store, key string, want []byte) {
 	}
 }
 
-func TestProbeSeesWhatWasWrittenLast(t *testing.T) {
-	s := opened(t, vfs.NewMem())
-	has(t, s, "a", nil)
+func TestProbe_SeesLastWrite(t *testing.T) {
+	s := openStore(t, vfs.NewMem())
+	wantValue(t, s, "a", nil)
 	for _, value := range []string{"1", "2"} {
-		if err := s.Write("write", 0, set("a", value)); err != nil {
+		if err := s.Write("write", 0, setKey("a", value)); err != nil {
 			t.Fatal(err)
 		}
-		has(t, s, "a", []byte(value))
+		wantValue(t, s, "a", []byte(value))
 		if err := s.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		has(t, s, "a", []byte(value))
+		wantValue(t, s, "a", []byte(value))
 	}
 	if err := s.Write("write", 0, func(b store.Batch) error { return b.Delete([]byte("a")) }); err != nil {
 		t.Fatal(err)
 	}
-	has(t, s, "a", nil)
+	wantValue(t, s, "a", nil)
 }
 
 var errBroken = errors.New("broken")
 
-func TestBatchThatIsGivenUpIsNotWritten(t *testing.T) {
-	s := opened(t, vfs.NewMem())
-	err := s.Write("write", 0, func(b store.Batch) error { return errors.Join(set("a", "1")(b), errBroken) })
+func TestWrite_FailedBatchIsNotWritten(t *testing.T) {
+	s := openStore(t, vfs.NewMem())
+	err := s.Write("write", 0, func(b store.Batch) error { return errors.Join(setKey("a", "1")(b), errBroken) })
 	var failed *store.Error
 	if !errors.As(err, &failed) || !errors.Is(err, errBroken) {
 		t.Fatal(err)
 	}
-	has(t, s, "a", nil)
+	wantValue(t, s, "a", nil)
 }
 
-// The database may go on with what it was doing: none of that gets through.
-func TestNothingReachesTheFilesBehindAnError(t *testing.T) {
+// Pebble may continue its background work, but none of it reaches the files.
+func TestFail_BlocksFileWrites(t *testing.T) {
 	fs := vfs.NewMem()
-	s := opened(t, fs)
-	below := s.cutOff(fs)
-	f, err := below.Create("before", vfs.WriteCategoryUnspecified)
+	s := openStore(t, fs)
+	guardedFS := s.rejectWritesOnceFailed(fs)
+	f, err := guardedFS.Create("before", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,13 +112,13 @@ func TestNothingReachesTheFilesBehindAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, written := f.Write([]byte("x"))
-	_, created := below.Create("behind", vfs.WriteCategoryUnspecified)
+	_, created := guardedFS.Create("behind", vfs.WriteCategoryUnspecified)
 	for what, err := range map[string]error{
 		"a write": written, "a sync": f.Sync(), "a file": created,
-		"a name": below.Rename("before", "behind"), "a link": below.Link("before", "behind"), "a removal": below.Remove("before"),
+		"a name": guardedFS.Rename("before", "behind"), "a link": guardedFS.Link("before", "behind"), "a removal": guardedFS.Remove("before"),
 	} {
 		if !errors.Is(err, errBroken) {
-			t.Errorf("%s gets through: %v", what, err)
+			t.Errorf("%s succeeds: %v", what, err)
 		}
 	}
 	if err := f.Close(); err != nil {
@@ -126,29 +126,29 @@ func TestNothingReachesTheFilesBehindAnError(t *testing.T) {
 	}
 }
 
-func TestStoreThatHasFailedTakesNothing(t *testing.T) {
-	s := opened(t, vfs.NewMem())
+func TestFail_RejectsEveryWrite(t *testing.T) {
+	s := openStore(t, vfs.NewMem())
 	_ = s.Fail("test", errBroken)
 	_, checkpoint := s.Checkpoint("checkpoint")
 	for what, err := range map[string]error{
-		"Write": s.Write("write", 0, set("a", "1")), "Sync": s.Sync(), "Checkpoint": checkpoint, "Err": s.Err(),
-		"Install": s.Install(func(string) error { t.Error("files are asked for"); return nil }, nil, nil), "Fail": s.Fail("again", errors.New("other")),
+		"Write": s.Write("write", 0, setKey("a", "1")), "Sync": s.Sync(), "Checkpoint": checkpoint, "Err": s.Err(),
+		"Install": s.Install(func(string) error { t.Error("Install asked for files"); return nil }, nil, nil), "Fail": s.Fail("again", errors.New("other")),
 	} {
 		var failed *store.Error
 		if !errors.As(err, &failed) || !errors.Is(err, errBroken) || failed.Op != "test" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	has(t, s, "a", nil)
+	wantValue(t, s, "a", nil)
 }
 
-func TestClosedStoreSaysSo(t *testing.T) {
-	s := opened(t, vfs.NewMem())
+func TestClose_LaterCallsReturnErrClosed(t *testing.T) {
+	s := openStore(t, vfs.NewMem())
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	read := s.View("read", func(store.Reader) error { return nil })
-	for _, err := range []error{read, s.Write("write", 0, set("a", "1")), s.Sync()} {
+	for _, err := range []error{read, s.Write("write", 0, setKey("a", "1")), s.Sync()} {
 		if !errors.Is(err, store.ErrClosed) {
 			t.Error(err)
 		}

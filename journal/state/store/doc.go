@@ -1,20 +1,19 @@
-// Package store says what a state machine asks of the database below it. It
-// links none, so that whoever keeps everything in memory pays for none.
+// Package store declares what a state machine needs from the database below it. It links no
+// database, so that a machine that keeps everything in memory needs none.
 //
 // # Guarantees of a Store
 //
-//  1. It is a map from keys to values, in order of the bytes of the keys, which
-//     only Write and Install change.
+//  1. A store is a map from keys to values, in byte order of the keys. Only Write and Install
+//     change it.
 //
-//  2. A Write is whole or not at all, for readers and after a crash. After a crash
-//     at any moment the store holds what it held behind one Write, and none before
-//     the last that Sync has returned for. Whatever else it takes to go on from
-//     there is its user's to keep: a store need not have a log.
+//  2. A Write is atomic, for readers and after a crash. After a crash at any moment the store
+//     holds its contents after some Write, never one before the last for which Sync returned. A
+//     store need not have a log: its user keeps whatever is needed to continue from there.
 //
-//  3. Its first error is its last. Behind it nothing reaches the files, and every
-//     call that writes returns that *Error. What the error says is damaged is
-//     marked, so that nobody opens it again.
+//  3. A store keeps its first error. After that nothing reaches the files, and every call that
+//     writes returns that *Error. If the error means damage, the store is marked as damaged, and
+//     opening it fails.
 //
-// Any number of goroutines may read. One at a time may write, sync, make a
-// checkpoint, install or close.
+// Any number of goroutines may read. Only one at a time may write, sync, make a checkpoint,
+// install or close.
 package store

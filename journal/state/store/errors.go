@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// ErrCorrupt says that bytes are not what was written.
+// ErrCorrupt means that the bytes read are not those that were written.
 var ErrCorrupt = errors.New("corrupt")
 
-// ErrClosed says that a store is closed.
+// ErrClosed means that the store is closed.
 var ErrClosed = errors.New("closed")
 
-// Error: a store cannot be read or written, or has been closed. It wraps
-// ErrCorrupt if what was read is not what was written: then the store is marked,
-// and must be discarded before it is opened again.
+// Error reports that a store cannot be read or written, or is closed. It wraps ErrCorrupt if the
+// data read is not the data written; the store is then marked as damaged, and must be discarded
+// before it is opened again.
 type Error struct {
 	Dir string
-	Op  string // what was being done
+	Op  string // the operation that failed
 	Err error
 }
 

@@ -1,82 +1,78 @@
 package store
 
-// Store is the database below a state machine. The package comment has what it
-// guarantees. Every error is an *Error.
+// Store is the database below a state machine; the package comment lists its guarantees. Every
+// error is an *Error.
 type Store interface {
-	// View shows f what the store holds. The database stays in use until f has
-	// returned, so f must be brief and must not call anybody's code. An error of f
-	// is one of the store.
+	// View calls f with the contents of the store. The database stays in use until f returns, so f
+	// must be brief and must not call user code. An error of f fails the store.
 	View(op string, f func(Reader) error) error
-	// Write puts what fill says into the store. It need not be on disk. room is how
-	// many bytes the keys and values take, and RecordRoom for each of them; a batch that
-	// turns out larger is moved as it grows, all of it at once, for which a large one
-	// stops the process.
-	Write(op string, room int, fill func(Batch) error) error
-	// Sync returns when everything that was written is on disk.
+	// Write applies the batch that fill fills. The batch need not be on disk when Write returns.
+	// sizeHint is the number of bytes of keys and values, plus RecordOverhead for each record. A
+	// larger batch is copied as it grows, and copying a large batch can stall the whole process.
+	Write(op string, sizeHint int, fill func(Batch) error) error
+	// Sync returns when all earlier Writes are on disk.
 	Sync() error
-	// Checkpoint makes the directory dir, which is not there yet and on the same
-	// file system, a copy of what the last Sync has left, and names the database.
-	// Of two checkpoints of one database, files of the same name are the same.
+	// Checkpoint creates the directory dir with a copy of the store as of the last Sync, and
+	// returns the name of the database. dir must not exist and must be on the same file system.
+	// Files of the same name in two checkpoints of one database are identical.
 	Checkpoint(dir string) (database string, err error)
-	// Install puts another database in the place of the one there is: fill puts the
-	// files of a checkpoint into a new directory and syncs them. read is shown the
-	// new database before it is taken into use, more than once; if it or fill
-	// returns an error, everything is as it was. taken is called when the new
-	// database is in use, before anybody is shown it; it must be brief and must not
-	// ask the store.
-	Install(fill func(dir string) error, read func(Reader) error, taken func()) error
-	// Fail says that what was read cannot be right, or another reason not to go
-	// on, and returns the first error that the store has met.
+	// Install replaces the database. fill puts the files of a checkpoint into a new directory and
+	// syncs them. read is called with the new database before it is in use, more than once. If fill
+	// or read returns an error, the store is unchanged. onInstalled is called when the new database
+	// is in use, before any reader sees it. It must be brief and must not use the store.
+	Install(fill func(dir string) error, read func(Reader) error, onInstalled func()) error
+	// Fail reports that the data read cannot be right, or another reason to stop, and returns the
+	// store's first error.
 	Fail(op string, err error) error
-	// Failed returns a channel that is closed when the store cannot be used any
-	// more.
+	// Failed returns a channel that is closed when the store fails.
 	Failed() <-chan struct{}
-	// Err returns an *Error once the store cannot be used any more, nil before.
+	// Err returns an *Error once the store has failed, nil before.
 	Err() error
 	// Close closes the store. It may be called more than once.
 	Close() error
 }
 
-// RecordRoom is what a record takes of a batch besides its key and its value, at most.
-const RecordRoom = 12
+// RecordOverhead is the most that a record takes in a batch besides its key and its value, in
+// bytes.
+const RecordOverhead = 12
 
-// Reader shows what a store holds.
+// Reader reads the contents of a store.
 type Reader interface {
-	// Database counts the databases that the store has had, from 1.
-	Database() uint64
+	// DatabaseNumber numbers the databases that the store has had, from 1.
+	DatabaseNumber() uint64
 	// Get returns a copy of the value of a key, nil if there is none.
 	Get(key []byte) (value []byte, err error)
-	// Probe is a Get for keys most of which are not there, by one goroutine alone.
-	// The value may change with the next call, or when the Reader goes.
+	// Probe is like Get, optimized for keys that mostly do not exist. Only one goroutine may call
+	// it. The value is valid until the next call or the end of the Reader.
 	Probe(key []byte) (value []byte, err error)
-	// NewIter returns an iterator over the keys from one on and before another, to
-	// be closed before the Reader goes.
+	// NewIter returns an iterator over the keys in [from, to). The caller must close it before the
+	// Reader ends.
 	NewIter(from, to []byte) (Iterator, error)
 }
 
-// Iterator stands on a key, or on none at first. Those that move it report
-// whether it stands on one now.
+// Iterator is at a key, or at first at none. The methods that move it report whether it is at a
+// key.
 type Iterator interface {
 	First() bool
 	Last() bool
 	Next() bool
-	// SeekGE moves it to the first key that is not before key.
+	// SeekGE moves to the first key that is at or after key.
 	SeekGE(key []byte) bool
-	// SeekLT moves it to the last key before key.
+	// SeekLT moves to the last key before key.
 	SeekLT(key []byte) bool
-	// Key and ValueAndErr are where it stands, until it is moved.
+	// Key and ValueAndErr return the current key and value, valid until the iterator moves.
 	Key() []byte
 	ValueAndErr() ([]byte, error)
-	// Error says why it stands on no key, nil if there is none.
+	// Error returns why the iterator is at no key, nil if no error occurred.
 	Error() error
 	Close() error
 }
 
-// Batch is a Write that is being put together. Of two that concern a key the
-// later counts. It keeps neither keys nor values.
+// Batch is a Write under construction. Of two operations on one key the later counts. It does not
+// retain keys or values.
 type Batch interface {
 	Set(key, value []byte) error
 	Delete(key []byte) error
-	// DeleteRange deletes the keys from one on and before another.
+	// DeleteRange deletes the keys in [from, to).
 	DeleteRange(from, to []byte) error
 }

@@ -10,24 +10,23 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Work is the activity that all of them call.
+// Work is the activity that all cases call.
 var Work = replay.Activity[string, string]("work")
 
-// A Case is an orchestration that is broken in one way.
+// A Case is an orchestration with one mistake.
 type Case struct {
 	Name string
 	Body func(ctx *replay.Context, input string) (string, error)
-	// What the code was when its instances were started; nil if it was the same.
-	Before func(ctx *replay.Context, input string) (string, error)
+	// OldBody is the code with which its instances were started, nil if it is Body.
+	OldBody func(ctx *replay.Context, input string) (string, error)
 }
 
-// Handle returns the handle of the orchestration, whose name is that of the
-// case.
+// Handle returns the handle of the orchestration, named after the case.
 func (c Case) Handle() replay.OrchestrationHandle[string, string] {
 	return replay.Orchestration[string, string](c.Name)
 }
 
-// Cases returns the twelve of them.
+// Cases returns the twelve cases.
 func Cases() []Case {
 	return []Case{
 		{Name: "clock", Body: clock},
@@ -40,12 +39,12 @@ func Cases() []Case {
 		{Name: "durable defer", Body: durableDefer},
 		{Name: "closure", Body: closure()},
 		{Name: "file", Body: file},
-		{Name: "changed order", Body: changedOrder, Before: unchanged},
-		{Name: "changed input", Body: changedInput, Before: unchanged},
+		{Name: "changed order", Body: changedOrder, OldBody: unchanged},
+		{Name: "changed input", Body: changedInput, OldBody: unchanged},
 	}
 }
 
-// Definitions binds all of them.
+// Definitions binds all cases.
 func Definitions() []replay.Definition {
 	var definitions []replay.Definition
 	for _, c := range Cases() {
@@ -54,17 +53,17 @@ func Definitions() []replay.Definition {
 	return definitions
 }
 
-// clock asks the machine for the time.
+// clock reads the machine's clock.
 func clock(ctx *replay.Context, input string) (string, error) {
 	return Work.Call(ctx, input+" at "+time.Now().Format(time.RFC3339))
 }
 
-// random lets chance decide.
+// random uses a random number.
 func random(ctx *replay.Context, input string) (string, error) {
 	return Work.Call(ctx, input+strconv.Itoa(rand.IntN(1_000_000)))
 }
 
-// mapOrder schedules in the order of a map, which has none.
+// mapOrder schedules in the iteration order of a map, which is random.
 func mapOrder(ctx *replay.Context, input string) (string, error) {
 	var futures []*replay.Future[string]
 	for part := range map[string]bool{"a": true, "b": true, "c": true, "d": true, "e": true} {
@@ -74,8 +73,7 @@ func mapOrder(ctx *replay.Context, input string) (string, error) {
 	return strings.Join(results, " "), err
 }
 
-// goroutine starts one that is left behind when the instance is dropped from
-// memory.
+// goroutine starts a goroutine that remains when the instance is evicted.
 func goroutine(ctx *replay.Context, input string) (string, error) {
 	done := make(chan struct{})
 	go func() { <-done }()
@@ -84,7 +82,7 @@ func goroutine(ctx *replay.Context, input string) (string, error) {
 	return output, err
 }
 
-// channel waits for another coroutine where nobody can see it wait.
+// channel waits for another coroutine on a Go channel, which the scheduler cannot see.
 func channel(ctx *replay.Context, input string) (string, error) {
 	results := make(chan string)
 	replay.Go(ctx, func(ctx *replay.Context) (struct{}, error) {
@@ -97,26 +95,26 @@ func channel(ctx *replay.Context, input string) (string, error) {
 
 var runs int
 
-// globalCounter counts in a variable of the process, which sees every replay.
+// globalCounter increments a global variable, also on every replay.
 func globalCounter(ctx *replay.Context, input string) (string, error) {
 	runs++
 	return Work.Call(ctx, input+strconv.Itoa(runs))
 }
 
-// unawaitedFuture starts what nobody waits for: it is given up at once.
+// unawaitedFuture never awaits its activity, which is canceled at once.
 func unawaitedFuture(ctx *replay.Context, input string) (string, error) {
 	Work.Start(ctx, input)
 	return input, nil
 }
 
-// durableDefer cleans up in a deferred function, which also runs when the
-// instance is dropped from memory, and then does nothing.
+// durableDefer cleans up in a deferred function. It also runs on eviction, where its durable calls
+// do nothing.
 func durableDefer(ctx *replay.Context, input string) (string, error) {
 	defer func() { _, _ = Work.Call(ctx, "clean up") }()
 	return Work.Call(ctx, input)
 }
 
-// closure returns an orchestration that changes a variable outside of it.
+// closure returns an orchestration that changes a captured variable.
 func closure() func(ctx *replay.Context, input string) (string, error) {
 	var seen []string
 	return func(ctx *replay.Context, input string) (string, error) {
@@ -125,7 +123,7 @@ func closure() func(ctx *replay.Context, input string) (string, error) {
 	}
 }
 
-// file reads one, which may be another when it is read again.
+// file reads a file, which may have changed on replay.
 func file(ctx *replay.Context, input string) (string, error) {
 	content, err := os.ReadFile(input)
 	if err != nil {
@@ -134,7 +132,7 @@ func file(ctx *replay.Context, input string) (string, error) {
 	return Work.Call(ctx, string(content))
 }
 
-// unchanged is what changedOrder and changedInput were.
+// unchanged is the former code of changedOrder and changedInput.
 func unchanged(ctx *replay.Context, input string) (string, error) {
 	first, err := Work.Call(ctx, input+" first")
 	if err != nil {
@@ -144,7 +142,7 @@ func unchanged(ctx *replay.Context, input string) (string, error) {
 	return first + second, err
 }
 
-// changedOrder does the same in another order.
+// changedOrder makes the same calls in another order.
 func changedOrder(ctx *replay.Context, input string) (string, error) {
 	second, err := Work.Call(ctx, input+" second")
 	if err != nil {
@@ -154,7 +152,7 @@ func changedOrder(ctx *replay.Context, input string) (string, error) {
 	return first + second, err
 }
 
-// changedInput asks for the second with another input.
+// changedInput makes the second call with another input.
 func changedInput(ctx *replay.Context, input string) (string, error) {
 	first, err := Work.Call(ctx, input+" first")
 	if err != nil {

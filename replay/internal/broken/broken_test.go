@@ -7,7 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/internal/broken"
 )
 
-func TestTwelveCasesThatCanBeBound(t *testing.T) {
+func TestCases_AllBind(t *testing.T) {
 	if got := len(broken.Cases()); got != 12 {
 		t.Errorf("%d cases", got)
 	}

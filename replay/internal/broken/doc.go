@@ -1,5 +1,4 @@
-// Package broken holds orchestrations that are broken on purpose, each in one
-// way that authors fall into. The tests of replaytest and of the analyzer are
-// run against them; DESIGN.md of package replaytest has the table that says who
-// catches which.
+// Package broken holds orchestrations with deliberate mistakes, one each, that authors commonly
+// make. The tests of replaytest and of the analyzer run against them. DESIGN.md of package
+// replaytest lists which tool detects which mistake.
 package broken

@@ -1,8 +1,8 @@
-// Package plugin makes the analyzer of package vet a module plugin of
-// golangci-lint, under the name "tenuto".
+// Package plugin makes the analyzer of package vet a module plugin of golangci-lint, named
+// "tenuto".
 //
-// In .custom-gcl.yml, from which "golangci-lint custom" builds a golangci-lint
-// that has it (version is that of golangci-lint, from v2 on):
+// "golangci-lint custom" builds a golangci-lint with the plugin from .custom-gcl.yml, in
+// which version is that of golangci-lint, v2 or later:
 //
 //	version: v2.15.0
 //	plugins:
@@ -20,8 +20,7 @@
 //	    custom:
 //	      tenuto:
 //	        type: module
-//	        description: what makes orchestrations disagree with their history
+//	        description: code that makes orchestrations disagree with their history
 //
-// There are no settings. A line is silenced as package vet says, or by
-// golangci-lint's own "//nolint:tenuto".
+// There are no settings. Silence a line as package vet says, or with "//nolint:tenuto".
 package plugin

@@ -9,14 +9,14 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/vet"
 )
 
-func init() { register.Plugin("tenuto", open) }
+func init() { register.Plugin("tenuto", newPlugin) }
 
-// plugin is what golangci-lint asks for the analyzer.
+// plugin returns the analyzer to golangci-lint.
 type plugin struct{}
 
-func open(settings any) (register.LinterPlugin, error) {
+func newPlugin(settings any) (register.LinterPlugin, error) {
 	if settings != nil {
-		return nil, fmt.Errorf("tenuto: there are no settings, got %v", settings)
+		return nil, fmt.Errorf("tenuto: the linter has no settings, got %v", settings)
 	}
 	return plugin{}, nil
 }
@@ -25,6 +25,5 @@ func (plugin) BuildAnalyzers() ([]*analysis.Analyzer, error) {
 	return []*analysis.Analyzer{vet.Analyzer}, nil
 }
 
-// GetLoadMode asks for types: orchestration code is told by the type of its
-// parameter.
+// GetLoadMode requests types: the type of a parameter identifies orchestration code.
 func (plugin) GetLoadMode() string { return register.LoadModeTypesInfo }

@@ -22,7 +22,7 @@ func buy(ctx *replay.Context, order shop.Order) (int, error) {
 	_ = prices.Approved()
 	var source prices.Source = new(prices.Table)
 	source.Fill() // a limit: nothing is known of what an interface calls
-	at, err := replay.Once(ctx, "price", func() (int, error) { return prices.Price("tea"), nil })
+	at, err := replay.SideEffect(ctx, "price", func() (int, error) { return prices.Price("tea"), nil })
 	_ = at
 	return 0, err
 }

@@ -25,8 +25,8 @@ func buy(ctx *replay.Context, in string) (*replay.Future[int], error) {
 	shop.Buy.Start(ctx, in, replay.OnParentClose(replay.AbandonChild))
 	kept := &open{paid: shop.Charge.Start(ctx, in)}
 	kept.paid = shop.Charge.Start(ctx, in)
-	cancelled := shop.Approved.Subscribe(ctx)
-	cancelled.Cancel(ctx)
+	canceled := shop.Approved.Subscribe(ctx)
+	canceled.Cancel(ctx)
 	fixed := make([]*replay.Future[int], 1)
 	fixed[0] = shop.Charge.Start(ctx, in)
 	returned, later := shop.Charge.Start(ctx, in), shop.Charge.Start(ctx, in)

@@ -12,9 +12,9 @@ import (
 
 func buy(ctx *replay.Context, in string) (int, error) {
 	var at time.Time
-	n, err := replay.Once(ctx, "price", func() (n int, err error) {
-		at = time.Now()                    // want `^writes at, which is declared outside of the function that replay\.Once calls: on replay the function is not called; return the value, and make durable calls outside of it$`
-		n, err = shop.Charge.Call(ctx, in) // want `calls shop\.Charge\.Call in the function that replay\.Once calls`
+	n, err := replay.SideEffect(ctx, "price", func() (n int, err error) {
+		at = time.Now()                    // want `^writes at, which is declared outside of the function that replay\.SideEffect calls: on replay the function is not called; return the value, and make durable calls outside of it$`
+		n, err = shop.Charge.Call(ctx, in) // want `calls shop\.Charge\.Call in the function that replay\.SideEffect calls`
 		var mu sync.Mutex
 		mu.Lock()
 		seen := map[string]bool{}
@@ -26,7 +26,7 @@ func buy(ctx *replay.Context, in string) (int, error) {
 	if err != nil {
 		return n, err
 	}
-	return replay.Once(ctx, "price", price)
+	return replay.SideEffect(ctx, "price", price)
 }
 
 func price() (int, error) { return time.Now().Day(), nil }

@@ -10,7 +10,7 @@ import (
 )
 
 func buy(ctx *replay.Context, in string) (int, error) {
-	_ = rand.Intn(3)     // want `calls rand\.Intn: use ctx\.Random\(\) or ctx\.UUID\(\), or replay\.Once for a secret`
+	_ = rand.Intn(3)     // want `calls rand\.Intn: use ctx\.Random\(\) or ctx\.UUID\(\), or replay\.SideEffect for a secret`
 	_ = v2.N(3)          // want `calls rand\.N: use ctx\.Random`
 	v2.Shuffle(1, nil)   // want `calls rand\.Shuffle`
 	crypto.Read(nil)     // want `calls rand\.Read`
@@ -23,7 +23,7 @@ func buy(ctx *replay.Context, in string) (int, error) {
 	_ = ctx.UUID()
 	_ = rand.New(rand.NewSource(1)).Intn(3)
 	_ = v2.New(v2.NewPCG(1, 2))
-	return replay.Once(ctx, "key", func() (int, error) {
+	return replay.SideEffect(ctx, "key", func() (int, error) {
 		return crypto.Read(make([]byte, 8))
 	})
 }

@@ -12,7 +12,7 @@ func TestBuy(t *testing.T) {
 	runs := 0
 	shop.Buy.Bind(func(ctx *replay.Context, in string) (int, error) {
 		runs++
-		return replay.Once(ctx, "run", func() (int, error) {
+		return replay.SideEffect(ctx, "run", func() (int, error) {
 			runs++
 			return runs, nil
 		})

@@ -1,5 +1,5 @@
 // Package replay stands in for the real one: what it declares is declared there
-// with the same types, which TestStub checks.
+// with the same types, which TestStub_MatchesReplayPackage checks.
 package replay
 
 import (
@@ -81,7 +81,7 @@ func OnParentClose(policy ClosePolicy) ChildOption { panic(stub) }
 func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T]                         { panic(stub) }
 func (h EventHandle[T]) Wait(ctx *Context) (T, error)                              { panic(stub) }
 func (h EventHandle[T]) WaitFor(ctx *Context, d time.Duration) (T, error)          { panic(stub) }
-func (h QueryHandle[I, O]) Answer(ctx *Context, fn func(input I) (O, error)) error { panic(stub) }
+func (h QueryHandle[I, O]) Handle(ctx *Context, fn func(input I) (O, error)) error { panic(stub) }
 func (h UpdateHandle[I, O]) Handle(ctx *Context, validate func(input I) error, fn func(ctx *Context, input I) (O, error)) error {
 	panic(stub)
 }
@@ -106,13 +106,13 @@ func WithCancel(ctx *Context) (inner *Context, cancel func())        { panic(stu
 func WithoutCancel(ctx *Context) *Context                            { panic(stub) }
 func NewSaga(ctx *Context) *Saga                                     { panic(stub) }
 func (s *Saga) Compensate(ctx *Context, fn func(ctx *Context) error) {}
-func NewSemaphore(places int) *Semaphore                             { panic(stub) }
+func NewSemaphore(slots int) *Semaphore                              { panic(stub) }
 func (s *Semaphore) Acquire(ctx *Context) error                      { panic(stub) }
 func (s *Semaphore) Release(ctx *Context)                            {}
 func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error)    { panic(stub) }
 func AwaitUpdates(ctx *Context) error                                { panic(stub) }
 func Patched(ctx *Context, id string) bool                           { panic(stub) }
-func Retired(ctx *Context, id string)                                {}
+func DeprecatePatch(ctx *Context, id string)                         {}
 func SetStatus[T any](ctx *Context, value T) error                   { panic(stub) }
 
 func AsCompleted[T any](ctx *Context, futures ...*Future[T]) iter.Seq2[int, *Future[T]] { panic(stub) }
@@ -120,8 +120,8 @@ func Go[T any](ctx *Context, fn func(ctx *Context) (T, error)) *Future[T]       
 func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, input I) (O, error)) ([]O, error) {
 	panic(stub)
 }
-func Next(ctx *Context, operations ...Awaitable) (int, error)                   { panic(stub) }
-func Once[T any](ctx *Context, label string, fn func() (T, error)) (T, error)   { panic(stub) }
-func Race(ctx *Context, operations ...Awaitable) (int, error)                   { panic(stub) }
-func Settle[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error)    { panic(stub) }
-func WithTimeout(ctx *Context, d time.Duration) (inner *Context, cancel func()) { panic(stub) }
+func Next(ctx *Context, operations ...Awaitable) (int, error)                       { panic(stub) }
+func SideEffect[T any](ctx *Context, label string, fn func() (T, error)) (T, error) { panic(stub) }
+func Race(ctx *Context, operations ...Awaitable) (int, error)                       { panic(stub) }
+func AllResults[T any](ctx *Context, futures ...*Future[T]) ([]Result[T], error)    { panic(stub) }
+func WithTimeout(ctx *Context, d time.Duration) (inner *Context, cancel func())     { panic(stub) }

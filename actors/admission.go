@@ -1,0 +1,121 @@
+package actors
+
+import "time"
+
+const (
+	// New starts are refused if, for delayInterval, every external message has taken longer than
+	// delayTarget until it was recorded.
+	delayTarget   = 100 * time.Millisecond
+	delayInterval = 100 * time.Millisecond
+	// Answers report overload at half of the delay, the messages and the interval at which starts
+	// are refused. Requiring all three detects a queue and ignores a single slow sync.
+	overloadDelay       = delayTarget / 2
+	overloadMinInFlight = shedMinInFlight / 2
+	overloadInterval    = delayInterval / 2
+	// delayExpiry is how long a measured delay counts if no further message is recorded.
+	delayExpiry = time.Second
+	// shedMinInFlight is the fewest messages in flight at which starts are refused: a few slow
+	// messages are not a queue.
+	shedMinInFlight = 256
+	// Bounds of BusyError.RetryAfter.
+	retryAfterMin = 50 * time.Millisecond
+	retryAfterMax = 2 * time.Second
+	// One instance may use 1/instanceShare of the bounds for external messages in flight.
+	instanceShare = 10
+)
+
+// An admission bounds the external messages in flight: those that wait for a turn or for its
+// commit. It refuses a flood where refusal is cheapest. Internal messages do not count, because
+// the open operations bound them. The partition's lock guards it.
+type admission struct {
+	inFlight    load
+	latestDelay time.Duration // of the latest message
+	latestAt    time.Time     // when it was recorded
+	// Since when every message has taken longer than delayTarget and overloadDelay; zero if the
+	// last one did not.
+	aboveTargetSince, aboveHalfSince time.Time
+}
+
+// A load is a number of messages and their bytes.
+type load struct{ messages, bytes int }
+
+func (l *load) add(bytes int)    { l.messages++; l.bytes += bytes }
+func (l *load) remove(bytes int) { l.messages--; l.bytes -= bytes }
+
+// fits reports whether another message fits. The first always does.
+func (l *load) fits(bytes, messagesMax, bytesMax int) bool {
+	return l.messages == 0 || l.messages < messagesMax && l.bytes+bytes <= bytesMax
+}
+
+// observe takes the delay of a recorded message.
+func (w *admission) observe(elapsed time.Duration, now time.Time) {
+	w.latestDelay, w.latestAt = elapsed, now
+	since := func(started time.Time, limit time.Duration) time.Time {
+		switch {
+		case elapsed <= limit:
+			return time.Time{}
+		case started.IsZero():
+			return now
+		}
+		return started
+	}
+	w.aboveTargetSince, w.aboveHalfSince = since(w.aboveTargetSince, delayTarget), since(w.aboveHalfSince, overloadDelay)
+}
+
+// isOverloaded reports whether new starts will soon be refused if their rate does not fall.
+func (w *admission) isOverloaded(now time.Time) bool {
+	return w.inFlight.messages >= overloadMinInFlight && !w.aboveHalfSince.IsZero() && now.Sub(w.aboveHalfSince) >= overloadInterval
+}
+
+// shouldShed reports whether new starts are refused: the queue does not get shorter, so more
+// starts would only make all messages late.
+func (w *admission) shouldShed(now time.Time) bool {
+	return w.inFlight.messages >= shedMinInFlight && !w.aboveTargetSince.IsZero() &&
+		now.Sub(w.aboveTargetSince) >= delayInterval && now.Sub(w.latestAt) < delayExpiry
+}
+
+// retryAfter returns the delay of the latest message, within its bounds, as the time until current
+// messages are done.
+func (w *admission) retryAfter() time.Duration {
+	return min(max(w.latestDelay, retryAfterMin), retryAfterMax)
+}
+
+// admissionError returns the error for a message that does not fit; nil if it fits. in is nil if
+// the instance has no actor. p.mu is held.
+func (p *Partition) admissionError(in *instance, m *Message, bytes int) *BusyError {
+	config, w := &p.system.config, &p.admission
+	var bound Bound
+	reason := ""
+	switch {
+	case in != nil && !in.inFlight.fits(bytes, min(config.InboxMax, max(config.InFlightMax/instanceShare, 1)), config.InFlightBytesMax/instanceShare):
+		bound, reason = BoundInstance, "too many messages in flight to the instance"
+	case !w.inFlight.fits(bytes, config.InFlightMax, config.InFlightBytesMax):
+		bound, reason = BoundInFlight, "too many messages in flight in the partition"
+	case m.startEvent() != nil && w.shouldShed(time.Now()):
+		bound, reason = BoundDelay, "messages take too long to commit: new starts are refused"
+	default:
+		return nil
+	}
+	p.system.counters.rejections.of(bound).Add(1)
+	return &BusyError{RetryAfter: w.retryAfter(), Bound: bound, Reason: reason}
+}
+
+// trackInFlight counts an external message until it is answered. p.mu is held.
+func (p *Partition) trackInFlight(in *instance, m *Message, bytes int) {
+	in.inFlight.add(bytes)
+	p.admission.inFlight.add(bytes)
+	start, done, query := time.Now(), m.Done, m.Query != nil
+	m.Done = func(a Answer) {
+		p.mu.Lock()
+		in.inFlight.remove(bytes)
+		p.admission.inFlight.remove(bytes)
+		if now := time.Now(); a.Err == nil && !query {
+			p.admission.observe(now.Sub(start), now)
+			a.Overloaded = p.admission.isOverloaded(now)
+		}
+		p.mu.Unlock()
+		if done != nil {
+			done(a)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package actors
+
+import (
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// A timerKind distinguishes the timers of one operation.
+type timerKind uint8
+
+const (
+	timerOrchestration timerKind = iota // of an orchestration
+	timerScheduleToStart
+	timerScheduleToClose
+	timerStartToClose
+	timerHeartbeat
+	timerRecordDetails // heartbeat details are to be recorded
+	timerRetry         // the next attempt is due
+	timerRetryRecord   // the record of the attempts is to be proposed again
+	timerRejoin        // the wait for a lost worker ends
+)
+
+// scheduleTimer schedules a timer of the task. The pool's lock is held.
+func (t *task) scheduleTimer(kind timerKind, due clustertime.Time, fire func()) {
+	t.timers |= 1 << kind
+	t.partition.timers.schedule(due, t.timerKey(kind), fire)
+}
+
+// cancelTimers cancels those timers that were scheduled: most tasks have none. The pool's lock is
+// held.
+func (t *task) cancelTimers(kinds ...timerKind) {
+	for _, kind := range kinds {
+		if t.timers&(1<<kind) != 0 {
+			t.timers &^= 1 << kind
+			t.partition.timers.cancel(t.timerKey(kind))
+		}
+	}
+}
+
+func (t *task) timerKey(kind timerKind) operationKey {
+	key := keyOf(t.ref)
+	key.kind = kind
+	return key
+}
+
+// deadlineAfter returns the deadline of a timeout, the zero time if there is none.
+func deadlineAfter(from clustertime.Time, limit int64) clustertime.Time {
+	if limit <= 0 {
+		return clustertime.Time{}
+	}
+	return from.Add(time.Duration(limit))
+}
+
+// startDeadline and closeDeadline return the deadlines of the timeouts that begin with the
+// schedule.
+func (t *task) startDeadline() clustertime.Time {
+	return deadlineAfter(t.scheduledAt, t.scheduled.Options.GetScheduleToStart())
+}
+
+func (t *task) closeDeadline() clustertime.Time {
+	return deadlineAfter(t.scheduledAt, t.scheduled.Options.GetScheduleToClose())
+}
+
+// isTooLate reports whether no attempt may begin any more. The timer that ends the task is then
+// about to fire.
+func (t *task) isTooLate(now clustertime.Time) bool {
+	start, end := t.startDeadline(), t.closeDeadline()
+	return !t.started && !start.IsZero() && !now.Before(start) || !end.IsZero() && !now.Before(end)
+}
+
+// attemptDeadline returns the deadline of an attempt, the zero time if there is none.
+func (t *task) attemptDeadline(a *attempt) clustertime.Time {
+	end, attemptEnd := t.closeDeadline(), deadlineAfter(a.startedAt, t.scheduled.Options.GetStartToClose())
+	if attemptEnd.IsZero() || !end.IsZero() && end.Before(attemptEnd) {
+		return end
+	}
+	return attemptEnd
+}
+
+// timeLeft returns the time until the deadline of an attempt, 0 if there is none.
+func (t *task) timeLeft(a *attempt) time.Duration {
+	end := t.attemptDeadline(a)
+	if end.IsZero() {
+		return 0
+	}
+	return max(end.Sub(t.now()), 1)
+}
+
+// scheduleTimeouts schedules the timers of the whole activity. The pool's lock is held.
+func (t *task) scheduleTimeouts() {
+	if start := t.startDeadline(); !start.IsZero() && !t.started {
+		t.scheduleTimer(timerScheduleToStart, start, func() {
+			t.expire(func() bool { return !t.started }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToStart})
+		})
+	}
+	if end := t.closeDeadline(); !end.IsZero() {
+		t.scheduleTimer(timerScheduleToClose, end, func() {
+			t.expire(func() bool { return true }, &replay.TimeoutError{Kind: replay.TimeoutScheduleToClose})
+		})
+	}
+}
+
+// expire ends the activity because of a timeout, if the timeout still applies.
+func (t *task) expire(applies func() bool, timeout *replay.TimeoutError) {
+	t.pool().withLock(func() func() {
+		if t.isOver() || !applies() {
+			return nil
+		}
+		made := t.failedAttempts
+		if t.current != nil {
+			made = t.current.info.Number
+		}
+		if timeout.Kind == replay.TimeoutScheduleToClose {
+			timeout.Err = replay.DecodeError(t.lastError)
+		}
+		return t.end(failedEvent(timeout, made), timeout)
+	})
+}
+
+// scheduleAttemptTimeouts schedules the timers of one attempt. The pool's lock is held.
+func (t *task) scheduleAttemptTimeouts(a *attempt) {
+	if end := deadlineAfter(a.startedAt, t.scheduled.Options.GetStartToClose()); !end.IsZero() {
+		t.scheduleTimer(timerStartToClose, end, func() { a.expire(replay.TimeoutStartToClose) })
+	}
+	if t.state == ActivityRunning {
+		a.scheduleHeartbeatTimeout()
+	}
+}
+
+// scheduleHeartbeatTimeout schedules the timer for the next missing heartbeat. The pool's lock is
+// held.
+func (a *attempt) scheduleHeartbeatTimeout() {
+	deadline := deadlineAfter(a.lastHeartbeat, a.task.scheduled.Options.GetHeartbeat())
+	if deadline.IsZero() {
+		return
+	}
+	a.task.scheduleTimer(timerHeartbeat, deadline, func() {
+		a.task.pool().withLock(func() func() {
+			switch {
+			case a.task.current != a || a.task.state != ActivityRunning:
+				return nil
+			case a.task.now().Before(a.lastHeartbeat.Add(time.Duration(a.task.scheduled.Options.GetHeartbeat()))):
+				a.scheduleHeartbeatTimeout()
+				return nil
+			}
+			return a.timeOut(replay.TimeoutHeartbeat)
+		})
+	})
+}
+
+// expire fails an attempt because of a timeout, if the attempt still counts.
+func (a *attempt) expire(kind replay.TimeoutKind) {
+	a.task.pool().withLock(func() func() {
+		if a.task.current != a {
+			return nil
+		}
+		return a.timeOut(kind)
+	})
+}
+
+func (a *attempt) timeOut(kind replay.TimeoutKind) (then func()) {
+	timeout := &replay.TimeoutError{Kind: kind}
+	return a.task.fail(timeout, timeout)
+}
+
+// Activity returns the state of an open activity; "" if it is not open or not recovered yet.
+func (p *Partition) Activity(ref *journalpb.OperationRef) ActivityState {
+	pool := p.system.activities
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	if t := pool.tasks[p][keyOf(ref)]; t != nil {
+		return t.state
+	}
+	return ""
+}

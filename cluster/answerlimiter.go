@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/stats"
+)
+
+// A node bounds the bytes of long answers in flight. A history may have 64 MiB; clients of this
+// build read it in pages, those of the previous build in one answer.
+const (
+	answersInFlightBytesMax = 256 << 20
+	// A page takes no further event after this many bytes of events.
+	historyPageBytes = 1 << 20
+	// Reserved for a page: the events and the encoded message, each up to twice historyPageBytes. A
+	// page whose last event has 4 MiB, the limit of an append, takes up to 10 MiB, more than is
+	// reserved.
+	pageReserve = 4 * historyPageBytes
+	// Reserved for a whole history, because its size is unknown before it is read.
+	historyReserve = 2 * 64 << 20
+	// How long an answer waits for its reservation, and when to retry after a refusal.
+	answerWait       = 2 * time.Second
+	answerRetryAfter = 250 * time.Millisecond
+)
+
+// An answerLimiter bounds the bytes of answers in flight.
+type answerLimiter struct{ bytes *semaphore.Weighted }
+
+func newAnswerLimiter(most int64) answerLimiter { return answerLimiter{semaphore.NewWeighted(most)} }
+
+// reserve waits until there is room for an answer. The reservation ends with the call of ctx. Calls
+// from within the process need none.
+func (b answerLimiter) reserve(ctx context.Context, paged bool) error {
+	call, remote := ctx.Value(answerKey{}).(*answerCall)
+	if !remote {
+		return nil
+	}
+	bytes := int64(historyReserve)
+	if paged {
+		bytes = pageReserve
+	}
+	waiting, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	if err := b.bytes.Acquire(waiting, bytes); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &BusyError{RetryAfter: answerRetryAfter, Bound: BoundAnswers, Reason: "the node is sending too many long answers"}
+	}
+	call.releaseAtEnd(func() { b.bytes.Release(bytes) })
+	return nil
+}
+
+// answerKey is the context key for the answerCall of a call that came over the network.
+type answerKey struct{}
+
+// An answerCall releases what a call holds after gRPC has encoded its answer.
+type answerCall struct {
+	mu      sync.Mutex
+	release []func()
+	ended   bool
+}
+
+func (c *answerCall) releaseAtEnd(release func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		release()
+		return
+	}
+	c.release = append(c.release, release)
+}
+
+func (c *answerCall) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, release := range c.release {
+		release()
+	}
+	c.release, c.ended = nil, true
+}
+
+// answerStats tells an answerCall when its call has ended.
+type answerStats struct{}
+
+// TagRPC implements stats.Handler.
+func (answerStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, answerKey{}, new(answerCall))
+}
+
+// HandleRPC implements stats.Handler.
+func (answerStats) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ended := s.(*stats.End); ended {
+		ctx.Value(answerKey{}).(*answerCall).end()
+	}
+}
+
+// TagConn implements stats.Handler.
+func (answerStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (answerStats) HandleConn(context.Context, stats.ConnStats) {}

@@ -1,0 +1,389 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+func TestChooseMove(t *testing.T) {
+	nodes := []string{"a", "b", "c"}
+	even := []float64{1, 1, 1, 1}
+	for name, c := range map[string]struct {
+		leaders []string
+		weights []float64
+		self    string
+		want    move
+		moves   bool
+	}{
+		"all at one":               {[]string{"b", "b", "b", "b"}, even, "b", move{partition: 0, to: "a"}, true},
+		"only the heaviest moves":  {[]string{"b", "b", "b", "b"}, even, "a", move{}, false},
+		"three and one":            {[]string{"c", "c", "c", "a"}, even, "c", move{partition: 0, to: "b"}, true},
+		"as even as can be":        {[]string{"a", "a", "b", "c"}, even, "a", move{}, false},
+		"second by name stays":     {[]string{"a", "a", "b", "b"}, even, "b", move{}, false},
+		"first by name moves":      {[]string{"a", "a", "b", "b"}, even, "a", move{partition: 0, to: "c"}, true},
+		"nobody leads one of them": {[]string{"a", "a", "a", ""}, even, "a", move{}, false},
+		"the heavy one stays":      {[]string{"a", "a", "b", "c"}, []float64{2.2, .6, .6, .6}, "a", move{partition: 1, to: "b"}, true},
+		"the light one goes":       {[]string{"a", "a", "b", "c"}, []float64{1, .55, .5, .5}, "a", move{partition: 1, to: "b"}, true},
+		"nothing to gain":          {[]string{"a", "b", "b", "c"}, []float64{2.5, .5, .5, .5}, "a", move{}, false},
+	} {
+		got, ok := chooseMove(nodes, c.leaders, c.weights)
+		moves := ok && got.from == c.self
+		if moves != c.moves || moves && (got.partition != c.want.partition || got.to != c.want.to) {
+			t.Errorf("%s: %v, %v; want %v, %v", name, got, ok, c.want, c.moves)
+		}
+	}
+}
+
+// balanceOnce runs one round on every node and makes the moves.
+func balanceOnce(nodes, leaders []string, weights []float64) (moves int) {
+	for _, node := range nodes {
+		if m, ok := chooseMove(nodes, leaders, weights); ok && m.from == node {
+			leaders[m.partition] = m.to
+			moves++
+		}
+	}
+	return moves
+}
+
+// For all weights and initial leaders, the balancer makes few moves. Then nothing moves back and
+// forth, although the weights fluctuate.
+func TestBalancer_Converges(t *testing.T) {
+	nodes := []string{"a", "b", "c"}
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		partitions := 1 + random.IntN(12)
+		leaders, loads, total := make([]string, partitions), make([]float64, partitions), 0.0
+		for i := range partitions {
+			leaders[i] = nodes[random.IntN(len(nodes))]
+			loads[i] = random.ExpFloat64()
+			total += loads[i]
+		}
+		weights := make([]float64, partitions)
+		round := func() int {
+			for i := range weights {
+				weights[i] = 0.5 + 0.5*loads[i]*float64(partitions)/total*(1+0.02*random.NormFloat64())
+			}
+			return balanceOnce(nodes, leaders, weights)
+		}
+		first, later := 0, 0
+		for range 3 * partitions {
+			first += round()
+		}
+		for range 1000 {
+			later += round()
+		}
+		if first > 2*partitions || later > partitions {
+			t.Errorf("seed %d: %d partitions made %d moves, and then %d in 1000 rounds", seed, partitions, first, later)
+		}
+	}
+}
+
+// With partitions of equal weight, each node leads its share, and no further move would help.
+func TestBalancer_SpreadsLeadersEvenly(t *testing.T) {
+	nodes := []string{"a", "b", "c"}
+	for partitions := 1; partitions <= 12; partitions++ {
+		leaders, weights := make([]string, partitions), make([]float64, partitions)
+		for i := range partitions {
+			leaders[i], weights[i] = "b", 1
+		}
+		for balanceOnce(nodes, leaders, weights) > 0 {
+		}
+		leads := make(map[string]int)
+		for _, leader := range leaders {
+			leads[leader]++
+		}
+		for _, node := range nodes {
+			if leads[node] < partitions/len(nodes) || leads[node] > (partitions+len(nodes)-1)/len(nodes) {
+				t.Errorf("%d partitions: %v", partitions, leads)
+			}
+		}
+	}
+}
+
+// Two nodes have nearly equal weight, and each has more than the other in every other round. One of
+// them still hands a partition to the third.
+func TestBalancer_MovesFromOneOfTwoEqualNodes(t *testing.T) {
+	nodes, leaders := []string{"a", "b", "c"}, []string{"a", "a", "b", "b"}
+	for _, self := range []string{"a", "b"} {
+		b := &balancer{excluded: make(map[string]int)}
+		rounds, moves := 0, false
+		for ; rounds < 10 && !moves; rounds++ {
+			weights := []float64{1.01, 1.01, 1, 1}
+			if rounds%2 == 1 {
+				slices.Reverse(weights)
+			}
+			_, moves = b.decide(self, slices.Clone(nodes), slices.Clone(leaders), weights)
+		}
+		if !moves || rounds < unevenRoundsMin || rounds > unevenRoundsMin+1 {
+			t.Errorf("%s moves after %d rounds: %v", self, rounds, moves)
+		}
+	}
+}
+
+// A node that was down when it was offered a partition gets one soon after it is back.
+func TestBalancer_RetriesNodeThatTookNothing(t *testing.T) {
+	nodes, leaders := []string{"a", "b", "c"}, []string{"a", "a", "b", "b"}
+	b := &balancer{excluded: map[string]int{"c": exclusionRounds}}
+	rounds := 0
+	for moves := false; !moves && rounds < 100; rounds++ {
+		_, moves = b.decide("a", slices.Clone(nodes), leaders, []float64{1, 1, 1, 1})
+	}
+	if rounds > 6 {
+		t.Errorf("after %d rounds", rounds)
+	}
+}
+
+// Nothing moves while leadership changes by itself.
+func TestBalancer_WaitsWhileLeadersChange(t *testing.T) {
+	nodes := []string{"a", "b", "c"}
+	b := &balancer{excluded: make(map[string]int)}
+	for round := range 20 {
+		leaders := []string{"a", "a", "a", nodes[round%2]}
+		if m, moves := b.decide("a", slices.Clone(nodes), leaders, []float64{1, 1, 1, 1}); moves {
+			t.Fatalf("%v in round %d", m, round)
+		}
+	}
+}
+
+// The second version of song is bound by some nodes only; concert starts one as a child.
+var (
+	versionedOrchestration = replay.Orchestration[string, string]("song")
+	pinnedVersionParent    = replay.Orchestration[string, string]("concert")
+)
+
+// codeWithVersions returns the code of a node that has song in these versions.
+func codeWithVersions(versions ...string) []replay.Definition {
+	all := append(definitions(), pinnedVersionParent.Bind(func(ctx *replay.Context, id string) (string, error) {
+		return versionedOrchestration.Call(ctx, "la", replay.ChildVersion("2"), replay.ChildID(id))
+	}))
+	for _, version := range versions {
+		all = append(all, versionedOrchestration.Bind(func(ctx *replay.Context, text string) (string, error) {
+			if text == "la" {
+				return text + " by version " + ctx.Version(), nil
+			}
+			got, err := word.Wait(ctx)
+			return got + " by version " + ctx.Version(), err
+		}, replay.Version(version)))
+	}
+	return all
+}
+
+// startWithCode starts nodes n1, n2 and so on with different code.
+func startWithCode(t *testing.T, partitions int, maintenanceInterval time.Duration, code ...[]replay.Definition) *testCluster {
+	t.Helper()
+	f := &testCluster{t: t, nodes: make(map[string]*Node)}
+	peers := loopbackPeers(t, len(code))
+	for i := range peers {
+		config := peerConfig(t, peers, i, code[i]...)
+		config.Partitions, config.maintenanceInterval = partitions, maintenanceInterval
+		f.start(config)
+	}
+	return f
+}
+
+// awaitWorkers waits until a node leads all partitions and has the others as workers of each.
+func (f *testCluster) awaitWorkers(leader string) {
+	f.t.Helper()
+	for i, g := range f.nodes[leader].partitions {
+		f.makeLeader(i, leader)
+		eventually(f.t, "the others are registered as workers of the leader", func() bool {
+			for id := range f.nodes {
+				if id != leader && g.worker(id) == nil {
+					return false
+				}
+			}
+			return true
+		})
+	}
+}
+
+// awaitWaitingForCode waits until the leader of a partition has instances that wait for code.
+func awaitWaitingForCode(t *testing.T, g *partition, want int) {
+	t.Helper()
+	eventually(t, "instances wait for code", func() bool {
+		p := g.live.Load()
+		return p != nil && p.WaitingForCode()[actors.Code{Name: "song", Version: "2"}] == want
+	})
+}
+
+// Two followers have the second version: n2 lacks other code of the leader, n3 has all of it. A
+// child of that version is started under n1. Another instance was started under n3, and gets its
+// event under n1.
+func TestBalancer_MovesLeaderToNodeWithCode(t *testing.T) {
+	f := startWithCode(t, 1, time.Hour, codeWithVersions("1"), codeWithVersions("2"), codeWithVersions("1", "2"))
+	ctx := testContext(t)
+	f.makeLeader(0, "n3")
+	if _, err := StartRun(ctx, f.nodes["n3"].Client(), versionedOrchestration, "begun", "waits"); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitWorkers("n1")
+	first := f.nodes["n1"].partitions[0]
+	epoch := first.journal.Epoch()
+	if _, err := StartRun(ctx, first.Client(), pinnedVersionParent, "parent", "child"); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- Send(ctx, first.Client(), "begun", word, "done") }()
+	awaitWaitingForCode(t, first, 2)
+	for _, id := range []string{"child", "begun"} {
+		status, err := first.Client().Get(ctx, id)
+		if err != nil || status.State != WaitingForCode {
+			t.Errorf("%s: %+v, %v", id, status, err)
+		}
+	}
+	if n, err := first.Client().Count(ctx, Filter{States: []State{WaitingForCode}}); n != 2 || err != nil {
+		t.Errorf("%d are listed, %v", n, err)
+	}
+	if !first.moveToCode(ctx, make(exclusions)) {
+		t.Error("nothing was handed over")
+	}
+	expectOutput(t, first.Client(), "parent", "la by version 2")
+	expectOutput(t, first.Client(), "begun", "done by version 2")
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if now := f.nodes["n3"].partitions[0]; !now.isLeader() || now.journal.Epoch() != epoch+1 {
+		t.Errorf("%s leads, in epoch %d after %d; want n3 in the next", now.leader(), now.journal.Epoch(), epoch)
+	}
+}
+
+// The only node with the awaited code lacks other code of the leader.
+func TestBalancer_KeepsLeaderWithoutFullerCode(t *testing.T) {
+	f := startWithCode(t, 1, time.Hour, codeWithVersions("1"), codeWithVersions("2"), codeWithVersions("1"))
+	ctx := testContext(t)
+	f.awaitWorkers("n1")
+	first := f.nodes["n1"].partitions[0]
+	if _, err := StartRun(ctx, first.Client(), pinnedVersionParent, "parent", "child"); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaitingForCode(t, first, 1)
+	if first.moveToCode(ctx, make(exclusions)) || !first.isLeader() {
+		t.Error("the partition was handed over")
+	}
+	if err := first.Client().Terminate(ctx, "child", "never mind"); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaitingForCode(t, first, 0)
+}
+
+// Of several partitions, only the one with a waiting instance moves to the node with more code.
+// That node does not hand the partitions that it leads, even all of them, to nodes with less.
+func TestBalancer_SkipsNodesThatLackCode(t *testing.T) {
+	f := startWithCode(t, testPartitions, time.Hour, codeWithVersions("1"), codeWithVersions("1"), codeWithVersions("1", "2"))
+	ctx := testContext(t)
+	f.awaitWorkers("n1")
+	const waits = 2
+	less, more := f.nodes["n1"], f.nodes["n3"]
+	if _, err := StartRun(ctx, less.Client(), pinnedVersionParent, "parent", idInPartition("child", waits)); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaitingForCode(t, less.partitions[waits], 1)
+	if !less.moveToCode(ctx, make(exclusions)) {
+		t.Error("nothing was handed over")
+	}
+	expectOutput(t, less.Client(), "parent", "la by version 2")
+	for i := range testPartitions {
+		if want := map[bool]string{true: "n3", false: "n1"}[i == waits]; f.anyNode().partitions[i].leader() != want {
+			t.Errorf("partition %d is led by %s, not %s", i, f.anyNode().partitions[i].leader(), want)
+		}
+	}
+
+	f.awaitWorkers("n3")
+	b := &balancer{excluded: make(exclusions)}
+	for range 5 * unevenRoundsMin {
+		more.rebalance(ctx, b)
+	}
+	if len(more.ledPartitions()) != testPartitions {
+		t.Errorf("n3 leads %d of %d partitions", len(more.ledPartitions()), testPartitions)
+	}
+
+	f.awaitWorkers("n1")
+	b = &balancer{excluded: make(exclusions)}
+	for range 5 * unevenRoundsMin {
+		less.rebalance(ctx, b)
+	}
+	if len(less.ledPartitions()) == testPartitions {
+		t.Error("n1 handed nothing to nodes that have its code")
+	}
+}
+
+// The balancer loop of the nodes does it without help.
+func TestBalancer_ResumesInstancesWaitingForCode(t *testing.T) {
+	f := startWithCode(t, testPartitions, 20*time.Millisecond, codeWithVersions("1"), codeWithVersions("1"), codeWithVersions("1", "2"))
+	ctx := testContext(t)
+	for i := range testPartitions {
+		got, err := Call(ctx, f.nodes["n1"].Client(), pinnedVersionParent, idInPartition("parent", i), idInPartition("child", i))
+		if err != nil || got != "la by version 2" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// A node reports its code, unless that is too long; a node of the previous build does not.
+func TestWorkerRegistration_CarriesCode(t *testing.T) {
+	many := []actors.Code{{Name: "song"}, {Name: "song", Version: "2"}}
+	received, err := readRegistration(wireRegistration(&actors.RegisterWorker{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Kind: PrincipalLocal})
+	if err != nil || !received.CodeKnown || !slices.Equal(received.Orchestrations, many) {
+		t.Errorf("%+v, %v", received, err)
+	}
+	if before, err := readRegistration(&clusterpb.RegisterWorker{Node: "a"}, Principal{Kind: PrincipalLocal}); err != nil || before.CodeKnown {
+		t.Errorf("%+v, %v", before, err)
+	}
+
+	large := Config{NodeID: "a"}
+	for i := range 2000 {
+		large.Definitions = append(large.Definitions, versionedOrchestration.Bind(waiterBody, replay.Version(fmt.Sprintf("%0128d", i))))
+	}
+	registration := (&partition{Node: &Node{config: large}}).registration()
+	if wire := wireRegistration(&registration); wire.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(wire.Orchestrations) > 0 {
+		t.Errorf("%v with %d", wire.Code, len(wire.Orchestrations))
+	}
+	registration.Orchestrations, registration.CodeKnown = large.orchestrationCode(), true
+	var refused *InputError
+	if _, err := readRegistration(wireRegistration(&registration), Principal{Kind: PrincipalLocal}); !errors.As(err, &refused) || refused.Field != "orchestrations" {
+		t.Errorf("too many refused with %v", err)
+	}
+	if large.isCoveredBy(&actors.RegisterWorker{Orchestrations: large.orchestrationCode()}) {
+		t.Error("a node with an incomplete code report counts as having all code")
+	}
+}
+
+// newestVersionParent starts the newest version of song, as a child and as a chained instance.
+var newestVersionParent = replay.Orchestration[string, string]("festival")
+
+func withNewestVersionParent(code []replay.Definition) []replay.Definition {
+	return append(code, newestVersionParent.Bind(func(ctx *replay.Context, id string) (string, error) {
+		if strings.HasPrefix(id, "chained") {
+			return "", versionedOrchestration.Chain(ctx, "la", replay.ChildID(id))
+		}
+		return versionedOrchestration.Call(ctx, "la", replay.ChildID(id))
+	}))
+}
+
+// The leader has no code of the orchestration, so it does not know the newest version.
+func TestStart_UsesNewestVersionOfNodeWithCode(t *testing.T) {
+	f := startWithCode(t, testPartitions, 20*time.Millisecond, withNewestVersionParent(codeWithVersions()), withNewestVersionParent(codeWithVersions()), withNewestVersionParent(codeWithVersions("1", "2")))
+	for _, g := range f.nodes["n1"].partitions {
+		eventually(t, "the newest protocol", func() bool { return g.journal.Protocol() == protocolVersion })
+	}
+	ctx := testContext(t)
+	client := f.nodes["n1"].Client()
+	for i := range testPartitions {
+		for _, id := range []string{idInPartition("child", i), idInPartition("chained", i)} {
+			if _, err := Call(ctx, client, newestVersionParent, idInPartition("parent-of-"+id, i), id); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+			eventually(t, id+" is started", func() bool { return errOf(client.Get(ctx, id)) == nil })
+			expectOutput(t, client, id, "la by version 2")
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// A callLimiter bounds the calls of a node, or of a remote client, that are in flight to the leader
+// of a partition or wait for one. Further calls wait in order of arrival and are refused after
+// slotWait. Otherwise all calls would reach a new leader at once, when it has most to do, and could
+// cost it the leadership. The zero value bounds nothing.
+type callLimiter struct{ slots chan struct{} }
+
+const (
+	callsInFlightMax = 1024
+	// How long a call waits for a slot. A call that is not retried waits less, because its caller
+	// wants to know soon.
+	slotWait      = leaderWaitMax
+	slotWaitBrief = 25 * time.Millisecond
+	// When to retry after a refusal.
+	slotRetryAfter = 250 * time.Millisecond
+)
+
+func newCallLimiter() callLimiter { return callLimiter{make(chan struct{}, callsInFlightMax)} }
+
+// A callSlot is the slot of one call, if it has acquired one.
+type callSlot struct {
+	limiter  callLimiter
+	acquired bool
+}
+
+// guard returns ask with a slot acquired first; a call without a slot is refused.
+func (p *callSlot) guard(ask asker) asker {
+	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
+		if !p.acquired {
+			if p.acquired = p.limiter.acquire(ctx); !p.acquired {
+				return noSlotResponse(ctx)
+			}
+		}
+		return ask(ctx, request)
+	}
+}
+
+func (p *callSlot) release() {
+	if p.acquired && p.limiter.slots != nil {
+		<-p.limiter.slots
+	}
+	p.acquired = false
+}
+
+func noSlotResponse(ctx context.Context) *clusterpb.Response {
+	if ctx.Err() != nil {
+		return notLeaderResponse("the call's context ended before it was sent")
+	}
+	return &clusterpb.Response{Failure: toFailure(&BusyError{
+		RetryAfter: slotRetryAfter, Bound: BoundCalls, Reason: "too many calls in flight to the leader",
+	})}
+}
+
+// acquire waits for a slot and reports whether it got one.
+func (g callLimiter) acquire(ctx context.Context) bool {
+	if g.slots == nil {
+		return true
+	}
+	select {
+	case g.slots <- struct{}{}:
+		return true
+	default:
+	}
+	wait := slotWait
+	if !retriesBusy(ctx) {
+		wait = slotWaitBrief
+	}
+	limit := time.NewTimer(wait)
+	defer limit.Stop()
+	select {
+	case g.slots <- struct{}{}:
+		return true
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return false
+}

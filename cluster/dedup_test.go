@@ -1,0 +1,414 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
+)
+
+// tally continues as new after every few words, and sums the values of its updates.
+var tally = replay.Orchestration[int, int]("tally")
+
+func tallyBody(ctx *replay.Context, sum int) (int, error) {
+	err := raiseUpdate.Handle(ctx, nil, func(_ *replay.Context, n int) (int, error) {
+		sum += n
+		return sum, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for range 3 {
+		if _, err := word.Wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err := replay.AwaitUpdates(ctx); err != nil {
+		return 0, err
+	}
+	return 0, tally.ContinueAsNew(ctx, sum)
+}
+
+func tallyDefinitions() []replay.Definition { return append(definitions(), tally.Bind(tallyBody)) }
+
+// A lossyCaller loses the answer of the next call on request: after the call was executed, and
+// after something else has happened.
+type lossyCaller struct {
+	next      asker
+	meanwhile func()
+	losesNext atomic.Bool
+}
+
+func (l *lossyCaller) call(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
+	armed := l.losesNext.CompareAndSwap(true, false)
+	response := l.next(ctx, r)
+	if !armed {
+		return response
+	}
+	if failure := response.GetFailure(); failure != nil && failure.NotExecuted {
+		l.losesNext.Store(true)
+		return response
+	}
+	l.meanwhile()
+	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the answer was lost"}}
+}
+
+// loseNextAnswer loses the next answer, after meanwhile has returned.
+func (l *lossyCaller) loseNextAnswer(meanwhile func()) {
+	l.meanwhile = meanwhile
+	l.losesNext.Store(true)
+}
+
+func newLossyNode(node *Node) *lossyCaller {
+	l := &lossyCaller{next: node.callLeader}
+	node.ask = l.call
+	return l
+}
+
+func newLossyRemote(client *Client) *lossyCaller {
+	r := client.transport.(*remoteTransport)
+	reach := r.callNode
+	l := new(lossyCaller)
+	r.callNode = func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+		if request.GetMembers() != nil || request.Stale {
+			return reach(ctx, address, request)
+		}
+		once := &lossyCaller{next: func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response { return reach(ctx, address, r) }, meanwhile: l.meanwhile}
+		once.losesNext.Store(l.losesNext.CompareAndSwap(true, false))
+		response := once.call(ctx, request)
+		if once.losesNext.Load() {
+			l.losesNext.Store(true)
+		}
+		return response
+	}
+	return l
+}
+
+// countEventsOfAll counts the events of all executions that satisfy a condition.
+func countEventsOfAll(t *testing.T, client *Client, id string, holds func(*journalpb.Event) bool) (n int) {
+	t.Helper()
+	executions, err := client.Executions(testContext(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, execution := range executions {
+		n += countEvents(t, client, id, execution.Number, holds)
+	}
+	return n
+}
+
+// Two calls lose their answers while 600 other events are recorded and the instance continues as
+// new 200 times.
+func TestRetriedCall_RecordedOnceAfterManyEvents(t *testing.T) {
+	single := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
+	peers := startPeersWith(t, 3, tallyDefinitions()...)
+	leader := leaderOf(t, peers)
+	eventually(t, "the newest protocol", func() bool { return leader.partitionOf("").journal.Protocol() == protocolVersion })
+	follower := peers[0]
+	if follower == leader {
+		follower = peers[1]
+	}
+	remote := dialNodes(t, DialConfig{refreshEvery: -1}, peers...)
+	for name, by := range map[string]struct {
+		client *Client
+		others *Client // for what happens meanwhile
+		lossy  *lossyCaller
+	}{
+		"in process":           {single.Client(), single.Client(), newLossyNode(single)},
+		"through another node": {follower.Client(), leader.Client(), newLossyNode(follower)},
+		"through Dial":         {remote, leader.Client(), newLossyRemote(remote)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testLateRetries(t, strings.ReplaceAll(name, " ", "-"), by.client, by.others, by.lossy)
+		})
+	}
+}
+
+// sendConcurrently sends n events and returns after they are recorded.
+func sendConcurrently(t *testing.T, client *Client, id string, n int) {
+	ctx, left := testContext(t), new(atomic.Int64)
+	left.Store(int64(n))
+	var sending sync.WaitGroup
+	for range 30 {
+		sending.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := Send(ctx, client, id, word, "another"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	sending.Wait()
+}
+
+func testLateRetries(t *testing.T, id string, client, others *Client, lossy *lossyCaller) {
+	ctx := testContext(t)
+	if _, err := StartRun(ctx, client, tally, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	meanwhile := func() { sendConcurrently(t, others, id, 600) }
+	isWord := func(text string) func(*journalpb.Event) bool {
+		return func(e *journalpb.Event) bool { return string(e.GetExternalEvent().GetData().GetData()) == `"`+text+`"` }
+	}
+	isUpdate := func(e *journalpb.Event) bool {
+		return e.GetExternalEvent().GetName() == replay.UpdatePrefix+raiseUpdate.Name()
+	}
+	for _, c := range []struct {
+		name  string
+		call  func() error
+		also  func() error // meanwhile
+		count func(*journalpb.Event) bool
+	}{
+		{"event", func() error { return Send(ctx, client, id, word, "once") }, nil, isWord("once")},
+		{"named event", func() error { return Send(ctx, client, id, word, "named", EventID("n")) }, nil, isWord("named")},
+		{"event of SendOrStart", func() error {
+			_, err := SendOrStart(ctx, client, tally, id, 0, word, "sent")
+			return err
+		}, nil, isWord("sent")},
+		{"update", func() error {
+			sum, err := CallUpdate(ctx, client, id, raiseUpdate, 7)
+			if err == nil && sum != 7 {
+				err = fmt.Errorf("the sum is %d", sum)
+			}
+			return err
+		}, nil, isUpdate},
+		{
+			"suspension", func() error { return client.Suspend(ctx, id, "") }, func() error { return others.Resume(ctx, id, "") },
+			func(e *journalpb.Event) bool { return e.GetOrchestrationSuspended() != nil },
+		},
+	} {
+		lossy.loseNextAnswer(func() {
+			if c.also != nil {
+				if err := c.also(); err != nil {
+					t.Error(err)
+				}
+			}
+			meanwhile()
+		})
+		if err := c.call(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if lossy.losesNext.Load() {
+			t.Errorf("%s: no answer was lost", c.name)
+		}
+		if n := countEventsOfAll(t, others, id, c.count); n != 1 {
+			t.Errorf("%s: recorded %d times", c.name, n)
+		}
+	}
+}
+
+// The first attempt never arrives, and leaves no trace for the retry.
+func TestRetriedCall_RecordedAfterLostRequest(t *testing.T) {
+	node := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
+	ctx, client := testContext(t), node.Client()
+	if _, err := StartRun(ctx, client, tally, "t", 0); err != nil {
+		t.Fatal(err)
+	}
+	var lost atomic.Bool
+	node.ask = func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
+		if (r.GetUpdate() != nil || r.GetSend().GetName() == unreadEvent.Name()) && lost.CompareAndSwap(false, true) {
+			sendConcurrently(t, client, "t", 600)
+			return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the request was lost"}}
+		}
+		return node.callLeader(ctx, r)
+	}
+	if err := Send(ctx, client, "t", unreadEvent, "x"); err != nil || !lost.Swap(false) {
+		t.Errorf("the event: %v", err)
+	}
+	if sum, err := CallUpdate(ctx, client, "t", raiseUpdate, 7); err != nil || sum != 7 || !lost.Swap(false) {
+		t.Errorf("the update: %d, %v", sum, err)
+	}
+	if n := countEventsOfAll(t, client, "t", func(e *journalpb.Event) bool { return e.GetExternalEvent().GetName() == unreadEvent.Name() }); n != 1 {
+		t.Errorf("the event is recorded %d times", n)
+	}
+}
+
+// The run that a call has reached is purged, or has ended, and another run begins under its ID
+// before the retry: the new run receives nothing.
+func TestRetriedCall_DoesNotReachLaterInstance(t *testing.T) {
+	node := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
+	lossy := newLossyNode(node)
+	ctx, client := testContext(t), node.Client()
+	begin := func(id string) {
+		if _, err := StartRun(ctx, client, tally, id, 0, ReuseWhenEnded()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(id string) {
+		if err := client.Terminate(ctx, id, "by hand"); err != nil && !errors.Is(err, ErrEnded) {
+			t.Fatal(err)
+		}
+	}
+	for name, call := range map[string]func(id string) error{
+		"event":        func(id string) error { return Send(ctx, client, id, word, "x") },
+		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", EventID("n")) },
+		"update":       func(id string) error { _, err := CallUpdate(ctx, client, id, raiseUpdate, 1); return err },
+		"cancellation": func(id string) error { return client.Cancel(ctx, id, "") },
+		"termination":  func(id string) error { return client.Terminate(ctx, id, "another") },
+		"suspension":   func(id string) error { return client.Suspend(ctx, id, "") },
+		"event of SendOrStart": func(id string) error {
+			_, err := SendOrStart(ctx, client, tally, id, 0, word, "x")
+			return err
+		},
+	} {
+		for how, free := range map[string]func(id string){
+			"purged":   func(id string) { end(id); purgeOneInstance(t, client, id) },
+			"replaced": end,
+		} {
+			t.Run(name+" to one that is "+how, func(t *testing.T) {
+				id := strings.ReplaceAll(name, " ", "-") + "-" + how
+				begin(id)
+				lossy.loseNextAnswer(func() { free(id); begin(id) })
+				err := call(id)
+				var unavailable *UnavailableError
+				if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, actors.ErrForgotten) {
+					t.Errorf("%v; want that the outcome is unknown", err)
+				}
+				if n := countEvents(t, client, id, 0, func(*journalpb.Event) bool { return true }); n != 2 {
+					t.Errorf("the later run has %d events; want its own 2", n)
+				}
+			})
+		}
+	}
+}
+
+// The run that may have recorded an input is purged before the retry.
+func TestRetriedCall_PurgedInstanceIsUnknownOutcome(t *testing.T) {
+	node := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
+	lossy := newLossyNode(node)
+	ctx, client := testContext(t), node.Client()
+	for name, call := range map[string]func(id string) error{
+		"event":        func(id string) error { return Send(ctx, client, id, word, "x") },
+		"named event":  func(id string) error { return Send(ctx, client, id, word, "x", EventID("n")) },
+		"update":       func(id string) error { _, err := CallUpdate(ctx, client, id, raiseUpdate, 1); return err },
+		"cancellation": func(id string) error { return client.Cancel(ctx, id, "") },
+		"termination":  func(id string) error { return client.Terminate(ctx, id, "another") },
+		"suspension":   func(id string) error { return client.Suspend(ctx, id, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := call("nobody"); !errors.Is(err, ErrNotFound) || errors.As(err, new(*UnavailableError)) {
+				t.Errorf("a first attempt: %v; want ErrNotFound", err)
+			}
+			id := strings.ReplaceAll(name, " ", "-")
+			if _, err := StartRun(ctx, client, tally, id, 0); err != nil {
+				t.Fatal(err)
+			}
+			lossy.loseNextAnswer(func() {
+				if err := client.Terminate(ctx, id, "by hand"); err != nil && !errors.Is(err, ErrEnded) {
+					t.Error(err)
+				}
+				purgeOneInstance(t, client, id)
+			})
+			err := call(id)
+			var unavailable *UnavailableError
+			if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, actors.ErrForgotten) {
+				t.Errorf("%v; want that the outcome is unknown", err)
+			}
+		})
+	}
+}
+
+// A purge whose answer was lost is retried after another run has begun and ended.
+func TestRetriedPurge_KeepsLaterInstance(t *testing.T) {
+	node := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
+	lossy := newLossyNode(node)
+	ctx, client := testContext(t), node.Client()
+	run := func() {
+		if _, err := StartRun(ctx, client, tally, "t", 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Terminate(ctx, "t", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	lossy.loseNextAnswer(run)
+	_, err := client.Purge(ctx, "t")
+	var unavailable *UnavailableError
+	if !errors.As(err, &unavailable) || unavailable.NotExecuted {
+		t.Errorf("%v; want that the outcome is unknown", err)
+	}
+	if _, err := client.Get(ctx, "t"); err != nil {
+		t.Errorf("the later run: %v", err)
+	}
+	lossy.loseNextAnswer(func() {})
+	if _, err := client.Purge(ctx, "t"); err != nil {
+		t.Errorf("a purge that is repeated with nothing begun since: %v", err)
+	}
+	if _, err := client.Get(ctx, "t"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// The run that an event has reached ends before the retry, which could begin another run: the event
+// was recorded.
+func TestRetriedSendOrStart_DoesNotStartAgain(t *testing.T) {
+	node := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
+	lossy := newLossyNode(node)
+	ctx, client := testContext(t), node.Client()
+	if _, err := StartRun(ctx, client, tally, "t", 0); err != nil {
+		t.Fatal(err)
+	}
+	lossy.loseNextAnswer(func() {
+		if err := client.Terminate(ctx, "t", ""); err != nil {
+			t.Error(err)
+		}
+	})
+	run, err := SendOrStart(ctx, client, tally, "t", 0, word, "x", ReuseWhenEnded())
+	if err != nil || run.run.first != 1 {
+		t.Errorf("run %v, %v; want the one that has ended", run, err)
+	}
+	if executions, err := client.Executions(ctx, "t"); err != nil || len(executions) != 1 {
+		t.Errorf("executions %v, %v", executions, err)
+	}
+}
+
+// The first call of a remote client is lost before it arrives. The client has only seen the index
+// that a node reported when it was dialed.
+func TestRetriedCall_FirstCallOfRemoteClient(t *testing.T) {
+	nodes := startPeersWith(t, 1, tallyDefinitions()...)
+	ctx, node := testContext(t), leaderOf(t, nodes)
+	eventually(t, "the newest protocol", func() bool { return node.partitionOf("").journal.Protocol() == protocolVersion })
+	if _, err := StartRun(ctx, node.Client(), tally, "t", 0); err != nil {
+		t.Fatal(err)
+	}
+	client := dialNodes(t, DialConfig{refreshEvery: -1}, node)
+	r := client.transport.(*remoteTransport)
+	reach, lost := r.callNode, false
+	r.callNode = func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
+		if !lost && request.GetSend() != nil {
+			lost = true
+			return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: "the request was lost"}}
+		}
+		return reach(ctx, address, request)
+	}
+	if err := Send(ctx, client, "t", word, "x"); err != nil || !lost {
+		t.Errorf("%v; lost: %t", err, lost)
+	}
+}
+
+// A build with the previous protocol has no request horizons, so none is recorded before the
+// cluster has the newest protocol.
+func TestRequestHorizon_NeedsNewestProtocol(t *testing.T) {
+	node := startNode(t, Config{InMemory: true, Definitions: tallyDefinitions(), protocol: protocolVersion - 1})
+	client := node.Client()
+	if _, err := StartRun(testContext(t), client, tally, "t", 0); err != nil {
+		t.Fatal(err)
+	}
+	sendConcurrently(t, client, "t", 7)
+	n := countEventsOfAll(t, client, "t", func(e *journalpb.Event) bool {
+		started := e.GetOrchestrationStarted()
+		return started.GetRequestHorizon() != 0 || len(started.GetRequestIdMarks()) > 0
+	})
+	if n != 0 {
+		t.Errorf("%d executions have one", n)
+	}
+}

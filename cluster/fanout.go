@@ -1,0 +1,196 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// With several partitions, some calls concern all of them. Any node accepts such a call: it asks
+// the leader of each partition and merges the answers (scatter-gather).
+
+// concernsAllPartitions reports whether a request is such a call.
+func (n *Node) concernsAllPartitions(request *clusterpb.Request) bool {
+	if len(n.partitions) == 1 || request.Partition > 0 {
+		return false
+	}
+	switch request.Call.(type) {
+	case *clusterpb.Request_List, *clusterpb.Request_Purge, *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
+		return true
+	case *clusterpb.Request_Members:
+		return !request.Stale
+	}
+	return false
+}
+
+func (n *Node) fanOut(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	switch call := request.Call.(type) {
+	case *clusterpb.Request_List:
+		return n.fanOutList(request, func(g *partition) (*clusterpb.Response, error) { return g.callPartition(ctx, request) })
+	case *clusterpb.Request_Purge:
+		return n.fanOutPurge(ctx, request, call.Purge)
+	case *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
+		// The first partition decides; the others follow it eventually by themselves (see
+		// leadership.syncMembership). It is asked first, so that a refusal changes nothing.
+		var response *clusterpb.Response
+		for _, g := range n.partitions {
+			var err error
+			if response, err = g.callPartition(ctx, request); err != nil {
+				return nil, err
+			}
+		}
+		return response, nil
+	}
+	parts, err := n.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) { return g.currentMembers(ctx, request) })
+	if err != nil {
+		return nil, err
+	}
+	return n.mergeMembers(parts), nil
+}
+
+// membersWait bounds how long a call for the members waits for a known leader, and how long for its
+// answer before it checks whether that still leads.
+const membersWait = time.Second
+
+// currentMembers returns the members of the partition as known by its leader, or by this node while
+// no leader is known.
+func (g *partition) currentMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if changed := g.leaderNotifier.next(); g.leader() == "" {
+		if _, err := sleepUntil(ctx, g.closing, changed, membersWait); err != nil {
+			return nil, &UnavailableError{NotExecuted: true, Err: err}
+		}
+	}
+	for g.hasOtherLeader() || !g.knowsMembers() {
+		limited, cancel := context.WithTimeout(ctx, membersWait)
+		response, err := g.callPartition(limited, request)
+		late := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !late {
+			return response, err
+		}
+	}
+	return g.membersResponse(), nil
+}
+
+// listLocally answers a list from the replicas of this node.
+func (n *Node) listLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	return n.fanOutList(request, func(g *partition) (*clusterpb.Response, error) {
+		return g.read(ctx, g.live.Load(), request)
+	})
+}
+
+// callPartition sends a request, restricted to the partition, to its leader.
+func (g *partition) callPartition(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+	part := proto.CloneOf(request)
+	part.Partition = uint32(g.number + 1)
+	return g.call(ctx, part)
+}
+
+// fanOutEach calls ask for all partitions concurrently, and returns the first error.
+func (n *Node) fanOutEach(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) ([]*clusterpb.Response, error) {
+	parts, errs := make([]*clusterpb.Response, len(n.partitions)), make([]error, len(n.partitions))
+	var asking sync.WaitGroup
+	for i, g := range n.partitions {
+		asking.Go(func() {
+			errs[i] = n.recoverCall(request, func() (err error) {
+				parts[i], err = ask(g)
+				return err
+			})
+		})
+	}
+	asking.Wait()
+	return parts, firstError(errs...)
+}
+
+// fanOutList merges the pages of all partitions. Each part is a full page, so the merged page
+// misses no instance.
+func (n *Node) fanOutList(request *clusterpb.Request, ask func(g *partition) (*clusterpb.Response, error)) (*clusterpb.Response, error) {
+	parts, err := n.fanOutEach(request, ask)
+	if err != nil {
+		return nil, err
+	}
+	merged, response := new(clusterpb.ListResult), new(clusterpb.Response)
+	for _, part := range parts {
+		list := part.GetList()
+		merged.Instances = append(merged.Instances, list.GetInstances()...)
+		merged.Count += list.GetCount()
+		merged.More = merged.More || list.GetMore()
+		response.AppliedIndex += part.AppliedIndex
+		response.AppliedIndexes = append(response.AppliedIndexes, part.AppliedIndex)
+	}
+	slices.SortFunc(merged.Instances, func(a, b *clusterpb.Status) int { return strings.Compare(a.Instance, b.Instance) })
+	if limit := int(min(request.GetList().Limit, listMax)); !request.GetList().Count && len(merged.Instances) > limit {
+		merged.Instances, merged.More = merged.Instances[:limit], true
+	}
+	response.Result = &clusterpb.Response_List{List: merged}
+	return response, nil
+}
+
+// fanOutPurge sends each partition the IDs that it owns.
+func (n *Node) fanOutPurge(ctx context.Context, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
+	ids := make(map[*partition][]string)
+	for _, id := range r.Instances {
+		ids[n.partitionOf(id)] = append(ids[n.partitionOf(id)], id)
+	}
+	parts, err := n.fanOutEach(request, func(g *partition) (*clusterpb.Response, error) {
+		if len(ids[g]) == 0 {
+			return nil, nil
+		}
+		part := proto.CloneOf(request)
+		if part.FirstIndex != nil {
+			part.FirstIndex = new(uint64) // the index was another partition's
+		}
+		part.Call = &clusterpb.Request_Purge{Purge: &clusterpb.PurgeRequest{Instances: ids[g]}}
+		return g.callPartition(ctx, part)
+	})
+	if err != nil {
+		return nil, err
+	}
+	result := new(clusterpb.PurgeResult)
+	for _, part := range parts {
+		result.Purged += part.GetPurge().GetPurged()
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_Purge{Purge: result}}, nil
+}
+
+// mergeMembers merges the members of all partitions. A node is a member if it is one in any
+// partition, and a voter if it is one in all.
+func (n *Node) mergeMembers(parts []*clusterpb.Response) *clusterpb.Response {
+	merged := make(map[string]*clusterpb.Member)
+	in := make(map[string]int)
+	result := &clusterpb.MembersResult{Partitions: uint32(len(n.partitions)), LastIndex: parts[0].GetMembers().GetLastIndex()}
+	for i, part := range parts {
+		result.AppliedIndexes = append(result.AppliedIndexes, part.GetMembers().GetAppliedIndexes()...)
+		result.ConfigurationIndexes = append(result.ConfigurationIndexes, part.GetMembers().GetConfigurationIndexes()...)
+		for _, m := range part.GetMembers().GetMembers() {
+			in[m.Node]++
+			all := merged[m.Node]
+			if all == nil {
+				all = &clusterpb.Member{Node: m.Node, Address: m.Address, Identity: m.Identity, Voter: true, BehindKnown: true, ContactKnown: true}
+				merged[m.Node] = all
+				result.Members = append(result.Members, all)
+			}
+			if m.Leader {
+				all.LeadsPartitions = append(all.LeadsPartitions, uint32(i))
+			}
+			all.Leader = all.Leader || m.Leader && i == 0
+			all.Voter = all.Voter && m.Voter
+			all.Behind += m.Behind
+			all.BehindKnown = all.BehindKnown && m.BehindKnown
+			all.SinceContact = max(all.SinceContact, m.SinceContact)
+			all.ContactKnown = all.ContactKnown && m.ContactKnown
+			all.Unreachable = all.Unreachable || m.Unreachable
+		}
+	}
+	for _, m := range result.Members {
+		m.Voter = m.Voter && in[m.Node] == len(parts)
+	}
+	slices.SortFunc(result.Members, func(a, b *clusterpb.Member) int { return strings.Compare(a.Node, b.Node) })
+	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
+}

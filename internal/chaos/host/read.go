@@ -1,0 +1,128 @@
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+func wait(ctx context.Context, client *cluster.Client, id string, answer *evidence.Answer) error {
+	status, err := client.Wait(ctx, id)
+	if err != nil {
+		return err
+	}
+	answer.State = string(status.State)
+	if status.State != cluster.Completed {
+		return nil
+	}
+	return status.Output(&answer.Output)
+}
+
+// readOptions returns the read options of a request.
+func readOptions(request evidence.Request) (options []cluster.ReadOption) {
+	if request.Stale {
+		options = append(options, cluster.Stale())
+	}
+	return options
+}
+
+// read reads the history of an instance with one execution.
+func read(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+	history, err := client.History(ctx, request.Instance, readOptions(request)...)
+	if err != nil {
+		return err
+	}
+	answer.AppliedIndex = history.AppliedIndex
+	answer.State = string(cluster.Running)
+	for _, event := range history.Events {
+		if external := event.GetExternalEvent(); external != nil {
+			answer.AcceptedIDs = append(answer.AcceptedIDs, external.RequestId)
+		}
+		if event.TypeNumber() == journalpb.TypeOrchestrationTerminated {
+			answer.State = string(cluster.Terminated)
+		}
+	}
+	return nil
+}
+
+func get(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+	status, err := client.Get(ctx, request.Instance, readOptions(request)...)
+	if err != nil {
+		return err
+	}
+	answer.AppliedIndex, answer.State = status.AppliedIndex, string(status.State)
+	answer.Execution, answer.LastEventID = status.Execution, status.LastEventID
+	return nil
+}
+
+// list lists the instances whose IDs have the request's prefix, page by page.
+func list(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+	for after := ""; ; {
+		page, err := client.List(ctx, cluster.Filter{IDPrefix: request.Instance}, after, listPage, readOptions(request)...)
+		if err != nil {
+			return err
+		}
+		for _, status := range page.Instances {
+			answer.ListedIDs = append(answer.ListedIDs, status.InstanceID)
+		}
+		if after = page.Next; after == "" {
+			return nil
+		}
+	}
+}
+
+// listPage is small, so that lists have several pages.
+const listPage = 3
+
+// watch collects the events of an instance from a position until the instance ends or ctx ends,
+// which is not an error of the watch.
+func watch(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+	from := cluster.Position{Execution: request.From.Execution, EventID: request.From.EventID}
+	for recorded, err := range client.Watch(ctx, request.Instance, from) {
+		if err != nil {
+			if ctx.Err() != nil && len(answer.WatchedEvents) > 0 {
+				return nil
+			}
+			return err
+		}
+		encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(recorded.Event)
+		if err != nil {
+			return err
+		}
+		answer.WatchedEvents = append(answer.WatchedEvents, evidence.WatchedEvent{
+			Execution: recorded.Execution, EventID: recorded.Event.EventId, Digest: Digest(encoded),
+		})
+		next := recorded.Next()
+		answer.Next = evidence.Position{Execution: next.Execution, EventID: next.EventID}
+	}
+	answer.State = evidence.Ended
+	return nil
+}
+
+// Digest returns the SHA-256 digest of events, each preceded by its length.
+func Digest(events ...[]byte) string {
+	hash := sha256.New()
+	for _, encoded := range events {
+		_, _ = hash.Write(binary.AppendUvarint(nil, uint64(len(encoded))))
+		_, _ = hash.Write(encoded)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// query asks an entity for its sum.
+func query(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
+	value, err := cluster.Query(ctx, client, request.Instance, sum, struct{}{})
+	if err != nil {
+		return err
+	}
+	answer.Output, err = json.Marshal(value)
+	return err
+}

@@ -1,0 +1,367 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Several nodes found a partition together. An empty directory does not prove that the partition
+// does not exist yet: the directory may replace a lost one. So a node without a log founds nothing
+// by itself:
+//
+//  1. It queries every other founder. If all of them report twice in a row that they are empty,
+//     with the same identities, then at one moment between the two rounds all were empty. So
+//     nothing that any of them holds can be older than that moment.
+//  2. It agrees: it writes and syncs the list of founders with their identities. An identity agrees
+//     to one list only, ever. A node that learns of an agreement that contains its identity agrees
+//     to the same list.
+//  3. When a majority of the founders has agreed to that list, it becomes the first entry of the
+//     log, and Raft takes over. A slower or interrupted founder continues when it runs again; until
+//     then it has no log, and a leader sends it one.
+//
+// A node that has lost its directory finds non-empty founders in step 1 and waits for its old
+// directory, or to be adopted. Two lists cannot both have a majority: the majorities share a
+// founder, which would have lost its directory in between. And a node that agrees to the later list
+// has found all founders empty after that.
+const (
+	bootstrapInterval = 50 * time.Millisecond
+	bootstrapTimeout  = time.Second
+	// bootstrapLogInterval is how often a waiting founder logs what it waits for.
+	bootstrapLogInterval = 10 * time.Second
+	bootstrapFile        = "founding"
+	bootstrapFormat      = 1
+)
+
+// bootstrapPeer is a node in the list that founders agree to.
+type bootstrapPeer struct {
+	Node     string `json:"node"`
+	Address  string `json:"address"`
+	Identity string `json:"identity"`
+}
+
+// bootstrapState is what a node reports to another that wants to found a partition.
+type bootstrapState struct {
+	// HasLog means that the node has a log. RecordedIdentity is the identity of the querying node
+	// in that log; IsMember is whether it is a member, and IsRemoved whether it was removed.
+	HasLog           bool   `json:"begun,omitempty"`
+	IsMember         bool   `json:"member,omitempty"`
+	RecordedIdentity string `json:"recorded,omitempty"`
+	IsRemoved        bool   `json:"removed,omitempty"`
+	// JoinedElection means that the node has no log but has taken part in an election.
+	JoinedElection bool `json:"touched,omitempty"`
+	// AgreedPeers is the list that it has agreed to; empty if there is none, or if it was added
+	// later and has none.
+	AgreedPeers []bootstrapPeer `json:"agreed,omitempty"`
+	// Peers are the founders by its configuration.
+	Peers []Peer `json:"peers,omitempty"`
+}
+
+// bootstrapAgreement is a node's part in the founding of its partition.
+type bootstrapAgreement struct {
+	journal *Journal
+	mu      sync.Mutex
+	peers   []bootstrapPeer
+}
+
+// openBootstrap reads what this node has agreed to.
+func (j *Journal) openBootstrap() error {
+	j.bootstrap = &bootstrapAgreement{journal: j}
+	if j.config.Dir == "" {
+		return nil
+	}
+	path := filepath.Join(j.config.Dir, bootstrapFile)
+	content, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read list of founders: %w", err)
+	}
+	var agreement struct {
+		Format   int             `json:"format"`
+		Founders []bootstrapPeer `json:"founders"`
+	}
+	if err := readJSONFrame(bytes.NewReader(content), &agreement); err != nil {
+		return &DamagedError{Path: path, Reason: err.Error()}
+	}
+	if agreement.Format != bootstrapFormat {
+		return &FormatError{Path: path, Want: fmt.Sprint(bootstrapFormat), Have: fmt.Sprint(agreement.Format)}
+	}
+	j.bootstrap.peers = agreement.Founders
+	return nil
+}
+
+// agree binds this node's identity to a list of founders permanently.
+func (f *bootstrapAgreement) agree(list []bootstrapPeer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.peers != nil {
+		return errors.New("already agreed to a list of founders")
+	}
+	if dir := f.journal.config.Dir; dir != "" {
+		var content bytes.Buffer
+		err := writeJSONFrame(&content, "", map[string]any{"format": bootstrapFormat, "founders": list})
+		if err == nil {
+			err = writeFileAtomic(dir, bootstrapFile, content.Bytes())
+		}
+		if err != nil {
+			return fmt.Errorf("write list of founders: %w", err)
+		}
+	}
+	f.peers = list
+	return nil
+}
+
+func (f *bootstrapAgreement) agreedPeers() []bootstrapPeer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.peers
+}
+
+// bootstrapStateFor answers a node that wants to found a partition.
+func (j *Journal) bootstrapStateFor(h *handshake) *bootstrapState {
+	s := &bootstrapState{HasLog: len(j.servers()) > 0, JoinedElection: j.raft.CurrentTerm() > 0, Peers: j.config.Peers}
+	if s.HasLog {
+		s.RecordedIdentity, s.IsMember = j.recordedIdentity(h.Node)
+		s.IsRemoved = j.membership().isRemoved(h.Node)
+	}
+	s.AgreedPeers = j.bootstrap.agreedPeers()
+	return s
+}
+
+// needsBootstrap reports whether this node must agree with others before it has a log.
+func (c *Config) needsBootstrap() bool {
+	return !c.Join && len(c.Peers) > 1 && c.Protocol >= identityProtocol
+}
+
+// runBootstrap takes part in the founding until this node has a log, or ctx ends.
+func (j *Journal) runBootstrap(ctx context.Context) {
+	var before []bootstrapPeer
+	var logged time.Time
+	for len(j.servers()) == 0 && j.failStop.err() == nil {
+		round := j.queryBootstrapPeers(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		next, err := j.advanceBootstrap(round, before)
+		before = next
+		if err != nil && time.Since(logged) >= bootstrapLogInterval {
+			logged = time.Now()
+			j.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(bootstrapInterval):
+		}
+	}
+}
+
+// bootstrapRound holds the answers of the other founders, by node.
+type bootstrapRound map[string]*bootstrapAnswer
+
+type bootstrapAnswer struct {
+	reply *handshakeReply
+	err   error
+}
+
+func (j *Journal) queryBootstrapPeers(ctx context.Context) bootstrapRound {
+	round := make(bootstrapRound)
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	for _, p := range j.config.Peers {
+		if p.Node == j.config.Node {
+			continue
+		}
+		asking.Go(func() {
+			r, err := j.queryBootstrapPeer(ctx, p)
+			mu.Lock()
+			defer mu.Unlock()
+			round[p.Node] = &bootstrapAnswer{r, err}
+		})
+	}
+	asking.Wait()
+	return round
+}
+
+func (j *Journal) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
+	conn, err := j.streams.dialPlain(p.Address, bootstrapTimeout)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	defer conn.Close()
+	r, err := exchangeHandshake(conn, j.newHandshake(purposeBootstrap), bootstrapTimeout)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Refusal != "":
+		return nil, errors.New(r.Refusal)
+	case r.Node != p.Node:
+		return nil, fmt.Errorf("node %q answers at %s", r.Node, p.Address)
+	case r.Bootstrap == nil:
+		return nil, errors.New("no bootstrap state in the answer")
+	}
+	return r, nil
+}
+
+// advanceBootstrap takes the step that a round of answers allows. It returns the list of founders
+// if all are empty, and why the partition cannot be founded yet.
+func (j *Journal) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
+	if err := j.checkExistingMembers(round); err != nil {
+		return nil, err
+	}
+	if agreed := j.bootstrap.agreedPeers(); agreed != nil {
+		return nil, j.bootstrapIfAgreed(round, agreed)
+	}
+	if list := round.findAgreement(j.config.Node, j.self.Identity); list != nil {
+		return nil, j.bootstrap.agree(list)
+	}
+	list, err := j.emptyBootstrapPeers(round)
+	if err != nil || !slices.Equal(list, before) {
+		return list, err
+	}
+	j.config.Logger.Info("all founders are empty, agreeing to found the cluster", "founders", len(list))
+	return nil, j.bootstrap.agree(list)
+}
+
+// checkExistingMembers returns why this node cannot take part in a founding: another node has a
+// log, and has recorded another directory of this node.
+func (j *Journal) checkExistingMembers(round bootstrapRound) error {
+	for node, answer := range round {
+		if answer.err != nil || !answer.reply.Bootstrap.HasLog {
+			continue
+		}
+		switch s := answer.reply.Bootstrap; {
+		case s.IsRemoved:
+			j.failStop.fail(ErrRemoved)
+			return ErrRemoved
+		case s.RecordedIdentity == j.self.Identity:
+			continue // the partition exists, with this node
+		default:
+			// This includes a node that is not a member there: Peers then describes an existing
+			// cluster.
+			err := &DirectoryError{Node: j.config.Node, Identity: j.self.Identity, Recorded: s.RecordedIdentity}
+			j.recordDirectoryRefusal(node, err)
+			return err
+		}
+	}
+	return nil
+}
+
+// findAgreement returns the list that any founder has agreed to, if it contains node with identity.
+func (round bootstrapRound) findAgreement(node, identity string) []bootstrapPeer {
+	for _, answer := range round {
+		if answer.err != nil {
+			continue
+		}
+		list := answer.reply.Bootstrap.AgreedPeers
+		if slices.ContainsFunc(list, func(f bootstrapPeer) bool { return f.Node == node && f.Identity == identity }) {
+			return list
+		}
+	}
+	return nil
+}
+
+// emptyBootstrapPeers returns the list of the founders if all are empty and have the same Peers.
+func (j *Journal) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, error) {
+	var list []bootstrapPeer
+	var missing []error
+	for _, p := range j.config.Peers {
+		f := bootstrapPeer{p.Node, p.Address, j.self.Identity}
+		if p.Node != j.config.Node {
+			answer := round[p.Node]
+			if err := j.checkEmpty(answer); err != nil {
+				missing = append(missing, fmt.Errorf("node %s at %s: %w", p.Node, p.Address, err))
+				continue
+			}
+			f.Identity = answer.reply.Identity
+		}
+		list = append(list, f)
+	}
+	if len(missing) > 0 {
+		return nil, errors.Join(missing...)
+	}
+	slices.SortFunc(list, func(a, b bootstrapPeer) int { return strings.Compare(a.Node, b.Node) })
+	return list, nil
+}
+
+func (j *Journal) checkEmpty(answer *bootstrapAnswer) error {
+	if answer.err != nil {
+		return answer.err
+	}
+	switch s := answer.reply.Bootstrap; {
+	case !equalPeers(s.Peers, j.config.Peers):
+		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, j.config.Peers)
+	case s.AgreedPeers != nil:
+		return errors.New("it has agreed to found the cluster with another directory of this node, which was lost since: " +
+			"if no node of the cluster has data yet, empty all directories and start again")
+	case s.HasLog:
+		return errors.New("it belongs to the cluster and knows this node; waiting for the leader")
+	case s.JoinedElection:
+		return errors.New("it has taken part in an election")
+	}
+	return nil
+}
+
+func equalPeers(a, b []Peer) bool {
+	sorted := func(peers []Peer) []Peer {
+		return slices.SortedFunc(slices.Values(peers), func(a, b Peer) int { return strings.Compare(a.Node, b.Node) })
+	}
+	return slices.Equal(sorted(a), sorted(b))
+}
+
+// bootstrapIfAgreed writes the first entry of the log if a majority of the founders, including this
+// one, has agreed to the same list.
+func (j *Journal) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) error {
+	agreed, bootstrapped := 0, false
+	for _, f := range list {
+		if f.Node == j.config.Node || round.hasAgreed(f, list) {
+			agreed++
+		}
+		bootstrapped = bootstrapped || f.Node != j.config.Node && round.hasBootstrapped(f, list, j.self.Identity)
+	}
+	if agreed <= len(list)/2 && !bootstrapped {
+		return fmt.Errorf("%d of %d founders have agreed, waiting for a majority", agreed, len(list))
+	}
+	err := j.raft.BootstrapCluster(initialConfiguration(list)).Error()
+	switch {
+	case err == nil:
+		j.config.Logger.Info("cluster founded", "founders", len(list))
+	case errors.Is(err, raft.ErrCantBootstrap):
+		return errors.New("another founder was faster, waiting for the leader")
+	case !errors.Is(err, raft.ErrRaftShutdown):
+		j.failStop.fail(fmt.Errorf("write first log entry: %w", err))
+	}
+	return err
+}
+
+func (round bootstrapRound) hasAgreed(f bootstrapPeer, list []bootstrapPeer) bool {
+	answer := round[f.Node]
+	return answer != nil && answer.err == nil && answer.reply.Identity == f.Identity &&
+		slices.Equal(answer.reply.Bootstrap.AgreedPeers, list)
+}
+
+// hasBootstrapped reports whether a founder has a log that begins with the list.
+func (round bootstrapRound) hasBootstrapped(f bootstrapPeer, list []bootstrapPeer, identity string) bool {
+	return round.hasAgreed(f, list) && round[f.Node].reply.Bootstrap.HasLog && round[f.Node].reply.Bootstrap.RecordedIdentity == identity
+}
+
+// initialConfiguration returns the first configuration of a partition: the same on every founder.
+func initialConfiguration(list []bootstrapPeer) (partition raft.Configuration) {
+	for _, f := range list {
+		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(f.Node), Address: withIdentity(f.Address, f.Identity)})
+	}
+	return partition
+}

@@ -1,0 +1,131 @@
+package journal
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
+)
+
+// clockSample is a pair of the cluster time and this node's wall clock, in Unix nanoseconds, at one
+// moment. The zero value is no sample.
+type clockSample struct {
+	epoch uint64 // of the leader whose time it is
+	time  clustertime.Time
+	wall  int64
+}
+
+// clockLagMax is how far the sampled cluster time may be behind the wall clock and still be used
+// after a restart of all nodes. A larger difference means that the machines did not know the date
+// when the cluster was founded.
+const clockLagMax = 48 * time.Hour
+
+// readingAt returns the cluster time when the wall clock shows wall: the sample's time plus how far
+// the wall clock has advanced. The wall clock need not be right; it must only not have been set
+// meanwhile. Without a sample the wall clock itself is used.
+func (m clockSample) readingAt(wall int64) clockReading {
+	if m == (clockSample{}) || m.wall-m.time.UnixNano() > int64(clockLagMax) {
+		return clockReading{Time: clustertime.FromUnix(wall)}
+	}
+	return clockReading{Time: m.time.Add(time.Duration(max(0, wall-m.wall))), Epoch: m.epoch}
+}
+
+// The file of the sample is written in place, in one sector:
+//
+//	"tenuto 1", epoch, time, wall, CRC-32C of what is before
+//
+// with little-endian numbers of 8, 8, 8 and 4 bytes.
+// A damaged file counts as missing: it only replaces the plain wall clock after an outage of all
+// nodes.
+const (
+	clockFile      = "clock"
+	clockFileMagic = "tenuto 1"
+	clockFileSize  = len(clockFileMagic) + 3*8 + crc32.Size
+)
+
+func (m clockSample) encode() []byte {
+	b := append(make([]byte, 0, clockFileSize), clockFileMagic...)
+	b = binary.LittleEndian.AppendUint64(b, m.epoch)
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.time.UnixNano()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.wall))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func decodeClockSample(b []byte) clockSample {
+	content := clockFileSize - crc32.Size
+	if len(b) != clockFileSize || string(b[:len(clockFileMagic)]) != clockFileMagic ||
+		binary.LittleEndian.Uint32(b[content:]) != crc32.Checksum(b[:content], castagnoli) {
+		return clockSample{}
+	}
+	b = b[len(clockFileMagic):]
+	return clockSample{
+		epoch: binary.LittleEndian.Uint64(b),
+		time:  clustertime.FromUnix(int64(binary.LittleEndian.Uint64(b[8:]))),
+		wall:  int64(binary.LittleEndian.Uint64(b[16:])),
+	}
+}
+
+// readClockSample returns the sample in a directory, or the zero value.
+func readClockSample(dir string) clockSample {
+	if dir == "" {
+		return clockSample{}
+	}
+	b, err := os.ReadFile(filepath.Join(dir, clockFile))
+	if err != nil {
+		return clockSample{}
+	}
+	return decodeClockSample(b)
+}
+
+// write writes the sample in place.
+func (m clockSample) write(dir string, sync bool) error {
+	f, err := os.OpenFile(filepath.Join(dir, clockFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(m.encode(), 0)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && sync {
+		err = syncDir(vfs.Default, dir)
+	}
+	return err
+}
+
+// sampleClock takes and writes a sample every clockInterval, and when there is a new leader, until
+// ctx ends. The file is synced once per leader: its later samples differ only by what was caught
+// up.
+func (j *Journal) sampleClock(ctx context.Context) {
+	tick := time.NewTicker(clockInterval)
+	defer tick.Stop()
+	synced, failing := uint64(0), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-j.clock.leaderChanged:
+		}
+		saved, current := j.clock.takeSample()
+		if !current || j.config.Dir == "" {
+			continue
+		}
+		err := saved.write(j.config.Dir, saved.epoch != synced)
+		if err == nil {
+			synced = saved.epoch
+		} else if !failing {
+			j.config.Logger.Warn("cannot write clock sample", "error", fmt.Errorf("write clock sample: %w", err))
+		}
+		failing = err != nil
+	}
+}

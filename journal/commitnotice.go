@@ -1,0 +1,173 @@
+package journal
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A leader includes its commit index in the entries that it sends. For the last entries, with
+// nothing after them, the Raft library sends it only after Config.CommitTimeout, or up to twice
+// that. A caller at a follower would wait that long for the end of an instance that has ended. So
+// the leader sends the commit index early, without entries, in the form that the library uses
+// later. That needs a pipeline: a new one continues from the message before it, and one that has
+// ended is soon replaced.
+
+// noticeDelay is how long to wait for a next entry, which would carry the commit index.
+const noticeDelay = time.Millisecond
+
+// entryID identifies one entry of the log on any node: a term has one leader, which writes one
+// entry at each index (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm,
+// section 5.3: log matching).
+type entryID struct{ index, term uint64 }
+
+// onCommitted is called for each committed entry by the goroutine that applies entries. It does not
+// block.
+func (t *ackedTransport) onCommitted(entry entryID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lastCommitted = entry
+	for p := range t.openPipelines {
+		if p.isAwaiting(entry) {
+			p.queueNotice(entry)
+		}
+	}
+}
+
+// recordConfirmed records what a server was last sent, and has, before a pipeline to it is opened.
+func (t *ackedTransport) recordConfirmed(id raft.ServerID, args *raft.AppendEntriesRequest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.confirmed == nil {
+		t.confirmed = make(map[raft.ServerID]*raft.AppendEntriesRequest)
+	}
+	if before := t.confirmed[id]; before == nil || before.Term <= args.Term {
+		t.confirmed[id] = requestAfter(args)
+	}
+}
+
+// resumePipeline lets a new pipeline to a server continue from what was last sent to it. Its commit
+// may have come before the pipeline. mu is held.
+func (t *ackedTransport) resumePipeline(id raft.ServerID, p *pipeline) {
+	if sent := t.confirmed[id]; sent != nil {
+		delete(t.confirmed, id)
+		p.lastSent.Store(sent)
+	}
+	t.queueLatestNotice(p)
+}
+
+// recheckCommit queues a notice for a commit that came after the message being sent was made, and
+// before it was recorded.
+func (t *ackedTransport) recheckCommit(p *pipeline) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queueLatestNotice(p)
+}
+
+// queueLatestNotice queues a notice of the latest commit if p waits for it. mu is held.
+func (t *ackedTransport) queueLatestNotice(p *pipeline) {
+	if p.isAwaiting(t.lastCommitted) {
+		p.queueNotice(t.lastCommitted)
+	}
+}
+
+// reportPipelineEnd reports that a pipeline has ended, or could not be opened.
+func (t *ackedTransport) reportPipelineEnd() {
+	if t.onPipelineEnd != nil {
+		t.onPipelineEnd()
+	}
+}
+
+// resendOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends.
+// Otherwise Raft sends nothing to that server before there is an entry, or Config.CommitTimeout has
+// passed.
+func (j *Journal) resendOnPipelineEnd(ctx context.Context) {
+	for {
+		select {
+		case <-j.resendDue:
+		case <-ctx.Done():
+			return
+		}
+		j.recordClock()
+		select {
+		case <-time.After(pollInterval): // a server may refuse every pipeline
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isAwaiting reports whether an entry is the last one sent, and its commit has not been sent.
+// Commits of other entries, at its index or later, must not be sent: they may be of another leader,
+// which does not have what was sent here.
+func (p *pipeline) isAwaiting(entry entryID) bool {
+	sent := p.lastSent.Load()
+	return sent != nil && entry == entryID{sent.PrevLogEntry, sent.PrevLogTerm} && sent.LeaderCommitIndex < entry.index
+}
+
+// queueNotice queues a notice of an entry and replaces any earlier one.
+func (p *pipeline) queueNotice(entry entryID) {
+	select {
+	case <-p.notices:
+	default:
+	}
+	p.notices <- entry
+}
+
+// sendNotices sends notices of committed entries until the pipeline is closed.
+func (p *pipeline) sendNotices() {
+	for {
+		select {
+		case entry := <-p.notices:
+			select {
+			case <-time.After(noticeDelay):
+			case <-p.closed:
+				return
+			}
+			if err := p.sendNotice(entry); err != nil {
+				_ = p.closeInner() // Raft gets the error at its next send
+				p.onEnd()
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// sendNotice sends the commit index of an entry, unless another entry was or is being sent.
+func (p *pipeline) sendNotice(entry entryID) error {
+	select {
+	case p.sendSlot <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-p.sendSlot }()
+	if !p.isAwaiting(entry) {
+		return nil
+	}
+	request := *p.lastSent.Load()
+	request.LeaderCommitIndex = entry.index
+	p.lastSent.Store(&request)
+	_, err := p.AppendPipeline.AppendEntries(&request, new(raft.AppendEntriesResponse))
+	return err
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.sendSlot <- struct{}{}
+	defer func() { <-p.sendSlot }()
+	p.lastSent.Store(requestAfter(args))
+	p.recheckCommit()
+	return p.AppendPipeline.AppendEntries(args, resp)
+}
+
+// requestAfter returns a request without entries that can follow args.
+func requestAfter(args *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+	next := *args
+	if n := len(args.Entries); n > 0 {
+		next.PrevLogEntry, next.PrevLogTerm = args.Entries[n-1].Index, args.Entries[n-1].Term
+	}
+	next.Entries = nil
+	return &next
+}

@@ -1,0 +1,112 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A write that fails because the disk is full leaves two questions.
+//
+// What is in the store? A store may report a failed write that has taken effect, because only the
+// sync had no room. So after each failed write the log compares the store with its own bookkeeping.
+// Entries that were appended nevertheless are deleted before the next write. Otherwise a shorter
+// append would leave some of them after it, and the checksums would not match when the log is
+// opened again.
+//
+// What does Raft assume? A follower that deletes a conflicting suffix and cannot append the
+// replacement keeps the deleted entry as its last one (hashicorp/raft v1.8.0, raft.go:1564). It
+// refuses every later message of its leader or, worse, reports an entry that is gone. The same
+// happens if a snapshot of the leader ends before the uncommitted tail of the follower: Raft
+// deletes the log and keeps its last index. The log has then diverged. From then on it refuses
+// writes, nothing leaves the node, and the journal reopens Raft on its stores (see reopen.go).
+
+// failedWrites is the log's record of failed writes.
+type failedWrites struct {
+	// truncated is set between the truncation of a suffix and the next append.
+	truncated bool
+	// surplus is the index of the last entry in the store after the tail; 0: none.
+	surplus uint64
+}
+
+// errReopening is returned by a diverged log until Raft has been reopened.
+var errReopening = errors.New("raft is being reopened on its log")
+
+// recordTruncation records that the entries from first to before, the previous last one, were
+// deleted. After Raft has deleted a conflict, which lies after all snapshots, it appends more
+// entries. After it has installed a snapshot, it does not.
+func (l *checkedLogs) recordTruncation(first, before uint64) {
+	if before == 0 || l.tail.index == before {
+		return // nothing, or a prefix
+	}
+	l.mu.Lock()
+	conflict, replaced := first > l.snapshotIndex, before <= l.snapshotIndex
+	l.mu.Unlock()
+	switch {
+	case conflict:
+		l.failedWrites.truncated = true
+	case !replaced:
+		l.markDiverged()
+	}
+}
+
+// handleAppendError determines the effect of a failed append, and returns its error.
+func (l *checkedLogs) handleAppendError(err error) error {
+	if !isDiskFull(err) {
+		return err
+	}
+	_, last, boundsErr := l.bounds()
+	if boundsErr != nil {
+		return fmt.Errorf("%w, after: %v", boundsErr, err)
+	}
+	if last > l.tail.index {
+		l.failedWrites.surplus = last
+	}
+	if l.failedWrites.truncated {
+		l.markDiverged()
+	}
+	return err
+}
+
+// handleDeleteError determines the effect of a failed deletion, and returns its error.
+func (l *checkedLogs) handleDeleteError(err error) error {
+	if !isDiskFull(err) {
+		return err
+	}
+	first, last, boundsErr := l.bounds()
+	switch {
+	case boundsErr != nil:
+		return fmt.Errorf("%w, after: %v", boundsErr, err)
+	case first != l.firstIndex() || last != l.tail.index:
+		l.markDiverged() // the deletion took effect
+	case l.stable != nil:
+		if tailErr := l.stable.setTail(l.tail, false); tailErr != nil { // it was moved back
+			return fmt.Errorf("%w, after: %v", tailErr, err)
+		}
+	}
+	return err
+}
+
+// deleteSurplus deletes what a failed append has left after the tail.
+func (l *checkedLogs) deleteSurplus() error {
+	if l.failedWrites.surplus == 0 {
+		return nil
+	}
+	if l.stable != nil {
+		if err := l.stable.setTail(l.tail, true); err != nil { // the saved tail may be ahead
+			return err
+		}
+	}
+	first, last := l.tail.index+1, l.failedWrites.surplus
+	if err := l.store.call(func() error { return l.store.DeleteRange(first, last) }); err != nil {
+		return err
+	}
+	l.failedWrites.surplus = 0
+	return nil
+}
+
+// markDiverged blocks the log until Raft has been reopened on it.
+func (l *checkedLogs) markDiverged() {
+	if l.diverged.CompareAndSwap(false, true) {
+		notify(l.reopenDue)
+	}
+}

@@ -1,0 +1,47 @@
+package journal
+
+import "sync"
+
+// failStop is triggered once, when the node finds something that it cannot trust or cannot write.
+// From then on nothing leaves the node: fail cuts the network before it returns, the log store
+// takes no entry and the state machine applies none. The Raft library panics when it cannot save
+// its term or read an entry. After a failure the stores may report success to it instead, because
+// nothing based on that can leave the node.
+type failStop struct {
+	// failed is closed when the node has failed.
+	failed chan struct{}
+	// disconnect is called before failed is closed, report afterwards.
+	disconnect, report func(*NodeFailedError)
+
+	once  sync.Once
+	cause *NodeFailedError
+}
+
+func newFailStop(cut, logged func(*NodeFailedError)) *failStop {
+	return &failStop{failed: make(chan struct{}), disconnect: cut, report: logged}
+}
+
+// fail fails the node for the first cause that it is given.
+func (f *failStop) fail(cause error) *NodeFailedError {
+	first := false
+	f.once.Do(func() {
+		f.cause = &NodeFailedError{Cause: cause}
+		f.disconnect(f.cause)
+		close(f.failed)
+		first = true
+	})
+	if first {
+		f.report(f.cause) // outside Do, where concurrent callers would wait for the log
+	}
+	return f.cause
+}
+
+// err returns a *NodeFailedError once the node has failed, nil before.
+func (f *failStop) err() error {
+	select {
+	case <-f.failed:
+		return f.cause
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,231 @@
+package journal
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// flakyNetwork is a memoryNetwork on which nodes can be isolated, or paused as SIGSTOP pauses a
+// process: data sent to a paused node is accepted, as by its kernel, but not read.
+type flakyNetwork struct {
+	*memoryNetwork
+	mu          sync.Mutex
+	isolated    map[string]bool          // neither reach nor are reached by others
+	paused      map[string]chan struct{} // until the channel is closed
+	stallLimits map[string]int           // the next connection with that many bytes stalls after them
+	open        map[*flakyConn]struct{}
+	reads       int // of all connections
+}
+
+func newFlakyNetwork() *flakyNetwork {
+	return &flakyNetwork{
+		memoryNetwork: newMemoryNetwork(),
+		isolated:      map[string]bool{}, paused: map[string]chan struct{}{}, stallLimits: map[string]int{},
+		open: map[*flakyConn]struct{}{},
+	}
+}
+
+// newFlakyCluster starts three nodes on a flaky network.
+func newFlakyCluster(t *testing.T) (*testCluster, *flakyNetwork) {
+	t.Helper()
+	noLeaks(t)
+	network := newFlakyNetwork()
+	g := &testCluster{listen: network.listen, nodes: make([]*Journal, 3), configure: func(int, *Config) {}}
+	g.startAll(t, nil)
+	return g, network
+}
+
+// isolate closes all connections of a node and prevents new ones until join.
+func (n *flakyNetwork) isolate(address string) {
+	n.mu.Lock()
+	n.isolated[address] = true
+	n.mu.Unlock()
+	for _, c := range n.connsOf(address) {
+		_ = c.Close()
+	}
+}
+
+func (n *flakyNetwork) reconnect(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.isolated, address)
+}
+
+// pause stops a node until the returned function is called.
+func (n *flakyNetwork) pause(address string) (resume func()) {
+	resumed := make(chan struct{})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused[address] = resumed
+	for c := range n.open {
+		if c.owner == address {
+			c.resume = resumed
+		}
+	}
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.paused, address)
+		close(resumed)
+	}
+}
+
+// stall stops all data on a node's present connections for ever.
+func (n *flakyNetwork) stall(address string) []*flakyConn {
+	stuck := n.connsOf(address)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range stuck {
+		c.resume = make(chan struct{})
+	}
+	return stuck
+}
+
+// stallAfter stops all data on a node's next connection that has carried that many bytes.
+func (n *flakyNetwork) stallAfter(address string, bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stallLimits[address] = bytes
+}
+
+// countReads returns how often a connection is read while d passes.
+func (n *flakyNetwork) countReads(d time.Duration) int {
+	count := func() int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.reads
+	}
+	before := count()
+	time.Sleep(d)
+	return count() - before
+}
+
+// connsOf returns a node's ends of its connections.
+func (n *flakyNetwork) connsOf(address string) (ends []*flakyConn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.open {
+		if c.owner == address {
+			ends = append(ends, c)
+		}
+	}
+	return ends
+}
+
+func (n *flakyNetwork) add(conn net.Conn, owner string) *flakyConn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := &flakyConn{Conn: conn, network: n, owner: owner, resume: n.paused[owner], closed: make(chan struct{})}
+	n.open[c] = struct{}{}
+	return c
+}
+
+// listen opens the listener of an address.
+func (n *flakyNetwork) listen(address string) Network {
+	return &flakyListener{n.memoryNetwork.listen(address).(*memoryListener), n}
+}
+
+// flakyListener is a Network.
+type flakyListener struct {
+	*memoryListener
+	flaky *flakyNetwork
+}
+
+// Accept implements net.Listener.
+func (d *flakyListener) Accept() (net.Conn, error) {
+	conn, err := d.memoryListener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return d.flaky.add(conn, d.address), nil
+}
+
+// Dial implements Network.
+func (d *flakyListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	d.flaky.mu.Lock()
+	isolated, stopped := d.flaky.isolated[d.address] || d.flaky.isolated[address], d.flaky.paused[d.address]
+	d.flaky.mu.Unlock()
+	if stopped != nil {
+		select {
+		case <-stopped:
+		case <-d.closed:
+		}
+	}
+	if isolated {
+		time.Sleep(min(timeout, time.Second))
+		return nil, errConnRefused
+	}
+	conn, err := d.memoryListener.Dial(address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return d.flaky.add(conn, d.address), nil
+}
+
+// flakyConn is one end of a connection.
+type flakyConn struct {
+	net.Conn
+	network      *flakyNetwork
+	owner        string
+	resume       chan struct{} // reads wait until it is closed; nil: they do not wait
+	bytes        int           // received
+	readDeadline time.Time     // deadline of a read that begins now; zero: none
+	once         sync.Once
+	closed       chan struct{}
+}
+
+// Read implements net.Conn.
+func (c *flakyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.network.mu.Lock()
+	c.bytes += n
+	c.network.reads++
+	if limit := c.network.stallLimits[c.owner]; limit > 0 && c.bytes >= limit {
+		delete(c.network.stallLimits, c.owner)
+		c.resume = make(chan struct{})
+	}
+	resumed := c.resume
+	var late <-chan time.Time
+	if !c.readDeadline.IsZero() {
+		late = time.After(time.Until(c.readDeadline))
+	}
+	c.network.mu.Unlock()
+	if resumed != nil {
+		select {
+		case <-resumed:
+		case <-late:
+			return 0, os.ErrDeadlineExceeded
+		case <-c.closed:
+			return 0, net.ErrClosed
+		}
+	}
+	return n, err
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *flakyConn) SetReadDeadline(t time.Time) error {
+	c.network.mu.Lock()
+	c.readDeadline = t
+	c.network.mu.Unlock()
+	return c.Conn.SetReadDeadline(t)
+}
+
+// Close implements net.Conn.
+func (c *flakyConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	c.network.mu.Lock()
+	delete(c.network.open, c)
+	c.network.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// isClosedByPeer reports whether the other end is closed.
+func (c *flakyConn) isClosedByPeer() bool {
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	_, err := c.Conn.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}

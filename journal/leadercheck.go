@@ -1,0 +1,130 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A follower of the Raft library notices a silent leader when a timer of its own fires: between one
+// and three HeartbeatTimeouts after the last message. Until then it refuses pre-votes, because it
+// has a leader, and the refused node waits for an election timeout. So the follower that notices
+// last would decide how long the partition has no leader.
+//
+// But a pre-vote request shows that another node hears nothing from the leader. So a follower that
+// gets one checks its own leader as soon as a message is overdue. If there was none, one of the two
+// is elected at once:
+//
+//   - the follower, after it has refused: the requesting node waits and votes for it;
+//   - the requesting node, if it has more in its log, because it would refuse the follower. The
+//     request is then held back until the follower has no leader any more, and is granted.
+
+// leaderCheckShare is the fraction of HeartbeatTimeout between the checks of followers that got a
+// request from the same node. That is enough for an election, so they do not compete.
+const leaderCheckShare = 8
+
+// checkLeaderOnPreVote checks the leader after a refused pre-vote request, until ctx ends.
+func (j *Journal) checkLeaderOnPreVote(ctx context.Context) {
+	asked := make(chan raft.Observation, 1) // one check serves all requests that come meanwhile
+	observer := raft.NewObserver(asked, false, func(o *raft.Observation) bool {
+		_, preVote := o.Data.(raft.RequestPreVoteRequest)
+		return preVote
+	})
+	j.raft.RegisterObserver(observer)
+	defer j.raft.DeregisterObserver(observer)
+	for {
+		select {
+		case o := <-asked:
+			request := o.Data.(raft.RequestPreVoteRequest)
+			j.checkLeader(&request, ctx.Done())
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// delayPreVote returns when Raft should see a request for a pre-vote, or closing is closed.
+func (j *Journal) delayPreVote(request *raft.RequestPreVoteRequest, closing <-chan struct{}) {
+	if request.LastLogIndex <= j.raft.LastIndex() {
+		return
+	}
+	changes := make(chan raft.Observation, 1)
+	observer := raft.NewObserver(changes, false, func(o *raft.Observation) bool {
+		_, changed := o.Data.(raft.LeaderObservation)
+		return changed
+	})
+	j.raft.RegisterObserver(observer)
+	defer j.raft.DeregisterObserver(observer)
+	if !j.checkLeader(request, closing) {
+		return
+	}
+	// The follower may have heard from the leader.
+	limit := time.NewTimer(j.config.HeartbeatTimeout / leaderCheckShare)
+	defer limit.Stop()
+	select {
+	case <-changes:
+	case <-limit.C:
+	case <-closing:
+	}
+}
+
+// checkLeader makes a follower check its leader because of another node's pre-vote request, when it
+// is this follower's turn. It reports whether it did.
+func (j *Journal) checkLeader(request *raft.RequestPreVoteRequest, closing <-chan struct{}) bool {
+	leader, _ := j.Leader()
+	candidate := string(request.ID)
+	if j.raft.State() != raft.Follower || leader == "" || leader == candidate {
+		return false // Raft does not refuse because of a leader
+	}
+	overdue := time.Until(j.raft.LastContact().Add(j.config.HeartbeatTimeout))
+	delay := j.config.HeartbeatTimeout / leaderCheckShare * time.Duration(j.membership().votersBefore(j.config.Node, leader, candidate))
+	timer := time.NewTimer(max(overdue, 0) + delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-closing:
+		return false
+	}
+	if err := j.checkHeartbeat(); err != nil {
+		j.config.Logger.Error("cannot check the leader", "error", err)
+		return false
+	}
+	return true
+}
+
+// electSingleNode makes the only node of a partition start an election at once: it needs no other
+// vote, and no heartbeat could be late.
+func (j *Journal) electSingleNode() {
+	servers := j.raft.GetConfiguration().Configuration().Servers
+	if len(servers) != 1 || string(servers[0].ID) != j.config.Node {
+		return
+	}
+	if err := j.checkHeartbeat(); err != nil {
+		j.config.Logger.Error("cannot start election at once", "error", err)
+	}
+}
+
+// checkHeartbeat makes Raft check now whether it has heard from the leader within HeartbeatTimeout.
+// Raft does so when its timeouts become shorter.
+func (j *Journal) checkHeartbeat() error {
+	return j.reloadRaftConfig(
+		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout++; c.ElectionTimeout++ },
+		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout--; c.ElectionTimeout-- },
+	)
+}
+
+// reloadRaftConfig changes Raft's reloadable configuration in steps.
+func (j *Journal) reloadRaftConfig(steps ...func(*raft.ReloadableConfig)) error {
+	j.reloadMu.Lock()
+	defer j.reloadMu.Unlock()
+	c := j.raft.ReloadableConfig()
+	for _, change := range steps {
+		change(&c)
+		if err := j.raft.ReloadConfig(c); err != nil {
+			return fmt.Errorf("reload raft configuration: %w", err)
+		}
+	}
+	return nil
+}

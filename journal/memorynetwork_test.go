@@ -1,0 +1,85 @@
+package journal
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inSynctest runs a test in virtual time. Time passes only when all goroutines wait, so a slow
+// machine does not look like a slow network, a slow disk or a lost leader.
+func inSynctest(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+// memoryNetwork connects the nodes of one test by pipes.
+type memoryNetwork struct {
+	mu        sync.Mutex
+	listeners map[string]*memoryListener
+}
+
+func newMemoryNetwork() *memoryNetwork {
+	return &memoryNetwork{listeners: map[string]*memoryListener{}}
+}
+
+var errConnRefused = errors.New("connection refused")
+
+// listen opens the listener of an address, in place of a previous one.
+func (n *memoryNetwork) listen(address string) Network {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := &memoryListener{network: n, address: address, dials: make(chan net.Conn), closed: make(chan struct{})}
+	n.listeners[address] = d
+	return d
+}
+
+// memoryListener is a Network.
+type memoryListener struct {
+	network *memoryNetwork
+	address string
+	dials   chan net.Conn
+	once    sync.Once
+	closed  chan struct{}
+}
+
+// Accept implements net.Listener.
+func (d *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-d.dials:
+		return conn, nil
+	case <-d.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (d *memoryListener) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (d *memoryListener) Addr() net.Addr { return streamAddress(d.address) }
+
+// Dial implements Network.
+func (d *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+	d.network.mu.Lock()
+	other := d.network.listeners[address]
+	d.network.mu.Unlock()
+	if other == nil {
+		return nil, errConnRefused
+	}
+	local, remote := net.Pipe()
+	select {
+	case other.dials <- remote:
+		return local, nil
+	case <-other.closed:
+		return nil, errConnRefused
+	case <-time.After(timeout):
+		return nil, errConnRefused
+	}
+}

@@ -1,0 +1,163 @@
+package journal
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Two processes can open two copies of one directory, on two machines. Both have the same identity,
+// and only one may continue, or entries would be acknowledged twice. Each node remembers, for each
+// other node, the latest process and how often its directory had been opened by then:
+//
+//   - A process with fewer starts has an older copy. Another process with as many starts is a copy
+//     too. Both are refused.
+//   - A process with more starts was started later: the node was restarted, or a copy of its
+//     directory was started in parallel. So the recorded address of the node is probed. If another
+//     process answers there with the same identity, that is the node, and the new process is
+//     refused. It is told so and fails.
+//
+// A member refuses one of two processes, not both. A process that it already knows is not refused
+// because of another one at the recorded address that could not replace it. If a copy is started
+// while the node is down, the process that members see first continues: it may have acknowledged
+// what the other lacks. If some members have seen one first and some the other, both are refused.
+//
+// This memory is not persisted: a copy started while the node is down is refused only if a running
+// member remembers a later start.
+type sessions struct {
+	mu    sync.Mutex
+	known map[string]processIdentity
+}
+
+func newSessions() *sessions { return &sessions{known: map[string]processIdentity{}} }
+
+// latest returns the latest process of a node.
+func (s *sessions) latest(node string) (processIdentity, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.known[node]
+	return known, ok
+}
+
+// update records a process of a node, or returns a *DirectoryCopiedError. For a new process it
+// calls probe, without the lock; probe informs the process at the node's address of this one.
+func (s *sessions) update(node string, now processIdentity, probe func() error) error {
+	if known, ok := s.latest(node); ok && known == now {
+		return nil
+	}
+	if err := s.checkSuccessor(node, now); err != nil {
+		_ = probe() // to inform the other process: this one is refused whatever the answer
+		return err
+	}
+	if err := probe(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := checkProcessOrder(node, s.known[node], now); err != nil {
+		return err // another process was recorded during the probe
+	}
+	s.known[node] = now
+	return nil
+}
+
+func (s *sessions) checkSuccessor(node string, now processIdentity) error {
+	known, _ := s.latest(node)
+	return checkProcessOrder(node, known, now)
+}
+
+// isLatest reports whether this node knows no later process of the node.
+func (s *sessions) isLatest(node string, of processIdentity) bool {
+	known, ok := s.latest(node)
+	return !ok || known.Identity != of.Identity || known.Session == of.Session
+}
+
+// checkProcessOrder returns a *DirectoryCopiedError unless a process may replace an earlier one.
+func checkProcessOrder(node string, before, now processIdentity) error {
+	switch {
+	case before.Identity != now.Identity, before.Session == now.Session, before.Starts < now.Starts:
+		return nil
+	case before.Starts == now.Starts:
+		return &DirectoryCopiedError{node, fmt.Sprintf("another process was seen before with the same directory, also opened %d times", now.Starts)}
+	}
+	return &DirectoryCopiedError{node, fmt.Sprintf("its directory was opened %d times, but one opened %d times was seen before: this is an older copy",
+		now.Starts, before.Starts)}
+}
+
+// probeDirectory returns a *DirectoryCopiedError if another process with the same identity answers
+// at the address of a member. That process is informed.
+func (j *Journal) probeDirectory(node string, as processIdentity) error {
+	for _, server := range j.servers() {
+		if string(server.ID) == node && node != j.config.Node {
+			return j.probeAddress(node, addressOf(&server), as)
+		}
+	}
+	return nil
+}
+
+func (j *Journal) probeAddress(node, address string, as processIdentity) error {
+	h := j.newHandshake(purposeProbe)
+	known, _ := j.sessions.latest(node)
+	if known != as {
+		h.CopySession = as.Session
+	}
+	r, err := j.dialHandshake(address, h, probeTimeout)
+	if err != nil || r.Node != node || r.Identity != as.Identity || r.Session == as.Session {
+		return nil // nobody there, or another node: no other process has the directory
+	}
+	if known == as && checkProcessOrder(node, as, r.processIdentity) != nil {
+		return nil // the process there came later and is refused itself
+	}
+	return &DirectoryCopiedError{node, fmt.Sprintf("another process answers at %s with the same directory", address)}
+}
+
+// CheckDirectoryCopy returns a *DirectoryCopiedError if a process other than p's, with the same
+// identity, answers at the recorded address of the member.
+func (j *Journal) CheckDirectoryCopy(p Peer) error {
+	if p.Identity == "" {
+		return nil
+	}
+	return j.probeDirectory(p.Node, processIdentity{p.Identity, p.Starts, p.Session})
+}
+
+// peerIdentities are the identities of other nodes seen by this one.
+type peerIdentities struct {
+	mu    sync.Mutex
+	nodes map[string]string
+}
+
+func (l *peerIdentities) set(node, identity string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes == nil {
+		l.nodes = map[string]string{}
+	}
+	l.nodes[node] = identity
+}
+
+func (l *peerIdentities) get(node string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes[node]
+}
+
+// copyReports counts the copies of this node's directory that others have reported.
+type copyReports struct {
+	mu     sync.Mutex
+	count  int
+	latest time.Time
+}
+
+func (r *copyReports) add(string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count, r.latest = r.count+1, time.Now()
+}
+
+// CopyReports returns how often other nodes have reported a process with a copy of this node's
+// directory, and the time of the latest report.
+func (j *Journal) CopyReports() (count int, latest time.Time) {
+	j.copyReports.mu.Lock()
+	defer j.copyReports.mu.Unlock()
+	return j.copyReports.count, j.copyReports.latest
+}

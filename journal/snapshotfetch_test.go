@@ -1,0 +1,343 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+)
+
+// damageTables changes a bit in each table of a node, which its state and its snapshots share.
+func damageTables(t *testing.T, dir string) {
+	t.Helper()
+	tr, seen := readDirTree(t, dir), map[uint64]bool{}
+	for name, inode := range tr.names {
+		if isImmutable(name) && !seen[inode] {
+			seen[inode] = true
+			flipBitOnDisk(t, dir, bit{name: name, at: len(tr.contents[inode]) / 2, mask: 1})
+		}
+	}
+	if len(seen) == 0 {
+		t.Fatal("there is no table to damage")
+	}
+}
+
+// damageManifests damages every snapshot of a node.
+func damageManifests(t *testing.T, dir string) {
+	t.Helper()
+	for name := range readDirTree(t, dir).names {
+		if strings.HasPrefix(name, snapshotsDir) && filepath.Base(name) == manifestFile {
+			flipBitOnDisk(t, dir, bit{name: name, at: 10, mask: 1})
+		}
+	}
+}
+
+func TestRecovery_FetchesStateFromPeers(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, dir string){
+		"tables of state and snapshots": func(t *testing.T, dir string) {
+			damageTables(t, dir)
+			flipBitOnDisk(t, dir, bit{name: filepath.Join(stateDir, "current"), mask: 1})
+		},
+		"manifests of all snapshots": damageManifests,
+		"everything but the log and the vote": func(t *testing.T, dir string) {
+			damageTables(t, dir)
+			damageManifests(t, dir)
+			flipBitOnDisk(t, dir, bit{name: filepath.Join(stateDir, "current"), mask: 1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newCorruptedCluster(t)
+			damage(t, g.dirs[g.victim])
+			g.beginInstance(t)
+			outcome := g.restartVictim(t, name, false)
+			if !outcome.fetched {
+				t.Error("it fetched nothing")
+			}
+			served := uint64(0)
+			for _, j := range g.nodes {
+				served += j.Stats().SnapshotsServed
+			}
+			if served != 1 {
+				t.Errorf("%d snapshots were sent", served)
+			}
+			// It is a member like the others: it votes, and it may lead.
+			transferLeadershipTo(t, g.testCluster, g.victim)
+			g.beginInstance(t)
+			if !g.awaitCaughtUp(t, "after it has led") {
+				t.Error(g.nodes[g.victim].Err())
+			}
+		})
+	}
+}
+
+// The others have never taken a snapshot.
+func TestSnapshotServer_TakesSnapshotIfNone(t *testing.T) {
+	g := newConfiguredTestCluster(t, nil, func(_ int, c *Config) { c.TrailingLogs = 1 })
+	r := &corruptedCluster{testCluster: g}
+	for range 20 {
+		r.beginInstance(t)
+	}
+	g.awaitEqualStates(t)
+	r.victim = (g.leader(t) + 1) % 3
+	if err := g.nodes[r.victim].raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	g.stop(t, r.victim)
+	damageManifests(t, g.dirs[r.victim])
+	if outcome := r.restartVictim(t, "manifest", false); !outcome.fetched {
+		t.Error("it fetched nothing")
+	}
+}
+
+func TestRecovery_RefusesUntilPeerHelps(t *testing.T) {
+	g := newCorruptedCluster(t)
+	g.configure = func(_ int, c *Config) { c.TrailingLogs, c.RepairTimeout = 4, time.Millisecond }
+	damageManifests(t, g.dirs[g.victim])
+	for i := range g.nodes {
+		g.stop(t, i)
+	}
+	before := readDirTree(t, filepath.Join(g.dirs[g.victim], "raft.stable"))
+	var repair *RepairError
+	var damaged *DamagedError
+	for range 2 {
+		err := g.tryStart(t, g.victim, nil, nil)
+		if !errors.As(err, &repair) || !errors.As(err, &damaged) || damaged.Index == 0 || repair.Err == nil {
+			t.Fatalf("opened: %v", err)
+		}
+	}
+	if after := readDirTree(t, filepath.Join(g.dirs[g.victim], "raft.stable")); !bytes.Equal(before.onlyContent(), after.onlyContent()) {
+		t.Error("the vote was changed")
+	}
+	g.configure = func(_ int, c *Config) { c.TrailingLogs = 4 }
+	for i := range g.nodes {
+		if i != g.victim {
+			g.start(t, i, nil, nil)
+		}
+	}
+	if outcome := g.restartVictim(t, "with the others", false); !outcome.fetched {
+		t.Error("it fetched nothing")
+	}
+}
+
+func (tr *dirTree) onlyContent() []byte {
+	for _, content := range tr.contents {
+		return content
+	}
+	return nil
+}
+
+// The first node asked has a damaged snapshot. Whichever node has it fails instead of sending it,
+// and another one helps.
+func TestSnapshotServer_DamagedSnapshotNotSent(t *testing.T) {
+	g := newCorruptedCluster(t)
+	leader := g.leader(t) // it may lose leadership when the other node fails
+	other := 3 - g.victim - leader
+	damageTables(t, g.dirs[other])
+	asking := &snapshotFetcher{config: &Config{Node: "asks", Network: g.listen("asks"), Address: "asks", RepairTimeout: testTimeout, Logger: slog.New(slog.DiscardHandler)}, minIndex: 1}
+	var err error
+	if asking.snapshots, err = openCheckpoints(vfs.Default, t.TempDir(), "asks", "", asking.config.Logger); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := asking.fetchFrom(t.Context(), g.peers[other].Address); err == nil {
+		t.Errorf("%+v was fetched", m)
+	}
+	receive(t, "the damaged node fails", g.nodes[other].Failed())
+	if _, err := asking.run(t.Context(), []string{g.peers[other].Address, g.peers[leader].Address}); err != nil {
+		t.Error(err)
+	}
+	// It repairs itself when it is started again.
+	g.stop(t, other)
+	g.victim = other
+	if outcome := g.restartVictim(t, "the one that was asked", false); !outcome.fetched {
+		t.Error("it fetched nothing")
+	}
+}
+
+func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
+	g := newCorruptedCluster(t)
+	query := func(exchange func(conn net.Conn) error) (string, error) {
+		t.Helper()
+		conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, testTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(testTimeout))
+		if err := exchange(conn); err != nil {
+			return "", err
+		}
+		var r snapshotReply
+		err = readJSONFrame(conn, &r)
+		return r.Refusal, err
+	}
+	for name, q := range map[string]snapshotRequest{
+		"cluster":    {Cluster: "another"},
+		"entries up": {MinIndex: 1 << 40},
+	} {
+		if refusal, err := query(func(conn net.Conn) error { return writeJSONFrame(conn, snapshotRequestMagic, q) }); err != nil || !strings.Contains(refusal, name) {
+			t.Errorf("%q, error %v", refusal, err)
+		}
+	}
+	for name, bytes := range map[string][]byte{
+		"another magic": []byte("tenuto-ask-2...................."),
+		"no question":   append([]byte(snapshotRequestMagic), 0, 0, 0, 0, 0, 0, 0, 0),
+		"a huge one":    append([]byte(snapshotRequestMagic), 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0),
+	} {
+		if refusal, err := query(func(conn net.Conn) error { _, err := conn.Write(bytes); return err }); err == nil {
+			t.Errorf("%s: answered with %q", name, refusal)
+		}
+	}
+	// A peer that says nothing more blocks nobody: the test closes the partition.
+	conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, testTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(snapshotRequestMagic[:3])); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// At which index a log has to continue: what is in neither the snapshots nor the log is fetched,
+// and a log that is shorter than before is refused.
+func TestRecovery_FindsGapBetweenSnapshotAndLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, last uint64   // of the log
+		names       []string // of the directory of snapshots
+		believed    []*manifest
+		applied     uint64
+		least       uint64 // index to ask for; 0 if there is no gap
+		damaged     bool
+	}{
+		"nothing at all":                         {},
+		"a log from the beginning":               {first: 1, last: 9, applied: 7},
+		"a snapshot and the log behind":          {first: 6, last: 9, names: []string{snapshotDirName(5)}, believed: []*manifest{{Index: 5, Applied: 5}}, applied: 5},
+		"a log that overlaps":                    {first: 3, last: 9, names: []string{snapshotDirName(5)}, believed: []*manifest{{Index: 5, Applied: 6}}, applied: 6},
+		"no snapshot":                            {first: 6, last: 9, least: 5},
+		"the snapshot is lost":                   {first: 3, last: 9, names: []string{snapshotDirName(5) + quarantineSuffix}, applied: 8, least: 2},
+		"an older one is left":                   {first: 6, last: 9, names: []string{snapshotDirName(2), snapshotDirName(5) + quarantineSuffix}, believed: []*manifest{{Index: 2, Applied: 2}}, applied: 2, least: 5},
+		"an older one is left that reaches":      {first: 3, last: 9, names: []string{snapshotDirName(2), snapshotDirName(5) + quarantineSuffix}, believed: []*manifest{{Index: 2, Applied: 2}}, applied: 2},
+		"the log is empty, the snapshot lost":    {names: []string{snapshotDirName(5) + quarantineSuffix}, least: 5},
+		"the log is empty, an older one left":    {names: []string{snapshotDirName(2), snapshotDirName(5) + quarantineSuffix}, believed: []*manifest{{Index: 2, Applied: 2}}, applied: 2, least: 5},
+		"the log was replaced, snapshot lost":    {first: 1, last: 3, names: []string{snapshotDirName(5) + quarantineSuffix}, least: 5},
+		"what was applied is not in the log":     {first: 1, last: 3, applied: 4, damaged: true},
+		"what a name says that is no snapshot's": {first: 1, last: 3, names: []string{"lost+found", "9-9"}, applied: 3},
+	} {
+		fs := vfs.NewMem()
+		snapshots, err := openCheckpoints(fs, "", "n1", "", slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range c.names {
+			if err := fs.MkdirAll(fs.PathJoin(snapshots.dir, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log := raft.NewInmemStore()
+		for index := c.first; index <= c.last && index > 0; index++ {
+			if err := log.StoreLog(&raft.Log{Index: index}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &stateLoader{&Config{}, snapshots, log, &stats{}}
+		gap, err := r.findGap(c.applied, c.believed)
+		var damaged *DamagedError
+		if errors.As(err, &damaged) != c.damaged || err != nil && !c.damaged {
+			t.Errorf("%s: %v", name, err)
+		}
+		if (gap == nil) != (c.least == 0) || gap != nil && gap.minIndex != c.least {
+			t.Errorf("%s: the gap is %+v, want one up to %d", name, gap, c.least)
+		}
+	}
+}
+
+func snapshotDirName(index uint64) string { return fmt.Sprintf(snapshotName, index, 1) }
+
+func TestFetchSnapshot_ChecksStream(t *testing.T) {
+	fs := vfs.NewMem()
+	from := mustOpenNode(t, fs, "from")
+	if err := errors.Join(from.applyInstances(50), from.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := from.snapshots.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, r, err := from.snapshots.Open(all[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	to := mustOpenNode(t, fs, "to")
+	for at := 0; at < len(sent); at += len(sent)/53 + 1 {
+		flipped := bytes.Clone(sent)
+		flipped[at] ^= 4
+		for what, stream := range map[string][]byte{"flipped": flipped, "cut off": sent[:at]} {
+			if _, err := to.snapshots.fetch(bytes.NewReader(stream), 1); err == nil {
+				t.Fatalf("%s at byte %d of %d: accepted", what, at, len(sent))
+			}
+		}
+	}
+	if _, err := to.snapshots.fetch(bytes.NewReader(sent), 2); err == nil {
+		t.Error("a sample that is too old was accepted")
+	}
+	if left, err := fs.List(to.snapshots.dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, error %v", left, err)
+	}
+	if m, err := to.snapshots.fetch(bytes.NewReader(sent), 1); err != nil || m.Index != 1 {
+		t.Errorf("%+v, error %v", m, err)
+	}
+	if all, err := to.snapshots.manifests(); err != nil || len(all) != 1 {
+		t.Errorf("%d snapshots, error %v", len(all), err)
+	}
+}
+
+func TestSnapshots_QuarantineDetectsDamagedTable(t *testing.T) {
+	fs := vfs.NewMem()
+	n := mustOpenNode(t, fs, "n")
+	if err := errors.Join(n.applyInstances(50), n.snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := n.snapshots.manifests()
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d snapshots, error %v", len(all), err)
+	}
+	want := func(what string, want bool) {
+		t.Helper()
+		if got, err := n.snapshots.hasDamagedFile(); err != nil || got != want {
+			t.Errorf("%s: %t, error %v", what, got, err)
+		}
+	}
+	want("no snapshot was put aside", false)
+	if err := n.snapshots.quarantine(all[0].ID, errors.New("a test says so")); err != nil {
+		t.Fatal(err)
+	}
+	want("its tables are whole", false)
+	for _, f := range all[0].Files {
+		if isImmutable(f.Name) {
+			path := fs.PathJoin(n.snapshots.dir, all[0].ID+quarantineSuffix, filesDir, f.Name)
+			content, err := readFile(fs, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content[len(content)/2] ^= 1
+			if err := writeFile(fs, path, content); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	want("a table is damaged", true)
+}

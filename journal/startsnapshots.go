@@ -1,0 +1,85 @@
+package journal
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// startSnapshots is the snapshot store that Raft is started with. The state on disk has applied
+// more than the newest snapshot: everything, if the journal was closed. Raft would read every entry
+// after that snapshot twice, and accept none from its leader meanwhile. So the first List, called
+// by NewRaft, returns the state itself as the newest snapshot. It is never opened: NewRaft opens
+// none (see raftConfig), and later lists are for sending, and contain only snapshots on disk.
+type startSnapshots struct {
+	*countedSnapshots
+	startMeta atomic.Pointer[raft.SnapshotMeta] // nil if not newer, or already listed
+}
+
+// newStartSnapshots lets Raft start after the last applied entry, of the given term, if the log has
+// that very entry. An entry of another term is left over from before a snapshot that a leader has
+// sent.
+//
+// The log must also have the last entry of the newest snapshot. As a leader, Raft knows the terms
+// of the entries in its log and of the snapshot that it started with. For a follower whose last
+// entry is the snapshot's, it needs the term of that entry, or it would send the same snapshot
+// again and again.
+func newStartSnapshots(snapshots *countedSnapshots, logs *checkedLogs, applied, term uint64) (*startSnapshots, error) {
+	h := &startSnapshots{countedSnapshots: snapshots}
+	all, err := snapshots.List()
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	point := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: applied, Term: term}
+	if len(all) > 0 {
+		point.Configuration, point.ConfigurationIndex = all[0].Configuration, all[0].ConfigurationIndex
+		if applied <= all[0].Index || !logs.hasEntry(all[0].Index) {
+			return h, nil
+		}
+	}
+	if !logs.hasEntry(applied) {
+		return h, nil
+	}
+	var last raft.Log
+	if err := logs.GetLog(applied, &last); err != nil || last.Term != term {
+		return h, err
+	}
+	if err := logs.updateConfiguration(point); err != nil || len(point.Configuration.Servers) == 0 {
+		return h, err
+	}
+	h.startMeta.Store(point)
+	return h, nil
+}
+
+// hasEntry reports whether an entry is in the log.
+func (l *checkedLogs) hasEntry(index uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return index > 0 && l.firstIndex() <= index && index <= l.tail.index
+}
+
+// updateConfiguration advances the members of a snapshot to its index, from the log as it was
+// opened. They are committed, like everything that is applied.
+func (l *checkedLogs) updateConfiguration(point *raft.SnapshotMeta) error {
+	for _, index := range l.configurations {
+		if index <= point.ConfigurationIndex || index > point.Index {
+			continue
+		}
+		var log raft.Log
+		if err := l.GetLog(index, &log); err != nil {
+			return err
+		}
+		point.Configuration, point.ConfigurationIndex = raft.DecodeConfiguration(log.Data), index
+	}
+	return nil
+}
+
+// List implements raft.SnapshotStore.
+func (h *startSnapshots) List() ([]*raft.SnapshotMeta, error) {
+	all, err := h.countedSnapshots.List()
+	if point := h.startMeta.Swap(nil); point != nil && err == nil {
+		all = append([]*raft.SnapshotMeta{point}, all...)
+	}
+	return all, err
+}

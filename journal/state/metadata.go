@@ -1,0 +1,160 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// NewestProtocol is the newest protocol whose records a machine knows. Records of a protocol newer
+// than the cluster's are refused.
+const NewestProtocol = 3
+
+// metadata is the state of the partition itself, beside the instances. It is replaced and never
+// changed in place, so a copy is a consistent view.
+type metadata struct {
+	clock    clustertime.Time // the latest that was recorded
+	removed  []string         // removed nodes, which must not rejoin; sorted
+	tokens   []joinToken      // join tokens, used or not; sorted by key
+	protocol uint32           // of the cluster; 0 means 1
+}
+
+// metadataChange is a decoded MetadataChange, or the clock of an Epoch.
+type metadataChange struct {
+	epoch                  uint64
+	clock                  clustertime.Time
+	removedNode            string
+	issuedToken, usedToken *journalpb.JoinToken
+	protocol               uint32
+	startedInstance        string // the instance of a chained start that was started in another partition
+	revokedToken           []byte // the public key of a token
+}
+
+func (c *metadataChange) parse(b []byte) bool {
+	var message journalpb.MetadataChange
+	if proto.Unmarshal(b, &message) != nil {
+		return false
+	}
+	*c = metadataChange{message.Epoch, clustertime.FromUnix(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started, message.Revoked}
+	return true
+}
+
+// parseEpoch reads the clock of an Epoch.
+func (c *metadataChange) parseEpoch(b []byte) bool {
+	*c = metadataChange{}
+	return eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
+		if number == 2 && wire == protowire.VarintType {
+			clock, _ := protowire.ConsumeVarint(value)
+			c.clock = clustertime.FromUnix(int64(clock))
+		}
+	})
+}
+
+func (m *Machine) changeMetadata(c *metadataChange) error {
+	if c.epoch != m.epoch {
+		return &StaleEpochError{Epoch: c.epoch, Current: m.epoch}
+	}
+	next, err := m.metadata.apply(c)
+	if err != nil {
+		return err
+	}
+	m.metadata = next
+	if c.startedInstance != "" {
+		m.removeChainedStart(c.startedInstance)
+	}
+	return nil
+}
+
+// apply returns the metadata after a change, or the reason for refusing it.
+func (md metadata) apply(c *metadataChange) (metadata, error) {
+	if c.clock.After(md.clock) {
+		md.clock = c.clock
+	}
+	md.protocol = max(md.protocol, c.protocol)
+	if at, known := slices.BinarySearch(md.removed, c.removedNode); c.removedNode != "" && !known {
+		md.removed = slices.Insert(slices.Clone(md.removed), at, c.removedNode)
+	}
+	var err error
+	if c.issuedToken != nil {
+		md.tokens, err = issueToken(md.tokens, c.issuedToken, md.clock)
+	}
+	if c.usedToken != nil && err == nil {
+		md.tokens, err = useToken(md.tokens, c.usedToken, md.clock)
+	}
+	if len(c.revokedToken) > 0 && err == nil {
+		md.tokens, err = revokeToken(md.tokens, c.revokedToken)
+	}
+	return md, err
+}
+
+func (md metadata) message() *journalpb.PartitionMetadata {
+	message := &journalpb.PartitionMetadata{Clock: md.clock.UnixNano(), Removed: md.removed, Protocol: md.protocol}
+	for _, t := range md.tokens {
+		message.Tokens = append(message.Tokens, &journalpb.JoinToken{Key: []byte(t.key), ExpiresAt: t.expires.UnixNano(), Node: t.node})
+	}
+	return message
+}
+
+func metadataOf(message *journalpb.PartitionMetadata) metadata {
+	md := metadata{clock: clustertime.FromUnix(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol()}
+	for _, t := range message.GetTokens() {
+		md.tokens = append(md.tokens, tokenOf(t))
+	}
+	return md
+}
+
+// encode returns the encoded PartitionMetadata.
+func (md metadata) encode() []byte {
+	b := []byte(nil)
+	if !md.clock.IsZero() {
+		b = appendUint(b, 1, uint64(md.clock.UnixNano()))
+	}
+	for _, node := range md.removed {
+		b = protowire.AppendTag(b, 2, protowire.BytesType)
+		b = protowire.AppendString(b, node)
+	}
+	for _, t := range md.tokens {
+		b = protowire.AppendTag(b, 3, protowire.BytesType)
+		b = protowire.AppendBytes(b, t.encode())
+	}
+	if md.protocol != 0 {
+		b = appendUint(b, 4, uint64(md.protocol))
+	}
+	return b
+}
+
+func parseMetadata(b []byte) (metadata, error) {
+	var message journalpb.PartitionMetadata
+	if err := proto.Unmarshal(b, &message); err != nil {
+		return metadata{}, fmt.Errorf("decode partition metadata: %w", ErrCorrupt)
+	}
+	return metadataOf(&message), nil
+}
+
+// Clock returns the latest recorded cluster time, the zero time before the first. It never
+// decreases.
+func (m *Machine) Clock() clustertime.Time {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.clock
+}
+
+// RemovedNodes returns the nodes that were removed from the partition, sorted by name. The slice is
+// shared and must not be changed.
+func (m *Machine) RemovedNodes() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.metadata.removed
+}
+
+// Protocol returns the cluster's protocol, 1 or more. It never decreases.
+func (m *Machine) Protocol() uint32 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return max(m.metadata.protocol, 1)
+}

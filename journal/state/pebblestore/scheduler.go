@@ -1,0 +1,37 @@
+package pebblestore
+
+import (
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// compactionScheduler prevents compactions from starting before Open has returned. When Open fails
+// late, it frees resources of running compactions, and they panic.
+type compactionScheduler struct {
+	*pebble.ConcurrencyLimitScheduler
+	enabled atomic.Bool
+}
+
+// newCompactionScheduler returns a disabled scheduler. The embedded one has no goroutine of its
+// own: a waiting compaction starts when another ends.
+func newCompactionScheduler() *compactionScheduler {
+	return &compactionScheduler{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
+}
+
+// TrySchedule implements pebble.CompactionScheduler. A refused compaction waits and does not ask
+// again.
+func (g *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	if !g.enabled.Load() {
+		return false, nil
+	}
+	return g.ConcurrencyLimitScheduler.TrySchedule()
+}
+
+// enable starts waiting compactions, as the end of a compaction does.
+func (g *compactionScheduler) enable() {
+	g.enabled.Store(true)
+	if granted, handle := g.ConcurrencyLimitScheduler.TrySchedule(); granted {
+		handle.Done()
+	}
+}

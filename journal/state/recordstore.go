@@ -1,0 +1,158 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/tenuto-dev/tenuto/journal/state/store"
+)
+
+// recordStore reads and writes the records of a machine. Only the flush in progress writes; any
+// goroutine may read.
+type recordStore struct{ store.Store }
+
+// view calls f with a reader. f must be brief and must not call user code. dbNumber is the database
+// of the instance numbers that f uses, 0 if it uses none.
+func (s *recordStore) view(op string, dbNumber uint64, f func(store.Reader) error) error {
+	replaced := false
+	err := s.View(op, func(from store.Reader) error {
+		if replaced = dbNumber != 0 && dbNumber != from.DatabaseNumber(); replaced {
+			return nil
+		}
+		return f(from)
+	})
+	if err == nil && replaced {
+		return errDatabaseReplaced
+	}
+	return err
+}
+
+// errDatabaseReplaced reports that the database that numbers were read from was replaced.
+var errDatabaseReplaced = errors.New("the store was replaced")
+
+// getRecord returns a verified copy of the record of a key, nil if there is none.
+func getRecord(from store.Reader, key []byte) (record []byte, err error) {
+	value, err := from.Get(key)
+	if value == nil || err != nil {
+		return nil, err
+	}
+	return verifyValue(key, value)
+}
+
+// scanRecords visits the verified records of the keys in [from, to), in order, until visit returns
+// false. Key and record are valid only during the call.
+func scanRecords(r store.Reader, from, to []byte, visit func(key, record []byte) (more bool, err error)) (err error) {
+	iter, err := r.NewIter(from, to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, iter.Close()) }()
+	return forEachRecord(iter, visit)
+}
+
+// forEachRecord visits the verified records of an iterator.
+func forEachRecord(iter store.Iterator, visit func(key, record []byte) (more bool, err error)) error {
+	for ok := iter.First(); ok; ok = iter.Next() {
+		value, err := iter.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		record, err := verifyValue(iter.Key(), value)
+		if err != nil {
+			return err
+		}
+		more, err := visit(iter.Key(), record)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return iter.Error()
+}
+
+// lastOf returns the event_id of the last event of an execution, 0 if the store has none.
+func (s *recordStore) lastOf(dbNumber, number, execution uint64) (last uint64, err error) {
+	err = s.view("read a history", dbNumber, func(from store.Reader) (err error) {
+		end := chunkKey{number, execution, math.MaxUint64}.appendTo(nil)
+		iter, err := from.NewIter(chunkKey{number, execution, 0}.appendTo(nil), end)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, iter.Close()) }()
+		if !iter.Last() {
+			return iter.Error()
+		}
+		c, at, err := readChunk(iter)
+		last = at.first + uint64(len(c.events)) - 1
+		return err
+	})
+	return last, err
+}
+
+// readChunk reads and verifies the chunk at the iterator's position. Its events are copies.
+func readChunk(iter store.Iterator) (c chunk, at chunkKey, err error) {
+	if err = at.parse(iter.Key()); err != nil {
+		return c, at, err
+	}
+	value, err := iter.ValueAndErr()
+	if err != nil {
+		return c, at, err
+	}
+	record, err := verifyValue(iter.Key(), value)
+	if err != nil {
+		return c, at, err
+	}
+	if err = c.parse(append(make([]byte, 0, len(record)), record...)); err != nil {
+		return c, at, fmt.Errorf("read execution %d from event %d: %w", at.execution, at.first, err)
+	}
+	return c, at, nil
+}
+
+// events returns the chunk that contains the event at. The error is errDatabaseReplaced if there is
+// none.
+func (s *recordStore) events(dbNumber uint64, at chunkKey) (c chunk, start uint64, err error) {
+	missing := false
+	err = s.view("read a history", dbNumber, func(from store.Reader) (err error) {
+		lower := chunkKey{at.number, at.execution, 0}.appendTo(nil)
+		iter, err := from.NewIter(lower, endOfKind(keyHistory))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, iter.Close()) }()
+		next := at
+		next.first++
+		if missing = !iter.SeekLT(next.appendTo(nil)); missing {
+			return iter.Error()
+		}
+		var found chunkKey
+		c, found, err = readChunk(iter)
+		start = found.first
+		missing = start+uint64(len(c.events)) <= at.first
+		return err
+	})
+	if err == nil && missing {
+		err = errDatabaseReplaced
+	}
+	return c, start, err
+}
+
+// removal is an instance to be removed from the store. It is in no set and has no open timer any
+// more.
+type removal struct {
+	id     string
+	number uint64
+	chunks uint64
+	latest uint64 // execution, the only one if there is one chunk
+}
+
+// writeTo deletes an instance from the store.
+func (r *removal) writeTo(b store.Batch) error {
+	if err := b.Delete(idKey(nil, keyInstance, r.id)); err != nil {
+		return err
+	}
+	if r.chunks == 1 { // most are short, and range deletions slow down reads
+		return b.Delete(chunkKey{r.number, r.latest, 1}.appendTo(nil))
+	}
+	first, next := chunkKey{number: r.number}, chunkKey{number: r.number + 1}
+	return b.DeleteRange(first.appendTo(nil), next.appendTo(nil))
+}

@@ -1,0 +1,196 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
+)
+
+const stateDir = "state"
+
+// stateLoader opens the state that a node starts with.
+type stateLoader struct {
+	config    *Config
+	snapshots *checkpoints
+	logs      raft.LogStore
+	stats     *stats
+}
+
+// open opens the state such that it lacks exactly what Raft is going to apply. It uses the state on
+// disk; or, if that is damaged or behind, the newest intact snapshot; or, if the log does not
+// continue from there, a snapshot of another node. It returns an error if entries are in none of
+// them.
+func (r *stateLoader) open(ctx context.Context) (*state.Machine, error) {
+	if r.config.Dir == "" {
+		return state.New(), nil
+	}
+	machine, err := r.openState()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.fillGap(ctx, machine); err != nil {
+		return nil, errors.Join(err, machine.Close())
+	}
+	return machine, nil
+}
+
+// openState opens the state, or an empty one in place of a damaged one.
+func (r *stateLoader) openState() (*state.Machine, error) {
+	c := r.config
+	options := pebblestore.Options{
+		Dir: r.snapshots.fs.PathJoin(c.Dir, stateDir), FS: noLockFS{r.snapshots.fs}, Logger: c.Logger, CacheBytes: c.StateCacheBytes,
+	}
+	damagedFile, err := r.snapshots.hasDamagedFile()
+	if err != nil {
+		return nil, err
+	}
+	var machine *state.Machine
+	if damagedFile {
+		err = fmt.Errorf("a snapshot has a damaged file that the state may share: %w", state.ErrCorrupt)
+	} else {
+		machine, err = openMachine(options, c.stateOptions())
+	}
+	if errors.Is(err, state.ErrCorrupt) {
+		c.Logger.Error("state damaged, rebuilding it", "error", err)
+		if err := pebblestore.Discard(options); err != nil {
+			return nil, err
+		}
+		machine, err = openMachine(options, c.stateOptions())
+	}
+	return machine, err
+}
+
+// noLockFS is a file system whose locks have no effect: the directory of the journal is locked
+// already. A store that has failed, because of a full disk for example, stays open in memory, and
+// its lock would keep this process from opening the journal again.
+type noLockFS struct {
+	vfs.FS
+}
+
+// Lock implements vfs.FS.
+func (noLockFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// fillGap brings a machine to where the log continues, if necessary with a snapshot of another
+// node.
+func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error {
+	gap, err := r.installNewest(machine)
+	if err != nil || gap == nil {
+		return err
+	}
+	r.config.Logger.Error("no intact snapshot, fetching one from another node", "error", gap, "least", gap.minIndex)
+	asking := &snapshotFetcher{config: r.config, snapshots: r.snapshots, minIndex: gap.minIndex}
+	if _, err := asking.run(ctx, peerAddresses(r.config, r.snapshots, r.logs)); err != nil {
+		return &RepairError{Damage: gap.damagedError(), Err: err}
+	}
+	r.stats.stateFetches.Add(1)
+	if gap, err = r.installNewest(machine); err == nil && gap != nil {
+		err = gap.damagedError()
+	}
+	return err
+}
+
+// flushSpread is the fraction of the flush size that varies from node to node.
+const flushSpread = 0.3
+
+// stateOptions returns the options of this node's state. All nodes apply the same entries and would
+// begin each flush at the same moment. So the flush size depends on the node's name, and a majority
+// is mostly not flushing.
+func (c *Config) stateOptions() state.Options {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(c.Node))
+	const parts = 1024 // names with consecutive numbers differ most in the lowest bits
+	return state.Options{
+		MemoryBytes: c.StateMemoryBytes,
+		FlushShare:  1 - flushSpread*float64(hash.Sum32()%parts)/parts,
+	}
+}
+
+// openMachine opens a machine with a store.
+func openMachine(o pebblestore.Options, options state.Options) (*state.Machine, error) {
+	s, err := pebblestore.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return state.Open(s, options)
+}
+
+// installNewest installs the newest intact snapshot in a machine that is behind it, and checks that
+// the log has the rest. It returns the gap between the two, nil if there is none.
+func (r *stateLoader) installNewest(machine *state.Machine) (*logGap, error) {
+	all, err := r.snapshots.manifests()
+	if err != nil {
+		return nil, err
+	}
+	applied, _ := machine.Applied()
+	for len(all) > 0 && applied < all[0].Applied {
+		m := all[0]
+		err := machine.Install(func(dir string) error { return r.snapshots.install(m, dir) })
+		if err == nil {
+			r.config.Logger.Info("state rebuilt from snapshot", "index", m.Applied)
+			r.stats.stateRebuilds.Add(1)
+			applied = m.Applied
+			break
+		}
+		var damaged *DamagedError
+		if !errors.As(err, &damaged) && !errors.Is(err, state.ErrCorrupt) {
+			return nil, fmt.Errorf("rebuild state: %w", err)
+		}
+		if err := r.snapshots.quarantine(m.ID, err); err != nil {
+			return nil, err
+		}
+		all = all[1:]
+	}
+	return r.findGap(applied, all)
+}
+
+// logGap is the gap between the newest intact snapshot and the log.
+type logGap struct {
+	dir                     string
+	snapshotIndex, minIndex uint64 // the index of that snapshot, and the least that closes the gap
+}
+
+func (g *logGap) damagedError() *DamagedError {
+	return &DamagedError{Path: g.dir, Index: g.snapshotIndex + 1, Reason: fmt.Sprintf(
+		"no intact snapshot has it, nor does the log; a snapshot of entry %d or later is needed", g.minIndex)}
+}
+
+// findGap checks the bounds of a log. It must begin right after the snapshot that Raft starts from,
+// and must not end before what the state has applied, or before what was in a snapshot. findGap
+// returns the gap if there is one.
+func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) {
+	first, err := r.logs.FirstIndex()
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	last, err := r.logs.LastIndex()
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	newest, err := r.snapshots.newestIndex()
+	if err != nil {
+		return nil, err
+	}
+	base, known, least := uint64(0), last, max(first, 1)-1
+	if len(all) > 0 {
+		base, known = all[0].Index, max(last, all[0].Applied)
+	}
+	if newest > last {
+		least = newest // the snapshot has replaced the log's last entries
+	}
+	if base < least {
+		return &logGap{r.config.Dir, base, least}, nil
+	}
+	if applied > known {
+		return nil, &DamagedError{Path: r.config.Dir, Index: applied, Reason: fmt.Sprintf(
+			"it was applied, but the log ends at %d", last)}
+	}
+	return nil, nil
+}

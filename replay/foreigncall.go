@@ -1,0 +1,126 @@
+package replay
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/tenuto-dev/tenuto/internal/goroutine"
+)
+
+// currentCoroutine returns the running coroutine. It does not return where a durable call is not
+// allowed: durable calls from other goroutines would depend on the Go scheduler. Until it knows
+// that it is on the coroutine's goroutine, it reads only atomic fields.
+func (x *Execution) currentCoroutine(what string) *coroutine {
+	if goroutine.ID() != x.coroutines.runningID.Load() {
+		x.stopForeignCall(what)
+	}
+	if x.inSideEffect {
+		panic(fmt.Sprintf("tenuto: %s inside a function that was given to Once, in instance %q", what, x.instance))
+	}
+	return x.coroutines.current
+}
+
+// stopForeignCall ends a durable call from a goroutine other than the running coroutine's.
+//
+//   - In code that the engine runs for another purpose (a coroutine of another
+//     instance, a query, a codec) it panics. The engine contains the panic: the
+//     caller's instance fails, or the query does.
+//   - On a goroutine that the author started, it ends the goroutine, running its
+//     deferred functions, and the instance of the Context stalls. A panic there
+//     would end the process.
+//   - A function that [iter.Pull] runs is part of the code that pulls, so the call
+//     continues.
+func (x *Execution) stopForeignCall(what string) {
+	callers := make([]uintptr, 4096)
+	callers = callers[:runtime.Callers(3, callers)]
+	switch goroutineStartOf(callers) {
+	case startedByPull:
+		return
+	case startedByEngine:
+		panic(fmt.Sprintf("tenuto: %s with the Context of instance %q outside its coroutines: use the Context that the code was given", what, x.instance))
+	}
+	x.reportForeignCall(what, callers)
+	runtime.Goexit()
+}
+
+// reportForeignCall stalls the instance because of a durable call from a goroutine that the author
+// started.
+func (x *Execution) reportForeignCall(what string, callers []uintptr) {
+	m := &Mismatch{
+		Kind:      ForeignGoroutine,
+		Instance:  x.instance,
+		Execution: x.number,
+		EventID:   x.monitor.EventID(),
+		Expected:  "durable calls on coroutines of the instance: use replay.Go instead of the go statement",
+		Found:     what + " on another goroutine",
+		Source:    sourceLine(callers),
+	}
+	if x.foreignCall.CompareAndSwap(nil, m) && x.monitor.onForeignCall != nil && !x.monitor.abandoned.Load() {
+		x.monitor.onForeignCall(m)
+	}
+}
+
+// checkOwners ends the running coroutine if a future belongs to another execution; see checkOwner.
+func (x *Execution) checkOwners(what string, promises ...*promise) {
+	for _, p := range promises {
+		x.checkOwner(what, "future", p.owner)
+	}
+}
+
+// checkOwner ends the running coroutine and stalls the instance if a future or semaphore belongs to
+// another execution. Nothing would wake its waiters, and two instances would access the same
+// memory. It reads nothing else of the other execution, whose coroutines may be running.
+func (x *Execution) checkOwner(what, kind string, owner *Execution) {
+	if owner == nil || owner == x {
+		return
+	}
+	callers := make([]uintptr, 64)
+	x.foreignCall.CompareAndSwap(nil, &Mismatch{
+		Kind:      ForeignFuture,
+		Instance:  x.instance,
+		Execution: x.number,
+		EventID:   x.last,
+		Expected:  kind + "s that this execution created since it was loaded: do not keep them outside the orchestration function",
+		Found:     fmt.Sprintf("%s of a %s of %s/%d", what, kind, owner.instance, owner.number),
+		Source:    sourceLine(callers[:runtime.Callers(2, callers)]),
+	})
+	x.coroutines.current.exit()
+}
+
+// interruption returns why the execution must not continue: a [*Mismatch] after a foreign call, or
+// errAbandoned.
+func (x *Execution) interruption() error {
+	if m := x.foreignCall.Load(); m != nil {
+		return m
+	}
+	if x.monitor.abandoned.Load() {
+		return errAbandoned
+	}
+	return nil
+}
+
+// A goroutineStart is how a goroutine was started.
+type goroutineStart uint8
+
+const (
+	startedByAuthor goroutineStart = iota
+	startedByEngine
+	startedByPull
+)
+
+// goroutineStartOf returns how the goroutine with that call stack was started.
+func goroutineStartOf(callers []uintptr) goroutineStart {
+	frames := runtime.CallersFrames(callers)
+	for {
+		frame, more := frames.Next()
+		switch {
+		case frame.Function == "runtime.corostart":
+			return startedByPull
+		case frame.Function == packagePrefix+"(*coroutine).main", strings.HasPrefix(frame.Function, packagePrefix+"callIsolated.func"):
+			return startedByEngine
+		case !more:
+			return startedByAuthor
+		}
+	}
+}
