@@ -8,98 +8,103 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// conditionOf returns what is recorded of an instance that stalls for a reason: nil if
-// that is one of this node alone, which has no code for it.
+// conditionOf returns the condition to record for an instance that stalls for a reason. It is nil
+// for missing code, which concerns this node only.
 func conditionOf(reason error) *journalpb.Condition {
 	var mismatch *replay.Mismatch
 	if !errors.As(reason, &mismatch) {
 		return nil
 	}
-	shown := mismatch.WithoutPayloads()
+	redacted := mismatch.WithoutPayloads()
 	return &journalpb.Condition{
-		Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Mismatch: string(shown.Kind), EventId: shown.EventID,
-		Expected: shown.Expected, Found: shown.Found, Source: shown.Source,
+		Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Mismatch: string(redacted.Kind), EventId: redacted.EventID,
+		Expected: redacted.Expected, Found: redacted.Found, Source: redacted.Source,
 	}
 }
 
-// recordCondition has the journal keep why an instance does not go on, so that every node
-// shows it and a new leader knows of it; nil: nothing holds it up. It is repeated until it
-// is taken, or is no longer so.
-func (p *Partition) recordCondition(known *journalpb.Instance, condition *journalpb.Condition) {
+// recordCondition records why an instance does not continue, so that every node can show it and a
+// new leader knows it; nil removes the condition. It is repeated until it is committed or no
+// longer true.
+func (p *Partition) recordCondition(meta *journalpb.Instance, condition *journalpb.Condition) {
 	p.proposeCondition(&journalpb.SetCondition{
-		Instance: known.Instance, Epoch: p.epoch, Incarnation: known.Incarnation,
-		Execution: known.Execution, LastEventId: known.LastEventId, Condition: condition,
-	}, repeatFirst)
+		Instance: meta.Instance, Epoch: p.epoch, Incarnation: meta.Incarnation,
+		Execution: meta.Execution, LastEventId: meta.LastEventId, Condition: condition,
+	}, backoffMin)
 }
 
-func (p *Partition) proposeCondition(c *journalpb.SetCondition, pause time.Duration) {
+func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Duration) {
 	p.journal.SetCondition(c, func(err error) {
 		if err == nil || p.context.Err() != nil {
 			return
 		}
-		p.clock.after(pause, func() {
-			known, ok := p.journal.Instance(c.Instance)
-			if ok && known.Incarnation == c.Incarnation && known.Execution == c.Execution && known.LastEventId == c.LastEventId && (c.Condition != nil) == (p.Stalled(c.Instance) != nil) {
-				p.proposeCondition(c, growing(pause))
+		p.timers.scheduleAfter(delay, func() {
+			meta, ok := p.journal.Instance(c.Instance)
+			if ok && meta.Incarnation == c.Incarnation && meta.Execution == c.Execution && meta.LastEventId == c.LastEventId && (c.Condition != nil) == (p.Stalled(c.Instance) != nil) {
+				p.proposeCondition(c, nextBackoff(delay))
 			}
 		})
 	})
 }
 
-// retryHeld has the instances try again that did not go on under a leader before: their
-// code may be another one here. One after the other, for half of the time at most, so that
-// however many there are they do not keep others waiting. One that stalls again leaves
-// memory.
-func (p *Partition) retryHeld() {
-	for known := range p.journal.Held() {
-		began, answered := time.Now(), make(chan struct{})
-		if !p.retry(known.Instance, func(Answer) { close(answered) }) {
+// retryStalled retries instances that stalled under an earlier leader, because this node's code
+// may differ. It retries one at a time and pauses as long as each retry took, so that many of them
+// do not delay others. An instance that stalls again is evicted.
+func (p *Partition) retryStalled() {
+	for meta := range p.journal.WithCondition() {
+		start, done := time.Now(), make(chan struct{})
+		if !p.retryRecorded(meta.Instance, func(Answer) { close(done) }) {
 			continue
 		}
 		select {
-		case <-answered:
+		case <-done:
 		case <-p.context.Done():
 			return
 		}
-		rest := time.NewTimer(time.Since(began))
+		cooldown := time.NewTimer(time.Since(start))
 		select {
-		case <-rest.C:
+		case <-cooldown.C:
 		case <-p.context.Done():
-			rest.Stop()
+			cooldown.Stop()
 			return
 		}
 	}
 }
 
-// Retry has an instance that is stalled try again; it does nothing to any other.
-func (p *Partition) Retry(id string) { p.retry(id, nil) }
-
-// retry reports whether done will be called when the instance has tried: it was not in
-// memory, and has a condition.
-func (p *Partition) retry(id string, done func(Answer)) bool {
+// Retry makes a stalled instance try again. It has no effect on others.
+func (p *Partition) Retry(id string) {
 	p.mu.Lock()
 	in := p.instances[id]
-	if in != nil && in.stalled != nil {
+	if in != nil && in.stallReason != nil {
 		p.setStalled(in, nil)
-		p.tell(in, wakeUp{})
+		p.send(in, wakeUp{})
 	}
 	p.mu.Unlock()
-	if in != nil {
+	if in == nil {
+		p.retryRecorded(id, nil)
+	}
+}
+
+// retryRecorded makes an instance with a recorded condition try again, unless it is in memory: then
+// it has run in this epoch. It reports whether done will be called afterwards.
+func (p *Partition) retryRecorded(id string, done func(Answer)) bool {
+	p.mu.Lock()
+	resident := p.instances[id] != nil
+	p.mu.Unlock()
+	if resident {
 		return false
 	}
-	if known, ok := p.journal.Instance(id); !ok || known.Condition == nil {
+	if meta, ok := p.journal.Instance(id); !ok || meta.Condition == nil {
 		return false
 	}
 	p.Deliver(id, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true, Retry: true, Done: done})
 	return true
 }
 
-// answerRetries answers the messages of a batch that did no more than to try, and returns
-// the others.
-func answerRetries(batch []Message, reason error) (others []Message) {
+// resolveRetries answers the retry messages of a batch, and returns the others.
+func resolveRetries(batch []Message, reason error) (others []Message) {
 	for _, m := range batch {
 		if m.Retry {
-			m.answer(Answer{Err: reason})
+			m.resolve(Answer{Err: reason})
 			continue
 		}
 		others = append(others, m)
