@@ -24,7 +24,7 @@ CHAOSFLAGS ?=
 STATICCHECK := .bin/staticcheck
 
 .PHONY: help
-help: ## List the targets
+help: # List the main targets; CONTRIBUTING.md describes all
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: test
@@ -62,7 +62,7 @@ quick: ## Run all tests without -race
 check: fmt vet lint build cross modules generated ## Run everything in test but the tests
 
 .PHONY: fmt
-fmt: ## Fail if a file is not formatted
+fmt: # Fail if a file is not formatted
 	@echo '== gofmt'
 	@set -eu; \
 	gofmt="$$(go env GOROOT)/bin/gofmt"; \
@@ -74,7 +74,7 @@ fmt: ## Fail if a file is not formatted
 	fi
 
 .PHONY: vet
-vet: ## Run go vet, and tenuto-vet on the examples
+vet: # Run go vet, and tenuto-vet on the examples
 	@echo '== go vet'
 	@go vet ./...
 	@go -C internal/tools vet ./...
@@ -83,7 +83,7 @@ vet: ## Run go vet, and tenuto-vet on the examples
 	@go vet -vettool=.bin/tenuto-vet ./examples/...
 
 .PHONY: lint
-lint: $(STATICCHECK) ## Run staticcheck at the version in internal/tools/go.mod
+lint: $(STATICCHECK) # Run staticcheck at the version in internal/tools/go.mod
 	@echo '== staticcheck'
 	@$(STATICCHECK) ./...
 	@cd internal/tools && ../../$(STATICCHECK) ./...
@@ -95,14 +95,14 @@ $(STATICCHECK):
 	@go -C internal/tools build -o ../../$@ honnef.co/go/tools/cmd/staticcheck
 
 .PHONY: build
-build: ## Compile all packages
+build: # Compile all packages
 	@echo '== go build'
 	@go build ./...
 
 # Type-checked only: compiling for two more systems takes minutes with an empty
 # build cache. The chaos tests need Unix.
 .PHONY: cross
-cross: ## Type-check for Windows and macOS
+cross: # Type-check for Windows and macOS
 	@echo '== crosscheck'
 	@go -C internal/tools build -o ../../.bin/crosscheck ./crosscheck
 	@.bin/crosscheck -on windows/amd64,darwin/arm64 $$(go list ./... | grep -v /internal/chaos)
@@ -110,12 +110,12 @@ cross: ## Type-check for Windows and macOS
 # Type-checked only: bench/peers includes a whole server, which takes minutes to
 # compile (see the target peers).
 .PHONY: modules
-modules: cross ## Type-check the module bench/peers
+modules: cross # Type-check the module bench/peers
 	@echo '== bench/peers'
 	@cd bench/peers && ../../.bin/crosscheck -on "$$(go env GOOS)/$$(go env GOARCH)" ./...
 
 .PHONY: peers
-peers: ## Run go vet and go build on bench/peers (minutes the first time)
+peers: # Run go vet and go build on bench/peers (minutes the first time)
 	CGO_ENABLED=0 go -C bench/peers vet ./...
 	CGO_ENABLED=0 go -C bench/peers build -o /dev/null .
 
@@ -127,7 +127,7 @@ generate: ## Regenerate proto/*/*.pb.go from the schemas
 # Compares generated files only. Without git (an unpacked archive) the baseline is
 # what was there before generating.
 .PHONY: generated
-generated: ## Fail if generated code and schemas differ
+generated: # Fail if generated code and schemas differ
 	@set -eu; \
 	stale() { \
 		echo >&2; \
@@ -173,15 +173,15 @@ bench: ## Run benchmarks on one node, with BENCHFLAGS (see bench/README.md)
 	go run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-journal
-bench-journal: ## Run benchmarks of the journal alone, beside the Raft library's
+bench-journal: # Run benchmarks of the journal alone, beside the Raft library's
 	go test -run '^$$' -bench '^BenchmarkJournal$$' -benchtime 1x ./journal
 
 .PHONY: faults
-faults: ## Run all repetitions of the journal's fault tests (full disk: needs root)
+faults: # Run all repetitions of the journal's fault tests (full disk: needs root)
 	TENUTO_FAULTS=all go test -count 1 -timeout $(TIMEOUT) ./journal/...
 
 .PHONY: powercut
-powercut: ## Simulate 25 power cuts of the journal's disk (needs root)
+powercut: # Simulate 25 power cuts of the journal's disk (needs root)
 	TENUTO_POWERCUTS=25 go test -count 1 -timeout 20m -run PowerCut -v ./journal
 
 .PHONY: partitions
@@ -189,7 +189,7 @@ partitions: ## Run the tests of cluster with four partitions and -race
 	TENUTO_TEST_PARTITIONS=4 go test -race -count 1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cluster
 
 .PHONY: chaos
-chaos: ## Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
+chaos: # Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
 	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
 
 .PHONY: campaign
@@ -197,12 +197,12 @@ campaign: ## Inject every fault TIMES (10) times, in three cluster shapes (root:
 	go run ./internal/chaos -each $(TIMES) $(CHAOSFLAGS)
 
 .PHONY: failover
-failover: ## Measure failover: five kinds of leader loss, EACH (40) times (needs root)
+failover: # Measure failover: five kinds of leader loss, EACH (40) times (needs root)
 	go run ./internal/chaos -each $(EACH) -nodes 3 -partitions 1 -fault-free 0 -snapshots=false $(CHAOSFLAGS) \
 		-faults kill-leader,pause-leader,cut-leader,drain-leader,frozen-disk
 
 .PHONY: overload
-overload: ## Load three processes at 80% of capacity for MINUTES (10), then at 200%
+overload: # Load three processes at 80% of capacity for MINUTES (10), then at 200%
 	go run ./internal/chaos -overload -minutes $(MINUTES)
 
 .PHONY: mutants
