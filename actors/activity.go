@@ -14,14 +14,15 @@ type ActivityState string
 
 // The states of an open activity.
 const (
-	// ActivityQueued means that no node that could run it has a free slot, that the rate of the
-	// activity delays the attempt, or that a worker that may still run it may rejoin.
+	// ActivityQueued means that no node that could run it has a free slot, or that its rate delays
+	// the attempt. It also means that the leader waits for a worker that may still run it.
 	ActivityQueued ActivityState = "queued"
 	// ActivityRunning means that the body of an attempt runs.
 	ActivityRunning ActivityState = "running"
 	// ActivityBackingOff means that the next attempt is due later.
 	ActivityBackingOff ActivityState = "backing off"
-	// ActivityPending means that its end will come from outside.
+	// ActivityPending means that the body returned [replay.ErrResultPending]: the end will come
+	// from outside.
 	ActivityPending ActivityState = "pending"
 	// ActivityWaitingForTag means that no node serves its tag.
 	ActivityWaitingForTag ActivityState = "waiting for tag"
@@ -42,31 +43,31 @@ type task struct {
 	traceContext string           // for the tracer of the node that makes the attempt
 
 	// The pool's lock guards the fields below.
-	state          ActivityState
-	started        bool // an attempt has begun, under this leader or an earlier one
-	mayBeRunning   bool // the due attempt may have begun under an earlier leader
-	failedAttempts int
-	lastError      *journalpb.Error
-	details        *journalpb.Payload // of the last heartbeat
-	current        *attempt           // the attempt that counts; nil between attempts
-	nextDue        clustertime.Time   // when the next attempt is due, while backing off
-	queue          *taskQueue         // where it waits for a slot or a worker
-	element        *list.Element      // of queue.tasks
-	arrival        uint64             // its number among all queued tasks
-	lastRecord     int                // the number of the latest record
-	timers         uint               // one bit for each timerKind that was scheduled
-	outcome        *journalpb.Event   // the event being recorded, while ending
-	waiters        []func(error)      // callers that have ended an attempt from outside
+	state           ActivityState
+	started         bool // an attempt has begun, under this leader or an earlier one
+	mayBeRunning    bool // the next attempt may already run, on a worker or an earlier leader
+	failedAttempts  int
+	lastError       *journalpb.Error
+	details         *journalpb.Payload // of the last heartbeat
+	current         *attempt           // the attempt that counts; nil between attempts
+	nextDue         clustertime.Time   // when the next attempt is due, while backing off
+	queue           *taskQueue         // where it waits for a slot or a worker
+	element         *list.Element      // of queue.tasks
+	sequence        uint64             // its number among all queued tasks
+	recordNumber    int                // the number of the latest record
+	scheduledTimers uint               // one bit for each timerKind that was scheduled
+	outcome         *journalpb.Event   // the event being recorded, while ending
+	waiters         []func(error)      // called when what ended the attempt is recorded
 }
 
-func (t *task) pool() *pool { return t.partition.system.activities }
+func (t *task) pool() *pool { return t.partition.system.pool }
 
 func (t *task) isOver() bool { return t.state == ActivityEnding || t.state == activityClosed }
 
 // submit adds a task. retained is the journal's record of its attempts; nil if there is none.
 func (p *pool) submit(t *task, retained *journalpb.Attempt) {
 	p.withLock(func() func() {
-		if !p.addTask(t) {
+		if !p.tryAddTask(t) {
 			return nil
 		}
 		t.started = retained != nil
@@ -75,11 +76,11 @@ func (p *pool) submit(t *task, retained *journalpb.Attempt) {
 		t.lastError, t.details = retained.GetLastError(), retained.GetHeartbeat()
 		t.scheduleTimeouts()
 		if at := retained.GetNextAt(); at != 0 {
-			t.nextDue = clustertime.FromUnix(at)
+			t.nextDue = clustertime.FromUnixNano(at)
 		}
 		switch {
 		case retained.GetPending():
-			t.resumePending(clustertime.FromUnix(retained.StartedAt))
+			t.resumePending(clustertime.FromUnixNano(retained.StartedAt))
 		case t.nextDue.After(t.now()):
 			t.state, t.mayBeRunning = ActivityBackingOff, false
 			t.scheduleRetry()
@@ -121,21 +122,23 @@ func (p *pool) assignOrQueue(t *task) (then func()) {
 	}
 }
 
-// end sets the outcome of the activity; then reports it to the instance. The pool's lock is held.
+// end sets the outcome of the activity. The returned function reports it to the instance. The
+// pool's lock is held.
 func (t *task) end(event *journalpb.Event, cause error) (then func()) {
 	t.cleanUp(cause)
 	t.state, t.outcome = ActivityEnding, event
 	return func() { t.report(event) }
 }
 
-// cancel ends a task that nothing waits for any more. The pool's lock is held.
+// cancel ends a task whose result nothing waits for any more. The returned function resolves the
+// waiters with outcome. The pool's lock is held.
 func (t *task) cancel(outcome error) (then func()) {
 	t.cleanUp(replay.ErrActivityCanceled)
 	t.state = activityClosed
 	return t.resolveWaiters(outcome)
 }
 
-// cancelAttempt ends the attempt that counts, if any. The pool's lock is held.
+// cancelAttempt ends the current attempt, if any. The pool's lock is held.
 func (t *task) cancelAttempt(cause error) {
 	if a := t.current; a != nil {
 		t.current = nil
@@ -147,7 +150,8 @@ func (t *task) cancelAttempt(cause error) {
 	t.cancelTimers(timerStartToClose, timerHeartbeat, timerRecordDetails, timerRejoin)
 }
 
-// cleanUp ends the attempt that counts, and cancels all timers. The pool's lock is held.
+// cleanUp ends the current attempt, leaves the queue, and cancels all timers. The pool's lock is
+// held.
 func (t *task) cleanUp(cause error) {
 	t.cancelAttempt(cause)
 	t.dequeue()
@@ -161,13 +165,14 @@ func (t *task) report(event *journalpb.Event) {
 	}))
 }
 
-// resolveWaiters removes the waiters; then resolves them with outcome. The pool's lock is held.
+// resolveWaiters removes the waiters. The returned function resolves them with outcome. The pool's
+// lock is held.
 func (t *task) resolveWaiters(outcome error) (then func()) {
 	return t.resolveWaitersWith(func() error { return outcome })
 }
 
-// resolveWaitersWith removes the waiters; then resolves them with what outcome returns. The pool's
-// lock is held.
+// resolveWaitersWith removes the waiters. The returned function resolves them with what outcome
+// returns. The pool's lock is held.
 func (t *task) resolveWaitersWith(outcome func() error) (then func()) {
 	waiters := t.waiters
 	t.waiters = nil
@@ -182,12 +187,12 @@ func (t *task) resolveWaitersWith(outcome func() error) (then func()) {
 	}
 }
 
-// record keeps the state of the attempts in the journal, so that it survives a failover. It is
-// repeated until it is committed or a later record replaces it. The pool's lock is held, which
-// keeps records in order.
+// record proposes a journal record of the attempts' state, so that the state survives a failover.
+// The proposal is repeated until it is committed or a later record replaces it. The pool's lock is
+// held, which keeps records in order.
 func (t *task) record() {
-	t.lastRecord++
-	t.propose(t.lastRecord, backoffMin)
+	t.recordNumber++
+	t.propose(t.recordNumber, backoffMin)
 }
 
 func (t *task) propose(record int, delay time.Duration) {
@@ -210,12 +215,12 @@ func (t *task) propose(record int, delay time.Duration) {
 	})
 }
 
-// handleRecorded continues after the journal has decided a record. A refused record is proposed
-// again, unless the activity is closed; after a loss of leadership the next leader recovers the
-// activity.
+// handleRecorded continues after the journal has committed or refused a record. A refused record
+// is proposed again, unless the activity is closed. After a loss of leadership the next leader
+// recovers the activity.
 func (p *pool) handleRecorded(t *task, record int, delay time.Duration, err error) {
 	p.withLock(func() func() {
-		if t.isOver() || t.lastRecord != record {
+		if t.isOver() || t.recordNumber != record {
 			return nil
 		}
 		if t.state == ActivityBackingOff {
@@ -226,7 +231,7 @@ func (p *pool) handleRecorded(t *task, record int, delay time.Duration, err erro
 		}
 		t.scheduleTimer(timerRetryRecord, t.now().Add(delay), func() {
 			p.withLock(func() func() {
-				if !t.isOver() && t.lastRecord == record {
+				if !t.isOver() && t.recordNumber == record {
 					t.propose(record, nextBackoff(delay))
 				}
 				return nil

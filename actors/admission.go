@@ -8,7 +8,7 @@ const (
 	delayTarget   = 100 * time.Millisecond
 	delayInterval = 100 * time.Millisecond
 	// Answers report overload at half of the delay, the messages and the interval at which starts
-	// are refused. Requiring all three detects a queue and ignores a single slow sync.
+	// are refused. All three are required, so that one slow sync does not count as overload.
 	overloadDelay       = delayTarget / 2
 	overloadMinInFlight = shedMinInFlight / 2
 	overloadInterval    = delayInterval / 2
@@ -25,15 +25,15 @@ const (
 )
 
 // An admission bounds the external messages in flight: those that wait for a turn or for its
-// commit. It refuses a flood where refusal is cheapest. Internal messages do not count, because
-// the open operations bound them. The partition's lock guards it.
+// commit. A refusal here is cheap, because nothing has been done for the message. Internal messages
+// do not count, because the open operations bound them. The partition's lock guards it.
 type admission struct {
 	inFlight    load
 	latestDelay time.Duration // of the latest message
 	latestAt    time.Time     // when it was recorded
-	// Since when every message has taken longer than delayTarget and overloadDelay; zero if the
-	// last one did not.
-	aboveTargetSince, aboveHalfSince time.Time
+	// Since when every message has taken longer than delayTarget, and longer than overloadDelay.
+	// Zero if the latest message did not.
+	aboveTargetSince, aboveOverloadSince time.Time
 }
 
 // A load is a number of messages and their bytes.
@@ -47,8 +47,8 @@ func (l *load) fits(bytes, messagesMax, bytesMax int) bool {
 	return l.messages == 0 || l.messages < messagesMax && l.bytes+bytes <= bytesMax
 }
 
-// observe takes the delay of a recorded message.
-func (w *admission) observe(elapsed time.Duration, now time.Time) {
+// recordDelay measures the delay of a recorded message.
+func (w *admission) recordDelay(elapsed time.Duration, now time.Time) {
 	w.latestDelay, w.latestAt = elapsed, now
 	since := func(started time.Time, limit time.Duration) time.Time {
 		switch {
@@ -59,23 +59,23 @@ func (w *admission) observe(elapsed time.Duration, now time.Time) {
 		}
 		return started
 	}
-	w.aboveTargetSince, w.aboveHalfSince = since(w.aboveTargetSince, delayTarget), since(w.aboveHalfSince, overloadDelay)
+	w.aboveTargetSince, w.aboveOverloadSince = since(w.aboveTargetSince, delayTarget), since(w.aboveOverloadSince, overloadDelay)
 }
 
-// isOverloaded reports whether new starts will soon be refused if their rate does not fall.
+// isOverloaded reports whether new starts will be refused if the load grows.
 func (w *admission) isOverloaded(now time.Time) bool {
-	return w.inFlight.messages >= overloadMinInFlight && !w.aboveHalfSince.IsZero() && now.Sub(w.aboveHalfSince) >= overloadInterval
+	return w.inFlight.messages >= overloadMinInFlight && !w.aboveOverloadSince.IsZero() && now.Sub(w.aboveOverloadSince) >= overloadInterval
 }
 
-// shouldShed reports whether new starts are refused: the queue does not get shorter, so more
-// starts would only make all messages late.
+// shouldShed reports whether new starts are refused. The queue then does not get shorter, so more
+// starts would only delay all messages.
 func (w *admission) shouldShed(now time.Time) bool {
 	return w.inFlight.messages >= shedMinInFlight && !w.aboveTargetSince.IsZero() &&
 		now.Sub(w.aboveTargetSince) >= delayInterval && now.Sub(w.latestAt) < delayExpiry
 }
 
-// retryAfter returns the delay of the latest message, within its bounds, as the time until current
-// messages are done.
+// retryAfter estimates the time until the messages now in flight are answered. It returns the delay
+// of the latest message, but 50 ms to 2 s.
 func (w *admission) retryAfter() time.Duration {
 	return min(max(w.latestDelay, retryAfterMin), retryAfterMax)
 }
@@ -110,7 +110,7 @@ func (p *Partition) trackInFlight(in *instance, m *Message, bytes int) {
 		in.inFlight.remove(bytes)
 		p.admission.inFlight.remove(bytes)
 		if now := time.Now(); a.Err == nil && !query {
-			p.admission.observe(now.Sub(start), now)
+			p.admission.recordDelay(now.Sub(start), now)
 			a.Overloaded = p.admission.isOverloaded(now)
 		}
 		p.mu.Unlock()

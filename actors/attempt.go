@@ -18,22 +18,22 @@ import (
 // heartbeatRecordInterval is the shortest time between two records of heartbeat details.
 const heartbeatRecordInterval = time.Second
 
-// An attempt is one try of an activity. It counts while it is its task's current one; afterwards
-// its result is dropped.
+// An attempt is one try of an activity. It counts while it is the task's current attempt.
+// Afterwards its result is dropped.
 type attempt struct {
 	invocation
 	task      *task
 	startedAt clustertime.Time
 
 	// The pool's lock guards the fields below.
-	session           *workerSession   // the worker that makes it; nil: this node, or a lost worker
-	workerLost        bool             // its worker is lost and may come back
-	lastHeartbeat     clustertime.Time // the last sign of life
-	detailsRecordedAt clustertime.Time // when details were last recorded
-	detailsPending    bool             // a timer is scheduled to record details
+	session               *workerSession   // the worker that makes it; nil: this node, or a lost worker
+	workerLost            bool             // its worker is lost and may come back
+	lastHeartbeat         clustertime.Time // the last sign of life
+	detailsRecordedAt     clustertime.Time // when details were last recorded
+	detailsTimerScheduled bool             // a timer is scheduled to record details
 }
 
-// newAttempt makes the next attempt the current one. The pool's lock is held.
+// newAttempt returns the next attempt, and makes it the current one. The pool's lock is held.
 func (t *task) newAttempt(started clustertime.Time) *attempt {
 	a := &attempt{task: t, startedAt: started, lastHeartbeat: started}
 	a.info = replay.Attempt{
@@ -69,7 +69,7 @@ func (t *task) begin() *attempt {
 	return a
 }
 
-// markRunning sets the state of a task whose attempt runs. The pool's lock is held.
+// markRunning sets the state and the timers of a task whose attempt runs. The pool's lock is held.
 func (t *task) markRunning(a *attempt) {
 	t.state, t.started, t.mayBeRunning = ActivityRunning, true, false
 	t.dequeue()
@@ -77,8 +77,8 @@ func (t *task) markRunning(a *attempt) {
 	t.scheduleAttemptTimeouts(a)
 }
 
-// adoptAttempt makes an attempt the current one that an earlier leader began and that now has a
-// result. The pool's lock is held.
+// adoptAttempt is called when an attempt has a result. If it may have begun under an earlier leader
+// or in a lost session, it becomes the current attempt. The pool's lock is held.
 func (t *task) adoptAttempt(number int) {
 	if t.mayBeRunning && t.current == nil && !t.isOver() && number == t.failedAttempts+1 {
 		t.markRunning(t.newAttempt(t.now()))
@@ -120,9 +120,9 @@ func (t *task) markPending() {
 	t.record()
 }
 
-// readError returns an error as its record has it, and whether it says that the attempt is
-// pending. Reading an error runs user code, which may panic, for example for a nil pointer in a
-// non-nil error.
+// readError returns an error as it will be read from its record, and whether it says that the
+// attempt is pending. Reading an error runs user code. That code may panic, for example for a nil
+// pointer in a non-nil error.
 func readError(err error) (decoded error, pending bool) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -158,8 +158,8 @@ func (t *task) fail(failure, cause error) (then func()) {
 	}
 }
 
-// completedEvent returns the event that ends an activity with an output. Its three messages are
-// one allocation.
+// completedEvent returns the event that ends an activity with an output. It allocates the event's
+// three protobuf messages at once.
 func completedEvent(output *journalpb.Payload, attempts int) *journalpb.Event {
 	made := &struct {
 		event journalpb.Event
@@ -196,11 +196,11 @@ func (a *attempt) recordHeartbeat(details *journalpb.Payload) {
 		return
 	}
 	t.details = details
-	if a.detailsPending {
+	if a.detailsTimerScheduled {
 		return
 	}
 	if due := a.detailsRecordedAt.Add(t.heartbeatRecordInterval()); now.Before(due) {
-		a.detailsPending = true
+		a.detailsTimerScheduled = true
 		t.scheduleTimer(timerRecordDetails, due, func() { p.recordDetails(a) })
 		return
 	}
@@ -212,12 +212,12 @@ func (t *task) heartbeatRecordInterval() time.Duration {
 	return max(heartbeatRecordInterval, time.Duration(t.scheduled.Options.GetHeartbeat())/3)
 }
 
-// recordDetails records the heartbeat details since the last record.
+// recordDetails records the heartbeat details that arrived since the last record.
 func (p *pool) recordDetails(a *attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a.task.current == a {
-		a.detailsPending, a.detailsRecordedAt = false, a.task.now()
+		a.detailsTimerScheduled, a.detailsRecordedAt = false, a.task.now()
 		a.task.record()
 	}
 }

@@ -97,5 +97,5 @@ func (j *endNotifyingJournal) Append(a *journalpb.Append, done func(error)) {
 }
 
 func isTerminal(event *journalpb.Event, encoded []byte) bool {
-	return proto.Unmarshal(encoded, event) == nil && journalpb.Terminal(event.TypeNumber())
+	return proto.Unmarshal(encoded, event) == nil && journalpb.IsTerminal(event.TypeNumber())
 }

@@ -18,7 +18,7 @@ func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:    child.Name,
-				Version: p.version(child.Name, child.Version),
+				Version: p.chooseVersion(child.Name, child.Version),
 				Input:   child.Input,
 				Parent:  parent,
 				Trace:   p.system.traceContext(parent.Instance, parent.Execution),
@@ -30,14 +30,14 @@ func (p *Partition) startChild(parent *journalpb.OperationRef, child *journalpb.
 	})
 }
 
-// version returns the version that a new instance runs. Without code of that name it returns
-// replay.NewestVersion, so that a node with the code chooses, if every replica and node knows what
-// that means.
-func (p *Partition) version(name, asked string) string {
+// chooseVersion returns the version that a new instance runs. Without code of that name it returns
+// replay.NewestVersion, so that a node with the code chooses. It does so only if every node knows
+// that version, which came with protocol 3.
+func (p *Partition) chooseVersion(name, requested string) string {
 	registry := p.system.config.Registry
 	switch newest := registry.Newest(name); {
-	case asked != "" && asked != replay.NewestVersion:
-		return asked
+	case requested != "" && requested != replay.NewestVersion:
+		return requested
 	case registry.HasOrchestration(name, newest) || !p.hasIncarnations():
 		return newest
 	}
@@ -51,7 +51,7 @@ func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      chained.Name,
-				Version:   p.version(chained.Name, chained.Version),
+				Version:   p.chooseVersion(chained.Name, chained.Version),
 				Input:     chained.Input,
 				RequestId: "tenuto.chain/" + ref.Key(),
 				Trace:     p.system.traceContext(ref.Instance, ref.Execution),
@@ -63,8 +63,8 @@ func (p *Partition) startChained(ref *journalpb.OperationRef, chained *journalpb
 	})
 }
 
-// forgetChainedStart removes from the journal a start made in another partition that nothing else
-// would remove.
+// forgetChainedStart removes the record of a start from the journal after another partition has
+// made the start. Nothing else would remove it.
 func (p *Partition) forgetChainedStart(target string) {
 	if !p.isInOtherPartition(target) {
 		return
@@ -91,10 +91,11 @@ func (p *Partition) handleChildStarted(parent *journalpb.OperationRef, child *jo
 	p.recoverChild(parent, child)
 }
 
-// recoverChild continues with a child of an earlier leader.
+// recoverChild continues with a child that may already exist. If this node's replica does not show
+// it, recoverChild starts it.
 func (p *Partition) recoverChild(parent *journalpb.OperationRef, child *journalpb.SubOrchestrationScheduled) {
 	meta, ok := p.replica(child.Instance).Instance(child.Instance)
-	if !ok { // it may exist without being known here; then the start has no effect
+	if !ok { // if the replica lags and the child exists, the start has no effect
 		p.startChild(parent, child)
 		return
 	}
@@ -122,18 +123,18 @@ func (p *Partition) handleExistingChild(parent *journalpb.OperationRef, child *j
 
 // reportEnd tells the parent of an instance, if there is one, how the instance ended. It repeats
 // until the parent has recorded the end or no longer needs it.
-func (p *Partition) reportEnd(parent *journalpb.OperationRef, terminal *journalpb.Event) {
+func (p *Partition) reportEnd(parent *journalpb.OperationRef, endEvent *journalpb.Event) {
 	if parent == nil {
 		return
 	}
-	if end := p.childEndEvent(terminal); end != nil {
+	if end := p.childEndEvent(endEvent); end != nil {
 		p.deliverReliably(parent.Instance, completion(parent, end, nil))
 	}
 }
 
 // childEndEvent returns the event that records the end of a child in its parent's history.
-func (p *Partition) childEndEvent(terminal *journalpb.Event) *journalpb.Event {
-	switch body := terminal.Body.(type) {
+func (p *Partition) childEndEvent(endEvent *journalpb.Event) *journalpb.Event {
+	switch body := endEvent.Body.(type) {
 	case *journalpb.Event_OrchestrationCompleted:
 		return &journalpb.Event{Body: &journalpb.Event_SubOrchestrationCompleted{
 			SubOrchestrationCompleted: &journalpb.SubOrchestrationCompleted{Result: body.OrchestrationCompleted.Output},
@@ -214,9 +215,9 @@ func closeEvent(policy journalpb.ClosePolicy) *journalpb.Event {
 	return nil
 }
 
-// closeOrphan applies its close policy to a child whose parent no longer waits for it. If the
-// parent was purged, the policy is unknown and the child is left alone. For a parent in another
-// partition, this node's replica must show that it does not wait; see Review.
+// closeOrphan applies the close policy of a child whose parent no longer waits for it. If the
+// parent was purged, the policy is unknown and the child is left alone. If the parent is in another
+// partition, this node's replica must show that the parent does not wait; see Review.
 func (p *Partition) closeOrphan(child *journalpb.Instance) {
 	parents := p.replica(child.Parent.Instance)
 	if p.isInOtherPartition(child.Parent.Instance) && !isChildAbandoned(parents, child.Parent) {

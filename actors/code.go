@@ -12,18 +12,18 @@ import (
 )
 
 // An instance's actor runs user code: orchestrations, queries, payload codecs, and the deferred
-// functions of ended coroutines. All of it should return at once. This file bounds what happens if
-// it does not:
+// functions of ended coroutines. All of it should return at once. If it does not, this file limits
+// the effects:
 //
 //   - After about a second the partition logs the stack and counts the instance as blocked. The
 //     instance releases its slots, so that other instances are not slowed down.
 //   - Code that blocks in the first turn of an instance is abandoned once: the start is recorded
 //     without it, and the code begins again. From then on the instance is visible and can be
 //     terminated.
-//   - When the partition closes, the instance is terminated, or nothing waits for the outcome,
-//     the partition abandons the code: it drops the actor and does not wait for its goroutines.
-//     If the code ever returns, the actor ends its coroutines and stops. It appends nothing and
-//     answers no message.
+//   - The partition abandons the code when the partition closes, when the instance is
+//     terminated, or when nothing waits for the outcome. It drops the actor and does not wait for
+//     the actor's goroutines. If the code ever returns, the actor ends its coroutines and stops.
+//     It appends nothing and answers no message.
 const (
 	// codeCheckInterval is how often the partition checks running code, while any runs.
 	codeCheckInterval = 500 * time.Millisecond
@@ -33,24 +33,24 @@ const (
 	codeRewarnChecks = 1200
 )
 
-// codeLabel is the profiler label of goroutines that run code of an instance. It finds their
-// stacks, also in the application's profiles.
+// codeLabel is the profiler label of goroutines that run code of an instance. It identifies their
+// stacks here and in the application's profiles.
 const codeLabel = "tenuto.instance"
 
-// errCodeBlocked makes the new actor of a blocked instance record a start without running the
-// code, or take only a termination until that is committed.
+// errCodeBlocked is why the new actor of a blocked instance runs no code. The actor records the
+// start, or takes only a termination until the termination is committed.
 var errCodeBlocked = errors.New("the code of the instance is blocked outside of durable calls")
 
 // codeState says whether an instance's actor is running user code. The partition's lock guards all
 // fields except monitor and labels.
 type codeState struct {
-	running   bool
-	starting  bool // the turn begins an execution from a start in its batch
-	ending    bool // the actor is ending coroutines; nothing waits for the outcome
-	checks    int  // how many checks found it running
-	since     time.Time
-	blocked   bool // it has run for too long
-	abandoned bool // for good: the actor must have no further effect
+	running      bool
+	starting     bool // the turn begins an execution from a start in its batch
+	ending       bool // the actor is ending coroutines; nothing waits for the outcome
+	checks       int  // how many checks found it running
+	runningSince time.Time
+	blocked      bool // it has run for too long
+	abandoned    bool // permanently: the actor must have no further effect
 	// Neighbors in the partition's list.
 	previous, next *instance
 
@@ -65,27 +65,27 @@ type codeList struct {
 	blocked         int // how many of the instances are blocked
 	checksScheduled bool
 	timer           *time.Timer    // runs Partition.checkCode
-	checking        sync.WaitGroup // one while the timer is scheduled
+	checking        sync.WaitGroup // 1 while the timer is scheduled or checkCode runs
 }
 
 // enterCode records that an instance's actor begins to run code. p.mu is held.
 func (p *Partition) enterCode(in *instance, ending bool) {
 	c := &in.code
 	c.running, c.starting, c.ending, c.checks = true, false, ending, 0
-	c.next = p.code.first
+	c.next = p.runningCode.first
 	if c.next != nil {
 		c.next.code.previous = in
 	}
-	p.code.first = in
-	if p.code.checksScheduled {
+	p.runningCode.first = in
+	if p.runningCode.checksScheduled {
 		return
 	}
-	p.code.checksScheduled = true
-	p.code.checking.Add(1)
-	if p.code.timer == nil {
-		p.code.timer = time.AfterFunc(codeCheckInterval, p.checkCode)
+	p.runningCode.checksScheduled = true
+	p.runningCode.checking.Add(1)
+	if p.runningCode.timer == nil {
+		p.runningCode.timer = time.AfterFunc(codeCheckInterval, p.checkCode)
 	} else {
-		p.code.timer.Reset(codeCheckInterval)
+		p.runningCode.timer.Reset(codeCheckInterval)
 	}
 }
 
@@ -100,7 +100,7 @@ func (p *Partition) leaveCode(in *instance) (blocked time.Duration, left bool) {
 		return 0, true
 	case c.blocked:
 		p.system.dispatcher.reacquire()
-		blocked = time.Since(c.since)
+		blocked = time.Since(c.runningSince)
 	}
 	p.unlinkCode(in)
 	return blocked, false
@@ -118,18 +118,18 @@ func (p *Partition) unlinkCode(in *instance) {
 	if c.previous != nil {
 		c.previous.code.next = c.next
 	} else {
-		p.code.first = c.next
+		p.runningCode.first = c.next
 	}
 	if c.blocked {
-		p.code.blocked--
+		p.runningCode.blocked--
 	}
 	c.running, c.blocked, c.previous, c.next = false, false, nil, nil
 }
 
-// abandonedCode is the panic that unwinds an actor whose code was abandoned.
+// abandonedCode is the panic value that unwinds an actor whose code was abandoned.
 type abandonedCode struct{}
 
-// labelGoroutine labels the actor's goroutine, and thereby those that the code starts.
+// labelGoroutine labels the actor's goroutine. Goroutines that the code starts inherit the label.
 func (in *instance) labelGoroutine() {
 	if in.code.labels == nil {
 		in.code.labels = pprof.WithLabels(context.Background(), pprof.Labels(codeLabel, in.id))
@@ -145,7 +145,7 @@ func (in *instance) finishCode() {
 		panic(abandonedCode{})
 	}
 	if blocked > 0 {
-		in.partition.logger.Info("blocked code resumed", "instance", in.id, "execution", in.number, "after", blocked)
+		in.partition.logger.Info("blocked code resumed", "instance", in.id, "execution", in.executionNumber, "after", blocked)
 	}
 }
 
@@ -162,7 +162,7 @@ func (p *Partition) checkCode() {
 	var reports []codeReport
 	var waiting []Message
 	p.mu.Lock()
-	for in := p.code.first; in != nil; {
+	for in := p.runningCode.first; in != nil; {
 		next := in.code.next
 		report, messages := p.checkInstanceCode(in)
 		if report != nil {
@@ -178,12 +178,12 @@ func (p *Partition) checkCode() {
 	p.logBlockedCode(reports)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.code.first != nil {
-		p.code.timer.Reset(codeCheckInterval)
+	if p.runningCode.first != nil {
+		p.runningCode.timer.Reset(codeCheckInterval)
 		return
 	}
-	p.code.checksScheduled = false
-	p.code.checking.Done()
+	p.runningCode.checksScheduled = false
+	p.runningCode.checking.Done()
 }
 
 // checkInstanceCode checks one instance. The caller must answer the returned messages with
@@ -192,15 +192,15 @@ func (p *Partition) checkInstanceCode(in *instance) (report *codeReport, waiting
 	c := &in.code
 	c.checks++
 	if c.checks == 1 {
-		c.since = time.Now()
+		c.runningSince = time.Now()
 	}
 	if c.checks < codeBlockedChecks || c.checks > codeBlockedChecks && (c.checks-codeBlockedChecks)%codeRewarnChecks != 0 {
 		return nil, nil
 	}
-	report = &codeReport{in: in, eventID: c.monitor.EventID(), since: c.since}
+	report = &codeReport{in: in, eventID: c.monitor.EventID(), since: c.runningSince}
 	if !c.blocked {
 		c.blocked = true
-		p.code.blocked++
+		p.runningCode.blocked++
 		p.releaseTurn(in)
 		p.system.dispatcher.releaseBlocked()
 	}
@@ -240,7 +240,7 @@ func (p *Partition) abandonCode(in *instance) []Message {
 	p.forget(in)
 	p.system.dispatcher.abandon()
 	p.system.counters.abandonedCode.Add(1)
-	p.live.Done()
+	p.liveActors.Done()
 	return waiting
 }
 
@@ -263,16 +263,16 @@ func (p *Partition) replaceActor(in *instance) {
 	p.send(next, wakeUp{})
 }
 
-// onForeignCall is called on a goroutine that the instance's code started itself and that made a
-// durable call. The nudge makes the instance take a turn, which stalls it.
+// onForeignCall is called when a goroutine that the instance's code started itself makes a durable
+// call. It runs on that goroutine. The nudge makes the instance take a turn, which stalls it.
 func (in *instance) onForeignCall(m *replay.Mismatch) {
 	in.partition.logger.Warn("durable call on a goroutine that the orchestration started itself: the goroutine ends, the instance stalls",
 		"instance", in.id, "execution", m.Execution, "event_id", m.EventID, "source", m.Source)
 	in.partition.nudge(in.id)
 }
 
-// discardReturnedCode stops an actor whose abandoned code has returned, and discards what the code
-// did.
+// discardReturnedCode stops an actor whose abandoned code has returned, and discards the code's
+// results.
 func (in *instance) discardReturnedCode() {
 	in.stopped, in.mailbox.abandoned = true, true
 	if in.execution != nil {
@@ -280,16 +280,16 @@ func (in *instance) discardReturnedCode() {
 		in.execution = nil
 	}
 	in.partition.system.counters.abandonedCode.Add(-1)
-	in.partition.logger.Info("abandoned code returned, its results are discarded", "instance", in.id, "execution", in.number)
+	in.partition.logger.Info("abandoned code returned, its results are discarded", "instance", in.id, "execution", in.executionNumber)
 }
 
 // abandonBlockedCode abandons all blocked code when the partition closes. A later check abandons
 // code that blocks afterwards. p.mu is held.
 func (p *Partition) abandonBlockedCode() (reports []codeReport, waiting []Message) {
-	for in := p.code.first; in != nil; {
+	for in := p.runningCode.first; in != nil; {
 		next := in.code.next
 		if in.code.blocked {
-			reports = append(reports, codeReport{in, in.code.monitor.EventID(), in.code.since, "the partition is closing"})
+			reports = append(reports, codeReport{in, in.code.monitor.EventID(), in.code.runningSince, "the partition is closing"})
 			waiting = append(waiting, p.abandonCode(in)...)
 		}
 		in = next
@@ -300,12 +300,12 @@ func (p *Partition) abandonBlockedCode() (reports []codeReport, waiting []Messag
 // stopCodeChecks returns after the last check. All actors must have ended or been abandoned.
 func (p *Partition) stopCodeChecks() {
 	p.mu.Lock()
-	if p.code.checksScheduled && p.code.timer.Stop() {
-		p.code.checksScheduled = false
-		p.code.checking.Done()
+	if p.runningCode.checksScheduled && p.runningCode.timer.Stop() {
+		p.runningCode.checksScheduled = false
+		p.runningCode.checking.Done()
 	}
 	p.mu.Unlock()
-	p.code.checking.Wait()
+	p.runningCode.checking.Wait()
 }
 
 // logBlockedCode logs blocked code with its stacks.

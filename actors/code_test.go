@@ -258,7 +258,7 @@ func TestBlockedCode_StalledInstanceInDefer(t *testing.T) {
 		sent := second.send("d", "late", "a")
 		time.Sleep(time.Hour)
 		sent.wantPending()
-		if err := second.partition.Stalled("d"); err == nil {
+		if err := second.partition.StallReason("d"); err == nil {
 			t.Error("not stalled")
 		}
 		second.wantAbandoned(1)
@@ -365,7 +365,7 @@ func TestStart_RecordedWhenFirstTurnStalls(t *testing.T) {
 		time.Sleep(time.Second) // until it has retried its first turn
 		n.wantHistory("s", "OrchestrationStarted")
 		var mismatch *replay.Mismatch
-		if err := n.partition.Stalled("s"); !errors.As(err, &mismatch) || mismatch.Kind != replay.ForeignGoroutine {
+		if err := n.partition.StallReason("s"); !errors.As(err, &mismatch) || mismatch.Kind != replay.ForeignGoroutine {
 			t.Errorf("stalled by %v, want a call on a foreign goroutine", err)
 		}
 		terminate(n, "s").want(nil)

@@ -15,18 +15,18 @@ func codeStacks() map[string]string {
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
 		return nil
 	}
-	stacks, engine := make(map[string]string), make(map[string]string)
+	stacks, actorStacks := make(map[string]string), make(map[string]string)
 	for _, record := range strings.Split(profile.String(), "\n\n") {
 		id, stack := labeledStack(record)
 		switch {
 		case id == "" || isParked(stack):
 		case strings.Contains(stack, "actors.(*instance).receive\n"):
-			engine[id] += stack // the actor itself: it waits for the code, or runs a codec
+			actorStacks[id] += stack // the actor itself: it waits for the code, or runs a codec
 		default:
 			stacks[id] += stack
 		}
 	}
-	for id, stack := range engine {
+	for id, stack := range actorStacks {
 		if stacks[id] == "" {
 			stacks[id] = stack
 		}
@@ -34,8 +34,8 @@ func codeStacks() map[string]string {
 	return stacks
 }
 
-// isParked reports whether a coroutine waits in a durable call. An ended coroutine that runs
-// deferred functions does not.
+// isParked reports whether a coroutine waits in a durable call. An ended coroutine that still runs
+// deferred functions does not wait.
 func isParked(stack string) bool {
 	return strings.Contains(stack, "replay.(*coroutine).park\n") && !strings.Contains(stack, "runtime.Goexit\n")
 }

@@ -15,7 +15,7 @@ type Completion struct {
 	Error   *journalpb.Error // the failure, instead of a result
 }
 
-// event returns the event with which the completion ends the activity.
+// event returns the event to record if the completion ends the activity.
 func (c *Completion) event() *journalpb.Event {
 	if c.Error == nil {
 		return completedEvent(c.Result, c.Attempt)
@@ -33,7 +33,7 @@ func (p *Partition) matchesCompletion(event *journalpb.Event, c *Completion) boo
 	if recorded == nil || recorded.Attempts != failed.Attempts {
 		return false
 	}
-	// The cause matches if the retry would have come too late.
+	// If there was no time for a retry, the event has a timeout error whose cause is the failure.
 	return proto.Equal(recorded.Error, failed.Error) || proto.Equal(recorded.Error.GetCause(), failed.Error)
 }
 
@@ -48,23 +48,23 @@ func (p *Partition) decodedBody(event *journalpb.Event) *journalpb.Event {
 }
 
 // CompleteActivity ends an attempt, whether it is pending or its body still runs. An error fails
-// the attempt as if the body had returned it; the retry policy applies. done is called once,
-// without an error after the end is committed. It must not block.
+// the attempt as if the body had returned it; the retry policy applies. done is called once, with
+// nil after the end is committed. It must not block.
 //
-// done gets [ErrActivityClosed] if the attempt no longer counts, unless the attempt ended with the
-// same outcome and no later attempt has failed or ended the activity since. Other errors are
-// ErrStopped and those of the journal.
+// done gets [ErrActivityClosed] if the attempt no longer counts. It gets nil instead if the attempt
+// ended with the same outcome, and no later attempt has failed or ended the activity since. Other
+// errors are ErrStopped and those of the journal.
 func (p *Partition) CompleteActivity(c Completion, done func(error)) {
-	// The error as its record will have it.
+	// Convert the error as a record does, so that equal outcomes compare as equal.
 	c.Error = replay.EncodeError(replay.DecodeError(c.Error))
 	if p.deferUntilRecovered(c.Ref.Instance, func() { p.CompleteActivity(c, done) }) {
 		return
 	}
-	p.system.activities.withLock(func() func() {
+	p.system.pool.withLock(func() func() {
 		if p.context.Err() != nil {
 			return func() { done(ErrStopped) }
 		}
-		t := p.system.activities.tasks[p][keyOf(c.Ref)]
+		t := p.system.pool.tasks[p][keyOf(c.Ref)]
 		if t == nil {
 			return func() { done(p.closedActivityError(&c)) }
 		}
@@ -112,7 +112,7 @@ func (p *Partition) endEvent(ref *journalpb.OperationRef) *journalpb.Event {
 	return nil
 }
 
-// hasEndEvent reports whether this very event ended the operation.
+// hasEndEvent reports whether the operation ended with an event equal to this one.
 func (p *Partition) hasEndEvent(ref *journalpb.OperationRef, event *journalpb.Event) bool {
 	recorded := p.endEvent(ref)
 	if recorded == nil {

@@ -82,7 +82,7 @@ func TestCompleteActivity_Succeeds(t *testing.T) {
 		time.Sleep(time.Hour)
 		n.start("s", "shout", "a").want(nil) // no slot is used
 		n.wantOutput("s", "A")
-		if state := n.partition.Activity(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityPending {
+		if state := n.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityPending {
 			t.Errorf("the activity is %q", state)
 		}
 		n.wantCompletion(nil, o.last(), "granted", nil)

@@ -23,8 +23,8 @@ func conditionOf(reason error) *journalpb.Condition {
 }
 
 // recordCondition records why an instance does not continue, so that every node can show it and a
-// new leader knows it; nil removes the condition. It is repeated until it is committed or no
-// longer true.
+// new leader knows it; nil removes the condition. The proposal is repeated until it is committed or
+// no longer true.
 func (p *Partition) recordCondition(meta *journalpb.Instance, condition *journalpb.Condition) {
 	p.proposeCondition(&journalpb.SetCondition{
 		Instance: meta.Instance, Epoch: p.epoch, Incarnation: meta.Incarnation,
@@ -39,7 +39,7 @@ func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Durat
 		}
 		p.timers.scheduleAfter(delay, func() {
 			meta, ok := p.journal.Instance(c.Instance)
-			if ok && meta.Incarnation == c.Incarnation && meta.Execution == c.Execution && meta.LastEventId == c.LastEventId && (c.Condition != nil) == (p.Stalled(c.Instance) != nil) {
+			if ok && meta.Incarnation == c.Incarnation && meta.Execution == c.Execution && meta.LastEventId == c.LastEventId && (c.Condition != nil) == (p.StallReason(c.Instance) != nil) {
 				p.proposeCondition(c, nextBackoff(delay))
 			}
 		})
@@ -47,8 +47,8 @@ func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Durat
 }
 
 // retryStalled retries instances that stalled under an earlier leader, because this node's code
-// may differ. It retries one at a time and pauses as long as each retry took, so that many of them
-// do not delay others. An instance that stalls again is evicted.
+// may differ. It retries one at a time, and pauses as long as each retry took, so that many retries
+// do not delay other instances. An instance that stalls again is evicted.
 func (p *Partition) retryStalled() {
 	for meta := range p.journal.WithCondition() {
 		start, done := time.Now(), make(chan struct{})
@@ -70,7 +70,7 @@ func (p *Partition) retryStalled() {
 	}
 }
 
-// Retry makes a stalled instance try again. It has no effect on others.
+// Retry makes a stalled instance try again. It has no effect on an instance that is not stalled.
 func (p *Partition) Retry(id string) {
 	p.mu.Lock()
 	in := p.instances[id]
@@ -84,8 +84,9 @@ func (p *Partition) Retry(id string) {
 	}
 }
 
-// retryRecorded makes an instance with a recorded condition try again, unless it is in memory: then
-// it has run in this epoch. It reports whether done will be called afterwards.
+// retryRecorded makes an instance with a recorded condition try again. It does nothing if the
+// instance is in memory, because then the instance has run in this epoch. It reports whether done
+// will be called.
 func (p *Partition) retryRecorded(id string, done func(Answer)) bool {
 	p.mu.Lock()
 	resident := p.instances[id] != nil

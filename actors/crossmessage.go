@@ -11,22 +11,21 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A PartitionConfig describes the surroundings of a partition. The zero value is for a single
-// partition.
+// A PartitionConfig configures one of several partitions. The zero value is for a single partition.
 type PartitionConfig struct {
 	// Partition is the number of the partition, counted from 0.
 	Partition int
 	// Now returns the cluster time of the partition. Defaults to Config.Now.
 	Now func() clustertime.Time
-	// HasIncarnations reports whether new runs get an incarnation, which every replica must keep.
-	// nil means that none does.
+	// HasIncarnations reports whether new runs get an incarnation. It must be false unless every
+	// replica keeps incarnations. nil means false.
 	HasIncarnations func() bool
 	// NewIncarnation returns the incarnation of a run that begins with that execution: not 0, and
-	// larger than those of the instance's earlier runs. nil means that it is made of the epoch and
-	// a count of starts, whose order is not checked.
+	// larger than those of the instance's earlier runs. By default it is made of the epoch and the
+	// number of runs started in it; then nothing checks the order.
 	NewIncarnation func(instance string, execution uint64) uint64
 	// IsSuperseded reports whether an append was refused because this node no longer leads; the
-	// next leader then does the work. nil means that no append is.
+	// next leader then does the work. nil means that no append is refused for that reason.
 	IsSuperseded func(refusal error) bool
 	// AppliedIndex returns the journal index up to which reads show everything. nil means that it
 	// is unknown, and that repetitions of long-recorded messages are not detected.
@@ -43,10 +42,10 @@ type OtherPartitions interface {
 	// only committed data.
 	Replica(instance string) Replica
 	// Send sends a message once to the partition of its instance. It does not block. done is
-	// called once, from any goroutine; after an error the message may have arrived or not.
+	// called once, from any goroutine. After an error it is unknown whether the message arrived.
 	Send(c *CrossMessage, done func(Answer))
-	// ForgetChainedStart removes, from this partition's journal, a chained start or the start of a
-	// child to be abandoned, after the start was made. done is called once.
+	// ForgetChainedStart removes a start from this partition's journal after the start was made:
+	// a chained start, or the start of a child to be abandoned. done is called once.
 	ForgetChainedStart(target string, done func(error))
 }
 
@@ -189,7 +188,7 @@ func isChildAbandoned(r Replica, parent *journalpb.OperationRef) bool {
 	case !ok, meta.Incarnation < parent.Incarnation:
 		return false
 	case meta.Incarnation > parent.Incarnation:
-		return true // later runs have larger ones
+		return true // later runs have larger incarnations
 	case meta.Execution != parent.Execution:
 		return meta.Execution > parent.Execution
 	}
@@ -214,10 +213,9 @@ func (p *Partition) sendReliably(c *CrossMessage, done func(Answer), delay time.
 	})
 }
 
-// reviewChild applies the close policy to a new child if its parent, in another partition, has
-// canceled it meanwhile. The node that canceled it may have failed before sending the
-// cancellation.
-func (p *Partition) reviewChild(instance string, parent *journalpb.OperationRef) {
+// closeIfOrphaned applies the close policy of a new child if its parent is in another partition and has
+// canceled it meanwhile. The parent's leader may have failed before it sent the cancellation.
+func (p *Partition) closeIfOrphaned(instance string, parent *journalpb.OperationRef) {
 	if parent == nil || !p.isInOtherPartition(parent.Instance) {
 		return
 	}
@@ -226,17 +224,17 @@ func (p *Partition) reviewChild(instance string, parent *journalpb.OperationRef)
 	}
 }
 
-// Review is called when another node has become leader of other partitions; concerns reports
-// whether an instance belongs to one of them. It sends what the previous leader may have left
-// unsent: cancellations for running children whose parents no longer wait, and ends of children to
-// waiting parents. This node's replicas must already show the beginning of the new leadership. All
-// other messages are repeated by their senders.
-func (p *Partition) Review(concerns func(instance string) bool) {
+// ResendAfterFailover is called when another node has become leader of other partitions. concerns reports
+// whether an instance belongs to one of them. Review sends what the previous leader may not have
+// sent: cancellations to running children whose parents no longer wait, and ends of children to
+// waiting parents. This node's replicas must already show the beginning of the new leadership. The
+// senders of all other messages repeat them.
+func (p *Partition) ResendAfterFailover(isAffected func(instance string) bool) {
 	for child := range p.journal.Orphans() {
 		if p.context.Err() != nil {
 			return
 		}
-		if p.isInOtherPartition(child.Parent.Instance) && concerns(child.Parent.Instance) {
+		if p.isInOtherPartition(child.Parent.Instance) && isAffected(child.Parent.Instance) {
 			p.closeOrphan(child)
 		}
 	}
@@ -244,14 +242,14 @@ func (p *Partition) Review(concerns func(instance string) bool) {
 		if p.context.Err() != nil {
 			return
 		}
-		if int(open.Kind) == journalpb.TypeSubOrchestrationScheduled && p.isInOtherPartition(open.Child) && concerns(open.Child) {
-			p.reviewOpen(open)
+		if int(open.Kind) == journalpb.TypeSubOrchestrationScheduled && p.isInOtherPartition(open.Child) && isAffected(open.Child) {
+			p.reportEndedChild(open)
 		}
 	}
 }
 
-// reviewOpen reports the end of a child of another partition if it has ended.
-func (p *Partition) reviewOpen(open *journalpb.Operation) {
+// reportEndedChild reports the end of a child of another partition if it has ended.
+func (p *Partition) reportEndedChild(open *journalpb.Operation) {
 	meta, ok := p.replica(open.Child).Instance(open.Child)
 	if ok && meta.Status != journalpb.Status_STATUS_RUNNING && proto.Equal(meta.Parent, open.Ref) {
 		p.handleExistingChild(open.Ref, nil, meta, nil)

@@ -203,7 +203,7 @@ func TestReview_FindsUnreportedChildEnd(t *testing.T) {
 		if p.near.count("p", "SubOrchestrationCompleted") != 0 {
 			t.Fatal("the end was reported")
 		}
-		p.near.partition.Review(anyInstance)
+		p.near.partition.ResendAfterFailover(anyInstance)
 		p.near.wantOutput("p", "a")
 	})
 }
@@ -243,7 +243,7 @@ func TestReview_ClosesCanceledChild(t *testing.T) {
 				p.nextLeader(p.near, 0)
 				time.Sleep(time.Hour)
 				p.far.awaitStatus("far", journalpb.Status_STATUS_RUNNING)
-				p.far.partition.Review(anyInstance)
+				p.far.partition.ResendAfterFailover(anyInstance)
 				waitIdle()
 				p.far.awaitStatus("far", want)
 			})

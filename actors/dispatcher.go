@@ -46,7 +46,7 @@ func newDispatcher() *dispatcher {
 	return &dispatcher{activeMax: activePerProcessor * runtime.GOMAXPROCS(0)}
 }
 
-// runMailbox runs a mailbox soon.
+// runMailbox runs a mailbox on a goroutine, or queues it while activeMax mailboxes run.
 func (d *dispatcher) runMailbox(m *mailbox) {
 	d.mu.Lock()
 	if d.active < d.activeMax {
@@ -135,7 +135,7 @@ func (d *dispatcher) reacquire() {
 // the code returns.
 func (d *dispatcher) abandon() { d.running.Done() }
 
-// start runs something soon on a goroutine of its own.
+// start runs r soon, on a goroutine that is free.
 func (d *dispatcher) start(r runnable) {
 	d.mu.Lock()
 	d.startLocked(r)
@@ -159,7 +159,7 @@ func (d *dispatcher) startLocked(r runnable) {
 // Schedule implements actor.Dispatcher.
 func (d *dispatcher) Schedule(fn func()) { d.start(runnableFunc(fn)) }
 
-// A runnableFunc is a function as a runnable.
+// A runnableFunc is a runnable that calls a function.
 type runnableFunc func()
 
 func (f runnableFunc) run() bool {

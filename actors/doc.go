@@ -1,28 +1,29 @@
-// Package actors runs live instances. One actor owns the history and the cursor of each live
-// instance; other actors run activities, fire timers and deliver messages between instances.
+// Package actors runs live instances: those that have an actor in memory. The actor owns the
+// history and the cursor of its instance. The package also runs activities, fires timers and
+// delivers messages between instances.
 //
 // It guarantees:
 //
 //  1. [Partition.Deliver] is the only way to send a message to an instance. An instance takes
 //     messages in the order of delivery, and takes all waiting messages in one turn.
 //  2. Effects follow the commit: an activity, a timer or a child starts, and a caller gets an
-//     answer, only after the events that say so are in the journal.
+//     answer, only after the events that record it are committed.
 //  3. Every message is answered once. An answer without an error means that the message is
 //     recorded, or that nothing is left to record for it.
-//  4. The actors repeat their own messages (completions, timers, starts and ends of children)
-//     until they are answered without an error, or until the partition is closed. [System.Lead]
-//     recovers all open operations from the journal. A crash needs no other store.
+//  4. The actors repeat their own messages until these are answered without an error, or the
+//     partition is closed: completions, timers, starts and ends of children. [System.Lead]
+//     recovers all open operations from the journal, which suffices after a crash.
 //  5. A panic in an instance stops only that instance's actor. The next message makes a new
 //     actor, which loads the instance from the journal.
-//  6. At most one attempt of an activity counts at a time. Whatever ends it first decides: a
-//     result, an error, a timeout, a completion from outside ([Partition.CompleteActivity]) or
-//     a cancellation. Anything the body returns later is dropped.
+//  6. At most one attempt of an activity counts at a time. The first end of that attempt decides
+//     its outcome: a result, an error, a timeout, a completion from outside
+//     ([Partition.CompleteActivity]) or a cancellation. What the body returns later is dropped.
 //  7. An attempt runs on this node or on a worker registered through [Partition.ServeWorker].
-//     The worker keeps a result, across leaders, until it is recorded or no longer wanted. If
-//     two results arrive for one attempt, the first counts.
+//     The worker keeps a result until this or a later leader says that it is recorded or no
+//     longer wanted. If two results arrive for one attempt, the first counts.
 //  8. An external message refused with a [BusyError] has had no effect. Messages that the
 //     actors send each other are never refused.
 //
-// Callers must not assume that an activity runs once, that a delivered message is recorded (the
-// answer says so), or that an idle instance is in memory.
+// Callers must not assume that an activity runs once, that a message is recorded before its
+// answer says so, or that an idle instance is in memory.
 package actors

@@ -10,8 +10,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A message that was not taken is sent again after a delay that doubles from backoffMin to
-// backoffMax.
+// A message that was answered with an error is sent again after a delay that doubles from
+// backoffMin to backoffMax.
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
@@ -19,16 +19,16 @@ const (
 
 func nextBackoff(delay time.Duration) time.Duration { return min(2*delay, backoffMax) }
 
-// releaseEffects starts what the committed events of a turn ask for.
+// releaseEffects starts the effects of a turn's committed events.
 func (in *instance) releaseEffects(events []*journalpb.Event) {
 	p, instance := in.partition, in.id
 	for _, event := range events {
 		ref := func() *journalpb.OperationRef { return in.operationRef(event.EventId) }
 		switch body := event.Body.(type) {
 		case *journalpb.Event_OrchestrationStarted:
-			p.reviewChild(instance, body.OrchestrationStarted.Parent)
+			p.closeIfOrphaned(instance, body.OrchestrationStarted.Parent)
 		case *journalpb.Event_ActivityScheduled:
-			p.system.activities.submit(p.newTask(instance, in.incarnation, in.number, event), nil)
+			p.system.pool.submit(p.newTask(instance, in.incarnation, in.executionNumber, event), nil)
 		case *journalpb.Event_TimerCreated:
 			p.scheduleTimer(ref(), body.TimerCreated.FireAt)
 		case *journalpb.Event_SubOrchestrationScheduled:
@@ -41,7 +41,7 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 			in.cancelOpenOperations()
 			p.reportEnd(in.parent(), event)
 		default:
-			if journalpb.Terminal(event.TypeNumber()) {
+			if journalpb.IsTerminal(event.TypeNumber()) {
 				p.reportEnd(in.parent(), event)
 			}
 		}
@@ -78,13 +78,13 @@ func (p *Partition) newTask(instance string, incarnation, execution uint64, even
 	t := &made.task
 	t.partition, t.ref = p, &made.ref
 	t.scheduled = event.GetActivityScheduled()
-	t.scheduledAt = clustertime.FromUnix(event.Timestamp)
+	t.scheduledAt = clustertime.FromUnixNano(event.Timestamp)
 	t.traceContext = p.system.traceContext(instance, execution)
 	return t
 }
 
 func (p *Partition) scheduleTimer(ref *journalpb.OperationRef, fireAt int64) {
-	p.timers.schedule(clustertime.FromUnix(fireAt), keyOf(ref), func() {
+	p.timers.schedule(clustertime.FromUnixNano(fireAt), keyOf(ref), func() {
 		p.observeTimerFired(fireAt)
 		p.deliverReliably(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
@@ -101,7 +101,7 @@ func (p *Partition) cancelOperation(ref *journalpb.OperationRef) {
 	}
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ActivityScheduled:
-		p.system.activities.cancelTask(p, keyOf(ref))
+		p.system.pool.cancelTask(p, keyOf(ref))
 	case *journalpb.Event_TimerCreated:
 		p.timers.cancel(keyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
@@ -109,13 +109,13 @@ func (p *Partition) cancelOperation(ref *journalpb.OperationRef) {
 	}
 }
 
-// cancelOpenOperations cancels what is open in a terminated execution. No code ran that could have
-// recorded each cancellation.
+// cancelOpenOperations cancels what is open in a terminated execution. A termination runs no code,
+// so no events record the cancellations.
 func (in *instance) cancelOpenOperations() {
 	p, open := in.partition, make(map[uint64]bool)
-	for event, err := range p.journal.Events(in.id, in.number, 1) {
+	for event, err := range p.journal.Events(in.id, in.executionNumber, 1) {
 		if err != nil {
-			p.logger.Error("cannot cancel open operations", "instance", in.id, "execution", in.number, "error", err)
+			p.logger.Error("cannot cancel open operations", "instance", in.id, "execution", in.executionNumber, "error", err)
 			return
 		}
 		switch event.TypeNumber() {
@@ -136,7 +136,7 @@ func (p *Partition) deliverReliably(instance string, m Message) {
 	p.deliverReliablyAfter(instance, m, backoffMin)
 }
 
-// deliverReliablyAfter is deliverReliably with the first delay.
+// deliverReliablyAfter is deliverReliably with the delay before the first repetition.
 func (p *Partition) deliverReliablyAfter(instance string, m Message, delay time.Duration) {
 	if p.isInOtherPartition(instance) {
 		p.sendReliably(&CrossMessage{Instance: instance, Execution: m.Execution, Incarnation: m.Incarnation, Event: m.Event, Attach: m.Attach}, m.Done, delay)

@@ -16,8 +16,8 @@ var (
 	ErrInstanceExists = replay.ErrInstanceExists
 	// ErrEnded is returned if the instance has ended and takes no more input. Nothing was done.
 	ErrEnded = errors.New("tenuto: the instance has ended")
-	// ErrForgotten is returned for a repeated message that may have been recorded too long ago, or
-	// by an earlier run, for the instance to know. This time nothing was done.
+	// ErrForgotten is returned for a repeated message if the instance cannot know whether it was
+	// recorded: long ago, or by an earlier run. This time nothing was done.
 	ErrForgotten = errors.New("tenuto: whether the call was carried out before is no longer known")
 	// ErrRequestIDReused is returned if the execution has recorded an input of another kind or
 	// name under the same request ID. Nothing was done.
@@ -35,8 +35,8 @@ var (
 	ErrUpdateAborted = errors.New("tenuto: the instance ended before the update completed")
 )
 
-// The errors that callers see are declared here once, for both the cluster client and tests in
-// virtual time, so that errors.As in user code finds them in both.
+// The errors that callers see are declared here once, for the cluster client and for tests in
+// virtual time. Therefore errors.As in user code finds them in both.
 
 // State is what an instance is doing, or how it ended.
 type State string
@@ -56,7 +56,7 @@ func (e *RunError) Error() string {
 	if e.State == stateFailed {
 		return fmt.Sprintf("%s failed: %v", e.ID, e.Err)
 	}
-	return fmt.Sprintf("%s: %v", e.ID, e.Err) // which says how it ended
+	return fmt.Sprintf("%s: %v", e.ID, e.Err) // Err says how the run ended
 }
 
 func (e *RunError) Unwrap() error { return e.Err }

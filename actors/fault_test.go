@@ -277,8 +277,8 @@ func TestCorruptHistory_StopsOnlyOneInstance(t *testing.T) {
 				if c.stalls {
 					waitIdle()
 					sent.wantPending()
-					if !c.want(second.partition.Stalled("bad")) {
-						t.Errorf("stalled by %v", second.partition.Stalled("bad"))
+					if !c.want(second.partition.StallReason("bad")) {
+						t.Errorf("stalled by %v", second.partition.StallReason("bad"))
 					}
 					return
 				}
@@ -327,7 +327,7 @@ func TestStall_MismatchedCode(t *testing.T) {
 		waitIdle()
 		later.wantPending()
 		var mismatch *replay.Mismatch
-		if err := second.partition.Stalled("o"); !errors.As(err, &mismatch) {
+		if err := second.partition.StallReason("o"); !errors.As(err, &mismatch) {
 			t.Fatalf("stalled by %v", err)
 		}
 		if mismatch.Kind != replay.ScheduledDifferently || mismatch.EventID != 2 || mismatch.Expected == "" ||
@@ -337,7 +337,7 @@ func TestStall_MismatchedCode(t *testing.T) {
 		second.start("c", "collect", "x").want(nil)
 		second.send("c", "word", "a").want(nil)
 		second.wantOutput("c", "a")
-		if err := second.partition.Stalled("c"); err != nil {
+		if err := second.partition.StallReason("c"); err != nil {
 			t.Errorf("stalled: %v", err)
 		}
 		second.wantHistory("o", before...)

@@ -52,11 +52,11 @@ type instance struct {
 	newer       *instance
 
 	// Only the actor uses the fields below.
-	execution *replay.Execution
-	number    uint64 // of the execution
+	execution       *replay.Execution
+	executionNumber uint64 // of the execution
 	// incarnation is that of the run that the execution belongs to; see assignIncarnation.
 	incarnation uint64
-	batchMax    int   // the most messages of the next turn
+	batchMax    int   // how many messages the next turn may take
 	startOnly   bool  // the next turn records a start without running the code
 	openTurn    *turn // its messages can still be put back into the inbox
 	pendingTurn *turn // its append is not decided
@@ -67,7 +67,7 @@ type instance struct {
 func newInstance(p *Partition, id string) *instance {
 	in := &instance{id: id, partition: p, batchMax: turnMax}
 	in.inbox, in.inFlight = in.inboxArray[:0], &in.ownInFlight
-	p.live.Add(1)
+	p.liveActors.Add(1)
 	in.code.monitor.OnForeignCall(in.onForeignCall)
 	in.pid, in.mailbox = p.system.spawn(in.receive)
 	return in
@@ -80,10 +80,10 @@ func (in *instance) receive(ctx actor.Context) {
 	}
 	switch message := ctx.Message().(type) {
 	case wakeUp:
-		in.run()
+		in.takeTurns()
 	case appendDecided:
 		in.finishAppend(message.err)
-		in.run()
+		in.takeTurns()
 	case stopRequest:
 		in.stopping = true
 	default:
@@ -109,8 +109,8 @@ func (in *instance) recoverPanic(ctx actor.Context) {
 	}
 	in.partition.system.counters.faults.Add(1)
 	fault := &FaultError{Instance: in.id, Value: value, Stack: string(debug.Stack())}
-	in.partition.logger.Error("fault in instance", "instance", in.id, "execution", in.number, "fault", value, "stack", fault.Stack)
-	// Detach first: a sender that has this answer must reach a new actor.
+	in.partition.logger.Error("fault in instance", "instance", in.id, "execution", in.executionNumber, "fault", value, "stack", fault.Stack)
+	// Detach first: messages that senders deliver after these answers must reach a new actor.
 	var waiting []Message
 	if in.openTurn != nil {
 		waiting = in.openTurn.batch
@@ -135,11 +135,11 @@ func (in *instance) stop(ctx actor.Context, err error) {
 		m.resolve(Answer{Err: err})
 	}
 	ctx.Stop(ctx.Self())
-	in.partition.live.Done()
+	in.partition.liveActors.Done()
 }
 
 // evict ends the coroutines; the history suffices to restore them. Their deferred functions may
-// block, so everything that must happen comes before.
+// block, so callers do everything else first.
 func (in *instance) evict() {
 	x := in.execution
 	if x == nil {
@@ -154,8 +154,8 @@ func (in *instance) evict() {
 	in.finishCode()
 }
 
-// run takes turns until one waits for the journal, or nothing is left to do.
-func (in *instance) run() {
+// takeTurns takes turns until one waits for the journal, or nothing is left to do.
+func (in *instance) takeTurns() {
 	for in.pendingTurn == nil && !in.stopping {
 		t := in.newTurn()
 		in.openTurn = t
@@ -177,7 +177,7 @@ func (in *instance) runTurn(t *turn) error {
 		return in.terminate(t)
 	}
 	in.labelGoroutine()
-	err := in.deliver(t)
+	err := in.deliverBatch(t)
 	in.finishCode()
 	if err != nil {
 		return in.recordStart(t, err)
@@ -189,16 +189,16 @@ func (in *instance) runTurn(t *turn) error {
 	return nil
 }
 
-// deliver passes the batch of a turn to the code.
-func (in *instance) deliver(t *turn) error {
-	meta, err := in.load()
+// deliverBatch passes the batch of a turn to the code.
+func (in *instance) deliverBatch(t *turn) error {
+	meta, err := in.loadExecution()
 	if err != nil {
 		return err
 	}
 	in.partition.system.counters.messages.Add(uint64(len(t.batch)))
 	t.meta = meta
 	for i := range t.batch {
-		t.sort(&t.batch[i])
+		t.route(&t.batch[i])
 	}
 	if in.startOnly {
 		in.startOnly = false
@@ -233,7 +233,7 @@ func (in *instance) terminate(t *turn) error {
 	if !ok {
 		return ErrNotFound
 	}
-	in.number, in.incarnation = meta.Execution, meta.Incarnation
+	in.executionNumber, in.incarnation = meta.Execution, meta.Incarnation
 	t.events = []*journalpb.Event{{
 		EventId:   meta.LastEventId + 1,
 		Timestamp: max(in.partition.now().UnixNano(), meta.UpdatedAt),
@@ -272,9 +272,9 @@ func (in *instance) recordStart(t *turn, err error) error {
 	return nil
 }
 
-// load brings the latest execution into memory, if the instance has a running one that is not
+// loadExecution brings the latest execution into memory, if the instance has a running one that is not
 // loaded. It returns the journal's metadata if it had to read it; nil if there is none.
-func (in *instance) load() (meta *journalpb.Instance, err error) {
+func (in *instance) loadExecution() (meta *journalpb.Instance, err error) {
 	if in.execution != nil {
 		return nil, nil
 	}
@@ -292,7 +292,7 @@ func (in *instance) load() (meta *journalpb.Instance, err error) {
 
 func (in *instance) beginExecution(number, incarnation uint64) {
 	config := in.partition.system.config
-	in.number, in.incarnation = number, incarnation
+	in.executionNumber, in.incarnation = number, incarnation
 	in.execution = replay.NewExecution(in.id, number, config.Registry, config.Logger)
 	if in.partition.hasIncarnations() {
 		in.execution.CountAllPayloadsNext()
@@ -314,7 +314,7 @@ func (in *instance) failTurn(t *turn, err error) {
 		in.stall(t.batch, err)
 		return
 	}
-	in.partition.logger.Error("turn failed", "instance", in.id, "execution", in.number, "error", err)
+	in.partition.logger.Error("turn failed", "instance", in.id, "execution", in.executionNumber, "error", err)
 	for i := range t.batch {
 		t.batch[i].resolve(Answer{Err: fmt.Errorf("turn: %w", err)})
 	}
@@ -335,7 +335,7 @@ func (in *instance) stall(batch []Message, reason error) {
 	}
 }
 
-// propose appends the events of a turn. A turn without events does not wait.
+// propose appends the events of a turn. A turn without events ends at once.
 func (in *instance) propose(t *turn) {
 	in.openTurn, in.pendingTurn = nil, t
 	if len(t.events) == 0 {
@@ -395,15 +395,15 @@ func (in *instance) terminateForLimit(reason string) {
 	in.appendPending()
 }
 
-// finishAppend ends the pending turn. If the append was refused, the turn's events and all that
-// followed from them are discarded.
+// finishAppend ends the pending turn. If the append was refused, it discards the turn's events and
+// the coroutines.
 func (in *instance) finishAppend(err error) {
 	ended := err != nil
 	if err != nil {
-		in.partition.logRefusedAppend(in.id, in.number, err)
+		in.partition.logRefusedAppend(in.id, in.executionNumber, err)
 	} else {
 		in.batchMax = min(2*in.batchMax, turnMax)
-		in.partition.system.observeCommitted(in.id, in.number, in.pendingTurn.events)
+		in.partition.system.observeCommitted(in.id, in.executionNumber, in.pendingTurn.events)
 		in.releaseEffects(in.pendingTurn.events)
 		ended = in.afterCommit()
 	}
@@ -424,7 +424,7 @@ func (in *instance) afterCommit() (ended bool) {
 		in.partition.putBack(in, later, nil)
 	}
 	last := in.pendingTurn.events
-	if len(last) > 0 && journalpb.Terminal(last[len(last)-1].TypeNumber()) {
+	if len(last) > 0 && journalpb.IsTerminal(last[len(last)-1].TypeNumber()) {
 		ended = true
 		in.partition.unstall(in)
 	}

@@ -6,13 +6,13 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A Journal is the journal of one partition. Reads show everything committed before this
-// leadership, and each of its own appends before done is called. All methods may be called
-// concurrently.
+// A Journal is the journal of one partition. Reads show everything committed before this leadership
+// began. They show an append of this leadership before its done is called. All methods may be
+// called concurrently.
 type Journal interface {
-	// Append proposes an append. The caller may reuse a when Append returns. It does not block.
-	// done is called exactly once, with nil after the append is committed and applied; it does not
-	// block.
+	// Append proposes an append. It does not block. The caller may reuse a when Append returns.
+	// done is called exactly once, with nil after the append is committed and applied. done must
+	// not block.
 	Append(a *journalpb.Append, done func(error))
 	// Instance returns the metadata of an instance.
 	Instance(id string) (*journalpb.Instance, bool)

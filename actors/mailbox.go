@@ -31,7 +31,7 @@ type mailbox struct {
 	suspended bool   // only system messages are taken
 	abandoned bool   // its goroutine is no longer counted; only that goroutine uses the field
 
-	nextWaiting *mailbox // the next mailbox that waits for a goroutine; the dispatcher's
+	nextWaiting *mailbox // that waits for a goroutine; the dispatcher's lock guards it
 }
 
 func (d *dispatcher) newMailbox() *mailbox {

@@ -12,7 +12,7 @@ type Message struct {
 	// The event that the message becomes, and the execution that it is meant for. A start carries
 	// OrchestrationStarted.
 	replay.Message
-	// Query is the question of a query, which has no event.
+	// Query makes the message a query, which has no event. nil for all other messages.
 	Query *Query
 	// Attach says, for a start, that an existing instance is not an error.
 	Attach bool
@@ -21,7 +21,8 @@ type Message struct {
 	// Internal messages are never refused with ErrBusy. The open operations in the journal bound
 	// their number.
 	Internal bool
-	// Retry asks the instance to try to continue. If it cannot, the message does not wait.
+	// Retry asks a stalled instance to try to continue. If it stalls again, the message is answered
+	// with the reason.
 	Retry bool
 	// Done is called once with the answer, from any goroutine. It must not block. It may be nil.
 	Done func(Answer)
@@ -68,8 +69,8 @@ type Answer struct {
 	FirstExecution uint64
 	Attached       bool
 	Incarnation    uint64
-	// Overloaded says, for an external message, that messages take long, and that new starts will
-	// be refused if their rate grows.
+	// Overloaded says, for an external message, that messages take long to commit, and that new
+	// starts will be refused if the load grows.
 	Overloaded bool
 	// Instance answers a start from another partition that was dropped: the existing instance.
 	// LastEvent is its last event if it has ended.
@@ -103,8 +104,8 @@ func (m *Message) size() int {
 	return proto.Size(m.Event)
 }
 
-// batchSize returns how many of the waiting messages one turn takes: at most limit, and none after
-// turnBytesMax bytes.
+// batchSize returns how many of the waiting messages one turn takes. It takes at most limit
+// messages, and no further one when those taken exceed turnBytesMax bytes.
 func batchSize(waiting []Message, limit int) int {
 	bytes := 0
 	for i := 1; i < len(waiting); i++ {

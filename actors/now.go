@@ -17,8 +17,8 @@ func (p *Partition) now() clustertime.Time {
 
 func (t *task) now() clustertime.Time { return t.partition.now() }
 
-// localDeadline returns the local time at which left has passed, the zero time if there is no
-// limit. Only here does a limit of cluster time become a local time.
+// localDeadline returns the local time when the duration left will have passed; the zero time if
+// left is 0. No other function converts a limit in cluster time to local time.
 func localDeadline(left time.Duration) time.Time {
 	if left <= 0 {
 		return time.Time{}

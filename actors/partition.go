@@ -36,8 +36,8 @@ type Partition struct {
 
 	// The token buckets of limited activities. The pool's lock guards them.
 	rates map[string]*tokenBucket
-	// The session of this node with itself, about attempts that it began as a worker.
-	rejoining sync.WaitGroup
+	// Waits for both sides of the session of this node with itself; see serveSelf.
+	selfSession sync.WaitGroup
 
 	mu             sync.Mutex
 	recovery       *recovery // nil after recovery
@@ -47,11 +47,11 @@ type Partition struct {
 	timersDeferred bool // due timers are deferred
 	watchers       stallWatchers
 	instances      map[string]*instance // those that have an actor
-	stalledCount   int                  // of instances
+	stalledCount   int                  // how many instances are stalled
 	waitingForCode map[Code]int         // how many stalled instances wait for each code
 	idle           idleList
-	live           sync.WaitGroup // actors of instances, except those whose code was abandoned
-	code           codeList
+	liveActors     sync.WaitGroup // actors of instances, except those whose code was abandoned
+	runningCode    codeList
 	// The callbacks of unanswered messages from other partitions.
 	pendingReceives map[crossMessageKey]func(Answer)
 }
@@ -144,9 +144,9 @@ func (p *Partition) admit(id string, m Message) error {
 	return nil
 }
 
-// terminatesStalled reports whether a message ends an instance that is stalled or whose code is
-// blocked. Such a message is accepted even if the inbox is full, because the waiting messages need
-// it or other code; one is enough. The partition's lock is held.
+// terminatesStalled reports whether a message is the first waiting termination of an instance that
+// is stalled or whose code is blocked. Such a message is accepted even if the inbox is full, as
+// no other message can be taken without it or other code. The partition's lock is held.
 func terminatesStalled(in *instance, m *Message) bool {
 	return in != nil && (in.stallReason != nil || in.code.blocked) && isTermination(*m) && !slices.ContainsFunc(in.inbox, isTermination)
 }
@@ -260,8 +260,8 @@ func (p *Partition) setStalled(in *instance, reason error) {
 	case in.stallReason != nil && reason == nil:
 		p.stalledCount--
 	}
-	p.countWaiting(in.stallReason, -1)
-	p.countWaiting(reason, 1)
+	p.adjustWaitingForCode(in.stallReason, -1)
+	p.adjustWaitingForCode(reason, 1)
 	in.stallReason = reason
 }
 
@@ -296,7 +296,7 @@ func (p *Partition) logRefusedAppend(instance string, execution uint64, err erro
 
 // logStalled logs that an instance cannot continue, without payloads.
 func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason error) {
-	logger := p.logger.With("instance", in.id, "execution", in.number)
+	logger := p.logger.With("instance", in.id, "execution", in.executionNumber)
 	if mismatch == nil {
 		logger.Warn("instance stalled", "reason", reason)
 		return
@@ -306,9 +306,9 @@ func (p *Partition) logStalled(in *instance, mismatch *replay.Mismatch, reason e
 		"expected", redacted.Expected, "found", redacted.Found, "source", redacted.Source)
 }
 
-// Stalled returns why an instance cannot continue: a [*replay.Mismatch] or a
+// StallReason returns why an instance cannot continue: a [*replay.Mismatch] or a
 // [*replay.NoCodeError]; nil if it can.
-func (p *Partition) Stalled(id string) error {
+func (p *Partition) StallReason(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if in := p.instances[id]; in != nil {
@@ -339,19 +339,19 @@ func (p *Partition) Close() {
 	p.stopWatching()
 	p.cancel(replay.ErrNodeStopping)
 	p.recovering.Wait()
-	p.system.activities.forgetPartition(p)
+	p.system.pool.forgetPartition(p)
 	for _, in := range live {
 		p.send(in, stopRequest{})
 	}
-	p.live.Wait()
+	p.liveActors.Wait()
 	p.stopCodeChecks()
-	p.rejoining.Wait()
+	p.selfSession.Wait()
 	p.timers.close()
 }
 
 // operationRef returns the reference of the operation that an event schedules.
 func (in *instance) operationRef(eventID uint64) *journalpb.OperationRef {
-	return &journalpb.OperationRef{Instance: in.id, Incarnation: in.incarnation, Execution: in.number, EventId: eventID}
+	return &journalpb.OperationRef{Instance: in.id, Incarnation: in.incarnation, Execution: in.executionNumber, EventId: eventID}
 }
 
 // hasIncarnations reports whether new runs get an incarnation.
@@ -359,7 +359,7 @@ func (p *Partition) hasIncarnations() bool {
 	return p.config.HasIncarnations != nil && p.config.HasIncarnations()
 }
 
-// appliedIndex returns the journal index that executions record. It returns 0 if some replica
+// appliedIndex returns the journal index that executions record; 0 if it is unknown or some replica
 // would not keep it.
 func (p *Partition) appliedIndex() uint64 {
 	if p.config.AppliedIndex == nil || !p.hasIncarnations() {
@@ -369,7 +369,7 @@ func (p *Partition) appliedIndex() uint64 {
 }
 
 // assignIncarnation gives the start of a new run its incarnation. It copies the event, because the
-// sender may repeat the one it has.
+// sender may send the original again.
 func (p *Partition) assignIncarnation(m *Message, instance string, execution uint64) {
 	if !p.hasIncarnations() {
 		return
@@ -386,7 +386,7 @@ func (p *Partition) assignIncarnation(m *Message, instance string, execution uin
 	}
 	started.RequestHorizon = p.appliedIndex()
 	if started.Version == replay.NewestVersion { // from a partition whose leader has no code for it
-		started.Version = p.version(started.Name, started.Version)
+		started.Version = p.chooseVersion(started.Name, started.Version)
 	}
 	m.Event = &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{OrchestrationStarted: started}}
 }

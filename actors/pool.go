@@ -24,20 +24,20 @@ type pool struct {
 	mu             sync.Mutex
 	tasks          map[*Partition]map[operationKey]*task // every task that has not ended
 	queues         map[class]*taskQueue
-	arrivals       uint64 // number of tasks ever queued
+	lastSequence   uint64 // number of tasks ever queued
 	sessions       map[*Partition][]*workerSession
 	workerAttempts map[attemptKey]*workerAttempt
 	draining       bool       // no more assignments are accepted
 	queuedAttempts []workItem // of workerAttempts without a slot
-	// By partition: canceled workerAttempts whose bodies have not returned, and the outboxes to
-	// the leaders that this node works for.
+	// By partition: how many canceled workerAttempts still hold a slot, and the outboxes to the
+	// leaders that this node works for.
 	canceledRunning map[int]int
-	leaders         map[int]*outbox[FromWorker]
+	leaderOutboxes  map[int]*outbox[FromWorker]
 	runningByName   map[string]int // by name, of limited activities
 	counts          ActivityCounts
 	usedSlots       int
 	closed          bool
-	working         sync.WaitGroup
+	runningBodies   sync.WaitGroup // one for each running body
 }
 
 // ActivityCounts counts the attempts that a node has begun since it was started.
@@ -53,9 +53,9 @@ type ActivityCounts struct {
 
 // ActivityCounts returns how many attempts have begun.
 func (s *System) ActivityCounts() ActivityCounts {
-	s.activities.mu.Lock()
-	defer s.activities.mu.Unlock()
-	return s.activities.counts
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.pool.counts
 }
 
 func newPool(s *System) *pool {
@@ -66,7 +66,7 @@ func newPool(s *System) *pool {
 		sessions:        make(map[*Partition][]*workerSession),
 		workerAttempts:  make(map[attemptKey]*workerAttempt),
 		canceledRunning: make(map[int]int),
-		leaders:         make(map[int]*outbox[FromWorker]),
+		leaderOutboxes:  make(map[int]*outbox[FromWorker]),
 		runningByName:   make(map[string]int),
 	}
 	p.context, p.cancel = context.WithCancelCause(context.Background())
@@ -85,8 +85,8 @@ func (p *pool) withLock(f func() (then func())) {
 	}
 }
 
-// addTask adds a task until it ends. p.mu is held.
-func (p *pool) addTask(t *task) bool {
+// tryAddTask adds a task. It reports false if the pool or the partition is closed. p.mu is held.
+func (p *pool) tryAddTask(t *task) bool {
 	if p.closed || t.partition.context.Err() != nil {
 		return false
 	}
@@ -109,7 +109,7 @@ type workItem interface {
 	start() (run *invocation, requested bool)
 }
 
-// An invocation is an attempt as its body sees it.
+// An invocation is what a node needs to run the body of an attempt.
 type invocation struct {
 	context      context.Context
 	cancel       context.CancelCauseFunc
@@ -154,7 +154,7 @@ func (p *pool) addRunning(name string) {
 	}
 }
 
-// removeRunning uncounts an attempt whose body has returned. p.mu is held.
+// removeRunning removes from the count an attempt whose body has returned. p.mu is held.
 func (p *pool) removeRunning(name string) {
 	if _, limited := p.system.config.ActivityLimits[name]; limited {
 		p.runningByName[name]--
@@ -188,8 +188,8 @@ func (p *pool) queuedState(c class) ActivityState {
 	return state
 }
 
-// candidate returns what can begin an attempt of a class now: a worker, or nil for this node. p.mu
-// is held.
+// candidate returns the worker that can begin an attempt of a class now, nil for this node. ok
+// reports whether any can. p.mu is held.
 func (p *pool) candidate(c class) (r *workerSession, ok bool) {
 	ok = p.serves(c) && p.hasSlot(c.name)
 	if !ok {
@@ -199,7 +199,7 @@ func (p *pool) candidate(c class) (r *workerSession, ok bool) {
 	return r, ok && p.rateAllows(c)
 }
 
-// assign begins the next attempt of a task on what candidate returned. p.mu is held.
+// assign begins the next attempt of a task on a worker, or here if to is nil. p.mu is held.
 func (p *pool) assign(t *task, to *workerSession) {
 	p.claimTask(t)
 	if to == nil {
@@ -209,8 +209,8 @@ func (p *pool) assign(t *task, to *workerSession) {
 	}
 }
 
-// claimTask takes a task that is about to begin out of its queue, and takes a token of its rate.
-// p.mu is held.
+// claimTask removes a task whose attempt is about to begin from its queue, and takes a token of its
+// rate. p.mu is held.
 func (p *pool) claimTask(t *task) {
 	t.dequeue()
 	t.state = ActivityQueued
@@ -258,14 +258,14 @@ func (p *pool) start(j workItem) *invocation {
 	if !requested {
 		return nil
 	}
-	p.working.Add(1)
+	p.runningBodies.Add(1)
 	return run
 }
 
 // finishAttempt releases the context of an attempt whose body has returned.
 func (p *pool) finishAttempt(run *invocation) {
 	run.cancel(context.Canceled)
-	p.working.Done()
+	p.runningBodies.Done()
 }
 
 // nextInSlot returns the next work item for a slot, or nil after it has freed the slot.
@@ -281,7 +281,8 @@ func (p *pool) nextInSlot(done workItem) workItem {
 	return nil
 }
 
-// freeSlot frees a slot whose goroutine was ended by user code.
+// freeSlot frees a slot whose goroutine ends early, because user code called Goexit or the engine
+// panicked.
 func (p *pool) freeSlot(done workItem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -373,7 +374,7 @@ func (p *pool) close(grace time.Duration) bool {
 	p.cancel(replay.ErrNodeStopping)
 	returned := make(chan struct{})
 	go func() {
-		p.working.Wait()
+		p.runningBodies.Wait()
 		close(returned)
 	}()
 	select {

@@ -92,11 +92,11 @@ func (x *execution) check(before *execution) {
 			x.violation(event, "time goes back")
 		case (event.GetOrchestrationStarted() != nil) != (i == 0):
 			x.violation(event, "at this place")
-		case journalpb.Terminal(event.TypeNumber()) != last:
+		case journalpb.IsTerminal(event.TypeNumber()) != last:
 			x.violation(event, "a terminal event is the last, and only that")
 		}
 		at = event.Timestamp
-		takesEffect := i == 0 || !x.suspended && (journalpb.Completes(event.TypeNumber()) != 0 || isInput(event))
+		takesEffect := i == 0 || !x.suspended && (journalpb.SchedulingType(event.TypeNumber()) != 0 || isInput(event))
 		x.checkSuspended(event)
 		x.checkEvent(event)
 		if takesEffect {
@@ -173,7 +173,7 @@ func (x *execution) checkSuspended(event *journalpb.Event) {
 			x.violation(event, "suspended is %t", x.suspended)
 		}
 		x.suspended = !x.suspended
-	case x.suspended && journalpb.Completes(event.TypeNumber()) == 0:
+	case x.suspended && journalpb.SchedulingType(event.TypeNumber()) == 0:
 		switch event.TypeNumber() {
 		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated, journalpb.TypeCancelRequested:
 		default:
@@ -207,7 +207,7 @@ func (x *execution) checkEvent(event *journalpb.Event) {
 	case *journalpb.Event_CancelRequested:
 		x.checkCanceled(event)
 	default:
-		if completes := journalpb.Completes(event.TypeNumber()); completes != 0 {
+		if completes := journalpb.SchedulingType(event.TypeNumber()); completes != 0 {
 			x.checkCompletion(event, completes)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// recovery is the progress of recovering the journal's open operations, while messages arrive. An
-// instance takes no turn before its operations are recovered: the turn could cancel an operation
-// not yet recovered, or schedule one that would be recovered a second time. Instances with waiting
-// messages are recovered first. The partition's lock guards it.
+// recovery is the progress of recovering the journal's open operations while messages arrive. An
+// instance takes no turn before its operations are recovered. Otherwise the turn could cancel an
+// operation that is not recovered, or schedule one that would be recovered a second time. Instances
+// with waiting messages are recovered first. The partition's lock guards it.
 type recovery struct {
 	cursor         string          // instances with smaller IDs are recovered
 	recoveredEarly map[string]bool // instances recovered ahead of the cursor
@@ -115,7 +115,7 @@ func (p *Partition) advanceRecovery(next string) (done bool) {
 	waiting := o.waiting
 	o.waiting = nil
 	p.mu.Unlock()
-	p.runDeferred(last) // those without open operations run in endRecovery
+	p.runDeferred(last) // endRecovery runs those of instances without open operations
 	for _, in := range waiting {
 		if in.id >= next {
 			p.recoverInstance(slices.Collect(p.journal.InstanceOperations(in.id)))
@@ -131,7 +131,8 @@ func (p *Partition) advanceRecovery(next string) (done bool) {
 	return o.recoveredEarly[next] // only this goroutine writes it
 }
 
-// endRecovery ends the recovery. It wakes no instance if the partition was closed first.
+// endRecovery ends the recovery, and calls the functions still deferred. It wakes the waiting
+// instances unless the partition was closed first.
 func (p *Partition) endRecovery() {
 	p.mu.Lock()
 	o := p.recovery
@@ -171,7 +172,7 @@ func (p *Partition) recoverOperation(open *journalpb.Operation) {
 		if event.GetActivityScheduled() != nil {
 			t := p.newTask(open.Ref.Instance, open.Ref.Incarnation, open.Ref.Execution, event)
 			t.mayBeRunning = true
-			p.system.activities.submit(t, open.Attempt)
+			p.system.pool.submit(t, open.Attempt)
 		} else {
 			p.recoverChild(open.Ref, event.GetSubOrchestrationScheduled())
 		}

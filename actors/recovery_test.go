@@ -436,7 +436,7 @@ func stalledInstanceWith(t *testing.T, j *testJournal, config actors.Config) (*n
 	second := lead(t, j, config, code...)
 	sent := second.send("o", "word", "x")
 	waitIdle()
-	if second.partition.Stalled("o") == nil {
+	if second.partition.StallReason("o") == nil {
 		t.Fatal("it is not stalled")
 	}
 	return second, sent
@@ -453,7 +453,7 @@ func TestStall_Terminate(t *testing.T) {
 		if err := n.failure("p"); !isError(err, replay.ErrTerminated) {
 			t.Errorf("the parent failed with %v", err)
 		}
-		if err := n.partition.Stalled("o"); err != nil {
+		if err := n.partition.StallReason("o"); err != nil {
 			t.Errorf("still stalled: %v", err)
 		}
 	})
@@ -465,7 +465,7 @@ func TestStall_Retry(t *testing.T) {
 		n, sent := stalledInstance(t, j)
 		n.partition.Retry("o") // nothing has changed
 		waitIdle()
-		if n.partition.Stalled("o") == nil {
+		if n.partition.StallReason("o") == nil {
 			t.Fatal("the instance is no longer stalled")
 		}
 		sent.wantPending()

@@ -70,8 +70,8 @@ type RegisterWorker struct {
 	Tags       []string
 	// Limits bounds, by activity name, how many attempts the worker runs at once.
 	Limits map[string]int
-	// Orchestrations are those that the node has code for: all of them if CodeKnown is set.
-	// Without CodeKnown the node has not said which it has.
+	// Orchestrations are those that the node has code for. The list is complete if CodeKnown is
+	// set; otherwise the node has not said which code it has.
 	Orchestrations []Code
 	CodeKnown      bool
 }
@@ -140,7 +140,7 @@ type CancelAttempt struct {
 // An outbox holds the unsent messages of one side of a session. The worker's slots bound their
 // number.
 type outbox[M any] struct {
-	filled chan struct{} // has room for one
+	nonEmpty chan struct{} // has room for one
 
 	mu       sync.Mutex
 	messages []*outboxEntry[M]
@@ -153,7 +153,7 @@ type outboxEntry[M any] struct {
 }
 
 func newOutbox[M any]() *outbox[M] {
-	return &outbox[M]{filled: make(chan struct{}, 1), latest: make(map[attemptKey]*outboxEntry[M])}
+	return &outbox[M]{nonEmpty: make(chan struct{}, 1), latest: make(map[attemptKey]*outboxEntry[M])}
 }
 
 func (b *outbox[M]) put(m M) {
@@ -177,7 +177,7 @@ func (b *outbox[M]) replace(key attemptKey, m M) {
 func (b *outbox[M]) append(m *outboxEntry[M]) {
 	b.messages = append(b.messages, m)
 	select {
-	case b.filled <- struct{}{}:
+	case b.nonEmpty <- struct{}{}:
 	default:
 	}
 }
@@ -221,7 +221,7 @@ func runSession[In, Out any](ctx context.Context, in <-chan In, out chan<- Out, 
 			handle(m)
 		case to <- *message:
 			next = nil
-		case <-box.filled:
+		case <-box.nonEmpty:
 		case <-ticker.C:
 			if time.Since(received) >= peerTimeout {
 				return ErrPeerUnreachable

@@ -9,29 +9,29 @@ import (
 
 // A sorter decides which messages of a batch go to the code, and how the others are answered. It
 // begins an execution for a start.
-type sorter struct {
+type router struct {
 	in       *instance
 	batch    []Message
 	meta     *journalpb.Instance // in the journal, if no execution was in memory
 	messages []replay.Message
-	accepted []*Message // the same messages, with their senders
+	accepted []*Message // the same messages in the batch, to answer them
 	replies  []reply
 	resolved int // how many replies are sent
 }
 
-func (s *sorter) reset() {
+func (s *router) reset() {
 	if cap(s.batch) > turnReuseMax {
-		*s = sorter{}
+		*s = router{}
 		return
 	}
 	clear(s.batch)
 	clear(s.messages)
 	clear(s.accepted)
 	clear(s.replies)
-	*s = sorter{batch: s.batch[:0], messages: s.messages[:0], accepted: s.accepted[:0], replies: s.replies[:0]}
+	*s = router{batch: s.batch[:0], messages: s.messages[:0], accepted: s.accepted[:0], replies: s.replies[:0]}
 }
 
-func (s *sorter) sort(m *Message) {
+func (s *router) route(m *Message) {
 	switch {
 	case m.startEvent() != nil:
 		s.start(m)
@@ -58,17 +58,17 @@ func (in *instance) refusesEvent(m *Message) bool {
 	return event != nil && !m.Internal && in.partition.system.config.Limits.isBufferFull(in.execution, event.Name)
 }
 
-// query answers a query from committed state: the batch's turn comes later.
-func (s *sorter) query(m *Message) {
+// query answers a query from committed state, because the batch's turn has not run yet.
+func (s *router) query(m *Message) {
 	output, err := s.in.execution.Query(m.Query.Name, m.Query.Input)
 	s.reply(m, Answer{Output: output, Err: err})
 }
 
 // start begins an execution, or answers for the existing instance.
-func (s *sorter) start(m *Message) {
+func (s *router) start(m *Message) {
 	if len(s.accepted) > 0 && s.accepted[0].startEvent() != nil {
 		// The first start of this batch is about to be recorded.
-		s.answerExisting(m, s.accepted[0].startEvent(), s.in.number, s.in.incarnation)
+		s.answerExisting(m, s.accepted[0].startEvent(), s.in.executionNumber, s.in.incarnation)
 		return
 	}
 	if s.meta == nil && s.in.execution != nil {
@@ -86,14 +86,15 @@ func (s *sorter) start(m *Message) {
 	}
 }
 
-func (s *sorter) begin(m *Message, execution uint64) {
+func (s *router) begin(m *Message, execution uint64) {
 	s.in.partition.assignIncarnation(m, s.in.id, execution)
 	s.in.beginExecution(execution, m.startEvent().Incarnation)
 	s.accept(m)
 }
 
-// answerExisting answers a start of an existing instance. A repeated start counts as the original.
-func (s *sorter) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
+// answerExisting answers a start of an existing instance. A repetition of the start that began the
+// run gets the answer of the original.
+func (s *router) answerExisting(m *Message, existing *journalpb.OrchestrationStarted, first, incarnation uint64) {
 	same := sameStart(m.startEvent(), existing)
 	if !same && !m.Attach {
 		s.reply(m, Answer{Err: ErrInstanceExists})
@@ -110,12 +111,12 @@ func sameStart(requested, existing *journalpb.OrchestrationStarted) bool {
 		requested.Parent != nil && proto.Equal(requested.Parent, existing.Parent)
 }
 
-func (s *sorter) accept(m *Message) {
+func (s *router) accept(m *Message) {
 	s.messages = append(s.messages, m.Message)
 	s.accepted = append(s.accepted, m)
 }
 
 // reply answers a message whether or not the append is committed.
-func (s *sorter) reply(m *Message, a Answer) {
+func (s *router) reply(m *Message, a Answer) {
 	s.replies = append(s.replies, reply{m, a, true})
 }

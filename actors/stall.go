@@ -10,8 +10,8 @@ import (
 // stallWatchers are the channels notified when an instance stalls.
 type stallWatchers map[string]map[chan struct{}]struct{}
 
-// WatchStalls returns a channel that receives a value after an instance has stalled since the
-// call, once for any number of stalls. The caller must call cancel.
+// WatchStalls returns a channel that receives a value when an instance stalls after the call.
+// Several stalls before the caller receives are one value. The caller must call cancel.
 func (p *Partition) WatchStalls(id string) (stalls <-chan struct{}, cancel func()) {
 	watcher := make(chan struct{}, 1)
 	p.mu.Lock()
@@ -48,9 +48,9 @@ func (p *Partition) WaitingForCode() map[Code]int {
 	return maps.Clone(p.waitingForCode)
 }
 
-// countWaiting adds change to the number of instances that wait for the code named by a reason.
+// adjustWaitingForCode adds change to the number of instances that wait for the code named by a reason.
 // The partition's lock is held.
-func (p *Partition) countWaiting(reason error, change int) {
+func (p *Partition) adjustWaitingForCode(reason error, change int) {
 	var noCode *replay.NoCodeError
 	if !errors.As(reason, &noCode) || noCode.Activity {
 		return

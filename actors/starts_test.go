@@ -237,7 +237,7 @@ func TestStartWithoutCode_BatchWaits(t *testing.T) {
 		waitIdle()
 		sent.wantPending()
 		var noCode *replay.NoCodeError
-		if err := first.partition.Stalled("c"); !errors.As(err, &noCode) || noCode.Name != "collect" {
+		if err := first.partition.StallReason("c"); !errors.As(err, &noCode) || noCode.Name != "collect" {
 			t.Errorf("stalled because of %v", err)
 		}
 		first.wantHistory("c", "OrchestrationStarted")

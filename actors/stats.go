@@ -10,15 +10,15 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Stats are the metrics of a [System]. Counters start at 0 when it is made.
+// Stats are the metrics of a [System]. Counters start at 0 when the system is made.
 type Stats struct {
 	// Turns, Events and Messages count committed turns, their events, and the messages that they
 	// took, including repeated and late ones.
 	Turns    uint64
 	Events   uint64
 	Messages uint64
-	// Activations counts instances brought into memory by replay. Evictions counts those evicted
-	// because others were used later.
+	// Activations counts instances brought into memory by replay. Evictions counts idle instances
+	// evicted because too many were in memory.
 	Activations uint64
 	Evictions   uint64
 	// Rejections counts messages refused with ErrBusy. AppendsRefused counts appends that the
@@ -95,7 +95,7 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		partition.mu.Lock()
 		stats.Live += len(partition.instances)
 		stats.Idle += partition.idle.count
-		stats.Blocked += partition.code.blocked
+		stats.Blocked += partition.runningCode.blocked
 		stats.MessagesInFlight += partition.admission.inFlight.messages
 		stats.TurnsInFlight += partition.turnLimiter.inFlight
 		stats.TurnsWaiting += len(partition.turnLimiter.waiting)
@@ -104,7 +104,7 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		}
 		partition.mu.Unlock()
 	}
-	p := s.activities
+	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, tasks := range p.tasks {
@@ -122,7 +122,7 @@ type Observer interface {
 	// Committed is called on the leader when the events of a turn are committed. The events must
 	// not be changed.
 	Committed(instance string, execution uint64, events []*journalpb.Event)
-	// TimerFired is called when a timer fires. late is how long after its due time.
+	// TimerFired is called when a timer fires. late is the time since the timer was due.
 	TimerFired(late time.Duration)
 	// Attempted is called when the body of an attempt made on this node has returned. ran is how
 	// long the body ran. queuedFor is how long the attempt waited for its slot since the activity
@@ -173,7 +173,7 @@ func (s *System) observeCommitted(instance string, execution uint64, events []*j
 
 func (p *Partition) observeTimerFired(due int64) {
 	if observer := p.system.config.Observer; observer != nil {
-		observer.TimerFired(p.now().Sub(clustertime.FromUnix(due)))
+		observer.TimerFired(p.now().Sub(clustertime.FromUnixNano(due)))
 	}
 }
 

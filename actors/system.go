@@ -87,7 +87,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	if c.Now == nil {
-		c.Now = func() clustertime.Time { return clustertime.FromUnix(time.Now().UnixNano()) }
+		c.Now = func() clustertime.Time { return clustertime.FromUnixNano(time.Now().UnixNano()) }
 	}
 	orDefault(&c.Partitions, 1)
 	orDefault(&c.ActivitiesMax, activitiesMaxDefault)
@@ -123,14 +123,14 @@ type System struct {
 	logger     *slog.Logger
 	actors     *actor.ActorSystem
 	dispatcher *dispatcher
-	activities *pool
+	pool       *pool
 	counters   counters
 	turns      sync.Pool // of *turn
-	closing    sync.Once
+	closeOnce  sync.Once
 
 	// All actors share one set of properties, which reads the next receive function from
 	// nextReceive.
-	spawning    sync.Mutex
+	spawnMutex  sync.Mutex
 	props       *actor.Props
 	nextReceive actor.ReceiveFunc
 	nextMailbox *mailbox // of the actor being spawned
@@ -152,16 +152,16 @@ func NewSystem(config Config) *System {
 		}),
 		actor.WithGuardian(stopOnPanic),
 	)
-	s.activities = newPool(s)
+	s.pool = newPool(s)
 	return s
 }
 
-// Close ends every actor. All partitions must be closed before. It cancels running activities and
-// waits up to GracePeriod; activities that still run are abandoned and logged. It may be called
-// twice.
+// Close ends every actor. The caller must first close all partitions. Close cancels running
+// activities and waits up to GracePeriod; activities that still run are abandoned, with a warning
+// in the log. It may be called twice.
 func (s *System) Close() {
-	s.closing.Do(func() {
-		returned := s.activities.close(s.config.GracePeriod)
+	s.closeOnce.Do(func() {
+		returned := s.pool.close(s.config.GracePeriod)
 		s.dispatcher.close()
 		if returned {
 			s.dispatcher.wait()
@@ -173,8 +173,8 @@ func (s *System) Close() {
 // spawn starts an actor. protoactor stops an actor that panics: an actor that has lost its state
 // must not be restarted without it.
 func (s *System) spawn(receive actor.ReceiveFunc) (*actor.PID, *mailbox) {
-	s.spawning.Lock()
-	defer s.spawning.Unlock()
+	s.spawnMutex.Lock()
+	defer s.spawnMutex.Unlock()
 	s.nextReceive = receive
 	pid := s.actors.Root.Spawn(s.props)
 	return pid, s.nextMailbox

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A class determines which nodes may run an activity.
+// A class is the partition, name and tag of an activity. It determines the activity's queue and
+// which nodes may run it.
 type class struct {
 	partition *Partition
 	name      string
@@ -31,8 +32,8 @@ func (p *pool) enqueue(t *task) {
 		l = &taskQueue{class: key, tasks: list.New()}
 		p.queues[key] = l
 	}
-	p.arrivals++
-	t.arrival, t.queue, t.element = p.arrivals, l, l.tasks.PushBack(t)
+	p.lastSequence++
+	t.sequence, t.queue, t.element = p.lastSequence, l, l.tasks.PushBack(t)
 	t.state = p.queuedState(key)
 }
 
@@ -62,7 +63,7 @@ func (l *taskQueue) first() *task { return l.tasks.Front().Value.(*task) }
 func (p *pool) oldestQueued(eligible func(class) bool) *task {
 	var oldest *task
 	for key, l := range p.queues {
-		if t := l.first(); (oldest == nil || t.arrival < oldest.arrival) && eligible(key) {
+		if t := l.first(); (oldest == nil || t.sequence < oldest.sequence) && eligible(key) {
 			oldest = t
 		}
 	}
@@ -80,9 +81,9 @@ type Rate struct {
 // A tokenBucket enforces a rate. It begins with one token, so that a change of leader adds at most
 // one.
 type tokenBucket struct {
-	interval       time.Duration // per token
-	burst          time.Duration // to fill the bucket but for one token
-	fullAt         time.Time     // when the bucket will be full but for one token
+	interval       time.Duration // between tokens
+	burst          time.Duration // to fill a bucket that has one token
+	fullAt         time.Time     // when the bucket will be full
 	timerScheduled bool          // a timer will call dispatch when there is a token
 }
 

@@ -25,7 +25,7 @@ const (
 
 // scheduleTimer schedules a timer of the task. The pool's lock is held.
 func (t *task) scheduleTimer(kind timerKind, due clustertime.Time, fire func()) {
-	t.timers |= 1 << kind
+	t.scheduledTimers |= 1 << kind
 	t.partition.timers.schedule(due, t.timerKey(kind), fire)
 }
 
@@ -33,8 +33,8 @@ func (t *task) scheduleTimer(kind timerKind, due clustertime.Time, fire func()) 
 // held.
 func (t *task) cancelTimers(kinds ...timerKind) {
 	for _, kind := range kinds {
-		if t.timers&(1<<kind) != 0 {
-			t.timers &^= 1 << kind
+		if t.scheduledTimers&(1<<kind) != 0 {
+			t.scheduledTimers &^= 1 << kind
 			t.partition.timers.cancel(t.timerKey(kind))
 		}
 	}
@@ -146,7 +146,7 @@ func (a *attempt) scheduleHeartbeatTimeout() {
 				a.scheduleHeartbeatTimeout()
 				return nil
 			}
-			return a.timeOut(replay.TimeoutHeartbeat)
+			return a.failWithTimeout(replay.TimeoutHeartbeat)
 		})
 	})
 }
@@ -157,18 +157,18 @@ func (a *attempt) expire(kind replay.TimeoutKind) {
 		if a.task.current != a {
 			return nil
 		}
-		return a.timeOut(kind)
+		return a.failWithTimeout(kind)
 	})
 }
 
-func (a *attempt) timeOut(kind replay.TimeoutKind) (then func()) {
+func (a *attempt) failWithTimeout(kind replay.TimeoutKind) (then func()) {
 	timeout := &replay.TimeoutError{Kind: kind}
 	return a.task.fail(timeout, timeout)
 }
 
-// Activity returns the state of an open activity; "" if it is not open or not recovered yet.
-func (p *Partition) Activity(ref *journalpb.OperationRef) ActivityState {
-	pool := p.system.activities
+// ActivityState returns the state of an open activity; "" if it is not open or not recovered yet.
+func (p *Partition) ActivityState(ref *journalpb.OperationRef) ActivityState {
+	pool := p.system.pool
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	if t := pool.tasks[p][keyOf(ref)]; t != nil {

@@ -361,7 +361,7 @@ func TestActivityTag_WaitsForNode(t *testing.T) {
 		first.start("s", "shout", "a").want(nil)
 		first.wantOutput("s", "A")
 		time.Sleep(time.Hour)
-		if state := first.partition.Activity(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityWaitingForTag {
+		if state := first.partition.ActivityState(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}); state != actors.ActivityWaitingForTag {
 			t.Errorf("the activity is %q", state)
 		}
 		first.close()
@@ -380,7 +380,7 @@ func TestActivity_WaitingForCodeIsNoAttempt(t *testing.T) {
 		first.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		if state := first.partition.Activity(ref); state != actors.ActivityWaitingForCode {
+		if state := first.partition.ActivityState(ref); state != actors.ActivityWaitingForCode {
 			t.Errorf("the activity is %q", state)
 		}
 		if count := first.log.count("no code for activity"); count != 1 {

@@ -17,11 +17,11 @@ const recheckInterval = 10 * time.Second
 
 // A timer is a function to call at a time.
 type timer struct {
-	due   clustertime.Time
-	key   operationKey // the zero key cannot be canceled
-	fire  func()       // must not block
-	order uint64       // timers that are due together fire in the order of scheduling
-	index int          // in the heap
+	due      clustertime.Time
+	key      operationKey // the zero key cannot be canceled
+	fire     func()       // must not block
+	sequence uint64       // timers that are due together fire in the order of scheduling
+	index    int          // in the heap
 }
 
 type operationKey struct {
@@ -51,7 +51,7 @@ func (a *timer) before(b *timer) bool {
 	if b == nil || a.due != b.due {
 		return b == nil || a.due.Before(b.due)
 	}
-	return a.order < b.order
+	return a.sequence < b.sequence
 }
 
 // A timerActor fires all timers of a partition, including retries and other delayed work. It never
@@ -66,7 +66,7 @@ type timerActor struct {
 	// Only the actor uses the fields below.
 	orchestrationTimers timerHeap
 	internalTimers      timerHeap
-	lastOrder           uint64 // how many timers were ever scheduled
+	lastSequence        uint64 // how many timers were ever scheduled
 	byKey               map[operationKey]*timer
 	wakeTimer           *time.Timer
 	wakeAt              clustertime.Time // zero: the actor does not sleep
@@ -126,8 +126,8 @@ func (c *timerActor) add(a *timer) {
 		}
 		c.byKey[a.key] = a
 	}
-	c.lastOrder++
-	a.order = c.lastOrder
+	c.lastSequence++
+	a.sequence = c.lastSequence
 	heap.Push(c.heapOf(a), a)
 }
 
@@ -165,8 +165,8 @@ func (c *timerActor) fireDue() {
 	}
 }
 
-// next returns the timer to fire first, nil if there is none. If retained is set it skips
-// orchestration timers.
+// next returns the timer to fire first, nil if there is none. It skips orchestration timers if
+// retained is set.
 func (c *timerActor) next(retained bool) *timer {
 	var next *timer
 	if len(c.internalTimers) > 0 {
@@ -178,7 +178,7 @@ func (c *timerActor) next(retained bool) *timer {
 	return next
 }
 
-// fire contains a panic in one timer, so that the others still fire.
+// fire calls the function of a timer. A panic in it does not stop the other timers.
 func (c *timerActor) fire(a *timer) {
 	defer func() {
 		if value := recover(); value != nil {

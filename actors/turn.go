@@ -12,7 +12,7 @@ import (
 // A turn is a batch of messages and what follows from it until the append is decided. Its memory
 // is reused; an instance that waits for messages has none.
 type turn struct {
-	sorter
+	router
 	events        []*journalpb.Event
 	successor     *journalpb.Event // of the next execution, if this one continues as new
 	postponed     []Message        // for the next execution, once there is one
@@ -22,8 +22,8 @@ type turn struct {
 	terminateOnly bool // it ends a stalled instance, by the only message of the batch
 	startOnly     bool // it records the start of an instance and runs none of its code
 
-	record    journalpb.Append
-	encoded   [2]encoding
+	proposal  journalpb.Append
+	encodings [2]encoding
 	onDecided func(error) // tells the instance whether the append was committed
 }
 
@@ -33,7 +33,7 @@ type encoding struct {
 	buffer  []byte
 }
 
-// A turn keeps no more memory than this for the next.
+// The memory that a released turn keeps for reuse is at most this.
 const (
 	turnReuseMax   = 64       // messages
 	bufferReuseMax = 16 << 10 // bytes, of each buffer
@@ -59,10 +59,10 @@ func (in *instance) newTurn() *turn {
 // afterwards.
 func (t *turn) release() {
 	turns := &t.in.partition.system.turns
-	t.sorter.reset()
-	t.record.Instance, t.record.Segments = "", t.record.Segments[:0]
-	for i := range t.encoded {
-		e := &t.encoded[i]
+	t.router.reset()
+	t.proposal.Instance, t.proposal.Segments = "", t.proposal.Segments[:0]
+	for i := range t.encodings {
+		e := &t.encodings[i]
 		clear(e.segment.Events)
 		e.segment.Events = e.segment.Events[:0]
 		if cap(e.buffer) > bufferReuseMax {
@@ -74,15 +74,15 @@ func (t *turn) release() {
 	turns.Put(t)
 }
 
-// encode prepares the append of a turn. It returns how many bytes the events of its own execution
-// take.
+// encode prepares the append of a turn. It returns the size of the turn's events in bytes, without
+// the successor.
 func (t *turn) encode() (bytes int, err error) {
-	t.record.Instance, t.record.Epoch = t.in.id, t.in.partition.epoch
-	t.record.Segments = append(t.record.Segments[:0], &t.encoded[0].segment)
-	bytes, err = t.encoded[0].encode(t.in.number, t.events)
+	t.proposal.Instance, t.proposal.Epoch = t.in.id, t.in.partition.epoch
+	t.proposal.Segments = append(t.proposal.Segments[:0], &t.encodings[0].segment)
+	bytes, err = t.encodings[0].encode(t.in.executionNumber, t.events)
 	if err == nil && t.successor != nil {
-		t.record.Segments = append(t.record.Segments, &t.encoded[1].segment)
-		_, err = t.encoded[1].encode(t.in.number+1, []*journalpb.Event{t.successor})
+		t.proposal.Segments = append(t.proposal.Segments, &t.encodings[1].segment)
+		_, err = t.encodings[1].encode(t.in.executionNumber+1, []*journalpb.Event{t.successor})
 	}
 	return bytes, err
 }
@@ -108,7 +108,7 @@ func (e *encoding) encode(execution uint64, events []*journalpb.Event) (bytes in
 	return bytes, nil
 }
 
-func (t *turn) append() { t.in.partition.journal.Append(&t.record, t.onDecided) }
+func (t *turn) append() { t.in.partition.journal.Append(&t.proposal, t.onDecided) }
 
 // A reply is the answer to the sender of a message.
 type reply struct {
@@ -118,7 +118,8 @@ type reply struct {
 }
 
 // resolve answers each sender once. Postponed messages are still here only if the append was
-// refused; putting them back would cause the same turn again at once.
+// refused. They are answered with the error, because putting them back would repeat the turn at
+// once.
 func (t *turn) resolve(err error) {
 	if err == nil {
 		err = t.overrideErr
@@ -150,7 +151,7 @@ func (t *turn) addReply(m *Message, disposition replay.Disposition) {
 		a.Err = ErrRequestIDReused
 	}
 	if m.startEvent() != nil {
-		a.FirstExecution, a.Incarnation = t.in.number, t.in.incarnation
+		a.FirstExecution, a.Incarnation = t.in.executionNumber, t.in.incarnation
 	}
 	t.replies = append(t.replies, reply{message: m, answer: a})
 }

@@ -20,7 +20,7 @@ const (
 	turnInFlight // its turn is in flight
 )
 
-// acquire begins a turn of an instance and returns true, or queues the instance; it is woken
+// acquire begins a turn of an instance and returns true, or queues the instance, which is woken
 // later.
 func (s *turnLimiter) acquire(in *instance) bool {
 	switch {
@@ -59,7 +59,7 @@ func (s *turnLimiter) release(in *instance) (next *instance) {
 	return nil
 }
 
-// releaseTurn ends the turn of an instance at the turn limiter. p.mu is held.
+// releaseTurn ends the turn of an instance, and wakes the next one that waits. p.mu is held.
 func (p *Partition) releaseTurn(in *instance) {
 	if next := p.turnLimiter.release(in); next != nil {
 		p.send(next, wakeUp{})
@@ -71,7 +71,7 @@ const deferTimersFactor = 2
 
 // busyInstances returns how many instances have something to do and can do it. p.mu is held.
 func (p *Partition) busyInstances() int {
-	return len(p.instances) - p.idle.count - p.stalledCount - p.code.blocked
+	return len(p.instances) - p.idle.count - p.stalledCount - p.runningCode.blocked
 }
 
 // shouldDeferTimers reports whether due timers must be deferred. If so, resumeTimers sends a tick

@@ -192,7 +192,7 @@ func TestDeferTimers_IgnoresStalledInstances(t *testing.T) {
 		for i := range 10 {
 			second.wantOutput(fmt.Sprint("s-", i), "0")
 		}
-		if second.partition.Stalled("lost-9") == nil {
+		if second.partition.StallReason("lost-9") == nil {
 			t.Error("it is not stalled")
 		}
 	})

@@ -22,7 +22,7 @@ type workerAttempt struct {
 	startedAt  time.Time // by the local clock
 	details    *journalpb.Payload
 	result     *Result // nil until the body has returned
-	canceled   bool    // its body still runs
+	canceled   bool    // its result is dropped; its body may still run
 }
 
 // RunWorker offers this node's slots to the leader for the duration of one session. Attempts
@@ -31,15 +31,15 @@ type workerAttempt struct {
 // attempts.
 //
 // There is one session per partition; the latest counts. With several partitions each is offered
-// a share of the slots. RunWorker returns like [Partition.ServeWorker]. If ctx ends with
-// [replay.ErrNodeStopping] it first sends Drain, and waits up to 500 ms for the leader to end the
-// session; in and out must outlive ctx for that long.
+// a share of the slots. RunWorker returns the errors that [Partition.ServeWorker] returns. If ctx
+// ends with [replay.ErrNodeStopping], it first sends Drain, and waits up to 500 ms for the leader
+// to end the session. in and out must stay usable for that time.
 func (s *System) RunWorker(ctx context.Context, registration RegisterWorker, in <-chan ToWorker, out chan<- FromWorker) error {
-	p := s.activities
+	p := s.pool
 	box := newOutbox[FromWorker]()
 	p.openSession(box, registration)
 	defer p.closeSession(registration.Partition, box)
-	handle := func(m ToWorker) { p.handle(registration.Partition, m) }
+	handle := func(m ToWorker) { p.handleFromLeader(registration.Partition, m) }
 	err := runSession(ctx, in, out, box, handle)
 	if errors.Is(err, replay.ErrNodeStopping) && ctx.Err() != nil {
 		p.drain(box)
@@ -59,11 +59,12 @@ func (p *pool) drain(box *outbox[FromWorker]) {
 	p.cancel(replay.ErrNodeStopping)
 }
 
-// openSession begins a session: it sends what this node can run, and what it has.
+// openSession begins a session. It sends what this node can run, its attempts and results for the
+// partition, and its free slots.
 func (p *pool) openSession(box *outbox[FromWorker], registration RegisterWorker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leaders[registration.Partition] = box
+	p.leaderOutboxes[registration.Partition] = box
 	registration.Tags, registration.Limits = p.system.config.Tags, p.system.config.ActivityLimits
 	box.put(FromWorker{Register: &registration})
 	consumed := p.canceledRunning[registration.Partition]
@@ -86,21 +87,21 @@ func (p *pool) openSession(box *outbox[FromWorker], registration RegisterWorker)
 func (p *pool) closeSession(partitionID int, box *outbox[FromWorker]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leaders[partitionID] == box {
-		delete(p.leaders, partitionID)
+	if p.leaderOutboxes[partitionID] == box {
+		delete(p.leaderOutboxes, partitionID)
 	}
 }
 
-// send sends a message to the leader of a partition, if there is a session. A later leader gets
+// sendToLeader sends a message to the leader of a partition, if there is a session. A later leader gets
 // the same in its own session. p.mu is held.
-func (p *pool) send(partitionID int, m FromWorker) {
-	if leader := p.leaders[partitionID]; leader != nil {
+func (p *pool) sendToLeader(partitionID int, m FromWorker) {
+	if leader := p.leaderOutboxes[partitionID]; leader != nil {
 		leader.put(m)
 	}
 }
 
-// handle handles a message from the leader of a partition.
-func (p *pool) handle(partitionID int, m ToWorker) {
+// handleFromLeader handles a message from the leader of a partition.
+func (p *pool) handleFromLeader(partitionID int, m ToWorker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -113,16 +114,16 @@ func (p *pool) handle(partitionID int, m ToWorker) {
 	case m.Ack != nil:
 		if l := p.workerAttempts[m.Ack.key()]; l != nil && l.result != nil {
 			delete(p.workerAttempts, m.Ack.key())
-			p.send(l.partition, FromWorker{FreeSlots: 1})
+			p.sendToLeader(l.partition, FromWorker{FreeSlots: 1})
 		}
 	}
 }
 
-// handleAssignment takes on an attempt, unless this node already has it. p.mu is held.
+// handleAssignment accepts an attempt, unless this node already has it. p.mu is held.
 func (p *pool) handleAssignment(partitionID int, t *AssignAttempt) {
 	if l := p.workerAttempts[t.key()]; l != nil {
 		if l.result != nil {
-			p.send(l.partition, FromWorker{Result: l.result})
+			p.sendToLeader(l.partition, FromWorker{Result: l.result})
 		}
 		return
 	}
@@ -161,7 +162,7 @@ func (l *workerAttempt) name() string { return l.assignment.Name }
 func (l *workerAttempt) start() (*invocation, bool) {
 	if l.canceled {
 		l.pool.canceledRunning[l.partition]--
-		l.pool.send(l.partition, FromWorker{FreeSlots: 1})
+		l.pool.sendToLeader(l.partition, FromWorker{FreeSlots: 1})
 		return nil, false
 	}
 	l.pool.counts.AsWorker++
@@ -181,7 +182,7 @@ func (l *workerAttempt) resolve(output *journalpb.Payload, err error) {
 	switch {
 	case l.canceled:
 		p.canceledRunning[l.partition]--
-		p.send(l.partition, FromWorker{FreeSlots: 1})
+		p.sendToLeader(l.partition, FromWorker{FreeSlots: 1})
 		return
 	case err != nil && !pending && errors.Is(context.Cause(l.context), replay.ErrNodeStopping):
 		return // the leader will notice that this node is gone
@@ -193,7 +194,7 @@ func (l *workerAttempt) resolve(output *journalpb.Payload, err error) {
 	if !proto.Equal(l.details, l.assignment.Details) {
 		l.result.Details = l.details
 	}
-	p.send(l.partition, FromWorker{Result: l.result})
+	p.sendToLeader(l.partition, FromWorker{Result: l.result})
 }
 
 func (l *workerAttempt) recordHeartbeat(details *journalpb.Payload) {
@@ -203,7 +204,7 @@ func (l *workerAttempt) recordHeartbeat(details *journalpb.Payload) {
 	if details != nil {
 		l.details = details
 	}
-	if leader := p.leaders[l.partition]; leader != nil && !l.canceled && l.result == nil {
+	if leader := p.leaderOutboxes[l.partition]; leader != nil && !l.canceled && l.result == nil {
 		leader.replace(l.assignment.key(), FromWorker{Heartbeat: &Heartbeat{l.assignment.AttemptID, l.details}})
 	}
 }
@@ -214,7 +215,7 @@ func (l *workerAttempt) cancelAttempt(timeout replay.TimeoutKind) {
 	p := l.pool
 	delete(p.workerAttempts, l.assignment.key())
 	if l.result != nil {
-		p.send(l.partition, FromWorker{FreeSlots: 1})
+		p.sendToLeader(l.partition, FromWorker{FreeSlots: 1})
 		return
 	}
 	l.canceled = true

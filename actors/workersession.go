@@ -23,17 +23,19 @@ type workerSession struct {
 	runningByName map[string]int          // by the names that the worker limits
 }
 
-func (r *workerSession) pool() *pool { return r.partition.system.activities }
+func (r *workerSession) pool() *pool { return r.partition.system.pool }
 
 // ServeWorker lets a worker run activities of the partition. in carries the worker's messages, out
 // those to the worker; neither can be used again. Results that the worker holds are taken, and
 // attempts that it already runs continue if still wanted. Attempts unfinished when the session
 // ends begin again elsewhere, unless the worker rejoins within Config.RejoinTimeout.
 //
-// It returns when ctx ends, with its cause; when the partition is closed, with
-// [replay.ErrNodeStopping]; when the worker is unreachable, with [ErrPeerUnreachable]; when the
-// worker drains, with [ErrWorkerDrained], and its unfinished attempts begin again at once; or
-// when in is closed.
+// It returns an error that says why the session ended:
+//   - the cause of ctx, if ctx ends;
+//   - [replay.ErrNodeStopping], if the partition is closed;
+//   - [ErrPeerUnreachable], if the worker is unreachable;
+//   - [ErrWorkerDrained], if the worker drains; its unfinished attempts begin again at once;
+//   - another error, if in is closed.
 func (p *Partition) ServeWorker(ctx context.Context, in <-chan FromWorker, out chan<- ToWorker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -44,9 +46,10 @@ func (p *Partition) ServeWorker(ctx context.Context, in <-chan FromWorker, out c
 	return err
 }
 
-// serveSelf makes this node its own worker, if it holds attempts or results of an earlier leader.
+// serveSelf makes this node its own worker if it still has attempts or results that an earlier
+// leader assigned to it.
 func (p *Partition) serveSelf() {
-	pool := p.system.activities
+	pool := p.system.pool
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	pending := false
@@ -57,8 +60,8 @@ func (p *Partition) serveSelf() {
 		return
 	}
 	fromWorker, toWorker := make(chan FromWorker), make(chan ToWorker)
-	p.rejoining.Go(func() { _ = p.ServeWorker(p.context, fromWorker, toWorker) })
-	p.rejoining.Go(func() {
+	p.selfSession.Go(func() { _ = p.ServeWorker(p.context, fromWorker, toWorker) })
+	p.selfSession.Go(func() {
 		_ = p.system.RunWorker(p.context, RegisterWorker{Partition: p.config.Partition}, toWorker, fromWorker)
 	})
 }
@@ -82,15 +85,15 @@ func (r *workerSession) handle(m FromWorker) {
 	}
 }
 
-// whenRecovered calls f, about an attempt, after the operations of its instance are recovered.
-// Before that the attempt would wrongly be taken for closed.
+// whenRecovered calls f after the operations of the attempt's instance are recovered. Before that
+// the task is not known, and f would treat the attempt as closed.
 func (r *workerSession) whenRecovered(id AttemptID, f func()) {
 	if !r.partition.deferUntilRecovered(id.Ref.Instance, f) {
 		f()
 	}
 }
 
-// register adds the worker. An earlier session of the same node is lost.
+// register adds the worker. It removes an earlier session of the same node.
 func (r *workerSession) register(registration *RegisterWorker) {
 	p := r.pool()
 	p.withLock(func() func() {
@@ -121,10 +124,10 @@ func (r *workerSession) register(registration *RegisterWorker) {
 	})
 }
 
-// Worker returns what a node has registered, nil if it is not a worker of the partition. The
+// Registration returns what a node has registered, nil if it is not a worker of the partition. The
 // caller must not change it.
-func (p *Partition) Worker(node string) *RegisterWorker {
-	pool := p.system.activities
+func (p *Partition) Registration(node string) *RegisterWorker {
+	pool := p.system.pool
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
 	for _, r := range pool.sessions[p] {
@@ -271,8 +274,8 @@ func (r *workerSession) recordHeartbeat(b *Heartbeat) {
 }
 
 // handleResult takes the result of an attempt. It acknowledges the result after it is recorded, or
-// if it is not wanted. If the partition is closed it does neither, and the worker offers the
-// result to the next leader.
+// if it is not wanted. If the partition is closed it acknowledges nothing, and the worker offers
+// the result to the next leader.
 func (r *workerSession) handleResult(result *Result) {
 	acknowledge := func(err error) {
 		if err == nil || errors.Is(err, ErrActivityClosed) {
@@ -369,8 +372,8 @@ func (p *pool) removeSession(r *workerSession, reason string) (then func()) {
 	}
 }
 
-// restartAttempt begins again an attempt whose worker has not rejoined. It keeps its number:
-// losing the worker is not a failure of the activity.
+// restartAttempt begins an attempt again if its worker has not rejoined. The attempt keeps its
+// number, because the loss of a worker is not a failure of the activity.
 func (p *pool) restartAttempt(a *attempt) {
 	p.withLock(func() func() {
 		t := a.task

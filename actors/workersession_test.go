@@ -175,7 +175,7 @@ func TestScheduler_MatchesTagAndCode(t *testing.T) {
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
 		wantState := func(want actors.ActivityState) {
 			t.Helper()
-			if got := n.partition.Activity(ref); got != want {
+			if got := n.partition.ActivityState(ref); got != want {
 				t.Errorf("the activity is %q, want %q", got, want)
 			}
 		}
@@ -495,7 +495,7 @@ func TestWorker_FailuresHeartbeatsTokens(t *testing.T) {
 		n.start("c", "call", "").want(nil)
 		time.Sleep(time.Hour)
 		ref := &journalpb.OperationRef{Instance: "c", Execution: 1, EventId: 2}
-		if state := n.partition.Activity(ref); state != actors.ActivityPending {
+		if state := n.partition.ActivityState(ref); state != actors.ActivityPending {
 			t.Fatalf("the activity is %q", state)
 		}
 		done := make(chan error, 1)

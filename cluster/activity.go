@@ -12,9 +12,9 @@ import (
 )
 
 // ErrActivityClosed means that the attempt named by the token no longer counts, or never existed:
-// the activity is done or was canceled, or this attempt has failed. The call did nothing. An
-// earlier call with the same failure may have been recorded if a later attempt has failed or ended
-// the activity since.
+// the activity is done or was canceled, or this attempt has failed. The call did nothing. If a
+// later attempt has failed or ended the activity, an earlier call with the same failure may have
+// been recorded.
 var ErrActivityClosed = actors.ErrActivityClosed
 
 // CompleteActivity completes an activity from outside with a result; see [replay.ErrResultPending].
@@ -22,9 +22,9 @@ var ErrActivityClosed = actors.ErrActivityClosed
 // completion is committed. Repeating it with the same value returns nil.
 //
 // An instance that is stalled or waits for code records nothing: the error is [ErrStalled]. The
-// leader keeps the first result and records it when the instance goes on. A new leader does not
-// know that result. So the caller must repeat the call until it returns nil, which means that this
-// value was recorded, or [ErrActivityClosed], which means that another one was.
+// leader keeps the first result and records it when the instance continues. A new leader does not
+// know that result. So the caller must repeat the call until it returns nil (this value was
+// recorded) or [ErrActivityClosed] (this value was not recorded).
 //
 // Other errors: [ErrActivityClosed], [*replay.TokenError], [*UnavailableError].
 func CompleteActivity[O any](ctx context.Context, client *Client, token string, value O) error {
@@ -68,7 +68,7 @@ func (c *Client) complete(ctx context.Context, token string, request *clusterpb.
 	return nil
 }
 
-func (g *partition) complete(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
+func (g *partition) completeActivity(ctx context.Context, p *actors.Partition, instance string, r *clusterpb.CompleteRequest) (*clusterpb.Response, error) {
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
@@ -87,12 +87,12 @@ func (g *partition) complete(ctx context.Context, p *actors.Partition, instance 
 	return &clusterpb.Response{Result: &clusterpb.Response_Complete{Complete: new(clusterpb.CompleteResult)}}, nil
 }
 
-// awaitCompletion waits for the outcome of a completion until the instance stalls, which the
-// completion itself may cause.
+// awaitCompletion returns the outcome of a completion, or an error if the instance stalls first.
+// The completion itself may stall it.
 func awaitCompletion(ctx context.Context, p *actors.Partition, ref *journalpb.OperationRef, outcomes <-chan error, stalls <-chan struct{}) error {
 	for {
 		select {
-		case err := <-outcomes: // may be there already
+		case err := <-outcomes: // may have arrived already
 			return err
 		default:
 		}
@@ -109,14 +109,14 @@ func awaitCompletion(ctx context.Context, p *actors.Partition, ref *journalpb.Op
 	}
 }
 
-// checkNotStalled returns an error if the end of an activity is not recorded because its instance
-// is stalled or waits for code.
+// checkNotStalled returns an error if an activity has ended but its instance cannot record the end,
+// because the instance is stalled or waits for code.
 func checkNotStalled(p *actors.Partition, ref *journalpb.OperationRef) error {
-	reason := p.Stalled(ref.Instance)
-	if reason == nil || p.Activity(ref) != ActivityEnding {
+	reason := p.StallReason(ref.Instance)
+	if reason == nil || p.ActivityState(ref) != ActivityEnding {
 		return nil
 	}
-	// The completer of an activity may lack the right to read the instance.
+	// A caller who may complete the activity may lack the right to read the instance's payloads.
 	if mismatch, ok := reason.(*replay.Mismatch); ok {
 		reason = mismatch.WithoutPayloads()
 	}
@@ -241,7 +241,7 @@ func (g *partition) pending(ctx context.Context, p *actors.Partition, instance s
 			Operation: open,
 			Name:      scheduledName(event),
 			Since:     event.Timestamp,
-			State:     string(p.Activity(open.Ref)),
+			State:     string(p.ActivityState(open.Ref)),
 		})
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Pending{Pending: result}}, nil

@@ -16,11 +16,11 @@ const (
 	// A page takes no further event after this many bytes of events.
 	historyPageBytes = 1 << 20
 	// Reserved for a page: the events and the encoded message, each up to twice historyPageBytes. A
-	// page whose last event has 4 MiB, the limit of an append, takes up to 10 MiB, more than is
-	// reserved.
-	pageReserve = 4 * historyPageBytes
+	// page with a last event of 4 MiB (the limit of an append) takes up to 10 MiB, which exceeds
+	// the reservation.
+	pageReserveBytes = 4 * historyPageBytes
 	// Reserved for a whole history, because its size is unknown before it is read.
-	historyReserve = 2 * 64 << 20
+	historyReserveBytes = 2 * 64 << 20
 	// How long an answer waits for its reservation, and when to retry after a refusal.
 	answerWait       = 2 * time.Second
 	answerRetryAfter = 250 * time.Millisecond
@@ -31,16 +31,16 @@ type answerLimiter struct{ bytes *semaphore.Weighted }
 
 func newAnswerLimiter(most int64) answerLimiter { return answerLimiter{semaphore.NewWeighted(most)} }
 
-// reserve waits until there is room for an answer. The reservation ends with the call of ctx. Calls
-// from within the process need none.
+// reserve waits until the bytes of an answer are available. The reservation ends when the call of
+// ctx ends. Calls from within the process reserve nothing.
 func (b answerLimiter) reserve(ctx context.Context, paged bool) error {
-	call, remote := ctx.Value(answerKey{}).(*answerCall)
+	call, remote := ctx.Value(answerCallKey{}).(*answerCall)
 	if !remote {
 		return nil
 	}
-	bytes := int64(historyReserve)
+	bytes := int64(historyReserveBytes)
 	if paged {
-		bytes = pageReserve
+		bytes = pageReserveBytes
 	}
 	waiting, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -54,8 +54,8 @@ func (b answerLimiter) reserve(ctx context.Context, paged bool) error {
 	return nil
 }
 
-// answerKey is the context key for the answerCall of a call that came over the network.
-type answerKey struct{}
+// answerCallKey is the context key for the answerCall of a call that came over the network.
+type answerCallKey struct{}
 
 // An answerCall releases what a call holds after gRPC has encoded its answer.
 type answerCall struct {
@@ -83,23 +83,25 @@ func (c *answerCall) end() {
 	c.release, c.ended = nil, true
 }
 
-// answerStats tells an answerCall when its call has ended.
-type answerStats struct{}
+// answerStatsHandler tells an answerCall when its call has ended.
+type answerStatsHandler struct{}
 
 // TagRPC implements stats.Handler.
-func (answerStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, answerKey{}, new(answerCall))
+func (answerStatsHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, answerCallKey{}, new(answerCall))
 }
 
 // HandleRPC implements stats.Handler.
-func (answerStats) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (answerStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if _, ended := s.(*stats.End); ended {
-		ctx.Value(answerKey{}).(*answerCall).end()
+		ctx.Value(answerCallKey{}).(*answerCall).end()
 	}
 }
 
 // TagConn implements stats.Handler.
-func (answerStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (answerStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
 
 // HandleConn implements stats.Handler.
-func (answerStats) HandleConn(context.Context, stats.ConnStats) {}
+func (answerStatsHandler) HandleConn(context.Context, stats.ConnStats) {}

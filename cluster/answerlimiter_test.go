@@ -66,12 +66,12 @@ func TestHistory_ReadInPages(t *testing.T) {
 }
 
 func TestAnswerLimiter_InFlightBytesAreBounded(t *testing.T) {
-	bound := newAnswerLimiter(2 * historyReserve)
+	bound := newAnswerLimiter(2 * historyReserveBytes)
 	var calls []*answerCall
 	remote := func() context.Context {
 		call := new(answerCall)
 		calls = append(calls, call)
-		return context.WithValue(testContext(t), answerKey{}, call)
+		return context.WithValue(testContext(t), answerCallKey{}, call)
 	}
 	for range 2 {
 		if err := bound.reserve(remote(), false); err != nil {
@@ -102,7 +102,7 @@ func TestAnswerLimiter_ManyHistoryReadersAreServed(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx, leader := testContext(t), leaderOf(t, nodes)
 	startLongHistory(ctx, t, leader.Client(), "long")
-	leader.answerLimiter = newAnswerLimiter(2 * pageReserve)
+	leader.answerLimiter = newAnswerLimiter(2 * pageReserveBytes)
 	client := dialNodes(t, DialConfig{}, nodes...)
 	var wg sync.WaitGroup
 	var read atomic.Int32
@@ -119,5 +119,5 @@ func TestAnswerLimiter_ManyHistoryReadersAreServed(t *testing.T) {
 	if read.Load() != 20 {
 		t.Errorf("%d of 20 have read all", read.Load())
 	}
-	eventually(t, "ended calls hold no reservation", func() bool { return leader.answerLimiter.bytes.TryAcquire(2 * pageReserve) })
+	eventually(t, "ended calls hold no reservation", func() bool { return leader.answerLimiter.bytes.TryAcquire(2 * pageReserveBytes) })
 }

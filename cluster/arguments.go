@@ -100,7 +100,8 @@ var (
 	textTypes     sync.Map // of reflect.Type to bool
 )
 
-// mayHoldText reports whether values of a type may hold strings that encoding/json writes itself.
+// mayHoldText reports whether values of a type may hold strings that encoding/json writes without
+// calling a marshaler.
 func mayHoldText(t reflect.Type) bool {
 	if known, ok := textTypes.Load(t); ok {
 		return known.(bool)

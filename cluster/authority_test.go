@@ -211,7 +211,7 @@ func callThrough(ctx context.Context, t *testing.T, node *Node, id string) {
 }
 
 // remaining returns how many more lines may be logged in this second.
-func (r *refusalLog) remaining() int {
+func (r *rejectionLog) remaining() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return refusalsPerSecond - r.logged

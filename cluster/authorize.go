@@ -94,7 +94,7 @@ func actionOf(request *clusterpb.Request) Action {
 	return ""
 }
 
-// A nodeService checks every call from the network, whatever its sender has checked.
+// A nodeService checks every call from the network, even if the sender has checked it.
 type nodeService struct{ node *Node }
 
 func (g *nodeService) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {

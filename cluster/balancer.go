@@ -11,33 +11,34 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The balancer spreads leaders over the nodes, one partition at a time. The node with the most
-// weight decides alone: it has a replica of every partition, and so knows all leaders and how fast
-// each journal grows. It asks only the node that is to take over.
+// The balancer spreads the leaders of partitions over the nodes. It moves one partition at a time.
+// The node with the most weight decides alone: from its replicas it knows all leaders and how fast
+// each journal grows. It asks only the node that would take over.
 //
-// Code comes first: see moveToCode. Nodes report their code when they register as workers.
+// Each round calls moveToWaitingCode first. Nodes report their code when they register as workers.
 const (
-	// For how many rounds the leaders must be the same, and uneven, before a move.
+	// A move requires this many rounds with the same leaders, unevenly spread.
 	unevenRoundsMin = 3
 	// balanceCooldown is the number of rounds between two moves. A node that declined a partition
-	// is left out for exclusionRounds: it may be ready again soon.
+	// is offered none for exclusionRounds: it may be ready again soon.
 	balanceCooldown = 10
 	exclusionRounds = 3
-	// The minimum reduction of the difference of two nodes, in mean partition weights.
-	balanceGain = 0.25
+	// How much a move must reduce the difference in weight of two nodes, in mean partition weights.
+	balanceGainMin = 0.25
 )
 
 // A balancer holds what a node remembers between rounds.
 type balancer struct {
-	applied      []uint64  // by partition, in the last round
-	load         []float64 // by partition: entries per round, smoothed
-	leaders      []string  // by partition, in the last round
-	unevenRounds int       // how many rounds the leaders have been uneven
-	cooldown     int
-	excluded     exclusions
+	appliedIndexes []uint64  // by partition, in the last round
+	loads          []float64 // by partition: entries per round, smoothed
+	leaders        []string  // by partition, in the last round
+	unevenRounds   int       // how many rounds the leaders have been uneven
+	cooldown       int
+	excluded       exclusions
 }
 
-// exclusions maps nodes that declined a partition to the rounds for which they are left out.
+// exclusions maps nodes that declined a partition to the number of rounds in which they are still
+// offered none.
 type exclusions map[string]int
 
 func (l exclusions) nextRound() {
@@ -52,36 +53,36 @@ func (l exclusions) filter(nodes []string) []string {
 	return slices.DeleteFunc(nodes, func(node string) bool { return l[node] > 0 })
 }
 
-// computeWeights returns the weights: one half is constant, one half is the share of the load.
-// Their mean is 1.
+// computeWeights returns the weight of each partition: one half is constant, the other half is
+// proportional to its load. The mean weight is 1.
 func (b *balancer) computeWeights(partitions []*partition) []float64 {
 	weights := make([]float64, len(partitions))
-	if b.applied == nil {
-		b.applied, b.load = make([]uint64, len(partitions)), make([]float64, len(partitions))
+	if b.appliedIndexes == nil {
+		b.appliedIndexes, b.loads = make([]uint64, len(partitions)), make([]float64, len(partitions))
 	}
 	total := 0.0
 	for i, g := range partitions {
 		now := g.journal.AppliedIndex()
-		if b.applied[i] > 0 && now > b.applied[i] {
-			b.load[i] += (float64(now-b.applied[i]) - b.load[i]) / 8
+		if b.appliedIndexes[i] > 0 && now > b.appliedIndexes[i] {
+			b.loads[i] += (float64(now-b.appliedIndexes[i]) - b.loads[i]) / 8
 		} else {
-			b.load[i] -= b.load[i] / 8
+			b.loads[i] -= b.loads[i] / 8
 		}
-		b.applied[i] = now
-		total += b.load[i]
+		b.appliedIndexes[i] = now
+		total += b.loads[i]
 	}
 	for i := range weights {
 		weights[i] = 1
 		// Clock samples alone are not counted as load.
-		if mean := total / float64(len(partitions)); mean > loadMin {
-			weights[i] = 0.5 + 0.5*b.load[i]/mean
+		if mean := total / float64(len(partitions)); mean > balanceLoadMin {
+			weights[i] = 0.5 + 0.5*b.loads[i]/mean
 		}
 	}
 	return weights
 }
 
-// loadMin is the mean entries per partition and round above which load counts.
-const loadMin = 20
+// balanceLoadMin is the mean number of entries per partition and round above which load counts.
+const balanceLoadMin = 20
 
 // A move is a partition that another node should lead.
 type move struct {
@@ -90,8 +91,8 @@ type move struct {
 }
 
 // decide returns the partition that node self should hand over now, if any. The leaders must have
-// been uneven for unevenRoundsMin rounds. Among nodes of nearly equal weight, the one that is
-// heaviest at the end of that time moves.
+// been uneven for unevenRoundsMin rounds. If nodes have nearly equal weights, the node with the
+// most weight in the last of these rounds hands over.
 func (b *balancer) decide(self string, nodes, leaders []string, weights []float64) (m move, ok bool) {
 	if b.cooldown > 0 {
 		b.cooldown--
@@ -113,7 +114,7 @@ func (b *balancer) decide(self string, nodes, leaders []string, weights []float6
 
 // chooseMove returns the best move, if any; leaders holds "" for an unknown leader. A move goes
 // from the node with the most weight (the first by name) to the one with the least, and must reduce
-// their difference by more than balanceGain.
+// their difference by more than balanceGainMin.
 func chooseMove(nodes, leaders []string, weights []float64) (m move, ok bool) {
 	if len(nodes) == 0 {
 		return move{}, false
@@ -134,7 +135,7 @@ func chooseMove(nodes, leaders []string, weights []float64) (m move, ok bool) {
 			least = node
 		}
 	}
-	gap, best := nodeWeights[most]-nodeWeights[least], balanceGain
+	gap, best := nodeWeights[most]-nodeWeights[least], balanceGainMin
 	for i, leader := range leaders {
 		// A partition of weight w changes the gap to |gap-2w|.
 		if after := gap - 2*weights[i]; leader == most && gap-max(after, -after) > best {
@@ -152,7 +153,7 @@ func (n *Node) runBalancer() {
 	b, refused := &balancer{excluded: make(exclusions)}, make(exclusions)
 	for sleep(ctx, n.closing, n.config.maintenanceInterval) == nil {
 		refused.nextRound()
-		if n.moveToCode(ctx, refused) {
+		if n.moveToWaitingCode(ctx, refused) {
 			b.cooldown = balanceCooldown
 		}
 		if len(n.partitions) > 1 {
@@ -161,10 +162,10 @@ func (n *Node) runBalancer() {
 	}
 }
 
-// moveToCode hands over partitions in which instances wait for code of another node, and reports
+// moveToWaitingCode hands over partitions in which instances wait for code of another node, and reports
 // whether it moved any. That node must have all code of this one too, so no partition moves back
 // and forth.
-func (n *Node) moveToCode(ctx context.Context, refused exclusions) (moved bool) {
+func (n *Node) moveToWaitingCode(ctx context.Context, refused exclusions) (moved bool) {
 	for _, g := range n.partitions {
 		p := g.servingPartition()
 		if p == nil || n.stopping.Load() {
@@ -174,7 +175,7 @@ func (n *Node) moveToCode(ctx context.Context, refused exclusions) (moved bool) 
 		if len(waiting) == 0 {
 			continue
 		}
-		to, codes, instances := chooseNodeForCode(waiting, g.coveringWorkers(p, refused))
+		to, codes, instances := chooseNodeForCode(waiting, g.workersWithAllCode(p, refused))
 		if to == "" {
 			continue
 		}
@@ -192,11 +193,11 @@ func (n *Node) moveToCode(ctx context.Context, refused exclusions) (moved bool) 
 	return moved
 }
 
-// coveringWorkers returns the workers that have all code of this node and may lead the partition,
+// workersWithAllCode returns the workers that have all code of this node and may lead the partition,
 // ordered by name.
-func (g *partition) coveringWorkers(p *actors.Partition, refused exclusions) (workers []*actors.RegisterWorker) {
+func (g *partition) workersWithAllCode(p *actors.Partition, refused exclusions) (workers []*actors.RegisterWorker) {
 	for _, m := range g.journal.Members() {
-		worker := p.Worker(m.Node)
+		worker := p.Registration(m.Node)
 		if m.Voter && m.Node != g.config.NodeID && refused[m.Node] == 0 && g.config.isCoveredBy(worker) {
 			workers = append(workers, worker)
 		}
@@ -245,9 +246,9 @@ func codeNames(codes []actors.Code) (names []string) {
 // rebalance hands a partition over if that is due, unless members change or this node stops.
 func (n *Node) rebalance(ctx context.Context, b *balancer) {
 	weights := b.computeWeights(n.partitions)
-	nodes, settled := n.stableVoters()
-	m, ok := b.decide(n.config.NodeID, n.nodesWithCode(nodes), n.leaders(), weights)
-	if !ok || !settled || n.stopping.Load() || !n.partitions[m.partition].isLeader() {
+	nodes, lastAnnounced := n.stableVoters()
+	m, ok := b.decide(n.config.NodeID, n.filterNodesWithCode(nodes), n.leaders(), weights)
+	if !ok || !lastAnnounced || n.stopping.Load() || !n.partitions[m.partition].isLeader() {
 		return
 	}
 	b.unevenRounds = 0
@@ -271,9 +272,10 @@ func (g *partition) transferTo(ctx context.Context, node string) (transferred bo
 	return err == nil
 }
 
-// nodesWithCode removes the nodes that are not registered as workers or lack code of this node, if
-// this node leads a partition. A worker that does not report its code counts as having all.
-func (n *Node) nodesWithCode(nodes []string) []string {
+// filterNodesWithCode removes other nodes that are not registered as workers or lack code of this node.
+// It removes none if this node leads no partition. A worker that does not report its code counts as
+// having all.
+func (n *Node) filterNodesWithCode(nodes []string) []string {
 	led := n.ledPartitions()
 	return slices.DeleteFunc(nodes, func(node string) bool {
 		if node == n.config.NodeID || len(led) == 0 {
@@ -286,11 +288,11 @@ func (n *Node) nodesWithCode(nodes []string) []string {
 
 // worker returns the registration of a worker, nil if there is none or this node does not lead.
 func (g *partition) worker(node string) *actors.RegisterWorker {
-	p := g.live.Load()
+	p := g.actorPartition.Load()
 	if p == nil {
 		return nil
 	}
-	return p.Worker(node)
+	return p.Registration(node)
 }
 
 // leaders returns the leader of each partition, "" where it is unknown.
@@ -304,20 +306,20 @@ func (n *Node) leaders() (leaders []string) {
 
 // stableVoters returns the nodes, ordered by name, and whether all of them are voters in every
 // partition.
-func (n *Node) stableVoters() (nodes []string, settled bool) {
-	settled = true
+func (n *Node) stableVoters() (nodes []string, lastAnnounced bool) {
+	lastAnnounced = true
 	for i, g := range n.partitions {
 		var names []string
 		for _, m := range g.journal.Members() {
 			names = append(names, m.Node)
-			settled = settled && m.Voter
+			lastAnnounced = lastAnnounced && m.Voter
 		}
 		if i == 0 {
 			nodes = names
 		}
-		settled = settled && slices.Equal(names, nodes)
+		lastAnnounced = lastAnnounced && slices.Equal(names, nodes)
 	}
-	return nodes, settled
+	return nodes, lastAnnounced
 }
 
 // offerLeadership asks a node whether it would lead one more partition.
@@ -332,8 +334,8 @@ func (g *partition) offerLeadership(ctx context.Context, node string) bool {
 	return response.GetOfferLeadership().GetAccepted()
 }
 
-// handleOffer accepts an offer if this node is ready.
-func (n *Node) handleOffer() (*clusterpb.Response, error) {
+// handleLeadershipOffer accepts an offer if this node is ready.
+func (n *Node) handleLeadershipOffer() (*clusterpb.Response, error) {
 	if n.stopping.Load() {
 		return nil, journal.ErrNotLeader
 	}

@@ -210,7 +210,7 @@ func (f *testCluster) awaitWorkers(leader string) {
 func awaitWaitingForCode(t *testing.T, g *partition, want int) {
 	t.Helper()
 	eventually(t, "instances wait for code", func() bool {
-		p := g.live.Load()
+		p := g.actorPartition.Load()
 		return p != nil && p.WaitingForCode()[actors.Code{Name: "song", Version: "2"}] == want
 	})
 }
@@ -243,7 +243,7 @@ func TestBalancer_MovesLeaderToNodeWithCode(t *testing.T) {
 	if n, err := first.Client().Count(ctx, Filter{States: []State{WaitingForCode}}); n != 2 || err != nil {
 		t.Errorf("%d are listed, %v", n, err)
 	}
-	if !first.moveToCode(ctx, make(exclusions)) {
+	if !first.moveToWaitingCode(ctx, make(exclusions)) {
 		t.Error("nothing was handed over")
 	}
 	expectOutput(t, first.Client(), "parent", "la by version 2")
@@ -266,7 +266,7 @@ func TestBalancer_KeepsLeaderWithoutFullerCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitWaitingForCode(t, first, 1)
-	if first.moveToCode(ctx, make(exclusions)) || !first.isLeader() {
+	if first.moveToWaitingCode(ctx, make(exclusions)) || !first.isLeader() {
 		t.Error("the partition was handed over")
 	}
 	if err := first.Client().Terminate(ctx, "child", "never mind"); err != nil {
@@ -287,7 +287,7 @@ func TestBalancer_SkipsNodesThatLackCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitWaitingForCode(t, less.partitions[waits], 1)
-	if !less.moveToCode(ctx, make(exclusions)) {
+	if !less.moveToWaitingCode(ctx, make(exclusions)) {
 		t.Error("nothing was handed over")
 	}
 	expectOutput(t, less.Client(), "parent", "la by version 2")
@@ -331,11 +331,11 @@ func TestBalancer_ResumesInstancesWaitingForCode(t *testing.T) {
 // A node reports its code, unless that is too long; a node of the previous build does not.
 func TestWorkerRegistration_CarriesCode(t *testing.T) {
 	many := []actors.Code{{Name: "song"}, {Name: "song", Version: "2"}}
-	received, err := readRegistration(wireRegistration(&actors.RegisterWorker{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Kind: PrincipalLocal})
+	received, err := decodeRegistration(encodeRegistration(&actors.RegisterWorker{Node: "a", Orchestrations: many, CodeKnown: true}), Principal{Kind: PrincipalLocal})
 	if err != nil || !received.CodeKnown || !slices.Equal(received.Orchestrations, many) {
 		t.Errorf("%+v, %v", received, err)
 	}
-	if before, err := readRegistration(&clusterpb.RegisterWorker{Node: "a"}, Principal{Kind: PrincipalLocal}); err != nil || before.CodeKnown {
+	if before, err := decodeRegistration(&clusterpb.RegisterWorker{Node: "a"}, Principal{Kind: PrincipalLocal}); err != nil || before.CodeKnown {
 		t.Errorf("%+v, %v", before, err)
 	}
 
@@ -344,12 +344,12 @@ func TestWorkerRegistration_CarriesCode(t *testing.T) {
 		large.Definitions = append(large.Definitions, versionedOrchestration.Bind(waiterBody, replay.Version(fmt.Sprintf("%0128d", i))))
 	}
 	registration := (&partition{Node: &Node{config: large}}).registration()
-	if wire := wireRegistration(&registration); wire.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(wire.Orchestrations) > 0 {
+	if wire := encodeRegistration(&registration); wire.Code != clusterpb.CodeList_CODE_LIST_TRUNCATED || len(wire.Orchestrations) > 0 {
 		t.Errorf("%v with %d", wire.Code, len(wire.Orchestrations))
 	}
 	registration.Orchestrations, registration.CodeKnown = large.orchestrationCode(), true
 	var refused *InputError
-	if _, err := readRegistration(wireRegistration(&registration), Principal{Kind: PrincipalLocal}); !errors.As(err, &refused) || refused.Field != "orchestrations" {
+	if _, err := decodeRegistration(encodeRegistration(&registration), Principal{Kind: PrincipalLocal}); !errors.As(err, &refused) || refused.Field != "orchestrations" {
 		t.Errorf("too many refused with %v", err)
 	}
 	if large.isCoveredBy(&actors.RegisterWorker{Orchestrations: large.orchestrationCode()}) {

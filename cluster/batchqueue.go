@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// A batchQueue holds items until a sender takes them, in batches of all that have arrived
-// meanwhile.
+// A batchQueue holds items until a sender takes them. A batch is all items that wait, up to
+// itemsMax and bytesMax.
 type batchQueue[T any] struct {
-	itemsMax, bytesMax int // per batch; the item that reaches bytesMax is still included
+	itemsMax, bytesMax int // per batch; the item that reaches bytesMax is included
 	size               func(T) int
 	ready              chan struct{} // has capacity 1
 
@@ -21,7 +21,7 @@ func newBatchQueue[T any](most, bytesMax int, size func(T) int) *batchQueue[T] {
 	return &batchQueue[T]{itemsMax: most, bytesMax: bytesMax, size: size, ready: make(chan struct{}, 1)}
 }
 
-// put adds an item, and reports whether it was accepted: not after close.
+// put adds an item and reports whether the queue accepted it. After close it accepts none.
 func (o *batchQueue[T]) put(one T) bool {
 	o.mu.Lock()
 	ended := o.closed

@@ -155,7 +155,7 @@ func TestBlockedInstance_CallsWaitForContext(t *testing.T) {
 		for _, node := range nodes {
 			var led []*actors.Partition
 			for _, g := range node.ledPartitions() {
-				led = append(led, g.live.Load())
+				led = append(led, g.actorPartition.Load())
 			}
 			sum += of(node.system.Stats(led...))
 		}

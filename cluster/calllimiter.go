@@ -9,16 +9,16 @@ import (
 
 // A callLimiter bounds the calls of a node, or of a remote client, that are in flight to the leader
 // of a partition or wait for one. Further calls wait in order of arrival and are refused after
-// slotWait. Otherwise all calls would reach a new leader at once, when it has most to do, and could
-// cost it the leadership. The zero value bounds nothing.
+// slotWait. Without the bound, all calls would reach a new leader at once, when it has the most
+// work, and could cost it the leadership. The zero value bounds nothing.
 type callLimiter struct{ slots chan struct{} }
 
 const (
 	callsInFlightMax = 1024
-	// How long a call waits for a slot. A call that is not retried waits less, because its caller
-	// wants to know soon.
-	slotWait      = leaderWaitMax
-	slotWaitBrief = 25 * time.Millisecond
+	// How long a call waits for a slot. A call in a context of WithoutBusyRetries waits only
+	// slotWaitWithoutRetries.
+	slotWait               = leaderWaitMax
+	slotWaitWithoutRetries = 25 * time.Millisecond
 	// When to retry after a refusal.
 	slotRetryAfter = 250 * time.Millisecond
 )
@@ -31,8 +31,9 @@ type callSlot struct {
 	acquired bool
 }
 
-// guard returns ask with a slot acquired first; a call without a slot is refused.
-func (p *callSlot) guard(ask asker) asker {
+// withSlot returns an asker that acquires a slot before it calls ask. It refuses the call if it gets
+// no slot.
+func (p *callSlot) withSlot(ask asker) asker {
 	return func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 		if !p.acquired {
 			if p.acquired = p.limiter.acquire(ctx); !p.acquired {
@@ -71,7 +72,7 @@ func (g callLimiter) acquire(ctx context.Context) bool {
 	}
 	wait := slotWait
 	if !retriesBusy(ctx) {
-		wait = slotWaitBrief
+		wait = slotWaitWithoutRetries
 	}
 	limit := time.NewTimer(wait)
 	defer limit.Stop()

@@ -23,7 +23,7 @@ func fillCallLimiter(t *testing.T) (ask asker, answered chan struct{}) {
 	ask = func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 		slot := callSlot{limiter: limiter}
 		defer slot.release()
-		return slot.guard(func(context.Context, *clusterpb.Request) *clusterpb.Response {
+		return slot.withSlot(func(context.Context, *clusterpb.Request) *clusterpb.Response {
 			<-answered
 			return new(clusterpb.Response)
 		})(ctx, request)
@@ -43,7 +43,7 @@ func TestCallLimiter_RejectsAfterWait(t *testing.T) {
 			wait time.Duration
 		}{
 			{t.Context(), slotWait},
-			{WithoutBusyRetries(t.Context()), slotWaitBrief},
+			{WithoutBusyRetries(t.Context()), slotWaitWithoutRetries},
 		} {
 			begin := time.Now()
 			failure := ask(c.ctx, new(clusterpb.Request)).GetFailure()

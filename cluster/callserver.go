@@ -32,12 +32,12 @@ const (
 	// A connection without calls is closed after this time.
 	callsIdleMax = 5 * time.Minute
 	dialTimeout  = 2 * time.Second
-	// A node not called for this time and not connected is no longer dialed until it is called
-	// again.
-	forgetAfter    = time.Minute
-	forgetEvery    = 10 * time.Second
-	keepAliveEvery = 10 * time.Second
-	keepAliveWait  = 2 * time.Second
+	// The pool stops dialing a node that was not called for this time and is not connected. The
+	// next call dials it again.
+	unusedConnectionMax = time.Minute
+	closeUnusedInterval = 10 * time.Second
+	keepAliveInterval   = 10 * time.Second
+	keepAliveWait       = 2 * time.Second
 )
 
 // A callServer receives the calls of other nodes and of remote clients.
@@ -69,7 +69,7 @@ var nodeServiceDesc = grpc.ServiceDesc{
 	Streams: []grpc.StreamDesc{workStream, startBatchStream},
 }
 
-func serveCalls(to nodeServer, listener *protocolListener) *callServer {
+func serveCalls(to nodeServer, listener *purposeListener) *callServer {
 	s := &callServer{server: grpc.NewServer(
 		grpc.Creds(linkCredentials{}),
 		grpc.MaxRecvMsgSize(requestBytesMax),
@@ -79,11 +79,11 @@ func serveCalls(to nodeServer, listener *protocolListener) *callServer {
 		grpc.StreamInterceptor(requireMember(listener.mux.links.isMember)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: callsAgeMax, MaxConnectionAgeGrace: callsAgeGrace, MaxConnectionIdle: callsIdleMax,
-			Time: keepAliveEvery, Timeout: keepAliveWait,
+			Time: keepAliveInterval, Timeout: keepAliveWait,
 		}),
 		grpc.WaitForHandlers(true), // in Stop
-		grpc.StatsHandler(answerStats{}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAliveEvery / 2, PermitWithoutStream: true}),
+		grpc.StatsHandler(answerStatsHandler{}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAliveInterval / 2, PermitWithoutStream: true}),
 	)}
 	s.server.RegisterService(&nodeServiceDesc, to)
 	s.running.Add(1)
@@ -110,7 +110,7 @@ func requireMember(isMember func(nodeID string) bool) grpc.StreamServerIntercept
 	}
 }
 
-// linkCredentials tells gRPC the peer of a connection, on which the handshake was already made.
+// linkCredentials tells gRPC the peer of a link, whose handshake is already done.
 type linkCredentials struct{}
 
 // linkInfo implements credentials.AuthInfo.
@@ -193,7 +193,7 @@ func (p *callPool) nodeFor(address string) (*calledNode, error) {
 		grpc.WithTransportCredentials(linkCredentials{}),
 		grpc.WithContextDialer(dial),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(responseBytesMax), grpc.MaxCallSendMsgSize(requestBytesMax)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAliveEvery, Timeout: keepAliveWait}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAliveInterval, Timeout: keepAliveWait}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: dialBackoff, MinConnectTimeout: dialTimeout}),
 		grpc.WithIdleTimeout(0),
 	)
@@ -263,8 +263,8 @@ func errorResponse(err error) *clusterpb.Response {
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeUnknown, Message: err.Error()}}
 }
 
-// preconnect opens a connection before it is needed. It does not shorten the backoff of a failed
-// one: gRPC's method for that has a data race.
+// preconnect opens a connection before a call needs it. It does not shorten the backoff after a
+// failed connect, because gRPC's method for that has a data race.
 func (p *callPool) preconnect(address string) {
 	if node, err := p.nodeFor(address); err == nil {
 		node.Connect()
@@ -294,26 +294,26 @@ func (n *calledNode) connect(ctx context.Context) error {
 	}
 }
 
-// forget closes clients of nodes that are neither called nor reachable, which gRPC would dial
-// forever. Calls that wait for such a connection get an error.
-func (p *callPool) forget(now time.Time) {
+// closeUnused closes the gRPC clients of nodes that are neither called nor connected. gRPC would dial
+// them forever. Calls that wait for such a connection get an error.
+func (p *callPool) closeUnused(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for address, node := range p.nodes {
-		if now.Sub(node.lastCalled) > forgetAfter && node.GetState() != connectivity.Ready {
+		if now.Sub(node.lastCalled) > unusedConnectionMax && node.GetState() != connectivity.Ready {
 			_ = node.Close()
 			delete(p.nodes, address)
 		}
 	}
 }
 
-func (p *callPool) forgetUntil(done <-chan struct{}) {
-	ticker := time.NewTicker(forgetEvery)
+func (p *callPool) closeUnusedUntil(done <-chan struct{}) {
+	ticker := time.NewTicker(closeUnusedInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
-			p.forget(now)
+			p.closeUnused(now)
 		case <-done:
 			return
 		}

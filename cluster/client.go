@@ -17,7 +17,7 @@ import (
 // on it.
 //
 // Every call is retried until a leader answers or the context ends; without a deadline, for
-// Config.CallTimeout. The error is then an [*UnavailableError].
+// Config.CallTimeout. If no leader answers in that time, the error is an [*UnavailableError].
 type Client struct {
 	transport transport
 	converter replay.PayloadConverter

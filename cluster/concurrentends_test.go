@@ -131,7 +131,7 @@ func expectOneEnd(t *testing.T, client *Client, id string) int {
 		t.Fatal(err)
 	}
 	for i, event := range history.Events {
-		if last := i == len(history.Events)-1; journalpb.Terminal(event.TypeNumber()) != last || event.EventId != uint64(i+1) {
+		if last := i == len(history.Events)-1; journalpb.IsTerminal(event.TypeNumber()) != last || event.EventId != uint64(i+1) {
 			t.Errorf("%s, event %d:\n%s", id, i+1, history)
 		}
 	}

@@ -30,8 +30,8 @@ type Config struct {
 	// Dir holds the journal. It is created if it does not exist. Only one node at a time may use
 	// it. Required unless InMemory is set.
 	Dir string
-	// InMemory keeps all data in memory, for tests. When the node stops, its data is lost, like a
-	// Dir.
+	// InMemory keeps all data in memory, for tests. Such a node loses its data when it stops, as if
+	// its Dir were lost.
 	InMemory bool
 
 	// NodeID is the permanent name of the node, stored in Dir. For a lost Dir, see
@@ -39,7 +39,8 @@ type Config struct {
 	// "node" without Peers and Join; required otherwise.
 	NodeID string
 	// ClusterID is the permanent name of the cluster, stored in Dir. Nodes and clients with
-	// certificates of another cluster are refused. Syntax as NodeID. Defaults to "tenuto".
+	// certificates of another cluster are refused. The syntax is that of NodeID. Defaults to
+	// "tenuto".
 	ClusterID string
 	// Listen is the address for other nodes and remote clients, host:port; without TLS, a loopback
 	// address. Defaults to none: the node is reachable only within its process, and cannot have
@@ -51,9 +52,9 @@ type Config struct {
 	// Authorize is called for each call of a remote client, reads included. Its error is logged,
 	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
 	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend].
-	// Authorize requires TLS, may be called concurrently, and is not called for calls that other
-	// nodes forward, which have called it. Defaults to allowing each client with a certificate of
-	// the cluster everything.
+	// Authorize requires TLS and may be called concurrently. It is not called for calls that other
+	// nodes forward: they have called it. By default, each client with a certificate of the cluster
+	// may do everything.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// Peers are the founding nodes, including this one; the list must be the same on every node.
 	// The cluster is founded once all of them have run at the same time, each with an empty Dir.
@@ -64,7 +65,7 @@ type Config struct {
 	// node gets a vote after it has caught up. Later, Join only helps to find the others. Must not
 	// be set together with Peers.
 	Join []string
-	// JoinToken is a token of a member ([Client.IssueJoinToken]) that admits this node; see
+	// JoinToken is a token from [Client.IssueJoinToken] that admits this node; see
 	// RequireJoinToken. It is used up when the node is added, and ignored later. Defaults to none.
 	JoinToken string
 	// RequireJoinToken makes this node, while it is leader, admit new nodes only with a token. Must
@@ -76,8 +77,8 @@ type Config struct {
 	// single disk it is slower. The number is stored in Dir when the cluster is founded, cannot
 	// change, and must be the same on every node. Defaults to 1.
 	Partitions int
-	// Advertise is the address at which others reach this node, host:port, reported on each start.
-	// Defaults to the address in Peers, or else to Listen.
+	// Advertise is the address at which others reach this node, host:port. The node reports it on
+	// each start. Defaults to the address in Peers, or else to Listen.
 	Advertise string
 
 	// Definitions are the bound handles. Nodes may differ: if instances wait for code that the
@@ -115,7 +116,7 @@ type Config struct {
 	// Retention is how long instances are kept after their end. Must be the same on every node: the
 	// leader's applies. Defaults to forever.
 	Retention Retention
-	// Logger receives the log. If its handler is slow or blocks, the node goes on, and drops
+	// Logger receives the log. A handler that is slow or blocks does not delay the node: it drops
 	// records while more than 1,024 wait. Defaults to slog.Default().
 	Logger *slog.Logger
 	// MeterProvider receives the metrics, listed in METRICS.md. Defaults to the global provider of
@@ -127,7 +128,7 @@ type Config struct {
 
 	harness             harness.Overrides // for test harnesses
 	protocol            uint32            // newest version that the node speaks; 0: protocolVersion
-	maintenanceInterval time.Duration     // between a leader's synchronizations of its partitions; 1 s
+	maintenanceInterval time.Duration     // between rounds of the balancer and of syncMembership; 0: 1 s
 	journalLogger       *slog.Logger      // Logger without the node key: the journal adds its own
 }
 

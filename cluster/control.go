@@ -11,10 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Cancel asks an instance to cancel: its pending awaits return [replay.ErrCanceled], it may clean
-// up, and it ends canceled if it returns that error. Cancel returns after the request is committed.
-// A second request has no effect. If the instance is stalled or waits for code, the request is
-// recorded when it goes on; the same holds for Suspend and Resume.
+// Cancel asks an instance to end. Its pending awaits return [replay.ErrCanceled], and its code may
+// clean up. The instance ends canceled if its code returns that error. Cancel returns after the
+// request is committed. A second request has no effect. If the instance is stalled or waits for
+// code, the request is recorded when it continues; the same holds for Suspend and Resume.
 //
 // Errors: [ErrNotFound], [ErrEnded], [*InputError], [*UnavailableError].
 func (c *Client) Cancel(ctx context.Context, id, reason string) error {
@@ -29,7 +29,7 @@ func (c *Client) Terminate(ctx context.Context, id, reason string) error {
 }
 
 // Suspend stops the code of an instance until [Client.Resume]. Inputs and completions are still
-// recorded, and take effect after that. Errors are those of [Client.Cancel].
+// recorded, and take effect after Resume. Errors are those of [Client.Cancel].
 func (c *Client) Suspend(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "suspend", clusterpb.ControlRequest_KIND_SUSPEND, reason)
 }
@@ -39,8 +39,8 @@ func (c *Client) Resume(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "resume", clusterpb.ControlRequest_KIND_RESUME, reason)
 }
 
-// Retry makes a stalled instance try again, after its code was fixed on a running node or its
-// history turned out to be correct. A new leader does so by itself. Errors are those of
+// Retry makes a stalled instance try again. Use it after its code was fixed on a running node, or
+// its history turned out to be correct. A new leader tries again by itself. Errors are those of
 // [Client.Cancel] without [ErrEnded]; and [ErrNotStalled], with the state, if the instance is
 // neither stalled nor waiting for code.
 func (c *Client) Retry(ctx context.Context, id string) error {
@@ -92,8 +92,8 @@ func (g *partition) control(ctx context.Context, p *actors.Partition, request *c
 	return done, nil
 }
 
-// retry makes a stalled instance try again. For a repeated call the instance need not be stalled:
-// the first attempt may have succeeded.
+// retry makes a stalled instance try again. It accepts a repeated call for an instance that is not
+// stalled: an earlier attempt may have succeeded.
 func (g *partition) retry(p *actors.Partition, request *clusterpb.Request) error {
 	known, ok := g.journal.Instance(request.Instance)
 	if !ok {
@@ -114,7 +114,7 @@ func (g *partition) terminate(ctx context.Context, p *actors.Partition, request 
 			return err
 		}
 	}
-	_, err := await(ctx, send(p, request.Instance, m))
+	_, err := await(ctx, deliverToInstance(p, request.Instance, m))
 	return g.ignoreIfTerminated(request, reason, err)
 }
 

@@ -19,10 +19,10 @@ const (
 	crossMessageBytesMax = 2 << 20
 	// Requests in flight to one partition.
 	crossRequestsInFlightMax = 4
-	// How long a receiver waits for the answers to a request. Messages not answered by then are
-	// sent again.
-	crossWait    = 250 * time.Millisecond
-	crossTimeout = 5 * time.Second
+	// How long a receiver waits for the answers to a request. The sender repeats messages not
+	// answered by then.
+	crossAnswerWait     = 250 * time.Millisecond
+	crossRequestTimeout = 5 * time.Second
 )
 
 var errNotAnswered = errors.New("not answered yet")
@@ -33,25 +33,26 @@ type pendingCrossMessage struct {
 	done    func(actors.Answer)
 }
 
-// A crossBatcher sends messages from a partition that this node leads to another, in batches and
-// once; the sender repeats them. The open operations of the partition bound how many wait.
+// A crossBatcher sends messages in batches from a partition that this node leads to another one. It
+// sends each once; package actors repeats it. The open operations of the partition bound how many
+// wait.
 type crossBatcher struct {
-	to     *partition
-	outbox *batchQueue[pendingCrossMessage]
+	destination *partition
+	outbox      *batchQueue[pendingCrossMessage]
 }
 
 func newCrossBatcher(to *partition) *crossBatcher {
 	return &crossBatcher{to, newBatchQueue(crossMessagesMax, crossMessageBytesMax, func(p pendingCrossMessage) int { return proto.Size(p.message.Event) })}
 }
 
-// put adds a message. After the end of run it is answered at once with an error.
+// put adds a message. After run has returned, put answers it at once with an error.
 func (c *crossBatcher) put(p pendingCrossMessage) {
 	if !c.outbox.put(p) {
 		p.done(actors.Answer{Err: actors.ErrStopped})
 	}
 }
 
-// run sends messages until ctx ends, and answers those that are left with an error.
+// run sends messages until ctx ends. Then it answers the rest with an error.
 func (c *crossBatcher) run(ctx context.Context) {
 	for _, p := range c.outbox.run(ctx, crossRequestsInFlightMax, c.sendBatch) {
 		p.done(actors.Answer{Err: actors.ErrStopped})
@@ -60,7 +61,7 @@ func (c *crossBatcher) run(ctx context.Context) {
 
 // sendBatch sends a batch to the leader of the other partition, once.
 func (c *crossBatcher) sendBatch(ctx context.Context, batch []pendingCrossMessage) {
-	ctx, cancel := context.WithTimeout(ctx, crossTimeout)
+	ctx, cancel := context.WithTimeout(ctx, crossRequestTimeout)
 	defer cancel()
 	crossRequest := new(clusterpb.CrossMessagesRequest)
 	for _, p := range batch {
@@ -69,7 +70,7 @@ func (c *crossBatcher) sendBatch(ctx context.Context, batch []pendingCrossMessag
 			Attach: p.message.Attach, ChildOf: p.message.ChildOf, Incarnation: p.message.Incarnation,
 		})
 	}
-	response := c.to.ask(ctx, c.to.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_CrossMessages{CrossMessages: crossRequest}}))
+	response := c.destination.ask(ctx, c.destination.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_CrossMessages{CrossMessages: crossRequest}}))
 	results := response.GetCrossMessages().GetResults()
 	for i, p := range batch {
 		switch {
@@ -86,7 +87,7 @@ func (c *crossBatcher) sendBatch(ctx context.Context, batch []pendingCrossMessag
 }
 
 // receiveCrossMessages receives messages of another partition, on the leader of this one. It
-// returns after all are answered, or after crossWait with the answers so far.
+// returns after all are answered, or after crossAnswerWait with the answers so far.
 func (g *partition) receiveCrossMessages(ctx context.Context, p *actors.Partition, r *clusterpb.CrossMessagesRequest) (*clusterpb.Response, error) {
 	if len(r.Messages) > crossMessagesMax {
 		return nil, &InputError{"cross-partition messages", fmt.Sprintf("are %d: at most %d are allowed", len(r.Messages), crossMessagesMax)}
@@ -109,7 +110,7 @@ func (g *partition) receiveCrossMessages(ctx context.Context, p *actors.Partitio
 			Incarnation: c.Incarnation,
 		}, func(a actors.Answer) { answers <- answered{i, a} })
 	}
-	ctx, cancel := context.WithTimeout(ctx, crossWait)
+	ctx, cancel := context.WithTimeout(ctx, crossAnswerWait)
 	defer cancel()
 	for range r.Messages {
 		select {
@@ -122,7 +123,7 @@ func (g *partition) receiveCrossMessages(ctx context.Context, p *actors.Partitio
 	return &clusterpb.Response{Result: &clusterpb.Response_CrossMessages{CrossMessages: result}}, nil
 }
 
-// checkCrossMessage returns an error for a message that no node sends.
+// checkCrossMessage returns an error for a message that no correct node sends.
 func (g *partition) checkCrossMessage(c *clusterpb.CrossMessage) error {
 	switch {
 	case c.GetEvent() == nil:

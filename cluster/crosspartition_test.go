@@ -230,7 +230,7 @@ func TestActivitySlots_SharedByPartitionsOfNode(t *testing.T) {
 	eventually(t, "all are scheduled, and the slots are taken", func() bool {
 		var led []*actors.Partition
 		for _, g := range node.ledPartitions() {
-			led = append(led, g.live.Load())
+			led = append(led, g.actorPartition.Load())
 		}
 		mu.Lock()
 		defer mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A retried call whose answer was lost must get the same answer, even if the instance has gone on
-// since. These functions, on the leader, look for what an earlier attempt recorded.
+// A retried call whose answer was lost must get the same answer, even if the instance has recorded
+// more since. On the leader, the functions in this file look for what an earlier attempt recorded.
 
 // startSearchMax bounds how many executions are searched for an earlier start.
 const startSearchMax = 1000
 
 // findStartedRun returns the run that an earlier attempt of this start has begun, or execution 0 if
-// there is none. A start that carries an event goes on to the latest run, which is searched for the
-// event; so that run is not returned.
+// there is none. It also returns execution 0 if that run is the latest and the start carries an
+// event: the run may lack the event.
 func (g *partition) findStartedRun(request *clusterpb.Request, start *clusterpb.StartRequest) runRef {
 	if !request.Retried {
 		return runRef{}
@@ -46,7 +46,7 @@ func (g *partition) findStartedRun(request *clusterpb.Request, start *clusterpb.
 }
 
 // findRunWithEvent returns the latest run if it has ended and has recorded the event of a retried
-// start, which then begins no other run; otherwise execution 0.
+// start. The start then begins no other run. Otherwise findRunWithEvent returns execution 0.
 func (g *partition) findRunWithEvent(ctx context.Context, request *clusterpb.Request, event *clusterpb.SendRequest) (runRef, error) {
 	known, ok := g.journal.Instance(request.Instance)
 	if request.FirstIndex == nil || event == nil || !ok || known.Status == journalpb.Status_STATUS_RUNNING {
@@ -110,7 +110,7 @@ func (g *partition) ignoreIfTerminated(request *clusterpb.Request, reason string
 }
 
 // findInput finds the input with a request ID in the latest run of an instance, from a position on;
-// nil if there is none. A run may be long: the search ends with ctx.
+// nil if there is none. It ends early if ctx ends, because a run may be long.
 func (g *partition) findInput(ctx context.Context, instance string, from Position, requestID string) (Position, *journalpb.Event, error) {
 	known, ok := g.journal.Instance(instance)
 	if !ok {
@@ -137,18 +137,18 @@ func (g *partition) findInput(ctx context.Context, instance string, from Positio
 
 // An input is a message with a request ID in flight to an instance, which records it once.
 type input struct {
-	partition *partition
-	live      *actors.Partition
-	request   *clusterpb.Request
-	requestID string
-	message   actors.Message
-	answer    <-chan actors.Answer
+	partition      *partition
+	actorPartition *actors.Partition
+	request        *clusterpb.Request
+	requestID      string
+	message        actors.Message
+	answer         <-chan actors.Answer
 }
 
 // deliver sends an input to an instance, marked as retried if the call is.
 func (g *partition) deliver(p *actors.Partition, request *clusterpb.Request, requestID string, m actors.Message) *input {
 	m.Retried, m.FirstIndex = request.FirstIndex != nil, request.GetFirstIndex()
-	return &input{g, p, request, requestID, m, send(p, request.Instance, m)}
+	return &input{g, p, request, requestID, m, deliverToInstance(p, request.Instance, m)}
 }
 
 // await returns the answer. If an earlier attempt was recorded so long ago that the instance does
@@ -168,7 +168,7 @@ func (in *input) await(ctx context.Context) (actors.Answer, Position, error) {
 			return actors.Answer{Dropped: true}, found, nil
 		}
 		in.message.FirstIndex = index
-		in.answer = send(in.live, in.request.Instance, in.message)
+		in.answer = deliverToInstance(in.actorPartition, in.request.Instance, in.message)
 	}
 }
 
@@ -185,7 +185,7 @@ func (g *partition) findInputSince(ctx context.Context, instance, requestID stri
 		return Position{}, 0, actors.ErrForgotten
 	}
 	for execution := known.Execution; execution >= known.FirstExecution; execution-- {
-		at, started, err := g.findInputIn(ctx, instance, execution, requestID)
+		at, started, err := g.findInputInExecution(ctx, instance, execution, requestID)
 		switch {
 		case isNotFound(err), err == nil && started.Incarnation != known.Incarnation:
 			return Position{}, 0, actors.ErrForgotten // purged meanwhile
@@ -202,9 +202,9 @@ func (g *partition) findInputSince(ctx context.Context, instance, requestID stri
 	return Position{}, index, nil
 }
 
-// findInputIn looks for the input with a request ID in one execution. It also returns the first
+// findInputInExecution looks for the input with a request ID in one execution. It also returns the first
 // event of the execution.
-func (g *partition) findInputIn(ctx context.Context, instance string, execution uint64, requestID string) (at Position, started *journalpb.OrchestrationStarted, err error) {
+func (g *partition) findInputInExecution(ctx context.Context, instance string, execution uint64, requestID string) (at Position, started *journalpb.OrchestrationStarted, err error) {
 	for event, err := range g.journal.Events(instance, execution, 1) {
 		switch {
 		case err != nil:
@@ -221,8 +221,7 @@ func (g *partition) findInputIn(ctx context.Context, instance string, execution 
 }
 
 // checkSameRun returns [actors.ErrForgotten] if another call began the latest run after the retried
-// call was first sent: an earlier attempt may have reached a previous run, of which nothing may be
-// left.
+// call was first sent. An earlier attempt may have reached a previous run that was purged since.
 func (g *partition) checkSameRun(instance, requestID string, first uint64) error {
 	known, ok := g.journal.Instance(instance)
 	if !ok {

@@ -116,7 +116,7 @@ func TestRetriedCall_RecordedOnceAfterManyEvents(t *testing.T) {
 	if follower == leader {
 		follower = peers[1]
 	}
-	remote := dialNodes(t, DialConfig{refreshEvery: -1}, peers...)
+	remote := dialNodes(t, DialConfig{membersRefreshInterval: -1}, peers...)
 	for name, by := range map[string]struct {
 		client *Client
 		others *Client // for what happens meanwhile
@@ -380,7 +380,7 @@ func TestRetriedCall_FirstCallOfRemoteClient(t *testing.T) {
 	if _, err := StartRun(ctx, node.Client(), tally, "t", 0); err != nil {
 		t.Fatal(err)
 	}
-	client := dialNodes(t, DialConfig{refreshEvery: -1}, node)
+	client := dialNodes(t, DialConfig{membersRefreshInterval: -1}, node)
 	r := client.transport.(*remoteTransport)
 	reach, lost := r.callNode, false
 	r.callNode = func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {

@@ -39,7 +39,7 @@ type DialConfig struct {
 	// Logger receives the log. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	refreshEvery time.Duration // for tests; 0: the constant; negative: never
+	membersRefreshInterval time.Duration // for tests; 0: the constant; negative: never
 }
 
 func (c DialConfig) withDefaults() DialConfig {
@@ -50,8 +50,8 @@ func (c DialConfig) withDefaults() DialConfig {
 	if c.CallTimeout <= 0 {
 		c.CallTimeout = callTimeoutDefault
 	}
-	if c.refreshEvery == 0 {
-		c.refreshEvery = refreshEvery
+	if c.membersRefreshInterval == 0 {
+		c.membersRefreshInterval = membersRefreshInterval
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -79,18 +79,18 @@ func (c DialConfig) validate() error {
 }
 
 // Dial connects to a cluster over the network and returns a client after a node has answered. The
-// client does what the client of a node does; the caller must close it ([Client.Close]). It finds
+// client has the features of a node's client. The caller must close it ([Client.Close]). It finds
 // the leader and survives the loss of any node: a wait or a watch continues at another node from
 // the same position.
 //
-// The client learns of new members by a request that it keeps open at one node, which answers when
-// the members change, or after 2 s. All nodes may be replaced one by one, if each new node is a
-// voter before an old one is removed and stopped; the client learns of each change within about 0.1
-// s. If the node that it asks hangs or is cut off, it needs up to 4 s to turn to another. If it
-// reaches none of its known nodes while all are replaced, it must be dialed again.
+// To learn of new members, the client keeps a request open at one node. The node answers when the
+// members change, or after 2 s. The client learns of each change within about 0.1 s, or up to 4 s
+// if that node hangs or is cut off. All nodes may be replaced one by one, if each new node is a
+// voter before an old one is removed and stopped. If all known nodes are replaced while the client
+// reaches none, call Dial again.
 //
-// ctx bounds the first contact; without a deadline, CallTimeout does. Errors: [*InputError] for a
-// field that is not valid; [*UnavailableError] if no node answers, with the reason of the last;
+// ctx bounds Dial; without a deadline, CallTimeout does. Errors: [*InputError] for a field that is
+// not valid; [*UnavailableError] if no node answers, with the reason of the last;
 // [ErrNotAuthorized]; the error of ctx.
 func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if ctx == nil {
@@ -101,7 +101,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	r := &remoteTransport{
-		config: config, addresses: config.Addresses, anyNode: config.Addresses[0], closing: make(chan struct{}), refreshNow: make(chan struct{}, 1),
+		config: config, addresses: config.Addresses, anyNodeAddress: config.Addresses[0], closing: make(chan struct{}), refreshNow: make(chan struct{}, 1),
 		partitions: []*remotePartition{newRemotePartition(config.Addresses[0])},
 	}
 	dialer := &dialer{links: newLinks(func(string) bool { return true }), nodeAt: r.nodeAt}
@@ -115,13 +115,13 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	r.pool = newCallPool(dialer)
 	r.callNode = r.pool.ask
 	r.running.Go(func() { dialer.links.sweepUntil(r.closing) })
-	r.running.Go(func() { r.pool.forgetUntil(r.closing) })
+	r.running.Go(func() { r.pool.closeUnusedUntil(r.closing) })
 	r.running.Go(r.runProber)
 	if err := r.fetchMembers(ctx); err != nil {
 		_ = r.release()
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	if config.refreshEvery > 0 {
+	if config.membersRefreshInterval > 0 {
 		r.running.Go(r.followMembers)
 	}
 	return &Client{transport: r, converter: withPayloadWarnings(config.PayloadConverter, config.Logger)}, nil
@@ -132,9 +132,9 @@ type remoteTransport struct {
 	config DialConfig
 	pool   *callPool
 	// callNode sends a request to the node at an address, once. Tests replace it.
-	callNode func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
-	budget   retryBudget
-	polls    inFlightCalls // at any node
+	callNode    func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response
+	retryBudget retryBudget
+	polls       inFlightCalls // at any node
 
 	closing    chan struct{}
 	refreshNow chan struct{} // has capacity 1: the prober must refresh the members at once
@@ -145,16 +145,16 @@ type remoteTransport struct {
 	nodes                map[string]string  // IDs by address, as last reported by a node
 	addresses            []string           // of members and of the configuration
 	partitions           []*remotePartition // one until a node has reported the number
-	membersIndex         uint64             // highest last index of the log of a reporting node
-	configurationIndexes []uint64           // by partition: newest reported configuration
-	anyNode              string             // address for requests that any node can answer
+	membersIndex         uint64             // highest last log index in a report of the members
+	configurationIndexes []uint64           // by partition: index of the newest reported configuration
+	anyNodeAddress       string             // address for requests that any node can answer
 	membersStale         bool               // the client switched away from a node
 	probeTimeout         time.Duration      // of the next probe; 0: probeTimeoutMin
 }
 
 // A remotePartition is what a remote client knows of a partition.
 type remotePartition struct {
-	leader         string        // address of the leader, if known; guarded by remoteTransport.mu
+	leaderAddress  string        // address of the leader, if known; guarded by remoteTransport.mu
 	leaderNotifier notifier      // notifies when the address changes
 	attempts       inFlightCalls // at the leader
 	startLimiter   startLimiter
@@ -164,7 +164,7 @@ type remotePartition struct {
 }
 
 func newRemotePartition(leader string) *remotePartition {
-	return &remotePartition{leader: leader, callLimiter: newCallLimiter()}
+	return &remotePartition{leaderAddress: leader, callLimiter: newCallLimiter()}
 }
 
 func (r *remoteTransport) partitionFor(request *clusterpb.Request) *remotePartition {
@@ -205,8 +205,8 @@ func namesLeader(result *clusterpb.MembersResult) bool {
 	return slices.ContainsFunc(result.GetMembers(), (*clusterpb.Member).GetLeader)
 }
 
-// askAllNodes asks all nodes for the members, for at most membersWait, and returns the first answer
-// that names a leader, and its sender; nil if there is none. It is used after a node named no
+// askAllNodes asks all nodes for the members, for at most membersWait. It returns the first answer
+// that names a leader, and its sender; nil if there is none. It is called after a node named no
 // leader: the cluster may refuse that node, or the node may be cut off.
 func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Request) (from string, answer *clusterpb.Response) {
 	r.mu.Lock()
@@ -226,7 +226,7 @@ func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Re
 	}
 	for range addresses {
 		t := <-answers
-		r.learnMembers(t.answer) // an answer without a leader removes nothing
+		r.recordMembers(t.answer) // an answer without a leader removes nothing
 		if namesLeader(t.answer.GetMembers()) {
 			cancel()
 			return t.from, t.answer
@@ -252,15 +252,15 @@ func (r *remoteTransport) setSeenIndex(request *clusterpb.Request) {
 	request.SeenIndex = r.partitionFor(request).seenIndex.Load()
 }
 
-// callWithRetry sends a request until it is answered or its time is over.
+// callWithRetry sends a request until a node answers it or its timeout passes.
 func (r *remoteTransport) callWithRetry(ctx context.Context, request *clusterpb.Request, call callRetrier, ask asker) (*clusterpb.Response, error) {
 	ctx, cancel := withDefaultTimeout(ctx, r.config.CallTimeout)
 	defer cancel()
 	request.Protocol = protocolVersion
-	call.closing, call.leaderNotifier, call.retryBudget = r.closing, &r.partitionFor(request).leaderNotifier, &r.budget
+	call.closing, call.leaderNotifier, call.retryBudget = r.closing, &r.partitionFor(request).leaderNotifier, &r.retryBudget
 	response, err := call.do(ctx, request, ask)
 	if err == nil {
-		r.learnMembers(response)
+		r.recordMembers(response)
 	}
 	return response, err
 }
@@ -268,27 +268,27 @@ func (r *remoteTransport) callWithRetry(ctx context.Context, request *clusterpb.
 // ask sends a request to the known leader, once.
 func (r *remoteTransport) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	g := r.partitionFor(request)
-	address := r.addressOf(&g.leader)
+	address := r.loadAddress(&g.leaderAddress)
 	ctx, end := g.attempts.begin(ctx, address)
 	defer end()
 	response := r.callNode(ctx, address, request)
-	r.handleResponse(g, response, &g.leader, address, response.GetFailure().GetLeader())
+	r.handleResponse(g, response, &g.leaderAddress, address, response.GetFailure().GetLeader())
 	return response
 }
 
-// askAnyNode sends a request to one node that any node can answer. It waits little longer than a
-// node may take.
+// askAnyNode sends a request that any node can answer to one node. It waits for handshakeTimeout
+// longer than a node may take.
 func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout+handshakeTimeout)
 	defer cancel()
-	address := r.addressOf(&r.anyNode)
+	address := r.loadAddress(&r.anyNodeAddress)
 	ctx, end := r.polls.begin(ctx, address)
 	defer end()
 	response := r.callNode(ctx, address, request)
 	if response.GetFailure() == nil {
 		r.setProbeTimeout(0)
 	}
-	r.handleResponse(r.partitionFor(request), response, &r.anyNode, address, "")
+	r.handleResponse(r.partitionFor(request), response, &r.anyNodeAddress, address, "")
 	return response
 }
 
@@ -298,8 +298,8 @@ func (r *remoteTransport) setProbeTimeout(waitTime time.Duration) {
 	r.probeTimeout = waitTime
 }
 
-// handleResponse switches away from a node that could not answer: to a better one if known, else to
-// the next.
+// handleResponse records the journal indexes of a response. If the node could not answer, the
+// client switches to a better address if known, otherwise to the next.
 func (r *remoteTransport) handleResponse(g *remotePartition, response *clusterpb.Response, target *string, from, better string) {
 	if failure := response.GetFailure(); failure != nil && isRetryable(failure) && r.switchAddress(target, from, better) {
 		g.leaderNotifier.notify()
@@ -324,14 +324,15 @@ func (h *maxIndex) advance(index uint64) {
 	}
 }
 
-func (r *remoteTransport) addressOf(target *string) string {
+func (r *remoteTransport) loadAddress(target *string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return *target
 }
 
-// switchAddress changes the address of a target, unless another call already has. It reports
-// whether the new address is known to be better.
+// switchAddress replaces the address of a target: by the suggested one, or by the next if to is "".
+// It does nothing if another call has replaced it already. It reports whether the suggested one is
+// in use.
 func (r *remoteTransport) switchAddress(target *string, from, to string) (better bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -364,9 +365,9 @@ func membersRequest() *clusterpb.Request {
 	return &clusterpb.Request{Protocol: protocolVersion, Stale: true, Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}}
 }
 
-// learnMembers records the members in a response. It returns the address of the leader of each
+// recordMembers records the members in a response. It returns the address of the leader of each
 // partition, "" where it is unknown.
-func (r *remoteTransport) learnMembers(response *clusterpb.Response) (leaders []string) {
+func (r *remoteTransport) recordMembers(response *clusterpb.Response) (leaders []string) {
 	result := response.GetMembers()
 	members := result.GetMembers()
 	if len(members) == 0 {
@@ -400,16 +401,16 @@ func (r *remoteTransport) learnMembers(response *clusterpb.Response) (leaders []
 	r.setMembers(nodes, addresses, leaders[0] != "" && r.isNewest(result))
 	r.membersStale = false
 	for i, leader := range leaders {
-		if g := r.partitions[i]; leader != "" && g.leader != leader {
-			g.leader = leader
+		if g := r.partitions[i]; leader != "" && g.leaderAddress != leader {
+			g.leaderAddress = leader
 			g.leaderNotifier.notify()
 		}
 	}
 	return leaders
 }
 
-// isNewest records how recent a report of the members is, with mu held, and reports whether it is
-// at least as recent as all before.
+// isNewest records how recent a report of the members is, and returns whether it is at least as
+// recent as all before. The caller holds mu.
 func (r *remoteTransport) isNewest(result *clusterpb.MembersResult) bool {
 	newest := result.LastIndex >= r.membersIndex
 	if received := result.ConfigurationIndexes; len(received) == len(r.partitions) {
@@ -429,12 +430,12 @@ func (r *remoteTransport) isNewest(result *clusterpb.MembersResult) bool {
 // addressesMax bounds the addresses that a remote client keeps.
 const addressesMax = 256
 
-// setMembers records reported members, with mu held. Unless the report is current and names a
-// leader, other known addresses are kept: members may be there. Otherwise the client switches away
-// from a node that is no longer a member.
+// setMembers records reported members. The caller holds mu. If the report is current, the client
+// keeps only these and the configured addresses, and switches away from a node that is no longer a
+// member. Otherwise it keeps all known addresses: members may be there.
 func (r *remoteTransport) setMembers(nodes map[string]string, addresses []string, current bool) {
-	if current && r.nodes[r.anyNode] != "" && nodes[r.anyNode] == "" {
-		r.anyNode = addresses[0]
+	if current && r.nodes[r.anyNodeAddress] != "" && nodes[r.anyNodeAddress] == "" {
+		r.anyNodeAddress = addresses[0]
 	}
 	known := r.config.Addresses
 	if !current {
@@ -462,20 +463,20 @@ func (r *remoteTransport) nodeAt(address string) string {
 
 // Timing of the prober.
 const (
-	proberInterval = 250 * time.Millisecond
-	// How often the client asks for the members while the node answers at once without news.
-	refreshEvery = time.Second
+	proberTick = 250 * time.Millisecond
+	// Minimum time between requests for the members if they did not change.
+	membersRefreshInterval = time.Second
 	// How long an answer may take before the prober suspects the node.
 	suspectAfter    = 500 * time.Millisecond
 	probeTimeoutMin = 500 * time.Millisecond
-	probeEvery      = 500 * time.Millisecond
+	probeInterval   = 500 * time.Millisecond
 )
 
 // runProber refreshes the members after the client has switched away from a node. If a call takes
-// long, it asks another node for the leader, because a hanging node cannot report a change. While a
-// node holds a wait, it checks that the node still answers.
+// longer than suspectAfter, it asks another node for the leader, because a hanging node cannot
+// report a change. If a node holds a wait for longer, it checks that the node still answers.
 func (r *remoteTransport) runProber() {
-	ticker := time.NewTicker(proberInterval)
+	ticker := time.NewTicker(proberTick)
 	defer ticker.Stop()
 	var lastProbe time.Time
 	var asked time.Time
@@ -484,25 +485,25 @@ func (r *remoteTransport) runProber() {
 		case <-r.closing:
 			return
 		case <-r.refreshNow:
-			if time.Since(asked) < proberInterval {
+			if time.Since(asked) < proberTick {
 				continue // the next tick refreshes
 			}
 		case <-ticker.C:
 		}
 		now := time.Now()
-		if address, shouldProbe := r.suspectedNode(now); shouldProbe {
+		if address, shouldProbe := r.nodeToAskForMembers(now); shouldProbe {
 			r.refreshMembers(address)
 			asked = now
 		}
-		if address := r.polls.slowAddress(now.Add(-suspectAfter)); address != "" && now.Sub(lastProbe) >= probeEvery {
+		if address := r.polls.slowAddress(now.Add(-suspectAfter)); address != "" && now.Sub(lastProbe) >= probeInterval {
 			r.probe(address)
 			lastProbe = now
 		}
 	}
 }
 
-// suspectedNode returns the node to ask for the members, and whether to ask it.
-func (r *remoteTransport) suspectedNode(now time.Time) (address string, shouldProbe bool) {
+// nodeToAskForMembers returns the node to ask for the members, and whether to ask it.
+func (r *remoteTransport) nodeToAskForMembers(now time.Time) (address string, shouldProbe bool) {
 	slow := ""
 	for _, g := range r.knownPartitions() {
 		slow = cmp.Or(slow, g.attempts.slowAddress(now.Add(-suspectAfter)))
@@ -512,11 +513,12 @@ func (r *remoteTransport) suspectedNode(now time.Time) (address string, shouldPr
 	if slow != "" {
 		return r.nextAddress(slow), true
 	}
-	return r.anyNode, r.membersStale
+	return r.anyNodeAddress, r.membersStale
 }
 
-// probe cancels the waits held by a node that does not answer a simple request either. Each failure
-// doubles the next timeout, up to pollTimeout, so that waits complete even if all nodes are slow.
+// probe asks a node that holds waits for the members. If the node does not answer, probe cancels
+// the waits, and the client switches away. Each failure doubles the next timeout, up to
+// pollTimeout, so that waits complete even if all nodes are slow.
 func (r *remoteTransport) probe(address string) {
 	r.mu.Lock()
 	waitTime := max(r.probeTimeout, probeTimeoutMin)
@@ -528,7 +530,7 @@ func (r *remoteTransport) probe(address string) {
 		return
 	}
 	r.setProbeTimeout(min(2*waitTime, pollTimeout))
-	r.switchAddress(&r.anyNode, address, "")
+	r.switchAddress(&r.anyNodeAddress, address, "")
 	r.polls.cancelIf(func(to string) bool { return to == address })
 }
 
@@ -547,7 +549,7 @@ func (r *remoteTransport) refreshMembers(address string) {
 // answer. It reports whether a node has named a leader.
 func (r *remoteTransport) refreshFromOthers(address string) bool {
 	from, response := r.askAllNodes(context.Background(), membersRequest())
-	r.switchAddress(&r.anyNode, address, from)
+	r.switchAddress(&r.anyNodeAddress, address, from)
 	r.applyMembers(response)
 	return response != nil
 }
@@ -555,25 +557,25 @@ func (r *remoteTransport) refreshFromOthers(address string) bool {
 // applyMembers records the members, and cancels calls in flight to nodes that do not lead.
 func (r *remoteTransport) applyMembers(response *clusterpb.Response) {
 	partitions := r.knownPartitions()
-	for i, leader := range r.learnMembers(response) {
+	for i, leader := range r.recordMembers(response) {
 		if leader != "" && i < len(partitions) {
 			partitions[i].attempts.cancelExcept(leader)
 		}
 	}
 }
 
-// followMembers keeps a request for the members open at a node, which answers when they change. So
-// all members may be replaced without a failed call.
+// followMembers keeps a request for the members open at a node. The node answers when they change,
+// so all members may be replaced without a failed call.
 func (r *remoteTransport) followMembers() {
-	for sleep(context.Background(), r.closing, r.followOnce()) == nil {
+	for sleep(context.Background(), r.closing, r.pollMembersOnce()) == nil {
 	}
 }
 
-// followOnce asks once, and returns how long to wait before the next request.
-func (r *remoteTransport) followOnce() time.Duration {
+// pollMembersOnce asks once, and returns how long to wait before the next request.
+func (r *remoteTransport) pollMembersOnce() time.Duration {
 	began := time.Now()
 	r.mu.Lock()
-	address, known := r.anyNode, r.configurationIndexes
+	address, known := r.anyNodeAddress, r.configurationIndexes
 	r.mu.Unlock()
 	request := membersRequest()
 	request.GetMembers().KnownIndexes = known
@@ -583,16 +585,16 @@ func (r *remoteTransport) followOnce() time.Duration {
 	r.applyMembers(response)
 	if !namesLeader(response.GetMembers()) {
 		if r.refreshFromOthers(address) {
-			return backoffMin // the next node may fail as soon
+			return backoffMin // the next node may fail at once, too
 		}
-		return proberInterval
+		return proberTick
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.Equal(known, r.configurationIndexes) {
 		return 0
 	}
-	return r.config.refreshEvery - time.Since(began)
+	return r.config.membersRefreshInterval - time.Since(began)
 }
 
 func (r *remoteTransport) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
@@ -630,8 +632,8 @@ func (r *remoteTransport) follow(ctx context.Context, id string, from Position, 
 	}
 }
 
-// poll sends one part of a long wait. ctx bounds the whole wait; it also ends if no node can be
-// reached for as long as a call may take.
+// poll sends one request of a long wait. ctx bounds the whole wait. The wait also ends if no node
+// answers within pollTimeout plus CallTimeout.
 func (r *remoteTransport) poll(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	r.setSeenIndex(request)
 	limited, cancel := context.WithTimeout(ctx, pollTimeout+r.config.CallTimeout)

@@ -266,7 +266,7 @@ func newHangingRemote(t *testing.T, hangs func(address string) bool) (r *remoteT
 	counts := make(map[string]int)
 	r = &remoteTransport{
 		config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
-		addresses: []string{"a", "b", "c"}, partitions: []*remotePartition{newRemotePartition("a")}, anyNode: "a",
+		addresses: []string{"a", "b", "c"}, partitions: []*remotePartition{newRemotePartition("a")}, anyNodeAddress: "a",
 		callNode: func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 			mu.Lock()
 			counts[address]++
@@ -306,7 +306,7 @@ func TestRemoteClient_WaitLeavesHangingNode(t *testing.T) {
 		if elapsed := time.Since(begin); elapsed > 4*time.Second {
 			t.Errorf("it took %v", elapsed)
 		}
-		r.switchAddress(&r.anyNode, "c", "b")
+		r.switchAddress(&r.anyNodeAddress, "c", "b")
 		begin = time.Now()
 		if _, err := r.await(t.Context(), "i", runRef{first: 1}); err != nil || time.Since(begin) > 3*time.Second {
 			t.Errorf("again: %v after %v", err, time.Since(begin))
@@ -319,7 +319,7 @@ func TestRemoteClient_AsksAllNodesForLeader(t *testing.T) {
 		var knows atomic.Pointer[string] // the address of the node that is in contact with the leader
 		r := &remoteTransport{
 			config: DialConfig{CallTimeout: time.Minute}, pool: newCallPool(nil), closing: make(chan struct{}),
-			addresses: []string{"refused", "hangs", "healthy"}, partitions: []*remotePartition{newRemotePartition("refused")}, anyNode: "refused",
+			addresses: []string{"refused", "hangs", "healthy"}, partitions: []*remotePartition{newRemotePartition("refused")}, anyNodeAddress: "refused",
 			callNode: func(ctx context.Context, address string, _ *clusterpb.Request) *clusterpb.Response {
 				if address == "hangs" {
 					<-ctx.Done()
@@ -348,7 +348,7 @@ func TestRemoteClient_AsksAllNodesForLeader(t *testing.T) {
 		if !leads() {
 			t.Error("no leader; want the one that another node knows")
 		}
-		if got := r.addressOf(&r.partitions[0].leader); got != healthy {
+		if got := r.loadAddress(&r.partitions[0].leaderAddress); got != healthy {
 			t.Errorf("the next call goes to %q; want the leader", got)
 		}
 	})

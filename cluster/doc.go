@@ -20,57 +20,60 @@
 // Calls:
 //
 //  1. An acknowledged start, event, update or activity result is on the disks of a majority.
-//  2. A call to any node reaches the leader, through leader changes, until it is answered or its
-//     context ends. Without a deadline, Config.CallTimeout applies. A queued start may be refused
-//     after 2 s; see overload.md. Stale reads, waits and watches use a node's replica instead.
+//  2. Any node sends a call to the leader, and repeats it through leader changes, until it is
+//     answered or its context ends. Without a deadline, Config.CallTimeout applies. A queued start
+//     may be refused after 2 s; see overload.md. Stale reads, waits and watches use a replica.
 //  3. An error states whether nothing was done or the outcome is unknown ([UnavailableError]).
 //     "Not found", "exists" and "ended" come from a node that has confirmed its leadership.
-//  4. Starts, events, updates, cancellations, suspensions and resumptions carry a request ID. When
-//     the library repeats a call, it has one effect and returns the first answer, even after the
+//  4. Starts, events, updates, cancellations, suspensions and resumptions carry a request ID. A
+//     call that the library repeats has one effect and returns the first answer, even after the
 //     run has ended. Terminations are recognized by reason, activity results by token and content.
 //     If the instance was purged and started anew since, the outcome is unknown and the new run
-//     gets nothing. Only a start repeated after a purge begins a new run. Users can repeat calls
-//     that they named ([RequestID], [EventID], [UpdateID]) while the ID is known; see [EventID].
+//     gets nothing. Only a start repeated after a purge begins a new run. Users can repeat a call
+//     with an ID of their own ([RequestID], [EventID], [UpdateID]) while the ID is known; see
+//     [EventID].
 //
 // Input:
 //
 //  5. An instance takes events one by one, in the order of acknowledgment. Events that the code
 //     does not wait for yet are kept.
-//  6. A cancellation is a request: the code may clean up. An execution records at most one from
-//     clients and one from its parent. A termination runs no code, so it also ends a stalled
-//     instance. A suspended instance records events, completions, timers and cancellations, which
-//     take effect on resume; terminations, queries and update validations do not wait.
+//  6. A cancellation is a request: the code may clean up. An execution records at most one
+//     cancellation from clients and one from its parent. A termination runs no code, so it also
+//     ends a stalled instance. A suspended instance records events, completions, timers and
+//     cancellations; they take effect on resume. Terminations, queries and update validations do
+//     not wait.
 //  7. A run has one end. Later events, updates, queries, cancellations, terminations, suspensions
 //     and resumptions get [ErrEnded], unless they repeat a recorded one.
-//  8. An update runs once; or not at all, and its caller gets an error; or the outcome is unknown
-//     (see 4). Refused updates and queries are not recorded.
+//  8. An update runs once; or it does not run and its caller gets an error; or the outcome is
+//     unknown (see 4). Refused updates and queries are not recorded.
 //
 // Activities that are completed from outside:
 //
 //  9. A token belongs to one attempt, and one result per token is recorded. Repeating that result
-//     is no error; any other gets [ErrActivityClosed], also in a later execution and after the
-//     end. A recorded failure gets it too after a later attempt failed or ended the activity.
+//     is no error; any other gets [ErrActivityClosed], also in a later execution and after the end.
+//     So does a repeated failure, after a later attempt has failed or ended the activity.
 //  10. A pending attempt survives its leader: it is not started again, and its token stays valid.
 //
 // Reads:
 //
 //  11. What Get and History return was true at one moment of the call; so was each item of List,
 //     Count, Executions and Pending. Each shows everything acknowledged before the call, unless
-//     [Stale] is given. A long history that is purged and started anew during the read may mix
-//     both runs. A stale read is as of a journal index that never goes back while the node runs.
+//     [Stale] is given. If an instance is purged and started anew while its long history is read,
+//     both runs may mix. A stale read is as of a journal index that never decreases while the node
+//     runs.
 //     Get, History and List return the index they reflect (with partitions, List returns the sum).
 //  12. [Client.Watch], the Wait methods and [CallUpdate] see only committed events and skip none.
-//     Their delay depends on the node. They end when the run is purged.
+//     They are as late as the node's replica. They end when the run is purged.
 //  13. Pages of [Client.List] are ordered by ID: an instance present throughout appears once.
 //
 // Nodes:
 //
 //  14. Retention and Purge remove no running instance, none that a relative needs, and none early.
 //     Nothing of a purged run reaches a later run with its ID: no child, result, token or
-//     idempotency key. Runs begun before protocol 3 are excepted.
-//  15. [Node.Close] ends every goroutine of the node, except activities that ignore their context,
-//     code blocked outside durable calls, blocked log handlers and, if it returns an error because
-//     the disk hangs, those waiting for the disk.
+//     idempotency key. This does not hold for runs begun before protocol 3.
+//  15. [Node.Close] ends every goroutine of the node. Exceptions are activities that ignore their
+//     context, code blocked outside durable calls, and blocked log handlers. If Close returns an
+//     error because the disk hangs, goroutines that wait for the disk remain, too.
 //
 // # What may not be assumed
 //
@@ -81,10 +84,11 @@
 //     updates, queries, cancellations, suspensions and resumptions wait in the leader's memory
 //     until the context ends; then the outcome is unknown. Terminations, retries and reads do not
 //     wait. Completing an activity returns [ErrStalled].
-//   - That two queries see the instance at rest, or an update the state that its validation saw.
+//   - That an instance does not change between two queries, or between an update's validation and
+//     the update.
 //   - That a list shows one moment across pages, or that a filter makes it cheaper: each call
 //     examines every instance. That stale reads on two nodes agree, or show [WaitingForCode].
 //   - That a watch is prompt, or that a slow reader delays anything. That retention is prompt: it
-//     runs at most once a minute, or as often as its shortest period if that is less; what a
+//     runs at most once a minute, or as often as its shortest period if that is less. What a
 //     relative needed may stay that period longer.
 package cluster

@@ -39,14 +39,14 @@ var (
 	ErrClosed = errors.New("tenuto: the node or client is closed")
 )
 
-// A BusyError reports that a call was shed under overload, and nothing was done: too many calls are
-// in flight to the instance (which may have a tenth of the total) or altogether; or, for a start,
-// accepted work takes too long. errors.Is finds [ErrBusy].
+// A BusyError reports that a call was shed under overload, and nothing was done. Bound names the
+// cause: for example, too many calls are in flight to the instance (which may have a tenth of the
+// total), or commits take too long to accept a start. errors.Is finds [ErrBusy].
 //
-// It is returned after retries for as long as the context allows; without a deadline, for
-// Config.CallTimeout or DialConfig.CallTimeout. Their backoff grows up to 2 s, plus or minus one
-// half. Not retried are a start that has waited 2 s while more arrive than the leader accepts
-// ([BoundQueue]), and any call in a context of [WithoutBusyRetries]. Its fields:
+// Before it is returned, the call is retried for as long as the context allows; without a deadline,
+// for Config.CallTimeout or DialConfig.CallTimeout. The backoff grows up to 2 s, plus or minus one
+// half. Two calls are not retried: a start that has waited 2 s while more arrive than the leader
+// accepts ([BoundQueue]), and a call in a context of [WithoutBusyRetries]. Its fields:
 //
 //	RetryAfter time.Duration // when a retry may succeed: 50 ms to 2 s
 //	Bound      BusyBound     // the exceeded bound; "" if a node of an earlier version sent it
@@ -71,9 +71,9 @@ const (
 )
 
 // An UnavailableError reports that no leader answered in time, that no leader can determine the
-// outcome, or that the result of an accepted update is not known yet (see [CallUpdate]). The second
-// case arises when an earlier attempt may have been executed, but the instance was started anew
-// since; the last attempt did nothing then.
+// outcome, or that the result of an accepted update is not known yet (see [CallUpdate]). In the
+// second case an earlier attempt may have been executed, but the instance was started anew since;
+// the last attempt did nothing.
 type UnavailableError struct {
 	// NotExecuted means that nothing was done and nothing will be. If false, the outcome is
 	// unknown: a retry with the same request ID is safe as long as that ID is known; see [EventID].
@@ -93,20 +93,20 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // trimPrefix returns an error text without its prefix, for use within another error text.
 func trimPrefix(text string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(text, prefix), ": "+prefix, ": ")
+	return strings.ReplaceAll(strings.TrimPrefix(text, errorPrefix), ": "+errorPrefix, ": ")
 }
 
 // dedupPrefix returns an error text with only the first occurrence of the prefix.
 func dedupPrefix(text string) string {
-	before, after, found := strings.Cut(text, prefix)
+	before, after, found := strings.Cut(text, errorPrefix)
 	if !found {
 		return text
 	}
-	return before + prefix + trimPrefix(after)
+	return before + errorPrefix + trimPrefix(after)
 }
 
-// prefix begins the text of every outermost error.
-const prefix = "tenuto: "
+// errorPrefix begins the text of every outermost error.
+const errorPrefix = "tenuto: "
 
 // An InputError reports an argument that is not valid. Nothing was done.
 type InputError struct {
@@ -205,7 +205,7 @@ func toFailure(err error) *clusterpb.Failure {
 	}
 	var versions *VersionError
 	if errors.As(err, &versions) {
-		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: wireMismatch(versions)}
+		return &clusterpb.Failure{Code: codeProtocol, Message: err.Error(), NotExecuted: true, Versions: encodeVersionError(versions)}
 	}
 	for _, known := range sentinels {
 		if errors.Is(err, known.err) {
@@ -272,7 +272,7 @@ func fromFailure(f *clusterpb.Failure) error {
 	case f.Code == codeBusy:
 		return &BusyError{RetryAfter: time.Duration(f.RetryAfter), Bound: actors.Bound(f.Bound), Reason: f.Message}
 	case f.Code == codeProtocol && f.Versions != nil:
-		return readMismatch(f.Versions)
+		return decodeVersionError(f.Versions)
 	case known == nil:
 		return &InternalError{f.Message}
 	case f.Message == known.Error():

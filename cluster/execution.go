@@ -95,7 +95,7 @@ func (g *partition) execution(p *actors.Partition, known *journalpb.Instance, nu
 	return execution, nil
 }
 
-// lastEventOf returns the last event of an execution that has ended. It uses a galloping search,
+// lastEventOf returns the last event of an execution that has ended. It uses an exponential search,
 // because reading a long history is slow.
 func (g *partition) lastEventOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
 	last, behind := first, uint64(0)

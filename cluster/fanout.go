@@ -37,7 +37,7 @@ func (n *Node) fanOut(ctx context.Context, request *clusterpb.Request) (*cluster
 		return n.fanOutPurge(ctx, request, call.Purge)
 	case *clusterpb.Request_RemoveMember, *clusterpb.Request_AdoptMember:
 		// The first partition decides; the others follow it eventually by themselves (see
-		// leadership.syncMembership). It is asked first, so that a refusal changes nothing.
+		// crossPartitionLeader.syncMembership). It is asked first, so that a refusal changes nothing.
 		var response *clusterpb.Response
 		for _, g := range n.partitions {
 			var err error
@@ -54,8 +54,8 @@ func (n *Node) fanOut(ctx context.Context, request *clusterpb.Request) (*cluster
 	return n.mergeMembers(parts), nil
 }
 
-// membersWait bounds how long a call for the members waits for a known leader, and how long for its
-// answer before it checks whether that still leads.
+// membersWait bounds how long a request for the members waits until a leader is known. It also
+// bounds the wait for that leader's answer; then the node checks whether it still leads.
 const membersWait = time.Second
 
 // currentMembers returns the members of the partition as known by its leader, or by this node while
@@ -81,7 +81,7 @@ func (g *partition) currentMembers(ctx context.Context, request *clusterpb.Reque
 // listLocally answers a list from the replicas of this node.
 func (n *Node) listLocally(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	return n.fanOutList(request, func(g *partition) (*clusterpb.Response, error) {
-		return g.read(ctx, g.live.Load(), request)
+		return g.read(ctx, g.actorPartition.Load(), request)
 	})
 }
 

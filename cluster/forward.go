@@ -31,12 +31,12 @@ const (
 const startBatchProtocol = 2
 
 // A forwarder sends the starts that this node has received to the leader of a partition, in
-// batches: single calls would cost more than the rest of a start's way to the leader. The call
+// batches. A call for each start would cost more than the rest of its path to the leader. The call
 // limiter bounds how many wait.
 type forwarder struct {
-	to       *partition
-	outbox   *batchQueue[*forwardedStart]
-	batching atomic.Bool // the protocol allows it, and never decreases
+	partition         *partition
+	outbox            *batchQueue[*forwardedStart]
+	isBatchingAllowed atomic.Bool // true once the protocol allows it; the protocol never decreases
 }
 
 // A forwardedStart is a start in flight to the leader.
@@ -47,7 +47,7 @@ type forwardedStart struct {
 }
 
 func newForwarder(to *partition) *forwarder {
-	return &forwarder{to: to, outbox: newBatchQueue(startBatchMax, startBatchBytesMax, func(f *forwardedStart) int { return proto.Size(f.start) })}
+	return &forwarder{partition: to, outbox: newBatchQueue(startBatchMax, startBatchBytesMax, func(f *forwardedStart) int { return proto.Size(f.start) })}
 }
 
 // canBatch reports whether a request may be sent in a batch.
@@ -55,16 +55,16 @@ func (f *forwarder) canBatch(request *clusterpb.Request) bool {
 	if request.GetStart() == nil {
 		return false
 	}
-	if !f.batching.Load() {
-		f.batching.Store(f.to.journal.Protocol() >= startBatchProtocol)
+	if !f.isBatchingAllowed.Load() {
+		f.isBatchingAllowed.Store(f.partition.journal.Protocol() >= startBatchProtocol)
 	}
-	return f.batching.Load()
+	return f.isBatchingAllowed.Load()
 }
 
 func (f *forwarder) ask(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	one := &forwardedStart{
 		ctx: ctx,
-		// Copied: the caller may retry the request, which changes it, while it is being sent.
+		// A copy: a retry by the caller changes the request, maybe while it is being sent.
 		start:  &clusterpb.InstanceStart{Instance: request.Instance, Retried: request.Retried, FirstIndex: request.FirstIndex, Start: request.GetStart()},
 		answer: make(chan *clusterpb.Response, 1),
 	}
@@ -87,7 +87,7 @@ func (g *partition) runForwarder() {
 }
 
 // run sends batches until ctx ends: at once while few are in flight, otherwise after a pause, with
-// all that has arrived meanwhile. It answers the rest with an error.
+// all starts that have arrived meanwhile. Then it answers the remaining starts with an error.
 func (f *forwarder) run(ctx context.Context, sendBatch func(ctx context.Context, batch []*forwardedStart)) {
 	var sending sync.WaitGroup
 	var inFlight atomic.Int64
@@ -130,23 +130,23 @@ func (f *forwarder) sendBatch(ctx context.Context, batch []*forwardedStart) {
 	}
 }
 
-// exchange passes on the leader's answers as they arrive, and sets answered starts in the batch to
-// nil. It returns the answer for the others.
+// exchange sends a batch and passes on the leader's answers as they arrive. It sets answered starts
+// in the batch to nil, and returns the answer for the others.
 func (f *forwarder) exchange(ctx context.Context, batch []*forwardedStart) (others *clusterpb.Response) {
-	address := f.to.otherLeader()
+	address := f.partition.otherLeader()
 	if address == "" {
 		return notLeaderResponse("no other leader is known")
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.to.config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.partition.config.CallTimeout)
 	defer cancel()
-	ctx, end := f.to.leaderContext(ctx, address)
+	ctx, end := f.partition.leaderContext(ctx, address)
 	defer end()
 	starts := make([]*clusterpb.InstanceStart, len(batch))
 	for i, one := range batch {
 		starts[i] = one.start
 	}
-	request := f.to.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: starts}}})
-	stream, err := f.to.peers.openStream(ctx, address, &startBatchStream, request)
+	request := f.partition.prepareRequest(&clusterpb.Request{Call: &clusterpb.Request_StartBatch{StartBatch: &clusterpb.StartBatchRequest{Starts: starts}}})
+	stream, err := f.partition.peers.openStream(ctx, address, &startBatchStream, request)
 	for err == nil {
 		response := new(clusterpb.Response)
 		if err = stream.RecvMsg(response); err == nil && response.Failure != nil {
@@ -169,10 +169,10 @@ var startBatchStream = grpc.StreamDesc{
 }
 
 func (g *nodeService) serveStartBatch(stream grpc.ServerStream) error {
-	return g.node.recoverStream("start_batch", func() error { return g.serveStarts(stream) })
+	return g.node.recoverStream("start_batch", func() error { return g.answerStartBatch(stream) })
 }
 
-func (g *nodeService) serveStarts(stream grpc.ServerStream) error {
+func (g *nodeService) answerStartBatch(stream grpc.ServerStream) error {
 	ctx, request := stream.Context(), new(clusterpb.Request)
 	if err := stream.RecvMsg(request); err != nil {
 		return err
@@ -187,8 +187,8 @@ func (g *nodeService) serveStarts(stream grpc.ServerStream) error {
 	return nil
 }
 
-// startBatch answers a batch of starts, if this node leads their partition. Its error is the reason
-// why none was answered, or the error of answer.
+// startBatch answers a batch of starts, if this node leads their partition. It returns an error if
+// it could answer none of them, or the error of answer.
 func (n *Node) startBatch(ctx context.Context, request *clusterpb.Request, answer func(*clusterpb.Response) error) error {
 	g := n.partitionFor(request)
 	if err := firstError(n.config.checkProtocol(request.Protocol), g.checkStartBatch(request.GetStartBatch())); err != nil {
@@ -216,7 +216,7 @@ func (g *partition) startEach(ctx context.Context, p *actors.Partition, starts [
 			var response *clusterpb.Response
 			err := g.recoverCall(request, func() (err error) {
 				response, err = g.start(ctx, p, request, one.Start)
-				return g.confirmRefusal(ctx, p, err)
+				return g.confirmRejection(ctx, p, err)
 			})
 			if err != nil {
 				response = &clusterpb.Response{Failure: toFailure(err)}
@@ -237,8 +237,8 @@ func (g *partition) startEach(ctx context.Context, p *actors.Partition, starts [
 	return nil
 }
 
-// checkStartBatch returns an error for the first start that no node sends; each was checked before
-// it was forwarded.
+// checkStartBatch returns an error for a batch that no correct node sends. The sender has checked
+// each start.
 func (g *partition) checkStartBatch(r *clusterpb.StartBatchRequest) error {
 	if len(r.GetStarts()) == 0 || len(r.Starts) > startBatchMax {
 		return &InputError{"starts", fmt.Sprintf("are %d: 1 to %d are allowed", len(r.GetStarts()), startBatchMax)}

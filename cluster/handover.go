@@ -9,14 +9,13 @@ import (
 	"github.com/tenuto-dev/tenuto/actors"
 )
 
-// While leadership changes, calls wait on their node until it serves them itself or knows the new
-// leader. Refusing them would cost a growing backoff, and delay the last call by more than the
-// change.
+// While leadership changes, a node holds its calls until it serves them itself or knows the new
+// leader. If it refused them, their backoff would grow and could last longer than the change.
 
-// leaderWaitMax bounds that wait. A call that is refused after it is retried like any other.
+// leaderWaitMax bounds that wait. A call refused after the wait is retried like any other.
 const leaderWaitMax = 500 * time.Millisecond
 
-// A notifier wakes all who wait for a change. The zero value is ready to use.
+// A notifier wakes all goroutines that wait for a change. The zero value is ready to use.
 type notifier struct {
 	mu      sync.Mutex
 	changed chan struct{}
@@ -42,13 +41,13 @@ func (b *notifier) notify() {
 	}
 }
 
-// servingPartition returns the live part of the partition if this node leads it and is not handing
+// servingPartition returns the actors.Partition if this node leads the partition and is not handing
 // it over, otherwise nil.
 func (g *partition) servingPartition() *actors.Partition {
 	if g.handingOver.Load() {
 		return nil
 	}
-	return g.live.Load()
+	return g.actorPartition.Load()
 }
 
 // otherLeader returns the address of the leader, "" if it is unknown or this node.
@@ -81,7 +80,8 @@ func (g *partition) awaitLeader(ctx context.Context) {
 	}
 }
 
-// leaderChanged is called by the journal.
+// leaderChanged cancels calls to a former leader and wakes calls that wait for a new one. The
+// journal calls it.
 func (g *partition) leaderChanged() {
 	select {
 	case <-g.opened:
@@ -121,7 +121,7 @@ func (n *Node) handOver(ctx context.Context) error {
 
 // handOver transfers leadership to another node, if there is one, and returns after that node
 // serves calls. Stopping earlier would remove a vote that the next leader needs. It first waits
-// until the partition can do without this node.
+// until the partition can continue without this node.
 func (g *partition) handOver(ctx context.Context) error {
 	if !g.isLeader() || len(g.journal.Members()) == 1 {
 		return nil
@@ -130,8 +130,8 @@ func (g *partition) handOver(ctx context.Context) error {
 	return g.transferAndWait(ctx, g.journal.TransferLeadership)
 }
 
-// transferAndWait transfers leadership and returns after another node serves calls. Meanwhile calls
-// wait here, so that no new entries delay the successor.
+// transferAndWait transfers leadership and returns after another node serves calls. Meanwhile this
+// node holds its calls, so that no new entries delay the next leader.
 func (g *partition) transferAndWait(ctx context.Context, transfer func(context.Context) error) error {
 	g.handingOver.Store(true)
 	defer g.handingOver.Store(false)

@@ -51,10 +51,10 @@ type PartitionHealth struct {
 	// that are committed, according to this node's log or the leader, and not applied here.
 	Applied uint64 `json:"applied"`
 	Behind  uint64 `json:"behind"`
-	// Lag is the time since the leader's commit index was no higher than what is applied here; 0 on
-	// the leader, negative if that was never so since the start. It is below 2 s on a follower that
-	// stores and applies entries. It grows while the node stores nothing or does not hear from the
-	// leader.
+	// Lag is the time since this node had last applied all that the leader had committed. It is 0
+	// on the leader, negative if that was never so since the start, and below 2 s on a follower
+	// that stores and applies entries. It grows while the node stores nothing or does not hear from
+	// the leader.
 	Lag time.Duration `json:"lag_ns"`
 	// SinceContact is the time since the last message from the leader. It is 0 on the leader, and
 	// negative if there was none since the node started.
@@ -93,8 +93,8 @@ type Health struct {
 	// Copies counts the reports of other nodes that they have refused a process with a copy of this
 	// node's Dir; see [ErrDirectoryCopied].
 	Copies int `json:"copies,omitempty"`
-	// Failed means that the node has stopped itself or was removed: it found damage or an error of
-	// its disk. Err is the reason; it may hold paths and is not shown by [Node.HealthHandler].
+	// Failed means that the node was removed, or stopped itself after damage or a disk error. Err
+	// is the reason; it may hold paths and is not shown by [Node.HealthHandler].
 	Failed bool  `json:"failed,omitempty"`
 	Err    error `json:"-"`
 	// Draining means that the node is stopping or has stopped.
@@ -216,7 +216,7 @@ func (h Health) Live() error {
 
 // HealthHandler returns an HTTP handler for probes: /healthz answers 200 if the node is alive
 // ([Health.Live]), /readyz if it is ready ([Health.Ready]), both 503 otherwise. The body is the
-// [Health] in JSON, with "ok" and, if that is false, "reason". It may be shown to anyone who may
+// [Health] in JSON, with "ok" and, if that is false, "reason". It may be shown to everyone who may
 // know the names of the nodes. To serve it below another path, use [http.StripPrefix]. The handler
 // stays valid after the node stops.
 func (n *Node) HealthHandler() http.Handler {

@@ -42,7 +42,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 func awaitIdle(t testing.TB, node *Node) {
 	t.Helper()
 	eventually(t, "one instance is in memory and idle", func() bool {
-		s := node.system.Stats(node.partitions[0].live.Load())
+		s := node.system.Stats(node.partitions[0].actorPartition.Load())
 		return s.Live == 1 && s.Idle == 1
 	})
 }

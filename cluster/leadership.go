@@ -15,9 +15,9 @@ import (
 // reviewInterval is how often a leader checks for new epochs of the other partitions.
 const reviewInterval = 50 * time.Millisecond
 
-// A leadership does what the leader of one of several partitions has to do with the others, for one
-// epoch.
-type leadership struct {
+// A leadership does, for one epoch, what the leader of a partition does together with the other
+// partitions.
+type crossPartitionLeader struct {
 	partition     *partition
 	epoch         uint64
 	crossBatchers []*crossBatcher // by partition; nil for its own
@@ -25,10 +25,10 @@ type leadership struct {
 	reviewedEpochs []uint64
 }
 
-// newLeadership must be called before the live partition is opened, which recovers what earlier
-// epochs of the other partitions have left.
-func newLeadership(g *partition, epoch uint64) *leadership {
-	r := &leadership{partition: g, epoch: epoch, crossBatchers: make([]*crossBatcher, len(g.partitions)), reviewedEpochs: make([]uint64, len(g.partitions))}
+// newLeadership must be called before the actors.Partition is opened: opening it recovers what
+// earlier epochs of the other partitions have left.
+func newLeadership(g *partition, epoch uint64) *crossPartitionLeader {
+	r := &crossPartitionLeader{partition: g, epoch: epoch, crossBatchers: make([]*crossBatcher, len(g.partitions)), reviewedEpochs: make([]uint64, len(g.partitions))}
 	for i, other := range g.partitions {
 		r.reviewedEpochs[i] = other.journal.Epoch()
 		if other != g {
@@ -39,27 +39,27 @@ func newLeadership(g *partition, epoch uint64) *leadership {
 }
 
 // Owns implements actors.OtherPartitions.
-func (r *leadership) Owns(instance string) bool {
+func (r *crossPartitionLeader) Owns(instance string) bool {
 	return r.partition.partitionOf(instance) != r.partition
 }
 
 // Replica implements actors.OtherPartitions.
-func (r *leadership) Replica(instance string) actors.Replica {
+func (r *crossPartitionLeader) Replica(instance string) actors.Replica {
 	return r.partition.partitionOf(instance).journal
 }
 
 // Send implements actors.OtherPartitions.
-func (r *leadership) Send(c *actors.CrossMessage, done func(actors.Answer)) {
+func (r *crossPartitionLeader) Send(c *actors.CrossMessage, done func(actors.Answer)) {
 	r.crossBatchers[r.partition.partitionOf(c.Instance).number].put(pendingCrossMessage{c, done})
 }
 
 // ForgetChainedStart implements actors.OtherPartitions.
-func (r *leadership) ForgetChainedStart(target string, done func(error)) {
+func (r *crossPartitionLeader) ForgetChainedStart(target string, done func(error)) {
 	r.partition.journal.ForgetChainedStart(r.epoch, target, done)
 }
 
 // run sends cross-partition messages, synchronizes members and reviews new epochs, until ctx ends.
-func (r *leadership) run(ctx context.Context) {
+func (r *crossPartitionLeader) run(ctx context.Context) {
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	for _, c := range r.crossBatchers {
@@ -80,10 +80,10 @@ func (r *leadership) run(ctx context.Context) {
 	}
 }
 
-// review goes through the operations shared with partitions in a new epoch. This node's replica
-// then shows all that the previous leader committed.
-func (r *leadership) review() {
-	p := r.partition.live.Load()
+// review checks the operations shared with partitions that have a new epoch. This node's replica of
+// such a partition shows all that the previous leader committed.
+func (r *crossPartitionLeader) review() {
+	p := r.partition.actorPartition.Load()
 	if p == nil {
 		return
 	}
@@ -94,21 +94,21 @@ func (r *leadership) review() {
 		}
 	}
 	if len(changed) > 0 {
-		p.Review(func(instance string) bool { return changed[r.partition.partitionOf(instance)] })
+		p.ResendAfterFailover(func(instance string) bool { return changed[r.partition.partitionOf(instance)] })
 	}
 }
 
 // syncMembership applies the first partition's decisions about members to this one, until ctx ends.
-func (r *leadership) syncMembership(ctx context.Context) {
+func (r *crossPartitionLeader) syncMembership(ctx context.Context) {
 	for sleep(ctx, r.partition.closing, r.partition.config.maintenanceInterval) == nil {
 		r.removeMembers(ctx)
 		r.adoptMembers(ctx)
 	}
 }
 
-// adoptMembers records in this partition the directories that the first partition has recorded: it
-// decides, and the client that asked may be gone.
-func (r *leadership) adoptMembers(ctx context.Context) {
+// adoptMembers records in this partition the directories that the first partition has recorded. The
+// first decides, and the client that asked may not repeat its call.
+func (r *crossPartitionLeader) adoptMembers(ctx context.Context) {
 	g, first := r.partition, r.partition.partitions[0]
 	differing := func() map[string]string {
 		decided := make(map[string]string)
@@ -125,7 +125,7 @@ func (r *leadership) adoptMembers(ctx context.Context) {
 	if g.number == 0 || len(differing()) == 0 || first.catchUp(ctx) != nil {
 		return
 	}
-	for node, identity := range differing() { // again: the replica of the first partition has caught up
+	for node, identity := range differing() { // again: the first partition's replica has caught up
 		if identity == "" || !g.journal.IsMember(node) || node == g.config.NodeID {
 			continue
 		}
@@ -136,9 +136,9 @@ func (r *leadership) adoptMembers(ctx context.Context) {
 	}
 }
 
-// removeMembers removes from this partition the nodes that the first has removed: it decides, and
-// the client that asked may be gone.
-func (r *leadership) removeMembers(ctx context.Context) {
+// removeMembers removes from this partition the nodes that the first has removed. The first
+// decides, and the client that asked may not repeat its call.
+func (r *crossPartitionLeader) removeMembers(ctx context.Context) {
 	g := r.partition
 	removed := g.partitions[0].journal.RemovedNodes()
 	for _, m := range g.journal.Members() {

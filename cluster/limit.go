@@ -37,9 +37,9 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// nanos returns a time as nanoseconds since 1970, clamped to int64. It never returns 0, which means
-// none.
-func nanos(t time.Time) int64 {
+// clampedUnixNanos returns a time as nanoseconds since 1970, clamped to int64. It returns 1 instead of 0,
+// because 0 means no time.
+func clampedUnixNanos(t time.Time) int64 {
 	switch {
 	case t.Before(time.Unix(0, math.MinInt64)):
 		return math.MinInt64
@@ -105,7 +105,7 @@ func checkSend(r *clusterpb.SendRequest) error {
 	return firstError(checkName("event name", r.Name), checkText("event ID", r.RequestId, 0, requestIDMax))
 }
 
-// checkRequest returns an error for a request that our client would not send.
+// checkRequest returns an error for a request that no correct client sends.
 func checkRequest(request *clusterpb.Request) error {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_List:
@@ -161,7 +161,7 @@ func (n *Node) payloadMax() int {
 // codecOverhead is what a codec may add to each payload, such as the name of a key.
 const codecOverhead = 4 << 10
 
-// checkPayloads returns an error if a payload is larger than our clients make them.
+// checkPayloads returns an error if a payload is larger than a correct client sends.
 func (n *Node) checkPayloads(request *clusterpb.Request) error {
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
@@ -206,15 +206,15 @@ func checkListRequest(r *clusterpb.ListRequest) error {
 		return &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", r.Limit, listMax)}
 	}
 	err := firstError(
-		checkText("after", r.After, 0, filterMax),
-		checkText("filter by name", r.Name, 0, filterMax),
-		checkText("filter by version", r.Version, 0, filterMax),
-		checkText("filter by ID prefix", r.IdPrefix, 0, filterMax),
-		checkText("filter by parent", r.Parent, 0, filterMax),
+		checkText("after", r.After, 0, filterTextMax),
+		checkText("filter by name", r.Name, 0, filterTextMax),
+		checkText("filter by version", r.Version, 0, filterTextMax),
+		checkText("filter by ID prefix", r.IdPrefix, 0, filterTextMax),
+		checkText("filter by parent", r.Parent, 0, filterTextMax),
 		checkTags(r.Tags),
 	)
 	for _, state := range r.States {
-		err = firstError(err, checkText("filter by state", state, 0, filterMax), checkState(state))
+		err = firstError(err, checkText("filter by state", state, 0, filterTextMax), checkState(state))
 	}
 	return err
 }

@@ -21,29 +21,29 @@ const (
 	// The timeout of a TCP connect, which takes one round trip on a working network. It bounds how
 	// long callers of an unreachable node queue up.
 	connectTimeout = time.Second
-	// How long sent data may stay unacknowledged before the connection is replaced. After a network
-	// cut heals, the old one would wait for the next TCP retransmission, and those become rarer.
-	// With one packet in three lost, few connections reach this limit.
-	unackedMax = 3 * time.Second
-	// Concurrent handshakes; at more, the oldest is closed.
+	// How long sent data may stay unacknowledged before the connection is replaced. When a cut
+	// network works again, the old connection would wait for the next TCP retransmission, and those
+	// become rarer. With one packet in three lost, few connections reach this limit.
+	unackedTimeMax = 3 * time.Second
+	// Concurrent handshakes. A further one closes the oldest.
 	handshakesMax = 128
 	// Open accepted connections: from nodes for Raft (times the number of partitions), from nodes
 	// for calls, and from all others.
 	nodeLinksMax   = 256
 	clientLinksMax = 1024
 	// The part of clientLinksMax that one client may use, by the name in its certificate.
-	clientLinksShare = 256
+	linksPerClientMax = 256
 	// The maximum age of a connection with a certificate. A connection whose authority is no longer
 	// trusted ends by then.
 	linkAgeMax = 10 * time.Minute
 	// How often connections are checked for their age and for nodes that are no longer members.
-	sweepEvery = time.Second
+	linkSweepInterval = time.Second
 )
 
 // A link is an open connection after the handshake: its peer and purpose are known.
 type link struct {
 	net.Conn
-	handshake
+	handshakeResult
 	raw      net.Conn // below TLS
 	opened   time.Time
 	accepted bool // false: dialed
@@ -52,7 +52,7 @@ type link struct {
 
 // Close implements net.Conn.
 func (l *link) Close() error {
-	l.owner.forget(l)
+	l.owner.remove(l)
 	return l.Conn.Close()
 }
 
@@ -86,16 +86,16 @@ type links struct {
 	isMember   func(nodeID string) bool
 	partitions int // number of partitions, which multiplies the bound for Raft
 
-	mu       sync.Mutex
-	open     map[*link]struct{}
-	accepted map[linkClass]int
-	clients  map[string]int // accepted ones, by name of the client
+	mu               sync.Mutex
+	open             map[*link]struct{}
+	acceptedByClass  map[linkClass]int
+	acceptedByClient map[string]int // accepted ones, by name of the client
 }
 
 func newLinks(isMember func(nodeID string) bool) *links {
 	return &links{
 		ageMax: linkAgeMax, isMember: isMember, partitions: 1,
-		open: make(map[*link]struct{}), accepted: make(map[linkClass]int), clients: make(map[string]int),
+		open: make(map[*link]struct{}), acceptedByClass: make(map[linkClass]int), acceptedByClient: make(map[string]int),
 	}
 }
 
@@ -108,23 +108,23 @@ func (s *links) add(l *link) error {
 		if class.purpose == purposeRaft {
 			most *= s.partitions
 		}
-		if s.accepted[class] >= most {
+		if s.acceptedByClass[class] >= most {
 			return fmt.Errorf("%d connections of this kind are open, which is the limit", most)
 		}
 		if l.peer.Kind == PrincipalClient {
-			if s.clients[l.peer.Name] >= clientLinksShare {
-				return fmt.Errorf("%s has %d connections open, which is the limit per client", l.peer, clientLinksShare)
+			if s.acceptedByClient[l.peer.Name] >= linksPerClientMax {
+				return fmt.Errorf("%s has %d connections open, which is the limit per client", l.peer, linksPerClientMax)
 			}
-			s.clients[l.peer.Name]++
+			s.acceptedByClient[l.peer.Name]++
 		}
-		s.accepted[class]++
+		s.acceptedByClass[class]++
 	}
 	l.owner, l.opened = s, time.Now()
 	s.open[l] = struct{}{}
 	return nil
 }
 
-func (s *links) forget(l *link) {
+func (s *links) remove(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.open[l]; !known {
@@ -134,10 +134,10 @@ func (s *links) forget(l *link) {
 	if !l.accepted {
 		return
 	}
-	s.accepted[l.class()]--
+	s.acceptedByClass[l.class()]--
 	if l.peer.Kind == PrincipalClient {
-		if s.clients[l.peer.Name]--; s.clients[l.peer.Name] == 0 {
-			delete(s.clients, l.peer.Name)
+		if s.acceptedByClient[l.peer.Name]--; s.acceptedByClient[l.peer.Name] == 0 {
+			delete(s.acceptedByClient, l.peer.Name)
 		}
 	}
 }
@@ -148,15 +148,15 @@ func (s *links) sweep(now time.Time) {
 	for _, l := range s.all() {
 		switch {
 		case l.peer.Kind == PrincipalLocal: // has no certificate that could expire
-		case now.Sub(l.opened) > s.ageMax, now.After(l.expires), s.isUnknownMember(l):
+		case now.Sub(l.opened) > s.ageMax, now.After(l.expires), s.isNonMember(l):
 			_ = l.raw.Close()
 		}
 	}
 }
 
-// isUnknownMember reports whether a connection is from a node that is not a member. One dialed for
-// calls may be to a member that is not known yet.
-func (s *links) isUnknownMember(l *link) bool {
+// isNonMember reports whether the peer of a connection is a node that is not a member. It is
+// false for connections dialed for calls: their peer may be a member that is not known yet.
+func (s *links) isNonMember(l *link) bool {
 	return l.peer.Kind == PrincipalNode && (l.purpose == purposeRaft || l.accepted) && !s.isMember(l.peer.Name)
 }
 
@@ -172,7 +172,7 @@ func (s *links) all() []*link {
 
 // sweepUntil calls sweep periodically until done is closed.
 func (s *links) sweepUntil(done <-chan struct{}) {
-	ticker := time.NewTicker(sweepEvery)
+	ticker := time.NewTicker(linkSweepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -220,7 +220,7 @@ func (d *dialer) dial(ctx context.Context, address string, required purpose) (ne
 
 // handshake sends the purpose of a new connection and waits until the peer accepts it.
 func (d *dialer) handshake(ctx context.Context, raw net.Conn, address string, required purpose) (*link, error) {
-	l := &link{Conn: raw, raw: raw, handshake: handshake{purpose: required, peer: Principal{Kind: PrincipalLocal}}}
+	l := &link{Conn: raw, raw: raw, handshakeResult: handshakeResult{purpose: required, peer: Principal{Kind: PrincipalLocal}}}
 	if d.tlsSource == nil {
 		if !isLoopback(raw.RemoteAddr()) {
 			return nil, errors.New(loopbackRule)
@@ -256,7 +256,7 @@ func (d *dialer) handshakeTLS(ctx context.Context, l *link, nodeID string) error
 	if err != nil {
 		return err
 	}
-	l.Conn, l.handshake = conn, *found
+	l.Conn, l.handshakeResult = conn, *found
 	return nil
 }
 

@@ -46,10 +46,11 @@ type Page struct {
 	AppliedIndex uint64
 }
 
-// List returns instances that match the filter, ordered by ID: those after the ID after ("" for the
-// first page), at most limit (0 means 100; at most 1,000). They lack outputs, errors and custom
-// status, which Get returns. Each item was true at some moment of the call, but the page as a whole
-// is not a snapshot. An instance started between two pages may be missed.
+// List returns instances that match the filter, ordered by ID. It returns at most limit instances
+// (0 means 100; at most 1,000) with IDs greater than after ("" for the first page). They lack
+// outputs, errors and custom status, which Get returns. Each item was true at some moment of the
+// call, but the page as a whole is not a snapshot. An instance started between two pages may be
+// missed.
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...ReadOption) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, &InputError{"limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)}
@@ -95,8 +96,8 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...ReadOption
 // recorded, and a parent of running children. The IDs may then be used again; a start repeated
 // later begins a new run. At most 1,000 IDs.
 //
-// Deletions by an attempt whose answer was lost are not counted. If a run of one of the IDs may
-// have begun since, nothing more is deleted and the outcome is unknown.
+// If the answer of an attempt is lost, its deletions are not counted. If a run of one of the IDs
+// may have begun since, nothing more is deleted and the outcome is unknown.
 func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	if err := checkPurge(ids); err != nil {
 		return 0, err
@@ -108,8 +109,8 @@ func (c *Client) Purge(ctx context.Context, ids ...string) (int, error) {
 	return int(response.GetPurge().GetPurged()), nil
 }
 
-// filterMax bounds each text of a filter, in bytes.
-const filterMax = 1024
+// filterTextMax bounds each text of a filter, in bytes.
+const filterTextMax = 1024
 
 func (f Filter) request() *clusterpb.ListRequest {
 	r := &clusterpb.ListRequest{
@@ -119,10 +120,10 @@ func (f Filter) request() *clusterpb.ListRequest {
 		r.States = append(r.States, string(state))
 	}
 	if !f.CreatedFrom.IsZero() {
-		r.CreatedFrom = nanos(f.CreatedFrom)
+		r.CreatedFrom = clampedUnixNanos(f.CreatedFrom)
 	}
 	if !f.CreatedBefore.IsZero() {
-		r.CreatedBefore = nanos(f.CreatedBefore)
+		r.CreatedBefore = clampedUnixNanos(f.CreatedBefore)
 	}
 	return r
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Remote clients wait by long polling: calls of bounded length, which any node answers from its
-// replica. Each carries its position, so that a lost connection or another node loses nothing.
+// Remote clients wait by long polling. Any node answers such a call from its replica, after a
+// bounded time. Each call carries its position, so the next one, at any node, misses nothing.
 const (
 	// How long a node holds such a call.
 	pollTimeout = 5 * time.Second
 	// Bounds of one answer: events, and approximate bytes of them.
 	pollEventsMax = 256
 	pollBytesMax  = 1 << 20
-	// How long a node holds a request for the members while it has no newer ones, and how often it
-	// checks.
+	// How long a node holds a request for the members while it knows no newer ones, and how often
+	// it checks.
 	membersPollTimeout  = 2 * time.Second
 	membersPollInterval = 100 * time.Millisecond
 )
@@ -37,7 +37,7 @@ func (n *Node) answerLocally(ctx context.Context, request *clusterpb.Request) (*
 	case *clusterpb.Request_Watch:
 		answer = n.pollWatch
 	case *clusterpb.Request_OfferLeadership:
-		return n.handleOffer()
+		return n.handleLeadershipOffer()
 	case *clusterpb.Request_Members:
 		if n.concernsAllPartitions(request) || !request.Stale && n.partitionFor(request).hasOtherLeader() {
 			return nil, nil
@@ -49,7 +49,7 @@ func (n *Node) answerLocally(ctx context.Context, request *clusterpb.Request) (*
 		}
 		answer = n.readStale
 	}
-	if err := n.catchUpWith(ctx, request); err != nil {
+	if err := n.awaitSeenIndexes(ctx, request); err != nil {
 		return nil, err
 	}
 	response, err := answer(ctx, request)
@@ -62,8 +62,8 @@ func (n *Node) answerLocally(ctx context.Context, request *clusterpb.Request) (*
 	return response, err
 }
 
-// catchUpWith waits up to catchUpTimeout until this node has applied what the caller has seen.
-func (n *Node) catchUpWith(ctx context.Context, request *clusterpb.Request) error {
+// awaitSeenIndexes waits up to catchUpTimeout until this node has applied what the caller has seen.
+func (n *Node) awaitSeenIndexes(ctx context.Context, request *clusterpb.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	err := n.poll(ctx, func() bool { return n.partitionFor(request).journal.AppliedIndex() >= request.SeenIndex })
@@ -101,7 +101,7 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 	soon, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	result, size := new(clusterpb.WatchResult), 0
-	f := &historyWatcher{partition: g, id: request.Instance, at: Position{asked.Execution, asked.EventId}}
+	f := &historyWatcher{partition: g, id: request.Instance, next: Position{asked.Execution, asked.EventId}}
 	if asked.Run != nil {
 		f.watchedRun = &journalpb.Instance{FirstExecution: asked.Run.FirstExecution, CreatedAt: asked.Run.CreatedAt}
 	}
@@ -115,7 +115,7 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 		size += len(encoded)
 		return len(result.Events) < pollEventsMax && size < pollBytesMax
 	}
-	// Events at hand are sent at once, without waiting for more.
+	// Recorded events are sent at once, without waiting for more.
 	f.shouldPause = func() bool { return len(result.Events) > 0 }
 	err := f.run(soon)
 	switch {
@@ -126,7 +126,7 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 	case err != errReaderStopped && !timedOut(ctx, soon):
 		return nil, err
 	}
-	result.Execution, result.EventId = f.at.Execution, f.at.EventID
+	result.Execution, result.EventId = f.next.Execution, f.next.EventID
 	if f.watchedRun != nil {
 		result.Run = &clusterpb.WatchedRun{FirstExecution: f.watchedRun.FirstExecution, CreatedAt: f.watchedRun.CreatedAt}
 	}
@@ -138,7 +138,7 @@ func (n *Node) pollWatch(ctx context.Context, request *clusterpb.Request) (*clus
 
 // knownMembers returns the members as this node knows them; of one partition if the request names
 // one. A node that is being added or still reads its log may know outdated members, so it answers
-// only if it is a member, and knows its leader as one. A removed node does not answer.
+// only if it is a member, and knows its leader as a member. A removed node does not answer.
 func (n *Node) knownMembers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if err := n.awaitMembers(ctx, request.GetMembers().GetKnownIndexes()); err != nil {
 		return nil, err

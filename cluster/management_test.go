@@ -209,7 +209,7 @@ func TestCompletions_UnmatchedAreDropped(t *testing.T) {
 		for _, execution := range []uint64{0, 1, 2} {
 			for _, source := range []uint64{0, 1, 2, 999} { // none, the start, the subscription, the future
 				event.SourceEventId = source
-				answer, err := await(ctx, send(node.partitionOf("w").live.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
+				answer, err := await(ctx, deliverToInstance(node.partitionOf("w").actorPartition.Load(), "w", actors.Message{Internal: true, Message: replay.Message{Execution: execution, Event: event}}))
 				if err != nil || !answer.Dropped {
 					t.Errorf("%s of event %d of execution %d: %+v, %v; want it dropped", name, source, execution, answer, err)
 				}

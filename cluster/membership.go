@@ -12,10 +12,10 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Errors of membership changes. With each of them nothing has changed.
+// Errors of membership changes. A call that returns one of them has changed nothing.
 var (
-	// ErrRemoved: the node was removed from the cluster for good. A node that learns this about
-	// itself fails; see [Node.Failed].
+	// ErrRemoved: the node was removed from the cluster for good. A node that learns of its own
+	// removal fails; see [Node.Failed].
 	ErrRemoved = journal.ErrRemoved
 	// ErrMemberExists: a node with that ID is already a member.
 	ErrMemberExists = journal.ErrMember
@@ -25,8 +25,8 @@ var (
 	// ErrDirectoryCopied: another process runs with a copy of the node's Dir. The process that the
 	// other members heard from first continues; the other one fails.
 	ErrDirectoryCopied = journal.ErrDirectoryCopied
-	// ErrNodeAlive: the node whose Dir is to be replaced still answers the leader with its recorded
-	// Dir; see [Client.AdoptNode].
+	// ErrNodeAlive: the node still answers the leader with its recorded Dir, so that Dir is not
+	// lost; see [Client.AdoptNode].
 	ErrNodeAlive = errors.New("tenuto: the node still answers with its recorded directory")
 	// ErrNotMember: the cluster has no node with that ID.
 	ErrNotMember = journal.ErrNotMember
@@ -37,10 +37,10 @@ var (
 	// ErrPartitionCount: the node is configured for another number of partitions than the cluster
 	// has; see Config.Partitions.
 	ErrPartitionCount = errors.New("tenuto: the node is configured for another number of partitions")
-	// ErrOtherCluster: the node is configured for another cluster. The text names both; see
-	// Config.ClusterID and Config.Join.
+	// ErrOtherCluster: the node is configured for another cluster. The error text names both
+	// clusters; see Config.ClusterID and Config.Join.
 	ErrOtherCluster = errors.New("tenuto: the node is configured for another cluster")
-	// ErrLastVoter: no other node has a vote, so this one cannot be removed.
+	// ErrLastVoter: only the named node has a vote, so it must keep its vote.
 	ErrLastVoter = journal.ErrLastVoter
 )
 
@@ -48,29 +48,29 @@ var (
 type Member struct {
 	NodeID  string
 	Address string
-	Leader  bool // with several partitions: of the first
-	// Voter is whether the member has a vote in every partition. An added node gets its vote when
-	// it has caught up.
+	Leader  bool // whether it leads; with several partitions, whether it leads the first
+	// Voter reports whether the member has a vote in every partition. An added node gets its vote
+	// when it has caught up.
 	Voter bool
-	// Behind is how many committed journal entries the member has not acknowledged yet. It is known
-	// once the member has answered the leader of every partition.
+	// Behind is the number of committed journal entries that the member has not acknowledged.
+	// BehindKnown is false until the member has answered the leader of every partition.
 	Behind      uint64
 	BehindKnown bool
-	// Liveness is whether the member answers the leaders, and LastContact how long ago it last did;
-	// with several partitions the longest of these times. For a member that has not answered since
-	// the leader took over, LastContact is the time since then. It is 0 for a node that leads
-	// every partition. While Liveness is unknown it is 0, or, with several partitions, the longest
-	// among those with a leader.
+	// Liveness says whether the member answers the leaders. LastContact is the time since its last
+	// answer; with several partitions, the longest of these times. If the member has not answered
+	// since the leader took over, LastContact is the time since then. It is 0 for a node that leads
+	// every partition. While Liveness is unknown, LastContact is 0 or, with several partitions, the
+	// longest time among the partitions that have a leader.
 	Liveness    Liveness
 	LastContact time.Duration
-	// LeadsPartitions are the partitions that the member leads, counted from 0, if there are
-	// several.
+	// LeadsPartitions lists the partitions that the member leads, counted from 0. It is nil if the
+	// cluster has one partition.
 	LeadsPartitions []int
-	// Identity is the identity of its Dir as the cluster has recorded it; "" if it has not yet.
+	// Identity is the identity that the cluster has recorded for the member's Dir, "" if none yet.
 	Identity string
 }
 
-// Liveness is whether a member answers.
+// Liveness says whether a member answers the leaders.
 type Liveness string
 
 const (
@@ -79,15 +79,14 @@ const (
 	// MemberUnreachable: the member has not answered a leader for at least 1 s, although leaders
 	// ask many times a second. It is down, hangs, or cannot be reached.
 	MemberUnreachable Liveness = "silent"
-	// MemberUnknown: there is no leader (in at least one of the partitions), so no node asks the
-	// members.
+	// MemberUnknown: at least one partition has no leader, so no node asks the member there.
 	MemberUnknown Liveness = "unknown"
 )
 
 // Members returns the nodes of the cluster as the leader knows them, ordered by ID. Without a
 // leader it returns the members that the answering node knows: none of them is a Leader, and
-// Liveness is unknown. A client of [Dial] returns such an answer only after asking all nodes that
-// it knows, for up to 1 s: the first one to answer may be cut off from the others or be rejected by
+// Liveness is unknown. Before a client of [Dial] returns such an answer, it asks all nodes that it
+// knows, for up to 1 s. The first node that answers may be cut off from the others or rejected by
 // them. The error is an [*UnavailableError] or [ErrNotAuthorized].
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	response, err := c.call(ctx, &clusterpb.Request{Call: &clusterpb.Request_Members{Members: new(clusterpb.MembersRequest)}})
@@ -136,11 +135,11 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 	return nil
 }
 
-// AdoptNode records that a node has lost its Dir for good and has another one, and returns when
-// that is committed. identity is that of the new Dir; the rejected node reports it in its error and
-// its log, see [ErrOtherDirectory]. The node keeps its ID, loses its vote, and gets the vote back
-// when it has caught up. A majority of the voters, without that node, must run with their own Dirs.
-// The replaced Dir is rejected from then on. While the node answers the leader with its recorded
+// AdoptNode records that a node has lost its Dir for good and has a new one. It returns when that
+// is committed. identity is the identity of the new Dir. The rejected node reports it in its error
+// and its log; see [ErrOtherDirectory]. The node keeps its ID. It loses its vote and gets it back
+// when it has caught up. A majority of the other voters must run with their recorded Dirs. From
+// then on the cluster rejects the replaced Dir. While the node answers the leader with its recorded
 // Dir, the call is rejected, because that Dir is not lost. A stopped node counts as answering for
 // one more second.
 //
@@ -184,7 +183,7 @@ func (n *Node) Identity() string {
 // membersResponse returns the members of the partition as this node knows them.
 func (g *partition) membersResponse() *clusterpb.Response {
 	leader, _ := g.journal.Leader()
-	// Read first: the members are of that configuration or of a newer one.
+	// Read before the members, so that they are of this configuration or a newer one.
 	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{g.journal.ConfigurationIndex()}}
 	for _, m := range g.journal.Members() {
 		result.Members = append(result.Members, &clusterpb.Member{
@@ -194,7 +193,8 @@ func (g *partition) membersResponse() *clusterpb.Response {
 		})
 	}
 	result.AppliedIndexes = []uint64{g.journal.AppliedIndex()}
-	result.LastIndex = g.journal.LastIndex() // read last: not before the members' entry
+	// Read after the members, so that it is not below the index of their configuration.
+	result.LastIndex = g.journal.LastIndex()
 	return &clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}}
 }
 
@@ -216,7 +216,7 @@ func (g *partition) adoptMember(ctx context.Context, r *clusterpb.AdoptMemberReq
 	err := g.journal.AdoptMember(ctx, r.Node, r.Identity)
 	switch {
 	case errors.Is(err, journal.ErrSelf) && r.Identity == g.journal.Identity():
-		err = nil // another partition may have another leader
+		err = nil // already recorded here; partitions with other leaders may still have to adopt it
 	case errors.Is(err, journal.ErrSelf):
 		err = fmt.Errorf("%w: it leads with %s; nothing was adopted", ErrNodeAlive, g.journal.Identity())
 	}
@@ -227,8 +227,9 @@ func (g *partition) adoptMember(ctx context.Context, r *clusterpb.AdoptMemberReq
 	return &clusterpb.Response{Result: &clusterpb.Response_AdoptMember{AdoptMember: new(clusterpb.AdoptMemberResult)}}, nil
 }
 
-// checkAdopt rejects adopting a Dir for a node that answers with its recorded one. Only the first
-// partition decides: in the others the node may answer until they have adopted the Dir, too.
+// checkAdopt returns an error if the node still answers with its recorded Dir. Only the first
+// partition checks this. In the others the node may answer until they have adopted the new Dir,
+// too.
 func (g *partition) checkAdopt(r *clusterpb.AdoptMemberRequest) error {
 	for _, m := range g.journal.Members() {
 		answers := m.ContactKnown && m.BehindKnown && !m.Unreachable && m.Identity != ""
@@ -297,7 +298,7 @@ func joinResponse() *clusterpb.Response {
 	return &clusterpb.Response{Result: &clusterpb.Response_Join{Join: new(clusterpb.JoinResult)}}
 }
 
-// addMember adds a node unless something rules that out. Its token is used up last.
+// addMember adds a node if all checks allow it. The last check uses up the node's join token.
 func (g *partition) addMember(ctx context.Context, r *clusterpb.JoinRequest) error {
 	peer := peerOf(r)
 	if err := g.journal.CheckAdd(peer); err != nil {
@@ -312,8 +313,8 @@ func (g *partition) addMember(ctx context.Context, r *clusterpb.JoinRequest) err
 	return g.journal.AddMember(ctx, peer)
 }
 
-// authorizeJoin uses up the token that a node shows, or returns why the node must not join. The
-// first partition decides; the others add the nodes that it has added.
+// authorizeJoin uses up the join token that a node presents, or returns why the node must not join.
+// The first partition decides. The others add only nodes that the first has added.
 func (g *partition) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequest) error {
 	if g.number == 0 {
 		return g.useToken(ctx, r)
@@ -328,23 +329,23 @@ func (g *partition) authorizeJoin(ctx context.Context, r *clusterpb.JoinRequest)
 	return nil
 }
 
-// How often a node checks its membership, and how long it must be without a leader before it asks
-// other nodes: longer than elections take.
+// announceInterval is how often a node checks whether it must announce itself. The check must fail
+// for noLeaderTimeout before the node does so; elections take less time.
 const (
 	announceInterval = 250 * time.Millisecond
 	noLeaderTimeout  = time.Second
 )
 
-// maintainMembership announces this node to the leader when needed: its address has changed, or it
-// knows of no leader. The latter may be because it was removed: members ignore a removed node, so
-// it must ask.
+// maintainMembership announces this node to the leaders if its address has changed or it knows no
+// leader. A node that knows no leader may have been removed: members ignore a removed node, so it
+// must ask.
 func (n *Node) maintainMembership() {
-	settled := time.Now()
+	lastAnnounced := time.Now()
 	for sleep(n.ctx, n.closing, announceInterval) == nil && !n.hasFailed() {
 		switch {
 		case n.isAnnounced():
-			settled = time.Now()
-		case time.Since(settled) >= noLeaderTimeout:
+			lastAnnounced = time.Now()
+		case time.Since(lastAnnounced) >= noLeaderTimeout:
 			if err := n.announce(n.ctx); err != nil && n.ctx.Err() == nil {
 				n.config.Logger.Warn("cannot announce this node to the leader, will try again", "error", err)
 			}
@@ -372,7 +373,8 @@ func (n *Node) isAnnounced() bool {
 	return true
 }
 
-// isAnnounced reports the same for one partition; true if the node has failed in it.
+// isAnnounced reports whether the partition has a leader and knows this node by its address. It is
+// also true if the node has failed in the partition.
 func (g *partition) isAnnounced() bool {
 	if g.journal.Err() != nil {
 		return true
@@ -400,10 +402,10 @@ func (n *Node) isMemberOfAll() bool {
 	return !slices.ContainsFunc(n.partitions, func(g *partition) bool { return g.self() == nil })
 }
 
-// checkJoinTarget asks the cluster to be joined whether it has the configured name and number of
-// partitions, before both are written into Dir for good.
+// checkJoinTarget returns an error if the cluster to join has another name or number of partitions
+// than configured. It runs before both are written into Dir for good.
 func (n *Node) checkJoinTarget(ctx context.Context) error {
-	if n.config.Join == nil || n.config.Dir == "" || journal.HasStamp(n.config.Dir) {
+	if n.config.Join == nil || n.config.Dir == "" || journal.HasOwner(n.config.Dir) {
 		return nil
 	}
 	ctx, cancel := withDefaultTimeout(ctx, n.config.CallTimeout)
@@ -516,7 +518,7 @@ func (g *partition) announce(ctx context.Context) error {
 			return nil
 		case !isRetryable(failure):
 			err = fromFailure(failure)
-			g.failIfRemoved(err)
+			g.failIfRemovedOrCopied(err)
 			return err
 		case failure.Leader != "":
 			addresses = slices.Insert(addresses, 1, failure.Leader)
@@ -526,8 +528,8 @@ func (g *partition) announce(ctx context.Context) error {
 	return err
 }
 
-// failIfRemoved fails the node if it was removed from the cluster or runs with a copied directory.
-func (g *partition) failIfRemoved(err error) {
+// failIfRemovedOrCopied fails the node if it was removed from the cluster or runs with a copied directory.
+func (g *partition) failIfRemovedOrCopied(err error) {
 	for _, final := range []error{ErrRemoved, ErrDirectoryCopied} {
 		if errors.Is(err, final) {
 			g.journal.Fail(final)
@@ -559,7 +561,7 @@ func (n *Node) knownAddresses() []string {
 	return addresses
 }
 
-// removedFailure returns the failure of every call on a removed node, nil on any other node.
+// removedFailure returns the response to every call on a removed node, nil on any other node.
 func (n *Node) removedFailure() *clusterpb.Response {
 	if err := n.Err(); errors.Is(err, ErrRemoved) {
 		return &clusterpb.Response{Failure: toFailure(ErrRemoved)}

@@ -428,7 +428,7 @@ func TestMembership_RejectsNodeOfOtherCluster(t *testing.T) {
 			t.Errorf("InMemory %v: %v; want ErrOtherCluster with the names of both", config.InMemory, err)
 		}
 	}
-	if journal.HasStamp(onDisk.Dir) {
+	if journal.HasOwner(onDisk.Dir) {
 		t.Error("the directory of the rejected node was stamped")
 	}
 	f.awaitVoters("n1")

@@ -17,7 +17,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// scope names the instruments and spans of this module.
+// scope is the OpenTelemetry instrumentation scope of this module's metrics and spans.
 const scope = "github.com/tenuto-dev/tenuto"
 
 // Attributes of metrics and spans. Instance IDs are attributes of spans only.
@@ -34,8 +34,8 @@ const (
 	partitionKey     = attribute.Key("tenuto.partition")
 )
 
-// metrics are the metrics of a node, for any number of meter providers. Observables are read when a
-// provider collects; other instruments record events as they happen, if they are enabled.
+// metrics records the metrics of a node for any number of meter providers. Observables are read
+// when a provider collects; other instruments record events as they happen, if they are enabled.
 type metrics struct {
 	node *Node
 	sets atomic.Pointer[[]*metricSet]
@@ -51,9 +51,9 @@ func newMetrics(n *Node) *metrics {
 	return m
 }
 
-// attach adds a meter provider, until close.
+// attach records the metrics with one more meter provider, until close.
 func (m *metrics) attach(provider metric.MeterProvider) error {
-	// Without the lock: a collecting provider holds its own lock and takes ours.
+	// Not under m.mu: a provider that collects holds its own lock and then takes m.mu.
 	set, err := newMetricSet(m, provider.Meter(scope))
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (m *metrics) add(set *metricSet) bool {
 	return true
 }
 
-// close ends the collecting. No observable is read after it.
+// close detaches all meter providers. No observable is read afterwards.
 func (m *metrics) close() {
 	m.mu.Lock()
 	m.closed = true
@@ -118,7 +118,7 @@ func (m *metrics) countCommitted(instance string, events []*journalpb.Event) {
 			continue
 		}
 		if started != nil {
-			set.started.Add(context.Background(), 1, labelsOf(set.orchestrations, started.Name).all...)
+			set.started.Add(context.Background(), 1, labelsOf(set.orchestrations, started.Name).withoutOutcome...)
 		}
 		if outcome == "" {
 			continue
@@ -134,7 +134,7 @@ var outcomes = [...]State{Completed, Failed, Canceled, Terminated, ContinuedAsNe
 
 // outcomeOf returns "" for an event that does not end an execution.
 func outcomeOf(event *journalpb.Event) State {
-	if eventType := event.TypeNumber(); journalpb.Terminal(eventType) {
+	if eventType := event.TypeNumber(); journalpb.IsTerminal(eventType) {
 		return outcomes[eventType-journalpb.TypeOrchestrationCompleted]
 	}
 	return ""
@@ -146,8 +146,8 @@ func (m *metrics) recordTimerFired(late time.Duration) {
 	}
 }
 
-// recordAttempt records an attempt. It records the delay of first attempts only, because later ones
-// include backoff.
+// recordAttempt records the duration of an attempt and, for first attempts, the delay. The delay of
+// later attempts includes backoff.
 func (m *metrics) recordAttempt(a *replay.Attempt, waited, ran time.Duration, outcome actors.AttemptOutcome) {
 	for _, set := range *m.sets.Load() {
 		if !set.attemptDuration.Enabled(context.Background()) {
@@ -156,7 +156,7 @@ func (m *metrics) recordAttempt(a *replay.Attempt, waited, ran time.Duration, ou
 		options := labelsOf(set.activities, a.Name)
 		set.attemptDuration.Record(context.Background(), ran.Seconds(), options.byOutcome[attemptOutcomes[outcome]]...)
 		if a.Number == 1 && waited >= 0 {
-			set.activityDelay.Record(context.Background(), waited.Seconds(), options.all...)
+			set.activityDelay.Record(context.Background(), waited.Seconds(), options.withoutOutcome...)
 		}
 	}
 }
@@ -187,7 +187,7 @@ type observer struct {
 // Committed implements actors.Observer.
 func (o *observer) Committed(instance string, execution uint64, events []*journalpb.Event) {
 	o.metrics.countCommitted(instance, events)
-	if last := events[len(events)-1]; o.tracing != nil && journalpb.Terminal(last.TypeNumber()) {
+	if last := events[len(events)-1]; o.tracing != nil && journalpb.IsTerminal(last.TypeNumber()) {
 		o.tracing.recordEnd(instance, execution, last)
 	}
 }

@@ -142,7 +142,7 @@ func TestMetrics_MatchWorkload(t *testing.T) {
 func TestMetrics_CountRejectionsAndEvictions(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, ResidentMax: 1, Definitions: definitions()})
 	ctx := testContext(t)
-	stats := func() actors.Stats { return node.system.Stats(node.partitions[0].live.Load()) }
+	stats := func() actors.Stats { return node.system.Stats(node.partitions[0].actorPartition.Load()) }
 	for i, id := range []string{"a", "b", "c"} {
 		if _, err := StartRun(ctx, node.Client(), waiter, id, ""); err != nil {
 			t.Fatal(err)

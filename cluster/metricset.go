@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Bucket bounds of histograms: of times in seconds, of counts, and of sizes in bytes.
+// Bucket bounds of histograms: times in seconds, counts, sizes in bytes.
 var (
 	timeBounds = []float64{
 		0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
@@ -28,20 +28,20 @@ type metricSet struct {
 
 	activities       map[string]*labels[metric.RecordOption]
 	orchestrations   map[string]*labels[metric.AddOption]
-	nodeOptions      []metric.RecordOption   // without a name
-	partitionOptions [][]metric.RecordOption // without a name, with the partition if there are several
+	nodeOptions      []metric.RecordOption   // with the node's attribute only
+	partitionOptions [][]metric.RecordOption // by partition
 	registration     metric.Registration
 }
 
-// labels are attribute sets with the name of a definition of this node. They are made once, so that
-// recording in a turn allocates nothing.
+// labels are the recording options for one definition: attributes with its name. They are made
+// once, so that recording in a turn allocates nothing.
 type labels[O any] struct {
-	all       []O
-	byOutcome map[State][]O // with an outcome
+	withoutOutcome []O
+	byOutcome      map[State][]O // also with the outcome
 }
 
-// otherName replaces all names that this node has no code for. So the number of label values is
-// bounded by the definitions.
+// otherName replaces the names of definitions that this node has no code for. So the node's
+// definitions bound the number of attribute values.
 const otherName = "other"
 
 func newLabels[O any](node string, key attribute.Key, names map[string]bool, outcomes []State) map[string]*labels[O] {
@@ -50,7 +50,7 @@ func newLabels[O any](node string, key attribute.Key, names map[string]bool, out
 		return []O{any(metric.WithAttributeSet(attribute.NewSet(attributes...))).(O)}
 	}
 	for name := range names {
-		l := &labels[O]{all: option(nodeKey.String(node), key.String(name)), byOutcome: make(map[State][]O)}
+		l := &labels[O]{withoutOutcome: option(nodeKey.String(node), key.String(name)), byOutcome: make(map[State][]O)}
 		for _, outcome := range outcomes {
 			l.byOutcome[outcome] = option(nodeKey.String(node), key.String(name), outcomeKey.String(string(outcome)))
 		}

@@ -16,18 +16,18 @@ import (
 // One port carries all connections between nodes, and between clients and nodes. With TLS, the ALPN
 // protocol says what a connection is for; without TLS, a preamble does.
 const (
-	preambleMagic = "tenuto\x01" // 1: the version of the preamble; the purpose follows
+	preambleMagic = "tenuto\x01" // with the preamble's version, 1; the purpose, one byte, follows
 )
 
-// A protocolMux is a listener that passes each connection to the part of the node that it is for.
-type protocolMux struct {
+// A connMux accepts connections on one port and passes each to the listener for its purpose.
+type connMux struct {
 	listener     net.Listener
 	dialer       *dialer
 	links        *links
-	refusals     *refusalLog
-	raft         *protocolListener
+	refusals     *rejectionLog
+	raft         *purposeListener
 	partitionMux *partitionMux // splits raft by partition; nil if there is only one
-	calls        *protocolListener
+	calls        *purposeListener
 	running      sync.WaitGroup
 	opened       <-chan struct{} // closed when the members are known
 	closing      chan struct{}
@@ -37,15 +37,15 @@ type protocolMux struct {
 	handshaking []net.Conn // oldest first
 }
 
-// errNotReady rejects members, too: the journal that knows them is still being read. Members retry
-// ten times a second, so it is not logged.
+// errNotReady rejects every Raft connection, also from members: the journal that lists the members
+// is still being opened. Members retry ten times a second, so it is not logged.
 var errNotReady = errors.New("the node is starting and does not know its members yet")
 
 // errPlaintext rejects a connection without TLS to a node that requires it.
 var errPlaintext = errors.New("this node requires TLS, and the connection has none: set Config.TLS, DialConfig.TLS, or -cert, -key and -ca of the command")
 
-// The first byte that a node writes: it has accepted a connection, or why not. So the other side
-// knows before it sends anything.
+// The first byte that a node writes says that it has accepted the connection, or why not. The other
+// side reads this byte before it sends data.
 const (
 	handshakeAdmitted      = 1
 	handshakeNotReady      = 2
@@ -80,37 +80,37 @@ func handshakeError(answer byte) error {
 	return fmt.Errorf("unexpected handshake answer %q", answer)
 }
 
-// listen opens a port. The dialer's keys serve both directions. Until opened is closed, no node
-// counts as a member.
-func listen(address string, dialer *dialer, opened <-chan struct{}, logger *slog.Logger) (*protocolMux, error) {
+// listen opens a port. Accepted connections use the dialer's TLS keys. Until opened is closed, Raft
+// connections with TLS are rejected with errNotReady.
+func listen(address string, dialer *dialer, opened <-chan struct{}, logger *slog.Logger) (*connMux, error) {
 	tcp := net.ListenConfig{Control: setTCPUserTimeout}
 	listener, err := tcp.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	p := &protocolMux{
+	p := &connMux{
 		listener: listener,
 		dialer:   dialer,
 		links:    dialer.links,
-		refusals: &refusalLog{logger: logger},
+		refusals: &rejectionLog{logger: logger},
 		opened:   opened,
 		closing:  make(chan struct{}),
 	}
-	p.raft = newProtocolListener(p, purposeRaft)
-	p.calls = newProtocolListener(p, purposeCalls)
+	p.raft = newPurposeListener(p, purposeRaft)
+	p.calls = newPurposeListener(p, purposeCalls)
 	p.running.Go(p.accept)
 	p.running.Go(func() { p.links.sweepUntil(p.closing) })
 	return p, nil
 }
 
-func (p *protocolMux) accept() {
+func (p *connMux) accept() {
 	for {
 		conn, err := p.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			// Out of file descriptors, most likely: wait for some to be closed.
+			// Most likely the process is out of file descriptors: wait until some are closed.
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
@@ -124,9 +124,10 @@ func (p *protocolMux) accept() {
 	}
 }
 
-// addHandshaking registers a connection whose purpose is not known yet. If there are too many, it
-// closes the oldest: a legitimate peer completes its handshake quickly.
-func (p *protocolMux) addHandshaking(conn net.Conn) bool {
+// addHandshaking registers a connection whose purpose is not known yet. If there are handshakesMax
+// already, it closes the oldest: a legitimate peer completes its handshake quickly. If the port is
+// closing, it closes the connection and returns false.
+func (p *connMux) addHandshaking(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -143,7 +144,7 @@ func (p *protocolMux) addHandshaking(conn net.Conn) bool {
 	return true
 }
 
-func (p *protocolMux) removeHandshaking(conn net.Conn) {
+func (p *connMux) removeHandshaking(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i := slices.Index(p.handshaking, conn); i >= 0 {
@@ -151,8 +152,8 @@ func (p *protocolMux) removeHandshaking(conn net.Conn) {
 	}
 }
 
-// dispatch finds out what a connection is for and passes it on.
-func (p *protocolMux) dispatch(conn net.Conn) {
+// dispatch does the handshake of a connection and passes it to the listener for its purpose.
+func (p *connMux) dispatch(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	l, err := p.handshake(conn)
 	p.removeHandshaking(conn)
@@ -165,12 +166,13 @@ func (p *protocolMux) dispatch(conn net.Conn) {
 	p.listenerFor(l.purpose).deliver(l)
 }
 
-// handshake returns a connection that was accepted.
-func (p *protocolMux) handshake(conn net.Conn) (*link, error) {
+// handshake determines the purpose and the peer of a connection, and accepts it if the peer is
+// authorized.
+func (p *connMux) handshake(conn net.Conn) (*link, error) {
 	l := &link{Conn: conn, raw: conn, accepted: true}
 	var err error
 	if p.dialer.tlsSource == nil {
-		l.handshake, err = readPreamble(conn)
+		l.handshakeResult, err = readPreamble(conn)
 	} else {
 		err = p.handshakeTLS(l)
 	}
@@ -185,7 +187,7 @@ func (p *protocolMux) handshake(conn net.Conn) (*link, error) {
 		return nil, err
 	}
 	if _, err := l.Write([]byte{handshakeAdmitted}); err != nil {
-		p.links.forget(l)
+		p.links.remove(l)
 		return nil, err
 	}
 	return l, nil
@@ -195,22 +197,22 @@ func (p *protocolMux) handshake(conn net.Conn) (*link, error) {
 const tlsHandshakeByte = 0x16
 
 // readPreamble reads the preamble of a connection without TLS, and nothing after it.
-func readPreamble(from io.Reader) (handshake, error) {
+func readPreamble(from io.Reader) (handshakeResult, error) {
 	preamble := make([]byte, len(preambleMagic)+1)
 	if _, err := io.ReadFull(from, preamble); err != nil {
-		return handshake{}, fmt.Errorf("read preamble: %w", err)
+		return handshakeResult{}, fmt.Errorf("read preamble: %w", err)
 	}
 	required := purpose(preamble[len(preambleMagic)])
-	if _, known := protocols[required]; !known || string(preamble[:len(preambleMagic)]) != preambleMagic {
+	if _, known := alpnNames[required]; !known || string(preamble[:len(preambleMagic)]) != preambleMagic {
 		if preamble[0] == tlsHandshakeByte {
-			return handshake{}, errors.New("the connection uses TLS, which this node does not have: set Config.TLS")
+			return handshakeResult{}, errors.New("the connection uses TLS, which this node does not have: set Config.TLS")
 		}
-		return handshake{}, fmt.Errorf("unknown preamble %q", preamble)
+		return handshakeResult{}, fmt.Errorf("unknown preamble %q", preamble)
 	}
-	return handshake{purpose: required, peer: Principal{Kind: PrincipalLocal}}, nil
+	return handshakeResult{purpose: required, peer: Principal{Kind: PrincipalLocal}}, nil
 }
 
-func (p *protocolMux) handshakeTLS(l *link) error {
+func (p *connMux) handshakeTLS(l *link) error {
 	conn := tls.Server(l.raw, p.dialer.tlsSource.serverConfig())
 	if err := conn.Handshake(); err != nil {
 		var plain tls.RecordHeaderError
@@ -224,12 +226,12 @@ func (p *protocolMux) handshakeTLS(l *link) error {
 	if err != nil {
 		return err
 	}
-	l.Conn, l.handshake = conn, *found
+	l.Conn, l.handshakeResult = conn, *found
 	return nil
 }
 
 // authorize returns an error if a peer with a valid certificate must not connect for a purpose.
-func (p *protocolMux) authorize(required purpose, peer Principal) error {
+func (p *connMux) authorize(required purpose, peer Principal) error {
 	switch {
 	case p.dialer.tlsSource == nil: // peers are not authenticated
 	case required == purposeRaft && peer.Kind != PrincipalNode:
@@ -242,7 +244,7 @@ func (p *protocolMux) authorize(required purpose, peer Principal) error {
 	return nil
 }
 
-func (p *protocolMux) isOpen() bool {
+func (p *connMux) isOpen() bool {
 	select {
 	case <-p.opened:
 		return true
@@ -251,16 +253,16 @@ func (p *protocolMux) isOpen() bool {
 	}
 }
 
-func (p *protocolMux) listenerFor(required purpose) *protocolListener {
+func (p *connMux) listenerFor(required purpose) *purposeListener {
 	if required == purposeRaft {
 		return p.raft
 	}
 	return p.calls
 }
 
-// close stops listening and waits for every goroutine of the mux. Connections passed on belong to
-// their receivers.
-func (p *protocolMux) close() {
+// close stops listening and waits for every goroutine of the mux. It does not close connections
+// that it has passed on.
+func (p *connMux) close() {
 	p.closed.Do(func() {
 		p.mu.Lock()
 		close(p.closing)
@@ -273,8 +275,8 @@ func (p *protocolMux) close() {
 	p.running.Wait()
 }
 
-// refusalLog logs refused connections, at most refusalsPerSecond of them.
-type refusalLog struct {
+// rejectionLog logs refused connections, at most refusalsPerSecond a second.
+type rejectionLog struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
@@ -286,9 +288,9 @@ type refusalLog struct {
 // refusalsPerSecond bounds how much an attacker can write to the log.
 const refusalsPerSecond = 10
 
-func (r *refusalLog) log(conn net.Conn, reason error) {
-	// The peer hung up before the handshake, this node is closing its port, or the peer may be a
-	// member.
+func (r *rejectionLog) log(conn net.Conn, reason error) {
+	// Not logged: the peer has closed the connection, this node is closing its port, or this node
+	// is starting and the peer may be a member.
 	if errors.Is(reason, io.EOF) || errors.Is(reason, net.ErrClosed) || errors.Is(reason, errNotReady) {
 		return
 	}
@@ -297,8 +299,8 @@ func (r *refusalLog) log(conn net.Conn, reason error) {
 	}
 }
 
-// due reports whether to log a refusal, and how many were not logged since the last one.
-func (r *refusalLog) due() (omitted int, due bool) {
+// due reports whether to log a refusal, and how many were omitted since the last logged one.
+func (r *rejectionLog) due() (omitted int, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.since) >= time.Second {
@@ -313,21 +315,21 @@ func (r *refusalLog) due() (omitted int, due bool) {
 	return omitted, true
 }
 
-// A protocolListener is the listener for one purpose. It also dials the same purpose on other
-// nodes.
-type protocolListener struct {
-	mux       *protocolMux
+// A purposeListener is the listener for one purpose. It also opens connections for that purpose to
+// other nodes.
+type purposeListener struct {
+	mux       *connMux
 	purpose   purpose
 	conns     chan net.Conn
 	done      chan struct{}
 	closeOnce sync.Once
 }
 
-func newProtocolListener(p *protocolMux, purpose purpose) *protocolListener {
-	return &protocolListener{mux: p, purpose: purpose, conns: make(chan net.Conn), done: make(chan struct{})}
+func newPurposeListener(p *connMux, purpose purpose) *purposeListener {
+	return &purposeListener{mux: p, purpose: purpose, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-func (d *protocolListener) deliver(conn net.Conn) {
+func (d *purposeListener) deliver(conn net.Conn) {
 	select {
 	case d.conns <- conn:
 	case <-d.done:
@@ -338,7 +340,7 @@ func (d *protocolListener) deliver(conn net.Conn) {
 }
 
 // Accept waits for the next connection for this purpose.
-func (d *protocolListener) Accept() (net.Conn, error) {
+func (d *purposeListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-d.conns:
 		return conn, nil
@@ -350,16 +352,16 @@ func (d *protocolListener) Accept() (net.Conn, error) {
 }
 
 // Close closes only this listener.
-func (d *protocolListener) Close() error {
+func (d *purposeListener) Close() error {
 	d.closeOnce.Do(func() { close(d.done) })
 	return nil
 }
 
 // Addr returns the address of the port.
-func (d *protocolListener) Addr() net.Addr { return d.mux.listener.Addr() }
+func (d *purposeListener) Addr() net.Addr { return d.mux.listener.Addr() }
 
 // Dial opens a connection for the same purpose to another node.
-func (d *protocolListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
+func (d *purposeListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return d.mux.dialer.dial(ctx, address, d.purpose)

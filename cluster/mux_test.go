@@ -38,7 +38,7 @@ func FuzzPurposeOf(f *testing.F) {
 	f.Add("tenuto-raft/1")
 	f.Add("h2")
 	f.Fuzz(func(t *testing.T, protocol string) {
-		if got, err := purposeOf(protocol); err == nil && protocols[got] != protocol {
+		if got, err := purposeOf(protocol); err == nil && alpnNames[got] != protocol {
 			t.Errorf("%q: %q", protocol, got)
 		}
 	})
@@ -146,12 +146,12 @@ func TestMux_CapsConnectionsPerPurpose(t *testing.T) {
 	open := func(purpose purpose, role PrincipalKind) (*link, error) {
 		here, there := net.Pipe()
 		t.Cleanup(func() { _ = there.Close() })
-		l := &link{Conn: here, raw: here, accepted: true, handshake: handshake{purpose: purpose, peer: Principal{role, name}}}
+		l := &link{Conn: here, raw: here, accepted: true, handshakeResult: handshakeResult{purpose: purpose, peer: Principal{role, name}}}
 		return l, all.add(l)
 	}
 	var last *link
 	for i := range clientLinksMax {
-		if i > 0 && i%clientLinksShare == 0 {
+		if i > 0 && i%linksPerClientMax == 0 {
 			if _, err := open(purposeCalls, PrincipalClient); err == nil {
 				t.Errorf("client %s has more than its share", name)
 			}
@@ -240,7 +240,7 @@ func TestMux_RejectionSaysWhy(t *testing.T) {
 		}
 		return d
 	}
-	ports := make(map[bool]*protocolMux)
+	ports := make(map[bool]*connMux)
 	for _, secured := range []bool{false, true} {
 		mux, err := listen("127.0.0.1:0", dialerOf("n1", secured), make(chan struct{}), log.logger())
 		if err != nil {

@@ -18,21 +18,21 @@ import (
 type Node struct {
 	config     Config
 	registry   *replay.Registry
-	mux        *protocolMux // nil without Listen
+	mux        *connMux // nil without Listen
 	system     *actors.System
 	partitions []*partition // set by open
 	dialer     *dialer
 	memberHint atomic.Pointer[memberHint]
 	calls      *callServer
 	peers      *callPool
-	running    sync.WaitGroup // goroutines of the node itself
+	running    sync.WaitGroup // the node's own goroutines
 
 	retryBudget   retryBudget
 	answerLimiter answerLimiter
 	// ask makes one attempt of a call; tests replace it.
 	ask func(ctx context.Context, request *clusterpb.Request) *clusterpb.Response
 
-	// Worker streams, including those that this node opens itself.
+	// Goroutines of worker streams, including the streams that this node opens.
 	workerStreams sync.WaitGroup
 
 	metrics *metrics
@@ -44,7 +44,7 @@ type Node struct {
 	opened     chan struct{} // closed when all partitions are open
 	openFailed chan struct{} // closed when one cannot be opened
 	closing    chan struct{} // closed when the node begins to close
-	// ctx ends with closing; it is for work that must not delay the close.
+	// ctx ends when the node begins to close. It is for work that must not delay that.
 	ctx       context.Context
 	cancel    context.CancelFunc
 	watchDone chan struct{} // closed when the context given to Start is no longer watched
@@ -56,16 +56,16 @@ type Node struct {
 	closeErr  error
 }
 
-// Start starts a node and returns when it can take calls. A node without peers returns when it
-// leads; one with peers, when it has opened its journal, whether the others are up or not; one that
-// joins a cluster, when the cluster has added it. A node whose state is damaged first fetches it
-// from another node, trying for up to a minute.
+// Start starts a node and returns when the node can take calls. A node without peers can do so when
+// it leads. A node with peers can do so when it has opened its journal, even if no other node is
+// up. A node that joins a cluster can do so when the cluster has added it. A node whose state is
+// damaged first fetches the state from another node, trying for up to a minute.
 //
 // ctx bounds the start. If it ends later, the node begins to stop as if by [Node.Stop]. The error
-// is a [*ConfigError] for an invalid field, or says what could not be opened, or why the node was
-// not added ([ErrMemberExists], [ErrRemoved], [ErrAddressTaken], [ErrTokenRequired] and the other
-// token errors, [*VersionError], [*UnavailableError]), or is [ErrDiskFull]. After an error nothing
-// is left running.
+// is a [*ConfigError] for an invalid field, [ErrDiskFull], or says what could not be opened. For a
+// node that was not added, it is [ErrMemberExists], [ErrRemoved], [ErrAddressTaken],
+// [ErrTokenRequired] or another token error, [*VersionError] or [*UnavailableError]. After an error
+// nothing is left running.
 func Start(ctx context.Context, config Config) (*Node, error) {
 	if ctx == nil {
 		return nil, &InputError{"context", "is nil"}
@@ -121,7 +121,7 @@ func (n *Node) logStart() {
 // readyInterval is how often a starting node checks whether it is ready.
 const readyInterval = 50 * time.Millisecond
 
-// logReady logs once that the node is ready.
+// logReady waits until the node is ready and logs that.
 func (n *Node) logReady() {
 	began := time.Now()
 	for n.Health().Ready() != nil {
@@ -146,7 +146,7 @@ func (n *Node) stopWhenDone(ctx context.Context) {
 	}
 }
 
-// open opens the parts, from the outside in, and closes them again on error.
+// open opens the port, the actors and the partitions, in that order. On error it closes them again.
 func (n *Node) open(ctx context.Context) error {
 	if n.config.Listen != "" {
 		mux, err := listen(n.config.Listen, n.dialer, n.opened, n.config.Logger)
@@ -182,9 +182,9 @@ func (n *Node) open(ctx context.Context) error {
 	return nil
 }
 
-// servePeers starts what only a node that listens does.
+// servePeers starts the goroutines that only a node with a listener needs.
 func (n *Node) servePeers() {
-	n.running.Go(func() { n.peers.forgetUntil(n.closing) })
+	n.running.Go(func() { n.peers.closeUnusedUntil(n.closing) })
 	n.running.Go(n.maintainMembership)
 	n.calls = serveCalls(&nodeService{n}, n.mux.calls)
 	for _, g := range n.partitions {
@@ -194,8 +194,8 @@ func (n *Node) servePeers() {
 	n.running.Go(n.runBalancer)
 }
 
-// actorsConfig returns the configuration of the actors. The partitions share the bounds that hold
-// for the node.
+// actorsConfig returns the configuration of the actors. It divides bounds that each partition
+// applies by the number of partitions.
 func (n *Node) actorsConfig() actors.Config {
 	partitions := n.config.Partitions
 	rates := make(map[string]actors.Rate, len(n.config.ActivityRates))
@@ -236,7 +236,7 @@ func partitionShare(bound, byDefault, partitions int) int {
 	return max(bound/partitions, 1)
 }
 
-// openTLSSource checks that the configured TLS keys belong to this node.
+// openTLSSource sets the TLS source of the dialer. The configured keys must belong to this node.
 func (n *Node) openTLSSource() error {
 	if n.config.TLS == nil {
 		return nil
@@ -265,7 +265,7 @@ func runSteps(ctx context.Context, steps ...func(context.Context) error) error {
 	return nil
 }
 
-// awaitOwnLeadership waits until the only node of a cluster leads every partition.
+// awaitOwnLeadership waits until this node leads every partition, if it is the only member.
 func (n *Node) awaitOwnLeadership(ctx context.Context) error {
 	if n.self() == nil || len(n.partitions[0].journal.Members()) > 1 {
 		return nil
@@ -327,11 +327,11 @@ func (n *Node) Client() *Client {
 // release does nothing: a node's client owns nothing.
 func (*Node) release() error { return nil }
 
-// Failed returns a channel that is closed when the node has failed: it has found damage or a disk
-// error, or has learned that it was removed ([ErrRemoved]), and takes no further part in the
-// cluster. Err then returns the reason. A node that is being removed takes part until all
-// partitions have removed it, but rejects its clients' calls. Neither the process nor other nodes
-// are affected.
+// Failed returns a channel that is closed when the node has failed. A node fails when it finds
+// damage or a disk error, or learns that it was removed ([ErrRemoved]) or runs with a copied Dir
+// ([ErrDirectoryCopied]). It then takes no further part in the cluster, and Err returns the reason.
+// A node that is being removed takes part until all partitions have removed it, but rejects its
+// clients' calls. Neither the process nor other nodes are affected.
 func (n *Node) Failed() <-chan struct{} {
 	if n == nil {
 		return nil
@@ -353,10 +353,11 @@ func (n *Node) Err() error {
 }
 
 // Stop stops the node gracefully: it transfers leadership to another node, if there is one, and
-// then closes the node. If a member that the others will need for a majority is catching up, the
-// node first keeps running for up to 5 s. ctx bounds both. Stop ends the contexts of activities and
-// waits up to Config.StopGrace for their functions to return; other nodes start them again. Waiting
-// calls get [ErrClosed]. Stop may be called twice; both calls return when the node is closed.
+// then closes the node. If the others need a member for a majority that is still catching up, the
+// node first keeps running for up to 5 s. ctx bounds that wait and the transfer. Stop ends the
+// contexts of activities and waits up to Config.StopGrace for their functions to return. Other
+// nodes start these activities again. Waiting calls get [ErrClosed]. Stop may be called twice; both
+// calls return when the node is closed.
 func (n *Node) Stop(ctx context.Context) error {
 	if err := n.check(); err != nil {
 		return err
@@ -390,7 +391,7 @@ func (n *Node) Close() error {
 
 // closeParts closes the parts. The order matters.
 func (n *Node) closeParts() {
-	// First end new and waiting calls, before what they wait for is closed.
+	// First end new and waiting calls, before closing what they wait for.
 	n.stopping.Store(true)
 	n.metrics.close() // metrics must not read parts that are being closed
 	close(n.closing)
@@ -399,14 +400,14 @@ func (n *Node) closeParts() {
 		n.calls.close()
 	}
 	n.running.Wait()
-	// The worker streams have ended: this node's own with closing, the others with the calls.
+	// This node's own worker streams end because of n.closing, the others because of n.calls.close.
 	n.workerStreams.Wait()
 	// This ends leadership and the partitions with it; after that nothing appends.
 	n.closeErr = n.closePartitions()
 	// Activities were told to stop when the partitions ended.
 	n.system.Close()
 	n.peers.close()
-	// Last, because the journal's connections came through the mux.
+	// Last, because the journals' connections come through the mux.
 	if n.mux != nil {
 		n.mux.close()
 	}

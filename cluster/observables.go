@@ -40,7 +40,7 @@ func (m *metrics) sample(ctx context.Context) (*sample, bool) {
 	n := m.node
 	var led []*actors.Partition
 	for _, g := range n.ledPartitions() {
-		led = append(led, g.live.Load())
+		led = append(led, g.actorPartition.Load())
 	}
 	s := &sample{health: n.Health(), actors: n.system.Stats(led...), attempts: n.system.ActivityCounts()}
 	for _, g := range n.partitions {
@@ -66,10 +66,10 @@ func (g *partition) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{partitionKey.Int(g.number)}
 }
 
-// instanceCounts are the instances by state when last counted.
+// instanceCounts are the latest counts of instances by state.
 type instanceCounts struct {
-	counts map[State]int
-	due    time.Time
+	counts    map[State]int
+	nextCount time.Time
 }
 
 // instanceCountsOf returns the counts of a partition. m.mu must be held.
@@ -90,12 +90,12 @@ const (
 // refresh returns the latest counts and counts again if that is due. It returns nil if the node
 // does not lead.
 func (c *instanceCounts) refresh(ctx context.Context, g *partition) map[State]int {
-	p := g.live.Load()
+	p := g.actorPartition.Load()
 	if p == nil {
 		*c = instanceCounts{}
 		return nil
 	}
-	if time.Now().Before(c.due) {
+	if time.Now().Before(c.nextCount) {
 		return c.counts
 	}
 	begun := time.Now()
@@ -106,7 +106,7 @@ func (c *instanceCounts) refresh(ctx context.Context, g *partition) map[State]in
 		}
 		counts[g.stateOf(p, known)]++
 	}
-	c.counts, c.due = counts, time.Now().Add(max(instanceCountInterval, instanceCountShare*time.Since(begun)))
+	c.counts, c.nextCount = counts, time.Now().Add(max(instanceCountInterval, instanceCountShare*time.Since(begun)))
 	return counts
 }
 
@@ -153,7 +153,7 @@ func boolToFloat(holds bool) float64 {
 	return 0
 }
 
-// observables are all observables, as METRICS.md describes them.
+// observables lists all observables. METRICS.md describes each.
 var observables = []observable{
 	{"tenuto.instances", "{instance}", observableGauge, "Instances by state, on the leader; counted at most once a minute.", readInstances},
 	{"tenuto.instances.live", "{instance}", observableGauge, "Instances in memory.", readOne(func(s *sample) int { return s.actors.Live })},

@@ -15,23 +15,23 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A partition is this node's part in one Raft group. The partitions share the instances of the
-// cluster, and every node takes part in all partitions.
+// A partition is this node's part in one Raft group. Each instance belongs to one partition, and
+// every node takes part in all partitions.
 type partition struct {
 	*Node
 	number  int
 	journal *journal.Journal
-	// barrier returns once this node is confirmed to lead; tests replace it.
+	// barrier returns nil when a majority has confirmed that this node leads; tests replace it.
 	barrier func(ctx context.Context) error
-	// live is set while this node leads the partition.
-	live           atomic.Pointer[actors.Partition]
+	// actorPartition is set while this node leads the partition.
+	actorPartition atomic.Pointer[actors.Partition]
 	handingOver    atomic.Bool   // during a leadership transfer
 	leaderNotifier notifier      // notified when another node leads, or this one begins to serve
-	attempts       inFlightCalls // to its leader
+	leaderCalls    inFlightCalls // calls in flight to its leader
 	forwarder      *forwarder
 	startLimiter   startLimiter
 	callLimiter    callLimiter
-	seenIndex      maxIndex // seen by calls through this node
+	seenIndex      maxIndex // highest journal index that calls through this node have seen
 }
 
 // partitionOf returns the partition of an instance.
@@ -39,7 +39,7 @@ func (n *Node) partitionOf(instance string) *partition {
 	return n.partitions[slots.Partition(instance, len(n.partitions))]
 }
 
-// partitionFor returns the partition that a request is for; the first, if it is for all.
+// partitionFor returns the partition that a request is for, or the first if the request is for all.
 func (n *Node) partitionFor(request *clusterpb.Request) *partition {
 	switch {
 	case request.Instance != "":
@@ -50,14 +50,15 @@ func (n *Node) partitionFor(request *clusterpb.Request) *partition {
 	return n.partitions[0]
 }
 
-// State memory of all partitions together; a single partition has the same by default.
+// Memory for the journals' state, of all partitions together. These are also the journal's
+// defaults.
 const (
 	stateMemoryBytes = 128 << 20
 	stateCacheBytes  = 64 << 20
 )
 
-// partitionDir returns a partition's directory. The first uses Dir itself, as if it were the only
-// one.
+// partitionDir returns a partition's directory. The first partition uses Dir itself, with one
+// partition or several.
 func (c Config) partitionDir(partition int) string {
 	if c.Dir == "" || partition == 0 {
 		return c.Dir
@@ -134,7 +135,7 @@ func (n *Node) journalConfig(g *partition) journal.Config {
 		config.Network = n.mux.networkOf(g.number)
 	}
 	if g.number > 0 {
-		// The first partition provides the members and the time.
+		// The other partitions take the members and the time from the first.
 		config.MemberHint, config.WallClock = n.isInFirstPartition, n.firstPartitionTime
 	}
 	if n.config.Partitions > 1 {
@@ -196,18 +197,18 @@ func (g *partition) lead(ctx context.Context, epoch uint64) {
 		background.Go(func() { leadership.run(ctx) })
 	}
 	p := g.system.LeadPartition(ctx, slot, g.journal, epoch)
-	g.live.Store(p)
+	g.actorPartition.Store(p)
 	g.leaderNotifier.notify()
 	background.Go(func() { g.raiseProtocol(ctx) })
 	background.Go(func() { newRetentionSweeper(g, epoch).run(ctx) })
 	<-ctx.Done()
-	g.live.Store(nil)
+	g.actorPartition.Store(nil)
 	p.Close()
 	background.Wait()
 }
 
 // isLeader reports whether this node leads the partition.
-func (g *partition) isLeader() bool { return g.live.Load() != nil }
+func (g *partition) isLeader() bool { return g.actorPartition.Load() != nil }
 
 // ledPartitions returns the partitions that this node leads.
 func (n *Node) ledPartitions() (led []*partition) {
@@ -219,9 +220,9 @@ func (n *Node) ledPartitions() (led []*partition) {
 	return led
 }
 
-// watchFailure fails all partitions of the node when one fails, because they share the disk. Only
-// the removal of the node fails each partition separately: until then the partition may need this
-// node's vote to remove it.
+// watchFailure fails all partitions of the node when this one fails, because they share the disk.
+// Only a removal fails just this partition: the others may still need this node's vote to remove
+// it.
 func (g *partition) watchFailure() {
 	select {
 	case <-g.journal.Failed():

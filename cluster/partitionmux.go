@@ -19,7 +19,7 @@ const partitionMagic = 0xC7
 
 // A partitionMux passes Raft connections to their partitions.
 type partitionMux struct {
-	listener   *protocolListener
+	listener   *purposeListener
 	partitions []*partitionListener
 	handshakes sync.WaitGroup
 }
@@ -33,9 +33,9 @@ type partitionListener struct {
 	closeOnce sync.Once
 }
 
-// splitByPartition dispatches Raft connections to that many partitions. Closing the port waits for
-// the dispatching to end.
-func (p *protocolMux) splitByPartition(partitions int) {
+// splitByPartition starts to dispatch Raft connections to the given number of partitions. close
+// waits until the dispatching has ended.
+func (p *connMux) splitByPartition(partitions int) {
 	if partitions == 1 {
 		return
 	}
@@ -48,7 +48,7 @@ func (p *protocolMux) splitByPartition(partitions int) {
 }
 
 // networkOf returns the network that connects a partition to the same partition on other nodes.
-func (p *protocolMux) networkOf(partition int) journal.Network {
+func (p *connMux) networkOf(partition int) journal.Network {
 	if p.partitionMux == nil {
 		return p.raft
 	}
@@ -82,7 +82,8 @@ func (b *partitionMux) dispatch(conn net.Conn) {
 	b.partitions[partition].deliver(conn)
 }
 
-// readHeader reads the header.
+// readHeader reads the header and returns its partition. It returns an error if the other node has
+// another number of partitions.
 func (b *partitionMux) readHeader(from io.Reader) (partition int, err error) {
 	var header [3]byte
 	if _, err := io.ReadFull(from, header[:1]); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// Query calls a query handler of a running instance and returns its answer: the state of the code
-// at some moment during the call. Nothing is recorded.
+// Query calls a query handler of a running instance and returns its answer. The handler sees the
+// state of the code at some moment during the call. Nothing is recorded.
 //
-// Errors: [ErrNotFound]; [ErrEnded]; what the instance's function returned; a
-// [*replay.NoQueryError] if there is no such handler; [*InputError]; [*UnavailableError]. A
-// suspended instance answers with the state that it has reached. One that is stalled or waits for
-// code answers when it continues.
+// Errors: [ErrNotFound]; [ErrEnded]; the error that the handler returned; a [*replay.NoQueryError]
+// if there is no such handler; [*InputError]; [*UnavailableError]. A suspended instance answers
+// with the state that it has reached. One that is stalled or waits for code answers when it
+// continues.
 func Query[I, O any](ctx context.Context, client *Client, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "query", Name: query.Name(), Part: "input"}, input)
@@ -42,7 +42,7 @@ func (g *partition) query(ctx context.Context, p *actors.Partition, instance str
 	if err := g.barrier(ctx); err != nil {
 		return nil, err
 	}
-	answer, err := awaitAnswer(ctx, send(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
+	answer, err := awaitAnswer(ctx, deliverToInstance(p, instance, actors.Message{Query: &actors.Query{Name: r.Name, Input: r.Input}}))
 	result := &clusterpb.QueryResult{Output: answer.Output}
 	switch {
 	case err != nil:

@@ -15,17 +15,17 @@ type ReadOption func(*readOptions)
 
 type readOptions struct{ stale bool }
 
-// Stale makes a read return what one node has applied so far, which may be old: this node, or any
-// node that a remote client reaches. The read needs no leader. The AppliedIndex that Get, History
-// and List return shows how far that node is; for one client it never decreases while the node
-// runs, or, over the network, at all. Unless that node leads, an instance that waits for code shows
-// as running or suspended.
+// Stale makes a read return what one node has applied so far, which may be old. That is the
+// client's own node, or any node that a remote client reaches. The read needs no leader. Get,
+// History and List return the index up to which that node has applied, AppliedIndex. For a node's
+// client it never decreases while the node runs; for a remote client it never decreases. If the
+// node does not lead, an instance that waits for code shows as running or suspended.
 //
 // Without Stale, reads are linearizable: they show everything that was acknowledged anywhere before
 // the call.
 func Stale() ReadOption { return func(r *readOptions) { r.stale = true } }
 
-// read gets a read request answered by the leader, or by this node if it may be stale.
+// read sends a read request to the leader or, if the answer may be stale, to one node.
 func (c *Client) read(ctx context.Context, request *clusterpb.Request, options []ReadOption) (*clusterpb.Response, error) {
 	var r readOptions
 	if err := firstError(c.check(ctx), applyOptions(&r, options)); err != nil {
@@ -49,7 +49,7 @@ func (n *Node) readStale(ctx context.Context, request *clusterpb.Request) (respo
 			return err
 		}
 		g := n.partitionFor(request)
-		response, err = g.read(ctx, g.live.Load(), request)
+		response, err = g.read(ctx, g.actorPartition.Load(), request)
 		return err
 	})
 	return response, err

@@ -82,13 +82,13 @@ func callRepeatedly(t *testing.T, calls ...func(ctx context.Context, i int)) (en
 // A stopped node knows only the members of that time. Its answer removes nothing that the client
 // knows.
 func TestRemoteClient_IgnoresOutdatedMembers(t *testing.T) {
-	r := &remoteTransport{config: DialConfig{Addresses: []string{"seed"}}, partitions: []*remotePartition{newRemotePartition("seed")}, addresses: []string{"seed"}, anyNode: "seed"}
+	r := &remoteTransport{config: DialConfig{Addresses: []string{"seed"}}, partitions: []*remotePartition{newRemotePartition("seed")}, addresses: []string{"seed"}, anyNodeAddress: "seed"}
 	tell := func(index uint64, leader string, addresses ...string) {
 		result := &clusterpb.MembersResult{LastIndex: index}
 		for _, address := range addresses {
 			result.Members = append(result.Members, &clusterpb.Member{Node: "at " + address, Address: address, Leader: address == leader})
 		}
-		r.learnMembers(&clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}})
+		r.recordMembers(&clusterpb.Response{Result: &clusterpb.Response_Members{Members: result}})
 	}
 	expect := func(what string, want ...string) {
 		t.Helper()
@@ -110,7 +110,7 @@ func TestRemoteClient_IgnoresOutdatedMembers(t *testing.T) {
 	expect("members of now again", "e", "f", "seed")
 	// A node's members are ranked by its configuration index, however long its log is.
 	configured := func(index uint64, address string) {
-		r.learnMembers(&clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{
+		r.recordMembers(&clusterpb.Response{Result: &clusterpb.Response_Members{Members: &clusterpb.MembersResult{
 			LastIndex: 1000 - index, ConfigurationIndexes: []uint64{index},
 			Members: []*clusterpb.Member{{Node: "at " + address, Address: address, Leader: true}},
 		}}})

@@ -116,8 +116,8 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sweep purges what is due, in batches. It returns when the next instance will be due, including
-// running ones that may end meanwhile.
+// sweep purges what is due, in batches. It returns the earliest time at which another instance can
+// be due. That is at most the shortest retention away, because running instances may end meanwhile.
 func (k *retentionSweeper) sweep(ctx context.Context) (next clustertime.Time, err error) {
 	next = k.now().Add(k.retention.shortest())
 	references, err := newReferences(ctx, k.store, k.otherPartitions, k.now())
@@ -157,7 +157,7 @@ func (k *retentionSweeper) sweep(ctx context.Context) (next clustertime.Time, er
 // due returns when an instance is to be purged, and whether it is to be purged at all.
 func (k *retentionSweeper) due(known *journalpb.Instance) (clustertime.Time, bool) {
 	retained := k.retention.forStatus(known.Status)
-	return clustertime.FromUnix(known.UpdatedAt).Add(retained), retained > 0
+	return clustertime.FromUnixNano(known.UpdatedAt).Add(retained), retained > 0
 }
 
 func (k *retentionSweeper) purge(ctx context.Context, ids []string) error {
@@ -171,15 +171,16 @@ func (k *retentionSweeper) purge(ctx context.Context, ids []string) error {
 	return err
 }
 
-// references finds out which instances others still need. It caches what it has read; an outdated
-// entry can only keep an instance longer.
+// references finds the ended instances that a relative or another partition still needs. It caches
+// what it reads. An outdated cache entry can only keep an instance longer.
 type references struct {
 	store           store
 	otherPartitions otherPartitions
-	since           clustertime.Time // when this node had caught up with the other partitions
-	parents         map[string]bool  // with running children that they do not wait for, or that another partition owns
-	scanned         map[string]bool  // parents whose open operations are in awaited
-	awaited         map[operationKey]bool
+	knownAt         clustertime.Time // from before this node caught up with the other partitions
+	// parentsOfOrphans of running children that they do not wait for, or that another partition owns
+	parentsOfOrphans map[string]bool
+	scanned          map[string]bool // parents whose open operations are in awaited
+	openOperations   map[operationKey]bool
 }
 
 type operationKey struct {
@@ -195,19 +196,19 @@ func operationKeyOf(ref *journalpb.OperationRef) operationKey {
 // time.
 func newReferences(ctx context.Context, s store, o otherPartitions, now clustertime.Time) (*references, error) {
 	r := &references{
-		store: s, otherPartitions: o, since: now,
-		parents: make(map[string]bool), scanned: make(map[string]bool), awaited: make(map[operationKey]bool),
+		store: s, otherPartitions: o, knownAt: now,
+		parentsOfOrphans: make(map[string]bool), scanned: make(map[string]bool), openOperations: make(map[operationKey]bool),
 	}
 	for _, g := range o {
 		if err := g.catchUp(ctx); err != nil {
 			return nil, fmt.Errorf("read other partitions: %w", err)
 		}
 		for child := range g.journal.Orphans() {
-			r.parents[child.GetParent().GetInstance()] = true
+			r.parentsOfOrphans[child.GetParent().GetInstance()] = true
 		}
 	}
 	for child := range s.Orphans() {
-		r.parents[child.GetParent().GetInstance()] = true
+		r.parentsOfOrphans[child.GetParent().GetInstance()] = true
 	}
 	return r, nil
 }
@@ -235,13 +236,14 @@ func (o otherPartitions) ownerOf(instance string) *partition {
 }
 
 // isReferencedByOthers reports whether another partition still needs an ended instance. Its parent
-// there waits for it, or the start that began it is not acknowledged there yet and would begin it
-// again. An instance younger than what is known of the others counts as referenced.
+// there may wait for it. Or a chained start there is not acknowledged yet and would start the
+// instance again. An instance created after since counts as referenced, because this node may not
+// know what the other partitions say about it.
 func (r *references) isReferencedByOthers(known *journalpb.Instance) bool {
 	if len(r.otherPartitions) == 0 {
 		return false
 	}
-	if known.CreatedAt >= r.since.UnixNano() {
+	if known.CreatedAt >= r.knownAt.UnixNano() {
 		return true
 	}
 	for _, g := range r.otherPartitions {
@@ -265,11 +267,11 @@ func (r *references) isReferencedByOthers(known *journalpb.Instance) bool {
 	return false
 }
 
-// isReferenced reports whether a relative still needs an ended instance. It may have running
-// children whose fate its history decides, or a parent that has not recorded its end and would
-// start it again.
+// isReferenced reports whether a relative or another partition still needs an ended instance.
+// Running children may need its history, which decides what happens to them. A parent that has not
+// recorded the instance's end would start it again.
 func (r *references) isReferenced(known *journalpb.Instance) bool {
-	if r.parents[known.Instance] || r.isReferencedByOthers(known) {
+	if r.parentsOfOrphans[known.Instance] || r.isReferencedByOthers(known) {
 		return true
 	}
 	parent := known.Parent
@@ -279,10 +281,10 @@ func (r *references) isReferenced(known *journalpb.Instance) bool {
 	if !r.scanned[parent.Instance] {
 		r.scanned[parent.Instance] = true
 		for operation := range r.store.InstanceOperations(parent.Instance) {
-			r.awaited[operationKeyOf(operation.Ref)] = true
+			r.openOperations[operationKeyOf(operation.Ref)] = true
 		}
 	}
-	if r.awaited[operationKeyOf(parent)] {
+	if r.openOperations[operationKeyOf(parent)] {
 		return true
 	}
 	for operation := range r.store.InstanceOperations(parent.Instance) {
@@ -311,8 +313,9 @@ func purge(ctx context.Context, s store, epoch uint64, ids []string) (int, error
 	}
 }
 
-// purge purges the instances that a client names, except those still needed. A retried purge may
-// have been done before: it purges nothing if a run of one of the IDs may have begun since.
+// purge purges the instances that a client names, except those still needed. An earlier attempt of
+// a retried purge may have been executed. A retry therefore purges nothing if a run under one of
+// the IDs may have begun since.
 func (g *partition) purge(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.PurgeRequest) (*clusterpb.Response, error) {
 	references, err := newReferences(ctx, g.journal, otherPartitionsOf(g), g.journal.Now())
 	if err != nil {

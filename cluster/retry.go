@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A call that finds no leader is retried after a pause that doubles from backoffMin to backoffMax,
-// with a jitter of one half, so that callers do not retry at once.
+// A call that finds no leader is retried after a pause that doubles from backoffMin to backoffMax.
+// A jitter of one half keeps callers from retrying at the same time.
 const (
 	backoffMin = 5 * time.Millisecond
 	backoffMax = 250 * time.Millisecond
@@ -35,8 +35,7 @@ func withDefaultTimeout(ctx context.Context, limit time.Duration) (context.Conte
 	return context.WithTimeout(ctx, limit)
 }
 
-// prepareRequest sets the fields that a request needs to go to the partition's leader on another
-// node.
+// prepareRequest sets the fields that a request to the partition's leader on another node needs.
 func (g *partition) prepareRequest(r *clusterpb.Request) *clusterpb.Request {
 	r.Protocol, r.Node, r.Partition = g.config.protocol, g.config.NodeID, uint32(g.number+1)
 	return r
@@ -80,19 +79,20 @@ type callRetrier struct {
 	retryBudget    *retryBudget
 	startLimiter   *startLimiter // nil admits every start
 	callLimiter    callLimiter   // the zero value admits every call
-	// Journal index up to which the caller has seen everything; 0: nothing.
+	// Highest journal index that the caller has seen; 0: none.
 	seenIndex uint64
 }
 
 // do retries a request until a leader has answered, ctx ends, or closing is closed. Requests carry
-// request IDs, so retrying is safe. do also retries if the leader is busy, as long as ctx allows,
-// except for a start that was shed from the start queue. During that wait the call releases its
-// slot. While there is no leader it keeps the slot, so that a new leader wakes only few calls.
+// request IDs, so retrying is safe. do also retries while the leader is busy, as long as ctx
+// allows, but not a start that was shed from the start queue. While a call waits for a busy leader,
+// it holds no slot. While it waits for a new leader, it keeps its slot, so that few calls reach
+// that leader at once.
 func (r callRetrier) do(ctx context.Context, request *clusterpb.Request, ask asker) (*clusterpb.Response, error) {
 	r.retryBudget.earn()
 	slot := callSlot{limiter: r.callLimiter}
 	defer slot.release()
-	ask = r.startLimiter.intercept(r.closing, &slot, slot.guard(ask))
+	ask = r.startLimiter.intercept(r.closing, &slot, slot.withSlot(ask))
 	notExecuted := true
 	delay, waitTime := backoffMin, time.Duration(0)
 	for {
@@ -131,8 +131,8 @@ func (r callRetrier) do(ctx context.Context, request *clusterpb.Request, ask ask
 	}
 }
 
-// retryError returns an error that ended a call, with the failure of the last attempt. If that
-// failure is the same error, the text has it once.
+// retryError adds the failure of the last attempt to the error that ended a call. If the failure's
+// text contains that error, the result does not repeat it.
 func retryError(err error, last string) error {
 	if strings.Contains(last, err.Error()) {
 		return &remoteError{message: trimPrefix(last), err: err}
@@ -242,8 +242,8 @@ func (n *Node) poll(ctx context.Context, holds func() bool) error {
 	return nil
 }
 
-// callLeader makes one attempt at the leader of a request's partition: this node, or the one that
-// it knows.
+// callLeader sends one attempt of a call to the leader of the request's partition: this node, or
+// the leader that it knows.
 func (n *Node) callLeader(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	if removed := n.removedFailure(); removed != nil {
 		return removed
@@ -265,10 +265,10 @@ func (n *Node) callLeader(ctx context.Context, request *clusterpb.Request) *clus
 	return n.peers.ask(ctx, address, request)
 }
 
-// leaderContext returns a context that ends when a node at another address leads. end must be
-// called.
+// leaderContext returns a context that is canceled when a node at another address leads. end must
+// be called.
 func (g *partition) leaderContext(ctx context.Context, address string) (limited context.Context, end func()) {
-	limited, end = g.attempts.begin(ctx, address)
+	limited, end = g.leaderCalls.begin(ctx, address)
 	g.cancelStaleCalls() // the leader may have changed since the address was read
 	return limited, end
 }
@@ -276,7 +276,7 @@ func (g *partition) leaderContext(ctx context.Context, address string) (limited 
 // cancelStaleCalls cancels calls in flight to a former leader.
 func (g *partition) cancelStaleCalls() {
 	if _, leader := g.journal.Leader(); leader != "" {
-		g.attempts.cancelExcept(leader)
+		g.leaderCalls.cancelExcept(leader)
 	}
 }
 
@@ -284,8 +284,8 @@ func notLeaderResponse(message string) *clusterpb.Response {
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: codeNotLeader, Message: message, NotExecuted: true}}
 }
 
-// inFlightCalls are calls in flight to a leader, which may hang or lose leadership without saying
-// so.
+// inFlightCalls are the calls in flight to a leader. They can be canceled, because a leader may
+// hang or lose leadership without an answer.
 type inFlightCalls struct {
 	mu    sync.Mutex
 	calls map[*inFlightCall]struct{}
@@ -297,7 +297,7 @@ type inFlightCall struct {
 	cancel  context.CancelFunc
 }
 
-// begin returns a context that ends when the call is canceled as stale. end must be called.
+// begin returns a context that ends when cancelIf cancels the call. end must be called.
 func (a *inFlightCalls) begin(ctx context.Context, address string) (limited context.Context, end func()) {
 	limited, cancel := context.WithCancel(ctx)
 	begun := &inFlightCall{address: address, since: time.Now(), cancel: cancel}

@@ -10,7 +10,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Run is a started instance, with the type of its result.
+// A Run is a run of an instance. O is the type of its result.
 type Run[O any] struct {
 	ID     string
 	client *Client
@@ -18,7 +18,7 @@ type Run[O any] struct {
 }
 
 // StartRun starts an instance of an orchestration under an ID and returns when the start is
-// committed. The ID is 1 to 128 of A-Z a-z 0-9 . _ : @ / + -.
+// committed. The ID has 1 to 128 characters, each one of A-Z a-z 0-9 . _ : @ / + -.
 //
 // Errors: [ErrInstanceExists], unless [Attach] is given; [ErrNoCode]; [*InputError];
 // [*UnavailableError].
@@ -85,19 +85,19 @@ func Send[T any](ctx context.Context, client *Client, id string, event replay.Ev
 // A SendOption changes how an event is sent.
 type SendOption func(*clusterpb.SendRequest)
 
-// EventID names the event: of several events sent to a run under one ID, the first is recorded, and
-// the others are not an error. IDs are at most 128 bytes; those of events, updates and
-// [SendOrStart] must differ. Defaults to a random ID for each call.
+// EventID sets the ID of the event. Of several events that are sent to a run under one ID, only the
+// first is recorded; to send the others is not an error. An ID has at most 128 bytes. Events,
+// updates and [SendOrStart] must not share an ID. Defaults to a random ID for each call.
 //
 // An event is rejected with [ErrRequestIDReused] if its execution has recorded the ID for an event
 // of another name or for an update. If an earlier execution has recorded the ID, or the run has
 // ended, the event is not recorded, and that is not an error.
 //
-// This holds for calls of the user with the same ID, from any program. An execution knows the IDs
-// of all its own inputs (events, updates, cancellations, suspensions, resumptions) and at least the
-// latest 256 of the earlier executions of its run. An event under an older ID is recorded again, as
-// is one for the next run. Retries of one call by this package have no such limit: the event is
-// recorded once, or the error says that the outcome is unknown; see [UnavailableError].
+// This holds for all calls with the same ID, from any program. An execution knows the IDs of all
+// its own inputs (events, updates, cancellations, suspensions, resumptions) and at least the latest
+// 256 of the earlier executions of its run. An event under an older ID is recorded again. So is an
+// event that is sent to a later run. Retries of one call by this package have no such limit: the
+// event is recorded once, or the error says that the outcome is unknown; see [UnavailableError].
 func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.RequestId = id } }
 
 // A RunError reports that a run ended without completing. Its fields:
@@ -107,9 +107,9 @@ func EventID(id string) SendOption { return func(r *clusterpb.SendRequest) { r.R
 //	Err   error // of the orchestration; replay.ErrCanceled or replay.ErrTerminated with the reason
 type RunError = actors.RunError
 
-// SendOrStart sends an event to an instance and first starts the instance if there is none with
-// that ID (or, with a reuse option, if its run has ended). Start and event are committed together,
-// and [RequestID] names both. Errors are those of [StartRun] and [Send].
+// SendOrStart sends an event to an instance. If there is none with that ID (or, with a reuse
+// option, if its run has ended), it starts the instance first. Start and event are committed
+// together, and [RequestID] names both. Errors are those of [StartRun] and [Send].
 func SendOrStart[I, O, T any](ctx context.Context, client *Client, orchestration replay.OrchestrationHandle[I, O], id string, input I, event replay.EventHandle[T], data T, options ...StartOption) (*Run[O], error) {
 	payload, err := client.encode(replay.PayloadInfo{Kind: "event", Name: event.Name(), Part: "data"}, data)
 	if err != nil {

@@ -30,7 +30,7 @@ func attackInPlaintext(address string) (net.Conn, error) {
 // attackOverTLS shows a certificate, nil for none, and accepts any from the node.
 func attackOverTLS(certificate *tls.Certificate, required purpose, changes ...func(*tls.Config)) attacker {
 	return func(address string) (net.Conn, error) {
-		config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocols[required]}}
+		config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpnNames[required]}}
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if certificate == nil {
 				return new(tls.Certificate), nil
@@ -267,7 +267,7 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 		t.Cleanup(func() { _ = listener.Close() })
 		config := &tls.Config{
 			Certificates: []tls.Certificate{*keys.Certificate}, ClientAuth: tls.RequireAnyClientCert,
-			NextProtos: []string{protocols[purposeRaft], protocols[purposeCalls]},
+			NextProtos: []string{alpnNames[purposeRaft], alpnNames[purposeCalls]},
 		}
 		go func() {
 			conn, err := tls.NewListener(listener, config).Accept()
@@ -292,7 +292,7 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 		"a node of another cluster":   trusted.issue([]string{"tenuto://another/node/n2"}),
 		"one for clients only":        trusted.issue([]string{"tenuto://tenuto/node/n2"}, withKeyUsage(x509.ExtKeyUsageClientAuth)),
 	} {
-		for required := range protocols {
+		for required := range alpnNames {
 			conn, err := dialer.dial(testContext(t), answer(&Keys{Certificate: certificate}), required)
 			if err == nil {
 				_ = conn.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// serve answers a request on the leader, or says which node may lead. A panic becomes the call's
-// failure.
+// serve answers a request. If this node does not lead, the failure names the leader that it knows.
+// A panic becomes the call's failure.
 func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb.Response {
 	var response *clusterpb.Response
 	err := n.recoverCall(request, func() (err error) {
@@ -29,7 +29,7 @@ func (n *Node) serve(ctx context.Context, request *clusterpb.Request) *clusterpb
 	return response
 }
 
-// failureResponse returns the response to a request that met an error.
+// failureResponse returns the response to a request that failed with an error.
 func (n *Node) failureResponse(request *clusterpb.Request, err error) *clusterpb.Response {
 	response := &clusterpb.Response{Protocol: n.config.protocol, Failure: toFailure(err)}
 	leader, address := n.partitionFor(request).journal.Leader()
@@ -74,19 +74,19 @@ func (g *partition) execute(ctx context.Context, request *clusterpb.Request) (*c
 	switch call := request.Call.(type) {
 	case *clusterpb.Request_Start:
 		response, err := g.start(ctx, p, request, call.Start)
-		return response, g.confirmRefusal(ctx, p, err)
+		return response, g.confirmRejection(ctx, p, err)
 	case *clusterpb.Request_Send:
 		response, err := g.send(ctx, p, request, call.Send)
-		return response, g.confirmRefusal(ctx, p, err)
+		return response, g.confirmRejection(ctx, p, err)
 	case *clusterpb.Request_Control:
 		response, err := g.control(ctx, p, request, call.Control)
-		return response, g.confirmRefusal(ctx, p, err)
+		return response, g.confirmRejection(ctx, p, err)
 	case *clusterpb.Request_Query:
 		return g.query(ctx, p, request.Instance, call.Query)
 	case *clusterpb.Request_Update:
 		return g.update(ctx, p, request, call.Update)
 	case *clusterpb.Request_Complete:
-		return g.complete(ctx, p, request.Instance, call.Complete)
+		return g.completeActivity(ctx, p, request.Instance, call.Complete)
 	case *clusterpb.Request_Pending:
 		return g.pending(ctx, p, request.Instance)
 	case *clusterpb.Request_Purge:
@@ -108,10 +108,10 @@ func (g *partition) execute(ctx context.Context, request *clusterpb.Request) (*c
 	return g.read(ctx, p, request)
 }
 
-// confirmRefusal returns why an input was rejected, after making sure that this node still leads.
-// Such a rejection rests on a read, and no append confirms it: a former leader that does not know
-// of its successor may lack commits.
-func (g *partition) confirmRefusal(ctx context.Context, p *actors.Partition, refusal error) error {
+// confirmRejection returns why an input was rejected, if a barrier confirms that this node still
+// leads. Such a rejection follows from a read, and no append confirms it. A former leader that does
+// not know its successor may lack the successor's commits.
+func (g *partition) confirmRejection(ctx context.Context, p *actors.Partition, refusal error) error {
 	switch {
 	case refusal == nil:
 		return nil
@@ -122,7 +122,7 @@ func (g *partition) confirmRefusal(ctx context.Context, p *actors.Partition, ref
 	if err := g.barrier(ctx); err != nil {
 		return fmt.Errorf("%w: %v", journal.ErrNotLeader, err) // nothing was done, whatever the reason
 	}
-	if g.live.Load() != p {
+	if g.actorPartition.Load() != p {
 		return journal.ErrNotLeader
 	}
 	return refusal
@@ -146,7 +146,7 @@ func (g *partition) start(ctx context.Context, p *actors.Partition, request *clu
 	if !g.registry.HasOrchestration(r.Name, version) {
 		return nil, fmt.Errorf("%w: %q, version %q", ErrNoCode, r.Name, version)
 	}
-	started := send(p, instance, actors.Message{
+	started := deliverToInstance(p, instance, actors.Message{
 		Message: replay.Message{Event: &journalpb.Event{Body: &journalpb.Event_OrchestrationStarted{
 			OrchestrationStarted: &journalpb.OrchestrationStarted{
 				Name:      r.Name,
@@ -181,7 +181,8 @@ func (g *partition) start(ctx context.Context, p *actors.Partition, request *clu
 	return g.startResponse(answer), nil
 }
 
-// startResponse also returns the index from which on replicas show this run and not an earlier one.
+// startResponse returns the response to a start. A replica that has applied its AppliedIndex shows
+// this run and not an earlier one.
 func (g *partition) startResponse(a actors.Answer) *clusterpb.Response {
 	return &clusterpb.Response{AppliedIndex: g.journal.AppliedIndex(), Result: &clusterpb.Response_Start{Start: &clusterpb.StartResult{
 		FirstExecution: a.FirstExecution, Attached: a.Attached, Overloaded: a.Overloaded,
@@ -217,8 +218,8 @@ func (g *partition) send(ctx context.Context, p *actors.Partition, request *clus
 	return &clusterpb.Response{Result: &clusterpb.Response_Send{Send: new(clusterpb.SendResult)}}, nil
 }
 
-// send delivers a message to an instance and returns the channel for the answer.
-func send(p *actors.Partition, instance string, m actors.Message) <-chan actors.Answer {
+// deliverToInstance delivers a message to an instance and returns the channel for the answer.
+func deliverToInstance(p *actors.Partition, instance string, m actors.Message) <-chan actors.Answer {
 	answers := make(chan actors.Answer, 1)
 	m.Done = func(a actors.Answer) { answers <- a }
 	p.Deliver(instance, m)
@@ -231,8 +232,8 @@ func await(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, er
 	return answer, firstError(err, answer.Err)
 }
 
-// awaitAnswer waits for an answer, whose Err may come from the instance's code. The returned error
-// is ctx's: there is no answer.
+// awaitAnswer waits for an answer. Its Err may come from the instance's code. The returned error is
+// that of ctx, if ctx ended before the answer.
 func awaitAnswer(ctx context.Context, answers <-chan actors.Answer) (actors.Answer, error) {
 	select {
 	case answer := <-answers:
@@ -333,11 +334,11 @@ func mismatchOf(p *actors.Partition, instance string) *replay.Mismatch {
 	if p == nil {
 		return nil
 	}
-	mismatch, _ := p.Stalled(instance).(*replay.Mismatch)
+	mismatch, _ := p.StallReason(instance).(*replay.Mismatch)
 	return mismatch
 }
 
-// stateOf returns the state of an instance.
+// stateOf returns the state of an instance. p is nil where this node does not lead.
 func (g *partition) stateOf(p *actors.Partition, known *journalpb.Instance) State {
 	if ended, ok := endStates[known.Status]; ok {
 		return ended
@@ -386,7 +387,7 @@ func (g *partition) history(ctx context.Context, instance string, r *clusterpb.H
 		return nil, err
 	}
 	known, ok := g.journal.Instance(instance)
-	if !ok || r.Execution > known.Execution { // Events reports an older one that is gone
+	if !ok || r.Execution > known.Execution { // Events rejects an older one that is gone
 		return nil, ErrNotFound
 	}
 	result := &clusterpb.HistoryResult{Execution: r.Execution}

@@ -12,11 +12,11 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A startLimiter holds starts back on the calling node while the leader is overloaded. That saves
-// the cost of sending a start and its rejection, and leaves it for running work. The limiter admits
-// as many starts as the leader accepts: fewer when the leader reports overload, more when it does
-// not. TCP treats segments in the same way (RFC 5681), and learns of a queue from marks before it
-// learns of it from losses (RFC 3168).
+// A startLimiter delays starts on the calling node while the leader is overloaded. This saves the
+// cost of sending and rejecting them, which is better spent on running work. The limiter admits as
+// many starts as the leader accepts: fewer when the leader reports overload, more when it does not.
+// TCP limits segments in the same way (RFC 5681). Reports of overload come before rejections, as
+// TCP's congestion marks come before losses (RFC 3168).
 //
 // Starts that may be retried wait here. While the queue is short, they are admitted in the order of
 // arrival. When it is long, the newest go first: the oldest are the closest to their timeout, and
@@ -36,21 +36,22 @@ type startLimiter struct {
 	current      interval
 	overloadedAt time.Time     // when the leader last rejected a start or reported overload
 	decreasedAt  time.Time     // when the limit was last lowered
-	retryAfter   time.Duration // how long the last accepted start took; when to retry
+	retryAfter   time.Duration // delay before a retry: duration of the last accepted start
 	queue        list.List     // of *queuedStart
 	traffic      traffic
 	timer        *time.Timer // runs while the queue is not empty
 }
 
-// traffic counts the starts that arrived, to be admitted or queued, and those admitted, over a
-// period. isRising is whether clearly more arrived than were admitted in the period before.
+// traffic counts starts over a period of startQueueRiseInterval: those that were admitted at once
+// or queued (arrived), and those that were admitted. isRising reports whether startQueueRiseFactor
+// times as many arrived as were admitted in the period before.
 type traffic struct {
 	began             time.Time
 	arrived, admitted int
 	isRising          bool
 }
 
-// An interval is what became of the starts in a period of limiterInterval.
+// An interval records the outcomes of starts over a period of limiterInterval.
 type interval struct {
 	began      time.Time
 	accepted   int
@@ -64,7 +65,7 @@ type queuedStart struct {
 	decision chan admitDecision
 }
 
-// An admitDecision is what becomes of a queued start.
+// An admitDecision ends the wait of a queued start.
 type admitDecision int
 
 const (
@@ -74,9 +75,9 @@ const (
 )
 
 const (
-	limiterInterval = 100 * time.Millisecond
-	limiterMemory   = time.Second
-	limiterSpare    = 4 // starts per interval, however few were accepted
+	limiterInterval   = 100 * time.Millisecond
+	limiterResetDelay = time.Second
+	limiterIncrement  = 4 // starts per interval: the smallest limit, and added to each raised limit
 	// Weight of an interval in the rate: low, so that a moment in which the leader accepts nothing
 	// changes it little.
 	limiterRateWeight = 0.1
@@ -101,7 +102,7 @@ const (
 	startQueueRiseFactor   = 1.1
 	startQueueRiseInterval = 500 * time.Millisecond
 	// The queue is long if admitting all of it would take longer than this.
-	startQueueLong = time.Second
+	startQueueLongWait = time.Second
 	// Bounds of the retry delay that rejected callers are told.
 	startRetryAfterMin = 50 * time.Millisecond
 	startRetryAfterMax = 2 * time.Second
@@ -206,15 +207,15 @@ func (t *startLimiter) nextInterval(now time.Time) {
 		return
 	}
 	if !over.overloaded && over.accepted > 0 {
-		t.limit = limiterIncrease*t.limit + limiterSpare
+		t.limit = limiterIncrease*t.limit + limiterIncrement
 	}
-	if t.queue.Len() == 0 && now.Sub(t.overloadedAt) >= limiterMemory {
+	if t.queue.Len() == 0 && now.Sub(t.overloadedAt) >= limiterResetDelay {
 		t.limit = 0
 	}
 }
 
-// observe records the outcome of an admitted start. A rejection by one instance, or for lack of a
-// call slot, says nothing about the leader.
+// observe records the outcome of an admitted start. A rejection because of one instance's bound, or
+// for lack of a call slot, says nothing about the leader.
 func (t *startLimiter) observe(response *clusterpb.Response, begin time.Time) {
 	failure := response.GetFailure()
 	t.mu.Lock()
@@ -232,7 +233,7 @@ func (t *startLimiter) observe(response *clusterpb.Response, begin time.Time) {
 	}
 }
 
-// decreaseLimit lowers the limit to a share when the leader is overloaded: at most once per
+// decreaseLimit multiplies the limit by left when the leader is overloaded: at most once per
 // interval, and only because of starts admitted under the current limit. (TCP lowers its window
 // once for all segments in flight, RFC 3168 and RFC 6582, so that one stall does not count many
 // times.) The first limit is the recent rate. t.mu must be held.
@@ -240,12 +241,12 @@ func (t *startLimiter) decreaseLimit(now, begin time.Time, left float64) {
 	t.overloadedAt, t.current.overloaded = now, true
 	switch {
 	case t.limit == 0:
-		t.limit, t.tokens, t.refilledAt = max(t.rate, float64(t.current.accepted))+limiterSpare, 0, now
+		t.limit, t.tokens, t.refilledAt = max(t.rate, float64(t.current.accepted))+limiterIncrement, 0, now
 		t.retryAfter = max(t.retryAfter, startRetryAfterMin)
 	case begin.Before(t.decreasedAt) || now.Sub(t.decreasedAt) < limiterInterval:
 		return
 	default:
-		t.limit = max(left*t.limit, limiterSpare)
+		t.limit = max(left*t.limit, limiterIncrement)
 	}
 	t.decreasedAt = now
 }
@@ -300,7 +301,7 @@ func (t *startLimiter) processQueue() {
 
 // isNewestFirst reports whether the newest queued starts are admitted first. t.mu must be held.
 func (t *startLimiter) isNewestFirst() bool {
-	soon := t.limit * startQueueLong.Seconds() / limiterInterval.Seconds()
+	soon := t.limit * startQueueLongWait.Seconds() / limiterInterval.Seconds()
 	return t.traffic.isRising || float64(t.queue.Len()) > soon
 }
 

@@ -72,7 +72,7 @@ func TestStartLimiter_FewStartsReachOverloadedLeader(t *testing.T) {
 				limiter, leader := new(startLimiter), &overloadedLeader{acceptsPerInterval: acceptsPerSlice, bound: actors.BoundDelay}
 				taken := floodLeader(limiter.intercept(nil, new(callSlot), leader.ask), newStartRequest())
 				// The first interval is bounded only by its first rejection.
-				if refusedMax := floodIntervals*(acceptsPerSlice/4+limiterSpare) + acceptsPerSlice; leader.rejected > refusedMax || leader.rejected == 0 {
+				if refusedMax := floodIntervals*(acceptsPerSlice/4+limiterIncrement) + acceptsPerSlice; leader.rejected > refusedMax || leader.rejected == 0 {
 					t.Errorf("the leader rejected %d starts; want at most %d", leader.rejected, refusedMax)
 				}
 				if capacity := floodIntervals * acceptsPerSlice; taken < capacity*3/5 {
@@ -133,7 +133,7 @@ func TestStartLimiter_DetectsRecoveredLeader(t *testing.T) {
 		ask := new(startLimiter).intercept(nil, new(callSlot), leader.ask)
 		floodLeader(ask, newStartRequest())
 		leader.acceptsPerInterval = 1000
-		if taken := floodLeader(ask, newStartRequest()); taken < floodCalls-2*int(limiterMemory/time.Millisecond) {
+		if taken := floodLeader(ask, newStartRequest()); taken < floodCalls-2*int(limiterResetDelay/time.Millisecond) {
 			t.Errorf("%d of %d taken", taken, floodCalls)
 		}
 	})
@@ -176,14 +176,14 @@ func TestStartLimiter_ShedStartIsBusyWithoutRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, leader := newOverloadedRoute(t)
 		begin, asked := time.Now(), leader.calls
-		for range limiterSpare {
+		for range limiterIncrement {
 			_, err := r.do(WithoutBusyRetries(t.Context()), newStartRequest(), leader.ask)
 			var busy *BusyError
 			if !errors.As(err, &busy) || busy.RetryAfter < startRetryAfterMin || busy.Bound != actors.BoundDelay {
 				t.Errorf("ended with %#v", err)
 			}
 		}
-		if elapsed := time.Since(begin); elapsed != 0 || leader.calls == asked+limiterSpare {
+		if elapsed := time.Since(begin); elapsed != 0 || leader.calls == asked+limiterIncrement {
 			t.Errorf("after %v, asked %d times", elapsed, leader.calls-asked)
 		}
 	})
@@ -413,7 +413,7 @@ func TestStartLimiter_QueueIsBounded(t *testing.T) {
 		for range startQueueMax {
 			r.startLimiter.queue.PushBack(&queuedStart{t.Context(), time.Now(), make(chan admitDecision, 1)})
 		}
-		for range limiterSpare { // for starts admitted at once
+		for range limiterIncrement { // for starts admitted at once
 			r.startLimiter.admit(WithoutBusyRetries(t.Context()), nil)
 		}
 		begin := time.Now()

@@ -14,14 +14,14 @@ type StartOption func(*clusterpb.StartRequest)
 // error.
 func Attach() StartOption { return func(r *clusterpb.StartRequest) { r.Attach = true } }
 
-// RequestID names the start: a start with the ID of an instance that has a run begun by the same
-// request is the same start, and not an error. A start is recognized until its run is purged, or
-// until a later run begins more than 1,000 executions after it. At most 128 bytes. Defaults to a
-// random ID for each call.
+// RequestID sets the request ID of the start. A repeated start, with the same instance ID and
+// request ID, returns the run that the first one began, without an error. A start is recognized
+// until its run is purged, or until a later run begins more than 1,000 executions after it. An ID
+// has at most 128 bytes. Defaults to a random ID for each call.
 func RequestID(id string) StartOption { return func(r *clusterpb.StartRequest) { r.RequestId = id } }
 
-// ReuseWhenEnded allows an ended instance to have that ID: a new run begins, with the next
-// execution. Defaults to not allowing it.
+// ReuseWhenEnded allows the ID of an ended instance: a new run begins under it, with the next
+// execution number. Defaults to not allowing it.
 func ReuseWhenEnded() StartOption {
 	return func(r *clusterpb.StartRequest) { r.Reuse = clusterpb.ReusePolicy_REUSE_POLICY_ENDED }
 }
@@ -37,15 +37,15 @@ func StartVersion(version string) StartOption {
 	return func(r *clusterpb.StartRequest) { r.Version = version }
 }
 
-// StartAt delays the code until a time within the years 1678 to 2262; earlier or later times count
-// as the first or last moment of these. The instance exists at once. The time is compared with the
-// cluster time: see "Time" in the package documentation.
+// StartAt delays the code until a time. Times before 1678 or after 2262 count as the first or last
+// moment of these years. The instance exists at once. The time is compared with the cluster time:
+// see cluster/docs/time.md.
 func StartAt(at time.Time) StartOption {
-	return func(r *clusterpb.StartRequest) { r.StartAt = nanos(at) }
+	return func(r *clusterpb.StartRequest) { r.StartAt = clampedUnixNanos(at) }
 }
 
 // Tags adds tags by which instances can be listed: at most 64, with keys of 1 to 128 bytes and
-// values of at most 1,024.
+// values of at most 1,024 bytes.
 func Tags(tags map[string]string) StartOption {
 	return func(r *clusterpb.StartRequest) {
 		if r.Tags == nil {

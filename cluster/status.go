@@ -17,8 +17,8 @@ type State = actors.State
 // The states. An instance in one of the first four has not ended.
 const (
 	Running State = "running"
-	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node knows
-	// it. A new leader retries all stalled instances, one after the other.
+	// Stalled: code and history disagree; see Status.Mismatch. From protocol 3 on, every node shows
+	// this state. A new leader retries all stalled instances, one after the other.
 	Stalled State = "stalled"
 	// Suspended: the instance takes input, but its code does not run.
 	Suspended State = "suspended"
@@ -30,7 +30,7 @@ const (
 	Failed         State = "failed"
 	Canceled       State = "canceled"
 	Terminated     State = "terminated"
-	// ContinuedAsNew: of an execution that was followed by another one in the same run.
+	// ContinuedAsNew: the state of an execution that was followed by another one in the same run.
 	ContinuedAsNew State = "continued as new"
 )
 
@@ -51,11 +51,11 @@ type Status struct {
 	// ParentID is the instance that started this one, if it is a child.
 	ParentID string
 	Tags     map[string]string
-	// Err is why the run ended, for every end but Completed.
+	// Err says why the run ended; nil if it completed or has not ended.
 	Err error
 	// Mismatch is why the instance is stalled.
 	Mismatch *replay.Mismatch
-	// AppliedIndex is the journal index that the status shows at least. It is set by Get.
+	// AppliedIndex is a journal index: the status shows all entries up to it. Get sets it.
 	AppliedIndex uint64
 
 	run          runRef
@@ -129,7 +129,7 @@ type History struct {
 	InstanceID string
 	Execution  uint64
 	Events     []*journalpb.Event
-	// AppliedIndex is the journal index that the history shows at least.
+	// AppliedIndex is a journal index: the history shows all entries up to it.
 	AppliedIndex uint64
 }
 

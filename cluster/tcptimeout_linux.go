@@ -8,12 +8,12 @@ import (
 )
 
 // setTCPUserTimeout makes the kernel close a connection after sent data was not acknowledged for
-// unackedMax (TCP_USER_TIMEOUT, RFC 5482). Accepted connections inherit the option from the
+// unackedTimeMax (TCP_USER_TIMEOUT, RFC 5482). Accepted connections inherit the option from the
 // listening socket.
 func setTCPUserTimeout(_, _ string, c syscall.RawConn) error {
 	var err error
 	failed := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedMax.Milliseconds()))
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeMax.Milliseconds()))
 	})
 	return errors.Join(failed, err)
 }

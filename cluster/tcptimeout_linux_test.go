@@ -23,7 +23,7 @@ func TestUserTimeout_EndsUnacknowledgedConnections(t *testing.T) {
 				continue
 			}
 			seen[l.accepted]++
-			if err != nil || got != int(unackedMax.Milliseconds()) {
+			if err != nil || got != int(unackedTimeMax.Milliseconds()) {
 				t.Errorf("a connection (accepted: %v) is closed after %d ms, %v", l.accepted, got, err)
 			}
 		}

@@ -90,20 +90,20 @@ func readKeys(paths [3]string) (*Keys, error) {
 
 // A tlsSource makes TLS configurations for a node or a client.
 type tlsSource struct {
-	keySource KeySource
-	cluster   string
-	logger    *slog.Logger
-	check     func(Principal) error // rejects keys of another owner
+	keySource  KeySource
+	cluster    string
+	logger     *slog.Logger
+	checkOwner func(Principal) error // rejects keys of another owner
 
-	mu       sync.Mutex
-	keys     *Keys  // the last valid ones
-	rejected string // why newer ones are not; logged once
+	mu             sync.Mutex
+	keys           *Keys  // the last valid ones
+	rejectedReason string // why newer keys are not; each reason is logged once
 }
 
-// newTLSSource returns a TLS source whose keys are valid now. owner rejects keys that belong to
-// another principal.
+// newTLSSource returns a TLS source, or an error if its keys are not valid now. owner rejects keys
+// that belong to another principal.
 func newTLSSource(source KeySource, cluster string, owner func(Principal) error, logger *slog.Logger) (*tlsSource, error) {
-	r := &tlsSource{keySource: source, cluster: cluster, check: owner, logger: logger}
+	r := &tlsSource{keySource: source, cluster: cluster, checkOwner: owner, logger: logger}
 	if _, err := r.current(); err != nil {
 		return nil, err
 	}
@@ -112,16 +112,16 @@ func newTLSSource(source KeySource, cluster string, owner func(Principal) error,
 
 // current returns the keys of the source, or the last valid ones.
 func (r *tlsSource) current() (*Keys, error) {
-	keys, refused, err := r.adopt(r.keySource.Keys())
+	keys, refused, err := r.refresh(r.keySource.Keys())
 	if refused != nil {
 		r.logger.Error("new TLS keys rejected, keeping the old ones", "error", refused)
 	}
 	return keys, err
 }
 
-// adopt takes the keys of the source and returns those to use. refused is why the source's keys are
-// not used, if that was not reported before.
-func (r *tlsSource) adopt(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
+// refresh returns the keys to use: the source's, or the last valid ones if the source's are not
+// valid. refused is why the source's keys are not used, unless that was returned before.
+func (r *tlsSource) refresh(value *Keys, sourceErr error) (keys *Keys, refused, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if sourceErr == nil && (value == nil || value != r.keys) {
@@ -129,13 +129,13 @@ func (r *tlsSource) adopt(value *Keys, sourceErr error) (keys *Keys, refused, er
 	}
 	switch {
 	case sourceErr == nil:
-		r.keys, r.rejected = value, ""
+		r.keys, r.rejectedReason = value, ""
 		return value, nil, nil
 	case r.keys == nil:
 		return nil, nil, sourceErr
 	}
-	if reason := sourceErr.Error(); reason != r.rejected {
-		r.rejected, refused = reason, sourceErr
+	if reason := sourceErr.Error(); reason != r.rejectedReason {
+		r.rejectedReason, refused = reason, sourceErr
 	}
 	return r.keys, refused, nil
 }
@@ -160,7 +160,7 @@ func (r *tlsSource) verify(keys *Keys) error {
 	if err != nil {
 		return err
 	}
-	return r.check(owner)
+	return r.checkOwner(owner)
 }
 
 // verifyChain returns the owner of the first certificate of a chain, if the chain ends at an
@@ -188,11 +188,11 @@ const (
 	purposeCalls purpose = 'c'
 )
 
-// protocols are the ALPN names of the purposes.
-var protocols = map[purpose]string{purposeRaft: "tenuto-raft/1", purposeCalls: "tenuto-calls/1"}
+// alpnNames are the ALPN names of the purposes.
+var alpnNames = map[purpose]string{purposeRaft: "tenuto-raft/1", purposeCalls: "tenuto-calls/1"}
 
 func purposeOf(protocol string) (purpose, error) {
-	for p, name := range protocols {
+	for p, name := range alpnNames {
 		if name == protocol {
 			return p, nil
 		}
@@ -201,20 +201,20 @@ func purposeOf(protocol string) (purpose, error) {
 }
 
 // A handshake is what is known of the other side after the handshake.
-type handshake struct {
+type handshakeResult struct {
 	purpose purpose
 	peer    Principal
 	expires time.Time // of the peer's certificate
 }
 
-// serverConfig returns the configuration for accepted connections. It rejects only invalid
-// certificates. Authorization comes after the handshake, because the TLS library reports every
-// rejection within it as a bad certificate.
+// serverConfig returns the configuration for accepted connections. That configuration rejects only
+// invalid certificates. Authorization comes after the handshake, because the TLS library reports
+// every rejection within it as a bad certificate.
 func (r *tlsSource) serverConfig() *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ClientAuth: tls.RequireAndVerifyClientCert,
-		NextProtos: []string{protocols[purposeRaft], protocols[purposeCalls]},
+		NextProtos: []string{alpnNames[purposeRaft], alpnNames[purposeCalls]},
 		// Each connection must prove again that its certificate is valid.
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -237,7 +237,7 @@ func (r *tlsSource) serverConfig() *tls.Config {
 }
 
 // handshakeOf returns the result of a handshake whose chain has been verified.
-func (r *tlsSource) handshakeOf(state tls.ConnectionState) (*handshake, error) {
+func (r *tlsSource) handshakeOf(state tls.ConnectionState) (*handshakeResult, error) {
 	required, err := purposeOf(state.NegotiatedProtocol)
 	if err != nil {
 		return nil, err
@@ -246,11 +246,11 @@ func (r *tlsSource) handshakeOf(state tls.ConnectionState) (*handshake, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &handshake{required, peer, state.PeerCertificates[0].NotAfter}, nil
+	return &handshakeResult{required, peer, state.PeerCertificates[0].NotAfter}, nil
 }
 
-// clientConfig returns the configuration for a connection to a node. It rejects clients, and all
-// but that node if its ID is known.
+// clientConfig returns the configuration for a connection to a node. It accepts only nodes, and
+// only the node with that ID unless nodeID is "".
 func (r *tlsSource) clientConfig(required purpose, nodeID string) (*tls.Config, error) {
 	keys, err := r.current()
 	if err != nil {
@@ -258,7 +258,7 @@ func (r *tlsSource) clientConfig(required purpose, nodeID string) (*tls.Config, 
 	}
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{protocols[required]},
+		NextProtos:             []string{alpnNames[required]},
 		SessionTicketsDisabled: true,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return keys.Certificate, nil

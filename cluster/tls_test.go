@@ -260,14 +260,14 @@ func TestTLS_ClosesConnectionsNoLongerTrusted(t *testing.T) {
 		link   *link
 		closed bool
 	}{
-		"young":                                 {&link{handshake: handshake{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(time.Hour)}}, false},
-		"expired":                               {&link{handshake: handshake{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(-time.Second)}}, true},
-		"calls of a removed node":               {&link{accepted: true, handshake: handshake{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
-		"calls to a node that is not known yet": {&link{handshake: handshake{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, false},
-		"of a removed node":                     {&link{handshake: handshake{purposeRaft, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
-		"calls of a client":                     {&link{handshake: handshake{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(time.Hour)}}, false},
-		"of an expired client":                  {&link{handshake: handshake{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(-time.Second)}}, true},
-		"without a certificate":                 {&link{handshake: handshake{purpose: purposeCalls, peer: Principal{Kind: PrincipalLocal}}}, false},
+		"young":                                 {&link{handshakeResult: handshakeResult{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(time.Hour)}}, false},
+		"expired":                               {&link{handshakeResult: handshakeResult{purposeRaft, Principal{PrincipalNode, "n1"}, now.Add(-time.Second)}}, true},
+		"calls of a removed node":               {&link{accepted: true, handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
+		"calls to a node that is not known yet": {&link{handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, false},
+		"of a removed node":                     {&link{handshakeResult: handshakeResult{purposeRaft, Principal{PrincipalNode, "n2"}, now.Add(time.Hour)}}, true},
+		"calls of a client":                     {&link{handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(time.Hour)}}, false},
+		"of an expired client":                  {&link{handshakeResult: handshakeResult{purposeCalls, Principal{PrincipalClient, "n2"}, now.Add(-time.Second)}}, true},
+		"without a certificate":                 {&link{handshakeResult: handshakeResult{purpose: purposeCalls, peer: Principal{Kind: PrincipalLocal}}}, false},
 	}
 	for name, c := range cases {
 		here, there := net.Pipe()

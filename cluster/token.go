@@ -17,12 +17,12 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Errors of joining nodes. With each of them nothing has changed.
+// Errors of join tokens. A call that returns one of them has changed nothing.
 var (
 	// ErrTokenRequired: the cluster adds nodes only with a token.
 	ErrTokenRequired = errors.New("tenuto: a token is needed to join")
-	// ErrTokenInvalid: the cluster has not issued the token, or it expired more than a day ago, or
-	// the node does not hold it.
+	// ErrTokenInvalid: the cluster does not know the token, or the node's request is not signed
+	// with it. The cluster forgets a token when it is revoked, or a day after it has expired.
 	ErrTokenInvalid = errors.New("tenuto: the token is unknown to this cluster")
 	// ErrTokenExpired: the token has expired.
 	ErrTokenExpired = errors.New("tenuto: the token has expired")
@@ -41,14 +41,14 @@ const (
 )
 
 // A token is tokenPrefix and, in base64, a private key and the name of the cluster. The cluster
-// knows only the public key. A joining node signs its request, so an eavesdropped request is of no
-// use to another node.
+// knows only the public key. A joining node signs its request, so another node cannot use a copy of
+// that request.
 const tokenPrefix = "tenuto-join-"
 
-// IssueJoinToken returns a token with which one node may join ([Config.JoinToken]), and when it
-// expires: after lifetime, in cluster time; 1 s to 30 days, and 0 means 1 hour. Any node that has
-// the token can use it: treat it like a password. The cluster does not know the token and cannot
-// show it again.
+// IssueJoinToken returns a token with which one node may join ([Config.JoinToken]), and the cluster
+// time at which it expires. lifetime is 1 s to 30 days; 0 means 1 hour. Any node that has the token
+// can use it, so treat it like a password. The cluster does not know the token and cannot show it
+// again.
 //
 // Errors: [ErrTooManyTokens], [ErrNotAuthorized], [*InputError], [*UnavailableError].
 func (c *Client) IssueJoinToken(ctx context.Context, lifetime time.Duration) (token string, expires time.Time, err error) {
@@ -100,7 +100,7 @@ func (c *Client) JoinTokens(ctx context.Context) ([]JoinToken, error) {
 }
 
 // RevokeJoinToken invalidates a token, named by its ID or by the token itself. A node that has
-// joined with it stays.
+// joined with it remains a member.
 //
 // Errors: [ErrTokenInvalid] if the cluster knows no such token, [ErrProtocol] while a member does
 // not speak protocol 3, [ErrNotAuthorized], [*InputError], [*UnavailableError].
@@ -166,7 +166,7 @@ func (g *partition) issueToken(ctx context.Context, r *clusterpb.IssueTokenReque
 	}}}, nil
 }
 
-// useToken uses up the token that a node shows, or returns why the node must not join.
+// useToken uses up the join token that a node presents, or returns why the node must not join.
 func (g *partition) useToken(ctx context.Context, r *clusterpb.JoinRequest) error {
 	switch {
 	case len(r.TokenKey) == 0 && !g.config.RequireJoinToken:

@@ -34,8 +34,8 @@ const (
 //
 //	sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(cluster.SpanIDs{}), …)
 //
-// The span of an execution begins and ends at the cluster time of its events, the span of an
-// attempt at the wall-clock time of the machine that runs it.
+// The span of an execution has the cluster time of its first and last event. The span of an attempt
+// has the wall-clock time of the machine that runs it.
 //
 // With another generator, the spans of attempts are siblings of their execution's span: children of
 // the span that started the instance.
@@ -72,18 +72,19 @@ type tracing struct {
 	node        string
 	tracer      trace.Tracer
 	usesSpanIDs bool // the provider generates IDs by SpanIDs
-	event       func(instance string, execution, eventID uint64) (*journalpb.Event, error)
+	readEvent   func(instance string, execution, eventID uint64) (*journalpb.Event, error)
 }
 
-// newTracing returns nil if the provider records no spans. It finds out whether the provider
-// records and uses SpanIDs from probe spans, which never end and so are never exported.
+// newTracing returns nil if the provider records no spans. It starts probe spans to find out
+// whether the provider records spans and uses SpanIDs. Probe spans never end, so they are not
+// exported.
 func newTracing(n *Node, provider trace.TracerProvider) *tracing {
 	t := &tracing{node: n.config.NodeID, tracer: provider.Tracer(scope)}
-	t.event = func(instance string, execution, eventID uint64) (*journalpb.Event, error) {
+	t.readEvent = func(instance string, execution, eventID uint64) (*journalpb.Event, error) {
 		return n.partitionOf(instance).journal.Event(instance, execution, eventID)
 	}
 	want, recording := trace.SpanID{7: 1}, false
-	// A sampler by trace ID accepts the lowest or the highest IDs.
+	// A sampler that decides by trace ID accepts the lowest or the highest IDs: probe both.
 	for _, last := range []byte{1, 0xff} {
 		id := trace.TraceID{0: 1}
 		for i := 8; i < len(id); i++ {
@@ -114,7 +115,7 @@ func (t *tracing) tracerOrNil() actors.Tracer {
 // TraceContext implements actors.Tracer: it returns the context of the parent span for attempts and
 // children of an execution.
 func (t *tracing) TraceContext(instance string, execution uint64) string {
-	first, err := t.event(instance, execution, 1)
+	first, err := t.readEvent(instance, execution, 1)
 	if err != nil {
 		return "" // purged meanwhile
 	}
@@ -156,7 +157,7 @@ func (t *tracing) Attempt(ctx context.Context, a *replay.Attempt, traceparent st
 // recordEnd makes the span of an execution whose end is committed. The node that has committed the
 // end calls it, once.
 func (t *tracing) recordEnd(instance string, execution uint64, terminal *journalpb.Event) {
-	first, err := t.event(instance, execution, 1)
+	first, err := t.readEvent(instance, execution, 1)
 	started := first.GetOrchestrationStarted()
 	parent := parseTrace(started.GetTrace())
 	if err != nil || !parent.IsValid() {

@@ -173,11 +173,11 @@ func TestCallPool_ForgetsGoneNodes(t *testing.T) {
 		t.Fatalf("%v; want an unreachableError", err)
 	}
 	dialed := pool.nodes[gone]
-	pool.forget(time.Now())
+	pool.closeUnused(time.Now())
 	if pool.nodes[gone] == nil {
 		t.Error("a node was forgotten that was called just now")
 	}
-	pool.forget(time.Now().Add(2 * forgetAfter))
+	pool.closeUnused(time.Now().Add(2 * unusedConnectionMax))
 	if pool.nodes[gone] != nil || dialed.GetState() != connectivity.Shutdown {
 		t.Errorf("a node that is gone: %v is %v; want it shut down and forgotten", pool.nodes[gone], dialed.GetState())
 	}
@@ -208,7 +208,7 @@ func simulateLaggingFollower(client *Client, address string, applied uint64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.anyNode = address
+	r.anyNodeAddress = address
 }
 
 func TestUpdate_NotAwaitedOnLaggingNode(t *testing.T) {

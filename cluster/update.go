@@ -23,24 +23,23 @@ type RefusedError = actors.RefusedError
 // An UpdateOption changes how an update is called.
 type UpdateOption func(*clusterpb.UpdateRequest)
 
-// UpdateID names the update: it is executed once, and every call with that ID gets the result, for
-// as long as the ID is known; see [EventID]. IDs are at most 128 bytes; those of events, updates
-// and [SendOrStart] must differ. Defaults to a random ID for each call.
+// UpdateID sets the ID of the update. While the ID is known (see [EventID]), the update is executed
+// once, and every call with that ID gets its result. An ID has at most 128 bytes. Events, updates
+// and [SendOrStart] must not share an ID. Defaults to a random ID for each call.
 func UpdateID(id string) UpdateOption {
 	return func(r *clusterpb.UpdateRequest) { r.RequestId = id }
 }
 
 // CallUpdate executes an update on a running instance and returns its result when that is
-// committed. The instance validates the input first; a rejected update leaves no trace. An accepted
+// committed. The instance validates the input first; a rejected update is not recorded. An accepted
 // update is executed once despite failures of nodes, or the error says that the outcome is unknown
 // ([UnavailableError]). Only ctx bounds the wait for the result. If ctx ends after the update was
-// accepted, the error is an [*UnavailableError] that says so, and the update continues without the
-// caller: the same call with the same [UpdateID] waits for its result again.
+// accepted, the error is an [*UnavailableError] that says so, and the update continues. The same
+// call with the same [UpdateID] waits for its result again.
 //
-// Errors: what the instance's function returned, as decoded from its record; a [*RefusedError] with
-// what the validation returned; a [*replay.NoUpdateError] if there is no handler;
-// [ErrUpdateAborted]; [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy]; [*InputError];
-// [*UnavailableError].
+// Errors: the error that the handler returned, decoded from its record; a [*RefusedError] with what
+// the validation returned; a [*replay.NoUpdateError] if there is no handler; [ErrUpdateAborted];
+// [ErrRequestIDReused]; [ErrNotFound]; [ErrEnded]; [ErrBusy]; [*InputError]; [*UnavailableError].
 func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update replay.UpdateHandle[I, O], input I, options ...UpdateOption) (O, error) {
 	var output O
 	payload, err := client.encode(replay.PayloadInfo{Kind: "update", Name: update.Name(), Part: "input"}, input)
@@ -56,8 +55,8 @@ func CallUpdate[I, O any](ctx context.Context, client *Client, id string, update
 	return output, nil
 }
 
-// update gets an update accepted, then waits for its recorded result on this node's replica, which
-// needs no leader.
+// update sends an update to the leader. When the update is accepted, it waits for the recorded
+// result on a replica, which needs no leader.
 func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateRequest, options []UpdateOption) (*journalpb.Payload, error) {
 	if err := firstError(applyOptions(r, options), checkID(id), checkUpdate(r)); err != nil {
 		return nil, err
@@ -70,13 +69,13 @@ func (c *Client) update(ctx context.Context, id string, r *clusterpb.UpdateReque
 	}
 	result := response.GetUpdate()
 	if result.GetRefusal() != nil {
-		return nil, refusalError(r.Name, c.converter.DecodeError(result.GetRefusal()))
+		return nil, rejectionError(r.Name, c.converter.DecodeError(result.GetRefusal()))
 	}
 	return c.awaitUpdate(ctx, id, Position{result.GetExecution(), result.GetEventId()}, r.RequestId)
 }
 
-// refusalError distinguishes an update without a handler from a rejected one.
-func refusalError(name string, err error) error {
+// rejectionError distinguishes an update without a handler from a rejected one.
+func rejectionError(name string, err error) error {
 	var none *replay.NoQueryError
 	if errors.As(err, &none) && strings.HasPrefix(none.Name, replay.UpdatePrefix) {
 		return &replay.NoUpdateError{Name: name}
@@ -125,28 +124,28 @@ func (g *partition) update(ctx context.Context, p *actors.Partition, request *cl
 		return nil, ErrNotFound
 	}
 	name := replay.UpdatePrefix + r.Name
-	validated := send(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
+	validated := deliverToInstance(p, request.Instance, actors.Message{Query: &actors.Query{Name: name, Input: r.Input}})
 	validation, err := awaitAnswer(ctx, validated)
 	switch {
 	case err != nil:
 		return nil, err
 	case validation.Err != nil:
-		return g.handleRefusedUpdate(ctx, request, r, validation.Err)
+		return g.handleRejectedUpdate(ctx, request, r, validation.Err)
 	}
 	event := externalEventMessage(&clusterpb.SendRequest{Name: name, Data: r.Input, RequestId: r.RequestId})
 	answer, found, err := g.deliver(p, request, r.RequestId, event).await(ctx)
 	switch {
 	case err != nil:
 		return g.handleUnrecordedUpdate(ctx, request, r, err)
-	case answer.Dropped: // because it was recorded before
+	case answer.Dropped: // the update was recorded before
 		return g.findUpdate(ctx, request, r, found)
 	}
 	return g.findUpdate(ctx, request, r, Position{known.Execution, known.LastEventId + 1})
 }
 
-// handleRefusedUpdate answers an update that the instance's validation has rejected, or that did
-// not reach it.
-func (g *partition) handleRefusedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, refusal error) (*clusterpb.Response, error) {
+// handleRejectedUpdate answers an update that the instance's validation has rejected, or that the
+// validation could not examine.
+func (g *partition) handleRejectedUpdate(ctx context.Context, request *clusterpb.Request, r *clusterpb.UpdateRequest, refusal error) (*clusterpb.Response, error) {
 	if request.Retried {
 		response, err := g.findUpdate(ctx, request, r, Position{})
 		if !errors.Is(err, ErrNotFound) {

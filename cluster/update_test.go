@@ -287,7 +287,7 @@ func TestUpdate_WaitsForHandlerAcrossContinueAsNew(t *testing.T) {
 	}
 	// As if it had been validated.
 	accepted := &clusterpb.SendRequest{Name: replay.UpdatePrefix + "raise", Data: &journalpb.Payload{Data: []byte("7")}, RequestId: "u"}
-	if _, err := await(ctx, send(node.partitionOf("l").live.Load(), "l", externalEventMessage(accepted))); err != nil {
+	if _, err := await(ctx, deliverToInstance(node.partitionOf("l").actorPartition.Load(), "l", externalEventMessage(accepted))); err != nil {
 		t.Fatal(err)
 	}
 	outcome := make(chan error)

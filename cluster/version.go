@@ -29,8 +29,8 @@ func newVersionError(node string, newest, required uint32) *VersionError {
 	return &VersionError{Node: node, Oldest: max(newest, 2) - 1, Newest: newest, Required: required}
 }
 
-// checkProtocol returns an error for a protocol that this node does not speak. The two may differ
-// by one.
+// checkProtocol returns an error for a protocol that this node does not speak. Protocols of two
+// nodes may differ by one.
 func (c Config) checkProtocol(protocol uint32) error {
 	if protocol+1 < c.protocol || protocol > c.protocol+1 {
 		return newVersionError(c.NodeID, c.protocol, protocol)
@@ -40,7 +40,7 @@ func (c Config) checkProtocol(protocol uint32) error {
 
 // checkMemberProtocol returns an error for a node that does not speak the cluster's protocol.
 func (g *partition) checkMemberProtocol(node string, newest uint32) error {
-	// A new cluster has no protocol yet: its leader accepts none older than its own two.
+	// A new cluster has no protocol yet: its leader requires the one before its own newest.
 	required := max(g.journal.Protocol(), g.config.protocol-1)
 	if value := newVersionError(node, newest, required); required < value.Oldest || required > value.Newest {
 		return value
@@ -49,7 +49,7 @@ func (g *partition) checkMemberProtocol(node string, newest uint32) error {
 }
 
 // raiseInterval is how often a leader checks whether all members speak a newer protocol than the
-// cluster, as long as the leader itself does.
+// cluster uses. A leader checks only while it speaks a newer one itself.
 const raiseInterval = time.Second
 
 // raiseProtocol raises the cluster's protocol to the newest that all members speak. It returns when
@@ -104,12 +104,12 @@ const incarnationsProtocol = 3
 // hasIncarnations reports whether a new run gets an incarnation.
 func (g *partition) hasIncarnations() bool { return g.journal.Protocol() >= incarnationsProtocol }
 
-// wireMismatch encodes a VersionError.
-func wireMismatch(e *VersionError) *clusterpb.VersionMismatch {
+// encodeVersionError encodes a VersionError.
+func encodeVersionError(e *VersionError) *clusterpb.VersionMismatch {
 	return &clusterpb.VersionMismatch{Node: e.Node, Oldest: e.Oldest, Newest: e.Newest, Required: e.Required}
 }
 
-func readMismatch(wire *clusterpb.VersionMismatch) *VersionError {
+func decodeVersionError(wire *clusterpb.VersionMismatch) *VersionError {
 	return &VersionError{Node: wire.Node, Oldest: wire.Oldest, Newest: wire.Newest, Required: wire.Required}
 }
 

@@ -51,7 +51,8 @@ func (n *Node) await(ctx context.Context, id string, run runRef) (status *cluste
 	return status, err
 }
 
-// await waits for the end of a run on this node's own replica: an end that it shows is committed.
+// await waits until this node's own replica shows the end of a run. A replica shows only committed
+// events.
 func (g *partition) await(ctx context.Context, id string, run runRef) (*clusterpb.Status, error) {
 	g.catchUpToSeen(ctx)
 	ended, cancel := g.journal.WatchEnd(id)
@@ -81,8 +82,9 @@ func (g *partition) await(ctx context.Context, id string, run runRef) (*clusterp
 	}
 }
 
-// catchUpToSeen waits briefly until this replica shows what calls through this node have seen. A
-// replica that is behind may still show a run that was purged and started anew since.
+// catchUpToSeen waits, at most for catchUpTimeout, until this replica shows what calls through this
+// node have seen. A replica that is behind may still show a purged run whose ID was used again
+// since.
 func (g *partition) catchUpToSeen(ctx context.Context) {
 	if seen := g.seenIndex.Load(); g.journal.AppliedIndex() < seen {
 		ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)

@@ -41,8 +41,8 @@ func (r RecordedEvent) Next() Position {
 // slow reader.
 //
 // An error ends the sequence: [ErrNotFound] if there is no instance with that ID, or it was purged;
-// [*InputError]; [*UnavailableError] if the instance is not here and no leader can be asked;
-// [ErrClosed]; that of ctx; or why the node has failed.
+// [*InputError]; [*UnavailableError] if the replica does not have the instance and no leader
+// answers; [ErrClosed]; the error of ctx; or the reason why the node has failed.
 func (c *Client) Watch(ctx context.Context, id string, from Position) iter.Seq2[RecordedEvent, error] {
 	return func(yield func(RecordedEvent, error) bool) {
 		var openErr error
@@ -67,7 +67,7 @@ var errReaderStopped = errors.New("the reader has stopped")
 type historyWatcher struct {
 	partition *partition
 	id        string
-	at        Position                 // of the next event
+	next      Position                 // of the next event
 	yield     func(RecordedEvent) bool // returns whether to continue
 	// shouldPause reports whether to end instead of waiting for more; nil: never.
 	shouldPause func() bool
@@ -86,7 +86,7 @@ func (n *Node) follow(ctx context.Context, id string, from Position, pass func(R
 			err = n.logPanic("watch", id, value)
 		}
 	}()
-	return (&historyWatcher{partition: n.partitionOf(id), id: id, at: from, yield: func(r RecordedEvent) bool {
+	return (&historyWatcher{partition: n.partitionOf(id), id: id, next: from, yield: func(r RecordedEvent) bool {
 		passing = true
 		more := pass(r)
 		passing = false
@@ -136,24 +136,24 @@ func (f *historyWatcher) begin(known *journalpb.Instance) {
 		return
 	}
 	f.watchedRun = known
-	if f.at.Execution == 0 {
-		f.at.Execution = known.FirstExecution
+	if f.next.Execution == 0 {
+		f.next.Execution = known.FirstExecution
 	}
-	f.at.EventID = max(f.at.EventID, 1)
+	f.next.EventID = max(f.next.EventID, 1)
 }
 
 // yieldAvailable yields the events recorded so far and reports whether they were the last of the
 // run.
 func (f *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.Instance) (ended bool, err error) {
-	for f.at.Execution <= known.Execution {
-		execution := f.at.Execution
+	for f.next.Execution <= known.Execution {
+		execution := f.next.Execution
 		if err := f.yieldExecution(ctx); err != nil {
 			return false, err
 		}
-		if f.at.Execution > execution {
+		if f.next.Execution > execution {
 			continue
 		}
-		last, err := f.partition.journal.Event(f.id, execution, f.at.EventID-1)
+		last, err := f.partition.journal.Event(f.id, execution, f.next.EventID-1)
 		switch {
 		case isNotFound(err):
 			// The position does not exist yet, or never will.
@@ -161,17 +161,17 @@ func (f *historyWatcher) yieldAvailable(ctx context.Context, known *journalpb.In
 		case err != nil:
 			return false, err
 		case last.GetOrchestrationContinuedAsNew() == nil:
-			return journalpb.Terminal(last.TypeNumber()), nil
+			return journalpb.IsTerminal(last.TypeNumber()), nil
 		}
-		f.at = Position{execution + 1, 1}
+		f.next = Position{execution + 1, 1}
 	}
 	return false, nil
 }
 
 // yieldExecution yields the events of one execution recorded so far.
 func (f *historyWatcher) yieldExecution(ctx context.Context) error {
-	execution := f.at.Execution
-	for event, err := range f.partition.journal.Events(f.id, execution, f.at.EventID) {
+	execution := f.next.Execution
+	for event, err := range f.partition.journal.Events(f.id, execution, f.next.EventID) {
 		switch {
 		case isNotFound(err):
 			return errPurged
@@ -181,7 +181,7 @@ func (f *historyWatcher) yieldExecution(ctx context.Context) error {
 			return ctx.Err()
 		}
 		r := RecordedEvent{execution, event}
-		f.at = r.Next()
+		f.next = r.Next()
 		if !f.yield(r) {
 			return errReaderStopped
 		}

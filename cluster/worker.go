@@ -22,9 +22,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// For each partition that it does not lead, a node keeps a stream to the leader. On it the node
-// receives activities and returns their results: see actors.Partition.ServeWorker. The stream's
-// header names the partition.
+// For each partition that it does not lead, a node keeps a stream to the leader. Over the stream it
+// receives attempts of activities and returns their results: see actors.Partition.ServeWorker. The
+// stream's header names the partition.
 
 const (
 	workMethod = "/tenuto.cluster.v1.Node/Work"
@@ -89,8 +89,8 @@ func (g *partition) workForLeader(ctx context.Context, leader, address string) e
 	if err != nil {
 		return err
 	}
-	in := receive(g.Node, &wg, stream, readToWorker)
-	out := transmit(g.Node, &wg, stream, g.wireFromWorker, cancel)
+	in := receive(g.Node, &wg, stream, decodeToWorker)
+	out := transmit(g.Node, &wg, stream, g.encodeFromWorker, cancel)
 	return g.system.RunWorker(ctx, g.registration(), in, out)
 }
 
@@ -130,7 +130,8 @@ func (c Config) activityNames() []string {
 // thousand with names and versions of maximum length.
 const codeBytesMax = 272 << 10
 
-// codeBytes returns how many bytes the names and versions of orchestrations count as.
+// codeBytes returns the size of a list of orchestrations, as codeBytesMax bounds it: names,
+// versions, and 16 bytes for each.
 func codeBytes(all []actors.Code) (bytes int) {
 	for _, code := range all {
 		bytes += len(code.Name) + len(code.Version) + 16
@@ -200,9 +201,9 @@ func (g *nodeService) runWorkerSession(stream grpc.ServerStream) error {
 				return actors.FromWorker{}, err
 			}
 		}
-		return readFromWorker(wire, worker)
+		return decodeFromWorker(wire, worker)
 	})
-	out := transmit(n, &n.workerStreams, stream, wireToWorker, cancel)
+	out := transmit(n, &n.workerStreams, stream, encodeToWorker, cancel)
 	err := p.ServeWorker(ctx, in, out)
 	return status.Error(codes.Unavailable, err.Error())
 }
@@ -217,7 +218,7 @@ func (n *Node) workerPartition(ctx context.Context) *actors.Partition {
 			return nil
 		}
 	}
-	return n.partitions[partition].live.Load()
+	return n.partitions[partition].actorPartition.Load()
 }
 
 // A stream is either side of a worker stream.
@@ -278,29 +279,29 @@ func transmit[M any, P proto.Message](n *Node, running *sync.WaitGroup, s stream
 	return out
 }
 
-func readFromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWorker, err error) {
+func decodeFromWorker(wire *clusterpb.FromWorker, worker Principal) (m actors.FromWorker, err error) {
 	switch value := wire.Message.(type) {
 	case *clusterpb.FromWorker_Register:
-		m.Register, err = readRegistration(value.Register, worker)
+		m.Register, err = decodeRegistration(value.Register, worker)
 	case *clusterpb.FromWorker_RunningAttempt:
 		m.RunningAttempt = &actors.RunningAttempt{Name: value.RunningAttempt.Name, Age: time.Duration(value.RunningAttempt.Age)}
-		m.RunningAttempt.AttemptID, err = readAttempt(value.RunningAttempt.Attempt)
+		m.RunningAttempt.AttemptID, err = decodeAttemptID(value.RunningAttempt.Attempt)
 	case *clusterpb.FromWorker_FreeSlots:
 		m.FreeSlots = int(value.FreeSlots)
 	case *clusterpb.FromWorker_Heartbeat:
 		m.Heartbeat = &actors.Heartbeat{Details: value.Heartbeat.Details}
-		m.Heartbeat.AttemptID, err = readAttempt(value.Heartbeat.Attempt)
+		m.Heartbeat.AttemptID, err = decodeAttemptID(value.Heartbeat.Attempt)
 	case *clusterpb.FromWorker_Result:
 		r := value.Result
 		m.Result = &actors.Result{Output: r.Output, Error: r.Error, Pending: r.Pending, Details: r.Details}
-		m.Result.AttemptID, err = readAttempt(r.Attempt)
+		m.Result.AttemptID, err = decodeAttemptID(r.Attempt)
 	case *clusterpb.FromWorker_Drain:
 		m.Drain = value.Drain
 	}
 	return m, err
 }
 
-func readRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*actors.RegisterWorker, error) {
+func decodeRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*actors.RegisterWorker, error) {
 	if worker.Kind == PrincipalNode && wire.Node != worker.Name {
 		return nil, ErrNotAuthorized
 	}
@@ -320,7 +321,7 @@ func readRegistration(wire *clusterpb.RegisterWorker, worker Principal) (*actors
 	return registration, nil
 }
 
-func readAttempt(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
+func decodeAttemptID(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
 	id := actors.AttemptID{Ref: wire.GetRef(), Number: int(wire.GetNumber())}
 	if id.Ref == nil || id.Number == 0 {
 		return id, &InputError{"attempt", "has no operation or no number"}
@@ -328,36 +329,36 @@ func readAttempt(wire *clusterpb.AttemptID) (actors.AttemptID, error) {
 	return id, nil
 }
 
-func wireAttempt(id actors.AttemptID) *clusterpb.AttemptID {
+func encodeAttemptID(id actors.AttemptID) *clusterpb.AttemptID {
 	return &clusterpb.AttemptID{Ref: id.Ref, Number: uint32(id.Number)}
 }
 
-// wireFromWorker encodes a message of this node, adding the protocol that it speaks.
-func (n *Node) wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
-	wire := wireFromWorker(m)
+// encodeFromWorker encodes a message of this node, adding the protocol that it speaks.
+func (n *Node) encodeFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
+	wire := encodeFromWorker(m)
 	if registration := wire.GetRegister(); registration != nil {
 		registration.Protocol = n.config.protocol
 	}
 	return wire
 }
 
-func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
+func encodeFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 	switch {
 	case m.Register != nil:
-		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: wireRegistration(m.Register)}}
+		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Register{Register: encodeRegistration(m.Register)}}
 	case m.RunningAttempt != nil:
 		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_RunningAttempt{RunningAttempt: &clusterpb.RunningAttempt{
-			Attempt: wireAttempt(m.RunningAttempt.AttemptID), Name: m.RunningAttempt.Name, Age: int64(m.RunningAttempt.Age),
+			Attempt: encodeAttemptID(m.RunningAttempt.AttemptID), Name: m.RunningAttempt.Name, Age: int64(m.RunningAttempt.Age),
 		}}}
 	case m.FreeSlots > 0:
 		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_FreeSlots{FreeSlots: uint32(m.FreeSlots)}}
 	case m.Heartbeat != nil:
 		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Heartbeat{Heartbeat: &clusterpb.Heartbeat{
-			Attempt: wireAttempt(m.Heartbeat.AttemptID), Details: m.Heartbeat.Details,
+			Attempt: encodeAttemptID(m.Heartbeat.AttemptID), Details: m.Heartbeat.Details,
 		}}}
 	case m.Result != nil:
 		return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Result{Result: &clusterpb.AttemptResult{
-			Attempt: wireAttempt(m.Result.AttemptID), Output: m.Result.Output, Error: m.Result.Error,
+			Attempt: encodeAttemptID(m.Result.AttemptID), Output: m.Result.Output, Error: m.Result.Error,
 			Pending: m.Result.Pending, Details: m.Result.Details,
 		}}}
 	}
@@ -367,7 +368,7 @@ func wireFromWorker(m actors.FromWorker) *clusterpb.FromWorker {
 	return new(clusterpb.FromWorker)
 }
 
-func wireRegistration(registration *actors.RegisterWorker) *clusterpb.RegisterWorker {
+func encodeRegistration(registration *actors.RegisterWorker) *clusterpb.RegisterWorker {
 	wire := &clusterpb.RegisterWorker{
 		Node: registration.Node, Activities: registration.Activities, Tags: registration.Tags,
 		Limits: make(map[string]uint32), Code: clusterpb.CodeList_CODE_LIST_TRUNCATED,
@@ -384,39 +385,39 @@ func wireRegistration(registration *actors.RegisterWorker) *clusterpb.RegisterWo
 	return wire
 }
 
-func readToWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
+func decodeToWorker(wire *clusterpb.ToWorker) (m actors.ToWorker, err error) {
 	switch value := wire.Message.(type) {
 	case *clusterpb.ToWorker_AssignAttempt:
 		t := value.AssignAttempt
 		m.AssignAttempt = &actors.AssignAttempt{
-			Name: t.Name, Input: t.Input, Scheduled: clustertime.FromUnix(t.Scheduled),
+			Name: t.Name, Input: t.Input, Scheduled: clustertime.FromUnixNano(t.Scheduled),
 			LastError: t.LastError, Details: t.Details, TimeLeft: time.Duration(t.TimeLeft), QueuedFor: time.Duration(t.QueuedFor), TraceContext: t.Trace,
 		}
-		m.AssignAttempt.AttemptID, err = readAttempt(t.Attempt)
+		m.AssignAttempt.AttemptID, err = decodeAttemptID(t.Attempt)
 	case *clusterpb.ToWorker_CancelAttempt:
 		m.CancelAttempt = &actors.CancelAttempt{Timeout: replay.TimeoutKind(value.CancelAttempt.Timeout)}
-		m.CancelAttempt.AttemptID, err = readAttempt(value.CancelAttempt.Attempt)
+		m.CancelAttempt.AttemptID, err = decodeAttemptID(value.CancelAttempt.Attempt)
 	case *clusterpb.ToWorker_Ack:
 		m.Ack = new(actors.AttemptID)
-		*m.Ack, err = readAttempt(value.Ack)
+		*m.Ack, err = decodeAttemptID(value.Ack)
 	}
 	return m, err
 }
 
-func wireToWorker(m actors.ToWorker) *clusterpb.ToWorker {
+func encodeToWorker(m actors.ToWorker) *clusterpb.ToWorker {
 	switch {
 	case m.AssignAttempt != nil:
 		t := m.AssignAttempt
 		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_AssignAttempt{AssignAttempt: &clusterpb.AssignAttempt{
-			Attempt: wireAttempt(t.AttemptID), Name: t.Name, Input: t.Input, Scheduled: t.Scheduled.UnixNano(),
+			Attempt: encodeAttemptID(t.AttemptID), Name: t.Name, Input: t.Input, Scheduled: t.Scheduled.UnixNano(),
 			LastError: t.LastError, Details: t.Details, TimeLeft: int64(t.TimeLeft), QueuedFor: int64(t.QueuedFor), Trace: t.TraceContext,
 		}}}
 	case m.CancelAttempt != nil:
 		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_CancelAttempt{CancelAttempt: &clusterpb.CancelAttempt{
-			Attempt: wireAttempt(m.CancelAttempt.AttemptID), Timeout: string(m.CancelAttempt.Timeout),
+			Attempt: encodeAttemptID(m.CancelAttempt.AttemptID), Timeout: string(m.CancelAttempt.Timeout),
 		}}}
 	case m.Ack != nil:
-		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_Ack{Ack: wireAttempt(*m.Ack)}}
+		return &clusterpb.ToWorker{Message: &clusterpb.ToWorker_Ack{Ack: encodeAttemptID(*m.Ack)}}
 	}
 	return new(clusterpb.ToWorker)
 }

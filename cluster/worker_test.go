@@ -190,7 +190,7 @@ func TestWorker_DrainsWhenStopping(t *testing.T) {
 }
 
 func TestWorkerDrain_RoundTripsWire(t *testing.T) {
-	m, err := readFromWorker(wireFromWorker(actors.FromWorker{Drain: true}), Principal{Kind: PrincipalLocal})
+	m, err := decodeFromWorker(encodeFromWorker(actors.FromWorker{Drain: true}), Principal{Kind: PrincipalLocal})
 	if err != nil || !m.Drain {
 		t.Errorf("became %+v, %v", m, err)
 	}

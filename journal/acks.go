@@ -12,8 +12,8 @@ import (
 // requested, also from nodes without a vote. But an answer may have waited in the socket of a
 // suspended process. A read must only count answers to RPCs that began after the read.
 //
-// Only RPCs outside the pipeline are recorded, mostly heartbeats. Each verification sends one to
-// every node at once, independent of what the pipeline has queued for the disks.
+// acks records only RPCs outside the pipeline, mostly heartbeats. Each verification sends a
+// heartbeat to every node at once, without waiting for entries that the pipeline has queued.
 type acks struct {
 	mu     sync.Mutex
 	seq    rpcSeq
@@ -63,8 +63,8 @@ func (a *acks) get(node raft.ServerID) ack {
 	return a.latest[node]
 }
 
-// hasQuorum reports whether a majority of the voters has acknowledged an RPC of a term that began
-// after since. self counts without an RPC.
+// hasQuorum reports whether a majority of the voters has acknowledged an RPC that was sent in term
+// and began after since. This node, self, counts without an RPC.
 func (a *acks) hasQuorum(servers []raft.Server, self raft.ServerID, term uint64, since rpcSeq) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,14 +82,14 @@ func (a *acks) hasQuorum(servers []raft.Server, self raft.ServerID, term uint64,
 	return confirming > voters/2
 }
 
-// progress returns the index of the last entry of a node, if it has acknowledged anything in a
-// term.
+// progress returns the index of the last entry in a node's log. known is false if the node has
+// acknowledged no RPC that was sent in term.
 func (a *acks) progress(node raft.ServerID, term uint64) (last uint64, known bool) {
 	got := a.get(node)
 	return got.lastIndex, got.started > 0 && got.term == term
 }
 
-// ackedTransport records in acks and liveness the answers to what it sends.
+// ackedTransport records the answers to its messages in acks and liveness.
 type ackedTransport struct {
 	closableTransport
 	acks     *acks
@@ -108,7 +108,7 @@ type ackedTransport struct {
 	lastCommitted entryID                                      // latest applied entry
 }
 
-// sendOnce sends a message once.
+// sendOnce sends a message once and records the answer or the failure.
 func (t *ackedTransport) sendOnce(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	started := t.acks.next()
 	err := t.closableTransport.AppendEntries(id, target, args, resp)

@@ -10,16 +10,16 @@ import (
 // AdoptMember records that a member has lost its directory and has another one, and returns when
 // that is committed. It must be called on the leader. The member loses its vote until it has caught
 // up, like a new one: the lost directory may have voted in any term so far, and the new one does
-// not know for whom. To Raft the two are different servers. The old one is removed from the voters
-// before the new one is added, and no node counts an answer of one as that of the other. Repeating
-// it is no error.
+// not know for whom. To Raft the two directories are different servers. The old one loses its vote
+// before the new one is added. No node counts an answer of one as that of the other. Repeating the
+// call is no error.
 //
-// A majority of the other members must be running with their directories: they have what the lost
-// one has acknowledged.
+// A majority of the other members must be running with their directories, because these hold the
+// entries that the lost directory has acknowledged.
 //
 // Errors: ErrNotMember, ErrRemoved, ErrSelf, ErrLastVoter if no other node has a vote,
-// ErrMembershipChanging, ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may
-// be adopted or not.
+// ErrMembershipChanging, ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's error; the directory
+// may then be adopted or not.
 func (j *Journal) AdoptMember(ctx context.Context, node, identity string) error {
 	for {
 		done, err := j.adoptStep(ctx, node, identity)
@@ -32,8 +32,9 @@ func (j *Journal) AdoptMember(ctx context.Context, node, identity string) error 
 	}
 }
 
-// adoptStep makes one change of the members: first the node loses its vote, then it gets the other
-// identity. The next leader finds it without a vote, or adopted.
+// adoptStep makes one membership change: the first step takes the vote of the node, the second
+// records its new identity. If leadership changes between the two, the new leader finds the node
+// without a vote.
 func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bool, err error) {
 	if node == j.config.Node {
 		return false, ErrSelf
@@ -72,7 +73,8 @@ func (j *Journal) lacksIdentity(server *raft.Server) bool {
 }
 
 // recordIdentity records the identity that a member first reports (trust on first use). The leader
-// begins with its own: from then on it sends handshakes and receives identities.
+// begins with its own. From then on it sends handshakes, whose replies contain the identities of
+// the others.
 func (j *Journal) recordIdentity(ctx context.Context, node string) error {
 	identity := j.peerIdentities.get(node)
 	if node == j.config.Node {

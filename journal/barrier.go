@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// barriers are the callers of Barrier that wait for the next verification: at most as many as there
-// are goroutines in Barrier, and those whose context ended since the last one.
+// barriers holds the callers of Barrier that wait for the next verification. It also holds the
+// callers whose context has ended since the last one.
 type barriers struct {
 	mu       sync.Mutex
 	waiting  []chan error
@@ -106,8 +106,8 @@ func (j *Journal) awaitReadIndex(ctx context.Context) error {
 }
 
 // verifyLeadership returns nil after a majority has confirmed that it knows no later leader, in
-// answers to RPCs begun since the call. The library also counts answers to older RPCs. In that case
-// it is asked again, and has sent new RPCs meanwhile.
+// answers to RPCs begun since the call. The library also counts answers to older RPCs.
+// verifyLeadership then asks it again, and each verification sends new RPCs.
 func (j *Journal) verifyLeadership(ctx context.Context, r *leadership) error {
 	since := j.acks.next()
 	for ctx.Err() == nil {
@@ -127,7 +127,7 @@ func (j *Journal) verifyLeadership(ctx context.Context, r *leadership) error {
 }
 
 // lastCommandIndex returns the index of the last entry up to committed that reaches the state
-// machine. Raft's own entries do not, and waiting for them would never end.
+// machine. Raft's own entries never reach it, so waiting for one would never end.
 func (j *Journal) lastCommandIndex(committed uint64) uint64 {
 	reached := j.fsm.appliedIndex()
 	for index := committed; index > reached; index-- {

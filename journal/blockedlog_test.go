@@ -56,7 +56,7 @@ func TestHungDisk_LeaderWithBlockedLoggerReplaced(t *testing.T) {
 			handlers[i], release = newBlockedHandler(t)
 			releases = append(releases, release)
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
+			c.tests.wrapStores = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 			c.Logger = slog.New(handlers[i])
 		})
 		first := g.leader(t)

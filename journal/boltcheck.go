@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// A bolt file consists of pages. The first two each hold a page header and a meta record, of which
-// the newer is valid; the others are a tree of buckets. All integers are in the machine's byte
+// A bolt file consists of pages. Pages 0 and 1 each hold a page header and a meta record; the newer
+// record is valid. The other pages are a tree of buckets. All integers are in the machine's byte
 // order.
 const (
 	boltMagic       = 0xED0CDAED
@@ -25,7 +25,7 @@ const (
 	boltFlagLeaf    = 0x02
 	boltBucketFlag  = 0x01
 	boltBucketSize  = 16 // root page and sequence; an inline bucket's page follows
-	boltElementSize = 16 // of either kind of page
+	boltElementSize = 16 // header of an element of a branch or a leaf
 )
 
 // boltError describes damage of a bolt file.
@@ -36,9 +36,9 @@ func (e boltError) Error() string { return string(e) }
 func boltErrorf(format string, args ...any) error { return boltError(fmt.Sprintf(format, args...)) }
 
 // checkBolt verifies that bolt can open the file at path safely, and that no transaction was lost.
-// Bolt maps the file and follows its pointers. Damage ends the process with a signal, in an endless
-// loop, or in a panic of a goroutine that cannot be recovered. checkBolt does not verify the
-// entries, which have their own checksums.
+// Bolt maps the file and follows its pointers. In a damaged file it may cause a fatal signal, loop
+// forever, or panic in a goroutine of its own, where no caller can recover. checkBolt does not
+// verify the entries, which have their own checksums.
 //
 // Both meta records must be intact and consecutive. Each lies in one sector, which a disk writes
 // completely or not at all, so a checksum mismatch is damage. Bolt would silently use the other
@@ -55,8 +55,8 @@ func checkBolt(path string) error {
 	}
 	c := boltChecker{file: f}
 	err = c.check(info.Size())
-	var wrong boltError
-	if errors.As(err, &wrong) || errors.Is(err, io.EOF) {
+	var damage boltError
+	if errors.As(err, &damage) || errors.Is(err, io.EOF) {
 		return &DamagedError{Path: path, Reason: err.Error()}
 	}
 	if err != nil {
@@ -143,14 +143,14 @@ func readBoltMetaAt(f io.ReaderAt, at int64, page uint64) (boltMeta, error) {
 	return m, nil
 }
 
-// checkTree checks the tree of one bucket, or of the root, whose elements are all buckets. Other
+// checkTree checks the tree of one bucket. All elements of the root bucket are buckets; other
 // buckets contain none.
 func (c *boltChecker) checkTree(id uint64, root bool) error {
 	return c.checkSubtree(id, root, nil, nil)
 }
 
-// checkSubtree checks a page and everything below it. Keys are at least least and less than limit;
-// nil means no bound. It terminates because no page may occur twice.
+// checkSubtree checks a page and everything below it. Every key must be >= least and < limit; nil
+// means no bound. checkSubtree terminates because it refuses a page that occurs twice.
 func (c *boltChecker) checkSubtree(id uint64, root bool, least, limit []byte) error {
 	page, err := c.readPage(id)
 	if err != nil {
@@ -183,7 +183,8 @@ func (c *boltChecker) checkSubtree(id uint64, root bool, least, limit []byte) er
 	return nil
 }
 
-// checkBucket checks the value of a bucket, which has its own page or, inline, contains it.
+// checkBucket checks the value of an element that is a bucket. The value names the root page of the
+// bucket or, for an inline bucket, contains its only page.
 func (c *boltChecker) checkBucket(value []byte) error {
 	if len(value) < boltBucketSize {
 		return boltErrorf("bucket of %d bytes is too short", len(value))
@@ -231,8 +232,8 @@ func (c *boltChecker) readPage(id uint64) ([]byte, error) {
 	return page, nil
 }
 
-// boltElement is an element of a page: in a branch with a child, in a leaf with a value, which may
-// be a bucket.
+// boltElement is an element of a page. In a branch it has a child page, in a leaf a value. A value
+// may be a bucket.
 type boltElement struct {
 	key, value []byte
 	child      uint64
@@ -264,8 +265,8 @@ func boltElements(page []byte) ([]boltElement, error) {
 	return elements, nil
 }
 
-// boltElementAt reads the element at the beginning of b. If key and value are not within b, the key
-// is empty. from is their offset.
+// boltElementAt reads the element at the beginning of b. from is the offset of the key; the value
+// follows the key. If they are not within b, the key is empty.
 func boltElementAt(b []byte, flags uint16) (e boltElement, from int) {
 	word := func(i int) int { return int(binary.NativeEndian.Uint32(b[4*i:])) }
 	var keySize, valueSize int

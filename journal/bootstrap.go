@@ -17,22 +17,23 @@ import (
 
 // Several nodes found a partition together. An empty directory does not prove that the partition
 // does not exist yet: the directory may replace a lost one. So a node without a log founds nothing
-// by itself:
+// by itself, but takes three steps:
 //
 //  1. It queries every other founder. If all of them report twice in a row that they are empty,
-//     with the same identities, then at one moment between the two rounds all were empty. So
-//     nothing that any of them holds can be older than that moment.
-//  2. It agrees: it writes and syncs the list of founders with their identities. An identity agrees
-//     to one list only, ever. A node that learns of an agreement that contains its identity agrees
-//     to the same list.
+//     with the same identities, all were empty at one moment between the rounds. So nothing that
+//     any of them holds can be older than that moment.
+//  2. It agrees: it writes and syncs the list of founders with their identities. A directory never
+//     agrees to a second list. If another founder has agreed to a list that contains this identity,
+//     the node agrees to that list.
 //  3. When a majority of the founders has agreed to that list, it becomes the first entry of the
-//     log, and Raft takes over. A slower or interrupted founder continues when it runs again; until
-//     then it has no log, and a leader sends it one.
+//     log, and Raft takes over. A founder that is slower or was interrupted has no log at that
+//     time. It continues these steps, or the leader sends it the log.
 //
-// A node that has lost its directory finds non-empty founders in step 1 and waits for its old
-// directory, or to be adopted. Two lists cannot both have a majority: the majorities share a
-// founder, which would have lost its directory in between. And a node that agrees to the later list
-// has found all founders empty after that.
+// A node that has lost its directory finds non-empty founders in step 1. It waits until it is
+// started with its old directory, or the partition adopts the new one. Two lists cannot both have a
+// majority. The two majorities would share a founder, which would have lost its directory in
+// between. But a node agrees to the second list only if all founders were empty after that loss.
+// Those that agreed to the first list were not.
 const (
 	bootstrapInterval = 50 * time.Millisecond
 	bootstrapTimeout  = time.Second
@@ -51,29 +52,30 @@ type bootstrapPeer struct {
 
 // bootstrapState is what a node reports to another that wants to found a partition.
 type bootstrapState struct {
-	// HasLog means that the node has a log. RecordedIdentity is the identity of the querying node
-	// in that log; IsMember is whether it is a member, and IsRemoved whether it was removed.
+	// HasLog means that the node has a log. RecordedIdentity is the querying node's identity in
+	// that log. IsMember and IsRemoved report whether the querying node is a member there or was
+	// removed.
 	HasLog           bool   `json:"begun,omitempty"`
 	IsMember         bool   `json:"member,omitempty"`
 	RecordedIdentity string `json:"recorded,omitempty"`
 	IsRemoved        bool   `json:"removed,omitempty"`
 	// JoinedElection means that the node has no log but has taken part in an election.
 	JoinedElection bool `json:"touched,omitempty"`
-	// AgreedPeers is the list that it has agreed to; empty if there is none, or if it was added
-	// later and has none.
+	// AgreedPeers is the list of founders that the node has agreed to. It is empty if the node has
+	// agreed to none, for example because it was added later.
 	AgreedPeers []bootstrapPeer `json:"agreed,omitempty"`
-	// Peers are the founders by its configuration.
+	// Peers is the Config.Peers of the node.
 	Peers []Peer `json:"peers,omitempty"`
 }
 
-// bootstrapAgreement is a node's part in the founding of its partition.
+// bootstrapAgreement holds the list of founders that this node has agreed to; peers is nil before.
 type bootstrapAgreement struct {
 	journal *Journal
 	mu      sync.Mutex
 	peers   []bootstrapPeer
 }
 
-// openBootstrap reads what this node has agreed to.
+// openBootstrap reads the list of founders that this node has agreed to.
 func (j *Journal) openBootstrap() error {
 	j.bootstrap = &bootstrapAgreement{journal: j}
 	if j.config.Dir == "" {
@@ -101,7 +103,7 @@ func (j *Journal) openBootstrap() error {
 	return nil
 }
 
-// agree binds this node's identity to a list of founders permanently.
+// agree records permanently that this node has agreed to a list of founders.
 func (f *bootstrapAgreement) agree(list []bootstrapPeer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,10 +218,11 @@ func (j *Journal) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeRep
 	return r, nil
 }
 
-// advanceBootstrap takes the step that a round of answers allows. It returns the list of founders
-// if all are empty, and why the partition cannot be founded yet.
+// advanceBootstrap takes the next step that the answers of a round allow. It returns the list of
+// founders if all are empty, and an error that says what this node waits for. before is the list
+// that the previous round returned.
 func (j *Journal) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
-	if err := j.checkExistingMembers(round); err != nil {
+	if err := j.checkExistingPartition(round); err != nil {
 		return nil, err
 	}
 	if agreed := j.bootstrap.agreedPeers(); agreed != nil {
@@ -236,9 +239,9 @@ func (j *Journal) advanceBootstrap(round bootstrapRound, before []bootstrapPeer)
 	return nil, j.bootstrap.agree(list)
 }
 
-// checkExistingMembers returns why this node cannot take part in a founding: another node has a
-// log, and has recorded another directory of this node.
-func (j *Journal) checkExistingMembers(round bootstrapRound) error {
+// checkExistingPartition returns an error if another node has a log in which this node was removed,
+// has another directory, or is no member.
+func (j *Journal) checkExistingPartition(round bootstrapRound) error {
 	for node, answer := range round {
 		if answer.err != nil || !answer.reply.Bootstrap.HasLog {
 			continue
@@ -250,8 +253,7 @@ func (j *Journal) checkExistingMembers(round bootstrapRound) error {
 		case s.RecordedIdentity == j.self.Identity:
 			continue // the partition exists, with this node
 		default:
-			// This includes a node that is not a member there: Peers then describes an existing
-			// cluster.
+			// This node may also be no member there: then Config.Peers names an existing cluster.
 			err := &DirectoryError{Node: j.config.Node, Identity: j.self.Identity, Recorded: s.RecordedIdentity}
 			j.recordDirectoryRefusal(node, err)
 			return err
@@ -260,7 +262,8 @@ func (j *Journal) checkExistingMembers(round bootstrapRound) error {
 	return nil
 }
 
-// findAgreement returns the list that any founder has agreed to, if it contains node with identity.
+// findAgreement returns a list that a founder has agreed to and that contains node with identity;
+// nil if there is none.
 func (round bootstrapRound) findAgreement(node, identity string) []bootstrapPeer {
 	for _, answer := range round {
 		if answer.err != nil {

@@ -13,22 +13,22 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// checkedLogs is a log store that verifies every entry. Each entry is stored with the checksum of
-// its predecessor and its own, which covers both; the stores below do not verify what they read. A
-// damaged entry is an error, never an entry.
+// checkedLogs is a log store that verifies every entry, because the store below does not. It stores
+// each entry with two checksums: that of the previous entry, and one of both the entry and the
+// first checksum. Reading a damaged entry returns an error.
 //
 // The checksums are appended to Extensions when an entry is stored and removed when it is read, so
-// they stay on this node.
+// other nodes never see them.
 type checkedLogs struct {
 	store    *rawLogs
 	path     string
 	stable   *stableFile // holds the saved tail; nil in memory
 	failStop *failStop
 	disk     *disk
-	// snapshotDue holds a token when the log has grown by bytesMax since the snapshot.
-	snapshotDue chan struct{}
-	bytesMax    uint64
-	// configurations are the indexes of the entries with members when the log was opened.
+	// snapshotDue holds a token when the log has grown by bytesMax since the newest snapshot.
+	snapshotDue   chan struct{}
+	snapshotBytes uint64
+	// configurations are the indexes of the configuration entries in the log when it was opened.
 	configurations []uint64
 
 	// writeMu is held during changes of the log, also while the disk is stalled; mu only during
@@ -42,19 +42,19 @@ type checkedLogs struct {
 	hasStored atomic.Bool // an entry was stored since the log was opened
 	diskFull  atomic.Bool // the last write failed because the disk is full
 
-	mu            sync.Mutex
-	tail          logTail  // the last entry; index 0 if the log is empty
-	sizes         []uint32 // of the entries, up to the last
-	snapshotIndex uint64   // the index of the newest snapshot
-	replayBytes   uint64   // bytes of the entries after it
-	writtenBytes  uint64   // bytes since Open
+	mu                 sync.Mutex
+	tail               logTail  // the last entry; index 0 if the log is empty
+	sizes              []uint32 // of all entries, in order
+	snapshotIndex      uint64   // the index of the newest snapshot
+	bytesSinceSnapshot uint64   // bytes of the entries after it
+	writtenBytes       uint64   // bytes written since Open
 }
 
 // checksumsSize is the size of the two checksums at the end of Extensions.
 const checksumsSize = 8
 
-// openCheckedLogs reads and verifies the whole log, and that nothing is missing up to the saved
-// tail. Errors are a *DamagedError or those of the store.
+// openCheckedLogs reads the whole log, verifies it, and verifies that it reaches the saved tail.
+// Errors are a *DamagedError or those of the store.
 func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
 	if err := l.reread(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (l *checkedLogs) reread() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tail, l.sizes, l.configurations = found.tail, found.sizes, found.configurations
-	l.recountReplayBytes()
+	l.recountBytesSinceSnapshot()
 	l.diverged.Store(false)
 	return nil
 }
@@ -87,7 +87,7 @@ type logContent struct {
 	configurations []uint64
 }
 
-// scan reads the whole log.
+// scan reads and verifies the whole log.
 func (l *checkedLogs) scan() (found logContent, err error) {
 	first, last, err := l.bounds()
 	if err != nil {
@@ -139,8 +139,8 @@ func (l *checkedLogs) damagedError(index uint64, reason string) error {
 	return &DamagedError{Path: l.path, Index: index, Reason: reason}
 }
 
-// read reads and verifies one entry and returns its two checksums. The error is
-// raft.ErrLogNotFound, a *DamagedError or one of the store.
+// read reads and verifies one entry. It returns the checksum of the entry before and that of this
+// one. The error is raft.ErrLogNotFound, a *DamagedError or one of the store.
 func (l *checkedLogs) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
 	stored := &raft.Log{}
 	err = l.store.call(func() error { return l.store.GetLog(index, stored) })
@@ -171,13 +171,14 @@ func (l *checkedLogs) read(index uint64, log *raft.Log) (before, sum uint32, err
 	return before, sum, nil
 }
 
-// isSystemError reports whether an error is one of the system, not of a decoder.
+// isSystemError reports whether an error came from the operating system, not from a decoder.
 func isSystemError(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno)
 }
 
-// checksumEntry returns the checksum of an entry and of its predecessor's checksum.
+// checksumEntry returns the checksum of an entry together with before, the checksum of the entry
+// before it.
 func checksumEntry(before uint32, log *raft.Log) uint32 {
 	var head [37]byte
 	binary.BigEndian.PutUint32(head[0:], before)
@@ -191,7 +192,7 @@ func checksumEntry(before uint32, log *raft.Log) uint32 {
 	return crc32.Update(sum, castagnoli, log.Extensions)
 }
 
-// entrySize is about the size of an entry in the store.
+// entrySize returns the approximate size of an entry in the store, in bytes.
 func entrySize(log *raft.Log) uint32 { return uint32(len(log.Data) + len(log.Extensions) + 64) }
 
 // GetLog implements raft.LogStore.
@@ -221,16 +222,17 @@ func (l *checkedLogs) LastIndex() (uint64, error) {
 	return l.tail.index, nil
 }
 
-// IsMonotonic implements raft.MonotonicLogStore: there are no gaps, so Raft removes what a snapshot
-// from the leader replaces.
+// IsMonotonic implements raft.MonotonicLogStore: the log has no gaps, so Raft deletes the log after
+// it has installed a snapshot from the leader.
 func (*checkedLogs) IsMonotonic() bool { return true }
 
 // StoreLog implements raft.LogStore.
 func (l *checkedLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs implements raft.LogStore. A full disk may have room again: then a leader steps down, a
-// follower does not acknowledge, and Raft is reopened if it assumes entries that are gone (see
-// failedwrites.go). After any other error the content of the disk is unknown, and the node fails.
+// StoreLogs implements raft.LogStore. A full disk does not fail the node, because it may have room
+// again. A leader then steps down, and a follower does not acknowledge. Raft is reopened if it
+// assumes entries that are gone (see failedwrites.go). After any other error the content of the
+// disk is unknown, and the node fails.
 func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
 	if err := l.checkWritable(); err != nil || len(logs) == 0 {
 		return err
@@ -243,7 +245,7 @@ func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// checkWritable returns why the log refuses writes, if it does.
+// checkWritable returns an error if the log refuses writes.
 func (l *checkedLogs) checkWritable() error {
 	if err := l.failStop.err(); err != nil {
 		return err
@@ -275,10 +277,10 @@ func (l *checkedLogs) append(logs []*raft.Log) error {
 	for _, log := range logs {
 		size := entrySize(log)
 		l.sizes = append(l.sizes, size)
-		l.replayBytes += uint64(size)
+		l.bytesSinceSnapshot += uint64(size)
 		l.writtenBytes += uint64(size)
 	}
-	if l.replayBytes >= l.bytesMax {
+	if l.bytesSinceSnapshot >= l.snapshotBytes {
 		notify(l.snapshotDue)
 	}
 	return nil
@@ -331,9 +333,9 @@ func addChecksums(before uint32, logs []*raft.Log) ([]*raft.Log, logTail) {
 	return sealed, logTail{logs[len(logs)-1].Index, before}
 }
 
-// prepareAppend prepares for an entry with this index. An index beyond the next one occurs only
-// after a snapshot that replaces the whole log, which Raft could not delete. An existing index
-// never occurs.
+// prepareAppend prepares the log for an entry with this index. An index beyond the next one occurs
+// only after a snapshot has replaced the whole log and Raft could not delete the log. prepareAppend
+// then deletes it. It returns an error if the index exists.
 func (l *checkedLogs) prepareAppend(index uint64) error {
 	switch {
 	case l.tail.index == 0 || index == l.tail.index+1:
@@ -385,7 +387,7 @@ func (l *checkedLogs) deleteEntries(first, last uint64) error {
 	at, n := int(first-l.firstIndex()), int(last-first)+1
 	l.sizes = slices.Delete(l.sizes, at, at+n)
 	l.tail = tail
-	l.recountReplayBytes()
+	l.recountBytesSinceSnapshot()
 	return nil
 }
 
@@ -412,18 +414,18 @@ func (l *checkedLogs) recordSnapshot(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.snapshotIndex = max(l.snapshotIndex, index)
-	l.recountReplayBytes()
+	l.recountBytesSinceSnapshot()
 }
 
-func (l *checkedLogs) recountReplayBytes() {
-	l.replayBytes = 0
+func (l *checkedLogs) recountBytesSinceSnapshot() {
+	l.bytesSinceSnapshot = 0
 	first := l.firstIndex()
 	for i, size := range l.sizes {
 		if first+uint64(i) > l.snapshotIndex {
-			l.replayBytes += uint64(size)
+			l.bytesSinceSnapshot += uint64(size)
 		}
 	}
-	if l.replayBytes >= l.bytesMax {
+	if l.bytesSinceSnapshot >= l.snapshotBytes {
 		notify(l.snapshotDue)
 	}
 }
@@ -444,5 +446,5 @@ func (l *checkedLogs) countWithin(bytesMax uint64) uint64 {
 func (l *checkedLogs) fillStats(s *Stats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = l.writtenBytes, len(l.sizes), l.replayBytes
+	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = l.writtenBytes, len(l.sizes), l.bytesSinceSnapshot
 }

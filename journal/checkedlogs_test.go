@@ -174,7 +174,7 @@ func TestNodeFailure_OnTermOrVoteWriteError(t *testing.T) {
 	for failAt := 1; failAt <= 5; failAt++ {
 		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
 			store := &faultyStableStore{failAt: failAt}
-			c := Config{tests: testHooks{wrap: func(s *stores) {
+			c := Config{tests: testHooks{wrapStores: func(s *stores) {
 				store.StableStore, s.stable = s.stable, store
 			}}}
 			j, err := Open(context.Background(), testConfig(c))

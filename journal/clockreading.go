@@ -18,20 +18,19 @@ import (
 type clockReading struct {
 	// Time is the node's cluster time, or the time from its clock sample and its wall clock.
 	Time clustertime.Time `json:"time"`
-	// Epoch is that of the leader whose time it is, 0 if it is only the wall clock.
+	// Epoch is that of the leader that Time comes from, 0 if Time is only this node's wall clock.
 	Epoch uint64 `json:"epoch,omitempty"`
 	// Current means that the node has received a leader's time since its start.
 	Current bool `json:"kept,omitempty"`
 }
 
-// clusterTime returns the present cluster time from the readings of several nodes, at least one.
+// combineClockReadings returns the present cluster time from the readings of several nodes, at least one.
 //
-// Current readings, kept by monotonic clocks, take precedence over all others. Of the remaining
-// readings it takes the median, the earlier one of two. So no single clock can advance the time,
-// and with three nodes no single clock can hold it back. The result is not later than the median of
-// the readings of the latest leader: the other nodes do not know how far that leader was behind the
-// one before.
-func clusterTime(known []clockReading) clustertime.Time {
+// If any reading is current, combineClockReadings ignores those that are not. It takes the median, the lower
+// one of an even number. So no single clock can advance the time, and with three nodes no single
+// clock can hold it back. The result is at most the median of the readings with the latest epoch.
+// The other nodes do not know how far the leader of that epoch was behind its predecessor.
+func combineClockReadings(known []clockReading) clustertime.Time {
 	isCurrent := func(r clockReading) bool { return r.Current }
 	if slices.ContainsFunc(known, isCurrent) {
 		known = slices.DeleteFunc(slices.Clone(known), func(r clockReading) bool { return !r.Current })
@@ -64,7 +63,7 @@ func median(times []clustertime.Time) clustertime.Time {
 //
 // A node of a version that does not know the request closes the connection.
 const (
-	clockRequestMagic = "tenuto-now-1" // as long as snapshotRequestMagic
+	clockRequestMagic = "tenuto-now-1" // must be as long as snapshotRequestMagic
 	// clockRequestTimeout bounds how long a leader waits for all answers.
 	clockRequestTimeout = time.Second
 )

@@ -24,16 +24,16 @@ type clockSample struct {
 }
 
 // clockLagMax is how far the sampled cluster time may be behind the wall clock and still be used
-// after a restart of all nodes. A larger difference means that the machines did not know the date
-// when the cluster was founded.
+// after a restart of all nodes. A larger lag means that the wall clocks showed a wrong date when
+// the cluster was founded.
 const clockLagMax = 48 * time.Hour
 
-// readingAt returns the cluster time when the wall clock shows wall: the sample's time plus how far
-// the wall clock has advanced. The wall clock need not be right; it must only not have been set
-// meanwhile. Without a sample the wall clock itself is used.
+// readingAt returns the cluster time when the wall clock shows wall: the sample's time plus the
+// progress of the wall clock since the sample. The wall clock may be wrong, but must not have been
+// set since. Without a usable sample readingAt returns wall itself.
 func (m clockSample) readingAt(wall int64) clockReading {
 	if m == (clockSample{}) || m.wall-m.time.UnixNano() > int64(clockLagMax) {
-		return clockReading{Time: clustertime.FromUnix(wall)}
+		return clockReading{Time: clustertime.FromUnixNano(wall)}
 	}
 	return clockReading{Time: m.time.Add(time.Duration(max(0, wall-m.wall))), Epoch: m.epoch}
 }
@@ -42,9 +42,8 @@ func (m clockSample) readingAt(wall int64) clockReading {
 //
 //	"tenuto 1", epoch, time, wall, CRC-32C of what is before
 //
-// with little-endian numbers of 8, 8, 8 and 4 bytes.
-// A damaged file counts as missing: it only replaces the plain wall clock after an outage of all
-// nodes.
+// with little-endian numbers of 8, 8, 8 and 4 bytes. A damaged file counts as missing: after an
+// outage of all nodes, this node then uses its wall clock alone.
 const (
 	clockFile      = "clock"
 	clockFileMagic = "tenuto 1"
@@ -68,7 +67,7 @@ func decodeClockSample(b []byte) clockSample {
 	b = b[len(clockFileMagic):]
 	return clockSample{
 		epoch: binary.LittleEndian.Uint64(b),
-		time:  clustertime.FromUnix(int64(binary.LittleEndian.Uint64(b[8:]))),
+		time:  clustertime.FromUnixNano(int64(binary.LittleEndian.Uint64(b[8:]))),
 		wall:  int64(binary.LittleEndian.Uint64(b[16:])),
 	}
 }
@@ -103,8 +102,8 @@ func (m clockSample) write(dir string, sync bool) error {
 }
 
 // sampleClock takes and writes a sample every clockInterval, and when there is a new leader, until
-// ctx ends. The file is synced once per leader: its later samples differ only by what was caught
-// up.
+// ctx ends. The file is synced once per leader: the later samples of that leader differ only by the
+// lag that it has made up.
 func (j *Journal) sampleClock(ctx context.Context) {
 	tick := time.NewTicker(clockInterval)
 	defer tick.Stop()

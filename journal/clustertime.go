@@ -17,15 +17,15 @@ import (
 const clockInterval = time.Second
 
 // catchUpDivisor limits how much faster than real time the cluster time runs while it is behind the
-// leader's wall clock. 1/2000 is what machines allow network time to correct their own clocks by
-// (500 ppm).
+// leader's wall clock. 1/2000 (500 ppm) is also the highest rate at which NTP corrects a clock.
 const catchUpDivisor = 2000
 
-// clusterClock is the cluster time as this node knows it: what a leader has recorded, plus what has
-// passed since by this node's monotonic clock. No step of a wall clock moves it; it slowly
-// approaches the wall clock of the leader. It never goes back while this node leads. Otherwise it
-// goes back only to the time of a new leader, which received an earlier record later than this node
-// did. So no leader is ahead of its predecessor, and no timer fires early.
+// clusterClock is the cluster time as this node knows it: the time that a leader has recorded, plus
+// the time since then by this node's monotonic clock. Setting a wall clock does not change it; it
+// slowly approaches the wall clock of the leader. It never goes back while this node leads.
+// Otherwise it goes back only to the time of a new leader. That may be behind, because earlier
+// records took longer to reach the new leader than this node. So no leader is ahead of its
+// predecessor, and no timer fires early.
 //
 // A node that begins to lead and has received no leader's time since its start asks the others. See
 // clockreading.go for how the answers are combined.
@@ -37,15 +37,15 @@ type clusterClock struct {
 	leaderChanged chan struct{}
 
 	mu            sync.Mutex
-	base          clustertime.Time // the time ...
-	baseAt        time.Time        // ... at this moment
+	base          clustertime.Time // the cluster time at baseAt
+	baseAt        time.Time        // with the reading of the monotonic clock
 	lag           time.Duration    // of base behind the wall clock; 0 unless this node leads
 	epoch         uint64           // of the leader whose time this is
-	recorded      clustertime.Time // the latest recorded time that is known, ...
-	recordedEpoch uint64           // ... and the epoch in force then
-	sample        clockSample      // from before the start
-	current       bool             // base is current, not from the past
-	leading       bool             // recorded times are this node's own
+	recorded      clustertime.Time // the latest recorded time that was applied here
+	recordedEpoch uint64           // the epoch in force when recorded was applied
+	sample        clockSample      // read from disk at the start
+	current       bool             // as in IsClockCurrent
+	leading       bool             // set by startLeading: recorded times are this node's own
 }
 
 func newClusterClock(wall func() time.Time, term func() uint64, recorded clustertime.Time, epoch uint64, saved clockSample) *clusterClock {
@@ -67,7 +67,7 @@ func openClusterClock(c *Config, machine *state.Machine, stable raft.StableStore
 // was applied. A time recorded in the node's present term is current: its leader was alive when
 // this node learned of that term.
 func (c *clusterClock) observe(recorded clustertime.Time, epoch, term uint64) {
-	if !c.isNew(recorded, epoch) {
+	if !c.isNewRecord(recorded, epoch) {
 		return
 	}
 	current := c.term() == term
@@ -78,23 +78,23 @@ func (c *clusterClock) observe(recorded clustertime.Time, epoch, term uint64) {
 	if c.leading {
 		return
 	}
-	// The record of a leader that took the least time to arrive is the best. Another leader may be
-	// behind the one before.
+	// Of the records of one leader, the one that arrived fastest gives the latest and best time.
+	// The time of another leader is adopted even if it is behind.
 	now := time.Now()
 	if epoch != c.epoch || recorded.After(c.timeAt(now)) {
 		c.base, c.baseAt, c.lag = recorded, now, 0
 	}
-	c.followEpoch(epoch)
+	c.adoptEpoch(epoch)
 }
 
-func (c *clusterClock) isNew(recorded clustertime.Time, epoch uint64) bool {
+func (c *clusterClock) isNewRecord(recorded clustertime.Time, epoch uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return recorded.After(c.recorded) || epoch != c.recordedEpoch
 }
 
-// followEpoch records whose time it is; mu is held.
-func (c *clusterClock) followEpoch(epoch uint64) {
+// adoptEpoch records the epoch of the leader whose time this node uses; mu is held.
+func (c *clusterClock) adoptEpoch(epoch uint64) {
 	if epoch == c.epoch {
 		return
 	}
@@ -119,7 +119,7 @@ func (c *clusterClock) startLeading(query func() []clockReading) clustertime.Tim
 		c.current = true
 		now := time.Now()
 		c.base, c.baseAt = c.timeAt(now), now
-		if asked := clusterTime(known); asked.After(c.base) {
+		if asked := combineClockReadings(known); asked.After(c.base) {
 			c.base = asked
 		}
 	}
@@ -130,7 +130,7 @@ func (c *clusterClock) startLeading(query func() []clockReading) clustertime.Tim
 func (c *clusterClock) setLeaderEpoch(epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.followEpoch(epoch)
+	c.adoptEpoch(epoch)
 }
 
 func (c *clusterClock) isCurrent() bool {
@@ -160,9 +160,9 @@ func (c *clusterClock) timeAt(now time.Time) clustertime.Time {
 	return c.base.Add(passed + min(passed/catchUpDivisor, c.lag))
 }
 
-// takeSample reads the wall clock. A leader catches up with it from now on, and every node learns
-// the difference to the cluster time. Only this and clockSample.readingAt let a wall clock
-// influence the cluster time. current is whether the cluster time is known.
+// takeSample returns the cluster time and the wall clock at the same moment. On a leader, the
+// cluster time approaches this wall clock from now on. Only takeSample and clockSample.readingAt
+// let a wall clock influence the cluster time. current is as in IsClockCurrent.
 func (c *clusterClock) takeSample() (saved clockSample, current bool) {
 	wall := c.wall().UnixNano()
 	c.mu.Lock()
@@ -199,11 +199,12 @@ func (f *clockedFSM) Apply(log *raft.Log) any {
 	return result
 }
 
-// Now returns the cluster time: the time of the leaders, kept by all nodes and recorded in the
-// journal once a second. It never goes back on a node that leads, and steps of wall clocks do not
-// move it. It runs at the rate of real time, or faster by one part in 2,000 while it is behind the
-// leader's wall clock. On a node that does not lead it may be behind; before the node has received
-// a leader's time it is of the past.
+// Now returns the cluster time. The leader records it in the journal once a second, and all nodes
+// continue it by their monotonic clocks. It never goes back on a node that leads, and setting a
+// wall clock does not change it. It runs at the rate of real time, or faster by one part in 2,000
+// while it is behind the leader's wall clock. On a node that does not lead it may be behind. Until
+// such a node has received a leader's time, Now continues the time that was recorded last before
+// the start.
 func (j *Journal) Now() clustertime.Time { return j.clock.now() }
 
 // IsClockCurrent reports whether the cluster time is current: a leader's time was received since

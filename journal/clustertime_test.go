@@ -25,7 +25,7 @@ func (c *clusterClock) hasHeardTime() bool {
 }
 
 // clusterTimeOf returns the cluster time that a machine's correct clock shows.
-func clusterTimeOf(t time.Time) clustertime.Time { return clustertime.FromUnix(t.UnixNano()) }
+func clusterTimeOf(t time.Time) clustertime.Time { return clustertime.FromUnixNano(t.UnixNano()) }
 
 // isNear allows the difference that a loaded machine can cause in a test.
 func isNear(a, b clustertime.Time) bool { return a.Sub(b).Abs() < 2*testTimeout }
@@ -176,7 +176,7 @@ func TestClusterClock(t *testing.T) {
 
 func TestClusterTime_MedianOfReadings(t *testing.T) {
 	const current = true
-	at := clustertime.FromUnix
+	at := clustertime.FromUnixNano
 	for name, test := range map[string]struct {
 		known []clockReading
 		want  int64
@@ -189,14 +189,14 @@ func TestClusterTime_MedianOfReadings(t *testing.T) {
 		"not later than who knows the leader":    {[]clockReading{{at(5), 2, !current}, {at(9), 1, !current}, {at(7), 1, !current}}, 5},
 		"who knows the leader may be wrong, too": {[]clockReading{{at(50), 2, !current}, {at(9), 1, !current}, {at(7), 1, !current}}, 9},
 	} {
-		if got := clusterTime(test.known); got != at(test.want) {
+		if got := combineClockReadings(test.known); got != at(test.want) {
 			t.Errorf("%s: %d, want %d", name, got.UnixNano(), test.want)
 		}
 	}
 }
 
 func TestClockSample_RejectsDamagedFile(t *testing.T) {
-	dir, want := t.TempDir(), clockSample{epoch: 7, time: clustertime.FromUnix(-1), wall: 1 << 60}
+	dir, want := t.TempDir(), clockSample{epoch: 7, time: clustertime.FromUnixNano(-1), wall: 1 << 60}
 	if got := readClockSample(dir); got != (clockSample{}) {
 		t.Errorf("in an empty directory: %+v", got)
 	}

@@ -7,14 +7,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A leader includes its commit index in the entries that it sends. For the last entries, with
-// nothing after them, the Raft library sends it only after Config.CommitTimeout, or up to twice
-// that. A caller at a follower would wait that long for the end of an instance that has ended. So
-// the leader sends the commit index early, without entries, in the form that the library uses
-// later. That needs a pipeline: a new one continues from the message before it, and one that has
-// ended is soon replaced.
+// A leader includes its commit index in each message with entries. If no entry follows, the Raft
+// library sends the commit index of the last ones only after one to two Config.CommitTimeouts. A
+// caller at a follower would learn only then that an instance has ended. So the leader sends the
+// commit index early, in a message without entries like that of the library. Only pipelines send
+// such notices. A new pipeline continues from the message before it, and one that has ended is soon
+// replaced.
 
-// noticeDelay is how long to wait for a next entry, which would carry the commit index.
+// noticeDelay is how long a notice waits. If an entry is sent meanwhile, that carries the commit
+// index, and the notice is dropped.
 const noticeDelay = time.Millisecond
 
 // entryID identifies one entry of the log on any node: a term has one leader, which writes one
@@ -35,7 +36,8 @@ func (t *ackedTransport) onCommitted(entry entryID) {
 	}
 }
 
-// recordConfirmed records what a server was last sent, and has, before a pipeline to it is opened.
+// recordConfirmed records the last message that a server has confirmed before a pipeline to it is
+// opened.
 func (t *ackedTransport) recordConfirmed(id raft.ServerID, args *raft.AppendEntriesRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,8 +49,9 @@ func (t *ackedTransport) recordConfirmed(id raft.ServerID, args *raft.AppendEntr
 	}
 }
 
-// resumePipeline lets a new pipeline to a server continue from what was last sent to it. Its commit
-// may have come before the pipeline. mu is held.
+// resumePipeline lets a new pipeline to a server continue from the last message that the server has
+// confirmed. The last entry of that message may be committed already: then a notice is due now. mu
+// is held.
 func (t *ackedTransport) resumePipeline(id raft.ServerID, p *pipeline) {
 	if sent := t.confirmed[id]; sent != nil {
 		delete(t.confirmed, id)
@@ -57,8 +60,8 @@ func (t *ackedTransport) resumePipeline(id raft.ServerID, p *pipeline) {
 	t.queueLatestNotice(p)
 }
 
-// recheckCommit queues a notice for a commit that came after the message being sent was made, and
-// before it was recorded.
+// recheckCommit queues a notice if an entry was committed after Raft made the message being sent,
+// and before lastSent recorded the message: onCommitted has missed it.
 func (t *ackedTransport) recheckCommit(p *pipeline) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,13 +82,13 @@ func (t *ackedTransport) reportPipelineEnd() {
 	}
 }
 
-// resendOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends.
-// Otherwise Raft sends nothing to that server before there is an entry, or Config.CommitTimeout has
-// passed.
-func (j *Journal) resendOnPipelineEnd(ctx context.Context) {
+// commitClockOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends. The new
+// entry makes Raft open another pipeline at once. Otherwise Raft would send nothing to that server
+// until the next entry, or until Config.CommitTimeout has passed.
+func (j *Journal) commitClockOnPipelineEnd(ctx context.Context) {
 	for {
 		select {
-		case <-j.resendDue:
+		case <-j.clockCommitDue:
 		case <-ctx.Done():
 			return
 		}
@@ -98,9 +101,9 @@ func (j *Journal) resendOnPipelineEnd(ctx context.Context) {
 	}
 }
 
-// isAwaiting reports whether an entry is the last one sent, and its commit has not been sent.
-// Commits of other entries, at its index or later, must not be sent: they may be of another leader,
-// which does not have what was sent here.
+// isAwaiting reports whether an entry is the last one sent and its commit index has not been sent.
+// The commit of any other entry must not be sent, even at the same index: another leader, which
+// lacks the entry sent here, may have committed it.
 func (p *pipeline) isAwaiting(entry entryID) bool {
 	sent := p.lastSent.Load()
 	return sent != nil && entry == entryID{sent.PrevLogEntry, sent.PrevLogTerm} && sent.LeaderCommitIndex < entry.index

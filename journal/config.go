@@ -88,15 +88,15 @@ type Config struct {
 	// counts as busy, not stalled: for the next minute the limit is 1 s. Defaults to twice
 	// HeartbeatTimeout, or to 10 s for a single node.
 	StallLimit time.Duration
-	// CommitTimeout is how often an idle leader sends its followers something besides heartbeats:
-	// between once and twice this long. A follower without pipelining learns of a commit that late,
-	// the others within a millisecond. Defaults to 500 ms.
+	// CommitTimeout is how long an idle leader sends its followers only heartbeats: it sends
+	// another message after one to two times this long. A follower without a pipeline learns of the
+	// last commit that late, the others within about a millisecond. Defaults to 500 ms.
 	CommitTimeout time.Duration
 	// SnapshotThreshold is the number of Raft entries after which a snapshot is taken. Defaults to
 	// 8192.
 	SnapshotThreshold uint64
 	// SnapshotBytes is the size of the log since the last snapshot that triggers the next one,
-	// independently of SnapshotThreshold. It is about what a restart replays. At most half of it is
+	// independently of SnapshotThreshold. A restart replays about this much. At most half of it is
 	// retained after a snapshot. Defaults to 64 MiB.
 	SnapshotBytes uint64
 	// SnapshotInterval is how often the threshold is checked; the Raft library waits between once
@@ -137,9 +137,9 @@ type Config struct {
 
 // testHooks are options of this package's tests.
 type testHooks struct {
-	noSync bool          // no fsync of the bolt file, to prove that the power-cut test detects it
-	wrap   func(*stores) // inserts stores that fail
-	raft   func(*raft.Config)
+	noSync           bool          // no fsync of the bolt file, to prove that the power-cut test detects it
+	wrapStores       func(*stores) // inserts stores that fail
+	adjustRaftConfig func(*raft.Config)
 }
 
 // Peer is a node of the partition.
@@ -155,7 +155,7 @@ type Peer struct {
 }
 
 // Network is a listener, and dials the listeners of others. It is responsible for authentication:
-// the journal trusts every connection, on behalf of its [Sender].
+// the journal trusts every connection, and the name that its [Sender] returns.
 type Network interface {
 	net.Listener
 	Dial(address string, timeout time.Duration) (net.Conn, error)

@@ -9,11 +9,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Raft's transport pools connections to a node. Those to a node that was restarted are dead, and
-// that is noticed only when a message sent over one fails. Appends are repeated after a pause. But
-// a candidate requests a vote once per election, and a transfer offers leadership once; losing that
-// message costs an election timeout. So a message that hits a dead connection is sent again over
-// the next one. Sending a message twice is harmless.
+// Raft's transport pools connections to a node. After that node has restarted, the pooled
+// connections are dead. Raft notices that only when it sends a message over one. Appends are
+// repeated after a pause. But a candidate requests a vote once per election, and a transfer offers
+// leadership once; losing that message costs an election timeout. So a message that fails on a dead
+// connection is sent again over the next one. Sending a message twice is harmless.
 
 // pooledConnsMax is how many connections to a node are pooled.
 const pooledConnsMax = 3
@@ -31,8 +31,8 @@ func retryDeadConn(send func() error) error {
 // isDeadConn reports whether a connection ended before the answer to a message. A connection that
 // could not be opened does not count.
 func isDeadConn(err error) bool {
-	var undialed *dialError
-	if err == nil || errors.As(err, &undialed) || errors.Is(err, errMuted) {
+	var dialFailed *dialError
+	if err == nil || errors.As(err, &dialFailed) || errors.Is(err, errMuted) {
 		return false
 	}
 	ends := append(brokenConnectionErrors(), io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed)

@@ -7,7 +7,8 @@ import (
 )
 
 // syncData syncs the data of a file and the metadata needed to read it. For a file of constant
-// length that omits the modification time, for which a file system may need its own transaction.
+// length it does not sync the modification time, which could cost another transaction of the file
+// system.
 func syncData(file *os.File) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -13,29 +13,29 @@ import (
 
 const (
 	lockFile  = "lock"
-	stampFile = "identity"
+	ownerFile = "identity"
 	// directoryFormat is the first line of the identity file: 2 since raft.stable holds the term
 	// and the vote.
 	directoryFormat = "tenuto journal 2"
 )
 
-// directory is the journal's own directory, locked and stamped.
+// directory is the journal's own directory, locked and with a verified stamp.
 type directory struct {
 	path string
 	lock *os.File
 	self processIdentity
-	// created is what was created in it and must exist: createdLog, createdPartitions.
+	// created has the bits createdLog and createdPartitions: what was created and must exist.
 	created byte
 }
 
-// stamp is the owner of a directory.
-type stamp struct {
+// directoryOwner names the owner of a directory. The identity file contains it.
+type directoryOwner struct {
 	node, cluster         string
 	partitions, partition int
 }
 
 // String returns the content of the identity file. It omits partitions if there is only one.
-func (s stamp) String() string {
+func (s directoryOwner) String() string {
 	text := directoryFormat + "\nnode " + s.node + "\n"
 	if s.cluster != "" {
 		text += "cluster " + s.cluster + "\n"
@@ -46,8 +46,8 @@ func (s stamp) String() string {
 	return text
 }
 
-// partitionsInStamp returns the number of partitions in a stamp.
-func partitionsInStamp(text string) int {
+// partitionsInOwner returns the number of partitions in a stamp.
+func partitionsInOwner(text string) int {
 	for line := range strings.Lines(text) {
 		var partitions int
 		if _, err := fmt.Sscanf(line, "groups %d\n", &partitions); err == nil {
@@ -59,7 +59,7 @@ func partitionsInStamp(text string) int {
 
 // openDirectory creates the directory if it is missing, locks it against other processes and
 // verifies its stamp. A directory without an identity gets the given one, or a random one.
-func openDirectory(path string, want stamp, identity string) (*directory, error) {
+func openDirectory(path string, want directoryOwner, identity string) (*directory, error) {
 	if path == "" {
 		return &directory{self: newProcessIdentity(identity)}, nil
 	}
@@ -77,7 +77,7 @@ func openDirectory(path string, want stamp, identity string) (*directory, error)
 		}
 		return nil, errors.Join(fmt.Errorf("lock directory: %w", err), lock.Close())
 	}
-	err = d.checkStamp(want)
+	err = d.checkOwner(want)
 	if err == nil {
 		err = d.readDirectoryID(identity)
 	}
@@ -87,17 +87,17 @@ func openDirectory(path string, want stamp, identity string) (*directory, error)
 	return d, nil
 }
 
-// checkStamp verifies the stamp, or writes it to a directory without one. The stamp is synced
+// checkOwner verifies the stamp, or writes it to a directory without one. The stamp is synced
 // before the log is created, so a log without a stamp is an error.
-func (d *directory) checkStamp(by stamp) error {
+func (d *directory) checkOwner(by directoryOwner) error {
 	want := by.String()
-	have, err := os.ReadFile(filepath.Join(d.path, stampFile))
+	have, err := os.ReadFile(filepath.Join(d.path, ownerFile))
 	if err == nil {
 		if format, _, _ := strings.Cut(string(have), "\n"); format != directoryFormat {
 			return &FormatError{Path: d.path, Want: directoryFormat, Have: format}
 		}
 		of := by
-		of.partitions = partitionsInStamp(string(have))
+		of.partitions = partitionsInOwner(string(have))
 		if of.partitions != by.partitions && string(have) == of.String() {
 			return &PartitionCountError{Dir: d.path, Want: by.partitions, Have: of.partitions}
 		}
@@ -114,20 +114,21 @@ func (d *directory) checkStamp(by stamp) error {
 			return &IdentityError{Dir: d.path, Want: joinLines(want)}
 		}
 	}
-	if err := writeFileAtomic(d.path, stampFile, []byte(want)); err != nil {
+	if err := writeFileAtomic(d.path, ownerFile, []byte(want)); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	return nil
 }
 
-// partitionsCompleteFile was written to the first directory by builds that recorded nothing, when
-// every partition of the node had a directory.
+// partitionsCompleteFile was written to the first directory by builds without createdPartitions,
+// when every partition of the node had a directory.
 const partitionsCompleteFile = "groups-complete"
 
-// CreatePartitions creates the directories of all partitions of a node, with the log and the
-// identity in each, before the node takes part in any of them. c supplies Node and Cluster. The
-// completion is recorded in the first directory, and from then on none is created again: with a
-// missing one recreated, the node could vote twice, and acknowledge with less than it had.
+// CreatePartitions creates the directories of all partitions of a node, each with a log and an
+// identity. The node calls it before it opens any of them. c supplies Node and Cluster.
+// CreatePartitions records the completion in the first directory and creates none from then on.
+// With an empty directory in place of a lost one, the node could vote twice, or acknowledge entries
+// without the ones before.
 //
 // Errors: as of Open; a *DamagedError for a directory that existed and is missing or has lost its
 // identity.
@@ -135,7 +136,7 @@ func CreatePartitions(c Config, dirs []string) (err error) {
 	if len(dirs) < 2 || dirs[0] == "" {
 		return nil // Open does it
 	}
-	first, err := openDirectory(dirs[0], stamp{c.Node, c.Cluster, len(dirs), 0}, "")
+	first, err := openDirectory(dirs[0], directoryOwner{c.Node, c.Cluster, len(dirs), 0}, "")
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func CreatePartitions(c Config, dirs []string) (err error) {
 		return checkCreated(dirs[1:])
 	}
 	if _, err := os.Stat(filepath.Join(dirs[0], partitionsCompleteFile)); err == nil {
-		if i := slices.IndexFunc(dirs, func(dir string) bool { return !HasStamp(dir) }); i >= 0 {
+		if i := slices.IndexFunc(dirs, func(dir string) bool { return !HasOwner(dir) }); i >= 0 {
 			return &DamagedError{Path: dirs[i], Reason: missingReason}
 		}
 	}
@@ -152,7 +153,7 @@ func CreatePartitions(c Config, dirs []string) (err error) {
 		return err
 	}
 	for i, dir := range dirs[1:] {
-		d, err := openDirectory(dir, stamp{c.Node, c.Cluster, len(dirs), i + 1}, first.self.Identity)
+		d, err := openDirectory(dir, directoryOwner{c.Node, c.Cluster, len(dirs), i + 1}, first.self.Identity)
 		if err != nil {
 			return err
 		}
@@ -199,10 +200,10 @@ func (d *directory) createLog(c Config) error {
 	return errors.Join(stable.close(), logs.close())
 }
 
-// HasStamp reports whether a directory already belongs to a node's journal. It returns true if that
+// HasOwner reports whether a directory already belongs to a node's journal. It returns true if that
 // cannot be determined.
-func HasStamp(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, stampFile))
+func HasOwner(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, ownerFile))
 	return !errors.Is(err, os.ErrNotExist)
 }
 

@@ -10,8 +10,8 @@ import (
 // stall. A leader must step down then: nothing is committed without its own disk, and the Raft
 // library would lead for as long as the disk is stalled. A stall ends when the write returns.
 //
-// If the write returns before busyLimit has passed, the disk is busy but works, and another leader
-// would probably be no better off. Stepping down repeatedly would leave the partition without a
+// If the write returns before busyLimit has passed, the disk is busy but works, and another
+// leader's disk is probably as busy. Stepping down repeatedly would leave the partition without a
 // leader, so busyLimit is the limit for the next minute.
 //
 // Its timer runs only during a write.
@@ -38,8 +38,8 @@ type disk struct {
 }
 
 const (
-	// busyLimitMin is how long a write on a busy disk may take; the worst of those that are not
-	// broken stay below.
+	// busyLimitMin is how long a write on a busy disk may take. Even the slowest disks that work
+	// need less.
 	busyLimitMin = time.Second
 	// busyDuration is how long the disk counts as busy after a slow write.
 	busyDuration = time.Minute
@@ -99,7 +99,7 @@ func (d *disk) endWrite() (elapsed time.Duration, recovered bool) {
 	return elapsed, recovered
 }
 
-// checkStall runs when the timer has fired, which may be just after the write that it was set for.
+// checkStall runs when the timer has fired. The write that it was set for may just have ended.
 func (d *disk) checkStall() {
 	if age, stalls := d.beginStall(); stalls {
 		d.onStall(age)
@@ -118,7 +118,7 @@ func (d *disk) beginStall() (age time.Duration, stalls bool) {
 	return time.Since(d.writeStart), true
 }
 
-// isStalled reports whether there is a stall. It only reads an atomic.
+// isStalled reports whether there is a stall. It takes no lock.
 func (d *disk) isStalled() bool { return d.inStall.Load() }
 
 // stallStarted returns a channel that is closed during a stall, or when the next one begins.

@@ -54,7 +54,7 @@ func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
+			c.tests.wrapStores = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		first := g.leader(t)
 		old := g.nodes[first]
@@ -117,7 +117,7 @@ func TestHungDisk_LeaderReplacedWithinTimeouts(t *testing.T) {
 			c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLease, c.StallLimit = 0, 0, 0, 0
 			defaults := c.withDefaults()
 			timeout, c.StallLimit = defaults.HeartbeatTimeout, defaults.StallLimit
-			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
+			c.tests.wrapStores = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		first := g.leader(t)
 		old := g.nodes[first]
@@ -172,7 +172,7 @@ func TestHungDisk_FollowerCatchesUp(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
+			c.tests.wrapStores = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		leader := g.leader(t)
 		j, slow := g.nodes[leader], (leader+1)%3
@@ -198,7 +198,7 @@ func TestHungDisk_FollowerKeepsResponding(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
-			c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
+			c.tests.wrapStores = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 		})
 		leader := g.leader(t)
 		j, follower := g.nodes[leader], g.nodes[(leader+1)%3]
@@ -222,7 +222,7 @@ func TestHungDisk_FollowerKeepsResponding(t *testing.T) {
 func TestHungDisk_SingleNodeRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk *hangingLogs
-		j, err := Open(t.Context(), testConfig(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = wrapHangingLogs(s) }}}))
+		j, err := Open(t.Context(), testConfig(Config{StallLimit: time.Second, tests: testHooks{wrapStores: func(s *stores) { disk = wrapHangingLogs(s) }}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func TestHungDisk_SingleNodeRecovers(t *testing.T) {
 func TestClose_DoesNotWaitForHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk *hangingLogs
-		j, err := Open(t.Context(), testConfig(Config{StallLimit: time.Second, tests: testHooks{wrap: func(s *stores) { disk = wrapHangingLogs(s) }}}))
+		j, err := Open(t.Context(), testConfig(Config{StallLimit: time.Second, tests: testHooks{wrapStores: func(s *stores) { disk = wrapHangingLogs(s) }}}))
 		if err != nil {
 			t.Fatal(err)
 		}

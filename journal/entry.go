@@ -98,7 +98,8 @@ func encodePurge(p *journalpb.Purge) []byte {
 	})
 }
 
-// encodeRecord returns the field Entry.records of the command that fill appends in size bytes.
+// encodeRecord returns the field Entry.records with one command. fill appends the command's body of
+// size bytes.
 func encodeRecord(command protowire.Number, size int, fill func([]byte) []byte) []byte {
 	record := protowire.SizeTag(command) + protowire.SizeBytes(size)
 	sealed := state.ChecksummedSize(record)

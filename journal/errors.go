@@ -15,10 +15,11 @@ var (
 	// Nothing happened. Retry at the leader.
 	ErrNotLeader = errors.New("not the leader")
 
-	// ErrUnknownOutcome: the record was proposed, and leadership or the store was lost before the
-	// answer. The record may be committed, now or later, or never. Read the instance at the next
-	// leader. The same append may be repeated there under the new epoch: a second one in the same
-	// place is refused. An attempt or a purge may be repeated: a second one changes nothing.
+	// ErrUnknownOutcome: the record was proposed. Before the answer, leadership was lost, the node
+	// failed, or its disk stalled. The record may be committed, now or later, or never. Read the
+	// instance at the next leader. The same append may be repeated there under the new epoch: a
+	// second one in the same place is refused. An attempt or a purge may be repeated: a second one
+	// changes nothing.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 
 	// ErrBusy: the queue is full. Nothing happened. Retry after a pause.
@@ -108,7 +109,7 @@ func (e *PartitionCountError) Error() string {
 // log, or the term and the vote. They hold what this node has promised to the others. The node must
 // not rejoin without them, because it could vote or lead with less than it has acknowledged.
 // Replace it by a node with another name, or by an empty directory that the partition adopts
-// (AdoptMember). Inside a *RepairError, other nodes may still help.
+// (AdoptMember). If it is wrapped in a *RepairError, another node may still supply what is missing.
 type DamagedError struct {
 	Path   string
 	Index  uint64 // of the damaged or missing log entry; 0 if it is not an entry
@@ -137,8 +138,8 @@ func (e *RepairError) Error() string {
 func (e *RepairError) Unwrap() []error { return []error{e.Damage, e.Err} }
 
 // StalledError: Close stopped waiting for a disk that has stalled. Every call has been answered and
-// nothing leaves the node any more. Its goroutines end and its directory is unlocked only when the
-// disk answers. Close may be called again to wait for that.
+// nothing leaves the node any more. The journal's goroutines end, and its directory is unlocked,
+// only when the write returns. Close may be called again to wait for that.
 type StalledError struct {
 	Duration time.Duration // age of the write
 }
@@ -157,7 +158,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("record of %d bytes exceeds the limit of %d", e.Bytes, e.Max)
 }
 
-// outcomeError converts the error of a Raft future into what it means for the proposal.
+// outcomeError wraps the error of a Raft future in ErrNotLeader if nothing happened, otherwise in
+// ErrUnknownOutcome.
 func outcomeError(err error) error {
 	switch {
 	case err == nil:

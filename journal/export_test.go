@@ -10,7 +10,7 @@ import (
 // WithWriteFault returns a Config whose log store fails from the n-th write on. If the disk is
 // full, only the n-th write fails. A torn write leaves a part on disk.
 func WithWriteFault(c Config, call int, torn, full bool) Config {
-	c.tests.wrap = func(s *stores) {
+	c.tests.wrapStores = func(s *stores) {
 		s.logs.LogStore = &failNthLogs{LogStore: s.logs.LogStore, failAt: call, torn: torn, full: full}
 	}
 	return c

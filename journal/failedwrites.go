@@ -32,8 +32,9 @@ type failedWrites struct {
 var errReopening = errors.New("raft is being reopened on its log")
 
 // recordTruncation records that the entries from first to before, the previous last one, were
-// deleted. After Raft has deleted a conflict, which lies after all snapshots, it appends more
-// entries. After it has installed a snapshot, it does not.
+// deleted. If Raft has deleted conflicting entries, which lie after all snapshots, it appends
+// others next. If it has deleted the log because of an installed snapshot, it appends none. The log
+// has then diverged if it had entries after the snapshot.
 func (l *checkedLogs) recordTruncation(first, before uint64) {
 	if before == 0 || l.tail.index == before {
 		return // nothing, or a prefix
@@ -79,7 +80,7 @@ func (l *checkedLogs) handleDeleteError(err error) error {
 	case first != l.firstIndex() || last != l.tail.index:
 		l.markDiverged() // the deletion took effect
 	case l.stable != nil:
-		if tailErr := l.stable.setTail(l.tail, false); tailErr != nil { // it was moved back
+		if tailErr := l.stable.setTail(l.tail, false); tailErr != nil { // undo prepareTruncation
 			return fmt.Errorf("%w, after: %v", tailErr, err)
 		}
 	}

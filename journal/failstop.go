@@ -31,7 +31,7 @@ func (f *failStop) fail(cause error) *NodeFailedError {
 		first = true
 	})
 	if first {
-		f.report(f.cause) // outside Do, where concurrent callers would wait for the log
+		f.report(f.cause) // outside Do: concurrent callers of Do would wait for it
 	}
 	return f.cause
 }

@@ -144,7 +144,7 @@ func (f *failingStore) StoreLog(log *raft.Log) error { return f.StoreLogs([]*raf
 func openWithFailingStore(t *testing.T) (*Journal, *failingStore) {
 	t.Helper()
 	store := &failingStore{InmemStore: raft.NewInmemStore()}
-	return openJournal(t, Config{tests: testHooks{wrap: func(s *stores) {
+	return openJournal(t, Config{tests: testHooks{wrapStores: func(s *stores) {
 		s.logs.LogStore, s.stable = store, store
 	}}}), store
 }

@@ -14,7 +14,7 @@ import (
 // discarded or repaired, so that the later version finds them unchanged.
 func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	rewriteManifests := func(t *testing.T, dir string) {
-		snapshots, err := openCheckpoints(vfs.Default, dir, "n1", "", testConfig(Config{}).Logger)
+		snapshots, err := openSnapshotStore(vfs.Default, dir, "n1", "", testConfig(Config{}).Logger)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 		want, have string
 	}{
 		"directory": {func(t *testing.T, dir string) {
-			path := filepath.Join(dir, stampFile)
+			path := filepath.Join(dir, ownerFile)
 			if err := os.WriteFile(path, []byte("tenuto journal 3\nnode n1\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}

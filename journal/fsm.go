@@ -15,10 +15,10 @@ import (
 // fsm applies committed entries to the state machine. Raft calls it from one goroutine.
 type fsm struct {
 	machine     *state.Machine
-	snapshots   *checkpoints // nil in memory
+	snapshots   *snapshotStore // nil in memory
 	failStop    *failStop
 	supported   *VersionError // the protocols that this node speaks; nil: any
-	records     [][]byte      // scratch
+	records     [][]byte      // reused by each Apply
 	onCommitted func(entryID) // called for each entry; may be nil
 
 	mu      sync.Mutex
@@ -40,7 +40,7 @@ func (a *applyResult) refusal(i int) error {
 	return a.refusals[i]
 }
 
-func newFSM(machine *state.Machine, snapshots *checkpoints, failStop *failStop) *fsm {
+func newFSM(machine *state.Machine, snapshots *snapshotStore, failStop *failStop) *fsm {
 	f := &fsm{machine: machine, snapshots: snapshots, failStop: failStop, waiters: map[chan struct{}]uint64{}}
 	f.index, _ = machine.Applied()
 	return f
@@ -78,7 +78,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	f.records = records
-	clear(f.records) // an idle journal keeps no entry alive
+	clear(f.records) // so that the memory of the entry can be freed
 	if err := f.machine.Advance(log.Index, log.Term); err != nil {
 		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
@@ -102,7 +102,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	return &diskSnapshot{f.machine, index}, nil
 }
 
-// Restore implements raft.FSM: the leader has sent a snapshot, which is on disk.
+// Restore implements raft.FSM. Raft calls it when a snapshot from the leader is on disk.
 func (f *fsm) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	if err := f.failStop.err(); err != nil {
@@ -172,10 +172,10 @@ type diskSnapshot struct {
 
 // Persist implements raft.FSMSnapshot.
 func (s *diskSnapshot) Persist(sink raft.SnapshotSink) error {
-	if counted, ok := sink.(*countedSink); ok {
+	if counted, ok := sink.(*notifyingSink); ok {
 		sink = counted.SnapshotSink
 	}
-	to, ok := sink.(*checkpointSink)
+	to, ok := sink.(*snapshotSink)
 	if !ok {
 		return fmt.Errorf("persist snapshot: unexpected sink type %T", sink)
 	}

@@ -17,8 +17,8 @@ import (
 //	reply = frame(JSON of handshakeReply)
 //
 // Messages of Raft follow if the purpose is purposeRaft and nothing was refused. No message of the
-// Raft library begins with that byte. While the cluster has recorded no identities, no handshake is
-// sent: nodes may run a build that does not know it.
+// Raft library begins with 0xC8. While the cluster has recorded no identities, nodes send no
+// handshakes, since some may run a build without them.
 const (
 	handshakeFirstByte = 0xC8
 	handshakeMagic     = "\xC8tenuto-hello-1"
@@ -42,8 +42,8 @@ type handshake struct {
 	processIdentity
 	// ExpectedIdentity is the identity that the other end must have; "" if none is recorded.
 	ExpectedIdentity string `json:"to,omitempty"`
-	// CopySession is, in a probe, the session of another process that has shown the identity of the
-	// probed node.
+	// CopySession is set only in a probe: the session of another process that has sent the same
+	// identity as the probed node.
 	CopySession string `json:"rival,omitempty"`
 }
 
@@ -57,7 +57,8 @@ type handshakeReply struct {
 	// RecordedIdentity.
 	OtherDirectory   bool   `json:"other,omitempty"`
 	RecordedIdentity string `json:"recorded,omitempty"`
-	// Copied means that it is refused because another process has the sender's identity.
+	// Copied means that the connection is refused because another process has the sender's
+	// identity.
 	Copied bool `json:"copied,omitempty"`
 	// Bootstrap is the answer to purposeBootstrap.
 	Bootstrap *bootstrapState `json:"founding,omitempty"`
@@ -128,7 +129,8 @@ func (j *Journal) DirectoryRefusal() error {
 	return nil
 }
 
-// exchangeHandshake sends a handshake and returns the answer. The connection keeps a deadline.
+// exchangeHandshake sends a handshake and returns the answer. It does not clear the deadline of the
+// connection.
 func exchangeHandshake(conn net.Conn, h *handshake, timeout time.Duration) (*handshakeReply, error) {
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
@@ -170,8 +172,8 @@ func readHandshake(from io.Reader) (*handshake, error) {
 	return h, nil
 }
 
-// replyToHandshake answers a handshake. authenticated is the sender by the connection, "" if
-// unknown. The connection may be used for Raft if the reply refuses nothing.
+// replyToHandshake answers a handshake. authenticated is the sender that the connection proves, ""
+// if unknown. The connection may be used for Raft if the reply has no Refusal.
 func (j *Journal) replyToHandshake(h *handshake, authenticated string) *handshakeReply {
 	r := &handshakeReply{Node: j.config.Node, processIdentity: j.self}
 	err := j.checkHandshake(h, authenticated)
@@ -199,7 +201,7 @@ func (j *Journal) replyToHandshake(h *handshake, authenticated string) *handshak
 	return r
 }
 
-// checkHandshake returns why a connection is refused.
+// checkHandshake returns an error if the connection must be refused.
 func (j *Journal) checkHandshake(h *handshake, authenticated string) error {
 	switch {
 	case h.Cluster != j.config.Cluster:
@@ -242,7 +244,8 @@ type sender struct {
 	processIdentity        // from the handshake; zero without one
 }
 
-// authorizeSender returns why Raft messages of a node are refused. It is called for each message.
+// authorizeSender returns an error if Raft messages of a sender must be refused. It is called for
+// each message.
 func (j *Journal) authorizeSender(s sender) error {
 	recorded, member := j.recordedIdentity(s.node)
 	hinted := (s.Identity != "" || !member) && j.config.MemberHint != nil && j.config.MemberHint(s.node, s.Identity)
@@ -257,7 +260,7 @@ func (j *Journal) authorizeSender(s sender) error {
 		if s.Identity == "" && !j.config.Join {
 			return fmt.Errorf("%w: %s does not name the directory that it expects, and this one is empty", errUnknownMember, s.node)
 		}
-		return nil // a sender that knows this node's identity knows more than this node
+		return nil // this node's log is empty, so the sender knows more of the members
 	case s.isAuthenticated:
 		return fmt.Errorf("%w: %s", errUnknownMember, s.node)
 	}

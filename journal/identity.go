@@ -23,7 +23,7 @@ import (
 // was added by a build before protocol 3 has none until the leader records it; see recordIdentity.
 const identitySeparator = "#"
 
-// identityProtocol is the protocol from which on identities are recorded.
+// identityProtocol is the protocol that introduced recorded identities.
 const identityProtocol = 3
 
 // withIdentity returns an address as in Raft's configuration.
@@ -77,8 +77,8 @@ func CheckIdentity(text string) error {
 // processes that opened it this one is.
 type processIdentity struct {
 	Identity string `json:"identity"`
-	// Starts counts how often the directory was opened. It is synced before the node takes part in
-	// anything.
+	// Starts counts how often the directory was opened. It is synced before the node votes or
+	// acknowledges anything.
 	Starts uint64 `json:"starts"`
 	// Session is random. It differs between processes that opened copies of the same directory.
 	Session string `json:"session"`
@@ -98,13 +98,14 @@ const (
 	directoryIDMagic = "tenuto directory 1"
 )
 
-// What the file records durably beside the identity: what was created before the node first took
-// part in anything, and must therefore exist from then on.
+// These are the bits of directory.created, which the file stores beside the identity. What they
+// name was created before the node first voted or acknowledged anything, so it must exist from then
+// on.
 const (
 	// createdLog: the log and the stable file were created.
 	createdLog = 1 << iota
-	// createdPartitions: those of every other partition were created, too. Only partition 0 records
-	// it.
+	// createdPartitions: the logs and stable files of all other partitions were created, too. Only
+	// partition 0 records it.
 	createdPartitions
 )
 
@@ -156,7 +157,7 @@ func (d *directory) countStart() error {
 	return nil
 }
 
-// recordCreated records that something was created. It must be synced before the call.
+// recordCreated records that something was created. The caller must have synced what it created.
 func (d *directory) recordCreated(created byte) error {
 	if d.path == "" || d.created&created != 0 {
 		return nil

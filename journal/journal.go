@@ -26,7 +26,7 @@ type Journal struct {
 
 	disk      *disk
 	logs      *failStopLogs
-	snapshots *countedSnapshots
+	snapshots *notifyingSnapshots
 	stats     stats
 
 	queue            *queue
@@ -50,7 +50,7 @@ type Journal struct {
 	bootstrap        *bootstrapAgreement
 	changeSlot       chan struct{} // holds a token during a change of the members
 	reconcileDue     chan struct{} // holds a token when reconcileMembers has work
-	resendDue        chan struct{} // holds a token for resendOnPipelineEnd
+	clockCommitDue   chan struct{} // holds a token for commitClockOnPipelineEnd
 
 	reloadMu  sync.Mutex   // held while Raft's configuration is changed
 	transfers atomic.Int32 // leadership transfers in progress
@@ -96,8 +96,8 @@ func (t *goroutineGroup) wait() {
 // calls Barrier at the leader. ctx bounds Open alone: canceling it later has no effect.
 //
 // A damaged state is rebuilt from the newest snapshot and the log. If the snapshots are damaged
-// too, Open asks the other nodes for one, for up to config.RepairTimeout, before this node takes
-// part in anything.
+// too, Open asks the other nodes for one, for up to config.RepairTimeout, before this node votes or
+// acknowledges anything.
 //
 // Errors: *LockedError, *FormatError, *IdentityError, *PartitionCountError, *DamagedError,
 // *RepairError, a *NodeFailedError if the parts on disk contradict each other, or a system error.
@@ -121,7 +121,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(c.Dir, stamp{c.Node, c.Cluster, c.Partitions, c.Partition}, c.Identity)
+	dir, err := openDirectory(c.Dir, directoryOwner{c.Node, c.Cluster, c.Partitions, c.Partition}, c.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -145,21 +145,21 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 // start runs a journal on open stores, which stay open after an error. ctx bounds the start alone.
 func start(ctx context.Context, c Config, as processIdentity, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
-		config:        c,
-		self:          as,
-		sessions:      newSessions(),
-		queue:         newQueue(c.QueueEntriesMax, c.QueueBytesMax),
-		slots:         make(chan struct{}, c.InFlightMax),
-		inFlight:      make(chan *inFlightEntry, c.InFlightMax),
-		unresolved:    make(chan *inFlightEntry, c.InFlightMax),
-		barriers:      newBarriers(),
-		changeSlot:    make(chan struct{}, 1),
-		reconcileDue:  make(chan struct{}, 1),
-		resendDue:     make(chan struct{}, 1),
-		serving:       make(chan struct{}),
-		closing:       make(chan struct{}),
-		closed:        make(chan struct{}),
-		releaseStores: stores.close,
+		config:         c,
+		self:           as,
+		sessions:       newSessions(),
+		queue:          newQueue(c.QueueEntriesMax, c.QueueBytesMax),
+		slots:          make(chan struct{}, c.InFlightMax),
+		inFlight:       make(chan *inFlightEntry, c.InFlightMax),
+		unresolved:     make(chan *inFlightEntry, c.InFlightMax),
+		barriers:       newBarriers(),
+		changeSlot:     make(chan struct{}, 1),
+		reconcileDue:   make(chan struct{}, 1),
+		clockCommitDue: make(chan struct{}, 1),
+		serving:        make(chan struct{}),
+		closing:        make(chan struct{}),
+		closed:         make(chan struct{}),
+		releaseStores:  stores.close,
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j.cancel = cancel
@@ -179,7 +179,7 @@ func start(ctx context.Context, c Config, as processIdentity, stores *stores, lo
 	j.callers.start(func() { j.monitorContacts(ctx) })
 	j.callers.start(func() { j.reopenRaft(ctx) })
 	j.callers.start(func() { j.sampleClock(ctx) })
-	j.callers.start(func() { j.resendOnPipelineEnd(ctx) })
+	j.callers.start(func() { j.commitClockOnPipelineEnd(ctx) })
 	j.callers.start(func() { j.failOnStateError(ctx) })
 	if c.LeaderChanged != nil {
 		j.callers.start(func() { j.notifyLeaderChanges(ctx) })
@@ -201,7 +201,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.streams = streams
 	if sender, ok := network.(*senderTransport); ok {
 		sender.delayPreVote, sender.hasAppliedSnapshot, sender.reportCommit, sender.journal = j.delayPreVote, j.hasAppliedSnapshot, j.leaderCommit.report, j
-		streams.handshake, streams.handshakesAlways = j.performHandshake, j.hasRecordedIdentities
+		streams.handshake, streams.requiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
 	snapshotServer := &snapshotServer{journal: j, busy: make(chan struct{}, 1)}
 	streams.onRequest = func(conn net.Conn) { snapshotServer.serve(running, conn) }
@@ -210,7 +210,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.liveness = transport.liveness
 	transport.onPipelineEnd = func() {
 		select {
-		case j.resendDue <- struct{}{}:
+		case j.clockCommitDue <- struct{}{}:
 		default:
 		}
 	}
@@ -224,20 +224,20 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	logs, stable, err := stores.openChecked(j.failStop, j.disk, j.config.SnapshotBytes)
 	if err == nil {
 		j.logs = logs
-		j.machine, err = (&stateLoader{&j.config, stores.checkpoints, logs, &j.stats}).open(ctx)
+		j.machine, err = (&stateLoader{&j.config, stores.snapshotsOnDisk, logs, &j.stats}).open(ctx)
 	}
 	if err == nil {
-		j.fsm = newFSM(j.machine, stores.checkpoints, j.failStop)
+		j.fsm = newFSM(j.machine, stores.snapshotsOnDisk, j.failStop)
 		j.fsm.onCommitted = transport.onCommitted
 		j.fsm.supported = &VersionError{Node: j.config.Node, Oldest: max(j.config.Protocol, 2) - 1, Newest: j.config.Protocol}
 		err = j.fsm.checkProtocol()
 	}
 	if err == nil {
-		if stores.checkpoints != nil {
-			stores.checkpoints.onDamaged = func(err error) { j.failStop.fail(err) }
-			stores.checkpoints.lastLocalIndex, stores.checkpoints.hasConflict = j.lastLocalIndex, j.hasConflict
+		if stores.snapshotsOnDisk != nil {
+			stores.snapshotsOnDisk.onDamaged = func(err error) { j.failStop.fail(err) }
+			stores.snapshotsOnDisk.lastLocalIndex, stores.snapshotsOnDisk.hasConflict = j.lastLocalIndex, j.hasConflict
 		}
-		j.snapshots, err = newCountedSnapshots(stores.snapshots, logs.checked.recordSnapshot)
+		j.snapshots, err = newNotifyingSnapshots(stores.snapshots, logs.checked.recordSnapshot)
 	}
 	if err == nil {
 		err = j.openBootstrap()
@@ -264,8 +264,8 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	return nil
 }
 
-// newRaft starts the Raft library after what the state has applied; again means that it ran on this
-// state before.
+// newRaft starts the Raft library after the last entry that the state has applied. again means that
+// Raft was running on this state before.
 func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transport raft.Transport, again bool) (*raft.Raft, error) {
 	applied, term := j.machine.Applied()
 	snapshots, err := newStartSnapshots(j.snapshots, j.logs.checked, applied, term)
@@ -283,7 +283,7 @@ func (j *Journal) lastLocalIndex() uint64 {
 	return max(last, j.fsm.appliedIndex())
 }
 
-// hasConflict reports whether the log has an entry at index with another term that was not applied
+// hasConflict reports whether the log has an entry at index that is of another term and not applied
 // here.
 func (j *Journal) hasConflict(index, term uint64) bool {
 	if index <= j.fsm.appliedIndex() || !j.logs.checked.hasEntry(index) {
@@ -307,7 +307,8 @@ type closableTransport interface {
 	raft.WithClose
 }
 
-// newTransport returns the transport and the streams below it, which are empty on a single node.
+// newTransport returns the transport and the streams below it. A node without a Network does not
+// use the streams.
 func newTransport(c *Config, isMuted func() bool, isMember func(string) bool, refusals *refusals, logger hclog.Logger) (closableTransport, *streams) {
 	s := newStreams(c.Network, c.Address, isMuted)
 	if c.Network == nil {
@@ -335,8 +336,8 @@ func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
 	config.ShutdownOnRemove = false               // only Close shuts Raft down
 	config.NoLegacyTelemetry = true
 	config.Logger = logger
-	if c.tests.raft != nil {
-		c.tests.raft(config)
+	if c.tests.adjustRaftConfig != nil {
+		c.tests.adjustRaftConfig(config)
 	}
 	return config
 }
@@ -367,7 +368,7 @@ func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.
 
 // undoPartialBootstrap undoes an interrupted bootstrap. Raft sets the term to 1 before it writes
 // the first entry; without that entry the node would never belong to a partition. A node that has
-// taken part in anything is in a later term.
+// taken part in an election is in a later term.
 func undoPartialBootstrap(logs raft.LogStore, stable raft.StableStore) error {
 	term, err := stable.GetUint64([]byte(keyTerm))
 	if err != nil || term != 1 {
@@ -418,9 +419,9 @@ func (j *Journal) Attempt(a *journalpb.Attempt, done func(error)) {
 
 // Purge removes instances with everything stored of them, and reports how many were removed.
 // Running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
-// Only a chained start, or that of an abandoned child, that such an instance requested is retained
-// until it is made. done and the errors are as in Append; the only refusal of the state machine is
-// *state.StaleEpochError.
+// If such an instance has requested a chained start, or that of an abandoned child, the request is
+// retained until the start is made. done and the errors are as in Append; the only refusal of the
+// state machine is *state.StaleEpochError.
 func (j *Journal) Purge(p *journalpb.Purge, done func(purged int, err error)) {
 	purged := new(uint64)
 	j.propose(proposal{record: encodePurge(p), outcome: purged, done: func(err error) {
@@ -537,7 +538,7 @@ func (j *Journal) shutdown() error {
 	return errors.Join(err, j.closeMachine(), j.releaseStores()) // nothing uses the stores any more
 }
 
-// closeMachine writes what of the state is not on disk yet, and closes it.
+// closeMachine writes the part of the state that is not on disk yet, and closes the state machine.
 func (j *Journal) closeMachine() error {
 	if j.machine == nil {
 		return nil

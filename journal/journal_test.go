@@ -262,12 +262,12 @@ func TestOpen_LocksAndStampsDirectory(t *testing.T) {
 	if _, err := Open(t.Context(), testConfig(Config{Dir: dir, Node: "n2"})); !errors.As(err, &identity) {
 		t.Errorf("another node: %v", err)
 	}
-	for name, want := range map[string]os.FileMode{".": 0o700, stampFile: 0o600, lockFile: 0o600, logFile: 0o600} {
+	for name, want := range map[string]os.FileMode{".": 0o700, ownerFile: 0o600, lockFile: 0o600, logFile: 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
 		}
 	}
-	stamp := filepath.Join(dir, stampFile)
+	stamp := filepath.Join(dir, ownerFile)
 	if err := os.WriteFile(stamp, []byte("tenuto journal 1\nnode n1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

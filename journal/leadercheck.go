@@ -18,11 +18,11 @@ import (
 // is elected at once:
 //
 //   - the follower, after it has refused: the requesting node waits and votes for it;
-//   - the requesting node, if it has more in its log, because it would refuse the follower. The
-//     request is then held back until the follower has no leader any more, and is granted.
+//   - the requesting node, if its log is longer: it would not vote for the follower. delayPreVote
+//     then holds the request until the follower has no leader any more, and Raft grants it.
 
-// leaderCheckShare is the fraction of HeartbeatTimeout between the checks of followers that got a
-// request from the same node. That is enough for an election, so they do not compete.
+// Followers that got a request from the same node check their leader one after another, at
+// intervals of HeartbeatTimeout / leaderCheckShare. An election takes less, so they do not compete.
 const leaderCheckShare = 8
 
 // checkLeaderOnPreVote checks the leader after a refused pre-vote request, until ctx ends.
@@ -60,7 +60,7 @@ func (j *Journal) delayPreVote(request *raft.RequestPreVoteRequest, closing <-ch
 	if !j.checkLeader(request, closing) {
 		return
 	}
-	// The follower may have heard from the leader.
+	// Raft keeps the leader if it has heard from it meanwhile. So the wait is bounded.
 	limit := time.NewTimer(j.config.HeartbeatTimeout / leaderCheckShare)
 	defer limit.Stop()
 	select {
@@ -76,7 +76,7 @@ func (j *Journal) checkLeader(request *raft.RequestPreVoteRequest, closing <-cha
 	leader, _ := j.Leader()
 	candidate := string(request.ID)
 	if j.raft.State() != raft.Follower || leader == "" || leader == candidate {
-		return false // Raft does not refuse because of a leader
+		return false // then Raft does not refuse the pre-vote because of a leader
 	}
 	overdue := time.Until(j.raft.LastContact().Add(j.config.HeartbeatTimeout))
 	delay := j.config.HeartbeatTimeout / leaderCheckShare * time.Duration(j.membership().votersBefore(j.config.Node, leader, candidate))
@@ -87,7 +87,7 @@ func (j *Journal) checkLeader(request *raft.RequestPreVoteRequest, closing <-cha
 	case <-closing:
 		return false
 	}
-	if err := j.checkHeartbeat(); err != nil {
+	if err := j.triggerHeartbeatCheck(); err != nil {
 		j.config.Logger.Error("cannot check the leader", "error", err)
 		return false
 	}
@@ -101,14 +101,15 @@ func (j *Journal) electSingleNode() {
 	if len(servers) != 1 || string(servers[0].ID) != j.config.Node {
 		return
 	}
-	if err := j.checkHeartbeat(); err != nil {
+	if err := j.triggerHeartbeatCheck(); err != nil {
 		j.config.Logger.Error("cannot start election at once", "error", err)
 	}
 }
 
-// checkHeartbeat makes Raft check now whether it has heard from the leader within HeartbeatTimeout.
-// Raft does so when its timeouts become shorter.
-func (j *Journal) checkHeartbeat() error {
+// triggerHeartbeatCheck makes Raft check now whether it has heard from the leader within HeartbeatTimeout.
+// Raft does so when its timeouts become shorter, so they are lengthened by 1 ns and shortened
+// again.
+func (j *Journal) triggerHeartbeatCheck() error {
 	return j.reloadRaftConfig(
 		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout++; c.ElectionTimeout++ },
 		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout--; c.ElectionTimeout-- },

@@ -30,7 +30,7 @@ func TestLeaderCheck_ElectsSoonAfterLeaderLoss(t *testing.T) {
 				disks := make([]*hangingLogs, 3)
 				g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 					c.LeaderLease = c.HeartbeatTimeout / 2
-					c.tests.wrap = func(s *stores) { disks[i] = wrapHangingLogs(s) }
+					c.tests.wrapStores = func(s *stores) { disks[i] = wrapHangingLogs(s) }
 				})
 				for round := range 5 {
 					replaceLeader(t, g, disks, behind, fmt.Sprintf("round-%d", round))
@@ -84,7 +84,7 @@ func TestLeaderCheck_NoElectionWhileLeaderIsHeard(t *testing.T) {
 			request := &raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{ID: []byte(other.config.Node)}, LastLogIndex: 1 << 40}
 			follower.checkLeader(request, t.Context().Done())
 			follower.delayPreVote(request, t.Context().Done())
-			if err := g.nodes[leader].checkHeartbeat(); err != nil { // nor does the check on the leader
+			if err := g.nodes[leader].triggerHeartbeatCheck(); err != nil { // nor does the check on the leader
 				t.Error(err)
 			}
 		}

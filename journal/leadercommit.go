@@ -6,11 +6,11 @@ import (
 )
 
 // A follower that stores nothing, because its disk is full or nothing reaches it, does not know
-// what it lacks. So its state is compared with the commit index in the leader's messages about
-// entries, before Raft sees them, and whether or not they can be stored. A leader sends such a
-// message to every follower at least every 2 x Config.CommitTimeout, and it commits its time once a
-// second. So a follower that had, within the last seconds, everything that its leader had committed
-// at that moment is storing and applying entries.
+// what it lacks. So the journal compares what is applied here with the commit index in the leader's
+// messages about entries. It reads that index before Raft does, even if the entries cannot be
+// stored. A leader sends such a message to every follower at least every 2 x Config.CommitTimeout,
+// and it commits its time once a second. So if a follower had applied, at some moment of the last
+// few seconds, all that its leader had committed, it stores and applies entries.
 
 // lagCheckInterval is the least time between two checks of what is applied.
 const lagCheckInterval = 50 * time.Millisecond
@@ -23,7 +23,7 @@ type leaderCommit struct {
 	mu        sync.Mutex
 	term      uint64
 	latest    reportedCommit
-	pending   reportedCommit // the one to be applied next
+	pending   reportedCommit // the one that check waits for
 	checkedAt time.Time
 	reachedAt time.Time // when the latest applied one was reported; zero: none
 }
@@ -63,8 +63,8 @@ func (c *leaderCommit) check(now time.Time) {
 	}
 }
 
-// lag returns how long ago the leader had committed no more than what is applied here; negative if
-// unknown. last is the latest reported commit index.
+// lag returns the age of the latest reported commit index that is applied here; negative if there
+// is none. last is the latest reported commit index.
 func (c *leaderCommit) lag() (lag time.Duration, last uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +77,9 @@ func (c *leaderCommit) lag() (lag time.Duration, last uint64) {
 }
 
 // hasApplied reports whether everything up to an index is committed and applied here. A node that
-// has stored nothing since its start may have everything and a full disk. It must store an entry
-// first; the cluster time that the leader commits once a second is one.
+// has stored nothing since its start may lack nothing and have a full disk. So hasApplied returns
+// false until the node has stored an entry. The leader commits one at least once a second, the
+// cluster time.
 func (j *Journal) hasApplied(index uint64) bool {
 	return j.logs.checked.hasStored.Load() && j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommandIndex(index)
 }

@@ -35,7 +35,7 @@ func (j *Journal) followLeadership(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-reopened: // as a follower
+		case <-reopened: // Raft starts as a follower
 		case <-j.failStop.failed:
 			return // permanently, even if Raft elects this node again
 		case leading = <-j.raft.LeaderCh():
@@ -65,9 +65,10 @@ func (j *Journal) followLeadership(ctx context.Context) {
 	}
 }
 
-// leaderStartup watches how long a node takes to serve after a change of leadership. Raft may elect
-// a node again while it is still ending its previous leadership; then no node serves. A leader that
-// does not serve within leaderStartupTimeout transfers leadership, repeatedly while this lasts.
+// leaderStartup bounds how long an elected node may take to serve, that is, to accept appends. Raft
+// may elect a node again while it is still ending its previous leadership; then no node serves. A
+// leader that does not serve within leaderStartupTimeout transfers leadership. It tries again after
+// each further leaderStartupTimeout.
 type leaderStartup struct {
 	journal *Journal
 	pending atomic.Bool
@@ -247,7 +248,7 @@ func (j *Journal) transfer(ctx context.Context, begin func() raft.Future) error 
 		return ErrLastVoter
 	}
 	select {
-	case <-j.recordClock(): // the next leader has then received it
+	case <-j.recordClock(): // so that the next leader has received it
 	case <-ctx.Done():
 		return fmt.Errorf("transfer leadership: %w", ctx.Err())
 	}

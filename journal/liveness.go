@@ -12,12 +12,12 @@ import (
 
 // Raft sends entries to a follower independently of heartbeats. After a failure it pauses, twice as
 // long each time, up to ten seconds, and nothing shortens a pause. A follower that was cut off or
-// stopped would get no entry for that long after its return, and the partition would have one copy
+// stopped would get no entry for that long after its return. The partition would have one copy
 // less. So failures of messages with entries are hidden from Raft. The message is sent again after
 // the follower has answered a heartbeat.
 
-// liveness records for each node when the latest RPC began that it has answered, whatever the
-// answer. RPCs in a pipeline do not count.
+// liveness stores for each node the latest RPC that it has answered, with success or not, ordered
+// by when the RPC began. RPCs in a pipeline do not count.
 type liveness struct {
 	mu          sync.Mutex
 	lastContact map[raft.ServerID]rpcSeq
@@ -65,8 +65,9 @@ const (
 	retryPauseMax = time.Second
 )
 
-// AppendEntries implements raft.Transport. A message with entries fails only when sending it again
-// is pointless.
+// AppendEntries implements raft.Transport. If a message about entries fails, it sends probes until
+// the follower answers one. It returns an error only for a heartbeat, or after awaitContact has
+// returned false.
 func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := t.sendOnce(id, target, args, resp)
 	if isHeartbeat(args) {
@@ -85,15 +86,15 @@ func (t *ackedTransport) AppendEntries(id raft.ServerID, target raft.ServerAddre
 
 // makeProbe turns a message into one that asks whether the follower has what precedes its entries.
 // The entries need not stay in memory: Raft sends them after the answer. The probe carries no
-// commit index. The entries may replace others that the follower has, which must not be taken for
-// committed. And an old commit index would make the follower believe that it is up to date (see
+// commit index. Otherwise the follower could take other entries at the same indexes, which it still
+// has, for committed. And an old commit index would make it believe that it is up to date (see
 // leadercommit.go).
 func makeProbe(r *raft.AppendEntriesRequest) {
 	r.Entries, r.LeaderCommitIndex = nil, 0
 }
 
-// InstallSnapshot implements raft.Transport. After a failure it returns when a retry makes sense:
-// Raft opens the snapshot anew for that.
+// InstallSnapshot implements raft.Transport. After a failure it returns when awaitContact does:
+// Raft opens the snapshot again for each attempt.
 func (t *ackedTransport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	err := t.closableTransport.InstallSnapshot(id, target, args, resp, data)
 	if err != nil {
@@ -140,8 +141,8 @@ const (
 	contactLogAfter = 10 * time.Second
 )
 
-// contactMonitor logs which members do not answer the leader, and that a node knows no leader. Each
-// is logged once, not ten times a second as the library does.
+// contactMonitor logs members that do not answer the leader, and that this node knows no leader. It
+// logs each case once; the library would log it ten times a second.
 type contactMonitor struct {
 	logger           *slog.Logger
 	lastFailure      func(node string) error // why a node has not answered

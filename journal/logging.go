@@ -17,16 +17,17 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
-// raftLogger returns a logger for the Raft library that passes its warnings on to to. A single node
-// elects itself at every start, which is no warning. Members that are briefly away are logged by
-// [contactMonitor] instead.
+// raftLogger returns a logger for the Raft library that passes its warnings and errors on to the
+// given one. A single node elects itself at every start, so its warning of that becomes a debug
+// message. Members that are briefly away are logged by [contactMonitor] instead.
 func raftLogger(to *slog.Logger, alone bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
 	logger.RegisterSink(slogSink{to, alone})
 	return logger
 }
 
-// noWaitContext is for the library's logger, which holds a lock while it calls its sinks.
+// noWaitContext lets a log call return without waiting for the handler. The library's logger holds
+// a lock while it calls its sinks.
 var noWaitContext = logqueue.NoWait(context.Background())
 
 type slogSink struct {
@@ -52,8 +53,8 @@ func (s slogSink) Accept(name string, level hclog.Level, message string, args ..
 	s.to.Log(noWaitContext, as, name+": "+message, args...)
 }
 
-// contactMessages are prefixes of the library's messages that a member was not reached, or that an
-// election or a comparison of logs is going on: what a restart of a node causes.
+// contactMessages are prefixes of messages that every restart of a node makes the library log: a
+// member was not reached, or an election or a comparison of logs is in progress.
 var contactMessages = []string{
 	"failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC",
 	"failed to start pipeline replication to", "failed to pipeline appendEntries", "failed to send snapshot to",

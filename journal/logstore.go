@@ -37,10 +37,10 @@ func (r *rawLogs) close() error {
 	}
 }
 
-// call calls into the store in a separate goroutine, and returns when that has ended or the store
-// has panicked anywhere. A store that has panicked is not called again, and calls in progress are
-// abandoned, because they may wait forever for its locks. So f must not access what its caller uses
-// after an error.
+// call calls f, which calls the store, in a separate goroutine. It returns when f has returned, or
+// when this or another call has panicked. A store that has panicked is not called again, and calls
+// in progress are abandoned, because they may wait forever for its locks. So f must not access what
+// its caller uses after an error.
 func (r *rawLogs) call(f func() error) error {
 	select {
 	case <-r.panicked:
@@ -65,8 +65,8 @@ func (r *rawLogs) panickedError() error {
 
 // openLogStore opens or creates the log and the stable file in c.Dir, which is d, and records the
 // creation in d. Both are on disk before the record, and the record is on disk before the node
-// takes part in anything. So files that are recorded and missing were lost. Before the record, the
-// stable file is created last: a log with entries and no stable file has lost it.
+// votes or acknowledges anything. So a recorded file that is missing was lost. The stable file is
+// created last. So if it is missing and the log has entries, it was lost, even without a record.
 func (d *directory) openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 	path := filepath.Join(c.Dir, logFile)
 	stable, err := openStableFile(c.Dir)
@@ -86,7 +86,7 @@ func (d *directory) openLogStore(c *Config) (*rawLogs, *stableFile, error) {
 		return err
 	})
 	if err == nil && fresh {
-		stable, err = createStable(c, raw)
+		stable, err = createStableIfLogEmpty(c, raw)
 	}
 	if err == nil && d.created&createdLog == 0 {
 		if err = syncDir(vfs.Default, c.Dir); err == nil {
@@ -116,7 +116,7 @@ func (d *directory) checkLogExists(log string, noStable bool) error {
 	return nil
 }
 
-func createStable(c *Config, raw *rawLogs) (*stableFile, error) {
+func createStableIfLogEmpty(c *Config, raw *rawLogs) (*stableFile, error) {
 	last, err := raw.LastIndex()
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
@@ -127,9 +127,9 @@ func createStable(c *Config, raw *rawLogs) (*stableFile, error) {
 	return createStableFile(c.Dir)
 }
 
-// recoverPanics calls f, which calls into a log store, and onPanic if f panics. The stores follow
-// pointers on disk: damage makes them panic, or access a missing page of a mapped file, which ends
-// the process unless it is turned into a panic.
+// recoverPanics calls f, which calls into a log store, and onPanic if f panics. A store follows
+// pointers on disk. Damage makes it panic or access memory that is not mapped. SetPanicOnFault
+// turns such an access into a panic; otherwise it would end the process.
 func recoverPanics(path string, onPanic func(), f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

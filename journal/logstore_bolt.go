@@ -57,8 +57,8 @@ func newBolt(path string, noSync bool) (*raftboltdb.BoltStore, error) {
 		BoltOptions: &bbolt.Options{
 			// Without these two, a single write after a large truncation takes ten times as long.
 			NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
-			// The directory is locked, so only this process can hold the file, if it could not
-			// close it.
+			// The directory is locked. So only this process can hold the lock on the file, after a
+			// close that has failed.
 			Timeout: time.Second,
 		},
 	})

@@ -134,11 +134,11 @@ func TestLogStore_ReadsBackEntries(t *testing.T) {
 	l.wantEntries(t, 0, 0)
 	l.mustStore(t, 1, 60)
 	l.wantEntries(t, 1, 60)
-	size := l.replayBytes
+	size := l.bytesSinceSnapshot
 	reopen()
 	l.wantEntries(t, 1, 60)
-	if size == 0 || l.replayBytes != size {
-		t.Errorf("%d bytes to replay, %d before", l.replayBytes, size)
+	if size == 0 || l.bytesSinceSnapshot != size {
+		t.Errorf("%d bytes to replay, %d before", l.bytesSinceSnapshot, size)
 	}
 	remove(1, 20) // covered by a snapshot
 	l.wantEntries(t, 21, 60)

@@ -29,7 +29,7 @@ type manifest struct {
 	Cluster   string `json:"cluster,omitempty"` // of the node that took it
 	Partition int    `json:"group,omitempty"`
 	ID        string `json:"id"`
-	// Raft's metadata. Applied is at least the last command up to Index.
+	// Raft's metadata. Applied is at least the index of the last command up to Index.
 	Version      raft.SnapshotVersion `json:"version"`
 	Index        uint64               `json:"index"`
 	Term         uint64               `json:"term"`
@@ -37,7 +37,7 @@ type manifest struct {
 	MembersIndex uint64               `json:"members_index"`
 	Applied      uint64               `json:"applied"`      // last entry in the files
 	AppliedTerm  uint64               `json:"applied_term"` // of that entry
-	Database     string               `json:"database"`     // within it a file name is unique
+	Database     string               `json:"database"`     // within it, file names are unique
 	Files        []manifestFileEntry  `json:"files"`
 }
 
@@ -117,8 +117,8 @@ func writeFile(files vfs.FS, path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// syncDir syncs the names in a directory. On Windows it does nothing, since no program can: NTFS
-// keeps names in its own journal.
+// syncDir syncs the names in a directory. On Windows it does nothing, because programs cannot sync
+// a directory there: NTFS keeps names in its own journal.
 func syncDir(files vfs.FS, dir string) error {
 	d, err := files.OpenDir(dir)
 	if err != nil {

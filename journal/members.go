@@ -1,8 +1,8 @@
 package journal
 
 // IsMember reports whether a node is a member, with or without a vote, by the latest configuration
-// in this node's log, committed or not. A node without a configuration, because it is about to
-// join, takes every node for a member.
+// in this node's log, committed or not. On a node without a configuration, which is about to join,
+// it returns true for every node.
 func (j *Journal) IsMember(node string) bool {
 	g := j.membership()
 	return len(g.servers) == 0 || g.find(node) != nil

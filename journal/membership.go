@@ -28,7 +28,7 @@ var (
 	// ErrRemoved: the node was removed from the partition permanently.
 	ErrRemoved = errors.New("the node was removed from the partition")
 
-	// ErrSelf: a node cannot do that to itself. Retry at another leader.
+	// ErrSelf: the leader cannot do that to itself. Retry when another node leads.
 	ErrSelf = errors.New("the node is the leader itself")
 
 	// ErrAddressTaken: another member has the address. Remove or move that member first.
@@ -384,9 +384,9 @@ func (j *Journal) reconcileMembers(ctx context.Context) {
 	}
 }
 
-// reconcileMembersOnce reports whether work is left. targets holds the commit index of the previous
-// round: a node without a vote gets one after it has acknowledged that index, and so lacks only
-// what is newer.
+// reconcileMembersOnce reports whether work is left. targets holds for each node the commit index
+// of the previous round. A node without a vote gets one when it has acknowledged that index, so it
+// lacks only newer entries.
 func (j *Journal) reconcileMembersOnce(ctx context.Context, targets map[string]uint64) (more bool) {
 	r, g := j.leadership.Load(), j.membership()
 	if r == nil {
@@ -434,5 +434,6 @@ func (j *Journal) promote(ctx context.Context, node string) error {
 	})
 }
 
-// Fail fails the node for an external reason: it was removed from the partition.
+// Fail fails the node for a reason that the caller has found: the node was removed, its directory
+// was copied, or another of its partitions has failed.
 func (j *Journal) Fail(cause error) { j.failStop.fail(cause) }

@@ -67,8 +67,8 @@ func (j *Journal) awaitEntries() {
 	}
 }
 
-// resolveProposals answers the callers in order: after an entry is resolved, or when the disk
-// stalls, since the entry may then never be.
+// resolveProposals answers the callers in order: when their entry is resolved, or when the disk
+// stalls, because the entry may then never be resolved.
 func (j *Journal) resolveProposals() {
 	for f := range j.unresolved {
 		select {

@@ -46,7 +46,7 @@ func TestStamp_SinglePartitionOmitsCount(t *testing.T) {
 	if err := openWithPartition(t, dir, 1, 0); err != nil {
 		t.Fatal(err)
 	}
-	stamp, err := os.ReadFile(filepath.Join(dir, stampFile))
+	stamp, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	if err != nil || strings.Contains(string(stamp), "group") {
 		t.Errorf("%q, %v", stamp, err)
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pipeline is a pipeline of the transport that ends after an RPC in it has failed or was refused.
-// The Raft library stops reading answers then, without closing the pipeline. If its sender waits
-// for room in the full pipeline at that time, it would wait forever, and so would a shutdown of
-// Raft. The pipeline also sends early notices of commits; see commitnotice.go.
+// pipeline wraps a pipeline of the transport and closes that after an RPC in it has failed or was
+// refused. The Raft library then stops reading answers and does not close the pipeline. If the
+// library's sender waited for room in the full pipeline, it would wait forever, and so would a
+// shutdown of Raft. The pipeline also sends early notices of commits; see commitnotice.go.
 type pipeline struct {
 	raft.AppendPipeline
 	responses chan raft.AppendFuture

@@ -16,8 +16,8 @@ type proposal struct {
 }
 
 // queue holds the proposals that wait to be packed, bounded in entries and bytes. It accepts
-// proposals only during a leadership. When that ends, the packer fails what is left; the next
-// leadership never sees it.
+// proposals only during a leadership. When the leadership ends, the packer calls done with an error
+// for all that are left, so the next leadership never proposes them.
 type queue struct {
 	entriesMax, bytesMax int
 
@@ -56,7 +56,8 @@ func (q *queue) put(p proposal) error {
 	return nil
 }
 
-// accept starts a leadership, unless the queue has been closed permanently.
+// accept makes the queue accept proposals, since a leadership begins. After a permanent refusal it
+// does nothing.
 func (q *queue) accept() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,7 +66,8 @@ func (q *queue) accept() {
 	}
 }
 
-// refuse ends a leadership. The first of ErrClosed and *NodeFailedError is permanent.
+// refuse makes the queue refuse proposals, also the waiting ones, with reason. The first ErrClosed
+// or *NodeFailedError is permanent.
 func (q *queue) refuse(reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

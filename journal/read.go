@@ -19,7 +19,7 @@ func (j *Journal) Instance(id string) (*journalpb.Instance, bool) { return j.mac
 // Instances yields every instance in order of IDs; see state.Machine.
 func (j *Journal) Instances() iter.Seq[*journalpb.Instance] { return j.machine.Instances() }
 
-// Unbegun yields the running instances in whose latest execution no code has run; see
+// Unbegun yields the running instances whose latest execution has not run any code; see
 // state.Machine.
 func (j *Journal) Unbegun() iter.Seq[*journalpb.Instance] { return j.machine.Unbegun() }
 

@@ -51,8 +51,8 @@ type reopenableRaft struct {
 	reopenedCh chan struct{} // closed when Raft has been reopened
 }
 
-// startRaftOn starts Raft on a transport. shutdown closes the transport; after an error the caller
-// does.
+// startRaftOn starts Raft on a transport. shutdown closes the transport. If startRaftOn returns an
+// error, the caller must close it.
 func startRaftOn(transport closableTransport, open func(transport raft.Transport, again bool) (*raft.Raft, error)) (*reopenableRaft, error) {
 	r := &reopenableRaft{transport: transport, open: open, observers: map[*raft.Observer]struct{}{}, reopenedCh: make(chan struct{})}
 	r.run = &runTransport{Transport: transport, WithPreVote: transport}
@@ -266,7 +266,8 @@ func (r *reopenableRaft) LeaderWithID() (raft.ServerAddress, raft.ServerID) {
 	return r.current.Load().LeaderWithID()
 }
 
-// LeaderCh is raft.Raft.LeaderCh; the channel is silent after Raft has been reopened.
+// LeaderCh is raft.Raft.LeaderCh. After Raft has been reopened, an earlier channel delivers nothing
+// more; call LeaderCh again.
 func (r *reopenableRaft) LeaderCh() <-chan bool { return r.current.Load().LeaderCh() }
 
 // State is raft.Raft.State.

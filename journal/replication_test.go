@@ -200,7 +200,7 @@ func (g *testCluster) sendSnapshot(t *testing.T, from, to int) error {
 	listener := newStreams(g.listen("at-nobody"), "at-nobody", func() bool { return false })
 	transport := newSenderTransport(listener, func(string) bool { return true }, new(refusals), hclog.NewNullLogger())
 	defer transport.Close()
-	listener.handshake, listener.handshakesAlways = g.nodes[from].performHandshake, func() bool { return true }
+	listener.handshake, listener.requiresHandshake = g.nodes[from].performHandshake, func() bool { return true }
 	request := &raft.InstallSnapshotRequest{
 		RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(g.peers[from].Node), Addr: []byte(g.peers[from].Address)},
 		SnapshotVersion: meta.Version, Term: g.nodes[from].raft.CurrentTerm(),

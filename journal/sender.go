@@ -173,9 +173,9 @@ func (t *senderTransport) classify(conn net.Conn) (sender, bool) {
 }
 
 // skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
-// here. The leader may have missed that it was installed, or another one came before. Raft would
-// take back what has come since. Refusing it would not help: the leader would send it again and
-// again, and never entries.
+// here. The leader may not know that it was installed, or another snapshot came first. Raft would
+// undo what was applied since. Refusing the snapshot would not help: the leader would send it again
+// and again, and never entries.
 func (t *senderTransport) skipAppliedSnapshot(message raft.RPC) bool {
 	request, ok := message.Command.(*raft.InstallSnapshotRequest)
 	if !ok || t.hasAppliedSnapshot == nil || !t.hasAppliedSnapshot(request) {
@@ -239,7 +239,7 @@ func (t *senderTransport) checkMessage(from sender, command any) error {
 	return nil
 }
 
-// checkSender returns why messages of a node are refused.
+// checkSender returns an error if messages of a sender must be refused.
 func (t *senderTransport) checkSender(from sender) error {
 	switch {
 	case t.journal == nil:
@@ -286,8 +286,8 @@ func senderOf(conn net.Conn) string {
 	return ""
 }
 
-// dialLayer is a stream layer that accepts no connections. The Raft library closes it when it
-// begins to close.
+// dialLayer is a stream layer that accepts no connections. The Raft library closes it first when it
+// closes a transport.
 type dialLayer struct {
 	*streams
 	closing chan struct{}

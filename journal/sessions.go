@@ -10,17 +10,18 @@ import (
 // and only one may continue, or entries would be acknowledged twice. Each node remembers, for each
 // other node, the latest process and how often its directory had been opened by then:
 //
-//   - A process with fewer starts has an older copy. Another process with as many starts is a copy
-//     too. Both are refused.
+//   - A process with fewer starts has an older copy. Another process with as many starts has a
+//     copy, too. Both are refused.
 //   - A process with more starts was started later: the node was restarted, or a copy of its
 //     directory was started in parallel. So the recorded address of the node is probed. If another
 //     process answers there with the same identity, that is the node, and the new process is
-//     refused. It is told so and fails.
+//     refused. The reply says so, and the new process fails.
 //
-// A member refuses one of two processes, not both. A process that it already knows is not refused
-// because of another one at the recorded address that could not replace it. If a copy is started
-// while the node is down, the process that members see first continues: it may have acknowledged
-// what the other lacks. If some members have seen one first and some the other, both are refused.
+// A member refuses one of two processes, not both. It does not refuse a process that it knows
+// because of another one at the recorded address, if that one could not replace it
+// (checkProcessOrder). If a copy is started while the node is down, the process that members see
+// first continues: it may have acknowledged what the other lacks. If some members have seen one
+// first and some the other, both are refused.
 //
 // This memory is not persisted: a copy started while the node is down is refused only if a running
 // member remembers a later start.
@@ -40,7 +41,8 @@ func (s *sessions) latest(node string) (processIdentity, bool) {
 }
 
 // update records a process of a node, or returns a *DirectoryCopiedError. For a new process it
-// calls probe, without the lock; probe informs the process at the node's address of this one.
+// calls probe, without holding mu. probe returns an error if another process answers at the node's
+// address, and informs that process of the new one.
 func (s *sessions) update(node string, now processIdentity, probe func() error) error {
 	if known, ok := s.latest(node); ok && known == now {
 		return nil
@@ -66,7 +68,7 @@ func (s *sessions) checkSuccessor(node string, now processIdentity) error {
 	return checkProcessOrder(node, known, now)
 }
 
-// isLatest reports whether this node knows no later process of the node.
+// isLatest reports whether no other process of the node with the same identity is known.
 func (s *sessions) isLatest(node string, of processIdentity) bool {
 	known, ok := s.latest(node)
 	return !ok || known.Identity != of.Identity || known.Session == of.Session
@@ -141,7 +143,7 @@ func (l *peerIdentities) get(node string) string {
 	return l.nodes[node]
 }
 
-// copyReports counts the copies of this node's directory that others have reported.
+// copyReports counts how often other nodes have reported a copy of this node's directory.
 type copyReports struct {
 	mu     sync.Mutex
 	count  int

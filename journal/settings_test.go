@@ -47,7 +47,7 @@ func BenchmarkPacking(b *testing.B) {
 }
 
 func withRaftConfig(tweak func(*raft.Config)) func(*Config) {
-	return func(c *Config) { c.tests.raft = tweak }
+	return func(c *Config) { c.tests.adjustRaftConfig = tweak }
 }
 
 // openLeader returns the leader of a new partition of one or three nodes.

@@ -49,7 +49,7 @@ type snapshotReply struct {
 // snapshotFetcher fetches a snapshot from one of the other nodes.
 type snapshotFetcher struct {
 	config    *Config
-	snapshots *checkpoints
+	snapshots *snapshotStore
 	minIndex  uint64
 }
 
@@ -133,7 +133,7 @@ func (c *timeoutConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// writeJSONFrame writes a first frame, after a magic that may be empty.
+// writeJSONFrame writes a magic, which may be empty, and one frame with a message.
 func writeJSONFrame(to io.Writer, magic string, message any) error {
 	encoded, err := json.Marshal(message)
 	if err != nil {
@@ -148,7 +148,7 @@ func writeJSONFrame(to io.Writer, magic string, message any) error {
 	return w.err
 }
 
-// readJSONFrame reads a first frame and no byte more.
+// readJSONFrame reads one frame with a message, and no byte after it.
 func readJSONFrame(from io.Reader, into any) error {
 	r := &frameReader{from: from, sum: crc32.New(castagnoli)}
 	encoded, err := r.frame(requestBytesMax)
@@ -160,7 +160,7 @@ func readJSONFrame(from io.Reader, into any) error {
 
 // peerAddresses returns possible addresses of other nodes of the partition, from everything that
 // this one knows: its log, its snapshots including quarantined ones, and its Config.
-func peerAddresses(c *Config, snapshots *checkpoints, logs raft.LogStore) []string {
+func peerAddresses(c *Config, snapshots *snapshotStore, logs raft.LogStore) []string {
 	var addresses []string
 	addAddress := func(node, address string) {
 		if node != c.Node && address != c.Address && !slices.Contains(addresses, address) {

@@ -144,7 +144,7 @@ func TestSnapshotServer_DamagedSnapshotNotSent(t *testing.T) {
 	damageTables(t, g.dirs[other])
 	asking := &snapshotFetcher{config: &Config{Node: "asks", Network: g.listen("asks"), Address: "asks", RepairTimeout: testTimeout, Logger: slog.New(slog.DiscardHandler)}, minIndex: 1}
 	var err error
-	if asking.snapshots, err = openCheckpoints(vfs.Default, t.TempDir(), "asks", "", asking.config.Logger); err != nil {
+	if asking.snapshots, err = openSnapshotStore(vfs.Default, t.TempDir(), "asks", "", asking.config.Logger); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := asking.fetchFrom(t.Context(), g.peers[other].Address); err == nil {
@@ -233,7 +233,7 @@ func TestRecovery_FindsGapBetweenSnapshotAndLog(t *testing.T) {
 		"what a name says that is no snapshot's": {first: 1, last: 3, names: []string{"lost+found", "9-9"}, applied: 3},
 	} {
 		fs := vfs.NewMem()
-		snapshots, err := openCheckpoints(fs, "", "n1", "", slog.New(slog.DiscardHandler))
+		snapshots, err := openSnapshotStore(fs, "", "n1", "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

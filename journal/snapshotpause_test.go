@@ -44,7 +44,7 @@ func BenchmarkSnapshotPause(b *testing.B) {
 
 func openDiskNode(b *testing.B) *snapshotNode {
 	dir, log := b.TempDir(), slog.New(slog.DiscardHandler)
-	snapshots, err := openCheckpoints(vfs.Default, dir, "n1", "", log)
+	snapshots, err := openSnapshotStore(vfs.Default, dir, "n1", "", log)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,10 +28,10 @@ const (
 	quarantineSuffix = ".damaged"
 )
 
-// checkpoints is Raft's snapshot store. Each snapshot is a directory with the files of a checkpoint
-// of the state, most of them links to those in use, and a manifest with a checksum of each. The
-// leader sends the same files.
-type checkpoints struct {
+// snapshotStore is Raft's snapshot store. Each snapshot is a directory with the files of a checkpoint
+// of the state and a manifest with their checksums. Most of the files are hard links to files in
+// use. The leader sends the same files.
+type snapshotStore struct {
 	fs   vfs.FS
 	dir  string
 	node string
@@ -39,13 +39,12 @@ type checkpoints struct {
 	cluster   string
 	partition int
 	logger    *slog.Logger
-	// onDamaged is called for a damaged snapshot. Its files are shared with the state as long as
-	// that uses them.
+	// onDamaged is called for a damaged snapshot, because the state may share its files.
 	onDamaged func(error)
 	// lastLocalIndex returns the index of the last entry in this node's log or state.
 	lastLocalIndex func() uint64
-	// hasConflict reports whether the log has an entry at index with another term that was not
-	// applied.
+	// hasConflict reports whether the log has an entry at index that is of another term and not
+	// applied here.
 	hasConflict func(index, term uint64) bool
 
 	mu        sync.Mutex
@@ -61,9 +60,9 @@ type fileKey struct {
 	size           int64
 }
 
-// openCheckpoints opens or creates the snapshots in dir and removes unfinished ones.
-func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) (*checkpoints, error) {
-	c := &checkpoints{
+// openSnapshotStore opens or creates the snapshots in dir and removes unfinished ones.
+func openSnapshotStore(files vfs.FS, dir, node, cluster string, log *slog.Logger) (*snapshotStore, error) {
+	c := &snapshotStore{
 		fs: files, dir: files.PathJoin(dir, snapshotsDir), node: node, cluster: cluster, logger: log,
 		onDamaged:      func(error) {},
 		lastLocalIndex: func() uint64 { return 0 }, hasConflict: func(uint64, uint64) bool { return false },
@@ -86,12 +85,12 @@ func openCheckpoints(files vfs.FS, dir, node, cluster string, log *slog.Logger) 
 }
 
 // Create implements raft.SnapshotStore.
-func (c *checkpoints) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+func (c *snapshotStore) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	return c.create(version, index, term, raft.EncodeConfiguration(members), membersIndex)
 }
 
-func (c *checkpoints) create(version raft.SnapshotVersion, index, term uint64, members []byte, membersIndex uint64) (*checkpointSink, error) {
-	s := &checkpointSink{store: c, manifest: manifest{
+func (c *snapshotStore) create(version raft.SnapshotVersion, index, term uint64, members []byte, membersIndex uint64) (*snapshotSink, error) {
+	s := &snapshotSink{store: c, manifest: manifest{
 		Format: manifestFormat, Node: c.node, Cluster: c.cluster, Partition: c.partition, ID: fmt.Sprintf(snapshotName, index, term),
 		Version: version, Index: index, Term: term, Members: members, MembersIndex: membersIndex,
 	}}
@@ -105,7 +104,7 @@ func (c *checkpoints) create(version raft.SnapshotVersion, index, term uint64, m
 }
 
 // List implements raft.SnapshotStore: the newest first.
-func (c *checkpoints) List() ([]*raft.SnapshotMeta, error) {
+func (c *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	all, err := c.manifests()
 	if err != nil {
 		return nil, err
@@ -119,7 +118,7 @@ func (c *checkpoints) List() ([]*raft.SnapshotMeta, error) {
 
 // manifests returns the intact manifests of the snapshots, newest first, and quarantines the other
 // snapshots.
-func (c *checkpoints) manifests() ([]*manifest, error) {
+func (c *snapshotStore) manifests() ([]*manifest, error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
@@ -146,7 +145,7 @@ func (c *checkpoints) manifests() ([]*manifest, error) {
 	return all, nil
 }
 
-func (c *checkpoints) manifest(id string) (*manifest, error) {
+func (c *snapshotStore) manifest(id string) (*manifest, error) {
 	content, err := readFile(c.fs, c.fs.PathJoin(c.dir, id, manifestFile))
 	if err != nil {
 		return nil, err
@@ -169,7 +168,7 @@ func (c *checkpoints) manifest(id string) (*manifest, error) {
 }
 
 // quarantine sets a damaged snapshot aside so that it is not used again.
-func (c *checkpoints) quarantine(id string, reason error) error {
+func (c *snapshotStore) quarantine(id string, reason error) error {
 	path := c.fs.PathJoin(c.dir, id)
 	c.logger.Error("snapshot damaged, moved to quarantine", "path", path, "error", reason)
 	err := errors.Join(c.fs.RemoveAll(path+quarantineSuffix), c.fs.Rename(path, path+quarantineSuffix), syncDir(c.fs, c.dir))
@@ -181,7 +180,7 @@ func (c *checkpoints) quarantine(id string, reason error) error {
 
 // newestIndex returns the index of the newest snapshot that the directory has had, damaged or not,
 // from the names there; 0 if it has had none.
-func (c *checkpoints) newestIndex() (index uint64, err error) {
+func (c *snapshotStore) newestIndex() (index uint64, err error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return 0, fmt.Errorf("list snapshots: %w", err)
@@ -198,7 +197,7 @@ func (c *checkpoints) newestIndex() (index uint64, err error) {
 
 // hasDamagedFile reports whether an immutable file of a quarantined snapshot is damaged. The state
 // may share the file and not have noticed yet.
-func (c *checkpoints) hasDamagedFile() (bool, error) {
+func (c *snapshotStore) hasDamagedFile() (bool, error) {
 	quarantined, err := c.quarantined()
 	if err != nil {
 		return false, err
@@ -219,7 +218,7 @@ func (c *checkpoints) hasDamagedFile() (bool, error) {
 
 // quarantined returns the manifests of the quarantined snapshots by directory name, as far as the
 // manifests can be read.
-func (c *checkpoints) quarantined() (map[string]*manifest, error) {
+func (c *snapshotStore) quarantined() (map[string]*manifest, error) {
 	names, err := c.fs.List(c.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
@@ -241,7 +240,7 @@ func (c *checkpoints) quarantined() (map[string]*manifest, error) {
 }
 
 // configurations returns the members in all manifests that can be read, newest first.
-func (c *checkpoints) configurations() (all []raft.Configuration) {
+func (c *snapshotStore) configurations() (all []raft.Configuration) {
 	manifests, _ := c.manifests() // an earlier call has reported the error
 	quarantined, _ := c.quarantined()
 	manifests = slices.AppendSeq(manifests, maps.Values(quarantined))
@@ -253,7 +252,7 @@ func (c *checkpoints) configurations() (all []raft.Configuration) {
 }
 
 // Open implements raft.SnapshotStore. The reader returns the stream that a follower is sent.
-func (c *checkpoints) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (c *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	m, err := c.manifest(id)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open snapshot %s: %w", id, err)
@@ -267,7 +266,7 @@ func (c *checkpoints) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error)
 
 // install puts the files of a snapshot into a directory: links to immutable ones, copies of the
 // others. It reads and checks each.
-func (c *checkpoints) install(m *manifest, to string) error {
+func (c *snapshotStore) install(m *manifest, to string) error {
 	for _, f := range m.Files {
 		from := c.fs.PathJoin(c.dir, m.ID, filesDir, f.Name)
 		size, sum, err := checksumFile(c.fs, from)
@@ -291,9 +290,9 @@ func (c *checkpoints) install(m *manifest, to string) error {
 // isImmutable reports whether a file of the state is written once.
 func isImmutable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// checksumFiles returns the manifest entries of the files in a directory. An immutable file is read
-// once in the life of its database.
-func (c *checkpoints) checksumFiles(dir, database string) ([]manifestFileEntry, error) {
+// checksumFiles returns the manifest entries of the files in a directory. It reads an immutable
+// file only if the checksum of the file is not known.
+func (c *snapshotStore) checksumFiles(dir, database string) ([]manifestFileEntry, error) {
 	names, err := c.fs.List(dir)
 	if err != nil {
 		return nil, err
@@ -329,7 +328,7 @@ func (c *checkpoints) checksumFiles(dir, database string) ([]manifestFileEntry, 
 
 // knownChecksums returns the known checksums of the files of a database: after a start, those in
 // the newest snapshot.
-func (c *checkpoints) knownChecksums(database string) (map[fileKey]uint32, error) {
+func (c *snapshotStore) knownChecksums(database string) (map[fileKey]uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.checksums != nil {
@@ -347,7 +346,7 @@ func (c *checkpoints) knownChecksums(database string) (map[fileKey]uint32, error
 }
 
 // removeOld removes all but the newest snapshots, and the quarantined ones.
-func (c *checkpoints) removeOld() error {
+func (c *snapshotStore) removeOld() error {
 	all, err := c.manifests()
 	if err != nil {
 		return err
@@ -366,21 +365,21 @@ func (c *checkpoints) removeOld() error {
 	return err
 }
 
-// checkpointSink is a snapshot that is being written, from a checkpoint of this node's state or
+// snapshotSink is a snapshot that is being written, from a checkpoint of this node's state or
 // from the bytes that the leader sends.
-type checkpointSink struct {
-	store    *checkpoints
+type snapshotSink struct {
+	store    *snapshotStore
 	manifest manifest
 	path     string
-	receiver *receiver // nil for a checkpoint
+	receiver *snapshotReceiver // nil for a checkpoint
 	done     bool
 }
 
 // ID implements raft.SnapshotSink.
-func (s *checkpointSink) ID() string { return s.manifest.ID }
+func (s *snapshotSink) ID() string { return s.manifest.ID }
 
 // checkpoint writes the state of a machine.
-func (s *checkpointSink) checkpoint(machine *state.Machine) error {
+func (s *snapshotSink) checkpoint(machine *state.Machine) error {
 	c := s.store
 	dir := c.fs.PathJoin(s.path, filesDir)
 	point, err := machine.Checkpoint(dir)
@@ -395,25 +394,25 @@ func (s *checkpointSink) checkpoint(machine *state.Machine) error {
 // Write implements raft.SnapshotSink: it takes the stream that Open returns.
 //
 // It refuses a snapshot that ends no later than this node's last entry. Such a snapshot was meant
-// for another node that had this address, or a later one overtook it. Raft would install it: take
-// the state back, remove the log with what was acknowledged since, and panic when it looks for
-// that.
+// for another node that had this address, or it arrives after a later one. Raft would install it:
+// undo later changes of the state, delete the log with later entries that were acknowledged, and
+// panic when it reads one of them.
 //
-// It accepts the snapshot if the log has a conflicting entry where it ends: what the log has from
-// there on was never committed, and never will be.
-func (s *checkpointSink) Write(p []byte) (int, error) {
+// But it accepts the snapshot if the log has a conflicting entry at the snapshot's index: that
+// entry and those after it were never committed, and never will be.
+func (s *snapshotSink) Write(p []byte) (int, error) {
 	m := s.manifest
 	if lastLocal := s.store.lastLocalIndex(); s.receiver == nil && m.Index <= lastLocal && !s.store.hasConflict(m.Index, m.Term) {
 		return 0, fmt.Errorf("snapshot ends at entry %d, but this node has entry %d", m.Index, lastLocal)
 	}
 	if s.receiver == nil {
-		s.receiver = s.receive()
+		s.receiver = s.startReceiver()
 	}
 	return s.receiver.Write(p)
 }
 
 // Close implements raft.SnapshotSink. Afterwards the whole snapshot exists, or none of it.
-func (s *checkpointSink) Close() error {
+func (s *snapshotSink) Close() error {
 	if s.done {
 		return nil
 	}
@@ -429,7 +428,7 @@ func (s *checkpointSink) Close() error {
 	return nil
 }
 
-func (s *checkpointSink) finish() error {
+func (s *snapshotSink) finish() error {
 	c := s.store
 	if s.receiver != nil {
 		if err := s.receiver.close(); err != nil {
@@ -455,7 +454,7 @@ func (s *checkpointSink) finish() error {
 }
 
 // Cancel implements raft.SnapshotSink.
-func (s *checkpointSink) Cancel() error {
+func (s *snapshotSink) Cancel() error {
 	if s.done {
 		return nil
 	}

@@ -26,7 +26,7 @@ var testMembers = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: 
 type snapshotNode struct {
 	fs        vfs.FS
 	machine   *state.Machine
-	snapshots *checkpoints
+	snapshots *snapshotStore
 	index     uint64
 }
 
@@ -37,7 +37,7 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	}
 	n := &snapshotNode{fs: fs}
 	var err error
-	if n.snapshots, err = openCheckpoints(fs, dir, dir, "", log); err != nil {
+	if n.snapshots, err = openSnapshotStore(fs, dir, dir, "", log); err != nil {
 		return nil, err
 	}
 	n.machine, err = openMachine(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, state.Options{})
@@ -161,12 +161,12 @@ func TestSnapshot_RefusedOneLeavesOtherAlone(t *testing.T) {
 	if err := n.applyInstances(20); err != nil {
 		t.Fatal(err)
 	}
-	create := func() *checkpointSink {
+	create := func() *snapshotSink {
 		sink, err := n.snapshots.Create(1, n.index, 1, testMembers, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sink.(*checkpointSink)
+		return sink.(*snapshotSink)
 	}
 	own := create()
 	if err := errors.Join(n.machine.Flush(t.Context(), n.index), own.checkpoint(n.machine)); err != nil {
@@ -276,7 +276,7 @@ func wantRecovered(t *testing.T, fs vfs.FS, dir string, n int, current uint64, d
 	if err := fs.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	snapshots, err := openCheckpoints(fs, dir, dir, "", c.Logger)
+	snapshots, err := openSnapshotStore(fs, dir, dir, "", c.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// snapshotServer answers requests for a snapshot, one at a time, and requests for the time.
+// snapshotServer answers requests for a snapshot, one at a time, and requests for the cluster time.
 type snapshotServer struct {
 	journal *Journal
 	busy    chan struct{} // holds a token during an answer

@@ -44,13 +44,13 @@ func (m *manifest) streamSize() int64 {
 
 // snapshotStream reads the stream of a snapshot and verifies every file while it does.
 type snapshotStream struct {
-	store    *checkpoints
+	store    *snapshotStore
 	manifest *manifest
 	pipe     *io.PipeReader
 	ended    chan struct{}
 }
 
-func (c *checkpoints) newStream(m *manifest) (*snapshotStream, error) {
+func (c *snapshotStore) newStream(m *manifest) (*snapshotStream, error) {
 	encoded, err := m.encode()
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *snapshotStream) handleDamage(path, reason string) error {
 	return errors.Join(err, s.store.quarantine(s.manifest.ID, err))
 }
 
-// frameWriter writes frames. Its first error stays.
+// frameWriter writes frames. After an error, which it keeps in err, it writes nothing more.
 type frameWriter struct {
 	to  io.Writer
 	sum hash.Hash32
@@ -142,17 +142,17 @@ func (w *frameWriter) write(b []byte) {
 	}
 }
 
-// receiver writes the files of a received snapshot.
-type receiver struct {
+// snapshotReceiver writes the files of a received snapshot.
+type snapshotReceiver struct {
 	*io.PipeWriter
 	ended chan struct{}
 	err   error
 }
 
-// receive starts to receive a snapshot.
-func (s *checkpointSink) receive() *receiver {
+// startReceiver starts to receive a snapshot.
+func (s *snapshotSink) startReceiver() *snapshotReceiver {
 	r, w := io.Pipe()
-	in := &receiver{PipeWriter: w, ended: make(chan struct{})}
+	in := &snapshotReceiver{PipeWriter: w, ended: make(chan struct{})}
 	go func() {
 		defer close(in.ended)
 		in.err = s.unpack(&frameReader{from: r, sum: crc32.New(castagnoli)})
@@ -162,14 +162,14 @@ func (s *checkpointSink) receive() *receiver {
 }
 
 // close marks the end of the stream and waits for the result.
-func (r *receiver) close() error {
+func (r *snapshotReceiver) close() error {
 	err := r.PipeWriter.Close()
 	<-r.ended
 	return errors.Join(r.err, err)
 }
 
 // unpack reads a stream to its end.
-func (s *checkpointSink) unpack(r *frameReader) error {
+func (s *snapshotSink) unpack(r *frameReader) error {
 	sent, err := s.store.readManifest(r)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (s *checkpointSink) unpack(r *frameReader) error {
 }
 
 // readManifest reads the beginning of a stream.
-func (c *checkpoints) readManifest(r *frameReader) (*manifest, error) {
+func (c *snapshotStore) readManifest(r *frameReader) (*manifest, error) {
 	var magic [len(streamMagic)]byte
 	if err := r.read(magic[:]); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (c *checkpoints) readManifest(r *frameReader) (*manifest, error) {
 }
 
 // unpackFiles reads the rest of a stream.
-func (s *checkpointSink) unpackFiles(r *frameReader, sent *manifest) error {
+func (s *snapshotSink) unpackFiles(r *frameReader, sent *manifest) error {
 	s.manifest.Node = sent.Node
 	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
 	s.manifest.Files = sent.Files
@@ -224,8 +224,8 @@ func (s *checkpointSink) unpackFiles(r *frameReader, sent *manifest) error {
 	return r.trailer()
 }
 
-// fetch receives a snapshot that this node has requested, of entry least or a later one.
-func (c *checkpoints) fetch(from io.Reader, least uint64) (*manifest, error) {
+// fetch receives a snapshot that this node has requested. Its index must be least or higher.
+func (c *snapshotStore) fetch(from io.Reader, least uint64) (*manifest, error) {
 	r := &frameReader{from: from, sum: crc32.New(castagnoli)}
 	sent, err := c.readManifest(r)
 	if err != nil {
@@ -244,7 +244,7 @@ func (c *checkpoints) fetch(from io.Reader, least uint64) (*manifest, error) {
 	return &s.manifest, s.Close()
 }
 
-func (s *checkpointSink) unpackFile(r *frameReader, entry manifestFileEntry, path string) (err error) {
+func (s *snapshotSink) unpackFile(r *frameReader, entry manifestFileEntry, path string) (err error) {
 	f, err := s.store.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err

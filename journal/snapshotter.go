@@ -11,19 +11,20 @@ import (
 )
 
 // The Raft library takes a snapshot after a number of entries. Entries differ in size by a factor
-// of thousands, so the journal also takes one by bytes, and sets how many entries are retained
-// after it.
+// of thousands. So the journal also takes a snapshot by bytes, and sets how many entries are
+// retained after it.
 
-// countedSnapshots is a snapshot store that reports when a snapshot, taken or received, is on disk.
-type countedSnapshots struct {
+// notifyingSnapshots is a snapshot store that reports when a snapshot, taken or received, is on disk.
+type notifyingSnapshots struct {
 	raft.SnapshotStore
 	count atomic.Uint64
 	// onSnapshot is called with the index of the snapshot.
 	onSnapshot func(index uint64)
 }
 
-// newCountedSnapshots calls done for the newest existing snapshot.
-func newCountedSnapshots(store raft.SnapshotStore, done func(uint64)) (*countedSnapshots, error) {
+// newNotifyingSnapshots calls done with the index of the newest existing snapshot, and later with
+// that of each new one.
+func newNotifyingSnapshots(store raft.SnapshotStore, done func(uint64)) (*notifyingSnapshots, error) {
 	all, err := store.List()
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
@@ -31,27 +32,27 @@ func newCountedSnapshots(store raft.SnapshotStore, done func(uint64)) (*countedS
 	if len(all) > 0 {
 		done(all[0].Index)
 	}
-	return &countedSnapshots{SnapshotStore: store, onSnapshot: done}, nil
+	return &notifyingSnapshots{SnapshotStore: store, onSnapshot: done}, nil
 }
 
 // Create implements raft.SnapshotStore.
-func (s *countedSnapshots) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, transport raft.Transport) (raft.SnapshotSink, error) {
+func (s *notifyingSnapshots) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, transport raft.Transport) (raft.SnapshotSink, error) {
 	sink, err := s.SnapshotStore.Create(version, index, term, members, membersIndex, transport)
 	if err != nil {
 		return nil, err
 	}
-	return &countedSink{SnapshotSink: sink, store: s, index: index}, nil
+	return &notifyingSink{SnapshotSink: sink, store: s, index: index}, nil
 }
 
-type countedSink struct {
+type notifyingSink struct {
 	raft.SnapshotSink
-	store    *countedSnapshots
+	store    *notifyingSnapshots
 	index    uint64
 	canceled bool
 }
 
 // Close implements raft.SnapshotSink.
-func (s *countedSink) Close() error {
+func (s *notifyingSink) Close() error {
 	if err := s.SnapshotSink.Close(); err != nil || s.canceled {
 		return err
 	}
@@ -61,7 +62,7 @@ func (s *countedSink) Close() error {
 }
 
 // Cancel implements raft.SnapshotSink.
-func (s *countedSink) Cancel() error {
+func (s *notifyingSink) Cancel() error {
 	s.canceled = true
 	return s.SnapshotSink.Cancel()
 }

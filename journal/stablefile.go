@@ -17,8 +17,8 @@ const stableFileName = "raft.stable"
 
 // The file is two sectors, each written in place as a whole. A disk writes a sector completely or
 // not at all, so a checksum mismatch is damage and never an interrupted write. Writing in place
-// also lets a node vote while its disk is full, as long as it runs; the state store does not open
-// without room. Each sector ends with the CRC-32C of what is before it.
+// needs no room, so a running node can vote while its disk is full. It could not start then, since
+// the state store needs room to open. Each sector ends with the CRC-32C of what is before it.
 const (
 	sectorSize    = 512
 	sectorContent = sectorSize - crc32.Size
@@ -39,9 +39,9 @@ const (
 	keyCandidate = "LastVoteCand"
 )
 
-// logTail is how far the log is known to be on disk: the last index and the checksum of that entry.
-// It distinguishes a tail that was cut off before it was synced, which is normal, from one that was
-// lost afterwards.
+// logTail is the index and the checksum of the last entry of the log. The saved tail is never newer
+// than the synced log. So entries missing up to it were lost, while entries missing after it may
+// never have been synced, which is normal.
 type logTail struct {
 	index uint64
 	sum   uint32

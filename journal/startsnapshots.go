@@ -13,7 +13,7 @@ import (
 // by NewRaft, returns the state itself as the newest snapshot. It is never opened: NewRaft opens
 // none (see raftConfig), and later lists are for sending, and contain only snapshots on disk.
 type startSnapshots struct {
-	*countedSnapshots
+	*notifyingSnapshots
 	startMeta atomic.Pointer[raft.SnapshotMeta] // nil if not newer, or already listed
 }
 
@@ -22,11 +22,11 @@ type startSnapshots struct {
 // sent.
 //
 // The log must also have the last entry of the newest snapshot. As a leader, Raft knows the terms
-// of the entries in its log and of the snapshot that it started with. For a follower whose last
-// entry is the snapshot's, it needs the term of that entry, or it would send the same snapshot
-// again and again.
-func newStartSnapshots(snapshots *countedSnapshots, logs *checkedLogs, applied, term uint64) (*startSnapshots, error) {
-	h := &startSnapshots{countedSnapshots: snapshots}
+// of the entries in its log and of the snapshot that it started with. If a follower's last entry is
+// that of the snapshot, Raft needs its term. Otherwise it would send the same snapshot again and
+// again.
+func newStartSnapshots(snapshots *notifyingSnapshots, logs *checkedLogs, applied, term uint64) (*startSnapshots, error) {
+	h := &startSnapshots{notifyingSnapshots: snapshots}
 	all, err := snapshots.List()
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
@@ -59,8 +59,8 @@ func (l *checkedLogs) hasEntry(index uint64) bool {
 	return index > 0 && l.firstIndex() <= index && index <= l.tail.index
 }
 
-// updateConfiguration advances the members of a snapshot to its index, from the log as it was
-// opened. They are committed, like everything that is applied.
+// updateConfiguration sets the configuration of a snapshot to the latest one up to its index, from
+// the log as it was opened. That is committed, like everything that is applied.
 func (l *checkedLogs) updateConfiguration(point *raft.SnapshotMeta) error {
 	for _, index := range l.configurations {
 		if index <= point.ConfigurationIndex || index > point.Index {
@@ -77,7 +77,7 @@ func (l *checkedLogs) updateConfiguration(point *raft.SnapshotMeta) error {
 
 // List implements raft.SnapshotStore.
 func (h *startSnapshots) List() ([]*raft.SnapshotMeta, error) {
-	all, err := h.countedSnapshots.List()
+	all, err := h.notifyingSnapshots.List()
 	if point := h.startMeta.Swap(nil); point != nil && err == nil {
 		all = append([]*raft.SnapshotMeta{point}, all...)
 	}

@@ -50,7 +50,7 @@ func TestRestart_ReadsLogOnce(t *testing.T) {
 	closeJournal(t, j)
 
 	counts := &readCountingLogs{reads: map[uint64]int{}}
-	c.tests.wrap = func(s *stores) { counts.LogStore, s.logs.LogStore = s.logs.LogStore, counts }
+	c.tests.wrapStores = func(s *stores) { counts.LogStore, s.logs.LogStore = s.logs.LogStore, counts }
 	j = openJournal(t, c)
 	for i := range count {
 		if id := fmt.Sprintf("i-%d", i); lastEvent(t, j, id) == 0 {
@@ -167,7 +167,7 @@ func TestStartSnapshots(t *testing.T) {
 			if test.snapshot > 0 {
 				there = fakeSnapshotList{{Index: test.snapshot, Term: 1, Configuration: oldMembers, ConfigurationIndex: 1}}
 			}
-			snapshots, err := newCountedSnapshots(there, func(uint64) {})
+			snapshots, err := newNotifyingSnapshots(there, func(uint64) {})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestFollower_AtSnapshotBeforeLeaderLogCatchesUp(t *testing.T) {
 	const behind = 2
 	var snapshot uint64
 	g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
-		c.tests.wrap = func(s *stores) {
+		c.tests.wrapStores = func(s *stores) {
 			if i == behind || snapshot == 0 {
 				return
 			}

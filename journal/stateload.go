@@ -19,7 +19,7 @@ const stateDir = "state"
 // stateLoader opens the state that a node starts with.
 type stateLoader struct {
 	config    *Config
-	snapshots *checkpoints
+	snapshots *snapshotStore
 	logs      raft.LogStore
 	stats     *stats
 }
@@ -69,8 +69,8 @@ func (r *stateLoader) openState() (*state.Machine, error) {
 }
 
 // noLockFS is a file system whose locks have no effect: the directory of the journal is locked
-// already. A store that has failed, because of a full disk for example, stays open in memory, and
-// its lock would keep this process from opening the journal again.
+// already. A store that has failed, for example because of a full disk, stays open in memory. Its
+// lock would keep this process from opening the journal again.
 type noLockFS struct {
 	vfs.FS
 }
@@ -101,8 +101,8 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 const flushSpread = 0.3
 
 // stateOptions returns the options of this node's state. All nodes apply the same entries and would
-// begin each flush at the same moment. So the flush size depends on the node's name, and a majority
-// is mostly not flushing.
+// begin each flush at the same moment. So the flush size depends on the node's name, and mostly a
+// majority is not flushing.
 func (c *Config) stateOptions() state.Options {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(c.Node))
@@ -162,9 +162,10 @@ func (g *logGap) damagedError() *DamagedError {
 		"no intact snapshot has it, nor does the log; a snapshot of entry %d or later is needed", g.minIndex)}
 }
 
-// findGap checks the bounds of a log. It must begin right after the snapshot that Raft starts from,
-// and must not end before what the state has applied, or before what was in a snapshot. findGap
-// returns the gap if there is one.
+// findGap checks the bounds of the log. It must begin no later than the entry after the snapshot
+// that Raft starts from. If it ends before the newest snapshot that this node has had, Raft must
+// start from that one or a later one. findGap returns the gap if one of these is violated. It
+// returns a *DamagedError if the state has applied more than the log and the snapshot contain.
 func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) {
 	first, err := r.logs.FirstIndex()
 	if err != nil {

@@ -71,8 +71,8 @@ type Histogram struct {
 	Buckets [HistogramBuckets]uint64
 }
 
-// Quantile returns an upper bound, at most twice as large, of the value below which a share q of
-// all values lies, 0 <= q <= 1; 0 if there are none.
+// Quantile returns an upper bound of the quantile q of all values, 0 <= q <= 1; 0 if there are
+// none. It is at most twice the exact quantile, unless that is in the last bucket.
 func (h *Histogram) Quantile(q float64) uint64 {
 	rank := uint64(q * float64(h.Count))
 	seen := uint64(0)

@@ -23,8 +23,8 @@ type Status struct {
 	// message.
 	Applied uint64
 	Behind  uint64
-	// Lag is how long ago the leader had committed no more than what is applied here: 0 on the
-	// leader, negative if that was never so since the start. It grows on a node that stores nothing
+	// Lag is the age of the leader's latest report of a commit index that is applied here: 0 on the
+	// leader, negative if there was none since the start. It grows on a node that stores nothing
 	// and on one that the leader does not reach.
 	Lag time.Duration
 	// DiskFull reports whether the last write of the log failed because the disk is full.

@@ -16,30 +16,30 @@ const (
 	logCacheEntries = 128 // of up to PackBytesMax each
 )
 
-// stores hold Raft's log, votes and snapshots, as their libraries return them.
+// stores hold Raft's log, votes and snapshots, without verification and failStop.
 type stores struct {
 	logs      *rawLogs
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
-	// checkpoints is snapshots on disk; nil in memory.
-	checkpoints *checkpoints
-	close       func() error
+	// snapshotsOnDisk is the same store as snapshots; nil if everything is in memory.
+	snapshotsOnDisk *snapshotStore
+	close           func() error
 }
 
 // openStores opens the stores in c.Dir, which is d, or in memory if that is empty.
 func openStores(c *Config, d *directory, logger hclog.Logger) (*stores, error) {
-	s, err := openUnwrapped(c, d, logger)
-	if err == nil && c.tests.wrap != nil {
-		c.tests.wrap(s)
+	s, err := openRawStores(c, d, logger)
+	if err == nil && c.tests.wrapStores != nil {
+		c.tests.wrapStores(s)
 	}
 	return s, err
 }
 
-func openUnwrapped(c *Config, d *directory, logger hclog.Logger) (*stores, error) {
+func openRawStores(c *Config, d *directory, logger hclog.Logger) (*stores, error) {
 	if c.Dir == "" {
 		memory := raft.NewInmemStore()
-		nothing := func() error { return nil }
-		return &stores{newRawLogs(memory, "memory", nothing), memory, raft.NewInmemSnapshotStore(), nil, nothing}, nil
+		noClose := func() error { return nil }
+		return &stores{newRawLogs(memory, "memory", noClose), memory, raft.NewInmemSnapshotStore(), nil, noClose}, nil
 	}
 	logs, stable, err := d.openLogStore(c)
 	if err != nil {
@@ -48,7 +48,7 @@ func openUnwrapped(c *Config, d *directory, logger hclog.Logger) (*stores, error
 	closeLogs := func() error {
 		return errors.Join(logs.close(), stable.close())
 	}
-	snapshots, err := openCheckpoints(pebblestore.OwnerOnly, c.Dir, c.Node, c.Cluster, c.Logger)
+	snapshots, err := openSnapshotStore(pebblestore.OwnerOnly, c.Dir, c.Node, c.Cluster, c.Logger)
 	if err != nil {
 		return nil, errors.Join(err, closeLogs())
 	}
@@ -61,7 +61,7 @@ func openUnwrapped(c *Config, d *directory, logger hclog.Logger) (*stores, error
 func (s *stores) openChecked(f *failStop, d *disk, snapshotBytes uint64) (*failStopLogs, *failStopStable, error) {
 	l := &checkedLogs{
 		store: s.logs, path: s.logs.path, failStop: f, disk: d,
-		snapshotDue: make(chan struct{}, 1), bytesMax: snapshotBytes, reopenDue: make(chan struct{}, 1),
+		snapshotDue: make(chan struct{}, 1), snapshotBytes: snapshotBytes, reopenDue: make(chan struct{}, 1),
 	}
 	l.stable, _ = s.stable.(*stableFile)
 	checked, err := openCheckedLogs(l)

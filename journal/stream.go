@@ -13,21 +13,21 @@ import (
 )
 
 // streams is the Network as Raft sees it. It accepts no connection before Raft has started. It
-// tracks every connection, because the Raft library's transport leaves accepted ones open when it
-// is closed, and because a failed node must disconnect at once.
+// tracks every connection, because a failed node must disconnect at once. Also, the Raft library's
+// transport does not close accepted connections when it is closed.
 type streams struct {
 	network Network
 	address streamAddress
-	// isMuted reports whether nothing may leave the node at present.
+	// isMuted reports whether the node must send nothing at present.
 	isMuted func() bool
 	// onRequest gets the connections on which another node requests a snapshot or the time.
 	onRequest func(net.Conn)
 	// handshake, if set, identifies this node on a connection for Raft and verifies the identity of
-	// the other end. handshakesAlways reports whether it is called even if none is recorded for the
+	// the other end. requiresHandshake reports whether it is called even if none is recorded for the
 	// other end.
-	handshake        func(conn net.Conn, to string, timeout time.Duration) error
-	handshakesAlways func() bool
-	startedAt        time.Time
+	handshake         func(conn net.Conn, to string, timeout time.Duration) error
+	requiresHandshake func() bool
+	startedAt         time.Time
 
 	serving chan struct{} // closed when connections are accepted
 	closed  chan struct{}
@@ -90,7 +90,7 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	if s.handshake != nil && (identity != "" || s.handshakesAlways()) {
+	if s.handshake != nil && (identity != "" || s.requiresHandshake()) {
 		if err := s.handshake(conn, identity, timeout); err != nil {
 			_ = conn.Close()
 			return nil, &dialError{err}
@@ -205,11 +205,11 @@ func (c *stream) idle() time.Duration {
 	return time.Since(c.streams.startedAt) - time.Duration(c.lastActivity.Load())
 }
 
-// incomingConn is an accepted connection. It belongs to Raft unless it turns out to carry a
+// incomingConn is an accepted connection. It belongs to Raft unless its first byte is that of a
 // request. One goroutine reads.
 type incomingConn struct {
 	*stream
-	first     []byte // what classify has read
+	unread    []byte // what classify has read
 	handedOff atomic.Bool
 }
 
@@ -227,18 +227,18 @@ func (c *incomingConn) classify() (start byte, forRaft bool) {
 		return first[0], false
 	case handshakeFirstByte:
 	default:
-		c.first = first[:]
+		c.unread = first[:]
 	}
 	return first[0], true
 }
 
 // Read implements net.Conn.
 func (c *incomingConn) Read(b []byte) (int, error) {
-	if len(c.first) == 0 || len(b) == 0 {
+	if len(c.unread) == 0 || len(b) == 0 {
 		return c.stream.Read(b)
 	}
-	n := copy(b, c.first)
-	c.first = c.first[n:]
+	n := copy(b, c.unread)
+	c.unread = c.unread[n:]
 	return n, nil
 }
 
@@ -250,7 +250,7 @@ func (c *incomingConn) Close() error {
 	return c.stream.Close()
 }
 
-// errMuted is the error of a dial or a write while the node's own disk is stalled.
+// errMuted is the error of a dial or a write while isMuted returns true.
 var errMuted = errors.New("muted while the disk is stalled")
 
 // Read implements net.Conn.
@@ -260,11 +260,11 @@ func (c *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. Heartbeats, and empty messages of the Raft library's pipeline, keep
-// followers from electing a leader with a working disk, so neither may leave a node with a stalled
-// disk. The connection is closed then, since half a message may be missing.
+// Write implements net.Conn. A leader with a stalled disk must send neither heartbeats nor the
+// empty messages of the Raft library's pipeline. Both keep followers from electing a leader with a
+// working disk. The connection is closed then, since half a message may be missing.
 //
-// Raft allows hours for a large snapshot. So each part that this node sends must be taken within
+// Raft allows hours for a large snapshot. So each Write on a dialed connection must end within
 // ioTimeout. One goroutine writes.
 func (c *stream) Write(b []byte) (int, error) {
 	if c.streams.isMuted() {

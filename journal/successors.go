@@ -18,9 +18,9 @@ const (
 
 // AwaitSuccessors returns when the partition can continue at once without this node: when enough
 // others for a majority have nearly everything that is committed. It must be called on the leader.
-// A node that has just started may have to apply entries first, a second for every hundred
-// thousand; if it is needed for the majority, nothing is committed meanwhile. Nodes that do not
-// answer are not waited for; the others for at most 5 s, or until ctx ends. Appends continue
+// A node that has just started may have to apply entries first, one second for every 100,000. If
+// the majority needs that node, nothing is committed meanwhile. AwaitSuccessors does not wait for
+// nodes that do not answer, and for the others at most 5 s or until ctx ends. Appends continue
 // meanwhile.
 func (j *Journal) AwaitSuccessors(ctx context.Context) {
 	timeout := 2 * j.config.HeartbeatTimeout

@@ -22,8 +22,8 @@ var (
 )
 
 // IssueToken records a token by its public key. It must be called on the leader. One node may join
-// with the token until it expires, by the cluster time. IssueToken returns when that is. Repeating
-// it changes nothing.
+// with the token until it expires, by the cluster time. IssueToken returns the time at which it
+// expires. Repeating the call changes nothing.
 //
 // Errors: ErrTooManyTokens, ErrNotLeader, ErrUnknownOutcome, ErrBusy, ErrClosed, or ctx's, after
 // which it may be recorded or not.

@@ -130,7 +130,7 @@ func newFaultyCluster(t *testing.T) *faultyCluster {
 	network := newFlakyNetwork()
 	g := &faultyCluster{network: network, writes: []*faultyWrites{{}, {}, {}}}
 	g.testCluster = &testCluster{listen: network.listen, nodes: make([]*Journal, 3), configure: func(node int, c *Config) {
-		c.tests.wrap = g.writes[node].wrap
+		c.tests.wrapStores = g.writes[node].wrap
 	}}
 	g.startAll(t, nil)
 	return g
@@ -281,7 +281,7 @@ func TestTruncation_SnapshotBeforeUncommittedTail(t *testing.T) {
 func TestTruncation_FailedAppendLeavesNoTail(t *testing.T) {
 	dir := t.TempDir()
 	writes := &faultyWrites{}
-	c := Config{Dir: dir, tests: testHooks{wrap: writes.wrap}}
+	c := Config{Dir: dir, tests: testHooks{wrapStores: writes.wrap}}
 	l, err := openLogsWith(c)
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func dirLosses() []dirLoss {
 		{"all", false, func(string) bool { return false }},
 		{"log and stable file", true, func(name string) bool { return !strings.HasPrefix(name, "raft.") }},
 		{"all but directory-id", true, func(name string) bool { return name == directoryIDFile }},
-		{"all but identity and directory-id", true, func(name string) bool { return name == directoryIDFile || name == stampFile }},
+		{"all but identity and directory-id", true, func(name string) bool { return name == directoryIDFile || name == ownerFile }},
 		{"stable file", true, func(name string) bool { return name != stableFileName }},
 		{"log", true, func(name string) bool { return name != logFile }},
 	}
@@ -301,7 +301,7 @@ func TestWipe_PartialLossOfThreeNodes(t *testing.T) {
 func TestBootstrap_InterruptedFirstStartContinues(t *testing.T) {
 	for _, loss := range dirLosses()[1:5] {
 		dir := t.TempDir()
-		d, err := openDirectory(dir, stamp{node: "n1"}, "")
+		d, err := openDirectory(dir, directoryOwner{node: "n1"}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,9 +11,10 @@ import (
 // An ActivityOption configures one call of an activity. Options are recorded with the call. If an
 // option is given twice, the last one applies.
 //
-// There are four timeouts. None is set by default, so an activity may run forever. The leader's
-// clock enforces them, never early, also across failovers. 0 means no timeout. A negative timeout
-// makes the call fail with an [*OptionError], and nothing is scheduled.
+// There are four timeouts. None is set by default, so an activity may run forever. The leader
+// enforces them by its clock, never early, and continues them after a failover unless stated
+// otherwise. 0 means no timeout. A negative timeout makes the call fail with an [*OptionError], and
+// nothing is scheduled.
 //
 //	ScheduleToStart  from the call to the start of the first attempt  ends the activity
 //	StartToClose     each attempt, from its start to its end          fails the attempt
@@ -31,8 +32,8 @@ func Retry(policy RetryPolicy) ActivityOption {
 }
 
 // ScheduleToStart limits how long the activity may wait for its first attempt: for a free slot, or
-// for a node with its tag or its code. It counts from the timestamp of ActivityScheduled. After it
-// the activity fails without an attempt.
+// for a node with its tag or its code. It counts from the timestamp of ActivityScheduled. When the
+// time has passed, the activity fails without an attempt.
 func ScheduleToStart(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.ScheduleToStart = int64(d) }
 }
@@ -41,9 +42,9 @@ func ScheduleToStart(d time.Duration) ActivityOption {
 // policy; the retry does not wait for the old body to return. A body that ignores the end of its
 // context keeps its slot (Config.ActivitiesMax) until it returns.
 //
-// The timeout counts from the start of the attempt. If a new leader starts the attempt again, it
-// starts over. For an attempt that is completed from outside (see [ErrResultPending]) it continues
-// across failovers.
+// The timeout counts from the start of the attempt. If a new leader starts the attempt again, the
+// timeout starts over. For an attempt that is completed from outside (see [ErrResultPending]) the
+// timeout continues across failovers.
 func StartToClose(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.StartToClose = int64(d) }
 }
@@ -57,8 +58,8 @@ func ScheduleToClose(d time.Duration) ActivityOption {
 }
 
 // HeartbeatTimeout limits the time between two calls of [Heartbeat], and from the start of an
-// attempt to its first. An attempt that is silent for longer fails and is retried under the policy.
-// The timeout does not apply while an attempt waits for completion from outside (see
+// attempt to its first heartbeat. An attempt that is silent for longer fails and is retried under
+// the policy. The timeout does not apply while an attempt waits for completion from outside (see
 // [ErrResultPending]).
 func HeartbeatTimeout(d time.Duration) ActivityOption {
 	return func(options *journalpb.ActivityOptions) { options.Heartbeat = int64(d) }

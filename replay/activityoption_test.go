@@ -117,11 +117,11 @@ func TestRetryAfter_ExtremePolicies(t *testing.T) {
 	if delay, _ := again(replay.RetryPolicy{Backoff: math.Inf(1), MaxInterval: math.MaxInt64}, 3); delay < 70*365*24*time.Hour {
 		t.Errorf("backoff of infinity: %v", delay)
 	}
-	final := optionsOf(replay.Retry(replay.RetryPolicy{PanicsAreFinal: true}))
-	if _, more := replay.RetryAfter(final, 1, roundTrip(t, &replay.PanicError{Message: "m"}), 0); more {
+	nonRetryable := optionsOf(replay.Retry(replay.RetryPolicy{PanicsAreFinal: true}))
+	if _, more := replay.RetryAfter(nonRetryable, 1, roundTrip(t, &replay.PanicError{Message: "m"}), 0); more {
 		t.Error("a panic is retried despite PanicsAreFinal")
 	}
-	if _, more := replay.RetryAfter(final, 1, failure, 0); !more {
+	if _, more := replay.RetryAfter(nonRetryable, 1, failure, 0); !more {
 		t.Error("an error is not retried because of PanicsAreFinal")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An Attempt is one run of an activity's body.
+// An Attempt is one try of an activity: one call of its body.
 type Attempt struct {
 	Name      string
 	Input     *journalpb.Payload
@@ -25,8 +25,8 @@ type Attempt struct {
 	// Incarnation distinguishes instances that used the same ID, before and after a purge. It is 0
 	// for an instance that began before protocol 3.
 	Incarnation uint64
-	// Number is 1 for the first attempt. An attempt that its node lost is started again under its
-	// number.
+	// Number is 1 for the first attempt. If the node of an attempt dies, the attempt is started
+	// again with the same number.
 	Number int
 	// ScheduledTime is the cluster time at which the call was recorded; see [Context.Now]. The
 	// machine's clock may differ from it by any amount.
@@ -38,7 +38,7 @@ type Attempt struct {
 	// context, so that clients of other services use it.
 	Deadline time.Time
 
-	// For those who run attempts. Details holds what an earlier attempt reported, nil if none.
+	// The engine sets these fields. Details holds what an earlier attempt reported, nil if none.
 	// RecordHeartbeat is called on each heartbeat; its details are nil if they could not be
 	// encoded.
 	Details         *journalpb.Payload
@@ -85,8 +85,8 @@ func (e *TokenError) Error() string {
 	return fmt.Sprintf("tenuto: %q is not an attempt token", e.Token)
 }
 
-// ParseToken returns the attempt that a token names: its Instance, Incarnation, Execution, EventID
-// and Number. The error is a [*TokenError].
+// ParseToken returns the attempt that a token names. Only Instance, Incarnation, Execution, EventID
+// and Number are set. The error is a [*TokenError].
 func ParseToken(token string) (*Attempt, error) {
 	for _, version := range []string{tokenVersion1, tokenVersion2} {
 		if encoded, ok := strings.CutPrefix(token, version); ok {
@@ -149,15 +149,15 @@ var ErrResultPending = errors.New("tenuto: the activity is completed from outsid
 
 type attemptKey struct{}
 
-// ActivityInfo returns the attempt of an activity body's context, nil for any other context. The
-// caller must not change it.
+// ActivityInfo returns the attempt to which the context of an activity's body belongs, nil for any
+// other context. The caller must not change it.
 func ActivityInfo(ctx context.Context) *Attempt {
 	attempt, _ := ctx.Value(attemptKey{}).(*Attempt)
 	return attempt
 }
 
-// attemptContext carries the attempt and reports its deadline by the local clock. The leader
-// cancels it by cluster time.
+// attemptContext holds the attempt and reports its deadline by the local clock. The leader cancels
+// the context by cluster time.
 type attemptContext struct {
 	context.Context
 	attempt *Attempt

@@ -32,7 +32,7 @@ func (h OrchestrationHandle[I, O]) Chain(ctx *Context, input I, options ...Child
 
 // ChildVersion sets the version that a child or chained instance runs. Defaults to the newest on
 // the node that starts it. If that node has no code of that name, the default is the newest on the
-// first node that leads the instance and has code. See [NewestVersion].
+// first node that leads the instance's partition and has code. See [NewestVersion].
 func ChildVersion(version string) ChildOption {
 	return func(child *journalpb.SubOrchestrationScheduled) { child.Version = version }
 }

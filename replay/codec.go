@@ -145,8 +145,8 @@ func (p PayloadConverter) DecodeError(record *journalpb.Error) error {
 	return decodeError(opened)
 }
 
-// sealError encodes a whole record into the details of another record, which keeps what a retry
-// policy needs.
+// sealError encodes a whole record into the details of another record. That one keeps what a retry
+// policy needs: the code and whether to retry.
 func (p PayloadConverter) sealError(record *journalpb.Error) (*journalpb.Error, error) {
 	if p.Codec == nil || record == nil || isSealed(record.Details) {
 		return record, nil
@@ -162,8 +162,8 @@ func (p PayloadConverter) sealError(record *journalpb.Error) (*journalpb.Error, 
 	if !isSealed(details) {
 		return record, nil
 	}
-	code, final := classifyRecord(record)
-	return &journalpb.Error{Code: code, Message: sealedMessage, NonRetryable: final, Details: details}, nil
+	code, nonRetryable := classifyRecord(record)
+	return &journalpb.Error{Code: code, Message: sealedMessage, NonRetryable: nonRetryable, Details: details}, nil
 }
 
 // openError reverses sealError, also in causes. It does not change the record.
@@ -217,8 +217,8 @@ func needsCodec(record *journalpb.Error) bool {
 	return false
 }
 
-// sealUserError seals an error of user code before it leaves the goroutine of that code.
-// ErrResultPending is not an error of user code.
+// sealUserError seals an error of user code, in the goroutine of that code. ErrResultPending is not
+// an error of user code.
 func (p PayloadConverter) sealUserError(err error) error {
 	if p.Codec == nil || err == nil || errors.Is(err, ErrResultPending) {
 		return err

@@ -92,8 +92,8 @@ func (c *Context) Err() error {
 
 // Map calls fn for each input in its own coroutine, at most limit at a time, and returns the
 // results in the order of the inputs. The first error ends the scope of the other calls; Map
-// returns that error after all calls have returned. If the scope of ctx ends first, Map returns its
-// error. A limit below 1 means no limit.
+// returns that error after all calls have returned. If the scope of ctx ends first, Map returns the
+// error of that scope. A limit below 1 means no limit.
 func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, input I) (O, error)) ([]O, error) {
 	if limit < 1 || limit > len(inputs) {
 		limit = len(inputs)
@@ -126,7 +126,7 @@ func Map[I, O any](ctx *Context, limit int, inputs []I, fn func(ctx *Context, in
 		return nil, err
 	}
 	if first == nil && next < len(inputs) {
-		first = ctx.scope.err() // the scope ended before a worker began
+		first = ctx.scope.err() // the scope ended before a worker started
 	}
 	if first != nil {
 		return nil, ctx.x.observeCancel(first)
@@ -169,7 +169,7 @@ func (s *Semaphore) Acquire(ctx *Context) error {
 		return nil
 	}
 	if !place.pending() {
-		// The slot was granted as the scope ended: pass it on.
+		// Release has granted the slot, but the scope has ended: pass the slot on.
 		s.Release(ctx)
 		return err
 	}
@@ -201,8 +201,8 @@ func (s *Semaphore) Release(ctx *Context) {
 	ctx.x.resolve(place)
 }
 
-// checkUse begins a use of the semaphore. It does not return where durable calls are not allowed,
-// or if the semaphore belongs to another execution.
+// checkUse checks a call of a method before it has any effect. It does not return if a durable call
+// is not allowed here, or if the semaphore belongs to another execution.
 func (s *Semaphore) checkUse(x *Execution, what string) {
 	x.currentCoroutine(what)
 	if !s.owner.CompareAndSwap(nil, x) {

@@ -14,7 +14,7 @@ import (
 //
 // A Context is valid only in the coroutine that received it, until that coroutine ends. A durable
 // call on a goroutine that the code started with the go statement has no effect: the goroutine ends
-// as if by [runtime.Goexit], and the instance stalls with the line of the call
+// as if by [runtime.Goexit]. The instance stalls and reports the line of the call
 // ([ForeignGoroutine]). A durable call with the Context of another instance panics.
 type Context struct {
 	x     *Execution
@@ -82,7 +82,7 @@ func (c *Context) Timer(d time.Duration) *Future[time.Time] {
 	return scheduleFuture[time.Time](c, "", event)
 }
 
-// Sleep waits durably for d. It returns [ErrCanceled] if the scope of c ends first.
+// Sleep waits durably for d. It returns [ErrCanceled] or [ErrTimeout] if the scope of c ends first.
 func (c *Context) Sleep(d time.Duration) error {
 	_, err := c.Timer(d).Await(c)
 	return err

@@ -18,7 +18,7 @@ const (
 // ShouldContinueAsNew reports whether the history has reached 10,000 events or 8 MiB of payloads.
 // Then the orchestration should continue as new.
 func (c *Context) ShouldContinueAsNew() bool {
-	return c.x.last >= continueAfterEvents || c.x.continueAsNewBytes() >= continueAfterBytes
+	return c.x.lastEventID >= continueAfterEvents || c.x.continueAsNewBytes() >= continueAfterBytes
 }
 
 // A continuation is the error with which an orchestration continues as new.
@@ -41,10 +41,10 @@ func ContinueVersion(version string) ContinueOption {
 }
 
 // ContinueAsNew returns an error that the body of this orchestration must return. The execution
-// then ends, and the next one begins with input and an empty history, in one append. External
-// events that were not consumed are carried over in order, as is a cancel request that no await has
-// returned yet. The status set by [SetStatus] remains. Open operations are canceled. Functions
-// registered with OnClose are not called.
+// then ends, and the next one begins with input and an empty history, in one append. Unconsumed
+// external events are carried over in order. So is a cancel request that no await and no
+// [Context.Err] has returned yet. The status set by [SetStatus] remains. Open operations are
+// canceled. Functions registered with OnClose are not called.
 //
 //	return total, Counter.ContinueAsNew(ctx, total)
 func (h OrchestrationHandle[I, O]) ContinueAsNew(ctx *Context, input I, options ...ContinueOption) error {
@@ -112,7 +112,7 @@ func (x *Execution) Successor() *journalpb.Event {
 	}
 }
 
-// unconsumedEvents returns the external events that no code has taken, in order of arrival.
+// unconsumedEvents returns the external events that the code has not received, in order of arrival.
 func (x *Execution) unconsumedEvents() []*journalpb.ExternalEvent {
 	events := x.inbox.unconsumedEvents()
 	for _, event := range x.deferred {

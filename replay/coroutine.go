@@ -8,7 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/goroutine"
 )
 
-// A signal is what the owner tells a parked coroutine, and its answer.
+// A signal is a command to a parked coroutine, or the coroutine's answer.
 type signal uint8
 
 const (
@@ -18,17 +18,17 @@ const (
 	signalParked                    // the answer: parked, or ended
 )
 
-// A coroutine runs one function of user code: from each resume until it parks or ends. It is a
-// goroutine and not an [iter.Pull]. A switch costs 0.2 µs more, little compared with a commit. In
-// return, runtime.Goexit and runtime.LockOSThread in user code cannot affect the goroutine that
-// resumes it (DESIGN.md has the figures).
+// A coroutine runs one function of user code. After each resume it runs until it parks or ends. It
+// is a goroutine and not an [iter.Pull]: a switch costs 0.2 µs more, which is little compared with
+// a commit. In return, runtime.Goexit and runtime.LockOSThread in user code cannot affect the
+// goroutine that resumes it (DESIGN.md has the figures).
 //
 // Only one goroutine at a time may call its methods. park is called from inside.
 type coroutine struct {
 	body func()
 
 	// Signals to the coroutine and its answers. They alternate, so one channel serves both.
-	handoff chan signal
+	signals chan signal
 
 	id        uintptr         // of its goroutine
 	runningID *atomic.Uintptr // ID of the goroutine that may make durable calls
@@ -60,9 +60,9 @@ func (c *coroutine) resume() {
 		return
 	}
 	c.started = true
-	c.handoff = make(chan signal)
+	c.signals = make(chan signal)
 	go c.main()
-	<-c.handoff
+	<-c.signals
 }
 
 // unwind ends a parked coroutine and returns after its deferred functions have run.
@@ -76,16 +76,16 @@ func (c *coroutine) reportStack() { c.switchTo(signalReportStack) }
 
 // switchTo sends a signal and returns when the coroutine has parked again or has ended.
 func (c *coroutine) switchTo(w signal) {
-	c.handoff <- w
-	<-c.handoff
+	c.signals <- w
+	<-c.signals
 }
 
-// park returns control to the owner and returns when resumed. It does not return when the coroutine
-// is unwound.
+// park returns control to the goroutine that resumed the coroutine. It returns after the next
+// resume, and does not return if the coroutine is unwound.
 func (c *coroutine) park() {
 	for {
-		c.handoff <- signalParked
-		switch <-c.handoff {
+		c.signals <- signalParked
+		switch <-c.signals {
 		case signalResume:
 			return
 		case signalReportStack:
@@ -116,7 +116,7 @@ func (c *coroutine) main() {
 			c.crash = &crash{value: value, stack: string(debug.Stack())}
 		}
 		c.done = true
-		c.handoff <- signalParked
+		c.signals <- signalParked
 	}()
 	c.body()
 	returned = true

@@ -7,7 +7,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// advance moves the cursor onto an event as it is recorded.
+// advance decodes a recorded event with the codec and moves the cursor onto it.
 func (x *Execution) advance(recorded *journalpb.Event) error {
 	event, err := x.registry.payloads.OpenEvent(recorded)
 	if err != nil {
@@ -20,12 +20,13 @@ func (x *Execution) advance(recorded *journalpb.Event) error {
 	return nil
 }
 
-// codecErrorAt adds to a codec error the event that it concerns.
+// codecErrorAt adds the event's ID and type to an error of the codec.
 func (x *Execution) codecErrorAt(event *journalpb.Event, err error) error {
 	return fmt.Errorf("event %d of %s/%d, %s: %w", event.EventId, x.instance, x.number, event.Type(), err)
 }
 
-// trackCarryOver keeps, as recorded, what the next execution starts with.
+// trackCarryOver keeps the values with which the next execution starts, encoded as they were
+// recorded.
 func (x *Execution) trackCarryOver(recorded *journalpb.Event) {
 	switch body := recorded.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:
@@ -43,7 +44,7 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	if err := x.checkPosition(event); err != nil {
 		return err
 	}
-	x.last = event.EventId
+	x.lastEventID = event.EventId
 	x.monitor.eventID.Store(event.EventId)
 	x.now = unixTime(event.Timestamp)
 	x.addSize(event)
@@ -77,29 +78,29 @@ func (x *Execution) applyDeferred() {
 	}
 }
 
-// checkPosition checks that the event may stand at its position.
+// checkPosition checks that the event is valid at its position in any history.
 func (x *Execution) checkPosition(event *journalpb.Event) error {
 	corrupt := func(format string, args ...any) error {
 		return x.mismatch(Corrupt, event, "", fmt.Sprintf(format, args...), nil)
 	}
 	switch {
-	case event.EventId != x.last+1:
-		return corrupt("event_id %d after %d", event.EventId, x.last)
+	case event.EventId != x.lastEventID+1:
+		return corrupt("event_id %d after %d", event.EventId, x.lastEventID)
 	case x.ended:
 		return corrupt("%s after the terminal event", event.Type())
-	case x.last == 0 && event.GetOrchestrationStarted() == nil:
+	case x.lastEventID == 0 && event.GetOrchestrationStarted() == nil:
 		return corrupt("%s as first event", event.Type())
-	case x.last > 0 && event.GetOrchestrationStarted() != nil:
+	case x.lastEventID > 0 && event.GetOrchestrationStarted() != nil:
 		return corrupt("a second OrchestrationStarted")
 	}
 	return nil
 }
 
-// trackInput checks a completion, and records what the turn needs to know of an input before it is
-// applied.
+// trackInput checks a completion. It also tracks request IDs and cancel requests, which a turn
+// needs even if the input is deferred.
 func (x *Execution) trackInput(event *journalpb.Event) error {
 	x.requestIDs.add(event)
-	if journalpb.Completes(event.TypeNumber()) != 0 {
+	if journalpb.SchedulingType(event.TypeNumber()) != 0 {
 		return x.checkCompletion(event)
 	}
 	if request := event.GetOrchestrationCancelRequested(); request != nil {
@@ -144,7 +145,7 @@ func (x *Execution) apply(event *journalpb.Event) error {
 func (x *Execution) applyInput(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ExternalEvent:
-		x.deliverEvent(arrival{event: body.ExternalEvent, eventID: event.EventId})
+		x.deliverEvent(inboxEvent{event: body.ExternalEvent, eventID: event.EventId})
 	case *journalpb.Event_OrchestrationCancelRequested:
 		x.cancelScope(x.root, x.canceledError(body.OrchestrationCancelRequested.Reason))
 	default:
@@ -152,14 +153,14 @@ func (x *Execution) applyInput(event *journalpb.Event) {
 	}
 }
 
-// bind matches a scheduling or terminal event with the head of the queue and removes that.
+// bind matches a scheduling or terminal event with the head of the queue and removes the head.
 func (x *Execution) bind(event *journalpb.Event) error {
 	head := x.head()
 	if err := x.match(event, head); err != nil {
 		return err
 	}
 	x.queue = dequeue(x.queue)
-	if journalpb.Terminal(event.TypeNumber()) {
+	if journalpb.IsTerminal(event.TypeNumber()) {
 		x.ended = true
 		return nil
 	}
@@ -199,29 +200,29 @@ func (x *Execution) openOperation(op *operation, event *journalpb.Event) {
 	case journalpb.TypeSubOrchestrationScheduled:
 		op.child = event.GetSubOrchestrationScheduled().Instance
 	}
-	x.open.set(op.eventID, op)
+	x.openOperations.set(op.eventID, op)
 }
 
 // checkCompletion checks that a completion names an open operation of its type.
 func (x *Execution) checkCompletion(event *journalpb.Event) error {
 	source := event.SourceEventId
-	op, ok := x.open.get(source)
+	op, ok := x.openOperations.get(source)
 	switch {
 	case !ok && !x.scheduledIDs.has(source):
 		return x.mismatch(UnknownSource, event, fmt.Sprintf("event %d schedules no operation", source), x.describe(event), nil)
 	case !ok || op.completed:
 		return x.mismatch(AlreadyClosed, event, fmt.Sprintf("operation %d is already closed", source), x.describe(event), nil)
-	case journalpb.Completes(event.TypeNumber()) != op.eventType:
+	case journalpb.SchedulingType(event.TypeNumber()) != op.eventType:
 		return x.mismatch(WrongEventType, event, fmt.Sprintf("operation %d is of %s", source, journalpb.TypeName(op.eventType)), x.describe(event), nil)
 	}
 	op.completed = true
 	return nil
 }
 
-// resolveOperation resolves the operation that a completion names. The operation is gone if the
-// completion was deferred and the code has canceled the operation since.
+// resolveOperation resolves the operation that a completion names. It does nothing if the
+// completion was deferred and the code canceled the operation meanwhile.
 func (x *Execution) resolveOperation(event *journalpb.Event) {
-	op, ok := x.open.get(event.SourceEventId)
+	op, ok := x.openOperations.get(event.SourceEventId)
 	if !ok {
 		return
 	}
@@ -261,7 +262,7 @@ func (op *operation) setResult(event *journalpb.Event) {
 func unixTime(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }
 
 // deliverEvent passes an external event to its update handler or subscription, or buffers it.
-func (x *Execution) deliverEvent(a arrival) {
+func (x *Execution) deliverEvent(a inboxEvent) {
 	if x.startUpdate(a.event) {
 		return
 	}
@@ -269,12 +270,12 @@ func (x *Execution) deliverEvent(a arrival) {
 	if op == nil {
 		return
 	}
-	x.open.delete(op.eventID)
+	x.openOperations.delete(op.eventID)
 	x.resolveSubscription(op, a)
 }
 
 // resolveSubscription resolves a subscription with its event.
-func (x *Execution) resolveSubscription(op *operation, a arrival) {
-	op.payload, op.arrival = a.event.Data, a
+func (x *Execution) resolveSubscription(op *operation, a inboxEvent) {
+	op.payload, op.receivedEvent = a.event.Data, a
 	x.resolve(&op.promise)
 }

@@ -2,7 +2,7 @@
 // function. The engine records its durable calls, so the function continues where it was after a
 // crash.
 //
-// Handles are declared once; function bodies are bound to them:
+// Declare each handle once and bind a function body to it:
 //
 //	var (
 //		Greet = replay.Activity[string, string]("greet")
@@ -28,8 +28,8 @@
 //  5. Code that disagrees with its history is detected at the first event that
 //     differs (see [Mismatch]). The history is never overwritten.
 //  6. A panic in orchestration code fails only that instance, with its stack.
-//  7. A value that is larger than [PayloadConverter.MaxBytes], or not of the
-//     handle's type, is a [*PayloadError], live and on replay.
+//  7. A value that is larger than [PayloadConverter.MaxBytes], or not of the handle's type, causes
+//     a [*PayloadError], live and on replay.
 //  8. With a [Codec], the engine records, logs and shows (in a [Mismatch], for
 //     example) payloads and errors of user code only in encoded form or by size.
 //
@@ -38,8 +38,8 @@
 //   - that orchestration code runs once. It runs again whenever the instance is
 //     loaded into memory, so it must be deterministic: no clock except
 //     [Context.Now], no randomness, no goroutines, no I/O outside activities;
-//   - that orchestration code may start goroutines. A durable call on one ends that
-//     goroutine and stalls the instance (see [ForeignGoroutine]);
+//   - that orchestration code may start goroutines. A durable call on such a goroutine ends it and
+//     stalls the instance (see [ForeignGoroutine]);
 //   - that a future or a [Semaphore] may be used by another execution. That
 //     execution stalls (see [ForeignFuture]);
 //   - that orchestration code may block outside durable calls. The instance makes

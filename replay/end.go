@@ -59,8 +59,8 @@ func (x *Execution) endBody(output *journalpb.Payload, err error) {
 }
 
 // endPhase cancels what is open and lets each started coroutine run to its end, in the order in
-// which they were started. Coroutines that have not started are discarded. What is spawned
-// afterwards runs after them.
+// which they were started. Coroutines that have not started are discarded. Coroutines that are
+// spawned later run after them.
 func (x *Execution) endPhase() {
 	previous := x.phase
 	x.phase = new(scope)
@@ -127,7 +127,7 @@ func joinErrors(err, failure error) error {
 	return errors.Join(err, failure)
 }
 
-// terminalEvent returns the terminal event for the outcome of body and clean-up.
+// terminalEvent returns the terminal event for the outcome of the body and the clean-up.
 func (x *Execution) terminalEvent() *journalpb.Event {
 	switch {
 	case x.failure == nil && x.continuation != nil:

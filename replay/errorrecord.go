@@ -112,7 +112,7 @@ func encodeError(err error) *journalpb.Error {
 // An errorEncoder encodes one error with its causes within the remaining bounds.
 type errorEncoder struct{ records, bytes int }
 
-// encode returns nil if no record remains in the bound.
+// encode returns nil for a nil error, or after errorCauseMax records.
 func (b *errorEncoder) encode(err error) *journalpb.Error {
 	if err == nil || b.records == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (b *errorEncoder) encode(err error) *journalpb.Error {
 	case *Error:
 		return b.encodeDecoded(e)
 	case multiError:
-		// A multiError is only ever a cause, which the code below takes apart.
+		// A multiError is the Cause of an *Error; encodeDecoded encodes its other elements.
 		return b.encode(e[0])
 	}
 	b.records--
@@ -326,19 +326,19 @@ func decodeCauses(record *journalpb.Error) error {
 }
 
 // classify returns the outermost code, and whether any part is non-retryable.
-func classify(err error) (code string, final bool) { return classifyRecord(encodeError(err)) }
+func classify(err error) (code string, nonRetryable bool) { return classifyRecord(encodeError(err)) }
 
-func classifyRecord(record *journalpb.Error) (code string, final bool) {
+func classifyRecord(record *journalpb.Error) (code string, nonRetryable bool) {
 	if record == nil {
 		return "", false
 	}
-	code, final = record.Code, record.NonRetryable
+	code, nonRetryable = record.Code, record.NonRetryable
 	for _, cause := range append([]*journalpb.Error{record.Cause}, record.OtherCauses...) {
-		inner, innerFinal := classifyRecord(cause)
+		inner, innerNonRetryable := classifyRecord(cause)
 		if code == "" {
 			code = inner
 		}
-		final = final || innerFinal
+		nonRetryable = nonRetryable || innerNonRetryable
 	}
-	return code, final
+	return code, nonRetryable
 }

@@ -29,7 +29,7 @@ var (
 	// ErrTerminated reports that the child was terminated without running its code.
 	ErrTerminated error = &sentinel{"tenuto.terminated", "terminated"}
 	// ErrEvicting reports that the instance is being evicted from memory and the call did nothing.
-	// Only deferred functions can see it. It is never recorded.
+	// Only deferred functions receive it. It is never recorded.
 	ErrEvicting = errors.New("tenuto: the instance is being evicted from memory")
 )
 
@@ -201,7 +201,8 @@ func WithCode(code string, err error) error {
 	return &annotatedError{err: err, code: code}
 }
 
-// annotatedError adds to an error what only its record shows.
+// annotatedError adds a code, or that the error is not retryable. Only the record of the error
+// shows them.
 type annotatedError struct {
 	err          error
 	code         string

@@ -12,7 +12,7 @@ import (
 )
 
 // An Execution is one execution of an instance in memory: the coroutines of its code, and the
-// cursor that walks its history. Live turns and replays use the same code.
+// cursor in its history. Live turns and replays use the same code.
 //
 // It is for the engine, not for authors. Its methods must not be called concurrently. After one
 // returns an error, only [Execution.Evict] may be called.
@@ -27,8 +27,8 @@ type Execution struct {
 	explainer   *Execution               // the second replay, if a mismatch was explained
 
 	// The cursor: event_id and timestamp of the last event consumed.
-	last uint64
-	now  time.Time
+	lastEventID uint64
+	now         time.Time
 
 	startInfo startInfo
 	input     *journalpb.Payload // until the code receives it
@@ -36,12 +36,12 @@ type Execution struct {
 	root      *scope
 	phase     *scope // encloses all scopes of the body, later of the clean-up
 
-	coroutines   scheduler
-	queue        []*action                 // scheduled by the code, not yet bound to an event
-	open         table[uint64, *operation] // by event_id
-	scheduledIDs bitmap                    // event_ids that scheduled an operation
-	inbox        inbox
-	deferred     []*journalpb.Event // recorded while suspended, not yet applied
+	coroutines     scheduler
+	queue          []*action                 // scheduled by the code, not yet bound to an event
+	openOperations table[uint64, *operation] // by event_id
+	scheduledIDs   bitmap                    // event_ids that scheduled an operation
+	inbox          inbox
+	deferred       []*journalpb.Event // recorded while suspended, not yet applied
 
 	// The request to cancel the instance, nil if there is none.
 	cancelRequest *journalpb.OrchestrationCancelRequested
@@ -101,9 +101,10 @@ func NewExecution(instance string, number uint64, registry *Registry, logger *sl
 	return x
 }
 
-// Replay moves the cursor over a complete recorded history; [Patched] depends on what follows. The
-// error is a [*Mismatch] if code and history disagree, a [*NoCodeError] if there is no code for the
-// orchestration, a [*CodecError] if a payload cannot be read, or an error of the sequence.
+// Replay moves the cursor over a recorded history. The history must be complete, because [Patched]
+// reads ahead. The error is a [*Mismatch] if code and history disagree, a [*NoCodeError] if there
+// is no code for the orchestration, a [*CodecError] if a payload cannot be read, or an error of the
+// sequence.
 func (x *Execution) Replay(history iter.Seq2[*journalpb.Event, error]) error {
 	err := x.replay(history)
 	if m, ok := err.(*Mismatch); ok && m.Kind == ScheduledDifferently && !x.explaining {
@@ -140,8 +141,8 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	return x.interruption()
 }
 
-// explain replays the history once more to find the line of the call that differs. Recording every
-// call would slow each replay by a tenth.
+// explain replays the history once more to find the line of the call that differs. Recording the
+// line of every call would slow every replay (see DESIGN.md).
 func (x *Execution) explain(m *Mismatch, history iter.Seq2[*journalpb.Event, error]) {
 	again := NewExecution(x.instance, x.number, x.registry, x.logger)
 	again.explaining = true
@@ -157,8 +158,8 @@ func (x *Execution) explain(m *Mismatch, history iter.Seq2[*journalpb.Event, err
 // execution records no indexes, and no message to it is [Forgotten].
 func (x *Execution) SetAppliedIndex(index uint64) { x.requestIDs.appliedIndex = index }
 
-// LastEventID returns the event_id of the cursor, 0 for an empty history.
-func (x *Execution) LastEventID() uint64 { return x.last }
+// LastEventID returns the event_id of the last event consumed, 0 for an empty history.
+func (x *Execution) LastEventID() uint64 { return x.lastEventID }
 
 // Parent returns the parent's operation that waits for this instance, nil if there is none.
 func (x *Execution) Parent() *journalpb.OperationRef { return x.startInfo.parent }
@@ -201,7 +202,7 @@ func (x *Execution) begin(started *journalpb.OrchestrationStarted) error {
 	x.startedAt = x.now.UnixNano()
 	x.requestIDs.restore(started)
 	for _, event := range started.Inbox {
-		x.inbox.deliver(arrival{event: event})
+		x.inbox.deliver(inboxEvent{event: event})
 	}
 	x.canceledByParent = started.CanceledByParent
 	if carried := started.CancelRequested; carried != nil {
@@ -228,7 +229,7 @@ func (x *Execution) run(startAt int64) {
 	}
 }
 
-// startInfo holds what remains of OrchestrationStarted while the execution is in memory.
+// startInfo holds the fields of OrchestrationStarted that the execution needs later.
 type startInfo struct {
 	name, version    string
 	requestID, trace string

@@ -8,27 +8,26 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/goroutine"
 )
 
-// currentCoroutine returns the running coroutine. It does not return where a durable call is not
-// allowed: durable calls from other goroutines would depend on the Go scheduler. Until it knows
-// that it is on the coroutine's goroutine, it reads only atomic fields.
+// currentCoroutine returns the running coroutine. It does not return on another goroutine, whose
+// durable calls would depend on the Go scheduler, or in a function that SideEffect calls. It may
+// read only atomic fields before it has checked the goroutine.
 func (x *Execution) currentCoroutine(what string) *coroutine {
 	if goroutine.ID() != x.coroutines.runningID.Load() {
 		x.stopForeignCall(what)
 	}
 	if x.inSideEffect {
-		panic(fmt.Sprintf("tenuto: %s inside a function that was given to Once, in instance %q", what, x.instance))
+		panic(fmt.Sprintf("tenuto: %s inside a function that was given to SideEffect, in instance %q", what, x.instance))
 	}
 	return x.coroutines.current
 }
 
 // stopForeignCall ends a durable call from a goroutine other than the running coroutine's.
 //
-//   - In code that the engine runs for another purpose (a coroutine of another
-//     instance, a query, a codec) it panics. The engine contains the panic: the
-//     caller's instance fails, or the query does.
-//   - On a goroutine that the author started, it ends the goroutine, running its
-//     deferred functions, and the instance of the Context stalls. A panic there
-//     would end the process.
+//   - In code that the engine runs for another purpose (a coroutine of another instance, a query, a
+//     codec) it panics. The engine recovers the panic, and the caller's instance or the query
+//     fails.
+//   - On a goroutine that the author started, it ends the goroutine, whose deferred functions run,
+//     and stalls the instance of the Context. A panic on that goroutine would end the process.
 //   - A function that [iter.Pull] runs is part of the code that pulls, so the call
 //     continues.
 func (x *Execution) stopForeignCall(what string) {
@@ -70,7 +69,8 @@ func (x *Execution) checkOwners(what string, promises ...*promise) {
 
 // checkOwner ends the running coroutine and stalls the instance if a future or semaphore belongs to
 // another execution. Nothing would wake its waiters, and two instances would access the same
-// memory. It reads nothing else of the other execution, whose coroutines may be running.
+// memory. checkOwner reads only the constant ID and number of the other execution, whose coroutines
+// may be running.
 func (x *Execution) checkOwner(what, kind string, owner *Execution) {
 	if owner == nil || owner == x {
 		return
@@ -80,7 +80,7 @@ func (x *Execution) checkOwner(what, kind string, owner *Execution) {
 		Kind:      ForeignFuture,
 		Instance:  x.instance,
 		Execution: x.number,
-		EventID:   x.last,
+		EventID:   x.lastEventID,
 		Expected:  kind + "s that this execution created since it was loaded: do not keep them outside the orchestration function",
 		Found:     fmt.Sprintf("%s of a %s of %s/%d", what, kind, owner.instance, owner.number),
 		Source:    sourceLine(callers[:runtime.Callers(2, callers)]),

@@ -39,9 +39,9 @@ func (f *Future[T]) core() *promise { return f.p }
 // Await blocks the coroutine until the operation is complete and returns its result.
 //
 // The error is the operation's own ([*ActivityError], [*ChildError]); [ErrCanceled] if the
-// operation was canceled or the scope of ctx ended first; or a [*PayloadError] if the recorded
-// result is not a T. The order in which two futures are awaited need not match the order in which
-// their operations completed.
+// operation was canceled; the error of the scope of ctx, [ErrCanceled] or [ErrTimeout], if that
+// scope ended first; or a [*PayloadError] if the recorded result is not a T. The order in which two
+// futures are awaited need not match the order in which their operations completed.
 func (f *Future[T]) Await(ctx *Context) (T, error) {
 	x := ctx.x
 	if f.p.owner == x && !f.p.pending() && !x.evicting {
@@ -157,7 +157,8 @@ func All[T any](ctx *Context, futures ...*Future[T]) ([]T, error) {
 	return results, nil
 }
 
-// awaitAll returns nil when every promise is resolved, or the error of the first that fails.
+// awaitAll returns nil after every promise is resolved, or the error of the first promise that
+// fails.
 func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
 	if x.evicting {
 		return ErrEvicting
@@ -200,8 +201,8 @@ func (x *Execution) awaitAll(ctx *Context, promises []*promise) error {
 
 // Race waits until the first operation is complete, cancels the others, and returns the index of
 // the winner: the one whose completion has the lowest event_id. To get the winner's result or
-// error, await it. Race returns [ErrCanceled] if the scope of ctx ends first; then it cancels
-// nothing itself.
+// error, await it. If the scope of ctx ends first, Race returns the error of that scope and cancels
+// no operation.
 func Race(ctx *Context, operations ...Awaitable) (int, error) {
 	winner, err := Next(ctx, operations...)
 	if err != nil {

@@ -60,7 +60,7 @@ func (g workload) start(tb testing.TB) *Execution {
 // advance performs one step: it completes the open activity.
 func (g workload) advance(tb testing.TB, x *Execution) *Turn {
 	var source uint64
-	for id, op := range x.open.all() {
+	for id, op := range x.openOperations.all() {
 		if op.eventType == journalpb.TypeActivityScheduled {
 			source = id
 		}
@@ -105,7 +105,7 @@ func BenchmarkTurn_AfterManySteps(b *testing.B) {
 					}
 					costs[i] += time.Since(start)
 				}
-				if young.last > 100*earlyStep { // start a new one, so that it stays young
+				if young.lastEventID > 100*earlyStep { // start a new one, so that it stays young
 					young.Evict()
 					young = g.start(b)
 				}
@@ -126,7 +126,7 @@ func TestTurn_CostIndependentOfHistoryLength(t *testing.T) {
 			x := g.start(t)
 			defer x.Evict()
 			retained := func() string {
-				return fmt.Sprint(x.open.len(), len(x.queue), len(x.coroutines.ready), x.inbox.waiting.len(), x.inbox.buffered.len(), len(x.requestIDs.known))
+				return fmt.Sprint(x.openOperations.len(), len(x.queue), len(x.coroutines.ready), x.inbox.waiting.len(), x.inbox.buffered.len(), len(x.requestIDs.known))
 			}
 			for range earlyStep {
 				g.advance(t, x)

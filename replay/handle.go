@@ -13,8 +13,8 @@ import (
 // once, call it from orchestrations, and bind it to a body where a node is started.
 type ActivityHandle[I, O any] struct{ name string }
 
-// Activity declares an activity: an ordinary function that may do I/O. Histories record the name, 1
-// to 128 bytes, which is checked by Bind and by each call.
+// Activity declares an activity: an ordinary function that may do I/O. Histories record the name.
+// Bind and each call check that it has 1 to 128 bytes.
 func Activity[I, O any](name string) ActivityHandle[I, O] { return ActivityHandle[I, O]{name} }
 
 // Name returns the name.
@@ -83,8 +83,8 @@ func (h ActivityHandle[I, O]) Bind(body func(ctx context.Context, input I) (O, e
 // starts instances from outside (see package cluster) and children from orchestrations.
 type OrchestrationHandle[I, O any] struct{ name string }
 
-// Orchestration declares an orchestration. Histories record the name, 1 to 128 bytes, which is
-// checked by Bind and by each call.
+// Orchestration declares an orchestration. Histories record the name. Bind and each call check that
+// it has 1 to 128 bytes.
 func Orchestration[I, O any](name string) OrchestrationHandle[I, O] {
 	return OrchestrationHandle[I, O]{name}
 }
@@ -98,7 +98,7 @@ func (h OrchestrationHandle[I, O]) Call(ctx *Context, input I, options ...ChildO
 	return h.Start(ctx, input, options...).Await(ctx)
 }
 
-// Start starts a child instance and returns the future of its result. Its ID is
+// Start starts a child instance and returns the future of its result. The child's ID is
 // "<parent>::<incarnation>.<execution>.<event_id>" unless [ChildID] sets one. A derived ID of more
 // than 128 bytes is shortened to the first 94 bytes of the parent's ID, "::" and 32 hexadecimal
 // digits of the SHA-256 of the full derived ID.
@@ -165,9 +165,9 @@ func (x *Execution) checkChildID(id string) error {
 	return &OptionError{"ChildID", fmt.Sprintf("%q is not 1 to %d of A-Z a-z 0-9 . _ : @ / + -", truncate(id), idMax)}
 }
 
-// ChildID sets the ID of the child instead of a derived one. The ID must be 1 to 128 of A-Z a-z 0-9
-// . _ : @ / + -; otherwise the call fails with an [*OptionError] and starts nothing. "" means the
-// derived ID. If an instance of that ID exists, the child fails with [ErrInstanceExists].
+// ChildID sets the ID of the child instead of a derived one. The ID must be 1 to 128 characters of
+// A-Z a-z 0-9 . _ : @ / + -; otherwise the call fails with an [*OptionError] and starts nothing. ""
+// means the derived ID. If an instance of that ID exists, the child fails with [ErrInstanceExists].
 func ChildID(id string) ChildOption {
 	return func(child *journalpb.SubOrchestrationScheduled) { child.Instance = id }
 }
@@ -175,8 +175,8 @@ func ChildID(id string) ChildOption {
 // An EventHandle is the stable name of an external event with the type of its data.
 type EventHandle[T any] struct{ name string }
 
-// Event declares an external event. Histories record the name, 1 to 128 bytes, which is checked
-// where the handle is used.
+// Event declares an external event. Histories record the name. Each use of the handle checks that
+// the name has 1 to 128 bytes.
 func Event[T any](name string) EventHandle[T] { return EventHandle[T]{name} }
 
 // Name returns the name.
@@ -192,8 +192,8 @@ func (h EventHandle[T]) WaitFor(ctx *Context, d time.Duration) (T, error) {
 	return h.Subscribe(ctx).AwaitFor(ctx, d)
 }
 
-// Subscribe returns the future of the next event of that name: the k-th subscription that was not
-// canceled gets the k-th event.
+// Subscribe returns the future of the next event of that name: the k-th subscription, not counting
+// canceled ones, gets the k-th event.
 func (h EventHandle[T]) Subscribe(ctx *Context) *Future[T] {
 	if err := checkName("event", h.name); err != nil {
 		return resolvedFuture[T](ctx.x, err)

@@ -13,11 +13,11 @@ import (
 //
 // It may be called as often as needed. Details are recorded only when they have changed, and at
 // most once a second, or once in a third of the call's [HeartbeatTimeout] if that is longer. If the
-// node dies, the latest details may be lost; if the attempt fails, none are.
+// node dies, the latest details may be lost. If only the attempt fails, no details are lost.
 //
 // Heartbeat returns the cause with which the context has ended; the body should then return. It
-// returns a [*PayloadError] or a [*CodecError] if details cannot be encoded; the heartbeat still
-// counts. Outside an activity, such as in a test of its body, it does nothing.
+// returns a [*PayloadError] or a [*CodecError] if details cannot be encoded; the attempt still
+// counts as alive. Outside an activity, such as in a test of its body, it does nothing.
 func Heartbeat[T any](ctx context.Context, details T) error {
 	attempt := ActivityInfo(ctx)
 	if attempt == nil || attempt.RecordHeartbeat == nil {
@@ -32,7 +32,7 @@ func Heartbeat[T any](ctx context.Context, details T) error {
 }
 
 // HeartbeatDetails returns the details that an earlier attempt of the same call reported last. It
-// returns false if there are none or they are not a T.
+// returns false if there are none or they do not decode as a T.
 func HeartbeatDetails[T any](ctx context.Context) (T, bool) {
 	var details T
 	attempt := ActivityInfo(ctx)

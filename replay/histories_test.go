@@ -107,7 +107,7 @@ func checkHistory(t *testing.T, registry *replay.Registry, execution uint64, his
 		t.Fatal(err)
 	}
 	last := history[len(history)-1]
-	if x.LastEventID() != last.EventId || x.Ended() != journalpb.Terminal(last.TypeNumber()) {
+	if x.LastEventID() != last.EventId || x.Ended() != journalpb.IsTerminal(last.TypeNumber()) {
 		t.Errorf("cursor at %d of %d, ended %t", x.LastEventID(), last.EventId, x.Ended())
 	}
 	if continued := last.GetOrchestrationContinuedAsNew() != nil; (x.Successor() != nil) != continued {

@@ -7,26 +7,26 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// An inbox matches external events with subscriptions: the k-th subscription to a name that was not
-// canceled gets the k-th event of that name, in either order of arrival.
+// An inbox matches external events with subscriptions: the k-th subscription to a name, not
+// counting canceled ones, gets the k-th event of that name, whichever of the two comes first.
 type inbox struct {
 	// For each name at most one of the two is not empty.
 	waiting  table[string, []*operation]
-	buffered table[string, []arrival]
+	buffered table[string, []inboxEvent]
 	lastSeq  uint64
 	// Number of buffered events, and bytes of their payloads.
 	events, bytes int
 }
 
-// An arrival is an event with its position in the order of all names.
-type arrival struct {
+// An arrival is an external event with its position among the buffered events of all names.
+type inboxEvent struct {
 	seq     uint64
 	event   *journalpb.ExternalEvent
 	eventID uint64 // 0 if it was recorded in an earlier execution
 }
 
 // deliver returns the subscription that the event belongs to, or buffers the event and returns nil.
-func (b *inbox) deliver(a arrival) *operation {
+func (b *inbox) deliver(a inboxEvent) *operation {
 	if op, ok := popQueue(&b.waiting, a.event.Name); ok {
 		return op
 	}
@@ -40,17 +40,17 @@ func (b *inbox) deliver(a arrival) *operation {
 }
 
 // subscribe returns the buffered event for the subscription, or keeps the subscription.
-func (b *inbox) subscribe(op *operation) (accepted arrival, ok bool) {
+func (b *inbox) subscribe(op *operation) (accepted inboxEvent, ok bool) {
 	if accepted, ok := b.take(op.name); ok {
 		return accepted, true
 	}
 	queue, _ := b.waiting.get(op.name)
 	b.waiting.set(op.name, append(queue, op))
-	return arrival{}, false
+	return inboxEvent{}, false
 }
 
 // take removes and returns the oldest buffered event of that name.
-func (b *inbox) take(name string) (oldest arrival, ok bool) {
+func (b *inbox) take(name string) (oldest inboxEvent, ok bool) {
 	if oldest, ok = popQueue(&b.buffered, name); ok {
 		b.events--
 		b.bytes -= len(oldest.event.Data.GetData())
@@ -78,11 +78,11 @@ func (b *inbox) unsubscribe(op *operation) {
 
 // unconsumedEvents returns the buffered events in order of arrival.
 func (b *inbox) unconsumedEvents() []*journalpb.ExternalEvent {
-	var all []arrival
+	var all []inboxEvent
 	for _, queue := range b.buffered.all() {
 		all = append(all, queue...)
 	}
-	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(all, func(a, b inboxEvent) int { return cmp.Compare(a.seq, b.seq) })
 	var events []*journalpb.ExternalEvent
 	for _, a := range all {
 		events = append(events, a.event)

@@ -23,7 +23,7 @@ func TestInbox_MatchesByNameAndOrder(t *testing.T) {
 			case 0, 1:
 				event := &journalpb.ExternalEvent{Name: name}
 				arrivals[name] = append(arrivals[name], event)
-				if op := b.deliver(arrival{event: event}); op != nil {
+				if op := b.deliver(inboxEvent{event: event}); op != nil {
 					got[op] = event
 				}
 			case 2, 3:
@@ -71,7 +71,7 @@ func unsubscribeOne(b *inbox, random *rand.Rand, list []*operation, got map[*ope
 func TestInbox_ReleasesConsumedEvents(t *testing.T) {
 	var b inbox
 	for range 100 {
-		b.deliver(arrival{event: &journalpb.ExternalEvent{Name: "x"}})
+		b.deliver(inboxEvent{event: &journalpb.ExternalEvent{Name: "x"}})
 	}
 	for range 100 {
 		if _, ok := b.subscribe(&operation{name: "x"}); !ok {
@@ -79,7 +79,7 @@ func TestInbox_ReleasesConsumedEvents(t *testing.T) {
 		}
 	}
 	b.subscribe(&operation{name: "x"})
-	if b.deliver(arrival{event: &journalpb.ExternalEvent{Name: "x"}}) == nil {
+	if b.deliver(inboxEvent{event: &journalpb.ExternalEvent{Name: "x"}}) == nil {
 		t.Fatal("a subscription was lost")
 	}
 	withdrawn := &operation{name: "x"}

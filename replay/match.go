@@ -36,7 +36,7 @@ func (x *Execution) match(recorded *journalpb.Event, head *action) error {
 		return x.mismatch(ScheduledNothing, recorded, x.describe(recorded), "the code blocked and scheduled nothing", x.coroutines.oldestStack())
 	case head.event == recorded || x.sameEvent(recorded, head.event):
 		return nil
-	case journalpb.Terminal(head.event.TypeNumber()) && !journalpb.Terminal(recorded.TypeNumber()):
+	case journalpb.IsTerminal(head.event.TypeNumber()) && !journalpb.IsTerminal(recorded.TypeNumber()):
 		m := x.mismatch(EndedEarly, recorded, x.describe(recorded), x.describe(head.event), nil).withEvent(head.event)
 		m.Source = x.code.source
 		return m
@@ -108,8 +108,8 @@ func (x *Execution) sameID(have, requested string, eventID uint64) bool {
 	return have == x.idOrDerived(requested, eventID) || requested == "" && have == x.derivedID(eventID)
 }
 
-// sameError ignores stacks and causes, which may change with the build, and a code where none was
-// recorded, because error types may get codes later.
+// sameError ignores stacks and causes, which may change with the build. It accepts a record without
+// a code, because error types may get codes later.
 func sameError(have, requested *journalpb.Error) bool {
 	return have.GetMessage() == requested.GetMessage() && (have.GetCode() == requested.GetCode() || have.GetCode() == "")
 }

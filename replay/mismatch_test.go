@@ -362,7 +362,7 @@ func TestWrongEventType(t *testing.T) {
 		completions := []*journalpb.Event{activityCompleted(source, 1), activityFailed(source, errors.New("e")),
 			timerFired(source, begin), childCompleted(source, 1), childFailed(source, errors.New("e"))}
 		for _, completion := range completions {
-			if journalpb.Completes(completion.TypeNumber()) == scheduled.TypeNumber() {
+			if journalpb.SchedulingType(completion.TypeNumber()) == scheduled.TypeNumber() {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s for %s", completion.Type(), scheduled.Type()), func(t *testing.T) {

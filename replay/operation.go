@@ -10,13 +10,13 @@ import (
 // a child.
 type operation struct {
 	promise
-	eventType int     // of its scheduling event
-	eventID   uint64  // of its scheduling event; 0 until the cursor has passed it
-	name      string  // of the activity, event or orchestration
-	child     string  // instance ID of a child
-	arrival   arrival // the event that a subscription received
-	scope     *scope
-	action    action // its entry in the queue while eventID is 0
+	eventType     int        // of its scheduling event
+	eventID       uint64     // of its scheduling event; 0 until the cursor has passed it
+	name          string     // of the activity, event or orchestration
+	child         string     // instance ID of a child
+	receivedEvent inboxEvent // the event that a subscription received
+	scope         *scope
+	action        action // its entry in the queue while eventID is 0
 
 	completed bool // its completion is recorded, but may not be applied yet
 }
@@ -48,8 +48,8 @@ func (x *Execution) decode(op *operation, into any) error {
 	}
 	failed.detailedText, failed.EventID = true, op.eventID
 	if op.eventType == journalpb.TypeExternalSubscribed {
-		failed.Part, failed.EventID = "data", op.arrival.eventID
-		failed.RequestID = op.arrival.event.GetRequestId()
+		failed.Part, failed.EventID = "data", op.receivedEvent.eventID
+		failed.RequestID = op.receivedEvent.event.GetRequestId()
 	}
 	return failed
 }
@@ -75,9 +75,9 @@ func (x *Execution) schedule(ctx *Context, event *journalpb.Event, op *operation
 	return op
 }
 
-// cancelOperation cancels an operation. A queued operation leaves no event, nor does one whose
-// deferred completion is recorded. For an open one it records the cancellation; a later completion
-// is dropped.
+// cancelOperation cancels an operation. A queued operation then leaves no event. If a completion is
+// recorded but deferred, canceling records nothing. Otherwise the cancellation is recorded, and a
+// later completion is dropped.
 func (x *Execution) cancelOperation(op *operation, cause error) {
 	if !op.pending() || x.evicting {
 		return
@@ -98,7 +98,7 @@ func (x *Execution) cancelOperation(op *operation, cause error) {
 	x.resolve(&op.promise)
 }
 
-// deferredEventName returns the name of a subscription for which an event is deferred, ""
+// deferredEventName returns the name of a subscription if an event of that name is deferred, ""
 // otherwise. The journal matched the event with the oldest subscription when it was recorded.
 func (x *Execution) deferredEventName(op *operation) string {
 	for _, event := range x.deferred {
@@ -122,7 +122,7 @@ func (x *Execution) cancelPromise(p *promise) {
 
 // closeOperation removes an operation from the open ones.
 func (x *Execution) closeOperation(op *operation) {
-	x.open.delete(op.eventID)
+	x.openOperations.delete(op.eventID)
 	if op.eventType == journalpb.TypeExternalSubscribed {
 		x.inbox.unsubscribe(op)
 	}
@@ -131,8 +131,8 @@ func (x *Execution) closeOperation(op *operation) {
 // unfinishedOperations returns every open or queued operation, in the order in which they were
 // scheduled.
 func (x *Execution) unfinishedOperations() []*operation {
-	operations := make([]*operation, 0, x.open.len())
-	for _, op := range x.open.all() {
+	operations := make([]*operation, 0, x.openOperations.len())
+	for _, op := range x.openOperations.all() {
 		operations = append(operations, op)
 	}
 	slices.SortFunc(operations, func(a, b *operation) int { return int(a.eventID) - int(b.eventID) })

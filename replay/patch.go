@@ -26,10 +26,10 @@ func Patched(ctx *Context, id string) bool { return ctx.x.patch(id, true) }
 // existing histories and makes none. Remove it when no instance with such a record remains.
 func DeprecatePatch(ctx *Context, id string) { ctx.x.patch(id, false) }
 
-// patch decides at once. It returns true if the history has the marker; false if the history
-// continues without it, because the code passed this point before the patch existed; and at the end
-// of the history, marks. Other coroutines and cancellations do not affect the decision, so code
-// with and without the patch agree on everything else.
+// patch decides at once. If the history has the marker, it returns true. If the history continues
+// without it, the code passed this point before the patch existed, and patch returns false. At the
+// end of the history it returns marks. Other coroutines and cancellations do not affect the
+// decision, so code with and without the patch agree on everything else.
 func (x *Execution) patch(id string, marks bool) bool {
 	x.currentCoroutine("Patched")
 	if decided, ok := x.patches[id]; ok || x.evicting {
@@ -41,7 +41,7 @@ func (x *Execution) patch(id string, marks bool) bool {
 	if x.replaying && !x.lookedAhead {
 		x.coroutines.halt()
 	}
-	patched := x.markers[id] || marks && x.last >= x.historyEnd
+	patched := x.markers[id] || marks && x.lastEventID >= x.historyEnd
 	if patched {
 		x.enqueue(&journalpb.Event{Body: &journalpb.Event_SideEffectRecorded{
 			SideEffectRecorded: &journalpb.SideEffectRecorded{Label: patchLabel + id},
@@ -58,7 +58,7 @@ func (x *Execution) patch(id string, marks bool) bool {
 // for it.
 func (x *Execution) lookAhead(rest []*journalpb.Event) {
 	x.lookedAhead = true
-	x.historyEnd = x.last
+	x.historyEnd = x.lastEventID
 	x.markers = make(map[string]bool)
 	for _, event := range rest {
 		x.historyEnd = event.EventId

@@ -30,8 +30,8 @@ func ValidInstanceID(id string) bool {
 // Keep larger values in another store and pass a reference.
 const PayloadMax = 1 << 20
 
-// warnFromDefault is the default of PayloadConverter.WarnBytes.
-const warnFromDefault = 256 << 10
+// warnBytesDefault is the default of PayloadConverter.WarnBytes.
+const warnBytesDefault = 256 << 10
 
 // PayloadConverter converts values to payloads and back. The zero value uses JSON with the default
 // bounds. All nodes of a cluster and all its clients need the same settings for as long as there
@@ -42,8 +42,8 @@ const warnFromDefault = 256 << 10
 type PayloadConverter struct {
 	// Codec encrypts or compresses payloads. Defaults to nil: payloads are kept as they are.
 	Codec Codec
-	// MaxBytes is the size of the largest value, in bytes of JSON, before the codec. 0 and less
-	// mean PayloadMax, 1 MiB. An append of the journal must have room for several values.
+	// MaxBytes is the size of the largest value, in bytes of JSON, before the codec. 0 or less
+	// means PayloadMax, 1 MiB. An append to the journal must have room for several values.
 	MaxBytes int
 	// WarnBytes is the size from which Warn is called, in bytes of JSON. Defaults to 256 KiB;
 	// negative: never.
@@ -143,7 +143,7 @@ func deserialize(info PayloadInfo, plain *journalpb.Payload, into any) error {
 	return nil
 }
 
-// decodeInto returns an error that does not identify the payload yet, or nil.
+// decodeInto decodes a payload. The caller adds to the error which payload it was.
 func decodeInto(into any, plain *journalpb.Payload) *PayloadError {
 	if err := unmarshal(plain, into); err != nil {
 		return &PayloadError{Verb: "decode", Type: reflect.TypeOf(into).Elem().String(), Err: err}
@@ -153,7 +153,7 @@ func decodeInto(into any, plain *journalpb.Payload) *PayloadError {
 
 // warn reports a large value.
 func (p PayloadConverter) warn(logger *slog.Logger, info PayloadInfo, plain *journalpb.Payload) {
-	from := cmp.Or(p.WarnBytes, warnFromDefault)
+	from := cmp.Or(p.WarnBytes, warnBytesDefault)
 	switch {
 	case from < 0 || len(plain.Data) < from:
 	case p.Warn == nil:
@@ -227,7 +227,7 @@ type PayloadError struct {
 // Error must keep the wording that existing histories have recorded.
 func (e *PayloadError) Error() string { return fmt.Sprintf("%s: %v", e.subject(), e.Err) }
 
-// subject returns what was to be done to which payload.
+// subject returns the part of the text that says what failed: the verb and the payload.
 func (e *PayloadError) subject() string {
 	switch {
 	case e.detailedText:
@@ -250,7 +250,8 @@ func (e *PayloadError) location() string {
 	return place
 }
 
-// restoreText selects the wording that was recorded: detailed, or that of before protocol 3.
+// restoreText selects the wording that was recorded: the detailed one, or the one used before
+// protocol 3.
 func (e *PayloadError) restoreText(recorded string) {
 	e.detailedText = true
 	e.detailedText = strings.HasPrefix(recorded, e.subject())

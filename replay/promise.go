@@ -13,7 +13,7 @@ type promise struct {
 	value   any                // a result that is not recorded
 	err     error
 
-	owner          *Execution    // the execution that may await it; nil if no code can
+	owner          *Execution    // the execution that may await it; nil if user code cannot
 	op             *operation    // its operation; nil for a coroutine
 	coroutineScope *scope        // the scope of its coroutine
 	waiters        []*coroutine  // in the order in which they began to wait
@@ -68,12 +68,12 @@ func (x *Execution) wakeUp(c *coroutine, err error) {
 	x.coroutines.ready = append(x.coroutines.ready, c)
 }
 
-// rejectedCallsMax bounds the durable calls and awaits of a coroutine that fail after the end of
-// its phase. Then the coroutine is ended by force.
+// rejectedCallsMax bounds how many durable calls and awaits of a coroutine fail after the end of
+// its phase. At the next one the engine ends the coroutine.
 const rejectedCallsMax = 1000
 
 // countRejectedCall counts a durable call or await that fails because a scope has ended. It ends a
-// coroutine that ignores these errors in an endless loop after its phase has ended.
+// coroutine that loops forever and ignores these errors after the end of its phase.
 func (x *Execution) countRejectedCall(c *coroutine) {
 	if c.scope.outermost() == x.phase {
 		return

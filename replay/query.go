@@ -10,7 +10,7 @@ import (
 // input and output types.
 type QueryHandle[I, O any] struct{ name string }
 
-// Query declares a query. The name is 1 to 128 bytes, checked where the handle is used.
+// Query declares a query. Each use of the handle checks that the name has 1 to 128 bytes.
 func Query[I, O any](name string) QueryHandle[I, O] { return QueryHandle[I, O]{name} }
 
 // Name returns the name.

@@ -74,11 +74,11 @@ func checkRules(t *testing.T, in *instance, next *journalpb.Event) {
 			j.violation(event, "time goes back")
 		case (event.GetOrchestrationStarted() != nil) != (i == 0):
 			j.violation(event, "at this place")
-		case journalpb.Terminal(event.TypeNumber()) && i != len(in.history)-1:
+		case journalpb.IsTerminal(event.TypeNumber()) && i != len(in.history)-1:
 			j.violation(event, "before the end")
 		}
 		j.lastTime = event.Timestamp
-		takesEffect := i == 0 || !j.suspended && (journalpb.Completes(event.TypeNumber()) != 0 || isInput(event))
+		takesEffect := i == 0 || !j.suspended && (journalpb.SchedulingType(event.TypeNumber()) != 0 || isInput(event))
 		if takesEffect {
 			j.effective = j.arrivedCounts()
 		}
@@ -122,7 +122,7 @@ func (j *historyChecker) checkSuspension(event *journalpb.Event) {
 			j.violation(event, "suspended is %t", j.suspended)
 		}
 		j.suspended = !j.suspended
-	case j.suspended && journalpb.Completes(eventType) == 0:
+	case j.suspended && journalpb.SchedulingType(eventType) == 0:
 		switch eventType {
 		case journalpb.TypeExternalEvent, journalpb.TypeOrchestrationCancelRequested, journalpb.TypeOrchestrationTerminated:
 		default:
@@ -178,7 +178,7 @@ func (j *historyChecker) checkEvent(event *journalpb.Event) {
 	case *journalpb.Event_StatusSet:
 		j.checkStatus(event, body.StatusSet.Value)
 	default:
-		if completes := journalpb.Completes(event.TypeNumber()); completes != 0 {
+		if completes := journalpb.SchedulingType(event.TypeNumber()); completes != 0 {
 			j.close(event, completes)
 		}
 	}
@@ -292,7 +292,7 @@ func (j *historyChecker) checkEnd(last, next *journalpb.Event) {
 	switch {
 	case !j.in.ended:
 		switch {
-		case journalpb.Terminal(last.TypeNumber()) || next != nil:
+		case journalpb.IsTerminal(last.TypeNumber()) || next != nil:
 			j.violation(last, "goes on")
 		case !j.suspended && len(j.open)+j.waitingCount() == 0:
 			j.violation(last, "the code waits for nothing")

@@ -188,7 +188,7 @@ func (r *programRun) repeatableMessages(b batch, turn *replay.Turn) []replay.Mes
 	}
 	var again []replay.Message
 	for i, m := range b.messages {
-		completion := journalpb.Completes(m.Event.TypeNumber()) != 0
+		completion := journalpb.SchedulingType(m.Event.TypeNumber()) != 0
 		if turn.Dispositions[i] == replay.Recorded && (completion || requestID(m.Event) != "") {
 			again = append(again, m)
 		}

@@ -9,11 +9,11 @@ import (
 
 // requestIDs holds the request IDs of recorded inputs, by which repeated inputs are detected. An
 // execution knows the IDs of its own inputs and the latest ones of earlier executions. For older
-// ones it knows the journal index up to which they were recorded, so it can report which repeated
-// inputs it cannot decide on.
+// IDs it knows only the journal index up to which they were recorded. So it can report that a
+// repeated input may have been recorded (see [Forgotten]).
 type requestIDs struct {
-	// known maps each ID to the inputChecksum of its input; 0 if an earlier execution recorded it,
-	// which is then unknown.
+	// known maps each ID to the inputChecksum of its input; 0 if an earlier execution recorded the
+	// input, because its checksum is not carried over.
 	known  map[string]uint32
 	recent []request // the latest, oldest first
 	// appliedCount is how many of recent were recorded before this turn, and so are applied.
@@ -23,8 +23,8 @@ type requestIDs struct {
 	appliedIndex uint64
 	// horizon: every ID recorded at a larger index is known. 0: unknown.
 	horizon uint64
-	// evictedIndex is an upper bound of the indexes of IDs that were removed from recent.
-	evictedIndex uint64
+	// droppedIndex is an upper bound of the indexes of IDs that were removed from recent.
+	droppedIndex uint64
 }
 
 // A request is one recorded input, with an upper bound of its journal index.
@@ -40,8 +40,8 @@ const notApplied = math.MaxUint64
 const (
 	// requestsCarriedMax is the number of request IDs that the next execution receives.
 	requestsCarriedMax = 256
-	// requestsPerMark is about how many request IDs share one recorded index, the largest of
-	// theirs. So the indexes take little space compared with the IDs.
+	// requestsPerMark is about how many request IDs share one recorded index, the largest of their
+	// indexes. So the indexes take little space compared with the IDs.
 	requestsPerMark = 16
 )
 
@@ -94,7 +94,7 @@ func (r *requestIDs) beginTurn() {
 		}
 	}
 	if excess := len(r.recent) - requestsCarriedMax; excess >= requestsCarriedMax {
-		r.evictedIndex = r.latestIndex(r.recent[:excess])
+		r.droppedIndex = r.latestIndex(r.recent[:excess])
 		r.recent = append(r.recent[:0], r.recent[excess:]...)
 	}
 	r.appliedCount = len(r.recent)
@@ -102,7 +102,7 @@ func (r *requestIDs) beginTurn() {
 
 // latestIndex returns the largest index of requests and of those removed from recent.
 func (r *requestIDs) latestIndex(info []request) uint64 {
-	latest := r.evictedIndex
+	latest := r.droppedIndex
 	for _, one := range info {
 		latest = max(latest, one.index)
 	}
@@ -171,8 +171,8 @@ func (r *requestIDs) carryOver(started *journalpb.OrchestrationStarted) {
 	}
 }
 
-// indexMarks returns the indexes of applied requests. An index may be larger than that of a
-// request: it remains a valid upper bound.
+// indexMarks returns the indexes of applied requests. The index of a mark may be larger than that
+// of a request in it: it is an upper bound.
 func (r *requestIDs) indexMarks(done []request) (marks []*journalpb.RequestIdMark) {
 	for _, one := range done {
 		index, last := min(one.index, r.appliedIndex), len(marks)-1

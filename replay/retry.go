@@ -48,12 +48,12 @@ func (p RetryPolicy) toProto() *journalpb.RetryPolicy {
 	}
 }
 
-// RetryAfter returns whether the failed attempt, numbered from 1, is retried, and after which
-// delay. The jitter is derived from chance, which is between 0 and 1.
+// RetryAfter returns whether an attempt that failed is retried, and the delay before the retry.
+// Attempts are numbered from 1. chance, between 0 and 1, selects the jitter.
 func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, chance float64) (delay time.Duration, again bool) {
 	policy := options.GetRetry()
-	code, final := classify(failure)
-	if final || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
+	code, nonRetryable := classify(failure)
+	if nonRetryable || slices.Contains(policy.GetNonRetryableCodes(), code) && code != "" {
 		return 0, false
 	}
 	if code == panicCode && policy.GetPanicsAreFinal() {
@@ -70,7 +70,7 @@ func RetryAfter(options *journalpb.ActivityOptions, attempt int, failure error, 
 	return time.Duration(exact * (1 + jitter*(2*chance-1))), true
 }
 
-// orDefault also replaces NaN.
+// orDefault returns otherwise if value is not positive, also for NaN.
 func orDefault[T ~int64 | ~float64](value, otherwise T) T {
 	if value > 0 {
 		return value

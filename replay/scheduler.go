@@ -85,7 +85,7 @@ func (s *scheduler) sweep() {
 	s.all, s.ended = live, 0
 }
 
-// unwindAll unwinds every coroutine, the youngest first, as a stack would.
+// unwindAll unwinds every coroutine, in reverse order of creation.
 func (s *scheduler) unwindAll() {
 	s.ready = nil
 	for i := len(s.all) - 1; i >= 0; i-- {

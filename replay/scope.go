@@ -2,12 +2,12 @@ package replay
 
 import "time"
 
-// A scope is the part of the code that one cancellation reaches. The root scope is that of the
-// instance. The outermost scope is that of a phase, the body or the clean-up; everything in it ends
-// with the phase.
+// A scope is the part of the code that one cancellation affects. Each outermost scope is a phase of
+// the execution: the body or the clean-up. All scopes in a phase end with it. The root scope,
+// directly inside the body's phase, ends when the instance is canceled.
 type scope struct {
 	parent  *scope
-	cause   error  // why it ended; nil while it has not
+	cause   error  // why it ended; nil until it ends
 	endedAt uint64 // number of promises resolved before it ended
 }
 
@@ -25,8 +25,8 @@ func (x *Execution) canceledError(reason string) error {
 	return &CanceledError{Reason: reason, legacyText: !x.startInfo.protocol3}
 }
 
-// endedScope returns the innermost ended scope of s and its ancestors, nil if none has ended. It
-// ended first, because an inner scope ends with the outer one.
+// endedScope returns the innermost of s and its ancestors that is marked as ended, nil if none is.
+// It ended before the others, because cancelScope never marks a scope inside an ended one.
 func (s *scope) endedScope() *scope {
 	for ; s != nil; s = s.parent {
 		if s.cause != nil {
@@ -36,7 +36,7 @@ func (s *scope) endedScope() *scope {
 	return nil
 }
 
-// err returns why the scope, or an ancestor, ended.
+// err returns why the scope or an ancestor ended, nil if none has ended.
 func (s *scope) err() error {
 	if ended := s.endedScope(); ended != nil {
 		return ended.cause
@@ -44,7 +44,8 @@ func (s *scope) err() error {
 	return nil
 }
 
-// includes reports whether the promise was resolved before the scope ended, if it has ended.
+// includes reports whether the promise is resolved and, if the scope has ended, was resolved before
+// that.
 func (s *scope) includes(p *promise) bool {
 	if p.pending() {
 		return false
@@ -53,7 +54,7 @@ func (s *scope) includes(p *promise) bool {
 	return ended == nil || p.resolvedSeq <= ended.endedAt
 }
 
-// within reports whether s is outer or lies in it.
+// within reports whether s is outer or is nested in it.
 func (s *scope) within(outer *scope) bool {
 	for ; s != nil; s = s.parent {
 		if s == outer {

@@ -7,9 +7,10 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Between the cursor and the code everything is plain. An event is opened before the cursor moves
-// onto it, and actions of the code are sealed when they become events. So each payload is encoded
-// once, and the codec's output is never compared with the history.
+// Between the cursor and the code all payloads are decoded. The engine opens (decodes) an event
+// before the cursor moves onto it, and seals (encodes) an action of the code when it becomes an
+// event. So each payload is encoded once, and the codec's output is never compared with the
+// history.
 
 // sealEvent returns an event as it is recorded.
 func (p PayloadConverter) sealEvent(event *journalpb.Event) (*journalpb.Event, error) {
@@ -52,8 +53,8 @@ func replaceValues(event *journalpb.Event, payload func(*journalpb.Payload) (*jo
 	return event, nil
 }
 
-// eachValue calls fn with every payload and every error in a message, but not with what they
-// contain.
+// eachValue calls fn with every payload and every error in a message, but not with the details and
+// causes inside an error.
 func eachValue(m protoreflect.Message, fn func(proto.Message) error) (err error) {
 	visit := func(value protoreflect.Value) bool {
 		inner := value.Message()

@@ -256,7 +256,7 @@ func TestTurn_NothingAfterTerminalEvent(t *testing.T) {
 					suspended("", ""), resumed("", ""), timerFired(3, begin), started("closes", "")} {
 					mustTurn(t, in, late)
 				}
-				if !in.ended || len(in.history) != length || !journalpb.Terminal(in.history[length-1].TypeNumber()) {
+				if !in.ended || len(in.history) != length || !journalpb.IsTerminal(in.history[length-1].TypeNumber()) {
 					t.Errorf("%d events after %d: %s", len(in.history), length, replay.Describe(in.history[len(in.history)-1]))
 				}
 			})

@@ -12,14 +12,14 @@ type Size struct {
 	Bytes  int // of payloads and errors in the history
 	Open   int // operations scheduled and not completed
 
-	Buffered      int // external events that no code has taken
+	Buffered      int // external events that the code has not received
 	BufferedBytes int // of their payloads
 }
 
 // Size returns the size of the execution up to the last recorded event.
 func (x *Execution) Size() Size {
 	size := Size{
-		Events: int(x.last), Bytes: x.bytes, Open: x.open.len(),
+		Events: int(x.lastEventID), Bytes: x.bytes, Open: x.openOperations.len(),
 		Buffered: x.inbox.events, BufferedBytes: x.inbox.bytes,
 	}
 	for _, event := range x.deferred {
@@ -78,9 +78,9 @@ func (x *Execution) continueAsNewBytes() int {
 // [Context.ShouldContinueAsNew]. Every node that may replay it must support that.
 func (x *Execution) CountAllPayloadsNext() { x.countAllPayloadsNext = true }
 
-// legacyBytes returns what the rule before protocol 3 counts of an event. It omits chained starts,
-// values carried over by continue-as-new, and errors. Side effects and updates are counted where
-// their values are made.
+// legacyBytes returns how many bytes of an event the rule before protocol 3 counts. It omits
+// chained starts, values carried over by continue-as-new, and errors. Side effects and updates are
+// counted where their values are computed.
 func legacyBytes(event *journalpb.Event) int {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_OrchestrationStarted:

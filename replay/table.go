@@ -2,14 +2,14 @@ package replay
 
 import "iter"
 
-// tableFew is the number of entries that a table holds without a map.
-const tableFew = 8
+// smallTableMax is the number of entries that a table holds without a map.
+const smallTableMax = 8
 
 // A table is a map optimized for few entries. A Go map with one entry takes hundreds of bytes, in
 // every instance in memory.
 type table[K comparable, V any] struct {
-	few  []entry[K, V] // unordered
-	many map[K]V       // replaces few above tableFew entries, until it is empty
+	entries []entry[K, V] // unordered
+	byKey   map[K]V       // replaces few above smallTableMax entries, until it is empty
 }
 
 type entry[K comparable, V any] struct {
@@ -17,57 +17,57 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
-func (t *table[K, V]) len() int { return len(t.few) + len(t.many) }
+func (t *table[K, V]) len() int { return len(t.entries) + len(t.byKey) }
 
 func (t *table[K, V]) get(key K) (value V, ok bool) {
-	if t.many != nil {
-		value, ok = t.many[key]
+	if t.byKey != nil {
+		value, ok = t.byKey[key]
 		return value, ok
 	}
-	for i := range t.few {
-		if t.few[i].key == key {
-			return t.few[i].value, true
+	for i := range t.entries {
+		if t.entries[i].key == key {
+			return t.entries[i].value, true
 		}
 	}
 	return value, false
 }
 
 func (t *table[K, V]) set(key K, value V) {
-	if t.many != nil {
-		t.many[key] = value
+	if t.byKey != nil {
+		t.byKey[key] = value
 		return
 	}
-	for i := range t.few {
-		if t.few[i].key == key {
-			t.few[i].value = value
+	for i := range t.entries {
+		if t.entries[i].key == key {
+			t.entries[i].value = value
 			return
 		}
 	}
-	if len(t.few) < tableFew {
-		t.few = append(t.few, entry[K, V]{key, value})
+	if len(t.entries) < smallTableMax {
+		t.entries = append(t.entries, entry[K, V]{key, value})
 		return
 	}
-	t.many = make(map[K]V, 2*tableFew)
-	for _, e := range t.few {
-		t.many[e.key] = e.value
+	t.byKey = make(map[K]V, 2*smallTableMax)
+	for _, e := range t.entries {
+		t.byKey[e.key] = e.value
 	}
-	t.many[key] = value
-	t.few = nil
+	t.byKey[key] = value
+	t.entries = nil
 }
 
 func (t *table[K, V]) delete(key K) {
-	if t.many != nil {
-		if delete(t.many, key); len(t.many) == 0 {
-			t.many = nil
+	if t.byKey != nil {
+		if delete(t.byKey, key); len(t.byKey) == 0 {
+			t.byKey = nil
 		}
 		return
 	}
-	for i := range t.few {
-		if t.few[i].key == key {
-			last := len(t.few) - 1
-			t.few[i] = t.few[last]
-			t.few[last] = entry[K, V]{}
-			t.few = t.few[:last]
+	for i := range t.entries {
+		if t.entries[i].key == key {
+			last := len(t.entries) - 1
+			t.entries[i] = t.entries[last]
+			t.entries[last] = entry[K, V]{}
+			t.entries = t.entries[:last]
 			return
 		}
 	}
@@ -76,12 +76,12 @@ func (t *table[K, V]) delete(key K) {
 // all yields the entries in no particular order.
 func (t *table[K, V]) all() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
-		for _, e := range t.few {
+		for _, e := range t.entries {
 			if !yield(e.key, e.value) {
 				return
 			}
 		}
-		for key, value := range t.many {
+		for key, value := range t.byKey {
 			if !yield(key, value) {
 				return
 			}

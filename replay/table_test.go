@@ -12,7 +12,7 @@ func TestTable_MatchesMap(t *testing.T) {
 	var retained table[int, int]
 	want := map[int]int{}
 	for step := range 20_000 {
-		key := random.IntN(2 * tableFew)
+		key := random.IntN(2 * smallTableMax)
 		if random.IntN(8) == 0 {
 			retained.set(key, step)
 			want[key] = step
@@ -32,21 +32,21 @@ func TestTable_MatchesMap(t *testing.T) {
 
 func TestTable_ReleasesMap(t *testing.T) {
 	var retained table[int, *int]
-	for i := range 10 * tableFew {
+	for i := range 10 * smallTableMax {
 		retained.set(i, new(int))
 	}
 	for range retained.all() {
 		break // an iteration may end early
 	}
-	for i := range 10 * tableFew {
+	for i := range 10 * smallTableMax {
 		retained.delete(i)
 	}
-	if retained.many != nil || retained.len() != 0 {
-		t.Errorf("%d entries, map: %v", retained.len(), retained.many)
+	if retained.byKey != nil || retained.len() != 0 {
+		t.Errorf("%d entries, map: %v", retained.len(), retained.byKey)
 	}
 	retained.set(1, nil)
 	retained.delete(1)
-	if retained.few[:1][0] != (entry[int, *int]{}) {
+	if retained.entries[:1][0] != (entry[int, *int]{}) {
 		t.Error("a deleted entry is kept in memory")
 	}
 }

@@ -37,8 +37,8 @@ const (
 	Ended
 	// Postponed: this execution has continued as new; the message is for the next one.
 	Postponed
-	// Forgotten: the message is sent again, and may have been recorded so long ago, or by an
-	// earlier incarnation, that the execution does not know its request ID. It is not recorded.
+	// Forgotten: the message is sent again, and the execution cannot know whether it was recorded
+	// before: long ago, or by an earlier incarnation. It is not recorded.
 	Forgotten
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
@@ -74,7 +74,7 @@ func newTurn(messages int) *Turn {
 // to the history. They take effect only when they are committed. If they cannot be committed, the
 // caller must evict the execution.
 //
-// now is the owner's clock; no event gets an earlier timestamp than its predecessor. The first
+// now is the cluster time; no event gets an earlier timestamp than its predecessor. The first
 // message of an empty history must be OrchestrationStarted. Payloads of messages are recorded
 // unchanged; those of the code are encoded by the codec. Errors are those of [Execution.Replay].
 func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
@@ -82,12 +82,12 @@ func (x *Execution) Turn(now time.Time, messages []Message) (*Turn, error) {
 		return nil, err
 	}
 	turn := newTurn(len(messages))
-	x.starting = x.last == 0
+	x.starting = x.lastEventID == 0
 	x.requestIDs.beginTurn()
 	if now.Before(x.now) {
 		now = x.now
 	}
-	if x.last > 0 {
+	if x.lastEventID > 0 {
 		if err := x.recordActions(turn, now); err != nil {
 			return nil, err
 		}
@@ -126,15 +126,15 @@ func (x *Execution) recordActions(turn *Turn, now time.Time) error {
 func (x *Execution) assignChildID(event *journalpb.Event) {
 	switch body := event.Body.(type) {
 	case *journalpb.Event_SubOrchestrationScheduled:
-		body.SubOrchestrationScheduled.Instance = x.idOrDerived(body.SubOrchestrationScheduled.Instance, x.last+1)
+		body.SubOrchestrationScheduled.Instance = x.idOrDerived(body.SubOrchestrationScheduled.Instance, x.lastEventID+1)
 	case *journalpb.Event_OrchestrationChained:
-		body.OrchestrationChained.Instance = x.idOrDerived(body.OrchestrationChained.Instance, x.last+1)
+		body.OrchestrationChained.Instance = x.idOrDerived(body.OrchestrationChained.Instance, x.lastEventID+1)
 	}
 }
 
 // idOrDerived returns id, or the ID derived from the event that schedules the instance. A derived
-// ID that is too long is shortened to a prefix and a hash, except in instances from before protocol
-// 3.
+// ID that is too long is shortened to a prefix and a hash, except in instances that began before
+// protocol 3.
 func (x *Execution) idOrDerived(id string, eventID uint64) string {
 	if id != "" {
 		return id
@@ -185,7 +185,7 @@ func (x *Execution) recordAction(turn *Turn, now time.Time, event *journalpb.Eve
 
 // setPosition gives an event the next event_id and its timestamp.
 func (x *Execution) setPosition(event *journalpb.Event, now time.Time) {
-	event.EventId = x.last + 1
+	event.EventId = x.lastEventID + 1
 	event.Timestamp = now.UnixNano()
 }
 
@@ -193,12 +193,12 @@ func (x *Execution) setPosition(event *journalpb.Event, now time.Time) {
 func (x *Execution) disposition(message Message) Disposition {
 	event := message.Event
 	eventType := event.TypeNumber()
-	completes := journalpb.Completes(eventType)
+	completes := journalpb.SchedulingType(eventType)
 	switch {
-	case !x.isAddressee(message), !x.acceptsType(eventType):
+	case !x.isForThisExecution(message), !x.acceptsType(eventType):
 		return Dropped
 	case completes != 0:
-		op, open := x.open.get(event.SourceEventId)
+		op, open := x.openOperations.get(event.SourceEventId)
 		if !open || op.completed || op.eventType != completes || x.isDone() {
 			return Dropped
 		}
@@ -226,9 +226,9 @@ func (x *Execution) disposition(message Message) Disposition {
 	return Recorded
 }
 
-// isAddressee reports whether a message is for this execution. Messages for purged incarnations and
+// isForThisExecution reports whether a message is for this execution. Messages for purged incarnations and
 // earlier executions may still arrive.
-func (x *Execution) isAddressee(message Message) bool {
+func (x *Execution) isForThisExecution(message Message) bool {
 	if message.Execution == 0 {
 		return message.Incarnation == 0 || message.Incarnation == x.startInfo.incarnation
 	}
@@ -242,11 +242,11 @@ func dropIf(obsolete bool) Disposition {
 	return Recorded
 }
 
-// acceptsType reports whether a message may be of that type. Only the code schedules and ends; a
-// start is only ever the first event.
+// acceptsType reports whether a message may be of that type. Only the code may schedule operations,
+// and a start must be the first event.
 func (x *Execution) acceptsType(eventType int) bool {
 	if eventType == journalpb.TypeOrchestrationStarted {
-		return x.last == 0
+		return x.lastEventID == 0
 	}
 	return isInputType(eventType)
 }
@@ -258,7 +258,7 @@ func isInputType(eventType int) bool {
 		journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
 		return true
 	}
-	return journalpb.Completes(eventType) != 0
+	return journalpb.SchedulingType(eventType) != 0
 }
 
 // isDone reports whether the code has ended, even if its end is not recorded yet.
@@ -270,7 +270,7 @@ func (x *Execution) isKnownRequest(event *journalpb.Event) bool {
 }
 
 // isForgotten reports whether an input with an unknown request ID may have been recorded before. An
-// event that arrives together with the start of the instance was not.
+// event that arrives together with the start of its instance cannot have been.
 func (x *Execution) isForgotten(message Message) bool {
 	id := requestID(message.Event)
 	if !message.Retried || id == "" || x.starting && id == x.startInfo.requestID {

@@ -18,8 +18,8 @@ const UpdatePrefix = "tenuto.update/"
 // its input and output types.
 type UpdateHandle[I, O any] struct{ name string }
 
-// Update declares an update. Histories record the name, 1 to 128 bytes, which is checked where the
-// handle is used.
+// Update declares an update. Histories record the name. Each use of the handle checks that the name
+// has 1 to 128 bytes.
 func Update[I, O any](name string) UpdateHandle[I, O] { return UpdateHandle[I, O]{name} }
 
 // Name returns the name.
@@ -31,7 +31,7 @@ func (h UpdateHandle[I, O]) Name() string { return h.name }
 //
 // validate is called between turns, before anything is recorded. It may be nil. It must only read,
 // like a query function. An update that it rejects leaves no trace. Other updates may run between
-// validate and fn, so fn must check again what has to hold.
+// validate and fn, so fn must repeat checks that depend on the state.
 //
 // An update that was accepted before a handler was registered waits for one, also across
 // continue-as-new. An update that is running when the instance ends or continues as new is

@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The settings of package journal, except for a longer heartbeat timeout, which avoids
+// The settings of package journal, except for the heartbeat timeout. It is longer, to avoid
 // elections on a busy machine.
 const (
 	heartbeatTimeout  = time.Second

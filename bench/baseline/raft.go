@@ -111,7 +111,7 @@ func applyAll(leader *raft.Raft, entry []byte, n int) error {
 	return errors.Join(errs...)
 }
 
-// withLeader calls run with the leader of a new group, and retries with another group if
+// withLeader calls run with the leader of a new cluster, and retries with another cluster if
 // leadership is lost.
 func withLeader(ctx context.Context, dir string, nodes int, run func(*raft.Raft) (*measure.Result, error)) (result *measure.Result, err error) {
 	for attempt := range attemptsMax {

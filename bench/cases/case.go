@@ -87,7 +87,7 @@ func namesOf(cases []*Case) []string {
 	return names
 }
 
-// Fits reports whether the case can run on such nodes.
+// Fits reports whether the case can run on the given nodes.
 func (c *Case) Fits(nodes Nodes) bool {
 	return !(c.MultiNode && nodes == OneNode || c.SingleNode && nodes != OneNode)
 }

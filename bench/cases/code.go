@@ -9,7 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The handles of the cases.
+// The activities, orchestrations, events, updates and queries of the cases.
 var (
 	work     = replay.Activity[int, int]("work")
 	signal   = replay.Activity[string, int]("mark")
@@ -20,9 +20,9 @@ var (
 	signaling  = replay.Orchestration[string, int]("marked")
 	advancing  = replay.Orchestration[int, int]("advancing")
 	collecting = replay.Orchestration[int, int]("collecting") // the number of events
-	playing    = replay.Orchestration[game, int]("playing")
+	playing    = replay.Orchestration[pingPongInput, int]("playing")
 	sleeping   = replay.Orchestration[int64, time.Duration]("sleeping")
-	branching  = replay.Orchestration[branch, int]("branching")
+	branching  = replay.Orchestration[treeInput, int]("branching")
 	growing    = replay.Orchestration[int, int]("growing") // the number of activities
 
 	word    = replay.Event[int]("word")
@@ -30,19 +30,19 @@ var (
 	grown   = replay.Query[int, int]("grown")
 )
 
-type game struct {
+type pingPongInput struct {
 	Other  string `json:"other"`
 	Rounds int    `json:"rounds"`
 }
 
-type branch struct {
+type treeInput struct {
 	Depth int `json:"depth"`
 	Width int `json:"width"`
 }
 
 // code is shared by the definitions of one process.
 type code struct {
-	// By instance: receives the time at which the activity signal ran.
+	// By instance: a channel that receives the time at which the activity signal ran.
 	waiters sync.Map // string → chan time.Time
 	// Returns the client that activities use.
 	client func() *cluster.Client
@@ -114,7 +114,7 @@ func collectingBody(ctx *replay.Context, events int) (int, error) {
 	return events, nil
 }
 
-func playingBody(ctx *replay.Context, g game) (int, error) {
+func playingBody(ctx *replay.Context, g pingPongInput) (int, error) {
 	for range g.Rounds {
 		if _, err := word.Wait(ctx); err != nil {
 			return 0, err
@@ -133,13 +133,13 @@ func sleepingBody(ctx *replay.Context, due int64) (time.Duration, error) {
 	return ctx.Now().Sub(at), err
 }
 
-func branchingBody(ctx *replay.Context, b branch) (int, error) {
+func branchingBody(ctx *replay.Context, b treeInput) (int, error) {
 	if b.Depth == 0 {
 		return work.Call(ctx, 0)
 	}
 	children := make([]*replay.Future[int], b.Width)
 	for i := range children {
-		children[i] = branching.Start(ctx, branch{b.Depth - 1, b.Width})
+		children[i] = branching.Start(ctx, treeInput{b.Depth - 1, b.Width})
 	}
 	leaves, err := replay.All(ctx, children...)
 	sum := 0

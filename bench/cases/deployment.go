@@ -23,13 +23,13 @@ type deployment struct {
 	nodes     []*cluster.Node
 	processes []*process
 	nextNode  atomic.Uint64
-	// Of the node that was started last in this process. For activities, which may outlive
-	// other nodes.
+	// The client of the node that was started last in this process. Activities use it, because the
+	// other nodes may be closed before they end.
 	activityClient atomic.Pointer[cluster.Client]
 }
 
-// deploy starts the nodes of the environment with a tuned configuration and warms them up. The
-// caller closes the deployment.
+// deploy starts the nodes of the environment and warms them up. tune may change their
+// configuration. The caller closes the deployment.
 func deploy(ctx context.Context, e *Env, tune func(*cluster.Config)) (*deployment, error) {
 	n := e.Nodes.count()
 	d := &deployment{env: e, tune: tune, nodes: make([]*cluster.Node, n), processes: make([]*process, n)}
@@ -215,11 +215,11 @@ func (d *deployment) close() error {
 }
 
 // poll calls look every millisecond until it succeeds.
-func poll[T any](ctx context.Context, what string, look func() (T, bool)) (T, error) {
+func poll[T any](ctx context.Context, what string, try func() (T, bool)) (T, error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		if found, ok := look(); ok {
+		if found, ok := try(); ok {
 			return found, nil
 		}
 		select {

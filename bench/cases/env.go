@@ -42,7 +42,7 @@ type Env struct {
 	Partitions int
 	// The amount and the concurrency.
 	N, C int
-	// Called with what is being done.
+	// Called with a description of what the case is doing.
 	Progress func(string)
 	// Of the nodes.
 	Logger *slog.Logger

@@ -73,12 +73,12 @@ func (d *deployment) sendAll(ctx context.Context, prefix string, instances, each
 	return time.Since(began), err
 }
 
-// pingPong returns how long two instances take that send each other events, each in an
-// activity.
+// pingPong returns how long two instances take to send each other events. An activity sends each
+// event.
 func (d *deployment) pingPong(ctx context.Context, rounds int) (time.Duration, error) {
 	var runs []*cluster.Run[int]
 	for _, ids := range [][2]string{{"ping", "pong"}, {"pong", "ping"}} {
-		run, err := cluster.StartRun(ctx, d.client(), playing, ids[0], game{ids[1], rounds})
+		run, err := cluster.StartRun(ctx, d.client(), playing, ids[0], pingPongInput{ids[1], rounds})
 		if err != nil {
 			return 0, err
 		}
@@ -88,8 +88,8 @@ func (d *deployment) pingPong(ctx context.Context, rounds int) (time.Duration, e
 	if err := cluster.Send(ctx, d.client(), "ping", word, 0); err != nil {
 		return 0, err
 	}
-	// ping may end before the last event of pong, whose activity is then retried. So do not
-	// wait for pong.
+	// ping may end before pong sends its last event. The activity of pong is then retried, so do
+	// not wait for pong.
 	_, err := runs[0].Wait(ctx)
 	return time.Since(began), err
 }

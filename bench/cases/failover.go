@@ -60,7 +60,7 @@ func (d *deployment) failOver(ctx context.Context, round int) (time.Duration, er
 		_, err := cluster.StartRun(ctx, clients[i%len(clients)], inSequence, fmt.Sprintf("failover-%d-%d", round, i), 1)
 		return err
 	})
-	// The number of starts before and after the kill.
+	// The minimum number of starts before and after the kill.
 	const enough = 500
 	before, err := load.await(ctx, enough)
 	if err == nil {

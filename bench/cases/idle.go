@@ -23,28 +23,28 @@ const residentShare = 10
 func idle(ctx context.Context, e *Env) (*measure.Result, error) {
 	result := &measure.Result{}
 	resident := max(1, e.N/residentShare)
-	held, err := idleBytes(ctx, e, "resident", resident, resident)
+	retained, err := idleBytes(ctx, e, "resident", resident, resident)
 	if err != nil {
 		return nil, err
 	}
-	addEach(result, "resident, memory each", resident, held[0], resident)
+	addEach(result, "resident, memory each", resident, retained[0], resident)
 	half := e.N / 2
-	held, err = idleBytes(ctx, e, "evicted", 1, half, e.N)
+	retained, err = idleBytes(ctx, e, "evicted", 1, half, e.N)
 	if err != nil {
 		return nil, err
 	}
-	addEach(result, "evicted, memory each", e.N, held[1], e.N)
-	addEach(result, "evicted, memory each of the second half", e.N, held[1]-held[0], e.N-half)
+	addEach(result, "evicted, memory each", e.N, retained[1], e.N)
+	addEach(result, "evicted, memory each of the second half", e.N, retained[1]-retained[0], e.N-half)
 	return result, nil
 }
 
-func addEach(result *measure.Result, name string, at int, held float64, instances int) {
-	result.Add(measure.Metric{Name: name, At: float64(at), Unit: measure.Bytes, Value: held / float64(max(1, instances))})
+func addEach(result *measure.Result, name string, at int, retained float64, instances int) {
+	result.Add(measure.Metric{Name: name, At: float64(at), Unit: measure.Bytes, Value: retained / float64(max(1, instances))})
 }
 
 // idleBytes returns the memory of waiting instances after each count, with at most residentMax
 // resident. It includes bounded caches of the node.
-func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts ...int) (held []float64, err error) {
+func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts ...int) (retained []float64, err error) {
 	own := *e
 	own.Dir = filepath.Join(e.Dir, name)
 	own.Progress = func(what string) { e.Progress(name + ": " + what) }
@@ -63,14 +63,14 @@ func idleBytes(ctx context.Context, e *Env, name string, residentMax int, counts
 		if err != nil {
 			return nil, err
 		}
-		held = append(held, float64(now)-float64(before))
+		retained = append(retained, float64(now)-float64(before))
 	}
-	return held, nil
+	return retained, nil
 }
 
 // settledMemory waits until the retained memory stops falling, and returns it.
 func settledMemory(ctx context.Context) (uint64, error) {
-	held := measure.Retained()
+	retained := measure.Retained()
 	for range settleMax {
 		select {
 		case <-time.After(settleTime):
@@ -78,10 +78,10 @@ func settledMemory(ctx context.Context) (uint64, error) {
 			return 0, ctx.Err()
 		}
 		now := measure.Retained()
-		if now > held-held/100 {
+		if now > retained-retained/100 {
 			return now, nil
 		}
-		held = now
+		retained = now
 	}
-	return held, nil
+	return retained, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/bench/measure"
 )
 
-// idleNodesWarmUp is the pause before the measurement, in which work of the start ends.
+// idleNodesWarmUp is the pause before the measurement. The work of starting the nodes ends in it.
 const idleNodesWarmUp = 3 * time.Second
 
 // idleNodes measures nodes without load for N seconds.

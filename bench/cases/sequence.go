@@ -13,7 +13,7 @@ import (
 
 const (
 	sequenceYoung = 50
-	// Each age is measured in turn, in rounds of so many steps.
+	// Each round measures sequenceSteps steps at every age.
 	sequenceRounds = 10
 	sequenceSteps  = 100
 	// The steps of one update while an instance grows.
@@ -71,8 +71,8 @@ func (d *deployment) grow(ctx context.Context, id string, steps int) error {
 	return nil
 }
 
-// step returns the cost of a step of an instance of that age. A young instance is new each
-// time, so that it stays young.
+// step returns the cost of a step of an instance of that age. It starts a new instance for the
+// youngest age, because the measured steps age an instance.
 func (d *deployment) step(ctx context.Context, age, round int) (time.Duration, error) {
 	id := ageID(age, 0)
 	if age <= sequenceYoung {

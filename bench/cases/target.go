@@ -30,8 +30,8 @@ var threeNodesTargets = []report.Target{
 	{Text: "hello5, orchestrations", Subject: "hello5", Metric: measure.MetricKey{Name: "orchestrations"}, Limit: 4_000},
 }
 
-// Targets returns the targets for the default amounts on such nodes. The ratio of records
-// applies to any machine. The others are for two cores and a disk that syncs in 0.25 ms.
+// Targets returns the targets for the default amounts on the given nodes. The ratio of records
+// applies to any machine. The others apply to two cores and a disk that syncs in 0.25 ms.
 func Targets(nodes Nodes) []report.Target {
 	switch nodes {
 	case OneNode:

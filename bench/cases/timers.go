@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// All timers are due within this.
+	// All timers are due within this time.
 	timersWithin = time.Second
-	// The first is due this long after all should be set.
+	// The first timer is due this long after 1.5 times the predicted duration of all starts.
 	timersSlack = time.Second
-	// The number of starts that predict the duration of all.
+	// The number of starts from which the duration of all starts is predicted.
 	timersSampled = 5_000
 	// One in so many timers has a waiter.
 	timersWatched = 100
@@ -50,12 +50,12 @@ type timing struct {
 	d     *deployment
 	first time.Time // when the first is due
 
-	mu       sync.Mutex
-	seen     measure.Histogram // lateness seen by waiters
-	recorded measure.Histogram
-	early    int
-	tooLate  int // due before they were set
-	cost     measure.Result
+	mu             sync.Mutex
+	seen           measure.Histogram // lateness seen by waiters
+	recorded       measure.Histogram
+	early          int
+	overdueAtStart int // due before they were set
+	cost           measure.Result
 }
 
 func (t *timing) due(i int) time.Time {
@@ -134,7 +134,7 @@ func (t *timing) recordFired(due, set time.Time, late time.Duration) {
 		t.early++
 	}
 	if set.After(due) {
-		t.tooLate++
+		t.overdueAtStart++
 		return
 	}
 	t.recorded.Record(late)
@@ -145,8 +145,8 @@ func (t *timing) result() *measure.Result {
 	result.AddLatency("late, as its waiter sees", &t.seen, baseline.CommitP50, baseline.CommitP99)
 	result.AddLatency("late, as recorded", &t.recorded, "", "")
 	result.Add(measure.Metric{Name: "early", Unit: measure.Count, Value: float64(t.early)})
-	if t.tooLate > 0 {
-		result.Note = fmt.Sprintf("%d timers excluded: due before they were set", t.tooLate)
+	if t.overdueAtStart > 0 {
+		result.Note = fmt.Sprintf("%d timers excluded: due before they were set", t.overdueAtStart)
 	}
 	return result
 }

@@ -53,7 +53,7 @@ func tree(ctx context.Context, e *Env) (result *measure.Result, err error) {
 func (d *deployment) callTree(prefix string, depth, width int) func(context.Context, int) error {
 	leaves, _ := treeSize(depth, width)
 	return func(ctx context.Context, i int) error {
-		got, err := cluster.Call(ctx, d.client(), branching, fmt.Sprintf("%s-%d", prefix, i), branch{depth, width})
+		got, err := cluster.Call(ctx, d.client(), branching, fmt.Sprintf("%s-%d", prefix, i), treeInput{depth, width})
 		return expect(got, leaves, err)
 	}
 }

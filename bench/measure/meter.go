@@ -14,7 +14,7 @@ type Meter struct {
 	bytes     uint64
 }
 
-// StartMeter collects garbage, so that a run does not pay for earlier work, and starts a
+// StartMeter collects the garbage of earlier work, so that it does not affect the run, and starts a
 // meter.
 func StartMeter() *Meter {
 	runtime.GC()
@@ -64,11 +64,11 @@ func Retained() uint64 {
 	// Finalizers and pools release memory only with the second collection.
 	runtime.GC()
 	runtime.GC()
-	return heldBytes()
+	return liveBytes()
 }
 
-// heldBytes returns the current bytes in the heap and in stacks.
-func heldBytes() uint64 {
+// liveBytes returns the current bytes in the heap and in stacks.
+func liveBytes() uint64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64() + s[1].Value.Uint64()

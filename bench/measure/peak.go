@@ -27,7 +27,7 @@ func (p *Peak) watch() {
 	every := time.NewTicker(peakInterval)
 	defer every.Stop()
 	for {
-		p.most = max(p.most, heldBytes())
+		p.most = max(p.most, liveBytes())
 		select {
 		case <-every.C:
 		case <-p.stop:
@@ -40,5 +40,5 @@ func (p *Peak) watch() {
 func (p *Peak) Stop() uint64 {
 	p.once.Do(func() { close(p.stop) })
 	p.watcher.Wait()
-	return max(p.most, heldBytes())
+	return max(p.most, liveBytes())
 }

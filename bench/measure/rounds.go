@@ -14,8 +14,8 @@ type Subject struct {
 	Description string
 	// The subjects with which this one is compared. They run directly before it.
 	Baselines []*Subject
-	// Measures once. dir is new, empty and removed afterwards. Run calls progress now and
-	// then with what it is doing.
+	// Measures once. dir is new, empty and removed afterwards. Run calls progress from time to time
+	// with a description of what it is doing.
 	Run func(ctx context.Context, dir string, progress func(string)) (*Result, error)
 }
 
@@ -35,13 +35,13 @@ type Plan struct {
 	Repeat int
 	// Contains temporary data directories. Defaults to os.TempDir().
 	Dir string
-	// Called with what is being done. May be nil.
+	// Called with a description of what a run is doing. May be nil.
 	Progress func(string)
 }
 
-// Run measures every subject once, then again, so that temporary disturbances affect all
-// alike. On error it also returns the results so far; the error is that of the first failed
-// run, or of ctx. Baselines come first in the results.
+// Run measures every subject once in each repetition, so that temporary disturbances affect all
+// subjects alike. On error it also returns the results so far; the error is that of the first
+// failed run, or of ctx. Baselines come first in the results.
 func (p Plan) Run(ctx context.Context) ([]*SubjectResults, error) {
 	if p.Progress == nil {
 		p.Progress = func(string) {}

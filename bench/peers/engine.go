@@ -24,7 +24,7 @@ type instance interface {
 	close() error
 }
 
-// amounts are the load of an engine, which takes it some seconds.
+// amounts are the load of an engine. It takes the engine some seconds.
 type amounts struct {
 	hellos      int
 	concurrency int

@@ -7,7 +7,7 @@ type Target struct {
 	Text    string            `json:"text"`
 	Subject string            `json:"subject"`
 	Metric  measure.MetricKey `json:"figure"`
-	// The target applies to the ratio to the baseline, not to the metric.
+	// The target applies to the ratio of the metric to its baseline, not to the metric.
 	OfRatio bool `json:"of_ratio,omitempty"`
 	// The value must be at most Limit; otherwise at least.
 	AtMost bool    `json:"at_most,omitempty"`

@@ -37,8 +37,8 @@ type Cluster struct {
 	running []bool
 }
 
-// New starts a cluster of n nodes, 1 to 9, and returns when it has a leader. The cluster ends with
-// the test, which fails if the cluster's goroutines are left then.
+// New starts a cluster of n nodes, 1 to 9, and returns when it has a leader. The cluster is closed
+// when the test ends. The test fails if goroutines of the cluster remain.
 func New(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	if n < 1 || n > nodesMax {
@@ -81,8 +81,8 @@ func (c *Cluster) close() {
 	c.log.close()
 }
 
-// Client returns the client of a node. That of a killed node returns [cluster.ErrClosed]; a
-// restarted node has another client.
+// Client returns the client of a node. Calls of a killed node's client return [cluster.ErrClosed].
+// A restarted node has another client.
 func (c *Cluster) Client(i int) *cluster.Client { return c.Node(i).Client() }
 
 // Node returns a node as last started.
@@ -114,9 +114,9 @@ func (c *Cluster) Addresses() []string {
 }
 
 // Kill stops a node as a crash would, as far as that is possible within a process. It closes the
-// node's connections first, so that the node sends nothing more, and then the node. The node
-// transfers no leadership and waits only for its activities: their context has ended, and they have
-// Config.StopGrace. Killing a killed node has no effect.
+// node's connections first, so that the node sends nothing more, and then the node. The node does
+// not transfer leadership. It ends the contexts of its activities and waits only for them, at most
+// for Config.StopGrace. Killing a killed node has no effect.
 //
 // Unlike a crash, Kill does not lose data that the node has given to the operating system. What the
 // node writes to its own directory while it closes is also there when it is restarted.
@@ -163,9 +163,9 @@ func (c *Cluster) Isolate(i int) {
 // Heal undoes every Disconnect and Isolate.
 func (c *Cluster) Heal() { c.network.heal() }
 
-// Pause blocks everything that a node sends or receives, over open and new connections, of other
-// nodes and of remote clients, until [Cluster.Resume]. To the others it is like a process that
-// hangs. The node's code keeps running: its clocks, its activities, calls through [Cluster.Client].
+// Pause blocks all traffic between a node and other nodes or remote clients, over open and new
+// connections, until [Cluster.Resume]. To the others the node looks like a process that hangs. Its
+// code keeps running: clocks, activities, and calls through [Cluster.Client].
 func (c *Cluster) Pause(i int) {
 	c.t.Helper()
 	c.checkNode(i)
@@ -179,9 +179,9 @@ func (c *Cluster) Resume(i int) {
 	c.network.pause(i, false)
 }
 
-// Leader waits for a leader and returns its number. The leader can reach a majority of the nodes,
-// and a majority follows it. So right after a leader was killed, disconnected or paused, Leader
-// returns another one. Without a majority the test fails.
+// Leader waits for a leader and returns its number. The leader is connected to a majority of the
+// nodes, and these know it as their leader. So right after a leader was killed, disconnected or
+// paused, Leader returns another one. Without a majority the test fails.
 func (c *Cluster) Leader() int {
 	c.t.Helper()
 	leader := -1
@@ -261,7 +261,8 @@ func (c *Cluster) checkNode(i int) {
 	}
 }
 
-// wsaEADDRINUSE is the EADDRINUSE of Windows; other systems have no such error.
+// wsaEADDRINUSE is the error number of Windows for an address in use; other systems do not return
+// it.
 const wsaEADDRINUSE = syscall.Errno(10048)
 
 // start starts a node at a free address.

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A goroutineSet is all goroutines that descend from one cluster. They have a profiler label, which
-// a goroutine inherits from the one that starts it. So clusters in parallel tests do not affect
-// each other.
+// A goroutineSet is all goroutines that one cluster has started, directly or indirectly. They have
+// a profiler label, which a goroutine inherits from the one that starts it. So each cluster finds
+// only its own goroutines when tests run in parallel.
 type goroutineSet struct{ label string }
 
 const goroutineLabelKey = "tenuto-clustertest"
@@ -32,8 +32,8 @@ func (f goroutineSet) run(what func()) {
 	<-done
 }
 
-// leakTimeout is how long goroutines may take to end after everything is closed: they may wait for
-// a processor.
+// leakTimeout is how long goroutines may take to end after everything is closed. On a busy machine
+// they may have to wait for a processor.
 const leakTimeout = 10 * time.Second
 
 // leaked returns the stacks of the goroutines that are left after timeout, "" if there are none.

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// external stands for remote clients in a direction.
-const external = -1
+// externalNode is the number that stands for remote clients in a direction.
+const externalNode = -1
 
 // A network proxies all connections between nodes, and between remote clients and nodes. Blocked
-// data waits in the proxy, as it would for a retransmission, and continues after healing. A
-// connection opened through a cut reaches only the proxy.
+// data waits in the proxy, as it would for a retransmission, and continues after healing. While the
+// two ends are disconnected, a new connection reaches only the proxy.
 type network struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu        sync.Mutex
-	listeners []net.Listener
-	addresses map[direction]string
-	targets   []string // where the nodes listen, "" while not running
-	paused    map[int]bool
-	cuts      map[direction]bool
-	conns     map[*proxyConn]struct{}
-	changed   chan struct{} // closed when paused or cuts change
+	mu              sync.Mutex
+	listeners       []net.Listener
+	addresses       map[direction]string
+	listenAddresses []string // where the nodes listen, "" while not running
+	paused          map[int]bool
+	cuts            map[direction]bool
+	conns           map[*proxyConn]struct{}
+	changed         chan struct{} // closed when paused or cuts change
 }
 
 // A direction is from one node to another.
@@ -37,16 +37,16 @@ type direction struct{ from, to int }
 // newNetwork returns a network of nodes that do not run yet.
 func newNetwork(nodes int) (*network, error) {
 	w := &network{
-		addresses: make(map[direction]string),
-		targets:   make([]string, nodes),
-		paused:    make(map[int]bool),
-		cuts:      make(map[direction]bool),
-		conns:     make(map[*proxyConn]struct{}),
-		changed:   make(chan struct{}),
+		addresses:       make(map[direction]string),
+		listenAddresses: make([]string, nodes),
+		paused:          make(map[int]bool),
+		cuts:            make(map[direction]bool),
+		conns:           make(map[*proxyConn]struct{}),
+		changed:         make(chan struct{}),
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	for to := range nodes {
-		for from := external; from < nodes; from++ {
+		for from := externalNode; from < nodes; from++ {
 			if from == to {
 				continue
 			}
@@ -73,12 +73,12 @@ func (w *network) openProxy(d direction) error {
 
 // address returns the address at which remote clients reach a node, which is also the address in
 // Config.Peers.
-func (w *network) address(node int) string { return w.addresses[direction{external, node}] }
+func (w *network) address(node int) string { return w.addresses[direction{externalNode, node}] }
 
 // routeFrom returns the route of a node: the address that it dials instead of another.
 func (w *network) routeFrom(from int) func(address string) string {
 	routes := make(map[string]string)
-	for to := range w.targets {
+	for to := range w.listenAddresses {
 		routes[w.address(to)] = w.addresses[direction{from, to}]
 	}
 	return func(address string) string {
@@ -93,14 +93,14 @@ func (w *network) routeFrom(from int) func(address string) string {
 func (w *network) attach(node int, target string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.targets[node] = target
+	w.listenAddresses[node] = target
 }
 
 // detach closes all connections of a node, and rejects new ones.
 func (w *network) detach(node int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.targets[node] = ""
+	w.listenAddresses[node] = ""
 	for c := range w.conns {
 		if c.from == node || c.to == node {
 			c.close()
@@ -149,7 +149,7 @@ func (w *network) describe(node int) string {
 	if w.paused[node] {
 		b.WriteString(", paused")
 	}
-	for other := range w.targets {
+	for other := range w.listenAddresses {
 		if w.cuts[direction{node, other}] {
 			fmt.Fprintf(&b, ", disconnected from %d", other)
 		}
@@ -216,7 +216,7 @@ func (w *network) proxy(inbound net.Conn, d direction) {
 	if !w.awaitOpen(c.ctx, d) {
 		return
 	}
-	outbound, err := new(net.Dialer).DialContext(c.ctx, "tcp", w.target(d.to))
+	outbound, err := new(net.Dialer).DialContext(c.ctx, "tcp", w.listenAddress(d.to))
 	if err != nil {
 		return
 	}
@@ -233,7 +233,7 @@ func (w *network) proxy(inbound net.Conn, d direction) {
 func (w *network) addConn(c *proxyConn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.targets[c.to] == "" || c.from != external && w.targets[c.from] == "" {
+	if w.listenAddresses[c.to] == "" || c.from != externalNode && w.listenAddresses[c.from] == "" {
 		return false
 	}
 	w.conns[c] = struct{}{}
@@ -246,10 +246,10 @@ func (w *network) removeConn(c *proxyConn) {
 	delete(w.conns, c)
 }
 
-func (w *network) target(node int) string {
+func (w *network) listenAddress(node int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.targets[node]
+	return w.listenAddresses[node]
 }
 
 // forward copies data in one direction until either end is closed.

@@ -127,7 +127,7 @@ func TestNetwork_DetachClosesConnections(t *testing.T) {
 			conn := dial(t, address)
 			write(t, conn, "one")
 			expectRead(t, conn, "one")
-			target := w.target(kill)
+			target := w.listenAddress(kill)
 			w.detach(kill)
 			for _, conn := range []net.Conn{conn, dial(t, address)} {
 				_ = conn.SetReadDeadline(time.Now().Add(timeoutDefault))

@@ -6,9 +6,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// check returns an error if no cluster can have recorded a history, whatever the code. It checks
-// the rules for event IDs, for the first and last event, and for completions. Whether a history
-// fits the code is checked by replaytest.Replay.
+// check returns an error if a history breaks a rule that holds for any code. It checks the rules
+// for event IDs, for the first and last event, and for completions. replaytest.Replay checks
+// whether a history fits the code.
 func check(h *history.History) error {
 	if len(h.Events) == 0 {
 		return fmt.Errorf("the history of %s/%d has no events", h.Instance, h.Execution)
@@ -36,7 +36,7 @@ type event interface {
 	Type() string
 }
 
-// A checker walks through a history.
+// A checker checks the events of a history in order.
 type checker struct {
 	last   uint64
 	ended  bool
@@ -64,32 +64,32 @@ func (c *checker) checkOrder(e event) error {
 	return nil
 }
 
-// What an event type does to operations.
+// What event types open, complete and end: operations and the execution.
 var (
-	opens = map[string]bool{
+	schedulingTypes = map[string]bool{
 		"ActivityScheduled": true, "TimerCreated": true, "ExternalSubscribed": true, "SubOrchestrationScheduled": true,
 	}
-	completes = map[string]string{
+	scheduledTypeOf = map[string]string{
 		"ActivityCompleted":         "ActivityScheduled",
 		"ActivityFailed":            "ActivityScheduled",
 		"TimerFired":                "TimerCreated",
 		"SubOrchestrationCompleted": "SubOrchestrationScheduled",
 		"SubOrchestrationFailed":    "SubOrchestrationScheduled",
 	}
-	ends = map[string]bool{
+	terminalTypes = map[string]bool{
 		"OrchestrationCompleted": true, "OrchestrationFailed": true, "OrchestrationCanceled": true,
 		"OrchestrationTerminated": true, "OrchestrationContinuedAsNew": true,
 	}
 )
 
-// applyEvent checks what an event closes, and records what it opens.
+// applyEvent checks the operation that an event closes, and records the one that it opens.
 func (c *checker) applyEvent(e event) error {
 	kind, source := e.Type(), e.GetSourceEventId()
-	c.ended = ends[kind]
-	if opens[kind] {
+	c.ended = terminalTypes[kind]
+	if schedulingTypes[kind] {
 		c.open[e.GetEventId()] = kind
 	}
-	completed, isCompletion := completes[kind]
+	completed, isCompletion := scheduledTypeOf[kind]
 	if !isCompletion && kind != "CancelRequested" {
 		if source != 0 {
 			return fmt.Errorf("has source_event_id %d but completes nothing", source)

@@ -15,9 +15,9 @@ import (
 
 // A command is one or two words of the command line.
 type command struct {
-	name    string
-	args    string // as shown in the usage
-	summary string
+	name      string
+	argsUsage string // as shown in the usage
+	summary   string
 	// The number of args; -1 for no maximum.
 	argsMin, argsMax int
 	// setup declares the flags and returns the action to run after they are parsed.
@@ -44,7 +44,7 @@ var commands = []command{
 
 // The exit statuses.
 const (
-	statusDone        = 0
+	statusOK          = 0
 	statusRefused     = 1
 	statusUsage       = 2
 	statusUnavailable = 3
@@ -63,7 +63,7 @@ func run(ctx context.Context, line []string, s streams) int {
 	}
 	if line[0] == "help" || isHelpFlag(line[0]) {
 		printUsage(s.out)
-		return statusDone
+		return statusOK
 	}
 	c, rest := findCommand(line)
 	if c == nil {
@@ -76,7 +76,7 @@ func run(ctx context.Context, line []string, s streams) int {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		c.printHelp(s.out, flags)
-		return statusDone
+		return statusOK
 	case err == nil && (len(args) < c.argsMin || c.argsMax >= 0 && len(args) > c.argsMax):
 		err = fmt.Errorf("usage: %s", c.usage())
 	}
@@ -97,7 +97,7 @@ func rejectUnknown(line []string, s streams) int {
 	case len(subcommands) > 0 && len(line) > 1 && isHelpFlag(line[1]):
 		fmt.Fprintf(s.out, "usage: tenuto %s COMMAND [flags] [arguments]\n\ncommands:\n", line[0])
 		printCommands(s.out, subcommands)
-		return statusDone
+		return statusOK
 	case len(subcommands) > 0 && len(line) == 1:
 		return reportError(s, &usageError{fmt.Sprintf("%q needs a subcommand; see tenuto %s -h", line[0], line[0])})
 	}
@@ -141,7 +141,7 @@ func parseFlags(flags *flag.FlagSet, line []string) (args []string, err error) {
 // reportError prints an error, if any, and returns the exit status.
 func reportError(s streams, err error) int {
 	if err == nil {
-		return statusDone
+		return statusOK
 	}
 	printMessage(s, err.Error())
 	var usage *usageError
@@ -167,7 +167,7 @@ func cell(text string) string {
 }
 
 func (c *command) usage() string {
-	return strings.TrimSpace(fmt.Sprintf("tenuto %s [flags] %s", c.name, c.args))
+	return strings.TrimSpace(fmt.Sprintf("tenuto %s [flags] %s", c.name, c.argsUsage))
 }
 
 func (c *command) printHelp(w io.Writer, flags *flag.FlagSet) {
@@ -189,6 +189,6 @@ func printUsage(w io.Writer) {
 
 func printCommands(w io.Writer, selected []command) {
 	for _, c := range selected {
-		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace(c.name+" "+c.args), c.summary)
+		fmt.Fprintf(w, "  %-24s %s\n", strings.TrimSpace(c.name+" "+c.argsUsage), c.summary)
 	}
 }

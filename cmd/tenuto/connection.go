@@ -14,9 +14,9 @@ import (
 
 // A connection holds the flags for calling a cluster.
 type connection struct {
-	addresses, clusterID   string
-	certificate, key, root string
-	timeout                time.Duration
+	addresses, clusterID          string
+	certificate, key, authorities string
+	timeout                       time.Duration
 }
 
 const addressVariable = "TENUTO_ADDR"
@@ -28,7 +28,7 @@ func connectionFlags(flags *flag.FlagSet) *connection {
 	flags.StringVar(&c.clusterID, "cluster", "", "`name` of the cluster (default tenuto)")
 	flags.StringVar(&c.certificate, "cert", "", "`file` with the certificate of this client; without TLS a node is reached on loopback only")
 	flags.StringVar(&c.key, "key", "", "`file` with its private key")
-	flags.StringVar(&c.root, "ca", "", "`file` with the authorities of the cluster")
+	flags.StringVar(&c.authorities, "ca", "", "`file` with the authorities of the cluster")
 	flags.DurationVar(&c.timeout, "timeout", 30*time.Second, "how long to retry while no leader answers")
 	return c
 }
@@ -67,11 +67,11 @@ func (c *connection) config(s streams) (cluster.DialConfig, error) {
 		config.Addresses = append(config.Addresses, strings.TrimSpace(address))
 	}
 	switch {
-	case c.certificate == "" && c.key == "" && c.root == "":
-	case c.certificate == "" || c.key == "" || c.root == "":
+	case c.certificate == "" && c.key == "" && c.authorities == "":
+	case c.certificate == "" || c.key == "" || c.authorities == "":
 		return config, &usageError{"-cert, -key and -ca belong together"}
 	default:
-		config.TLS = cluster.KeyFiles(c.certificate, c.key, c.root)
+		config.TLS = cluster.KeyFiles(c.certificate, c.key, c.authorities)
 	}
 	return config, nil
 }

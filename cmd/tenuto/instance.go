@@ -8,7 +8,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// An instance is what -json shows of an instance.
+// An instance is an instance as -json shows it.
 type instance struct {
 	ID             string            `json:"id"`
 	State          cluster.State     `json:"state"`
@@ -21,7 +21,7 @@ type instance struct {
 	UpdatedAt      time.Time         `json:"updatedAt"`
 	Parent         string            `json:"parent,omitempty"`
 	Tags           map[string]string `json:"tags,omitempty"`
-	// Only by "get"; a payload that is not plain JSON is left out.
+	// Only "get" sets the fields below. A payload that is not plain JSON is left out.
 	Output       json.RawMessage `json:"output,omitempty"`
 	CustomStatus json.RawMessage `json:"published,omitempty"`
 	Error        string          `json:"error,omitempty"`

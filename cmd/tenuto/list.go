@@ -50,7 +50,7 @@ func list(flags *flag.FlagSet) action {
 		if s.count {
 			return s.writeCount(ctx, client, to, readOptions())
 		}
-		return s.list(ctx, client, to, readOptions())
+		return s.writeInstances(ctx, client, to, readOptions())
 	})
 }
 
@@ -91,8 +91,8 @@ func parseTimeInto(t *time.Time) func(string) error {
 	}
 }
 
-// list writes the instances, page by page.
-func (s *selection) list(ctx context.Context, client *cluster.Client, to streams, options []cluster.ReadOption) error {
+// writeInstances writes the instances, page by page.
+func (s *selection) writeInstances(ctx context.Context, client *cluster.Client, to streams, options []cluster.ReadOption) error {
 	table := tabwriter.NewWriter(to.out, 0, 0, 2, ' ', 0)
 	encoder := json.NewEncoder(to.out)
 	if !s.asJSON {
@@ -108,7 +108,7 @@ func (s *selection) list(ctx context.Context, client *cluster.Client, to streams
 			return err
 		}
 		for _, status := range page.Instances {
-			if err := s.write(table, encoder, status); err != nil {
+			if err := s.writeInstance(table, encoder, status); err != nil {
 				return err
 			}
 		}
@@ -123,7 +123,7 @@ func (s *selection) list(ctx context.Context, client *cluster.Client, to streams
 	}
 }
 
-func (s *selection) write(table *tabwriter.Writer, encoder *json.Encoder, status *cluster.Status) error {
+func (s *selection) writeInstance(table *tabwriter.Writer, encoder *json.Encoder, status *cluster.Status) error {
 	if s.asJSON {
 		return encoder.Encode(newInstance(status))
 	}

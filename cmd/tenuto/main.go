@@ -16,13 +16,13 @@
 //
 // # The cluster
 //
-// All commands but "history check" call a cluster over the network, as a remote client does. Any
-// node will do (-addr, or TENUTO_ADDR; separate several with commas). With TLS, the certificate is
-// that of a client of the cluster (-cert, -key, -ca), and Config.Authorize of the nodes decides
-// what it may do.
+// All commands except "history check" call a cluster over the network, as a remote client does.
+// Name one or more nodes, separated by commas, with -addr or TENUTO_ADDR. With TLS, use the
+// certificate of a client of the cluster (-cert, -key, -ca). Config.Authorize of the nodes decides
+// what the client may do.
 //
-// The directory of a stopped node cannot be read: a process that opens it acts as that node and
-// changes it. Start the node and call it.
+// No command reads the directory of a stopped node, because a process that opens it acts as that
+// node and changes it. Start the node and call it.
 //
 // # Output
 //
@@ -30,12 +30,16 @@
 // is one word, "-" if empty, so awk can split the columns; new versions may add columns. With -json
 // each line is one JSON object, whose fields keep their names and meanings.
 //
-// The exit status is 0 for success; 1 if the command was rejected or failed, or a check found an
-// error; 2 for an invalid command line; 3 if no leader answered in time or the outcome is unknown.
+// The exit status is:
+//   - 0 for success;
+//   - 1 if the command was rejected or failed, or a check found an error;
+//   - 2 for an invalid command line;
+//   - 3 if no leader answered in time or the outcome is unknown.
+//
 // After 3, the error says whether nothing was done or the outcome is unknown. Look at the instance
-// before you repeat a command; repeating "token" issues another token. "members" also exits with 3,
-// after listing what one node knows, if no node that it reaches knows a leader (with several
-// partitions: of the first).
+// before you repeat a command; repeating "token" issues another token. "members" also exits with 3
+// if no node that it reaches knows a leader (with several partitions: of the first). It first lists
+// what one node knows.
 package main
 
 import (

@@ -22,12 +22,13 @@ type member struct {
 	Address         string  `json:"address"`
 	Leader          bool    `json:"leader"`
 	Voter           bool    `json:"voter"`
-	Behind          *uint64 `json:"behind,omitempty"` // entries of the journal, if known
+	Behind          *uint64 `json:"behind,omitempty"` // how many journal entries it lacks, if known
 	LeadsPartitions []int   `json:"leads,omitempty"`  // with several partitions
-	// Liveness is whether it answers the leader, LastContact how many seconds ago it last did.
+	// Liveness says whether the node answers the leader. LastContact is the number of seconds since
+	// its last answer.
 	Liveness    cluster.Liveness `json:"liveness"`
 	LastContact *float64         `json:"lastContactSeconds,omitempty"`
-	// Identity of its directory, as the cluster has recorded it.
+	// Identity is that of its directory, as the cluster has recorded it.
 	Identity string `json:"identity,omitempty"`
 }
 

@@ -5,21 +5,21 @@
 //
 // # When to use it
 //
-// When commands to one thing must be serialized: an account, a seat map, a device, a game.
-// The instance is the lock: its variables are the state, its ID names the thing, and there
-// is exactly one, whatever happens to nodes.
+// When commands to one thing must be serialized: an account, a seat map, a device, a game. The
+// instance serializes the commands: its variables are the state, and its ID names the thing. There
+// is exactly one instance, even when nodes fail.
 //
 // # What to look at
 //
 //   - Commands are updates: the caller gets a result, or an error that keeps its identity
 //     (ErrInsufficientFunds). If nobody waits for an answer, an event is enough.
-//   - The validation refuses invalid commands, and nothing is recorded. The handler decides
-//     what depends on the state, and decides again after each durable call, because other
-//     commands may have run meanwhile.
+//   - The validation refuses invalid commands, and nothing is recorded. The handler checks what
+//     depends on the state. It must check again after each durable call unless it holds the
+//     semaphore, because other commands may have run meanwhile.
 //   - A handler without durable calls runs alone. A handler with durable calls (book calls
 //     the ledger) takes the semaphore.
-//   - A caller that names its update (cluster.UpdateID) may repeat it: it runs once, and
-//     each call is answered.
+//   - A caller that gives its update an ID (cluster.UpdateID) may repeat it: the update runs once,
+//     and each call is answered.
 //   - The balance is a query: answered from memory, recorded nowhere.
 //   - When the history is long, the entity continues as new with its state as input.
 //     AwaitUpdates waits for running updates; waiting ones are carried over.

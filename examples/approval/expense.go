@@ -13,7 +13,7 @@ import (
 type Expense struct {
 	ID          string
 	Amount      int
-	Deadline    time.Duration // without an answer it is refused after this
+	Deadline    time.Duration // the expense is refused after this time without an answer
 	RemindEvery time.Duration
 }
 

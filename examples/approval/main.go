@@ -1,6 +1,6 @@
-// Command approval is a human decision with a deadline: an amount is reserved, somebody
-// approves or refuses it or the deadline passes, and the amount is paid or released.
-// Reminders go out meanwhile.
+// Command approval waits for a human decision with a deadline. It reserves an amount, sends
+// reminders, and pays the amount if somebody approves. If somebody refuses or the deadline passes,
+// it releases the amount.
 //
 //	approval [-dir DIR] start [-deadline D] [-remind D] ID AMOUNT
 //	approval [-dir DIR] approve|refuse ID WHO
@@ -20,8 +20,8 @@
 //   - expense.go subscribes once and sets the deadline once, then waits for the first of
 //     answer, deadline and reminder (replay.Next, which cancels nothing). So an answer that
 //     arrives during a reminder is not lost, and reminders do not move the deadline.
-//   - The history decides which came first. A late answer is in time or too late, never
-//     both, whatever crashes.
+//   - The order of events in the history decides which came first. So an answer is either in time
+//     or too late, even if nodes crash.
 //   - expense_test.go: a week of reminders in milliseconds.
 //
 // # When not to use it

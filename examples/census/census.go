@@ -55,7 +55,7 @@ func definitions(tree *tree, progress *progress) []replay.Definition {
 // census forever.
 var retryOption = replay.Retry(replay.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaxAttempts: 3})
 
-// A root has the progress display of the root orchestration. It decides nothing by it.
+// A root holds the progress display of the root orchestration, whose decisions do not depend on it.
 type root struct{ progress *progress }
 
 // census is the root orchestration: list the directories, count each, sum up.
@@ -90,9 +90,9 @@ func (r *root) directories(ctx *replay.Context, sum *aggregate) ([]string, error
 	}
 }
 
-// countAll counts width directories at a time. That many coroutines take paths one after
-// another. They share paths and sum without a lock, because only one of them runs at a time,
-// in an order that the history fixes.
+// countAll counts width directories at a time. Each of width coroutines takes one path after
+// another. They share paths and sum without a lock, because only one of them runs at a time, in an
+// order that the history fixes.
 func (r *root) countAll(ctx *replay.Context, paths []string, width int, sum *aggregate) error {
 	next := 0
 	take := func(ctx *replay.Context) (struct{}, error) {

@@ -34,7 +34,7 @@ const killDelay = 80 * time.Millisecond
 
 var seedFlag = flag.Uint64("seed", 0, "of TestCensus_SurvivesKills: its tree and its kills; 0 for a new one")
 
-// The program is killed repeatedly and must end as if undisturbed.
+// The program is killed repeatedly, and its report must equal that of an undisturbed run.
 //
 // The test compares the journal on disk, read after each kill, with the ledger, which is
 // independent of the journal. The journal lists recorded completions, the ledger lists
@@ -55,7 +55,7 @@ func TestCensus_SurvivesKills(t *testing.T) {
 		dir: t.TempDir(), ledger: filepath.Join(t.TempDir(), "ledger"),
 		recorded: make(map[string]int),
 	}
-	// Small enough that work is left for the next process.
+	// This is small enough that work remains for the next process.
 	most := ledgerBytes(t, source) / (killsMidway + 5)
 	for i := range killsMidway + killsEarly {
 		if i%3 == 1 && i/3 < killsEarly {

@@ -4,9 +4,9 @@
 //	go run ./examples/census                  # the source tree of Go
 //	go run ./examples/census -dir d -src ~/src
 //
-// Kill it at any moment, also with kill -9, and start it again with the same -dir: it
-// continues where it was. The final digest equals that of an undisturbed run. Started once
-// more, it prints the report and counts nothing. (-delay 200ms gives you time to kill it.)
+// Kill it at any moment, also with kill -9, and start it again with the same -dir: it continues
+// where it was. The final digest equals that of an undisturbed run. If you start it again after
+// that, it prints the report and counts nothing. (-delay 200ms gives you time to kill it.)
 //
 // # When to use it
 //
@@ -17,9 +17,9 @@
 //
 // # What to look at
 //
-// The orchestrations are in census.go and read like a program that never dies: list the
-// directories, count each, add up. They learn everything about the world from activities,
-// whose results are in the journal before anything follows from them.
+// The orchestrations are in census.go and read like a program that never crashes: list the
+// directories, count each, add up. They get all external data from activities. A result is in the
+// journal before the code receives it.
 //
 //	census           one instance, the root
 //	├─ list directories      activity, a page at a time
@@ -29,8 +29,8 @@
 //
 // Larger programs also need:
 //
-//   - Two-level fan-out. A child has its own history, so no history is longer than one
-//     directory requires, and a child is one event for its parent: the sum.
+//   - Two-level fan-out. A child has its own history, so no history is longer than one directory
+//     requires, and a child adds two events to its parent's history: its start and its sum.
 //   - Limits. A result holds at most 1 MiB and one step of an orchestration at most 4 MiB, so
 //     listings come in pages (see tree.go). The root counts -width directories at a time.
 //   - Concurrency without locks. Coroutines of one instance run one at a time, in an order

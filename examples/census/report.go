@@ -50,7 +50,7 @@ const (
 	failuresMax = 20
 )
 
-// merge is independent of the order of calls.
+// merge adds failures. The result does not depend on the order of calls.
 func (u *Unreadable) merge(more Unreadable) {
 	u.Count += more.Count
 	u.First = append(u.First, more.First...)

@@ -21,8 +21,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A Position is where a page of a listing begins: after After in the order of the listing, or
-// at the beginning if After is empty.
+// A Position is where a page of a listing begins: directly after the entry After, or at the
+// beginning if After is empty.
 type Position struct {
 	Directory string
 	After     string
@@ -50,7 +50,7 @@ const (
 	nameOverhead = 128
 )
 
-// A tree has the activities: everything that uses the file system.
+// A tree holds the activities, which contain all access to the file system.
 type tree struct {
 	ledger    *ledger
 	delay     time.Duration // the maximum, for each file

@@ -10,7 +10,8 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// callers is the number of concurrent callers. Each starts one errand after another.
+// callers is the number of concurrent callers. Each runs one errand (an orchestration of two steps)
+// after another.
 const callers = 8
 
 // A loadGenerator starts orchestrations and waits for them, continuously.

@@ -13,7 +13,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
-// A localCluster is the processes of the nodes. Its methods may be called concurrently.
+// A localCluster runs the nodes as processes. Its methods may be called concurrently.
 type localCluster struct {
 	mu    sync.Mutex
 	nodes []*process

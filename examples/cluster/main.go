@@ -12,28 +12,29 @@
 //	wait                     until 20 more orchestrations have ended
 //	quit                     (or end of input) wait for all orchestrations, print a summary
 //
-// The program prints a line each second, and at each change, with the leader and the number
-// of orchestrations. At the end it prints how many orchestrations were started, finished and
-// lost, and the longest time in which none finished: what a user would have noticed.
+// The program prints a line each second, and at each change, with the leader and the number of
+// orchestrations. At the end it prints how many orchestrations were started, finished and lost. It
+// also prints the longest time in which none finished, which is the outage that a user would
+// notice.
 //
 // # When to use it
 //
-// To try what the README claims, and as a pattern for an application that must survive the
-// loss of a machine: every process has the same list of peers, the same code and its own
-// directory, and callers need not know the leader. Two of three nodes must run for anything
-// to be recorded. Five nodes survive the loss of two.
+// To try what the README claims, and as an example of an application that must survive the loss of
+// a machine: every process has the same list of peers, the same code and its own directory, and
+// callers need not know the leader. Two of three nodes must run for anything to be recorded. Five
+// nodes survive the loss of two.
 //
 // # What to look at
 //
 //   - node.go contains what a node needs: a name, a directory, the peers, the code.
-//   - The client (load.go) is in a process without a node: cluster.Dial. It finds the leader,
-//     and the next one after a failover. A wait continues at another node.
+//   - The client (load.go) runs in a process without a node and uses cluster.Dial. It finds the
+//     leader, and the next one after a failover. A waiting call continues at another node.
 //   - Kill the leader: the others notice within half a second and elect one of themselves,
 //     which continues every orchestration from its history.
-//   - Activities run on all nodes. An attempt that ran on a lost node runs again on another:
-//     at least once, recorded once.
+//   - Activities run on all nodes. An attempt that ran on a lost node runs again on another. So an
+//     activity runs at least once, and its result is recorded once.
 //   - Kill two nodes: nothing proceeds and nothing is lost until you restart them.
-//   - Pause the leader and restart it: it learns that it was replaced, and follows.
+//   - Pause the leader and restart it: it learns that another node leads, and becomes a follower.
 //
 // # When not to use it
 //

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The nodes of these tests are processes of this binary.
+// The nodes in these tests are processes of the test binary.
 func TestMain(m *testing.M) {
 	if node := os.Getenv(nodeEnv); node != "" {
 		exit(runNode(node))

@@ -6,13 +6,13 @@
 //
 // # When to use it
 //
-// When work is discovered on the way and an external limit bounds the rate: crawlers, paged
-// APIs, imports with a quota.
+// When a program discovers its work while it runs and an external limit bounds the rate: crawlers,
+// paged APIs, imports with a quota.
 //
 // # What to look at
 //
-//   - The rate limiter is a variable of the orchestration, with ctx.Now and ctx.Sleep as its
-//     clock. It survives a crash, so a restart does not send requests faster. No lock, no
+//   - The rate limiter is a variable of the orchestration, with ctx.Now and ctx.Sleep as its clock.
+//     It survives a crash, so a restart does not send requests faster. It needs no lock and no
 //     token server.
 //   - The crawl proceeds in waves: the pages of one depth are read in parallel (replay.Map),
 //     and their links are the next wave. They are sorted first, because map order differs on

@@ -26,9 +26,9 @@
 //
 // # When not to use it
 //
-// For streams: a step costs a disk sync, so let an activity process a thousand rows, not
-// one. A heartbeat is not a progress bar: it is recorded once a second at most. Use a custom
-// status for people.
+// For streams: a step costs a disk sync, so let an activity process a thousand rows, not one. Do
+// not use heartbeats to show progress to people: they are recorded at most once a second. Use a
+// custom status for that.
 package main
 
 import (

@@ -58,7 +58,7 @@ func pipeline(ctx *replay.Context, source Source) (Report, error) {
 	return Report{url, converted.Rows}, nil
 }
 
-// steps are the activities. Files are only names here.
+// steps are the activities. Files exist only as names.
 type steps struct {
 	out       io.Writer
 	failAtRow int // the row at which the first attempt to convert fails; 0 for none

@@ -14,7 +14,7 @@ import (
 // A Request is what to export, and how to poll.
 type Request struct {
 	What    string
-	First   time.Duration // the first pause; each later one is half as long again
+	First   time.Duration // the first pause; each later one is 1.5 times as long
 	Longest time.Duration // the longest pause
 	Limit   time.Duration // after this the job is canceled
 }

@@ -18,8 +18,8 @@
 //   - The pauses grow by half up to a maximum. ctx.Random adds jitter and yields the same
 //     numbers on every replay, so a thousand instances that began together do not poll
 //     together.
-//   - The deadline is a scope. After it, every await in the scope returns replay.ErrTimeout.
-//     ctx itself is unaffected, and the job is canceled with it.
+//   - The deadline is a scope. After the deadline, every await in the scope returns
+//     replay.ErrTimeout. The outer ctx is unaffected, so the code can cancel the job with it.
 //   - A failed attempt to poll is retried under its policy and does not count as a poll.
 //
 // # When not to use it

@@ -1,5 +1,5 @@
-// Command saga books a trip of several parts, each with another company. All parts are
-// booked or none: if one fails, the earlier ones are canceled.
+// Command saga books a trip of several parts, each from a different company. All parts are booked
+// or none: if one fails, the earlier ones are canceled.
 //
 //	go run ./examples/saga            # in memory
 //	go run ./examples/saga -dir data  # continues after a kill
@@ -12,18 +12,17 @@
 //
 // # What to look at
 //
-//   - The compensation is registered before the step. An attempt whose answer was lost may
-//     have booked all the same. So ctx.UUID creates the booking number first; it is the same
-//     on every replay, and canceling an unknown number is not an error.
+//   - The compensation is registered before the step. A booking may exist even if the attempt's
+//     answer was lost. So ctx.UUID creates the booking number first. It is the same on every
+//     replay, and canceling an unknown number is not an error.
 //   - A step has at most four attempts. "sold out" is replay.NonRetryable: a retry would not
 //     change it.
-//   - Compensations are retried without limit, which is the default. Nothing else would
-//     clean up.
-//   - Compensations also run when the instance is canceled from outside: Saga and OnClose
-//     call them once at the real end, in a scope that cancellation does not reach. A deferred
-//     function would not do: it also runs when the instance is evicted, and then its durable
-//     calls do nothing.
-//   - The error of the trip is that of the failed step. Callers on any node find it with
+//   - Compensations are retried without limit, which is the default. Nothing else cleans up.
+//   - Compensations also run when the instance is canceled from outside: Saga and OnClose call them
+//     once, when the instance ends, in a scope that cancellation does not affect. A deferred
+//     function is not enough: it also runs when the instance is evicted, and then its durable calls
+//     do nothing.
+//   - The trip fails with the error of the failed step. Callers on any node identify it with
 //     errors.Is.
 //
 // # When not to use it
@@ -33,7 +32,7 @@
 //     is canceled.
 //   - If a step cannot be undone, put it last.
 //
-// A termination (Client.Terminate) runs no code and thus no compensation.
+// A termination (Client.Terminate) runs no code, so it runs no compensation.
 package main
 
 import (

@@ -6,8 +6,8 @@
 //
 // # When to use it
 //
-// In every larger application: activities need database pools, clients and configuration,
-// and tests need other ones than production.
+// In every larger application: activities need database pools, clients and configuration, and tests
+// need different ones than production.
 //
 // # What to look at
 //
@@ -16,9 +16,9 @@
 //   - Activities are methods of a struct (Shop) whose fields are small interfaces, declared
 //     by the caller. There is no container, registry or global: main builds the Shop, and
 //     Definitions passes it on.
-//   - The orchestration is a function without a receiver. It learns everything from its input
-//     and from activities. A field that changes or differs between nodes would be a decision
-//     that the history does not contain.
+//   - The orchestration is a function without a receiver. It learns everything from its input and
+//     from activities. If it used a field that changes or differs between nodes, it would decide by
+//     a value that is not in the history.
 //   - Configuration that decides something (a limit, a switch) is part of the input, or read
 //     by an activity or replay.SideEffect, so that it is recorded.
 //   - Tests give the Shop other services and run the real activities, or stub the activities

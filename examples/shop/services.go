@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// These services are simulated.
+// The types below simulate the services.
 
 // A shelf is an in-memory stock.
 type shelf struct {

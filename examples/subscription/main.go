@@ -12,16 +12,16 @@
 //
 // # What to look at
 //
-//   - Continue-as-new. A growing history makes every replay longer. Each month this execution
-//     ends and the next begins with an empty history, in one append. Its input contains what
-//     must be known of the past. The instance keeps its ID, and callers notice nothing.
+//   - Continue-as-new. A growing history makes every replay longer. Each month this execution ends
+//     and the next begins with an empty history, in one append. Its input contains what later
+//     months need. The instance keeps its ID, and callers are not affected.
 //   - Nothing is lost between two executions: unconsumed events are carried over in order.
 //   - The month ends at a date that is computed from the input. Charges that are retried for
 //     two days do not shift the next month.
 //   - Old subscriptions use new code from the next month on: continue-as-new takes the newest
 //     version (replay.Version).
-//   - If a charge keeps failing, the subscription ends after three days. The timeout of the
-//     call says so, not a loop.
+//   - If a charge keeps failing, the subscription ends after three days. The timeout of the call
+//     ensures this without a loop.
 //
 // # When not to use it
 //

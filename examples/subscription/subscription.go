@@ -42,7 +42,7 @@ var (
 	PriceChanged = replay.Event[int]("price changed")
 )
 
-// subscription is one month. The next execution is the next month.
+// subscription runs one month. The next execution runs the next month.
 func subscription(ctx *replay.Context, terms Terms) (End, error) {
 	unsubscribed := Unsubscribed.Subscribe(ctx)
 	changed := PriceChanged.Subscribe(ctx)

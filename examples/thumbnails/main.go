@@ -26,9 +26,9 @@
 //
 // # When not to use it
 //
-//   - Each photo adds two events to the album's history. Beyond some thousand, give each part
-//     to a child orchestration, which has its own history and is one result for its parent
-//     (example census), or process pages and continue as new after each.
+//   - Each photo adds two events to the album's history. Beyond some thousand, give each part to a
+//     child orchestration, which has its own history and adds two events to its parent's (example
+//     census), or process pages and continue as new after each.
 //   - Without a limit, start all activities and use replay.All.
 package main
 

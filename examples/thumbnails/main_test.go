@@ -52,7 +52,7 @@ func TestMakeThumbnails_LimitsConcurrency(t *testing.T) {
 	}
 }
 
-// The unreadable photo is reported and the others are made, in any order of arrivals.
+// The unreadable photo is reported and the other thumbnails are made, in any order of arrivals.
 func TestMakeThumbnails_OnePhotoFails(t *testing.T) {
 	replaytest.Permute(t, 30, func(t *testing.T, env *replaytest.Env) []Thumbnail {
 		replaytest.Stub(env, Shrink, func(_ context.Context, job Job) (Thumbnail, error) {

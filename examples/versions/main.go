@@ -11,9 +11,9 @@
 // over its history. If the code requests other operations than the history has, the instance
 // stalls and nothing is added to its history. There are two ways to change code:
 //
-//   - A patch, for a small change. replay.Patched returns true for an execution that reaches
-//     this place for the first time, false for one that has passed it, and the same ever
-//     after. One function contains both branches.
+//   - A patch, for a small change. replay.Patched returns true for an execution that reaches this
+//     place for the first time, false for one that has passed it, and the same value on every later
+//     call and replay. One function contains both branches.
 //   - A version, for a rewrite. Both bodies are bound to the same name. An instance keeps the
 //     version with which it started. A new one gets the highest.
 //
@@ -21,18 +21,18 @@
 //
 //   - shipping.go: shippingV1 is the original code, shippingPatched contains both branches,
 //     shippingV2 is version 2. Each of the three orders ends with the code with which it began.
-//   - testdata contains histories recorded with shippingV1: a completed order and a waiting
-//     one. replaytest.Replay runs today's code over them. Keep some histories of each version
-//     in use, from production (the client's History, package history). Then no change that
-//     breaks running instances passes the tests.
+//   - testdata contains histories recorded with shippingV1: a completed order and a waiting one.
+//     replaytest.Replay runs today's code over them. Keep some histories of each version in use,
+//     from production (the client's History, package history). Then the tests detect changes that
+//     would stall running instances.
 //   - The test that adds the new step without a patch: the failure has the expected event,
 //     the operation that the code requested, and the line.
 //
 // # Removing old code
 //
-//   - When no instance is left that began before the patch (Client.Count by name and state),
-//     remove the old branch and replace replay.Patched by replay.DeprecatePatch. When no
-//     history has the patch any more, remove that too.
+//   - When no instance is left that began before the patch (Client.Count by name and state), remove
+//     the old branch and replace replay.Patched by replay.DeprecatePatch. When no instance has the
+//     marker of the patch any more, remove that call too.
 //   - Remove a version when Client.Count with Filter.Version finds no running instance.
 //
 // # When not to use it

@@ -20,7 +20,7 @@ const (
 	balanceTimeout  = time.Minute
 )
 
-// A leaderBalance watches how the leaders of the partitions are spread over the nodes.
+// A leaderBalance measures how soon after a fault the leaders of the partitions are balanced.
 type leaderBalance struct {
 	fleet *fleet
 
@@ -34,15 +34,15 @@ type leaderBalance struct {
 // watch samples the leaders until ctx ends.
 func (b *leaderBalance) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		if leaders := b.fleet.leaders(ctx); isBalanced(leaders, b.fleet.others()) {
+		if leaders := b.fleet.leaders(ctx); isBalanced(leaders, b.fleet.nodeIDsExcept()) {
 			b.recordBalanced()
 		}
 		sleep(ctx, balanceInterval)
 	}
 }
 
-// isBalanced reports whether every partition has a leader and no node leads two more partitions
-// than another.
+// isBalanced reports whether every partition has a leader and the numbers of partitions that the
+// nodes lead differ by at most one.
 func isBalanced(leaders, nodes []string) bool {
 	led := make(map[string]int)
 	for _, leader := range leaders {
@@ -85,7 +85,7 @@ func (b *leaderBalance) faultBegan() {
 func (b *leaderBalance) awaitBalanced(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, balanceTimeout)
 	defer cancel()
-	_, err := b.fleet.awaitLeadersUntil(ctx, func(leaders []string) bool { return isBalanced(leaders, b.fleet.others()) })
+	_, err := b.fleet.awaitLeadersUntil(ctx, func(leaders []string) bool { return isBalanced(leaders, b.fleet.nodeIDsExcept()) })
 	return err == nil
 }
 

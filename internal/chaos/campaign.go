@@ -36,13 +36,13 @@ type options struct {
 	nodes, partitions int
 	// The number of faults between fault-free phases; 0 means none.
 	faultFreeEvery int
-	// The least load before each fault, in acknowledged calls a second.
+	// The minimum load before each fault, in acknowledged calls a second.
 	rate float64
 }
 
 const (
-	// How long the load may take to reach the least rate, and the fleet to recover. Generous, for
-	// loaded machines.
+	// How long the load may take to reach the minimum rate, and the fleet to recover. Both are long
+	// enough for loaded machines.
 	rateTimeout     = 2 * time.Minute
 	recoveryTimeout = 2 * time.Minute
 	faultTimeout    = 6 * time.Minute
@@ -61,7 +61,7 @@ type campaign struct {
 	random        *rand.Rand
 	sameLeader    bool // the last fault-free phase had no new leader
 	stuck         bool // an instance makes no progress although there was no fault
-	// Why the run does not prove what it should.
+	// Reasons why the run does not cover what it must.
 	shortcomings []string
 }
 
@@ -120,7 +120,7 @@ func (c *campaign) injectUnderLoad(ctx context.Context) error {
 		c.addShortcoming("%v after the last fault the leaders are not balanced", balanceTimeout)
 	}
 	if err != nil {
-		c.load.abandon()
+		c.load.cancelCalls()
 	}
 	c.load.finish()
 	stop()
@@ -150,12 +150,13 @@ func (c *campaign) addShortcoming(format string, arguments ...any) {
 	c.shortcomings = append(c.shortcomings, fmt.Sprintf(format, arguments...))
 }
 
-// inject injects one fault after the other, from a deck that is reshuffled each time it is used up.
+// inject injects the faults one after the other. It repeats the list in a new random order each
+// time all were injected.
 func (c *campaign) inject(ctx context.Context) error {
 	if len(c.options.faults) == 0 {
 		return c.runFaultFreeUndisturbed(ctx)
 	}
-	var deck []fault
+	var shuffled []fault
 	n := 0
 	for ; (c.options.count == 0 || n < c.options.count) && (c.options.limit == 0 || c.log.Now() < c.options.limit); n++ {
 		if every := c.options.faultFreeEvery; every > 0 && n%every == 0 {
@@ -163,20 +164,20 @@ func (c *campaign) inject(ctx context.Context) error {
 				return err
 			}
 		}
-		if len(deck) == 0 {
-			deck = append(deck, c.options.faults...)
-			c.random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+		if len(shuffled) == 0 {
+			shuffled = append(shuffled, c.options.faults...)
+			c.random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		outcome, err := c.injectOne(ctx, deck[0])
+		outcome, err := c.injectOne(ctx, shuffled[0])
 		c.log.Fault(outcome)
 		fmt.Fprintln(c.options.out, describeFault(outcome))
 		if err != nil {
-			return fmt.Errorf("%s: %w", deck[0].name, err)
+			return fmt.Errorf("%s: %w", shuffled[0].name, err)
 		}
-		deck = deck[1:]
+		shuffled = shuffled[1:]
 		sleep(ctx, time.Duration(c.random.Int64N(int64(faultPauseMax))))
 	}
 	if c.options.faultFreeEvery > 0 {
@@ -233,7 +234,7 @@ func (c *campaign) injectOne(ctx context.Context, kind fault) (outcome evidence.
 	return outcome, c.collectSample(healing)
 }
 
-// awaitRate waits until the load reaches the least rate, and returns the rate.
+// awaitRate waits until the load reaches the minimum rate, and returns the rate.
 func (c *campaign) awaitRate(ctx context.Context) float64 {
 	deadline := c.log.Now() + rateTimeout
 	for {
@@ -250,7 +251,7 @@ func (c *campaign) awaitRate(ctx context.Context) float64 {
 }
 
 // awaitRecovery waits until every node has acknowledged a write that began after the fault, has
-// applied all entries and is ready. A node that only forwards writes to the leader has not
+// applied all entries and is ready. A node that can only forward writes to the leader has not
 // recovered.
 func (c *campaign) awaitRecovery(ctx context.Context, outcome *evidence.Fault) {
 	for {
@@ -281,7 +282,7 @@ func (c *campaign) awaitCatchUp(ctx context.Context) bool {
 		return isBehind(applied, applyTarget)
 	}
 	for err == nil && ctx.Err() == nil {
-		if !slices.ContainsFunc(c.fleet.states(ctx), behind) {
+		if !slices.ContainsFunc(c.fleet.statuses(ctx), behind) {
 			return true
 		}
 		sleep(ctx, 20*time.Millisecond)

@@ -82,8 +82,8 @@ func isFinal(a evidence.Answer) bool {
 	return a.Outcome == evidence.Acked || a.Outcome == evidence.Refused && a.Code != evidence.Busy
 }
 
-// isConclusive reports whether the answer to a later try tells the outcome of the call. Without a
-// request ID, a refusal may be caused by an earlier try of the same call.
+// isConclusive reports whether the answer to the last try determines the outcome of the call.
+// Without a request ID, a refusal may be caused by an earlier try of the same call.
 func isConclusive(call evidence.Call) bool {
 	switch call.Outcome {
 	case evidence.Acked:

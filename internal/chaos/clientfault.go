@@ -21,8 +21,8 @@ const (
 	terminateTimeout = 30 * time.Second
 )
 
-// queryStorm makes every process send many read-only calls, most of whose deadlines end before or
-// just when the answer arrives.
+// queryStorm makes every process send many read-only calls. Most of their deadlines end before the
+// answer arrives, or at about the same moment.
 func queryStorm(ctx context.Context, s *injection) error {
 	s.onHeal(s.fleet.start) // processes that ended
 	storm := host.Storm{For: stormTime, Longest: stormDeadlineMax, Callers: stormCallers}

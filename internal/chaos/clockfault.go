@@ -26,8 +26,8 @@ func (s *injection) resetClock(ctx context.Context, node *process) error {
 	return err
 }
 
-// stepClock sets one node's wall clock forward or back, twice, and corrects it when healed. Every
-// other time the leader changes meanwhile, possibly to that node.
+// stepClock sets one node's wall clock forward or back, twice, and corrects it when healed. If that
+// node is not the leader, half of the injections also kill the leader.
 func stepClock(ctx context.Context, s *injection) error {
 	node := s.fleet.nodes[s.random.IntN(len(s.fleet.nodes))]
 	s.addNodes(node.id)
@@ -44,8 +44,9 @@ func stepClock(ctx context.Context, s *injection) error {
 	return nil
 }
 
-// killAllStepClock kills all nodes. After the restart the wall clock of one is wrong until there is
-// a leader. Every other time it was wrong before and is right after the restart.
+// killAllStepClock kills all nodes. In half of the injections the wall clock of one node is wrong
+// after the restart, until there is a leader. In the other half it is wrong before the kill and
+// right after the restart.
 func killAllStepClock(ctx context.Context, s *injection) error {
 	node := s.fleet.nodes[s.random.IntN(len(s.fleet.nodes))]
 	by := clockSteps[s.random.IntN(len(clockSteps))]
@@ -54,7 +55,7 @@ func killAllStepClock(ctx context.Context, s *injection) error {
 			return err
 		}
 		sleep(ctx, longTime) // until the node has written a clock sample
-		return s.kill(s.fleet.others()...)
+		return s.kill(s.fleet.nodeIDsExcept()...)
 	}
 	original := node.settings()
 	skewed := original
@@ -66,7 +67,7 @@ func killAllStepClock(ctx context.Context, s *injection) error {
 		}
 		return s.resetClock(ctx, node)
 	})
-	err := s.kill(s.fleet.others()...)
+	err := s.kill(s.fleet.nodeIDsExcept()...)
 	node.setConfig(skewed)
 	return err
 }

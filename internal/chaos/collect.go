@@ -146,12 +146,12 @@ func (c *campaign) collectAll(ctx context.Context) error {
 
 // appliedByLeaders returns the applied index of each partition's leader.
 func (c *campaign) appliedByLeaders(ctx context.Context) ([]uint64, error) {
-	states := c.fleet.states(ctx)
+	states := c.fleet.statuses(ctx)
 	for slices.Contains(c.fleet.leadersAmong(states), "") {
 		if sleep(ctx, 50*time.Millisecond); ctx.Err() != nil {
 			return nil, fmt.Errorf("not every partition has a leader: %w", ctx.Err())
 		}
-		states = c.fleet.states(ctx)
+		states = c.fleet.statuses(ctx)
 	}
 	all := make([]uint64, c.options.partitions)
 	for partition := range all {

@@ -18,8 +18,8 @@ import (
 )
 
 // flipBit flips one bit in a file of a stopped follower and restarts it. The node may refuse to
-// start, fail, or not need that bit. It must not show another state than the other nodes, which the
-// checks verify. Healing restores the bit.
+// start, fail, or not need that bit. The checks verify that its state does not differ from that of
+// the other nodes. Healing restores the bit.
 func flipBit(ctx context.Context, s *injection) error {
 	id := s.follower()
 	if err := s.kill(id); err != nil {

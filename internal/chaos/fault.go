@@ -34,7 +34,7 @@ type injection struct {
 	leader         string                                // of that partition, when the fault began
 	addShortcoming func(format string, arguments ...any) // adds a reason why the run does not prove enough
 	nodes          []string
-	violations     []string // what was observed and must not happen
+	violations     []string // what the fault observed although it must not happen
 	heals          []func(ctx context.Context) error
 }
 
@@ -60,7 +60,7 @@ func (s *injection) heal(ctx context.Context) error {
 
 // follower returns a random node that does not lead the partition.
 func (s *injection) follower() string {
-	others := s.fleet.others(s.leader)
+	others := s.fleet.nodeIDsExcept(s.leader)
 	return others[s.random.IntN(len(others))]
 }
 
@@ -74,7 +74,7 @@ var faults = []fault{
 	{"kill-leader", true, shortTime, longTime, func(_ context.Context, s *injection) error { return s.kill(s.leader) }, ""},
 	{"kill-follower", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.kill(s.follower()) }, ""},
 	{"kill-two", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.kill(s.leader, s.follower()) }, ""},
-	{"kill-all", false, 0, shortTime, func(_ context.Context, s *injection) error { return s.kill(s.fleet.others()...) }, ""},
+	{"kill-all", false, 0, shortTime, func(_ context.Context, s *injection) error { return s.kill(s.fleet.nodeIDsExcept()...) }, ""},
 	{"pause-leader", true, time.Second, 5 * time.Second, func(_ context.Context, s *injection) error { return s.pause(s.leader) }, ""},
 	{"pause-follower", false, shortTime, longTime, func(_ context.Context, s *injection) error { return s.pause(s.follower()) }, ""},
 	{"cut-leader", true, time.Second, longTime, func(_ context.Context, s *injection) error { return s.isolate(s.leader, true, true) }, ""},
@@ -100,7 +100,7 @@ var faults = []fault{
 	{"fail-sync", true, time.Second, longTime, failSync, ""},
 	{"full-disk", false, time.Second, longTime, fullDisk, ""},
 	{"power-cut", true, shortTime, longTime, func(_ context.Context, s *injection) error { return cutPower(s, s.leader) }, ""},
-	{"power-cut-all", false, 0, shortTime, func(_ context.Context, s *injection) error { return cutPower(s, s.fleet.others()...) }, ""},
+	{"power-cut-all", false, 0, shortTime, func(_ context.Context, s *injection) error { return cutPower(s, s.fleet.nodeIDsExcept()...) }, ""},
 	{"frozen-disk", true, 2 * time.Second, 4 * time.Second, frozenDisk, ""},
 	{"query-storm", false, 0, shortTime, queryStorm, ""},
 	{"blocked-code", true, time.Second, longTime, blockedCode, ""},
@@ -128,13 +128,13 @@ func (s *injection) pause(id string) error {
 		if err := node.resume(); err != nil {
 			return err
 		}
-		return readAtOnce(ctx, s.fleet, id)
+		return readAfterResume(ctx, s.fleet, id)
 	})
 	return node.pause()
 }
 
-// readAtOnce reads through a node that has just been resumed and may still believe that it leads.
-func readAtOnce(ctx context.Context, f *fleet, id string) error {
+// readAfterResume reads through a node that has just been resumed and may still believe that it leads.
+func readAfterResume(ctx context.Context, f *fleet, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	calls := f.log.Latest(evidence.Read, 8)
@@ -149,7 +149,7 @@ func readAtOnce(ctx context.Context, f *fleet, id string) error {
 	return nil
 }
 
-// isolate cuts off what a node receives, what it sends, or both, and records it as hit.
+// isolate cuts off what a node receives, what it sends, or both, until the fault is healed.
 func (s *injection) isolate(id string, in, out bool) error {
 	s.addNodes(id)
 	s.onHeal(s.fleet.healNetwork)
@@ -159,7 +159,7 @@ func (s *injection) isolate(id string, in, out bool) error {
 // cut cuts off what a node receives (in) and what it sends (out).
 func (s *injection) cut(id string, in, out bool) error {
 	var errs []error
-	for _, other := range s.fleet.others(id) {
+	for _, other := range s.fleet.nodeIDsExcept(id) {
 		errs = append(errs,
 			s.fleet.network.Set(other, id, link.Condition{Cut: in}),
 			s.fleet.network.Set(id, other, link.Condition{Cut: out}))
@@ -190,10 +190,10 @@ func flapLeader(ctx context.Context, s *injection) error {
 }
 
 // cutPair splits the nodes into two parts that cannot reach each other, except for one node that
-// reaches both. Of three nodes the leader is cut from one follower. Of five, each part has a
-// majority together with the node between.
+// reaches both. With three nodes, the leader is cut from one follower. With five, each part and the
+// node that reaches both form a majority.
 func cutPair(_ context.Context, s *injection) error {
-	others := s.fleet.others(s.leader)
+	others := s.fleet.nodeIDsExcept(s.leader)
 	s.random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	half := len(others) / 2
 	with, against := append([]string{s.leader}, others[:half-1]...), others[half-1:len(others)-1]
@@ -213,10 +213,10 @@ func cutPair(_ context.Context, s *injection) error {
 // onAllLinks sets the condition of all links.
 func onAllLinks(c link.Condition) func(context.Context, *injection) error {
 	return func(_ context.Context, s *injection) error {
-		s.addNodes(s.fleet.others()...)
+		s.addNodes(s.fleet.nodeIDsExcept()...)
 		s.onHeal(s.fleet.healNetwork)
 		for _, from := range s.fleet.nodes {
-			for _, to := range s.fleet.others(from.id) {
+			for _, to := range s.fleet.nodeIDsExcept(from.id) {
 				if err := s.fleet.network.Set(from.id, to, c); err != nil {
 					return err
 				}
@@ -239,7 +239,7 @@ func (s *injection) drain(id string) error {
 // rotateKeys gives every node a new certificate from a new authority. At each step a follower is
 // killed and restarted, which forces handshakes.
 func rotateKeys(ctx context.Context, s *injection) error {
-	s.addNodes(s.fleet.others()...)
+	s.addNodes(s.fleet.nodeIDsExcept()...)
 	return s.fleet.keys.rotate(func() error {
 		id := s.follower()
 		if err := s.fleet.node(id).kill(); err != nil {
@@ -251,7 +251,7 @@ func rotateKeys(ctx context.Context, s *injection) error {
 
 // rollingRestart restarts one node after the other, the leader last.
 func rollingRestart(ctx context.Context, s *injection) error {
-	for _, id := range append(s.fleet.others(s.leader), s.leader) {
+	for _, id := range append(s.fleet.nodeIDsExcept(s.leader), s.leader) {
 		if err := s.drain(id); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ const (
 	stuckAfter     = 20 * time.Second
 	stuckAcked     = 100
 	faultFreeTries = 4
-	// How often the machine's own noise is measured.
+	// The interval between measurements of the machine without the cluster.
 	noiseInterval = 25 * time.Millisecond
 )
 
@@ -39,9 +39,9 @@ func (c *campaign) runFaultFree(ctx context.Context) error {
 	phase.LoadEnd = c.log.Now()
 	resume := c.load.pauseStarts()
 	defer resume()
-	if phase.Stuck = c.awaitIdle(ctx); len(phase.Stuck) > 0 {
+	if phase.Stuck = c.awaitEndedOrStuck(ctx); len(phase.Stuck) > 0 {
 		c.stuck = true // no fault may repair it before it is checked
-		c.load.abandon()
+		c.load.cancelCalls()
 	}
 	phase.End = c.log.Now()
 	after, err := c.fleet.countLeaderships()
@@ -56,8 +56,8 @@ func (c *campaign) runFaultFree(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// runFaultFreeUndisturbed runs fault-free phases until one had no new leader, but only a few. A
-// loaded machine may have none.
+// runFaultFreeUndisturbed repeats fault-free phases until no leader changes in one, at most
+// faultFreeTries times. On a loaded machine a leader may change in each.
 func (c *campaign) runFaultFreeUndisturbed(ctx context.Context) error {
 	for range faultFreeTries {
 		if err := c.runFaultFree(ctx); err != nil || c.stuck || c.sameLeader {
@@ -78,8 +78,8 @@ func (l *load) pauseStarts() (resume func()) {
 	return func() { close(resumed) }
 }
 
-// awaitIdle waits until every instance that can end has ended, and returns those that are stuck.
-func (c *campaign) awaitIdle(ctx context.Context) (stuck []string) {
+// awaitEndedOrStuck waits until every instance that can end has ended, and returns those that are stuck.
+func (c *campaign) awaitEndedOrStuck(ctx context.Context) (stuck []string) {
 	since, least := c.log.Now(), -1
 	for ctx.Err() == nil {
 		running, err := c.unendedInstances(ctx)
@@ -121,8 +121,8 @@ func (f *fleet) countLeaderships() (n int, err error) {
 	return n, err
 }
 
-// measureNoise measures operations in which the cluster has no part, until limit: a query of a
-// process about itself, and a write and sync of a small file.
+// measureNoise repeats, for the time limit, operations that do not depend on the cluster, and
+// returns their durations: a status request to each node, and a write and sync of a small file.
 func (c *campaign) measureNoise(ctx context.Context, limit time.Duration) (took []time.Duration, err error) {
 	file, err := os.Create(filepath.Join(c.options.dir, "noise"))
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *campaign) measureNoise(ctx context.Context, limit time.Duration) (took 
 	defer func() { err = errors.Join(err, file.Close()) }()
 	for end := c.log.Now() + limit; c.log.Now() < end && ctx.Err() == nil; sleep(ctx, noiseInterval) {
 		begin := c.log.Now()
-		c.fleet.states(ctx)
+		c.fleet.statuses(ctx)
 		if _, err := file.WriteAt(make([]byte, 512), 0); err != nil {
 			return nil, err
 		}

@@ -36,7 +36,8 @@ type fleet struct {
 	nodesAdded int      // how many nodes were added since
 	network    network
 	template   host.Config // what all nodes have in common
-	// The addresses of the nodes, whichever nodes are there.
+	// The addresses of the nodes, in the order of nodes. A replacement has the address of the node
+	// that it replaces.
 	addresses []string
 	keys      *keys
 	ledger    *ledger
@@ -156,8 +157,8 @@ func (f *fleet) node(id string) *process {
 	return f.nodes[slices.IndexFunc(f.nodes, func(p *process) bool { return p.id == id })]
 }
 
-// others returns the IDs of all nodes except the given ones.
-func (f *fleet) others(ids ...string) []string {
+// nodeIDsExcept returns the IDs of all nodes except the given ones.
+func (f *fleet) nodeIDsExcept(ids ...string) []string {
 	var others []string
 	for _, node := range f.nodes {
 		if !slices.Contains(ids, node.id) {
@@ -170,8 +171,8 @@ func (f *fleet) others(ids ...string) []string {
 // statusTimeout bounds a status request.
 const statusTimeout = 500 * time.Millisecond
 
-// states returns the status of every node, the zero value for a node that did not answer.
-func (f *fleet) states(ctx context.Context) []host.NodeStatus {
+// statuses returns the status of every node, the zero value for a node that did not answer.
+func (f *fleet) statuses(ctx context.Context) []host.NodeStatus {
 	states := make([]host.NodeStatus, len(f.nodes))
 	var asking sync.WaitGroup
 	for i, node := range f.nodes {
@@ -188,7 +189,7 @@ func (f *fleet) states(ctx context.Context) []host.NodeStatus {
 // unreadyNodes lists the nodes that are not ready, and why; "" if all are ready.
 func (f *fleet) unreadyNodes(ctx context.Context) string {
 	var reasons []string
-	for i, state := range f.states(ctx) {
+	for i, state := range f.statuses(ctx) {
 		switch {
 		case state.ID == "":
 			reasons = append(reasons, f.nodes[i].id+" does not answer")
@@ -199,9 +200,9 @@ func (f *fleet) unreadyNodes(ctx context.Context) string {
 	return strings.Join(reasons, "; ")
 }
 
-// leaders returns the leader of each partition: the node that reports so itself, with a majority of
-// followers. It is "" while there is none.
-func (f *fleet) leaders(ctx context.Context) []string { return f.leadersAmong(f.states(ctx)) }
+// leaders returns the leader of each partition, "" while there is none. The leader is the node that
+// reports that it leads and that a majority of the nodes report as their leader.
+func (f *fleet) leaders(ctx context.Context) []string { return f.leadersAmong(f.statuses(ctx)) }
 
 func (f *fleet) leadersAmong(states []host.NodeStatus) []string {
 	leaders := make([]string, f.template.Partitions)

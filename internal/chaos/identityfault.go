@@ -14,7 +14,7 @@ import (
 // refusalTimeout bounds how long a node with a wrong directory may take to notice that.
 const refusalTimeout = 15 * time.Second
 
-// addViolation records what was observed and must not happen.
+// addViolation records that something happened that must not happen.
 func (s *injection) addViolation(format string, arguments ...any) {
 	s.violations = append(s.violations, fmt.Sprintf(format, arguments...))
 }
@@ -32,29 +32,30 @@ func wipeNode(ctx context.Context, s *injection) error {
 	return nil
 }
 
-// wipeOneOfAll deletes the directory of one of the two nodes that have acknowledged writes which
-// the third lacks. The wiped node and the third must not form a majority.
+// wipeOneOfAll kills a minority of the nodes, so that only the others have the writes that follow.
+// It then kills these too, and deletes the directory of one of them. The wiped node and the
+// minority must not form a majority.
 func wipeOneOfAll(ctx context.Context, s *injection) error {
-	others := s.fleet.others(s.leader)
+	others := s.fleet.nodeIDsExcept(s.leader)
 	s.random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	away, wiped := others[:len(others)/2], s.fleet.node(others[len(others)/2])
-	if err := s.kill(away...); err != nil {
+	minority, wiped := others[:len(others)/2], s.fleet.node(others[len(others)/2])
+	if err := s.kill(minority...); err != nil {
 		return err
 	}
 	sleep(ctx, time.Second) // the two others acknowledge writes meanwhile
-	s.addNodes(s.fleet.others(away...)...)
-	if err := s.kill(s.fleet.others(away...)...); err != nil {
+	s.addNodes(s.fleet.nodeIDsExcept(minority...)...)
+	if err := s.kill(s.fleet.nodeIDsExcept(minority...)...); err != nil {
 		return err
 	}
 	if err := s.wipe(wiped); err != nil {
 		return err
 	}
-	s.heals = nil // the order matters
+	s.heals = nil // replaced by heals in the required order
 	s.onHeal(func(ctx context.Context) error { return s.replaceWithNew(ctx, wiped) })
-	started := s.fleet.startInBackground(ctx, away)
+	started := s.fleet.startInBackground(ctx, minority)
 	s.onHeal(func(context.Context) error { return <-started })
 	s.onHeal(func(ctx context.Context) error {
-		return s.fleet.startAll(ctx, s.fleet.others(append(away, wiped.id)...))
+		return s.fleet.startAll(ctx, s.fleet.nodeIDsExcept(append(minority, wiped.id)...))
 	})
 	s.onHeal(func(context.Context) error { return wiped.kill() })
 	s.expectRefused(ctx, wiped)
@@ -117,11 +118,11 @@ func cloneNode(ctx context.Context, s *injection) error {
 	if err != nil {
 		return err
 	}
-	place := fmt.Sprintf("clone%d", s.fleet.nodesAdded)
-	if config.Listen, _, err = s.fleet.network.Add(place); err != nil {
+	networkName := fmt.Sprintf("clone%d", s.fleet.nodesAdded)
+	if config.Listen, _, err = s.fleet.network.Add(networkName); err != nil {
 		return err
 	}
-	clone, err := newProcess(place, config, s.fleet)
+	clone, err := newProcess(networkName, config, s.fleet)
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,8 @@ const (
 	// One instance in remoteShare is driven through the remote client.
 	remoteShare = 4
 	workMax     = 30 * time.Millisecond
-	// The delays of the timers of cycles, and of sleepers, of which some are always waiting while
-	// clocks are changed.
+	// The maximum delays of timers, in cycles and in the workload sleep. Some timers of sleep are
+	// always waiting when a clock is changed.
 	delayMax = 120 * time.Millisecond
 	sleepMax = 5 * time.Second
 )
@@ -54,13 +54,13 @@ const repeatClient = -100
 
 // A load is the set of all clients that work on the fleet.
 type load struct {
-	fleet   *fleet
-	ctx     context.Context // ends when no new work may start
-	stop    context.CancelFunc
-	callCtx context.Context // ends when no call may wait any longer
-	abandon context.CancelFunc
-	drivers sync.WaitGroup
-	clients int
+	fleet       *fleet
+	ctx         context.Context // ends when no new work may start
+	stop        context.CancelFunc
+	callCtx     context.Context // ends when no call may wait any longer
+	cancelCalls context.CancelFunc
+	drivers     sync.WaitGroup
+	clients     int
 	// Held for reading while an instance is driven, and for writing while no instance may start.
 	startMu    sync.RWMutex
 	endedCount atomic.Int64 // instances that have ended
@@ -70,7 +70,7 @@ type load struct {
 // has one client.
 func startLoad(f *fleet, seed uint64, small bool) *load {
 	l := &load{fleet: f}
-	l.callCtx, l.abandon = context.WithCancel(context.Background())
+	l.callCtx, l.cancelCalls = context.WithCancel(context.Background())
 	l.ctx, l.stop = context.WithCancel(l.callCtx)
 	for _, workload := range workloads {
 		size := workload.size
@@ -96,7 +96,7 @@ func startLoad(f *fleet, seed uint64, small bool) *load {
 func (l *load) finish() {
 	l.stop()
 	l.drivers.Wait()
-	l.abandon()
+	l.cancelCalls()
 }
 
 // A driver is a client that drives one workload.
@@ -187,8 +187,8 @@ func (w *driver) driveTree(id string) {
 	w.run(id, host.Tree, host.TreeInput{Depth: 1 + w.random.IntN(3), Value: w.random.IntN(1000)})
 }
 
-// run starts an instance and waits for its end; some it terminates midway. It reports whether the
-// instance is known to have ended.
+// run starts an instance and waits for its end. It terminates or cancels some instances before
+// their end. It reports whether the instance is known to have ended.
 func (w *driver) run(id, name string, input any) (ended bool) {
 	if started := w.call(evidence.Start, id, name, input); started.Outcome != evidence.Acked {
 		return false
@@ -281,7 +281,7 @@ func (w *driver) driveRegister(id string) {
 	const callers, calls = 3, 12
 	var calling sync.WaitGroup
 	for i := range callers {
-		caller := w.companion(i)
+		caller := w.newCaller(i)
 		calling.Go(func() { caller.callRegister(id, calls, i == 0) })
 	}
 	calling.Wait()
@@ -314,14 +314,14 @@ func (w *driver) callRegister(id string, calls int, owner bool) {
 }
 
 const (
-	// The pause between writes through one node, over all its probes. With more partitions each probe pauses
-	// longer.
+	// The pause between writes through one node, over all its probes. With more partitions each
+	// probe pauses longer.
 	probeEvery = 15 * time.Millisecond
 	probeSends = 300
 )
 
-// probe writes to one partition through its own node all the time, and reads that node's own
-// state. Together the probes show for how long a partition accepted no writes.
+// probe continuously writes to one partition through its own node, and reads that node's own state.
+// Together the probes show for how long a partition accepted no writes.
 func (w *driver) probe(prefix string, partition int) {
 	partitions := w.fleet.template.Partitions
 	probeEvery := time.Duration(partitions) * probeEvery

@@ -24,9 +24,9 @@ const (
 	completers = 2
 )
 
-// companion returns one of several clients that call a driver's instance concurrently, with its own
+// newCaller returns one of several clients that call a driver's instance concurrently, with its own
 // client number and first node. Every second one is a remote client.
-func (w *driver) companion(i int) *driver {
+func (w *driver) newCaller(i int) *driver {
 	other := &driver{client: w.client, load: w.load, random: rand.New(rand.NewPCG(w.random.Uint64(), uint64(i)))}
 	other.id = w.id*10 + i + 1000
 	other.firstNode += i
@@ -53,10 +53,10 @@ func (w *driver) driveEntity(id string) {
 		return
 	}
 	var calling, watching sync.WaitGroup
-	watcher := w.companion(entityCallers)
+	watcher := w.newCaller(entityCallers)
 	watching.Go(func() { watcher.watchAll(id) })
 	for i := range entityCallers {
-		caller := w.companion(i)
+		caller := w.newCaller(i)
 		calling.Go(func() {
 			for n := range entityCalls {
 				sleep(w.load.ctx, caller.randomDuration(0, thinkTimeMax))
@@ -136,7 +136,7 @@ func (w *driver) driveApproval(id string) {
 	}
 	var completing sync.WaitGroup
 	for i := range completers {
-		caller := w.companion(i)
+		caller := w.newCaller(i)
 		done := evidence.TaskResult{Value: value + 1, Nonce: fmt.Sprintf("%s by %d", id, i)}
 		completing.Go(func() {
 			caller.do(ctx, evidence.Request{

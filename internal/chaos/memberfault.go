@@ -18,8 +18,8 @@ const memberTimeout = 30 * time.Second
 // removedTimeout bounds how long a removed node is watched.
 const removedTimeout = 5 * time.Second
 
-// addAndRemove adds a node to the cluster. Healing removes it permanently. Every other time the
-// leader is killed while the new node has a vote.
+// addAndRemove adds a node to the cluster. Healing removes it permanently. Half of the injections
+// also kill the leader while the new node has a vote.
 func addAndRemove(ctx context.Context, s *injection) error {
 	added, err := s.fleet.newNode()
 	if err != nil {
@@ -101,16 +101,16 @@ func (f *fleet) startReplacement(ctx context.Context, node *process) error {
 }
 
 // expectRemoved starts a removed node and waits until it reports that it takes no part. The wait is
-// bounded, because a leader that now has its address cannot tell it. The node must not lead
-// meanwhile.
+// bounded: if the replacement, which has the old address of the node, leads, it cannot tell the
+// node that it was removed. The node must not lead meanwhile.
 func (f *fleet) expectRemoved(ctx context.Context, config host.Config) error {
 	f.nodesAdded++
-	place := fmt.Sprintf("lost%d", f.nodesAdded)
+	networkName := fmt.Sprintf("lost%d", f.nodesAdded)
 	var err error
-	if config.Listen, _, err = f.network.Add(place); err != nil {
+	if config.Listen, _, err = f.network.Add(networkName); err != nil {
 		return err
 	}
-	lost, err := newProcess(place, config, f)
+	lost, err := newProcess(networkName, config, f)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (b *openInstances) start(ctx context.Context, out io.Writer) error {
 	errs := make([]error, len(b.fleet.nodes))
 	var filling sync.WaitGroup
 	for i, node := range b.fleet.nodes {
-		share := host.FillRequest{Prefix: "open-" + node.id, Count: b.count / len(b.fleet.nodes)}
+		share := host.StartOpenRequest{Prefix: "open-" + node.id, Count: b.count / len(b.fleet.nodes)}
 		filling.Go(func() { errs[i] = b.fleet.post(ctx, node, host.FillPath, share, new(struct{})) })
 	}
 	filling.Wait()

@@ -301,8 +301,8 @@ func (o *overload) report(name string, p *phase) {
 	fmt.Fprintln(o.out)
 }
 
-// otherCPUMax is how many processors others than the nodes, including the harness, may use before
-// the report says so.
+// otherCPUMax is how many processors other processes, including the harness, may use before the
+// report warns.
 const otherCPUMax = 0.2
 
 func (o *overload) checkGoal(met bool, format string, arguments ...any) {
@@ -315,7 +315,7 @@ func (o *overload) checkGoal(met bool, format string, arguments ...any) {
 	o.missedGoals = append(o.missedGoals, text)
 }
 
-// runLoad makes every node put a third of a load on itself.
+// runLoad makes every node put an equal share of a load on itself.
 func (o *overload) runLoad(ctx context.Context, name string, load host.Load, d time.Duration) (*phase, error) {
 	load.For, load.PerSecond = d, load.PerSecond/fleetSize
 	p := &phase{duration: d, memory: make([][]int, fleetSize), refused: make(map[string]float64)}
@@ -329,14 +329,14 @@ func (o *overload) runLoad(ctx context.Context, name string, load host.Load, d t
 	begin, busy := time.Now(), busyCPUTime()
 	results := make([]host.LoadResult, fleetSize)
 	errs := make([]error, fleetSize)
-	var pressing sync.WaitGroup
+	var loading sync.WaitGroup
 	for i, node := range o.fleet.nodes {
 		load := load // a copy for each goroutine
 		load.Prefix = fmt.Sprintf("%s-%s", name, node.id)
-		pressing.Go(func() { errs[i] = o.fleet.ask(ctx, node, host.LoadPath, load, results[i].Read) })
+		loading.Go(func() { errs[i] = o.fleet.ask(ctx, node, host.LoadPath, load, results[i].Read) })
 	}
 	o.watchMemory(ctx, p)
-	pressing.Wait()
+	loading.Wait()
 	lasted := time.Since(begin).Seconds()
 	p.otherCPU = (busyCPUTime() - busy).Seconds() / lasted
 	for i, result := range results {

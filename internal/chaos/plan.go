@@ -24,17 +24,17 @@ var clusterShapes = []struct{ nodes, partitions, share int }{
 // mixFaults distributes each fault to clusters of different shapes, in an order that the seed
 // determines.
 func mixFaults(chosen []fault, each int, seed uint64) []campaignPart {
-	var deck []fault
+	var shuffled []fault
 	for range each {
-		deck = append(deck, chosen...)
+		shuffled = append(shuffled, chosen...)
 	}
 	random := newRandom(seed)
-	random.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
-	parts, total, dealt, due := make([]campaignPart, len(clusterShapes)), len(deck), 0, 0
+	random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	parts, total, dealt, due := make([]campaignPart, len(clusterShapes)), len(shuffled), 0, 0
 	for i, shape := range clusterShapes {
 		due += shape.share
 		end := total * due / 10
-		parts[i] = campaignPart{nodes: shape.nodes, partitions: shape.partitions, faults: deck[dealt:end]}
+		parts[i] = campaignPart{nodes: shape.nodes, partitions: shape.partitions, faults: shuffled[dealt:end]}
 		dealt = end
 	}
 	return parts

@@ -46,7 +46,7 @@ type processRun struct {
 	command     *exec.Cmd
 	in          io.Closer
 	socket      string        // the name of its socket; "" until it is ready
-	endExpected bool          // the end is expected
+	endExpected bool          // the harness sent the signal that ends it
 	killed      bool          // was killed because it did not stop
 	ended       chan struct{} // closed after the process ended
 }

@@ -22,13 +22,13 @@ const (
 	inFlightShare = 0.5  // of the injected faults, with calls in flight
 )
 
-// notInjected lists what should be tested and no fault here does, and why.
+// notInjected lists the failures that no fault of this command injects, and why.
 var notInjected = []string{
 	"kills between two given instructions: a process is killed from outside; journal and actors enumerate the crash points",
 }
 
 // runAndReport runs a campaign, checks it and reports the result. It deletes the run's directory
-// unless something needs to be looked at.
+// unless the run failed or keep is set.
 func runAndReport(ctx context.Context, o options, again string, keep bool) error {
 	record, shortcomings, err := runCampaign(ctx, o)
 	if err == nil {

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// How long it may take until a node that is away needs a snapshot, and how many elections until
+	// How long it may take until a node that is down needs a snapshot, and how many elections until
 	// that node leads.
 	lagTimeout    = 60 * time.Second
 	electionsMax  = 10
 	repeatedCalls = 12
 )
 
-// lagFollower keeps a follower away until it must be sent a snapshot. It then makes that node lead,
-// and repeats calls on it that were acknowledged while it was away. The node must know that they
-// were executed.
+// lagFollower keeps a follower down until it needs a snapshot. It then makes that node lead, and
+// repeats calls on it that were acknowledged while it was down. The node must know that they were
+// executed.
 func lagFollower(ctx context.Context, s *injection) error {
 	id := s.follower()
 	if err := s.kill(id); err != nil {
@@ -39,7 +39,7 @@ func lagFollower(ctx context.Context, s *injection) error {
 
 // applied returns the highest index of a partition's journal that any node has applied.
 func (f *fleet) applied(ctx context.Context, partition int) uint64 {
-	return appliedAmong(f.states(ctx), partition)
+	return appliedAmong(f.statuses(ctx), partition)
 }
 
 func appliedAmong(states []host.NodeStatus, partition int) (highest uint64) {

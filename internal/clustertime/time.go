@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A Time is a moment in cluster time. The zero value means none. Times may be compared with ==.
+// A Time is a moment in cluster time. The zero value means no time. Times may be compared with ==.
 type Time struct{ nanoseconds int64 }
 
-// FromUnix returns the Time for nanoseconds since 1970 in cluster time, as records hold it.
-func FromUnix(nanoseconds int64) Time { return Time{nanoseconds} }
+// FromUnixNano returns the Time for nanoseconds since 1970 in cluster time, as records hold it.
+func FromUnixNano(nanoseconds int64) Time { return Time{nanoseconds} }
 
 // UnixNano returns the time as records hold it.
 func (t Time) UnixNano() int64 { return t.nanoseconds }
@@ -28,7 +28,7 @@ func (t Time) After(u Time) bool { return u.Before(t) }
 // Compare returns -1, 0 or 1 if t is before u, equal to it or after it.
 func (t Time) Compare(u Time) int { return cmp.Compare(t.nanoseconds, u.nanoseconds) }
 
-// Add returns t+d, or the last or first possible time if the sum overflows.
+// Add returns t+d. If the sum overflows, it returns the latest or earliest possible time.
 func (t Time) Add(d time.Duration) Time {
 	sum := t.nanoseconds + int64(d)
 	switch {
@@ -40,7 +40,7 @@ func (t Time) Add(d time.Duration) Time {
 	return Time{sum}
 }
 
-// Sub returns t-u, or the longest or shortest possible duration if the difference overflows.
+// Sub returns t-u. If the difference overflows, it returns the largest or smallest duration.
 func (t Time) Sub(u Time) time.Duration {
 	difference := t.nanoseconds - u.nanoseconds
 	switch {

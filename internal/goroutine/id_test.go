@@ -7,7 +7,7 @@ import (
 )
 
 func TestID_UniqueAmongRunning(t *testing.T) {
-	for name, id := range map[string]func() uintptr{"ID": ID, "traceID": traceID} {
+	for name, id := range map[string]func() uintptr{"ID": ID, "traceID": idFromStack} {
 		t.Run(name, func(t *testing.T) {
 			const count = 1000
 			var mu sync.Mutex

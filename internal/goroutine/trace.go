@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// traceID reads the number from "goroutine 7 [running]:".
-func traceID() uintptr {
+// idFromStack reads the number from "goroutine 7 [running]:".
+func idFromStack() uintptr {
 	var header [64]byte
 	digits := bytes.TrimPrefix(header[:runtime.Stack(header[:], false)], []byte("goroutine "))
 	var id uintptr

@@ -9,22 +9,22 @@ import (
 type Overrides struct {
 	// WallClock replaces the wall clock. It may be called concurrently.
 	WallClock func() time.Time
-	// SnapshotThreshold is after how many entries a snapshot is taken, SnapshotInterval how often
-	// that is checked, and TrailingLogs how many older entries are kept.
+	// SnapshotThreshold is the number of entries after which a snapshot is taken. SnapshotInterval
+	// is how often that is checked. TrailingLogs is how many older entries are kept.
 	SnapshotThreshold uint64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
 }
 
-type key struct{}
+type contextKey struct{}
 
 // NewContext returns a context that carries overrides.
 func NewContext(ctx context.Context, overrides Overrides) context.Context {
-	return context.WithValue(ctx, key{}, overrides)
+	return context.WithValue(ctx, contextKey{}, overrides)
 }
 
 // FromContext returns the overrides of a context, or the zero value if it carries none.
 func FromContext(ctx context.Context) Overrides {
-	overrides, _ := ctx.Value(key{}).(Overrides)
+	overrides, _ := ctx.Value(contextKey{}).(Overrides)
 	return overrides
 }

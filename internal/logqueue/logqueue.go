@@ -20,18 +20,18 @@ const (
 // New returns a logger that writes to the given logger's handler, in order, without blocking for
 // long. While the handler is slow, callers do not wait. When 1,024 records wait, further ones are
 // dropped, and their number is logged when the handler resumes. One goroutine at a time calls the
-// handler, and ends when no record waits. New returns a logger that it made as it is.
+// handler, and ends when no record waits. If New made the given logger, it returns that logger.
 func New(to *slog.Logger) *slog.Logger {
 	if _, ok := to.Handler().(*handler); ok {
 		return to
 	}
-	return slog.New(&handler{to.Handler(), &queue{root: to.Handler()}})
+	return slog.New(&handler{to.Handler(), &queue{baseHandler: to.Handler()}})
 }
 
 type noWait struct{}
 
-// NoWait returns a context for callers that hold a lock which other callers of the logger need.
-// They do not wait for the handler at all.
+// NoWait returns a context for callers that hold a lock which other callers of the logger need. A
+// caller with this context does not wait for the handler at all.
 func NoWait(ctx context.Context) context.Context { return context.WithValue(ctx, noWait{}, true) }
 
 // handler is a slog.Handler that queues records.
@@ -81,7 +81,7 @@ func (e *entry) write() {
 
 // queue holds the records for one handler, in order.
 type queue struct {
-	root slog.Handler // gets the number of records dropped
+	baseHandler slog.Handler // logs the number of dropped records
 
 	mu      sync.Mutex
 	waiting []*entry
@@ -138,7 +138,7 @@ func (q *queue) next() *entry {
 		q.dropped = 0
 		record := slog.NewRecord(time.Now(), slog.LevelWarn, "log records dropped: the handler was slow", 0)
 		record.AddAttrs(slog.Int("dropped", dropped))
-		return &entry{context.Background(), q.root, record, make(chan struct{})}
+		return &entry{context.Background(), q.baseHandler, record, make(chan struct{})}
 	}
 	q.waiting, q.writing, q.slow = nil, false, false
 	return nil

@@ -35,9 +35,9 @@ func (m *Machine) recordAttempt(a *attemptCommand) error {
 		return in.invalid(&segment{execution: in.execution}, closed.EventID, reason)
 	}
 	m.markDirty(in)
-	// A copy, so that it does not keep the entry of the record in memory.
+	// Cloned, because the encoded bytes are part of a log entry, which would stay in memory.
 	in.setAttempt(closed.EventID, a.message.Failed, bytes.Clone(a.encoded))
-	m.watchers.notify(in.id, in.running())
+	m.watchers.notify(in.id, in.isRunning())
 	return nil
 }
 
@@ -64,12 +64,12 @@ func (in *instance) removeClosedAttempts(segments []segment) {
 	if len(in.attempts) == 0 {
 		return
 	}
-	if len(segments) > 1 || !in.running() {
+	if len(segments) > 1 || !in.isRunning() {
 		in.attempts = nil
 		return
 	}
 	for _, encoded := range segments[0].events {
-		e, _ := parseEventFields(encoded) // it was folded before
+		e, _ := parseEventFields(encoded) // fold has decoded it
 		if _, open := in.open.find(e.source); !open {
 			delete(in.attempts, e.source)
 		}
@@ -111,6 +111,6 @@ func (a attempt) message() *journalpb.Attempt {
 		return nil
 	}
 	m := &journalpb.Attempt{}
-	_ = proto.Unmarshal(a.encoded, m) // it was decoded before it was kept
+	_ = proto.Unmarshal(a.encoded, m) // it was decoded before it was stored
 	return m
 }

@@ -2,8 +2,8 @@ package state
 
 import "github.com/tenuto-dev/tenuto/journal/state/store"
 
-// The bytes that a record takes in a batch besides its ID and its counted content: the rest of its
-// key, the checksum, and the leading fields of a chunk or chained start.
+// The parts of a size in a batch that do not depend on IDs and content: the rest of the key, the
+// checksum, and the first fields of a chunk or chained start.
 const (
 	recordOverhead       = store.RecordOverhead + historyKeySize + checksumSize
 	chunkOverhead        = recordOverhead + 2*(1+8)
@@ -12,8 +12,8 @@ const (
 	lastNumberBytes      = 10 // part of the meta record, not known yet
 )
 
-// batchBytes returns a close upper bound of the bytes that a flush takes in a batch. Everything to
-// be written must be frozen.
+// batchBytes returns a close upper bound of the size of the batch of a flush. All instances of the
+// flush must be frozen.
 func (f *flush) batchBytes() int {
 	n := recordOverhead + lastNumberBytes + len(f.meta.appendTo(nil))
 	for i := range f.removals {
@@ -32,15 +32,15 @@ func (f *flush) batchBytes() int {
 }
 
 // batchBytes returns an upper bound of the bytes that an instance takes in a batch.
-func (z *frozenInstance) batchBytes() int {
-	records := 1 + len(z.closedTimers) + len(z.openedTimers)
-	for _, changed := range []bool{z.setsBefore.busy != z.setsAfter.busy, z.setsBefore.unbegun != z.setsAfter.unbegun, z.setsBefore.child != z.setsAfter.child, z.setsBefore.hasCondition != z.setsAfter.hasCondition} {
+func (frozen *frozenInstance) batchBytes() int {
+	records := 1 + len(frozen.closedTimers) + len(frozen.openedTimers)
+	for _, changed := range []bool{frozen.setsBefore.busy != frozen.setsAfter.busy, frozen.setsBefore.unbegun != frozen.setsAfter.unbegun, frozen.setsBefore.child != frozen.setsAfter.child, frozen.setsBefore.hasCondition != frozen.setsAfter.hasCondition} {
 		if changed {
 			records++
 		}
 	}
-	n := records*(recordOverhead+len(z.in.id)) + len(z.header)
-	for _, x := range z.events {
+	n := records*(recordOverhead+len(frozen.in.id)) + len(frozen.header)
+	for _, x := range frozen.events {
 		n += int(countChunks(x.events)) * chunkOverhead
 		for _, event := range x.events {
 			n += eventOverhead + len(event)

@@ -13,19 +13,20 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// chainedStart is a detached start whose instance does not exist yet: an OrchestrationChained, or a
-// child with the close policy "abandon". It is kept beside the histories because they cannot tell
-// whether a missing instance was never started or was purged, nor which of two chained starts was
-// first. The instance that asked may also be purged before.
+// chainedStart is a detached start whose target instance does not exist yet. A detached start is an
+// OrchestrationChained, or a child with the close policy "abandon". The machine stores it outside
+// the histories. They do not show whether a missing instance was never started or was purged, or
+// which of two chained starts was first. The requesting instance may also be purged before the
+// start.
 type chainedStart struct {
 	ref       operationRef
 	target    string // the instance to start
-	eventType int    // of the event that asks
+	eventType int    // of the requesting event
 	body      []byte // the encoded body of that event, verified to decode; never changed
 }
 
-// isDetachedStart reports whether an event asks for a start that happens even if nobody waits for
-// it any more.
+// isDetachedStart reports whether an event requests a start that must happen even if the requesting
+// instance cancels it or ends.
 func (e *eventFields) isDetachedStart() bool {
 	if e.eventType == journalpb.TypeSubOrchestrationScheduled {
 		policy, _ := intField(e.body, fieldClosePolicy)
@@ -34,7 +35,7 @@ func (e *eventFields) isDetachedStart() bool {
 	return e.eventType == journalpb.TypeOrchestrationChained
 }
 
-// setBody sets the body of the event that asks, and reports whether it decodes.
+// setBody sets the body of the requesting event, and reports whether it decodes.
 func (c *chainedStart) setBody(eventType int, body []byte) bool {
 	c.eventType, c.body = eventType, body
 	m := c.message()
@@ -47,7 +48,7 @@ func (c *chainedStart) setBody(eventType int, body []byte) bool {
 func (m *Machine) addChainedStarts(in *instance, segments []segment) {
 	for i := range segments {
 		for _, encoded := range segments[i].events {
-			e, _ := parseEventFields(encoded) // it was folded before
+			e, _ := parseEventFields(encoded) // fold has decoded it
 			if !e.isDetachedStart() {
 				continue
 			}
@@ -63,7 +64,7 @@ func (m *Machine) addChainedStarts(in *instance, segments []segment) {
 
 func (m *Machine) addChainedStart(c *chainedStart) {
 	if m.store != nil {
-		// A copy, so that it does not keep the entry of the record in memory.
+		// Cloned, because the body is part of a log entry, which would stay in memory.
 		c.body = bytes.Clone(c.body)
 		m.chainedChanges = append(m.chainedChanges, chainedChange{c.target, c})
 	}
@@ -81,13 +82,13 @@ func (m *Machine) removeChainedStart(target string) {
 	}
 }
 
-// Chained yields the waiting chained starts in order of the IDs to start, children with the close
-// policy "abandon" included. A chained start waits from its append until any start creates its
-// instance, or until a MetadataChange records that it was started in another partition. If the
-// instance exists at the append, the chained start never waits. Neither the end nor the purge of
-// the instance that asked removes it. The first that is appended for an ID counts. Chained yields
-// the starts that waited at the beginning of the iteration and still wait at their turn. The caller
-// owns the messages.
+// Chained yields the waiting chained starts in order of their target IDs, including children with
+// the close policy "abandon". A chained start waits until any start creates its target, or until a
+// MetadataChange records that the target was started in another partition. If the target exists at
+// the append, the chained start does not wait. It remains after the end and the purge of the
+// requesting instance. Only the first chained start appended for a target counts. Chained yields
+// the starts that waited at the beginning of the iteration and still wait when it reaches them. The
+// caller owns the messages.
 func (m *Machine) Chained() iter.Seq[*journalpb.ChainedStart] {
 	return func(yield func(*journalpb.ChainedStart) bool) {
 		m.mu.RLock()
@@ -104,8 +105,8 @@ func (m *Machine) Chained() iter.Seq[*journalpb.ChainedStart] {
 	}
 }
 
-// HasChainedStart reports whether a chained start of an instance, or that of a child to be
-// abandoned, waits.
+// HasChainedStart reports whether a chained start of the instance target waits. Children with the
+// close policy "abandon" count.
 func (m *Machine) HasChainedStart(target string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -131,7 +132,8 @@ func (c *chainedStart) message() *journalpb.ChainedStart {
 }
 
 // The encoding of ChainedStart{ref = 1, chained = 2, child = 3}, with OperationRef{instance = 1,
-// execution = 2, event_id = 3, incarnation = 4}. It is by hand because an ID may be any bytes.
+// execution = 2, event_id = 3, incarnation = 4}. It is written by hand, because an ID may be any
+// bytes and proto.Marshal accepts only UTF-8.
 
 const (
 	fieldChainedStartRef     = 1

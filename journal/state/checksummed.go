@@ -22,8 +22,8 @@ func ChecksummedSize(size int) int {
 		protowire.SizeTag(fieldChecksummedCRC) + protowire.SizeFixed32()
 }
 
-// AppendChecksummed appends an encoded ChecksummedRecord to dst: a record of size bytes, which fill
-// must append to its argument, and the CRC-32C of the record.
+// AppendChecksummed appends an encoded ChecksummedRecord to dst: a record and its CRC-32C. fill
+// must append the record to its argument, exactly size bytes.
 func AppendChecksummed(dst []byte, size int, fill func([]byte) []byte) []byte {
 	dst = protowire.AppendTag(dst, fieldChecksummedRecord, protowire.BytesType)
 	dst = protowire.AppendVarint(dst, uint64(size))

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// chunkBytesMax is the size at which a chunk takes no further event. It bounds what a reader of a
-// few events reads and discards.
+// chunkBytesMax is the maximum size in bytes of a chunk with more than one event. It bounds what a
+// reader of a few events reads and discards.
 const chunkBytesMax = 64 << 10
 
 // The fields of a chunk.
@@ -17,8 +17,8 @@ const (
 	fieldChunkEvent      = 3
 )
 
-// chunk is a sequence of events of one execution in the store: those that were new when the
-// instance was written.
+// chunk is a stored sequence of events of one execution. A flush writes the new events of an
+// instance as one or more chunks.
 type chunk struct {
 	hashBefore uint64 // the hash before the first event
 	hashAfter  uint64 // the hash of the last event
@@ -36,7 +36,7 @@ func nextChunk(events [][]byte) (head, rest [][]byte) {
 	return events, nil
 }
 
-// countChunks returns how many chunks events take.
+// countChunks returns the number of chunks that the events need.
 func countChunks(events [][]byte) (n uint64) {
 	for len(events) > 0 {
 		_, events = nextChunk(events)

@@ -89,8 +89,8 @@ func (c *command) parse(record []byte) error {
 	return nil
 }
 
-// parse decodes the whole message, although the machine reads little of it, so that a kept attempt
-// can be returned later without an error.
+// parse decodes the whole message, although the machine reads little of it. A recorded attempt can
+// then be decoded later without an error.
 func (a *attemptCommand) parse(b []byte) bool {
 	a.message, a.encoded = &journalpb.Attempt{}, b
 	return proto.Unmarshal(b, a.message) == nil
@@ -125,7 +125,8 @@ func (a *appendCommand) parse(b []byte) bool {
 	}) && wellFormed
 }
 
-// collectTargets finds the detached starts, for which the machine must look up further instances.
+// collectTargets collects the targets of the detached starts. The machine must load them before it
+// applies the append.
 func (a *appendCommand) collectTargets() {
 	a.targets = a.targets[:0]
 	for i := range a.segments {
@@ -160,7 +161,7 @@ func (s *segment) parse(b []byte) bool {
 			s.first, _ = protowire.ConsumeVarint(value)
 		case number == 3 && wire == protowire.BytesType:
 			event, _ := protowire.ConsumeBytes(value)
-			// Capped, so that no holder of the event can write past its end.
+			// Its capacity is its length, so that an append to it cannot overwrite the next event.
 			s.events = append(s.events, event[:len(event):len(event)])
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The field of SetCondition that is read here.
+// The field number of SetCondition.condition.
 const fieldCondition = 5
 
 // setConditionCommand is a decoded SetCondition, and its encoded condition.
@@ -36,7 +36,7 @@ func (m *Machine) setCondition(c *setConditionCommand) error {
 		return &StaleEpochError{Instance: s.Instance, Epoch: s.Epoch, Current: m.epoch}
 	}
 	in, known := m.instances[s.Instance]
-	if !known || !in.running() || in.incarnation != s.Incarnation || in.execution != s.Execution || in.last != s.LastEventId {
+	if !known || !in.isRunning() || in.incarnation != s.Incarnation || in.execution != s.Execution || in.last != s.LastEventId {
 		conflict := &ConflictError{Instance: s.Instance, Execution: s.Execution, First: s.LastEventId + 1}
 		if known && in.execution == s.Execution {
 			conflict.Last = in.last
@@ -50,22 +50,22 @@ func (m *Machine) setCondition(c *setConditionCommand) error {
 	before := in.memberships()
 	in.condition = nil
 	if s.Condition.GetKind() != journalpb.ConditionKind_CONDITION_KIND_UNSPECIFIED {
-		in.condition = bytes.Clone(c.encoded) // the record is part of an entry
+		in.condition = bytes.Clone(c.encoded) // the encoded bytes are part of a log entry
 	}
-	m.move(in, before, in.memberships())
+	m.updateSets(in, before, in.memberships())
 	m.watchers.notify(in.id, true)
 	return nil
 }
 
-// WithCondition yields the running instances that have a condition: those that do not proceed. Its
-// cost is proportional to what it yields. It has the guarantees of Instances.
+// WithCondition yields the running instances that have a condition, that is, that do not proceed.
+// Its cost is proportional to their number. It has the guarantees of Instances.
 func (m *Machine) WithCondition() iter.Seq[*journalpb.Instance] {
 	return m.matchingInstances(conditionInstances, func(in *instance) bool { return in.memberships().hasCondition })
 }
 
 // restoreCondition sets an encoded condition of a snapshot or store.
 func (in *instance) restoreCondition(encoded []byte) error {
-	if err := proto.Unmarshal(encoded, new(journalpb.Condition)); err != nil || !in.running() {
+	if err := proto.Unmarshal(encoded, new(journalpb.Condition)); err != nil || !in.isRunning() {
 		return fmt.Errorf("instance %q: invalid condition, or the instance has ended: %w", in.id, ErrCorrupt)
 	}
 	in.condition = bytes.Clone(encoded)
@@ -78,6 +78,6 @@ func (in *instance) conditionMessage() *journalpb.Condition {
 		return nil
 	}
 	message := new(journalpb.Condition)
-	_ = proto.Unmarshal(in.condition, message) // it was decoded before it was kept
+	_ = proto.Unmarshal(in.condition, message) // it was decoded before it was stored
 	return message
 }

@@ -1,10 +1,12 @@
-// Package state is the replicated state machine of a journal. It holds the histories
-// of all instances, the index derived from them, and a few records beside them.
+// Package state is the replicated state machine of a journal. It holds the histories of
+// all instances, the index derived from them, and a few records that are not in any
+// history.
 //
 // The machine is deterministic: it reads no clock, and no result depends on map order.
-// Replicas that apply the same records have the same state. The machine keeps all of
-// it in memory (New), or in a store on disk that may exceed memory (Open). Both show
-// the same state. Package store declares what a store must do; this package links none.
+// Replicas that apply the same records have the same state. The machine keeps all of it
+// in memory (New), or in a store on disk that may exceed memory (Open). Both show the
+// same state. Package store declares the interface of that store; this package imports no
+// database.
 //
 // # Guarantees
 //
@@ -15,23 +17,23 @@
 //     terminal event; nothing follows that event. One append carries both the end of a
 //     continued execution and the first events of the next.
 //
-//  3. A completion or CancelRequested names an open operation of its execution, of the
-//     matching kind. An operation therefore has at most one of either.
+//  3. A completion or CancelRequested names an open operation of its execution, and their
+//     event types match. An operation has at most one completion or CancelRequested.
 //
-//  4. The index is derived from the histories alone. Restoring a snapshot yields the
-//     same index, attempts and chained starts. So does opening a store.
+//  4. The index is derived from the histories alone. Restoring a snapshot or opening a
+//     store yields the same index, attempts and chained starts.
 //
 //  5. Data returned to a reader never changes afterwards.
 //
-//  6. An attempt is kept only if its epoch is the current one and its operation is an
+//  6. An attempt is recorded only if its epoch is the current one and its operation is an
 //     open activity. Its failure count never decreases.
 //
 //  7. Only a purge removes anything: only in the current epoch, and only instances that
 //     have ended. Purged instances stay purged.
 //
-//  8. After a crash at any moment, a store holds the state after one entry of the log,
-//     which Applied returns. That entry is never before the last for which Flush
-//     returned.
+//  8. After a crash at any moment, a store holds the state after one entry of the log.
+//     Applied returns the index of that entry. It is not below any index for which Flush
+//     has returned nil.
 //
 //  9. Every value read from a store is verified by its checksum, and events by the hash
 //     chain of their instance. After a mismatch no reader sees the data; the store has
@@ -41,27 +43,26 @@
 //
 // An activity, timer, child or subscription is open from its scheduling event to the
 // event that completes it, cancels it (CancelRequested) or ends the execution. An
-// ExternalEvent completes a subscription of its name. Of the subscriptions to a name
-// that are not canceled, the k-th gets the k-th arrival, whichever is first in the
-// history. Events in the inbox of OrchestrationStarted count as the first arrivals.
-// The order of the history alone decides what is open: a CancelRequested after the
-// completion of its operation is refused. (The one exception: see
-// CancelRequested.event_name in journal.proto.)
+// ExternalEvent completes a subscription to its name: the k-th event of a name completes
+// the k-th subscription to it that is not canceled. Either may be recorded first. The
+// events in the inbox of OrchestrationStarted count first. The order of the history alone
+// decides what is open: a CancelRequested after the completion of its operation is
+// refused. (The one exception: see CancelRequested.event_name in journal.proto.)
 //
-// # Beside the histories
+// # Records outside the histories
 //
 // Attempts: the latest Attempt record of each open activity. Attempts are not events,
 // and are removed when the activity closes.
 //
 // Conditions: the latest recorded reason why a running instance does not proceed. A
-// SetCondition is refused unless the history is the one it was computed from. Every
-// append to the instance removes its condition.
+// SetCondition is refused if the history has changed since the condition was computed.
+// Every append to the instance removes its condition.
 //
 // Chained starts: an OrchestrationChained whose instance does not exist when it is
 // appended waits until any start creates an instance with that ID. The first chained
-// start for an ID counts. It outlives the end and the purge of the instance that asked
-// for it. An instance that was started and then purged is not started again. A
-// SubOrchestrationScheduled with the close policy "abandon" is kept in the same way:
+// start for an ID counts. It remains after the end and the purge of the requesting
+// instance. An instance that was started and then purged is not started again. A
+// SubOrchestrationScheduled with the close policy "abandon" is stored in the same way:
 // the child is started even if its parent has canceled it or has ended.
 //
 // # Sets for a new leader
@@ -73,17 +74,17 @@
 // the child's parent reference is not open in the parent's latest execution. An abandoned
 // child remains an orphan for as long as it runs.
 //
-// # What may not be assumed
+// # Limits
 //
 // Timestamps are not checked. The machine reads event bodies only where the index needs
 // them: it keeps an event with a malformed body as it is, and decoding that event
 // fails. An iteration is not a consistent view: each item is current when it is
 // yielded. Only Digest, Snapshot and Checkpoint show one moment.
 //
-// After a purge an ID is as if it had never been used, and executions count from 1
-// again. References carry the incarnation of a run, so a reference to a purged run (a
-// child's parent, a completion's source) never names its successor. Runs that began
-// before protocol 3 have no incarnation; for them it can.
+// After a purge an ID is as if it had never been used, and executions count from 1 again.
+// References carry the incarnation of a run, so a reference to a purged run (a child's
+// parent, a completion's source) never names its successor. A run that began before
+// protocol 3 has no incarnation, so a reference to it can name its successor.
 //
 // # Store format
 //
@@ -113,10 +114,11 @@
 //	18 buffered arrivals, repeated: {1 name, 2 count}  19 an encoded Attempt, repeated
 //	20 incarnation of the run  21 an encoded Condition
 //
-// An instance gets its number when it is first written, counted from 1, so that
-// histories are written in key order whatever their IDs. Numbers are local to one
-// database. A chunk holds the events that were new when the instance was written, up to
-// 64 KiB, or one larger event. A store of another format is refused with a *FormatError.
+// An instance gets a number, counted from 1, when it is first written. The keys of a
+// history begin with that number, so new histories are written in key order. Numbers are
+// local to one database. A chunk holds the events that were new when the instance was
+// written, up to 64 KiB, or one larger event. A store of another format is refused with a
+// *FormatError.
 //
 // The hash of an event is the XXH64 of its bytes, seeded with the hash before it. An
 // execution begins with the XXH64 of its number (8 bytes, big-endian) and the ID, seeded

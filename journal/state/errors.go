@@ -30,7 +30,7 @@ func (e *StaleEpochError) Error() string {
 	return fmt.Sprintf("instance %q: epoch %d is not the current epoch %d", e.Instance, e.Epoch, e.Current)
 }
 
-// ConflictError refuses an append that does not continue its execution: another owner appended
+// ConflictError refuses an append that does not continue its execution: another append was applied
 // first, or the instance was purged. It also refuses a condition that was computed from another
 // history. Nothing was changed. The caller's view of the instance is outdated and must be
 // discarded.

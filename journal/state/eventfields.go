@@ -25,9 +25,9 @@ type eventFields struct {
 	body      []byte // encoded, a part of the event's own bytes where possible
 }
 
-// parseEventFields reads an encoded Event without its body. It agrees with proto.Unmarshal on every
-// event that proto.Unmarshal accepts, even on unusual encodings: the last of a repeated scalar
-// counts, repeated bodies of one type are merged, and a field of an unexpected wire type is
+// parseEventFields reads an encoded Event without its body. It returns what proto.Unmarshal returns
+// for every event that proto.Unmarshal accepts, also in unusual encodings: the last of a repeated
+// scalar counts, repeated bodies of one type are merged, and a field of an unexpected wire type is
 // unknown.
 func parseEventFields(b []byte) (e eventFields, ok bool) {
 	for len(b) > 0 {
@@ -75,7 +75,8 @@ func (e *eventFields) setScalar(number protowire.Number, v uint64) {
 
 func (e *eventFields) setBody(eventType int, v []byte) {
 	if e.eventType == eventType && len(e.body) > 0 {
-		// Capped, so that merging never writes into the event's own bytes.
+		// The capacity is the length, so that append copies and never writes into the event's own
+		// bytes.
 		v = append(e.body[:len(e.body):len(e.body)], v...)
 	}
 	e.eventType, e.body = eventType, v

@@ -9,27 +9,27 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// Applied changes stay dirty in memory until a flush writes them. A flush writes in one batch
-// everything that was dirty at one moment between two entries of the log, with the index of the
-// entry. So the store always holds the state after exactly one entry, whichever batches survive a
-// crash.
+// Applied changes stay dirty in memory until a flush writes them. A flush writes, in one batch,
+// everything that was dirty at one moment between two log entries, and the index of the first of
+// these entries. So the store always holds the state after exactly one entry, whichever batches
+// survive a crash.
 //
-// A flush first takes over the list of what is dirty. Each instance on the list is then frozen
-// once: by the flush at its turn, or by the applier before it changes the instance. Freezing
-// captures what is to be written and costs no more than an append; encoding and writing run beside
-// the applying. A flush pauses between its steps while there is time, because all replicas begin
-// one at the same moment and must not delay heartbeats.
+// A flush first takes over the list of dirty instances. Each of them is then frozen once: by the
+// flush, or by Apply before it changes the instance. Freezing captures what must be written, and
+// costs no more than an append. Encoding and writing run concurrently with Apply. A flush pauses
+// between its steps while it has time (see pauseShare): all replicas flush at about the same
+// moment, and flushes must not delay heartbeats.
 
-// flushState holds the two generations of dirty changes: the one that is being applied to, and the
-// one that is being written. Machine.mu guards all of it.
+// flushState holds two generations of unwritten changes: the one to which Apply adds, and the one
+// that a flush writes. Machine.mu guards all fields.
 type flushState struct {
 	index   uint64 // of the last entry that is applied completely
 	term    uint64 // of that entry
-	partial bool   // a record after that entry is applied
+	partial bool   // a record of the next entry is applied already
 
 	generation     uint64 // counted from 1; a dirty instance holds the generation that it belongs to
 	entries        int    // of this generation
-	dirtyBytes     int    // about how much memory and log this generation accounts for
+	dirtyBytes     int    // about how many bytes of memory and log this generation takes
 	dirty          []*instance
 	removals       []removal
 	chainedChanges []chainedChange
@@ -43,7 +43,7 @@ type flushState struct {
 	durable    uint64 // the index that is on disk for certain
 	waiters    []waiter
 	unpaced    bool // see DisablePacing
-	running    sync.WaitGroup
+	flushes    sync.WaitGroup
 
 	idle idleList
 }
@@ -65,14 +65,14 @@ type position struct{ execution, event uint64 }
 
 // storedState is what the store holds of an instance, or will hold after the flush in progress.
 type storedState struct {
-	number     uint64 // identifies its history; 0: it has never been written
-	dbNumber   uint64 // the database in which it has that number
-	chunks     uint64 // of all its executions
-	upTo       position
-	storedHash uint64 // of the event at upTo
-	sets       memberships
-	timers     []timerKey
-	memBytes   int // about how much memory it takes when it is clean
+	instanceNumber uint64 // identifies its history; 0: it has never been written
+	dbNumber       uint64 // the database in which it has that number
+	chunks         uint64 // of all its executions
+	upTo           position
+	storedHash     uint64 // of the event at upTo
+	sets           memberships
+	timers         []timerKey
+	memBytes       int // about how much memory it takes when it is clean
 
 	dirtyGeneration  uint64 // the generation in which it was last made dirty
 	frozenGeneration uint64 // the generation in which it was last written
@@ -108,7 +108,7 @@ type flush struct {
 	chainedChanges []chainedChange
 
 	frozen       []frozenInstance // guarded by Machine.mu until all are frozen
-	headerBuffer []byte           // the newest piece of headers, with room for more
+	headerBuffer []byte           // the next header is appended here
 
 	pacer store.Pacer
 	done  chan struct{} // closed when the flush has ended
@@ -154,8 +154,8 @@ func (m *Machine) recordRemoval(in *instance) {
 	m.freezeForFlush(in)
 	m.idle.remove(in)
 	in.purged = true
-	if in.number != 0 {
-		m.removals = append(m.removals, removal{in.id, in.number, in.chunks, in.execution})
+	if in.instanceNumber != 0 {
+		m.removals = append(m.removals, removal{in.id, in.instanceNumber, in.chunks, in.execution})
 		m.purged[in.id] = m.generation
 	}
 }
@@ -166,31 +166,31 @@ func (m *Machine) freeze(f *flush, in *instance) {
 		return
 	}
 	in.frozenGeneration = f.generation
-	if in.number == 0 {
+	if in.instanceNumber == 0 {
 		m.lastNumber++
-		in.number, in.dbNumber = m.lastNumber, m.dbNumber
+		in.instanceNumber, in.dbNumber = m.lastNumber, m.dbNumber
 	}
-	z := frozenInstance{in: in, number: in.number, hashBefore: in.storedHash, hashAfter: in.chainHash, setsBefore: in.sets, setsAfter: in.memberships()}
+	frozen := frozenInstance{in: in, number: in.instanceNumber, hashBefore: in.storedHash, hashAfter: in.chainHash, setsBefore: in.sets, setsAfter: in.memberships()}
 	for i := range in.executions {
 		if x := in.executions[i].after(in.upTo); len(x.events) > 0 {
-			z.events = append(z.events, x)
+			frozen.events = append(frozen.events, x)
 			in.chunks += countChunks(x.events)
 		}
 	}
 	if before := in.timers; len(before) > 0 || in.open.hasTimer() {
 		in.timers = nil
 		in.markStored(in)
-		z.closedTimers, z.openedTimers = timersWithout(before, in.timers), timersWithout(in.timers, before)
+		frozen.closedTimers, frozen.openedTimers = timersWithout(before, in.timers), timersWithout(in.timers, before)
 	} else {
 		in.markStored(in)
 	}
-	z.header = f.appendHeader(in)
-	in.memBytes = idleBytes + len(z.header)
-	f.frozen = append(f.frozen, z)
+	frozen.header = f.appendHeader(in)
+	in.memBytes = idleBytes + len(frozen.header)
+	f.frozen = append(f.frozen, frozen)
 }
 
-// Headers are allocated in pieces of headerBufferBytes. A piece with less than headerReserve left
-// is not used for another header.
+// Headers share buffers of headerBufferBytes. A buffer with less than headerReserve free takes no
+// further header.
 const (
 	headerBufferBytes = 64 << 10
 	headerReserve     = 1 << 10
@@ -281,12 +281,12 @@ func (m *Machine) startFlushIfDue() {
 	m.dirty, m.removals, m.chainedChanges = nil, nil, nil
 	f.frozen = make([]frozenInstance, 0, len(f.instances))
 	m.current = f
-	m.running.Go(func() { m.runFlush(f) })
+	m.flushes.Go(func() { m.runFlush(f) })
 }
 
 // Flush returns when everything applied up to index is on disk in the store. Advance must have
-// reached index, or must reach it soon. Flush may take seconds, as a flush pauses while there is
-// time. More may be on disk. The error is ctx's or a *StoreError.
+// reached index, or must reach it soon. Flush may take seconds, because a flush pauses while it has
+// time. Later changes may be on disk, too. The error is ctx's or a *StoreError.
 func (m *Machine) Flush(ctx context.Context, index uint64) error {
 	if m.store == nil {
 		return nil
@@ -317,7 +317,7 @@ func (m *Machine) runFlush(f *flush) {
 	m.forEachInBatches(f, func(in *instance) { m.freeze(f, in) })
 	f.meta.lastNumber = m.lastNumber // only freezing assigns numbers
 	if m.store.Write("write changes", f.batchBytes(), func(b store.Batch) error { return m.fillBatch(f, b) }) != nil {
-		return // m.current stays set: nothing is written any more
+		return // m.current stays set, so that no further flush starts
 	}
 	m.mu.Lock()
 	m.commits++
@@ -365,11 +365,11 @@ func (m *Machine) forEachInBatches(f *flush, do func(*instance)) {
 	}
 }
 
-// pause rests if the pacer says so.
+// pause pauses the flush if its pacer requires a pause.
 func (m *Machine) pause(f *flush) { f.pacer.Pause(m.pauseShare, m.store.Failed(), nil) }
 
-// pauseShare returns which share of a full pause a flush can afford: the more is dirty again, the
-// less, and none when the machine is about to be closed.
+// pauseShare returns the share of a full pause that a flush may take, from 0 to 1. It shrinks as
+// new changes accumulate, and is 0 when the machine is about to be closed.
 func (m *Machine) pauseShare() float64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -398,7 +398,7 @@ func (m *Machine) trimWritten(f *flush, in *instance) {
 	if in.dirtyGeneration != f.generation {
 		return
 	}
-	if !in.running() {
+	if !in.isRunning() {
 		m.evict(in) // most ended instances are never read again
 		return
 	}
@@ -455,27 +455,27 @@ func (w *batchWriter) putChainedStart(c *chainedChange) {
 	w.set(w.key, c.start.encode)
 }
 
-func (w *batchWriter) putInstance(z *frozenInstance) {
-	w.key = idKey(w.key[:0], keyInstance, z.in.id)
-	w.set(w.key, func(b []byte) []byte { return append(b, z.header...) })
-	w.putMembership(keyBusy, z.in.id, z.setsBefore.busy, z.setsAfter.busy)
-	w.putMembership(keyUnbegun, z.in.id, z.setsBefore.unbegun, z.setsAfter.unbegun)
-	w.putMembership(keyChild, z.in.id, z.setsBefore.child, z.setsAfter.child)
-	w.putMembership(keyCondition, z.in.id, z.setsBefore.hasCondition, z.setsAfter.hasCondition)
-	for i := range z.closedTimers {
-		w.key = z.closedTimers[i].appendTo(w.key[:0])
+func (w *batchWriter) putInstance(frozen *frozenInstance) {
+	w.key = idKey(w.key[:0], keyInstance, frozen.in.id)
+	w.set(w.key, func(b []byte) []byte { return append(b, frozen.header...) })
+	w.putMembership(keyBusy, frozen.in.id, frozen.setsBefore.busy, frozen.setsAfter.busy)
+	w.putMembership(keyUnbegun, frozen.in.id, frozen.setsBefore.unbegun, frozen.setsAfter.unbegun)
+	w.putMembership(keyChild, frozen.in.id, frozen.setsBefore.child, frozen.setsAfter.child)
+	w.putMembership(keyCondition, frozen.in.id, frozen.setsBefore.hasCondition, frozen.setsAfter.hasCondition)
+	for i := range frozen.closedTimers {
+		w.key = frozen.closedTimers[i].appendTo(w.key[:0])
 		w.setErr(w.batch.Delete(w.key))
 	}
-	for i := range z.openedTimers {
-		w.key = z.openedTimers[i].appendTo(w.key[:0])
+	for i := range frozen.openedTimers {
+		w.key = frozen.openedTimers[i].appendTo(w.key[:0])
 		w.set(w.key, emptyValue)
 	}
-	chainHash := z.hashBefore
-	for _, x := range z.events {
-		chainHash = w.putHistory(z, x, chainHash)
+	chainHash := frozen.hashBefore
+	for _, x := range frozen.events {
+		chainHash = w.putHistory(frozen, x, chainHash)
 	}
-	if chainHash != z.hashAfter {
-		w.setErr(fmt.Errorf("hash chain mismatch in memory of instance %q: %w", z.in.id, ErrCorrupt))
+	if chainHash != frozen.hashAfter {
+		w.setErr(fmt.Errorf("hash chain mismatch in memory of instance %q: %w", frozen.in.id, ErrCorrupt))
 	}
 }
 
@@ -495,15 +495,15 @@ func (w *batchWriter) putMembership(kind byte, id string, before, after bool) {
 }
 
 // putHistory puts the chunks of an execution and returns the last hash.
-func (w *batchWriter) putHistory(z *frozenInstance, x execution, chainHash uint64) uint64 {
+func (w *batchWriter) putHistory(frozen *frozenInstance, x execution, chainHash uint64) uint64 {
 	if x.first == 1 {
-		chainHash = hashExecution(chainHash, z.in.id, x.number)
+		chainHash = hashExecution(chainHash, frozen.in.id, x.number)
 	}
 	for events, first := x.events, x.first; len(events) > 0; {
 		c := chunk{hashBefore: chainHash}
 		c.events, events = nextChunk(events)
 		c.hashAfter = hashEvents(chainHash, c.events)
-		w.key = chunkKey{z.number, x.number, first}.appendTo(w.key[:0])
+		w.key = chunkKey{frozen.number, x.number, first}.appendTo(w.key[:0])
 		w.set(w.key, c.appendTo)
 		chainHash = c.hashAfter
 		first += uint64(len(c.events))

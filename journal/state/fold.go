@@ -16,8 +16,8 @@ const (
 	fieldCanceledName  = 1 // CancelRequested.event_name
 )
 
-// fold applies the event with the given id of an execution to the index entry, or returns the rule
-// that the event breaks.
+// fold applies event id of execution number to the index entry. It returns the rule that the event
+// breaks, "" if it breaks none.
 func (h *indexEntry) fold(number, id uint64, encoded []byte) (reason string) {
 	e, ok := parseEventFields(encoded)
 	switch {
@@ -39,22 +39,22 @@ func (h *indexEntry) fold(number, id uint64, encoded []byte) (reason string) {
 }
 
 func (h *indexEntry) applyEvent(number uint64, e eventFields) (reason string) {
-	if scheduled := journalpb.Completes(e.eventType); scheduled != 0 {
+	if scheduled := journalpb.SchedulingType(e.eventType); scheduled != 0 {
 		return h.complete(e.source, scheduled)
 	}
-	if journalpb.Terminal(e.eventType) {
-		h.end(e.eventType)
+	if journalpb.IsTerminal(e.eventType) {
+		h.endExecution(e.eventType)
 		return ""
 	}
 	switch e.eventType {
 	case journalpb.TypeOrchestrationStarted:
-		return h.begin(number, e)
+		return h.beginExecution(number, e)
 	case journalpb.TypeActivityScheduled, journalpb.TypeTimerCreated, journalpb.TypeSubOrchestrationScheduled:
 		return h.schedule(e)
 	case journalpb.TypeCancelRequested:
 		return h.cancel(e)
 	case journalpb.TypeExternalSubscribed, journalpb.TypeExternalEvent:
-		return h.external(e)
+		return h.applyExternal(e)
 	case journalpb.TypeOrchestrationChained:
 		return h.checkChainedStart(e)
 	case journalpb.TypeOrchestrationSuspended, journalpb.TypeOrchestrationResumed:
@@ -128,7 +128,7 @@ func (h *indexEntry) lateCanceledName(e eventFields) (name string) {
 	return name
 }
 
-func (h *indexEntry) external(e eventFields) (reason string) {
+func (h *indexEntry) applyExternal(e eventFields) (reason string) {
 	name, ok := stringField(e.body, fieldExternalName)
 	if !ok {
 		return "the body does not decode"
@@ -141,8 +141,8 @@ func (h *indexEntry) external(e eventFields) (reason string) {
 	return ""
 }
 
-// checkChainedStart validates a detached start. The machine keeps it, because its outcome depends
-// on other instances.
+// checkChainedStart validates a detached start and sets hasChainedStart. The machine then stores
+// the start, because whether it waits depends on other instances.
 func (h *indexEntry) checkChainedStart(e eventFields) (reason string) {
 	var start chainedStart
 	if !start.setBody(e.eventType, e.body) {

@@ -53,15 +53,15 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 func (m *Machine) firstExecution(instance string, latest *history) (first uint64, err error) {
 	first = latest.tail.number
 	m.mu.RLock()
-	if in, hot := m.instances[instance]; hot && len(in.executions) > 0 {
+	if in, inMemory := m.instances[instance]; inMemory && len(in.executions) > 0 {
 		first = in.executions[0].number
 	}
 	m.mu.RUnlock()
-	if m.store == nil || latest.number == 0 {
+	if m.store == nil || latest.instanceNumber == 0 {
 		return first, nil
 	}
 	err = m.store.view("read a history", latest.dbNumber, func(r store.Reader) error {
-		from, to := chunkKey{number: latest.number}, chunkKey{number: latest.number + 1}
+		from, to := chunkKey{instanceNumber: latest.instanceNumber}, chunkKey{instanceNumber: latest.instanceNumber + 1}
 		return scanRecords(r, from.appendTo(nil), to.appendTo(nil), func(key, _ []byte) (bool, error) {
 			var at chunkKey
 			err := at.parse(key)
@@ -79,8 +79,8 @@ func (m *Machine) firstExecution(instance string, latest *history) (first uint64
 //
 //   - the epoch and the encoded PartitionMetadata
 //   - each instance in order of IDs: its ID, the numbers of its latest execution and last event,
-//     the hash of that event, which covers all its histories, and the number of its attempts,
-//     followed by these
+//     the hash of that event, which covers all its histories, the number of its attempts, and
+//     the attempts
 //   - each waiting chained start, in order of the instances to start
 //
 // IDs, attempts and chained starts are encoded as in a snapshot, preceded by their lengths.
@@ -103,7 +103,7 @@ func (m *Machine) Digest() [sha256.Size]byte {
 // digester computes a digest of the instances in memory and in the store.
 type digester struct {
 	hash          hash.Hash
-	hot           []digestEntry
+	inMemory      []digestEntry
 	purged        map[string]uint64
 	chainedStarts map[string]chainedStart
 }
@@ -128,7 +128,7 @@ func newDigestEntry(in *instance) digestEntry {
 func (m *Machine) digestInstances(d *digester) error {
 	if m.store == nil {
 		d.capture(m, func() {})
-		d.writeHotBelow(nil)
+		d.writeInMemoryBelow(nil)
 		return nil
 	}
 	return m.store.view("read everything", 0, func(from store.Reader) (err error) {
@@ -141,12 +141,12 @@ func (m *Machine) digestInstances(d *digester) error {
 		}
 		defer func() { err = errors.Join(err, iter.Close()) }()
 		err = forEachRecord(iter, func(key, record []byte) (bool, error) { return true, d.addStored(string(key[1:]), record) })
-		d.writeHotBelow(nil)
+		d.writeInMemoryBelow(nil)
 		return err
 	})
 }
 
-// capture copies what is in memory, and calls view while nothing changes there. Instances in memory
+// capture copies the state in memory, and calls view under the same lock. Instances in memory
 // override the store's versions, so the progress of a flush does not matter.
 func (d *digester) capture(m *Machine, view func()) {
 	m.mu.RLock()
@@ -155,17 +155,17 @@ func (d *digester) capture(m *Machine, view func()) {
 	writeUint64(d.hash, m.epoch)
 	writeBytes(d.hash, m.metadata.encode())
 	for _, in := range m.instances {
-		d.hot = append(d.hot, newDigestEntry(in))
+		d.inMemory = append(d.inMemory, newDigestEntry(in))
 	}
 	d.purged, d.chainedStarts = maps.Clone(m.purged), maps.Clone(m.chainedStarts)
-	slices.SortFunc(d.hot, func(a, b digestEntry) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(d.inMemory, func(a, b digestEntry) int { return strings.Compare(a.id, b.id) })
 }
 
 // addStored digests the instances in memory that come before a stored one, then the stored one
 // unless it is in memory or purged.
 func (d *digester) addStored(id string, record []byte) error {
-	d.writeHotBelow(&id)
-	if len(d.hot) > 0 && d.hot[0].id == id {
+	d.writeInMemoryBelow(&id)
+	if len(d.inMemory) > 0 && d.inMemory[0].id == id {
 		return nil
 	}
 	if _, purged := d.purged[id]; purged {
@@ -180,11 +180,12 @@ func (d *digester) addStored(id string, record []byte) error {
 	return nil
 }
 
-// writeHotBelow digests the instances in memory that come before an ID, all of them for nil.
-func (d *digester) writeHotBelow(id *string) {
-	for len(d.hot) > 0 && (id == nil || d.hot[0].id < *id) {
-		d.write(&d.hot[0])
-		d.hot = d.hot[1:]
+// writeInMemoryBelow digests the instances in memory that come before an ID, or all of them if it is
+// nil.
+func (d *digester) writeInMemoryBelow(id *string) {
+	for len(d.inMemory) > 0 && (id == nil || d.inMemory[0].id < *id) {
+		d.write(&d.inMemory[0])
+		d.inMemory = d.inMemory[1:]
 	}
 }
 

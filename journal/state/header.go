@@ -9,8 +9,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// The fields of an instance's header in the store. Headers are encoded by hand because one is
-// written for every instance. See the package comment.
+// The fields of an instance's header in the store. Headers are encoded by hand for speed, because a
+// flush writes one for each changed instance. See the package comment.
 const (
 	fieldHeaderNumber      = 1
 	fieldHeaderChunks      = 2
@@ -45,7 +45,7 @@ const (
 
 // appendHeader appends everything that the store keeps of an instance except its history.
 func (in *instance) appendHeader(b []byte) []byte {
-	b = appendUint(b, fieldHeaderNumber, in.number)
+	b = appendUint(b, fieldHeaderNumber, in.instanceNumber)
 	b = appendUint(b, fieldHeaderChunks, in.chunks)
 	b = protowire.AppendTag(b, fieldHeaderChainHash, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, in.chainHash)
@@ -53,7 +53,7 @@ func (in *instance) appendHeader(b []byte) []byte {
 	for i := range in.open {
 		b = in.open[i].appendTo(b)
 	}
-	for name, count := range in.buffered {
+	for name, count := range in.bufferedEvents {
 		b = appendPair(b, fieldHeaderBuffered, name, func(b []byte) []byte { return appendUint(b, fieldSecond, uint64(count)) })
 	}
 	if in.attempts != nil {
@@ -157,7 +157,7 @@ func parseHeader(id string, record []byte) (*instance, error) {
 			wellFormed = in.setHeaderBytes(number, v) && wellFormed
 		}
 	})
-	if !ok || !wellFormed || in.number == 0 || in.execution == 0 || in.last == 0 {
+	if !ok || !wellFormed || in.instanceNumber == 0 || in.execution == 0 || in.last == 0 {
 		return nil, fmt.Errorf("decode header of instance %q: %w", id, ErrCorrupt)
 	}
 	in.storedState.markStored(in)
@@ -167,7 +167,7 @@ func parseHeader(id string, record []byte) (*instance, error) {
 func (in *instance) setHeaderNumber(field protowire.Number, v uint64) {
 	switch field {
 	case fieldHeaderNumber:
-		in.number = v
+		in.instanceNumber = v
 	case fieldHeaderChunks:
 		in.chunks = v
 	case fieldHeaderExecution:
@@ -229,10 +229,10 @@ func (in *instance) addTag(b []byte) bool {
 func (in *instance) addBuffered(b []byte) bool {
 	name, _ := stringField(b, fieldFirst)
 	count, ok := intField(b, fieldSecond)
-	if in.buffered == nil {
-		in.buffered = map[string]int{}
+	if in.bufferedEvents == nil {
+		in.bufferedEvents = map[string]int{}
 	}
-	in.buffered[name] = int(count)
+	in.bufferedEvents[name] = int(count)
 	return ok
 }
 

@@ -106,7 +106,7 @@ func TestHeader_RoundTripsEveryField(t *testing.T) {
 	}
 	for _, what := range []string{"written and dropped", "read by another"} {
 		for id, in := range want {
-			if _, hot := m.instances[id]; hot {
+			if _, inMemory := m.instances[id]; inMemory {
 				t.Fatalf("%s: instance %s is in memory", what, id)
 			}
 			if _, err := m.lookup(id, func(got *instance) { wantSameHeader(t, what, got, in) }); err != nil {
@@ -132,7 +132,7 @@ func wantSameHeader(t *testing.T, what string, got, want *instance) {
 		t.Errorf("%s: the chain hash of %s is %x and the attempts %v; they were %x and %v", what, want.id,
 			got.chainHash, got.attempts, want.chainHash, want.attempts)
 	}
-	if got.number == 0 || got.chunks != 1 || got.upTo != (position{want.execution, want.last}) || got.storedHash != want.chainHash {
+	if got.instanceNumber == 0 || got.chunks != 1 || got.upTo != (position{want.execution, want.last}) || got.storedHash != want.chainHash {
 		t.Errorf("%s: %s is stored as %+v", what, want.id, got.storedState)
 	}
 }

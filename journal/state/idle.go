@@ -1,10 +1,11 @@
 package state
 
-// idleBytes is about what an instance takes in memory besides the size of its header on disk.
+// idleBytes is about how many bytes of memory an instance takes in addition to the size of its
+// header on disk.
 const idleBytes = 800
 
-// idleList holds the instances that are in memory only to save a read, ordered by their last
-// change.
+// idleList is a cache of clean instances, whose latest state is in the store. They are ordered by
+// their last change.
 type idleList struct {
 	oldest, newest *instance
 	count          int
@@ -43,16 +44,16 @@ func (l *idleList) remove(in *instance) {
 	l.bytes -= in.memBytes
 }
 
-// evictExcess evicts the longest idle instances while there are too many.
+// evictExcess evicts the longest idle instances until the idle list is within MemoryBytes.
 func (m *Machine) evictExcess() {
 	for m.idle.bytes > m.options.MemoryBytes {
 		m.evict(m.idle.oldest)
 	}
 }
 
-// evict removes from memory an instance that the store has as it is.
+// evict removes a clean instance from memory.
 func (m *Machine) evict(in *instance) {
 	m.idle.remove(in)
-	m.move(in, in.memberships(), memberships{})
+	m.updateSets(in, in.memberships(), memberships{})
 	delete(m.instances, in.id)
 }

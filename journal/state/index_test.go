@@ -194,7 +194,7 @@ func abandonedChild(id string) *journalpb.Event {
 
 func TestChained_AbandonedChildStaysUntilStarted(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
-		x, y, z := "child x by a/1.3 kid", "child y by b/1.2 kid", "child z by b/2.2 kid"
+		x, y, frozen := "child x by a/1.3 kid", "child y by b/1.2 kid", "child z by b/2.2 kid"
 		restore := func(m *Machine) error {
 			var b bytes.Buffer
 			must(m.Snapshot().WriteTo(&b))
@@ -206,13 +206,13 @@ func TestChained_AbandonedChildStaysUntilStarted(t *testing.T) {
 			{instance: "a", segments: oneSegment(1, 5, canceled(2), canceled(3)), want: []string{x}},
 			// Canceled in the append that asks, or by the end of the execution.
 			{instance: "b", segments: oneSegment(1, 1, started("b"), abandonedChild("y"), chained("x"), canceled(2), completed()), want: []string{x, y}},
-			{instance: "b", segments: oneSegment(2, 1, started("b"), abandonedChild("z"), completed()), want: []string{x, y, z}},
-			{do: purgeFunc("b"), want: []string{x, y, z}},
-			{do: restore, want: []string{x, y, z}},
-			{instance: "x", segments: oneSegment(1, 1, startedBy("a", 1, 3), completed()), want: []string{y, z}},
-			{do: purgeFunc("x"), want: []string{y, z}},
-			{instance: "y", segments: oneSegment(1, 1, started("other")), want: []string{z}}, // started by someone else
-			{do: restore, want: []string{z}},
+			{instance: "b", segments: oneSegment(2, 1, started("b"), abandonedChild("z"), completed()), want: []string{x, y, frozen}},
+			{do: purgeFunc("b"), want: []string{x, y, frozen}},
+			{do: restore, want: []string{x, y, frozen}},
+			{instance: "x", segments: oneSegment(1, 1, startedBy("a", 1, 3), completed()), want: []string{y, frozen}},
+			{do: purgeFunc("x"), want: []string{y, frozen}},
+			{instance: "y", segments: oneSegment(1, 1, started("other")), want: []string{frozen}}, // started by someone else
+			{do: restore, want: []string{frozen}},
 			{instance: "z", segments: oneSegment(1, 1, started("z")), want: nil},
 		})
 	})

@@ -42,11 +42,11 @@ type execution struct {
 	events [][]byte
 }
 
-// end returns the event_id of the last event.
-func (x *execution) end() uint64 { return x.first + uint64(len(x.events)) - 1 }
+// lastEventID returns the event_id of the last event.
+func (x *execution) lastEventID() uint64 { return x.first + uint64(len(x.events)) - 1 }
 
-// indexEntry is the index entry of an instance. It is derived from the histories alone: applying an
-// append, restoring a snapshot and undoing a refused append are the same fold over events.
+// indexEntry is the index entry of an instance. It is derived from the histories alone: an append,
+// the restoring of a snapshot and the undoing of a refused append all call fold for each event.
 type indexEntry struct {
 	execution uint64 // the latest, 0 before the first
 	last      uint64 // event_id of its last event
@@ -71,8 +71,8 @@ type indexEntry struct {
 	updated int64
 
 	open operations
-	// How many arrivals of a name no subscription has consumed yet.
-	buffered map[string]int
+	// The number of external events, by name, that no subscription has consumed yet.
+	bufferedEvents map[string]int
 }
 
 type operationRef struct {
@@ -91,7 +91,7 @@ func (r *operationRef) message() *journalpb.OperationRef {
 }
 
 // appendSegments adds validated segments to the histories, whole or not at all. known returns the
-// instance as it is without its events in memory, nil if there is nothing.
+// instance as the store has it, nil if the store does not have it.
 func (in *instance) appendSegments(segments []segment, protocol uint32, known func() (*instance, error)) error {
 	if err := in.foldAll(segments, protocol); err != nil {
 		if rebuildErr := in.rebuildIndex(known); rebuildErr != nil {
@@ -105,7 +105,7 @@ func (in *instance) appendSegments(segments []segment, protocol uint32, known fu
 			in.chainHash = hashExecution(in.chainHash, in.id, s.execution)
 		}
 		in.chainHash = hashEvents(in.chainHash, s.events)
-		x := in.history(s.execution)
+		x := in.executionInMemory(s.execution)
 		if x == nil {
 			in.executions = append(in.executions, execution{number: s.execution, first: s.first})
 			x = &in.executions[len(in.executions)-1]
@@ -119,7 +119,7 @@ func (in *instance) appendSegments(segments []segment, protocol uint32, known fu
 
 // validateAppend checks that segments continue the histories. It changes nothing. lastOf returns
 // the last event_id of an execution.
-func (in *instance) validateAppend(segments []segment, lastOf func(*instance, uint64) (uint64, error)) error {
+func (in *instance) validateAppend(segments []segment, lastEventOf func(*instance, uint64) (uint64, error)) error {
 	if in.id == "" || !utf8.ValidString(in.id) {
 		return in.invalid(&segment{}, 0, "the instance ID must be non-empty UTF-8")
 	}
@@ -132,7 +132,7 @@ func (in *instance) validateAppend(segments []segment, lastOf func(*instance, ui
 		}
 	}
 	s := &segments[0]
-	last, err := lastOf(in, s.execution)
+	last, err := lastEventOf(in, s.execution)
 	if err != nil {
 		return err
 	}
@@ -140,9 +140,9 @@ func (in *instance) validateAppend(segments []segment, lastOf func(*instance, ui
 		return &ConflictError{Instance: in.id, Execution: s.execution, First: s.first, Last: last}
 	}
 	switch {
-	case in.execution > 0 && s.execution == in.execution && in.running():
-	case s.execution == in.execution+1 && !in.running():
-	case in.execution == 0 && s.execution > 1: // it existed once
+	case in.execution > 0 && s.execution == in.execution && in.isRunning():
+	case s.execution == in.execution+1 && !in.isRunning():
+	case in.execution == 0 && s.execution > 1: // it was purged
 		return &ConflictError{Instance: in.id, Execution: s.execution, First: s.first}
 	case s.execution > in.execution:
 		return in.invalid(s, s.first, fmt.Sprintf("the latest execution is %d, with status %v", in.execution, in.status))
@@ -162,8 +162,9 @@ func (in *instance) validateAppend(segments []segment, lastOf func(*instance, ui
 	return nil
 }
 
-// history returns an execution, nil if none of its events is in memory. It finds the latest first.
-func (in *instance) history(number uint64) *execution {
+// executionInMemory returns an execution, nil if none of its events is in memory. It searches from the latest
+// backwards.
+func (in *instance) executionInMemory(number uint64) *execution {
 	for i := len(in.executions) - 1; i >= 0; i-- {
 		if in.executions[i].number == number {
 			return &in.executions[i]
@@ -172,7 +173,7 @@ func (in *instance) history(number uint64) *execution {
 	return nil
 }
 
-func (in *instance) running() bool { return in.status == journalpb.Status_STATUS_RUNNING }
+func (in *instance) isRunning() bool { return in.status == journalpb.Status_STATUS_RUNNING }
 
 // foldAll folds segments into the index entry. After an error the entry is incomplete.
 func (in *instance) foldAll(segments []segment, protocol uint32) error {
@@ -200,7 +201,7 @@ func (in *instance) needsLateCancelProtocol(encoded []byte) bool {
 	return ok && in.lateCanceledName(e) != ""
 }
 
-// rebuildIndex derives the index entry again: from known, and from the events in memory.
+// rebuildIndex derives the index entry again, from the result of known and the events in memory.
 func (in *instance) rebuildIndex(known func() (*instance, error)) error {
 	before, err := known()
 	if err != nil {
@@ -217,7 +218,7 @@ func (in *instance) rebuildIndex(known func() (*instance, error)) error {
 			if x.number < in.execution || x.number == in.execution && id <= in.last {
 				continue
 			}
-			// An event that was admitted once is admitted again.
+			// fold accepted these events before, so it accepts them again.
 			_ = in.fold(x.number, id, encoded)
 		}
 	}
@@ -253,8 +254,8 @@ func (in *instance) message() *journalpb.Instance {
 	return m
 }
 
-// begin applies the first event of an execution.
-func (h *indexEntry) begin(number uint64, e eventFields) (reason string) {
+// beginExecution applies the first event of an execution.
+func (h *indexEntry) beginExecution(number uint64, e eventFields) (reason string) {
 	var started journalpb.OrchestrationStarted
 	if err := proto.Unmarshal(e.body, &started); err != nil {
 		return "OrchestrationStarted does not decode"
@@ -301,31 +302,31 @@ var terminalStatus = map[int]journalpb.Status{
 	journalpb.TypeOrchestrationContinuedAsNew: journalpb.Status_STATUS_CONTINUED_AS_NEW,
 }
 
-// end applies a terminal event.
-func (h *indexEntry) end(eventType int) {
+// endExecution applies a terminal event.
+func (h *indexEntry) endExecution(eventType int) {
 	h.status = terminalStatus[eventType]
-	h.open, h.buffered, h.suspended = nil, nil, false
+	h.open, h.bufferedEvents, h.suspended = nil, nil, false
 }
 
-// subscribe consumes the oldest buffered arrival of the name, or opens a subscription.
+// subscribe consumes the oldest buffered external event of the name, or opens a subscription.
 func (h *indexEntry) subscribe(id uint64, name string) {
-	if h.buffered[name] == 0 {
+	if h.bufferedEvents[name] == 0 {
 		h.open = append(h.open, operation{id: id, eventType: journalpb.TypeExternalSubscribed, target: name})
 		return
 	}
-	if h.buffered[name]--; h.buffered[name] == 0 {
-		delete(h.buffered, name)
+	if h.bufferedEvents[name]--; h.bufferedEvents[name] == 0 {
+		delete(h.bufferedEvents, name)
 	}
 }
 
-// deliver completes the oldest subscription to the name, or buffers the arrival.
+// deliver completes the oldest subscription to the name, or buffers the external event.
 func (h *indexEntry) deliver(name string) {
 	if at, ok := h.open.oldestSubscription(name); ok {
 		h.open = slices.Delete(h.open, at, at+1)
 		return
 	}
-	if h.buffered == nil {
-		h.buffered = map[string]int{}
+	if h.bufferedEvents == nil {
+		h.bufferedEvents = map[string]int{}
 	}
-	h.buffered[name]++
+	h.bufferedEvents[name]++
 }

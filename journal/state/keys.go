@@ -32,16 +32,16 @@ func endOfKind(kind byte) []byte { return []byte{kind + 1} }
 
 // chunkKey is the key of a chunk of a history.
 type chunkKey struct {
-	number    uint64 // of the instance in the store
-	execution uint64
-	first     uint64 // event_id
+	instanceNumber uint64 // of the instance in the store
+	execution      uint64
+	first          uint64 // event_id
 }
 
 const historyKeySize = 1 + 3*8
 
 func (p chunkKey) appendTo(b []byte) []byte {
 	b = append(b, keyHistory)
-	b = binary.BigEndian.AppendUint64(b, p.number)
+	b = binary.BigEndian.AppendUint64(b, p.instanceNumber)
 	b = binary.BigEndian.AppendUint64(b, p.execution)
 	return binary.BigEndian.AppendUint64(b, p.first)
 }
@@ -51,7 +51,7 @@ func (p *chunkKey) parse(key []byte) error {
 	if len(key) != historyKeySize || key[0] != keyHistory {
 		return fmt.Errorf("invalid history key of %d bytes: %w", len(key), ErrCorrupt)
 	}
-	p.number = binary.BigEndian.Uint64(key[1:])
+	p.instanceNumber = binary.BigEndian.Uint64(key[1:])
 	p.execution = binary.BigEndian.Uint64(key[9:])
 	p.first = binary.BigEndian.Uint64(key[17:])
 	return nil
@@ -65,7 +65,7 @@ type timerKey struct {
 	instance  string
 }
 
-// signBit maps the order of signed integers to that of unsigned ones.
+// signBit is the bit to invert so that signed integers sort as unsigned ones.
 const signBit = 1 << 63
 
 // compareByEvent orders the timers of one instance.

@@ -36,7 +36,7 @@ func (m *Machine) loadAndLock(c *command) error {
 // missingIDs returns the IDs in a command that are neither in memory nor known to be absent.
 func (m *Machine) missingIDs(c *command) (ids []string) {
 	check := func(id []byte) {
-		if _, hot := m.instances[string(id)]; hot {
+		if _, inMemory := m.instances[string(id)]; inMemory {
 			return
 		}
 		if _, known := m.absent[string(id)]; known {
@@ -81,24 +81,24 @@ func (m *Machine) load(ids []string) (loaded []*instance, err error) {
 	return loaded, nil
 }
 
-// addLoaded adds an instance read from the store to memory. It evicts no other, which may have been
-// loaded for the same command.
+// addLoaded adds an instance read from the store to memory. It must not evict another: that may
+// have been loaded for the same command.
 func (m *Machine) addLoaded(in *instance) {
 	if m.instances[in.id] != nil {
-		return // it is named twice
+		return // the command names it twice
 	}
 	m.instances[in.id] = in
-	m.move(in, memberships{}, in.memberships())
+	m.updateSets(in, memberships{}, in.memberships())
 	m.idle.add(in)
 }
 
 // readStored returns what the store holds of an instance that is in memory, nil if nothing.
 func (m *Machine) readStored(in *instance) (*instance, error) {
-	if m.store == nil || in.number == 0 {
+	if m.store == nil || in.instanceNumber == 0 {
 		return nil, nil
 	}
 	before, err := m.store.instance(in.id)
-	if before == nil || before.number != in.number {
+	if before == nil || before.instanceNumber != in.instanceNumber {
 		return nil, err // a purged instance with the same ID
 	}
 	return before, nil
@@ -150,8 +150,8 @@ func (s *recordStore) probe(id string) (in *instance, err error) {
 // whether it exists. f must not keep the instance or call user code.
 func (m *Machine) lookup(id string, f func(*instance)) (found bool, err error) {
 	m.mu.RLock()
-	in, hot := m.instances[id]
-	if hot {
+	in, inMemory := m.instances[id]
+	if inMemory {
 		defer m.mu.RUnlock()
 		f(in)
 		return true, nil

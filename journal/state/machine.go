@@ -12,7 +12,7 @@ type Machine struct {
 	scratch command
 	absent  map[string]struct{} // of the IDs in scratch, those that the store does not have
 
-	// Holds what contents does not; nil if everything is in memory.
+	// Holds what is not in contents; nil if everything is in memory.
 	store   *recordStore
 	options Options
 
@@ -92,7 +92,7 @@ func (m *Machine) append(a *appendCommand) error {
 	if !known {
 		in = newInstance(string(a.instance))
 	}
-	if err := in.validateAppend(a.segments, m.lastOf); err != nil {
+	if err := in.validateAppend(a.segments, m.lastEventOf); err != nil {
 		return err
 	}
 	m.markDirty(in)
@@ -105,11 +105,11 @@ func (m *Machine) append(a *appendCommand) error {
 		m.instances[in.id] = in
 		m.removeChainedStart(in.id) // it exists now, whatever started it
 	}
-	m.move(in, before, in.memberships())
+	m.updateSets(in, before, in.memberships())
 	if in.hasChainedStart {
 		m.addChainedStarts(in, a.segments)
 	}
-	m.watchers.notify(in.id, in.running())
+	m.watchers.notify(in.id, in.isRunning())
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (m *Machine) purge(p *purgeCommand) (purged uint64, err error) {
 	}
 	for _, id := range p.instances {
 		in, known := m.instances[string(id)]
-		if !known || in.running() {
+		if !known || in.isRunning() {
 			continue
 		}
 		m.recordRemoval(in)
@@ -131,17 +131,17 @@ func (m *Machine) purge(p *purgeCommand) (purged uint64, err error) {
 	return purged, nil
 }
 
-// lastOf returns the last event_id of an execution, 0 if it does not exist. For earlier executions
+// lastEventOf returns the last event_id of an execution, 0 if it does not exist. For earlier executions
 // it may read the store.
-func (m *Machine) lastOf(in *instance, number uint64) (uint64, error) {
+func (m *Machine) lastEventOf(in *instance, number uint64) (uint64, error) {
 	if number == in.execution {
 		return in.last, nil
 	}
-	if x := in.history(number); x != nil {
-		return x.end(), nil
+	if x := in.executionInMemory(number); x != nil {
+		return x.lastEventID(), nil
 	}
-	if m.store == nil || in.number == 0 || number > in.execution {
+	if m.store == nil || in.instanceNumber == 0 || number > in.execution {
 		return 0, nil
 	}
-	return m.store.lastOf(0, in.number, number)
+	return m.store.lastStoredEvent(0, in.instanceNumber, number)
 }

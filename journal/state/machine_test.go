@@ -413,7 +413,7 @@ func dumpIndex(m *Machine) string {
 	s := fmt.Sprintf("epoch %d\n", m.Epoch())
 	for in := range m.Instances() {
 		s += fmt.Sprintf("%s %v", in.Instance, must(proto.MarshalOptions{Deterministic: true}.Marshal(in)))
-		_, _ = m.lookup(in.Instance, func(in *instance) { s += fmt.Sprintf(" buffered %v\n", in.buffered) })
+		_, _ = m.lookup(in.Instance, func(in *instance) { s += fmt.Sprintf(" buffered %v\n", in.bufferedEvents) })
 	}
 	for op := range m.OpenOperations() {
 		s += fmt.Sprintf("open %s %s\n", op.Ref.Instance, describeOperation(op))

@@ -40,7 +40,7 @@ func (c *metadataChange) parse(b []byte) bool {
 	if proto.Unmarshal(b, &message) != nil {
 		return false
 	}
-	*c = metadataChange{message.Epoch, clustertime.FromUnix(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started, message.Revoked}
+	*c = metadataChange{message.Epoch, clustertime.FromUnixNano(message.Clock), message.Removed, message.Issued, message.Used, message.Protocol, message.Started, message.Revoked}
 	return true
 }
 
@@ -50,7 +50,7 @@ func (c *metadataChange) parseEpoch(b []byte) bool {
 	return eachField(b, func(number protowire.Number, wire protowire.Type, value []byte) {
 		if number == 2 && wire == protowire.VarintType {
 			clock, _ := protowire.ConsumeVarint(value)
-			c.clock = clustertime.FromUnix(int64(clock))
+			c.clock = clustertime.FromUnixNano(int64(clock))
 		}
 	})
 }
@@ -101,7 +101,7 @@ func (md metadata) message() *journalpb.PartitionMetadata {
 }
 
 func metadataOf(message *journalpb.PartitionMetadata) metadata {
-	md := metadata{clock: clustertime.FromUnix(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol()}
+	md := metadata{clock: clustertime.FromUnixNano(message.GetClock()), removed: message.GetRemoved(), protocol: message.GetProtocol()}
 	for _, t := range message.GetTokens() {
 		md.tokens = append(md.tokens, tokenOf(t))
 	}

@@ -23,7 +23,7 @@ func Open(s store.Store, o Options) (*Machine, error) {
 	return m, nil
 }
 
-// storedContents is what a machine keeps in memory of a store.
+// storedContents is the part of a store that a machine keeps in memory.
 type storedContents struct {
 	dbNumber uint64
 	meta     storeMeta
@@ -113,7 +113,7 @@ func (m *Machine) Close() error {
 		m.startFlushIfDue()
 	}
 	m.mu.Unlock()
-	m.running.Wait()
+	m.flushes.Wait()
 	return m.store.Close()
 }
 
@@ -164,7 +164,7 @@ func (m *Machine) blockFlushes() (release func(), err error) {
 		m.mu.Lock()
 	}
 	m.current = blocker
-	m.running.Add(1)
+	m.flushes.Add(1)
 	m.mu.Unlock()
 	return func() {
 		m.mu.Lock()
@@ -172,7 +172,7 @@ func (m *Machine) blockFlushes() (release func(), err error) {
 		m.startFlushIfDue()
 		m.mu.Unlock()
 		close(blocker.done)
-		m.running.Done()
+		m.flushes.Done()
 	}, m.store.Err()
 }
 
@@ -187,8 +187,8 @@ func (m *Machine) Install(fill func(dir string) error) error {
 	}
 	defer release()
 	var fresh storedContents
-	// Store and memory change together: a reader that looked up a history's position in memory, and
-	// does not find it in the new store, looks it up again.
+	// Store and memory change together. A reader that has an old position of a history does not
+	// find it in the new store, and looks up the position again.
 	if err := m.store.Install(fill, fresh.read, func() { m.replaceContents(&fresh) }); err != nil {
 		return fmt.Errorf("install state: %w", err)
 	}

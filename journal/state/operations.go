@@ -37,8 +37,8 @@ func (o operations) hasTimer() bool {
 	return slices.ContainsFunc(o, func(op operation) bool { return op.isTimer() })
 }
 
-// oldestSubscription returns the position of the subscription that the next arrival of a name
-// completes.
+// oldestSubscription returns the position of the subscription that the next external event of a
+// name completes.
 func (o operations) oldestSubscription(name string) (at int, ok bool) {
 	at = slices.IndexFunc(o, func(op operation) bool {
 		return op.eventType == journalpb.TypeExternalSubscribed && op.target == name

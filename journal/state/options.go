@@ -3,12 +3,12 @@ package state
 // Options bound the memory of a machine with a store, and set when it flushes. Zero values mean the
 // defaults.
 type Options struct {
-	// MemoryBytes bounds the memory for instances that are already written, kept so that an append
-	// need not read them. Defaults to 128 MiB.
+	// MemoryBytes bounds the memory of clean instances, whose latest state is in the store. They
+	// stay in memory so that an append need not read them. Defaults to 128 MiB.
 	MemoryBytes int
-	// FlushBytes is how many bytes of records, and of the instances that they change, accumulate
-	// before a flush begins. A restart applies fewer bytes of records again. At most twice as much
-	// waits in memory; then Advance blocks. Defaults to 64 MiB.
+	// FlushBytes is the number of bytes of records, and of the instances that they change, at which
+	// a flush begins. A restart applies fewer bytes of records again. When twice as many wait in
+	// memory, Advance blocks. Defaults to 64 MiB.
 	FlushBytes int
 	// FlushEntries is the maximum number of calls of Advance between two flushes. Defaults to
 	// 32768.
@@ -19,9 +19,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	orDefault(&o.MemoryBytes, 128<<20)
-	orDefault(&o.FlushBytes, 64<<20)
-	orDefault(&o.FlushEntries, 32<<10)
+	setDefault(&o.MemoryBytes, 128<<20)
+	setDefault(&o.FlushBytes, 64<<20)
+	setDefault(&o.FlushEntries, 32<<10)
 	if o.FlushShare > 0 {
 		o.FlushBytes = max(int(o.FlushShare*float64(o.FlushBytes)), 1)
 		o.FlushEntries = max(int(o.FlushShare*float64(o.FlushEntries)), 1)
@@ -29,7 +29,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func orDefault(field *int, value int) {
+func setDefault(field *int, value int) {
 	if *field == 0 {
 		*field = value
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Calls without an error result fail the store if it cannot answer them: Failed is closed, and the
-// caller sees nothing rather than wrong data.
+// If a method without an error result cannot read the store, the store fails and Failed is closed.
+// The caller then sees no data, never wrong data.
 
 // Epoch returns the current epoch, 0 before the first.
 func (m *Machine) Epoch() uint64 {
@@ -36,8 +36,8 @@ func (m *Machine) Instances() iter.Seq[*journalpb.Instance] {
 }
 
 // Unbegun yields the running instances whose latest execution holds only OrchestrationStarted, in
-// order of their IDs. No turn of their code is recorded: there was no code to run, or the node that
-// was to run it was lost. The cost is proportional to what it yields. It has the guarantees of
+// order of their IDs. No turn of their code is recorded: the leader had no code for them, or failed
+// before it recorded the turn. The cost is proportional to what it yields. It has the guarantees of
 // Instances.
 func (m *Machine) Unbegun() iter.Seq[*journalpb.Instance] {
 	return m.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
@@ -168,18 +168,18 @@ func (m *Machine) Event(instance string, execution, id uint64) (*journalpb.Event
 
 // history is one execution at one moment: its tail in memory, the rest in the store.
 type history struct {
-	m         *Machine
-	instance  string
-	number    uint64 // of the instance, in that database
-	dbNumber  uint64
-	last      uint64    // event_id
-	chainHash uint64    // of the last event, if the store has it; 0 if unknown
-	tail      execution // the events in memory
+	machine        *Machine
+	instance       string
+	instanceNumber uint64 // of the instance, in that database
+	dbNumber       uint64
+	last           uint64    // event_id
+	chainHash      uint64    // of the last event, if the store has it; 0 if unknown
+	tail           execution // the events in memory
 }
 
 // history returns an execution, the latest for 0.
 func (m *Machine) history(id string, number uint64) (h history, err error) {
-	h = history{m: m, instance: id}
+	h = history{machine: m, instance: id}
 	found, err := m.lookup(id, func(in *instance) { h.locate(in, number) })
 	if err != nil {
 		return h, err
@@ -187,8 +187,8 @@ func (m *Machine) history(id string, number uint64) (h history, err error) {
 	if !found {
 		return h, fmt.Errorf("instance %q: %w", id, ErrNotFound)
 	}
-	if h.last == 0 && h.number != 0 {
-		h.last, err = m.store.lastOf(h.dbNumber, h.number, number)
+	if h.last == 0 && h.instanceNumber != 0 {
+		h.last, err = m.store.lastStoredEvent(h.dbNumber, h.instanceNumber, number)
 		if errors.Is(err, errDatabaseReplaced) {
 			return m.history(id, number)
 		}
@@ -205,17 +205,17 @@ func (m *Machine) history(id string, number uint64) (h history, err error) {
 	return h, nil
 }
 
-// locate sets where an execution is.
+// locate sets where the events of an execution are: in memory, in the store, or both.
 func (h *history) locate(in *instance, number uint64) {
 	if number == 0 {
 		number = in.execution
 	}
-	h.number, h.dbNumber, h.tail.number = in.number, in.dbNumber, number
+	h.instanceNumber, h.dbNumber, h.tail.number = in.instanceNumber, in.dbNumber, number
 	if number == in.execution {
 		h.last, h.chainHash = in.last, in.chainHash
 	}
-	if x := in.history(number); x != nil {
-		h.tail, h.last, h.chainHash = *x, x.end(), 0
+	if x := in.executionInMemory(number); x != nil {
+		h.tail, h.last, h.chainHash = *x, x.lastEventID(), 0
 	}
 }
 
@@ -225,7 +225,7 @@ func (h history) eventsFrom(id uint64, err *error) iter.Seq2[uint64, []byte] {
 	return func(yield func(uint64, []byte) bool) {
 		chainHash := uint64(0) // of the event before id, once known
 		for id < h.tail.first && id <= h.last {
-			c, start, failed := h.m.store.events(h.dbNumber, chunkKey{h.number, h.tail.number, id})
+			c, start, failed := h.machine.store.chunkWithEvent(h.dbNumber, chunkKey{h.instanceNumber, h.tail.number, id})
 			if failed == nil {
 				failed = h.verify(&c, start, chainHash)
 			}
@@ -262,7 +262,7 @@ func (h history) eventsFrom(id uint64, err *error) iter.Seq2[uint64, []byte] {
 func (h *history) verify(c *chunk, start, chainHash uint64) error {
 	last := start + uint64(len(c.events)) - 1
 	if chainHash != 0 && c.hashBefore != chainHash || last == h.last && h.chainHash != 0 && c.hashAfter != h.chainHash {
-		return h.m.store.Fail("read a history", fmt.Errorf("hash chain mismatch of instance %q, execution %d, event %d: %w",
+		return h.machine.store.Fail("read a history", fmt.Errorf("hash chain mismatch of instance %q, execution %d, event %d: %w",
 			h.instance, h.tail.number, last, ErrCorrupt))
 	}
 	return nil
@@ -271,7 +271,7 @@ func (h *history) verify(c *chunk, start, chainHash uint64) error {
 // refresh locates the history again after the store no longer has it: the database was replaced,
 // the instance was purged, or the store is damaged.
 func (h *history) refresh() error {
-	now, err := h.m.history(h.instance, h.tail.number)
+	now, err := h.machine.history(h.instance, h.tail.number)
 	switch {
 	case err != nil:
 		return err
@@ -279,8 +279,8 @@ func (h *history) refresh() error {
 		now.last, now.chainHash = h.last, 0
 		*h = now
 		return nil
-	case now.dbNumber == h.dbNumber && now.number == h.number:
-		return h.m.store.Fail("read a history", fmt.Errorf("events of instance %q, execution %d, are missing: %w",
+	case now.dbNumber == h.dbNumber && now.instanceNumber == h.instanceNumber:
+		return h.machine.store.Fail("read a history", fmt.Errorf("events of instance %q, execution %d, are missing: %w",
 			h.instance, h.tail.number, ErrCorrupt))
 	}
 	return fmt.Errorf("instance %q was purged: %w", h.instance, ErrNotFound)

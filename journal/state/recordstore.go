@@ -28,7 +28,7 @@ func (s *recordStore) view(op string, dbNumber uint64, f func(store.Reader) erro
 	return err
 }
 
-// errDatabaseReplaced reports that the database that numbers were read from was replaced.
+// errDatabaseReplaced reports that an instance number belongs to a database that was replaced.
 var errDatabaseReplaced = errors.New("the store was replaced")
 
 // getRecord returns a verified copy of the record of a key, nil if there is none.
@@ -70,8 +70,8 @@ func forEachRecord(iter store.Iterator, visit func(key, record []byte) (more boo
 	return iter.Error()
 }
 
-// lastOf returns the event_id of the last event of an execution, 0 if the store has none.
-func (s *recordStore) lastOf(dbNumber, number, execution uint64) (last uint64, err error) {
+// lastStoredEvent returns the event_id of the last event of an execution, 0 if the store has none.
+func (s *recordStore) lastStoredEvent(dbNumber, number, execution uint64) (last uint64, err error) {
 	err = s.view("read a history", dbNumber, func(from store.Reader) (err error) {
 		end := chunkKey{number, execution, math.MaxUint64}.appendTo(nil)
 		iter, err := from.NewIter(chunkKey{number, execution, 0}.appendTo(nil), end)
@@ -108,12 +108,12 @@ func readChunk(iter store.Iterator) (c chunk, at chunkKey, err error) {
 	return c, at, nil
 }
 
-// events returns the chunk that contains the event at. The error is errDatabaseReplaced if there is
+// chunkWithEvent returns the chunk that contains the event at. The error is errDatabaseReplaced if there is
 // none.
-func (s *recordStore) events(dbNumber uint64, at chunkKey) (c chunk, start uint64, err error) {
+func (s *recordStore) chunkWithEvent(dbNumber uint64, at chunkKey) (c chunk, start uint64, err error) {
 	missing := false
 	err = s.view("read a history", dbNumber, func(from store.Reader) (err error) {
-		lower := chunkKey{at.number, at.execution, 0}.appendTo(nil)
+		lower := chunkKey{at.instanceNumber, at.execution, 0}.appendTo(nil)
 		iter, err := from.NewIter(lower, endOfKind(keyHistory))
 		if err != nil {
 			return err
@@ -153,6 +153,6 @@ func (r *removal) writeTo(b store.Batch) error {
 	if r.chunks == 1 { // most are short, and range deletions slow down reads
 		return b.Delete(chunkKey{r.number, r.latest, 1}.appendTo(nil))
 	}
-	first, next := chunkKey{number: r.number}, chunkKey{number: r.number + 1}
+	first, next := chunkKey{instanceNumber: r.number}, chunkKey{instanceNumber: r.number + 1}
 	return b.DeleteRange(first.appendTo(nil), next.appendTo(nil))
 }

@@ -40,9 +40,9 @@ func (m *Machine) Restore(r io.Reader) error {
 		}
 		previous = instance.id
 		fresh.instances[instance.id] = instance
-		fresh.move(instance, memberships{}, instance.memberships())
+		fresh.updateSets(instance, memberships{}, instance.memberships())
 	}
-	if err := in.chained(&fresh); err != nil {
+	if err := in.chainedStarts(&fresh); err != nil {
 		return fmt.Errorf("restore chained starts: %w", err)
 	}
 	if err := in.trailer(); err != nil {
@@ -118,8 +118,8 @@ func (r *snapshotReader) instance() (*instance, error) {
 	return in, nil
 }
 
-// chained reads all chained starts.
-func (r *snapshotReader) chained(into *contents) error {
+// chainedStarts reads all chained starts.
+func (r *snapshotReader) chainedStarts(into *contents) error {
 	previous := ""
 	for {
 		if next, err := r.buffered.Peek(1); err != nil {
@@ -158,7 +158,7 @@ func (in *instance) verify() error {
 		}
 		last := i == len(in.executions)-1
 		continued := in.status == journalpb.Status_STATUS_CONTINUED_AS_NEW
-		if len(x.events) == 0 || !last && in.running() || last && continued {
+		if len(x.events) == 0 || !last && in.isRunning() || last && continued {
 			return fmt.Errorf("instance %q: execution %d is incomplete: %w", in.id, x.number, ErrCorrupt)
 		}
 	}

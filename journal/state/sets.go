@@ -8,8 +8,9 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// sets are the instances that are looked up without IDs. Membership depends on the instance alone;
-// move keeps it up to date, so that reading a set costs only its size.
+// sets holds the sets that a new leader reads without knowing IDs. Whether an instance belongs to a
+// set depends on that instance alone. move updates the sets, so the cost of reading a set is
+// proportional to its size.
 type sets struct {
 	busy          map[string]*instance // with open operations
 	unbegun       map[string]*instance // running, and no code has run yet
@@ -25,7 +26,7 @@ func newSets() sets {
 type memberships struct{ busy, unbegun, child, hasCondition bool }
 
 func (in *instance) memberships() memberships {
-	running := in.running()
+	running := in.isRunning()
 	return memberships{
 		busy:         len(in.open) > 0,
 		unbegun:      running && in.last == 1,
@@ -34,8 +35,8 @@ func (in *instance) memberships() memberships {
 	}
 }
 
-// move updates the sets after the memberships of an instance have changed.
-func (s *sets) move(in *instance, before, after memberships) {
+// updateSets updates the sets after the memberships of an instance have changed.
+func (s *sets) updateSets(in *instance, before, after memberships) {
 	if after == before {
 		return
 	}
@@ -56,8 +57,8 @@ func updateSet(set map[string]*instance, in *instance, before, after bool) {
 
 // instanceSet is a set of instances, in memory and in the store.
 type instanceSet struct {
-	kind byte // of its keys
-	hot  func(*contents) map[string]*instance
+	kind     byte // of its keys
+	inMemory func(*contents) map[string]*instance
 }
 
 var (
@@ -71,7 +72,7 @@ var (
 // member is an instance that is or was in a set.
 type member struct {
 	id      string
-	cold    *instance // as read from the store; nil if it was in memory
+	stored  *instance // as read from the store; nil if it was in memory
 	commits uint64    // when it was read
 }
 
@@ -83,24 +84,24 @@ type member struct {
 func (m *Machine) members(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		m.mu.RLock()
-		hot := slices.Collect(maps.Keys(set.hot(&m.contents)))
+		inMemory := slices.Collect(maps.Keys(set.inMemory(&m.contents)))
 		m.mu.RUnlock()
-		slices.Sort(hot) // without the lock: there may be many
-		for c := range m.coldMembers(set) {
-			for len(hot) > 0 && hot[0] < c.id {
-				if !yield(member{id: hot[0]}) {
+		slices.Sort(inMemory) // without the lock: there may be many
+		for c := range m.storedMembers(set) {
+			for len(inMemory) > 0 && inMemory[0] < c.id {
+				if !yield(member{id: inMemory[0]}) {
 					return
 				}
-				hot = hot[1:]
+				inMemory = inMemory[1:]
 			}
-			if len(hot) > 0 && hot[0] == c.id {
-				hot = hot[1:]
+			if len(inMemory) > 0 && inMemory[0] == c.id {
+				inMemory = inMemory[1:]
 			}
 			if !yield(c) {
 				return
 			}
 		}
-		for _, id := range hot {
+		for _, id := range inMemory {
 			if !yield(member{id: id}) {
 				return
 			}
@@ -108,8 +109,8 @@ func (m *Machine) members(set instanceSet) iter.Seq[member] {
 	}
 }
 
-// coldMembers yields the members in the store.
-func (m *Machine) coldMembers(set instanceSet) iter.Seq[member] {
+// storedMembers yields the members in the store.
+func (m *Machine) storedMembers(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		if m.store == nil {
 			return
@@ -193,17 +194,17 @@ func (r *headerReader) close() { _ = r.iter.Close() } // its error was returned 
 
 // viewMember calls f with the current state of a member, if it still exists.
 func (m *Machine) viewMember(c *member, f func(*instance)) (found bool, err error) {
-	if c.cold == nil {
+	if c.stored == nil {
 		return m.lookup(c.id, f)
 	}
 	m.mu.RLock()
-	_, hot := m.instances[c.id]
+	_, inMemory := m.instances[c.id]
 	_, purged := m.purged[c.id]
-	fresh := !hot && !purged && m.commits == c.commits
+	fresh := !inMemory && !purged && m.commits == c.commits
 	m.mu.RUnlock()
 	if !fresh {
 		return m.lookup(c.id, f)
 	}
-	f(c.cold)
+	f(c.stored)
 	return true, nil
 }

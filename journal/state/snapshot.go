@@ -17,8 +17,8 @@ import (
 )
 
 // The values of SnapshotHeader.format: the one written, and the older one that can still be read.
-// The older has no attempts and no chained starts; a node that knows only the older must not run
-// without them.
+// The older format has no attempts and no chained starts. A node that knows only the older format
+// must refuse a newer snapshot, because it would lose them.
 const (
 	snapshotFormat         = 2
 	snapshotFormatPrevious = 1
@@ -142,8 +142,8 @@ func (w *snapshotWriter) write(b []byte) {
 }
 
 // The encoding of InstanceSnapshot{instance = 1, executions = 2, attempts = 3, condition = 4}, with
-// Segment{execution = 1, first_event_id = 2, events = 3}. It is by hand because the events and the
-// attempts are encoded already.
+// Segment{execution = 1, first_event_id = 2, events = 3}. It is written by hand, because the events
+// and the attempts are encoded already.
 
 func (w instanceEncoder) size() int {
 	n := 1 + protowire.SizeBytes(len(w.id))

@@ -11,7 +11,7 @@ import (
 
 // TimersDue yields the open timers that are due before a time, in Unix nanoseconds, the earliest
 // first. Its cost is proportional to what it yields and to the instances in memory. A timer that is
-// open during the whole iteration is yielded once; one that is set or closed meanwhile may be
+// open during the whole iteration is yielded once; one that is created or closed meanwhile may be
 // yielded.
 func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
@@ -33,22 +33,22 @@ func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 // one page at a time.
 func (m *Machine) timersBefore(before int64) iter.Seq[timerKey] {
 	return func(yield func(timerKey) bool) {
-		hot := m.hotTimers(before)
-		for a := range m.coldTimers(before) {
-			for len(hot) > 0 && hot[0].compareByTime(a) < 0 {
-				if !yield(hot[0]) {
+		inMemory := m.memoryTimers(before)
+		for a := range m.storedTimers(before) {
+			for len(inMemory) > 0 && inMemory[0].compareByTime(a) < 0 {
+				if !yield(inMemory[0]) {
 					return
 				}
-				hot = hot[1:]
+				inMemory = inMemory[1:]
 			}
-			if len(hot) > 0 && hot[0] == a {
-				hot = hot[1:]
+			if len(inMemory) > 0 && inMemory[0] == a {
+				inMemory = inMemory[1:]
 			}
 			if !yield(a) {
 				return
 			}
 		}
-		for _, a := range hot {
+		for _, a := range inMemory {
 			if !yield(a) {
 				return
 			}
@@ -56,18 +56,18 @@ func (m *Machine) timersBefore(before int64) iter.Seq[timerKey] {
 	}
 }
 
-func (m *Machine) hotTimers(before int64) (hot []timerKey) {
+func (m *Machine) memoryTimers(before int64) (inMemory []timerKey) {
 	m.mu.RLock()
 	for _, in := range m.busy {
-		hot = in.appendTimers(hot)
+		inMemory = in.appendTimers(inMemory)
 	}
 	m.mu.RUnlock()
-	hot = slices.DeleteFunc(hot, func(a timerKey) bool { return a.fireAt >= before })
-	slices.SortFunc(hot, timerKey.compareByTime)
-	return hot
+	inMemory = slices.DeleteFunc(inMemory, func(a timerKey) bool { return a.fireAt >= before })
+	slices.SortFunc(inMemory, timerKey.compareByTime)
+	return inMemory
 }
 
-func (m *Machine) coldTimers(before int64) iter.Seq[timerKey] {
+func (m *Machine) storedTimers(before int64) iter.Seq[timerKey] {
 	return func(yield func(timerKey) bool) {
 		if m.store == nil {
 			return

@@ -39,7 +39,7 @@ type joinToken struct {
 }
 
 func tokenOf(message *journalpb.JoinToken) joinToken {
-	return joinToken{string(message.GetKey()), clustertime.FromUnix(message.GetExpiresAt()), message.GetNode()}
+	return joinToken{string(message.GetKey()), clustertime.FromUnixNano(message.GetExpiresAt()), message.GetNode()}
 }
 
 // encode returns the encoded JoinToken.
@@ -69,7 +69,7 @@ func issueToken(tokens []joinToken, issued *journalpb.JoinToken, now clustertime
 	case len(tokens) == tokensMax:
 		return nil, ErrTooManyTokens
 	}
-	return slices.Insert(tokens, at, joinToken{key: string(issued.GetKey()), expires: clustertime.FromUnix(issued.GetExpiresAt())}), nil
+	return slices.Insert(tokens, at, joinToken{key: string(issued.GetKey()), expires: clustertime.FromUnixNano(issued.GetExpiresAt())}), nil
 }
 
 // useToken returns the tokens after a node has used one. The same node may use it again, as it may

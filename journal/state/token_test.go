@@ -93,7 +93,7 @@ func TestMetadata_RoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string]metadata{"bytes": parsed, "message": metadataOf(m.metadata.message())} {
-		if got.clock != clustertime.FromUnix(5) || got.protocol != 3 || !slices.Equal(got.removed, m.metadata.removed) || !slices.Equal(got.tokens, m.metadata.tokens) {
+		if got.clock != clustertime.FromUnixNano(5) || got.protocol != 3 || !slices.Equal(got.removed, m.metadata.removed) || !slices.Equal(got.tokens, m.metadata.tokens) {
 			t.Errorf("%s: %+v, want %+v", name, got, m.metadata)
 		}
 	}

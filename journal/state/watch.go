@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// watchers are the channels of those who wait for instances to change or end.
+// watchers holds the channels of callers that wait for instances to change or end.
 type watchers struct {
 	mu         sync.Mutex
 	byInstance map[string][]watcher
@@ -53,11 +53,11 @@ func (w *watchers) remove(instance string, ch chan struct{}) {
 }
 
 // notify signals that an instance has changed; runs is whether it is running.
-func (w *watchers) notify(instance string, runs bool) {
+func (w *watchers) notify(instance string, isRunning bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, watcher := range w.byInstance[instance] {
-		if !runs || !watcher.endsOnly {
+		if !isRunning || !watcher.endsOnly {
 			signal(watcher.ch)
 		}
 	}

@@ -198,8 +198,8 @@ type Request struct {
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Node     string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	Instance string `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
-	// The call may have been executed before: an earlier attempt was not answered, or the user chose
-	// its request ID.
+	// The call may have been executed before: an earlier attempt got no answer, or the user chose its
+	// request ID.
 	Retried bool `protobuf:"varint,4,opt,name=retried,proto3" json:"retried,omitempty"`
 	// Of a read: any node may answer, from the state that it has applied.
 	Stale bool `protobuf:"varint,5,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -2474,7 +2474,7 @@ type Failure struct {
 	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// The call had no effect and never will.
 	NotExecuted bool `protobuf:"varint,3,opt,name=not_executed,json=notExecuted,proto3" json:"not_executed,omitempty"`
-	// The node to which the caller should turn; empty when unknown.
+	// The node to which the caller should send the call; empty when unknown.
 	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	// With the code "busy": when to retry, in nanoseconds.
 	RetryAfter int64 `protobuf:"varint,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
@@ -2651,7 +2651,7 @@ type StartResult struct {
 	FirstExecution uint64 `protobuf:"varint,1,opt,name=first_execution,json=firstExecution,proto3" json:"first_execution,omitempty"`
 	// The run existed already.
 	Attached bool `protobuf:"varint,2,opt,name=attached,proto3" json:"attached,omitempty"`
-	// Starts are slow, and more of them would soon be refused.
+	// Starts take long to commit. New starts will be refused if the load grows.
 	Overloaded bool `protobuf:"varint,3,opt,name=overloaded,proto3" json:"overloaded,omitempty"`
 	// Of the run; 0 from a node that does not know it.
 	Incarnation   uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -3884,7 +3884,7 @@ type Member struct {
 	// The recorded identity of its directory; empty if none is recorded. Protocol 3.
 	Identity string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
 	// The time since the leader's last answer from it, in nanoseconds. unreachable is set if that is
-	// longer than for a running member. Only the leader knows them.
+	// longer than it can be for a running member. Only the leader knows them.
 	SinceContact  int64 `protobuf:"varint,9,opt,name=since_contact,json=sinceContact,proto3" json:"since_contact,omitempty"`
 	ContactKnown  bool  `protobuf:"varint,10,opt,name=contact_known,json=contactKnown,proto3" json:"contact_known,omitempty"`
 	Unreachable   bool  `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`

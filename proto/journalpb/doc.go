@@ -3,7 +3,7 @@
 //
 // Guarantees:
 //
-//  1. Every later release reads what one release has written. Fields are added, never renumbered,
+//  1. Every release reads what earlier releases have written. Fields are added, never renumbered,
 //     and never change their meaning.
 //  2. A build preserves fields that it does not know when it reads and writes a message.
 //

@@ -56,7 +56,7 @@ var typeNames = map[int]string{
 // TypeName returns the name of an event type, "" for an unknown number.
 func TypeName(eventType int) string { return typeNames[eventType] }
 
-// TypeNumber returns the event type, 0 if the body is missing or of a type that this build does not know.
+// TypeNumber returns the event type, 0 if the body is missing or its type is unknown to this build.
 func (e *Event) TypeNumber() int {
 	switch e.GetBody().(type) {
 	case *Event_OrchestrationStarted:
@@ -118,14 +118,14 @@ func (e *Event) Type() string {
 	return "Unknown"
 }
 
-// Terminal reports whether an event of that type ends its execution.
-func Terminal(eventType int) bool {
+// IsTerminal reports whether an event of that type ends its execution.
+func IsTerminal(eventType int) bool {
 	return eventType >= TypeOrchestrationCompleted && eventType <= TypeOrchestrationContinuedAsNew
 }
 
-// Completes returns the type of the scheduling event that an event of that type completes, 0 if it
+// SchedulingType returns the type of the scheduling event that an event of that type completes, 0 if it
 // completes none.
-func Completes(eventType int) int {
+func SchedulingType(eventType int) int {
 	switch eventType {
 	case TypeActivityCompleted, TypeActivityFailed:
 		return TypeActivityScheduled

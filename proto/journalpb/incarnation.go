@@ -2,10 +2,10 @@ package journalpb
 
 import "fmt"
 
-// The leader that records the start of a run makes its incarnation: the epoch, then the number of
-// this start among those recorded in the epoch. An epoch belongs to one leadership and never
-// recurs, so no two runs of a partition have the same incarnation, and later runs have larger ones.
-// There is room for 2^24 epochs of a partition, and for 2^40 starts in each.
+// The leader that records the start of a run assigns its incarnation: the epoch, followed by the
+// number of this start among those of the epoch (40 bits). An epoch belongs to one leadership and
+// never recurs, so no two runs of a partition have the same incarnation, and later runs have larger
+// ones. There is room for 2^24 epochs of a partition, and for 2^40 starts in each.
 const incarnationStartBits = 40
 
 // NewIncarnation returns the incarnation of a run. start counts the starts of the epoch from 1.

@@ -1073,11 +1073,12 @@ type OrchestrationStarted struct {
 	Incarnation uint64 `protobuf:"varint,13,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The parent asked a previous execution to cancel the run. A parent asks only once.
 	CanceledByParent bool `protobuf:"varint,14,opt,name=canceled_by_parent,json=canceledByParent,proto3" json:"canceled_by_parent,omitempty"`
-	// ShouldContinueAsNew counts all payloads. Always set in a run with an incarnation; in one
-	// without, since its first execution after the cluster reached protocol 3.
+	// ShouldContinueAsNew counts all payloads. Always set in a run with an incarnation. In a run
+	// without one, set from its first execution after the cluster reached protocol 3.
 	CountsAllPayloads bool `protobuf:"varint,15,opt,name=counts_all_payloads,json=countsAllPayloads,proto3" json:"counts_all_payloads,omitempty"`
-	// When the inputs of request_ids were recorded. Each mark covers the next count of them. Those
-	// that no mark covers were recorded with the end of the previous execution. Protocol 3.
+	// When the inputs of request_ids were recorded. Each mark covers the next count request IDs, in
+	// order. Inputs that no mark covers were recorded with the end of the previous execution.
+	// Protocol 3.
 	RequestIdMarks []*RequestIdMark `protobuf:"bytes,16,rep,name=request_id_marks,json=requestIdMarks,proto3" json:"request_id_marks,omitempty"`
 	// The execution knows the request IDs of all inputs that this run, or an earlier run under the
 	// ID, has recorded at journal indexes above this one. 0: unknown, because the execution began
@@ -3048,8 +3049,8 @@ type MetadataChange struct {
 	// The protocol of the cluster. A value below the recorded one has no effect. A node that does not
 	// speak it stops.
 	Protocol uint32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// The instance of a chained start, or of an abandoned child's, that was started in another
-	// partition.
+	// The target instance of a chained start that was started in another partition. The chained start
+	// may be of a child with the close policy "abandon".
 	Started string `protobuf:"bytes,7,opt,name=started,proto3" json:"started,omitempty"`
 	// The public key of a token to be removed. It is refused if the token is unknown. Protocol 3.
 	Revoked       []byte `protobuf:"bytes,20,opt,name=revoked,proto3" json:"revoked,omitempty"`
@@ -3144,7 +3145,7 @@ func (x *MetadataChange) GetRevoked() []byte {
 }
 
 // SetCondition records why a running instance does not proceed, or that nothing prevents it. It is
-// refused unless the history is unchanged since that was found. Every append to the instance
+// refused if the history has changed since the condition was computed. Every append to the instance
 // removes the condition.
 type SetCondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3714,11 +3715,11 @@ func (x *Operation) GetAttempt() *Attempt {
 	return nil
 }
 
-// ChainedStart is a detached start whose instance does not exist yet, or that of a child with the
-// close policy "abandon".
+// ChainedStart is a recorded request to start an instance that does not exist yet: an
+// OrchestrationChained, or a child with the close policy "abandon".
 type ChainedStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The event that asks for it.
+	// The event that requests it.
 	Ref *OperationRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// Exactly one of the two is set.
 	Chained       *OrchestrationChained      `protobuf:"bytes,2,opt,name=chained,proto3" json:"chained,omitempty"`
@@ -3847,7 +3848,7 @@ func (x *SnapshotHeader) GetMetadata() *PartitionMetadata {
 	return nil
 }
 
-// InstanceSnapshot is one instance in a snapshot, with all its kept executions.
+// InstanceSnapshot is one instance in a snapshot, with all its executions.
 type InstanceSnapshot struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Instance   string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`

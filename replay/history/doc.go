@@ -19,8 +19,7 @@
 // The package guarantees:
 //
 //  1. The same history is always written as the same bytes.
-//  2. A written history reads back equal, and a history that was read is written
-//     as an equal one.
+//  2. Reading a written history returns an equal history.
 //  3. White space between values is ignored: a reformatted file reads the same.
 //  4. A field that this build does not know is an error, never omitted.
 //

@@ -59,7 +59,7 @@ func Write(w io.Writer, h *History) error {
 	return err
 }
 
-// WriteEvent writes one event as in a history, without a line break.
+// WriteEvent writes one event in the format of a history, without a line break.
 func WriteEvent(w io.Writer, event *journalpb.Event) error {
 	var text bytes.Buffer
 	if err := writeMessage(&text, event.ProtoReflect()); err != nil {

@@ -19,7 +19,7 @@ import (
 
 var payloadName = (&journalpb.Payload{}).ProtoReflect().Descriptor().FullName()
 
-// The field of a payload that is plain JSON.
+// jsonField is the field that replaces data in a payload that is plain JSON.
 const jsonField = "json"
 
 // writeMessage writes a message like protojson, but deterministically, without spaces.

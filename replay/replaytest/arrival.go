@@ -11,7 +11,7 @@ import (
 // An arrival waits to be admitted: an append, or an attempt of an activity whose body has
 // returned.
 type arrival struct {
-	// Arrivals are sorted by these.
+	// The sort key of arrivals.
 	instance  string
 	execution uint64
 	eventID   uint64
@@ -21,7 +21,8 @@ type arrival struct {
 	commit   *commit // the proposal, decoded
 	attempt  *attempt
 
-	// concurrent arrivals have no natural order: the order chooses among them.
+	// concurrent: several of these may arrive at the same moment, and node.order chooses which is
+	// first.
 	concurrent bool
 	name       func() string
 }
@@ -101,7 +102,7 @@ func (n *node) arrivalOf(p *proposal) (*arrival, error) {
 		instance:   c.instance,
 		proposal:   p,
 		commit:     c,
-		concurrent: journalpb.Terminal(last.TypeNumber()) && n.hasParent(c),
+		concurrent: journalpb.IsTerminal(last.TypeNumber()) && n.hasParent(c),
 		name:       func() string { return "the end of child " + c.instance },
 	}
 	return p.arrival, nil

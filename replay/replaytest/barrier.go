@@ -65,7 +65,7 @@ func (b *barrier) waitingAttempts() []*attempt {
 	return b.waiting[:len(b.waiting):len(b.waiting)]
 }
 
-// release lets one attempt pass.
+// release lets one attempt return its result.
 func (b *barrier) release(a *attempt) {
 	b.mu.Lock()
 	for i := range b.waiting {
@@ -78,7 +78,7 @@ func (b *barrier) release(a *attempt) {
 	close(a.released)
 }
 
-// releaseAll lets all attempts pass, also later ones.
+// releaseAll releases all attempts, also later ones.
 func (b *barrier) releaseAll() {
 	b.mu.Lock()
 	b.released = true

@@ -8,9 +8,9 @@ import (
 )
 
 // A bubble runs functions one at a time on a goroutine inside a synctest bubble, where time is
-// virtual. The test stays outside. Between calls the bubble's goroutine waits for the next
-// one, which is not durably blocking, so time stands still. What blocks inside can be watched
-// from outside in real time.
+// virtual. The test stays outside. Between calls the bubble's goroutine waits for the next one,
+// which is not durably blocking, so time stands still. The test can watch blocked goroutines of the
+// bubble from outside, in real time.
 type bubble struct {
 	id           string // as in the headers of stacks
 	calls        chan func()

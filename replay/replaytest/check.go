@@ -11,15 +11,15 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An execution is replayed after appends (see shouldReplay) and repeatedly when it ends,
-// because the order of a map is often the same by chance. These are the limits then.
+// An execution is replayed after appends (see shouldReplay) and repeatedly when it ends, because
+// the order of a map is often the same by chance. These constants limit the replays at its end.
 const (
 	endReplayEvents = 20_000
 	endReplaysMax   = 64
-	endReplaysTime  = time.Second // real time; a replay in progress finishes
+	endReplaysTime  = time.Second // real time; a replay in progress is not interrupted
 )
 
-// handleCommit observes and checks a commit.
+// handleCommit records the events of a commit and replays its history if that is due.
 func (e *Env) handleCommit(c *commit) {
 	e.t.Helper()
 	for _, s := range c.segments {
@@ -32,7 +32,7 @@ func (e *Env) handleCommit(c *commit) {
 		last := s.events[len(s.events)-1]
 		switch {
 		case every == 0:
-		case journalpb.Terminal(last.TypeNumber()):
+		case journalpb.IsTerminal(last.TypeNumber()):
 			e.replayExecution(c.instance, s.execution, max(1, min(endReplaysMax, endReplayEvents/int(last.EventId))))
 		case c.replay:
 			e.replayExecution(c.instance, s.execution, 1)

@@ -27,8 +27,8 @@
 // incarnation of a run, which is part of idempotency keys and derived IDs, differs: its text
 // is "1-1" if the ID was not used before, else "1-<first execution>".
 //
-// Activities run with their bound bodies or with those of the test ([Stub]). The same
-// applies to children ([StubChild]).
+// Activities run with their bound bodies or with those of the test ([Stub]). Children run likewise
+// ([StubChild]).
 //
 // # Time
 //
@@ -45,21 +45,21 @@
 //
 // # What is found by default
 //
-// After every append the instance is evicted, and the next message brings it back by a
-// replay. If its history has more than 500 events, this happens after each growth by 2%.
-// Its whole history is also replayed separately, to the end, with another clock and outside
-// the bubble; after the end of an execution, many times. The test fails at once if the code
-// behaves differently, with the expected and found event and the line. This finds hidden
-// state, clocks, randomness, map order and globals. [Env.ReplayEvery] makes replays rarer or
-// disables them.
+// After every append the instance is evicted, and the next message brings it back by a replay. If
+// its history has more than 500 events, this happens after each growth by 2%. Its whole history is
+// also replayed separately, to the end, with another clock and outside the bubble. After the end of
+// an execution this happens up to 64 times. The test fails at once if the code behaves differently,
+// and reports the expected event, the found event and the line. This finds hidden state, clocks,
+// randomness, map order and globals. [Env.ReplayEvery] makes replays less frequent or disables
+// them.
 //
 // The test also fails if orchestration code blocks outside durable calls (a channel, a lock,
 // time.Sleep), if goroutines remain when the test ends, if an activity is not bound, or if
 // the test waits for something that cannot happen.
 //
-// Some mistakes cannot be found by running code: a future that nobody awaits, a durable call
-// in a deferred function, a file that did not change. The analyzer of package vet finds
-// them. The table in ../docs/determinism.md lists who finds what.
+// Some mistakes cannot be found by running code: a future that nobody awaits, a durable call in a
+// deferred function, a file that did not change. The analyzer of package vet finds them. The table
+// in ../docs/determinism.md lists which tool finds which mistake.
 //
 // # Order
 //
@@ -74,15 +74,14 @@
 //
 // The package guarantees:
 //
-//  1. A test is a function of its code, its inputs and its order of arrivals: two runs
-//     have the same histories, except for the pauses between attempts, which have a
-//     jitter of up to 20%.
+//  1. The code, the inputs and the order of arrivals determine a test: two runs have the same
+//     histories, except for backoffs, which have a jitter of up to 20%.
 //  2. Virtual time passes only in calls that document it.
 //  3. With the default of ReplayEvery, a test fails if code and history disagree in a
 //     replay. A replay follows each append (beyond 500 events: each growth by 2%) and the
 //     end of each execution.
 //
-// What may not be assumed: that orchestration code runs once (it runs again and again, so it
-// must not count its runs in a variable of the test); that what passes here survives disk or
-// network faults.
+// Callers must not assume that orchestration code runs once: it is replayed often, so it must not
+// count its calls in a variable of the test. A test that passes does not show that the code
+// survives disk or network faults.
 package replaytest

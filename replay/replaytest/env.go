@@ -17,8 +17,8 @@ import (
 // stepsMax is the default of Env.stepsMax.
 const stepsMax = 20_000
 
-// horizon is how much virtual time the body of an activity gets if nothing else is due.
-const horizon = 100 * 365 * 24 * time.Hour
+// activityTimeMax is the virtual time that the body of an activity may take while nothing else is due.
+const activityTimeMax = 100 * 365 * 24 * time.Hour
 
 // An Env is a test environment for orchestrations: a node with an in-memory journal and a
 // virtual clock. Only the goroutine of the test may use it, except that bodies of activities
@@ -92,7 +92,7 @@ func newEnv(t testing.TB, owner *testing.T, order *order, definitions []replay.D
 	}
 	e.bubble = newBubble(owner)
 	t.Cleanup(e.close)
-	e.do(func() {
+	e.runInBubble(func() {
 		e.node = &node{journal: newJournal(), order: order, replayEvery: 1}
 		e.node.barrier = &barrier{notify: e.node.journal.notify}
 	})
@@ -122,9 +122,9 @@ func (e *Env) RealTimeMax(d time.Duration) { e.bubble.timeout = d }
 func (e *Env) Now() time.Time { return e.now }
 
 // At schedules fn for d after the beginning of the test. Calls that let time pass, such as
-// [Env.Advance], call it; fn may use the Env. Functions with the same time are called in the
-// order in which they were scheduled. If the time has passed already, fn is called when time
-// passes next.
+// [Env.Advance], call it; fn may use the Env. Functions with the same time are called in the order
+// in which they were scheduled. If the time has already passed, fn is called by the next call that
+// lets time pass.
 func (e *Env) At(d time.Duration, fn func()) {
 	at := e.startedAt.Add(d)
 	i, _ := slices.BinarySearchFunc(e.timers, at, func(a timer, at time.Time) int {
@@ -136,15 +136,15 @@ func (e *Env) At(d time.Duration, fn func()) {
 	e.timers = slices.Insert(e.timers, i, timer{at, fn})
 }
 
-// Advance lets time pass. Everything due meanwhile happens at its moment.
+// Advance lets time pass. Everything that is due meanwhile happens at its time.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	until := e.now.Add(d)
 	e.runUntil(func() bool { return !e.now.Before(until) }, until)
 }
 
-// do runs a function in the bubble and returns when the bubble is idle at this moment.
-func (e *Env) do(call func()) {
+// runInBubble runs a function in the bubble and returns when the bubble is idle at this moment.
+func (e *Env) runInBubble(call func()) {
 	e.t.Helper()
 	var now time.Time
 	e.inBubble.Store(true)
@@ -178,7 +178,7 @@ func (e *Env) start() {
 		e.t.Fatalf("replaytest: %v", err)
 	}
 	e.registry = registry
-	e.do(func() { err = e.node.start(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
+	e.runInBubble(func() { err = e.node.start(registry, slog.New(slog.NewTextHandler(e.log, nil))) })
 	if err != nil {
 		e.t.Fatalf("replaytest: begin: %v", err)
 	}
@@ -198,8 +198,8 @@ func (e *Env) bindActivities() {
 	e.node.barrier.bodies.Store(registry)
 }
 
-// runUntilIdle processes everything that happens at this moment, one step at a time, and
-// returns the number of steps.
+// runUntilIdle processes all arrivals at this moment of virtual time, one per step, and returns the
+// number of steps.
 func (e *Env) runUntilIdle() (steps int) {
 	e.t.Helper()
 	for ; ; steps++ {
@@ -210,7 +210,7 @@ func (e *Env) runUntilIdle() (steps int) {
 		var committed *commit
 		var more bool
 		var err error
-		e.do(func() {
+		e.runInBubble(func() {
 			if committed, more, err = e.node.step(); !more {
 				e.idleState = e.node.inspect()
 			}
@@ -235,7 +235,7 @@ func (e *Env) checkStalled() {
 	var id string
 	var reason error
 	var stacks []stack
-	e.do(func() {
+	e.runInBubble(func() {
 		id, reason = e.node.stalledInstance()
 		stacks = blockedCode(stacksOf(e.bubble.id))
 	})
@@ -248,8 +248,8 @@ func (e *Env) checkStalled() {
 	}
 }
 
-// runUntil lets time pass until a condition holds, but not beyond limit unless that is zero.
-// It returns false if nothing more can happen.
+// runUntil lets time pass until done returns true, but not beyond limit (zero: no limit). It
+// returns false if nothing more can happen.
 func (e *Env) runUntil(done func() bool, limit time.Time) bool {
 	e.t.Helper()
 	e.start()
@@ -265,10 +265,10 @@ func (e *Env) runUntil(done func() bool, limit time.Time) bool {
 		}
 		waited = until.IsZero()
 		if waited {
-			until = e.now.Add(horizon)
+			until = e.now.Add(activityTimeMax)
 		}
 		var err error
-		e.do(func() { err = e.node.advance(until) })
+		e.runInBubble(func() { err = e.node.advance(until) })
 		if err != nil {
 			e.t.Fatalf("replaytest: %v", err)
 		}
@@ -313,7 +313,8 @@ func (e *Env) deliver(id string, m actors.Message) actors.Answer {
 	return e.deliverAll(id, m)[0]
 }
 
-// deliverAll sends messages to an instance with nothing between them, and returns the answers.
+// deliverAll sends messages to an instance, with no other message between them, and returns the
+// answers.
 func (e *Env) deliverAll(id string, messages ...actors.Message) []actors.Answer {
 	e.t.Helper()
 	answers := make([]actors.Answer, len(messages))
@@ -334,7 +335,7 @@ func (e *Env) deliverAll(id string, messages ...actors.Message) []actors.Answer 
 		return answers
 	}
 	e.start()
-	e.do(deliver)
+	e.runInBubble(deliver)
 	e.runUntilIdle()
 	for i := range replies {
 		select {
@@ -351,10 +352,10 @@ func (e *Env) deliverAll(id string, messages ...actors.Message) []actors.Answer 
 func (e *Env) close() {
 	defer e.log.close()
 	if e.stuck {
-		return // its goroutines cannot be stopped
+		return // the goroutines of the bubble cannot be stopped
 	}
 	var leaked []stack
-	e.do(func() {
+	e.runInBubble(func() {
 		if e.started {
 			e.closeNode()
 		}
@@ -369,8 +370,8 @@ func (e *Env) close() {
 	e.bubble.end()
 }
 
-// closeNode closes the node, or returns after the longest time that this can take. Remaining
-// goroutines are reported as leaked.
+// closeNode closes the node. It returns after 2*closeGrace of virtual time at the latest.
+// Goroutines that remain are reported as leaked.
 func (e *Env) closeNode() {
 	done := make(chan struct{})
 	go func() {

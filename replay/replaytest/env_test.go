@@ -153,8 +153,8 @@ func TestEnv_EventsQueriesAndUpdates(t *testing.T) {
 	if answer, err := replaytest.Query(env, "i", where, struct{}{}); err != nil || answer != "waiting, 5" {
 		t.Errorf("query after the replays: %q, %v", answer, err)
 	}
-	var none *replay.NoQueryError
-	if _, err := replaytest.Query(env, "i", replay.Query[int, int]("what"), 1); !errors.As(err, &none) {
+	var noQuery *replay.NoQueryError
+	if _, err := replaytest.Query(env, "i", replay.Query[int, int]("what"), 1); !errors.As(err, &noQuery) {
 		t.Errorf("a query without a handler: %v", err)
 	}
 	var noUpdate *replay.NoUpdateError

@@ -32,7 +32,7 @@ type proposal struct {
 	arrival *arrival // set by arrivalOf
 }
 
-// errClosed refuses appends while the environment closes.
+// errClosed is the error of appends while the environment closes.
 var errClosed = errors.New("the test has ended")
 
 func newJournal() *journal {
@@ -83,14 +83,14 @@ func (j *journal) Append(a *journalpb.Append, done func(error)) {
 	j.notify()
 }
 
-// SetCondition applies at once.
+// SetCondition applies the condition at once.
 func (j *journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_SetCondition{SetCondition: c}})
 	done(err)
 }
 
-// Attempt applies at once: it records no event, and nothing depends on its order. It signals a
-// failed attempt, so that endless retries are noticed.
+// Attempt applies the attempt at once: it records no event, and its order has no effect. It signals
+// a failed attempt, so that endless retries are noticed.
 func (j *journal) Attempt(a *journalpb.Attempt, done func(error)) {
 	_, err := j.apply(&journalpb.Record{Command: &journalpb.Record_Attempt{Attempt: a}})
 	done(err)

@@ -97,10 +97,10 @@ func (e *Env) Resume(id, reason string) error {
 //
 // Errors: [ErrNotFound]; [ErrEnded]; the error of the instance's query handler; a
 // [*replay.NoQueryError] if there is no handler.
-func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], question I) (O, error) {
+func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], input I) (O, error) {
 	env.t.Helper()
 	var output O
-	payload, err := replay.Encode(question)
+	payload, err := replay.Encode(input)
 	if err == nil {
 		answer := env.deliver(id, actors.Message{Query: &actors.Query{Name: query.Name(), Input: payload}})
 		// The handler's error, as a client of a cluster would receive it.
@@ -116,8 +116,8 @@ func Query[I, O any](env *Env, id string, query replay.QueryHandle[I, O], questi
 
 // isEngineError reports whether an error is the engine's and not the author's.
 func isEngineError(err error) bool {
-	var none *replay.NoQueryError
-	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrEnded) || errors.As(err, &none)
+	var noQuery *replay.NoQueryError
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrEnded) || errors.As(err, &noQuery)
 }
 
 // CompleteActivity completes an activity from outside with a result; see
@@ -153,7 +153,7 @@ func (e *Env) completeActivity(token string, c actors.Completion) error {
 	c.Attempt = parsed.Number
 	outcomes := make(chan error, 1)
 	e.start()
-	e.do(func() { e.node.partition.Load().CompleteActivity(c, func(err error) { outcomes <- err }) })
+	e.runInBubble(func() { e.node.partition.Load().CompleteActivity(c, func(err error) { outcomes <- err }) })
 	e.runUntilIdle()
 	select {
 	case err := <-outcomes:

@@ -16,11 +16,11 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// jumpThreshold is the least duration that passes without a leader if no activity runs. The
-// actors' clock reads the time every few seconds, which would make a virtual year slow.
+// jumpThreshold is the shortest duration that passes without a leader if no activity runs. A
+// leader's clock reads the time every few seconds, which would make a virtual year slow.
 const jumpThreshold = time.Minute
 
-// closeGrace is how much virtual time activities get that ignore the end of their context.
+// closeGrace is the virtual time in which activities must return after the end of their context.
 const closeGrace = 10 * 365 * 24 * time.Hour
 
 // A node is a system of actors with a journal and no peers. Only the goroutine of the bubble
@@ -48,10 +48,10 @@ func (n *node) start(registry *replay.Registry, logger *slog.Logger) error {
 	return nil
 }
 
-// onlyPartition is the configuration of the only partition of a cluster with the newest
+// partitionConfig is the configuration of the only partition of a cluster with the newest
 // protocol. The incarnation of a run does not depend on other starts or on the time: its text
 // is "1-1", unless the ID was used before.
-var onlyPartition = actors.PartitionConfig{
+var partitionConfig = actors.PartitionConfig{
 	HasIncarnations: func() bool { return true },
 	NewIncarnation:  func(_ string, execution uint64) uint64 { return journalpb.NewIncarnation(1, execution) },
 }
@@ -62,7 +62,7 @@ func (n *node) becomeLeader() error {
 	if err != nil {
 		return err
 	}
-	n.partition.Store(n.system.LeadPartition(context.Background(), onlyPartition, n.journal, epoch))
+	n.partition.Store(n.system.LeadPartition(context.Background(), partitionConfig, n.journal, epoch))
 	return nil
 }
 
@@ -73,11 +73,11 @@ func (n *node) deliver(id string, m actors.Message, answers chan<- actors.Answer
 	n.partition.Load().Deliver(id, m)
 }
 
-// step admits one arrival when the node is idle at this moment of virtual time. It returns the
+// step admits one arrival. The node must be idle at this moment of virtual time. It returns the
 // commit, if the arrival was an append, and whether there was an arrival.
 //
-// The test replays the commit before the next step, and instances are evicted only then: their
-// deferred functions are the author's, and must not run concurrently with a replay.
+// The test replays the commit before the next step. The next step evicts the instance, because the
+// author's deferred functions must not run concurrently with a replay.
 func (n *node) step() (c *commit, more bool, err error) {
 	if n.evictNext != "" {
 		n.partition.Load().EvictIdle(n.evictNext)
@@ -103,12 +103,12 @@ func (n *node) step() (c *commit, more bool, err error) {
 	return a.commit, true, nil
 }
 
-// A history of up to eachAppendMax events is replayed after each append. A longer one is
-// replayed when it has grown by one part in growthParts; otherwise the cost of a test would
+// A history of up to replayEachAppendMax events is replayed after each append. A longer one is
+// replayed when it has grown by one part in replayGrowthDivisor; otherwise the cost of a test would
 // be quadratic in its length.
 const (
-	eachAppendMax = 500
-	growthParts   = 50
+	replayEachAppendMax = 500
+	replayGrowthDivisor = 50
 )
 
 // shouldReplay reports whether to replay and evict the instance of a commit now.
@@ -118,7 +118,7 @@ func (n *node) shouldReplay(c *commit) bool {
 	}
 	events := c.segments[len(c.segments)-1].events
 	last, before := events[len(events)-1].EventId, n.replayedUpTo[c.instance]
-	if last > before && last > eachAppendMax && last-before < last/growthParts {
+	if last > before && last > replayEachAppendMax && last-before < last/replayGrowthDivisor {
 		return false
 	}
 	if n.replayedUpTo == nil {
@@ -150,7 +150,7 @@ func (n *node) advance(until time.Time) error {
 
 // A nodeState describes a node that is idle at a moment.
 type nodeState struct {
-	nextWakeUp      time.Time // when the journal has something due; zero if nothing is
+	nextWakeUp      time.Time // when the next timer, backoff or timeout is due; zero if none is
 	activityRunning bool      // the body of an activity runs
 	overdue         bool      // something due has not happened
 }
@@ -184,10 +184,10 @@ func (s *nodeState) addWakeUp(now, at time.Time) {
 	}
 }
 
-// inspectActivity adds the state of an open activity and, if it does not run, its next times.
-// Times that do not apply are harmless.
+// inspectActivity adds the state of an open activity and, if it does not run, the times of its
+// backoff and timeouts. A time that does not apply causes at most a needless wake-up.
 func (n *node) inspectActivity(op *journalpb.Operation, now time.Time, s *nodeState) {
-	switch n.partition.Load().Activity(op.Ref) {
+	switch n.partition.Load().ActivityState(op.Ref) {
 	case actors.ActivityBackingOff, actors.ActivityPending, actors.ActivityWaitingForTag, actors.ActivityWaitingForCode:
 	case actors.ActivityEnding:
 		s.overdue = true
@@ -211,7 +211,7 @@ func (n *node) inspectActivity(op *journalpb.Operation, now time.Time, s *nodeSt
 // stalled.
 func (n *node) stalledInstance() (id string, reason error) {
 	for known := range n.journal.Instances() {
-		if reason := n.partition.Load().Stalled(known.Instance); reason != nil {
+		if reason := n.partition.Load().StallReason(known.Instance); reason != nil {
 			return known.Instance, reason
 		}
 	}
@@ -224,7 +224,7 @@ func (n *node) close() {
 	n.barrier.releaseAll()
 	n.partition.Load().Close()
 	n.system.Close()
-	// After a message to a stopped actor the actor library keeps a goroutine for 1 s.
+	// The actor library keeps a goroutine for 1 s after a message to a stopped actor.
 	time.Sleep(2 * time.Second)
 }
 

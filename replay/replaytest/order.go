@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// An order chooses among concurrent arrivals and records its choices. It follows prescribed
-// first, and then takes the first arrival or a random one.
+// An order chooses among concurrent arrivals and records its choices. It first follows prescribed.
+// After that it chooses the first arrival or a random one.
 type order struct {
 	prescribed []int
 	random     *rand.Rand // nil takes the first
@@ -76,8 +76,8 @@ func (o *order) nextChoices() ([]int, bool) {
 	return nil, false
 }
 
-// countOrders returns the number of orders, as far as this one shows, or limit+1 if there are
-// more than limit.
+// countOrders returns the number of orders that have the same numbers of options, or limit+1 if
+// there are more than limit.
 func (o *order) countOrders(limit int) int {
 	count := 1
 	for _, c := range o.choices {

@@ -26,7 +26,7 @@ var (
 // activity. If two values differ as JSON, the test fails and prints both orders. Each order is
 // a subtest. A failure prints its order, and -replaytest.order repeats only that one.
 //
-// Timers and events are not permuted: they are ordered by time.
+// Timers and events are not permuted: time orders them.
 func Permute[T any](t *testing.T, runs int, run func(t *testing.T, env *Env) T, definitions ...replay.Definition) {
 	t.Helper()
 	p := &permutation{t: t}
@@ -59,17 +59,18 @@ type permutation struct {
 	outcome []byte
 }
 
-// tryAll tries all orders if runs suffices, otherwise some. It stops at the first failure.
+// tryAll tries all orders if runs covers them, otherwise the default one and random ones. It stops
+// at the first failure.
 func (p *permutation) tryAll(runs int, try func(*order)) {
-	usual := new(order)
-	try(usual)
-	if usual.countOrders(runs) > runs {
+	defaultOrder := new(order)
+	try(defaultOrder)
+	if defaultOrder.countOrders(runs) > runs {
 		for i := 1; i < runs && !p.t.Failed(); i++ {
 			try(&order{random: rand.New(rand.NewPCG(*seedFlag, uint64(i)))})
 		}
 		return
 	}
-	last := usual
+	last := defaultOrder
 	for i := 1; i < runs && !p.t.Failed(); i++ {
 		prescribed, more := last.nextChoices()
 		if !more {

@@ -116,12 +116,12 @@ func TestPermute_ShowsBothOrders(t *testing.T) {
 		}
 		return o, outcome
 	}
-	usual, first := run()
+	defaultOrder, first := run()
 	other, second := run(1)
-	if usual.String() != "0" || other.String() != "1" || first != "a b" || second != "b a" {
-		t.Fatalf("order %v yields %q, %v yields %q", usual, first, other, second)
+	if defaultOrder.String() != "0" || other.String() != "1" || first != "a b" || second != "b a" {
+		t.Fatalf("order %v yields %q, %v yields %q", defaultOrder, first, other, second)
 	}
-	text := describeDifference(usual, []byte(first), other, []byte(second))
+	text := describeDifference(defaultOrder, []byte(first), other, []byte(second))
 	wantFailure(t, text, "depends on the order", "a b\nwith order \"0\"\n    1. work of i (event 2), of 2 arrivals",
 		"b a\nwith order \"1\"\n    1. work of i (event 3), of 2 arrivals")
 }

@@ -26,7 +26,7 @@ type startRequest struct {
 	reuse actors.Reuse
 }
 
-// StartVersion sets the version of the orchestration. Defaults to the pinned one, else the
+// StartVersion sets the version of the orchestration. Defaults to the pinned version, or else the
 // highest.
 func StartVersion(version string) StartOption { return func(s *startRequest) { s.Version = version } }
 
@@ -145,7 +145,7 @@ func (r *Run[O]) Wait() (O, error) {
 	return output, nil
 }
 
-// hasEnded reports whether the run has ended. A later run may have followed.
+// hasEnded reports whether the run has ended, even if a later run of the same ID has started.
 func (r *Run[O]) hasEnded() bool {
 	known, ok := r.env.node.journal.Instance(r.ID)
 	return ok && (known.FirstExecution != r.firstExecution || known.Status != journalpb.Status_STATUS_RUNNING)

@@ -83,7 +83,7 @@ func (s stack) isStartedBy(id string) bool {
 	return strings.HasSuffix(by, " in goroutine "+id)
 }
 
-// isDurablyBlocked reports whether only time or goroutines of the bubble can wake the
+// isDurablyBlocked reports whether only virtual time or other goroutines of the bubble can wake the
 // goroutine.
 func (s stack) isDurablyBlocked() bool { return strings.Contains(s.state, "(durable)") }
 

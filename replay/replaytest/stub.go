@@ -9,7 +9,7 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An ActivityStub is an activity with a body of the test.
+// An ActivityStub is an activity whose body the test provides.
 type ActivityStub[I, O any] struct {
 	env      *Env
 	activity replay.ActivityHandle[I, O]
@@ -84,9 +84,9 @@ func StubChild[I, O any](env *Env, orchestration replay.OrchestrationHandle[I, O
 	env.orchestrations = append(env.orchestrations, orchestration.Bind(body, options...))
 }
 
-// Calls returns the inputs of all calls of an activity, stubbed or not, by any instance, in
-// the order in which they were recorded. Retries are not calls. A call that was canceled in
-// the step that made it was never recorded.
+// Calls returns the inputs of all calls of an activity, stubbed or not, by any instance, in the
+// order in which they were recorded. Retries are not calls. A call that was canceled in the step
+// that made it is not recorded.
 func Calls[I, O any](env *Env, activity replay.ActivityHandle[I, O]) []I {
 	env.t.Helper()
 	return decodeCalls[I](env, activity.Name(), env.calls[activity.Name()])

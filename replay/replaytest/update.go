@@ -60,9 +60,9 @@ func (e *Env) update(id, name string, payload *journalpb.Payload) (*journalpb.Pa
 
 // refusalError distinguishes an update without a handler from a refused one.
 func refusalError(name string, err error) error {
-	var none *replay.NoQueryError
+	var noQuery *replay.NoQueryError
 	switch {
-	case errors.As(err, &none) && strings.HasPrefix(none.Name, replay.UpdatePrefix):
+	case errors.As(err, &noQuery) && strings.HasPrefix(noQuery.Name, replay.UpdatePrefix):
 		return &replay.NoUpdateError{Name: name}
 	case isEngineError(err):
 		return err
@@ -70,7 +70,7 @@ func refusalError(name string, err error) error {
 	return &RefusedError{Err: replay.DecodeError(replay.EncodeError(err))}
 }
 
-// updates are the updates that a caller waits for, by request ID.
+// updates holds the updates for which a caller waits, by request ID.
 type updates map[string]*update
 
 type update struct {
@@ -80,7 +80,7 @@ type update struct {
 	err           error
 }
 
-// observe checks whether an event ends an update.
+// observe ends the updates that an event completes or aborts.
 func (us updates) observe(id string, event *journalpb.Event) {
 	for _, u := range us {
 		if u.id != id || u.done {
@@ -97,7 +97,7 @@ func (us updates) observe(id string, event *journalpb.Event) {
 				return carried.RequestId == u.requestID
 			}))
 		default:
-			u.abortIf(journalpb.Terminal(event.TypeNumber()))
+			u.abortIf(journalpb.IsTerminal(event.TypeNumber()))
 		}
 	}
 }

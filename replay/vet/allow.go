@@ -9,7 +9,7 @@ import (
 
 const allowPrefix = "//tenuto:allow"
 
-// allowances are the lines without diagnostics.
+// allowances are the lines for which the analyzer reports no diagnostics.
 type allowances map[sourceLine]bool
 
 type sourceLine struct {
@@ -46,7 +46,7 @@ func (p *inspection) readAllowance(allowed allowances, group *ast.CommentGroup, 
 	// A second comment on the line is not a reason.
 	reason, _, _ = strings.Cut(reason, "//")
 	if strings.TrimSpace(reason) == "" {
-		p.report(finding{unreasoned, comment.Pos(), "tenuto:allow gives no reason", ""})
+		p.report(finding{missingReason, comment.Pos(), "tenuto:allow gives no reason", ""})
 		return nil
 	}
 	alone, err := p.standsAlone(comment)

@@ -47,7 +47,7 @@ type function struct {
 	cursor        inspector.Cursor // of *ast.FuncDecl, *ast.FuncLit or a variable's initial value
 	object        types.Object     // nil for a literal
 	orchestration bool
-	what          string // for messages: "the orchestration"
+	description   string // the function in messages: "the orchestration"
 }
 
 const theOrchestration = "the orchestration"
@@ -71,8 +71,8 @@ func run(pass *analysis.Pass) (any, error) {
 		return nil, err
 	}
 	p.allowed = allowed
-	p.noteCalls()
-	p.noteChanges()
+	p.collectCalls()
+	p.collectChanges()
 	p.findFunctions()
 	p.findEffects()
 	for _, c := range p.functions {
@@ -97,11 +97,11 @@ func isAnalyzed(pass *analysis.Pass) bool {
 	return m.Path != "std" && (m.Version == "" || m.Main || m.Replace != nil && m.Replace.Version == "")
 }
 
-// noteCalls finds function arguments of package replay that are exempt, and bound bodies.
-func (p *inspection) noteCalls() {
+// collectCalls finds bound bodies, and arguments of package replay's functions that are exempt.
+func (p *inspection) collectCalls() {
 	for c := range p.root.Preorder((*ast.CallExpr)(nil)) {
 		call := c.Node().(*ast.CallExpr)
-		name := api(p.callee(call))
+		name := replayFunction(p.callee(call))
 		if exemption, ok := exemptArguments[name]; ok && len(call.Args) > exemption.argument {
 			p.exempt[call.Args[exemption.argument]] = true
 		}
@@ -192,7 +192,7 @@ func (p *inspection) check(c *function) {
 	p.checkReceiver(c)
 }
 
-// A finding is an action of code and its position.
+// A finding is something that code does at a position, and the rule that it concerns.
 type finding struct {
 	rule   *rule
 	pos    token.Pos

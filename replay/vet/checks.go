@@ -12,7 +12,7 @@ import (
 func (p *inspection) checkFutures(c *function) {
 	for at := range c.cursor.Preorder((*ast.CallExpr)(nil)) {
 		call := at.Node().(*ast.CallExpr)
-		if t := p.TypesInfo.TypeOf(call); t == nil || !isFuture(t) || p.isAbandoned(call) {
+		if t := p.TypesInfo.TypeOf(call); t == nil || !isFuture(t) || p.hasClosePolicy(call) {
 			continue
 		}
 		if p.isDropped(c, at) {
@@ -21,11 +21,11 @@ func (p *inspection) checkFutures(c *function) {
 	}
 }
 
-// isAbandoned reports whether a child is started with a close policy.
-func (p *inspection) isAbandoned(call *ast.CallExpr) bool {
+// hasClosePolicy reports whether a child is started with a close policy.
+func (p *inspection) hasClosePolicy(call *ast.CallExpr) bool {
 	for _, argument := range call.Args {
 		option, ok := ast.Unparen(argument).(*ast.CallExpr)
-		if ok && api(p.callee(option)) == "OnParentClose" {
+		if ok && replayFunction(p.callee(option)) == "OnParentClose" {
 			return true
 		}
 	}
@@ -40,7 +40,7 @@ func (p *inspection) isDropped(c *function, at inspector.Cursor) bool {
 		return true
 	case edge.AssignStmt_Rhs, edge.ValueSpec_Values:
 		// "_ =" means that the coroutine is not awaited on purpose.
-		if call, ok := at.Node().(*ast.CallExpr); ok && api(p.callee(call)) == "Go" {
+		if call, ok := at.Node().(*ast.CallExpr); ok && replayFunction(p.callee(call)) == "Go" {
 			return false
 		}
 	case edge.CallExpr_Args:
@@ -53,12 +53,12 @@ func (p *inspection) isDropped(c *function, at inspector.Cursor) bool {
 		return true
 	}
 	v := p.assignedTo(at)
-	return v != nil && within(v, c.cursor.Node()) && !p.isLookedAt(c, v)
+	return v != nil && isDeclaredIn(v, c.cursor.Node()) && !p.isRead(c, v)
 }
 
-// isLookedAt reports whether a variable is used other than by assigning to it or appending to
+// isRead reports whether a variable is used other than by assigning to it or appending to
 // itself.
-func (p *inspection) isLookedAt(c *function, v *types.Var) bool {
+func (p *inspection) isRead(c *function, v *types.Var) bool {
 	for at := range c.cursor.Preorder((*ast.Ident)(nil)) {
 		if p.TypesInfo.Uses[at.Node().(*ast.Ident)] != v {
 			continue
@@ -105,7 +105,7 @@ func (p *inspection) checkDefers(c *function) {
 func (p *inspection) checkExempt(c *function) {
 	for at := range c.cursor.Preorder((*ast.CallExpr)(nil)) {
 		call := at.Node().(*ast.CallExpr)
-		exemption, ok := exemptArguments[api(p.callee(call))]
+		exemption, ok := exemptArguments[replayFunction(p.callee(call))]
 		if !ok || len(call.Args) <= exemption.argument {
 			continue
 		}
@@ -129,7 +129,7 @@ func (p *inspection) checkExempt(c *function) {
 func (p *inspection) checkReplaying(c *function) {
 	for at := range c.cursor.Preorder((*ast.IfStmt)(nil)) {
 		statement := at.Node().(*ast.IfStmt)
-		if !p.asksReplaying(at.ChildAt(edge.IfStmt_Cond, -1)) {
+		if !p.callsReplaying(at.ChildAt(edge.IfStmt_Cond, -1)) {
 			continue
 		}
 		action := p.orderedIn(c, at.ChildAt(edge.IfStmt_Body, -1))
@@ -142,9 +142,9 @@ func (p *inspection) checkReplaying(c *function) {
 	}
 }
 
-func (p *inspection) asksReplaying(region inspector.Cursor) bool {
+func (p *inspection) callsReplaying(region inspector.Cursor) bool {
 	for at := range region.Preorder((*ast.CallExpr)(nil)) {
-		if api(p.callee(at.Node().(*ast.CallExpr))) == "Context.Replaying" {
+		if replayFunction(p.callee(at.Node().(*ast.CallExpr))) == "Context.Replaying" {
 			return true
 		}
 	}

@@ -7,10 +7,10 @@
 //
 // Package plugin adds it to golangci-lint.
 //
-// Orchestration code is every function with a parameter of type *replay.Context: bound
-// bodies, what they call with it, and literals passed to replay.Go, Map, OnClose and so on.
-// Other functions, in every package of the module, are judged by what they do where
-// orchestration code calls or names them. The diagnostic shows the path:
+// Orchestration code is every function with a parameter of type *replay.Context: bound bodies, what
+// they call with it, and literals passed to replay.Go, Map, OnClose and so on. If orchestration
+// code calls or names another function of the module, the analyzer reports what that function does.
+// The diagnostic shows the path:
 //
 //	shop.go:12:9: calls price, which calls time.Now (price.go:7): use ctx.Now(), which …
 //
@@ -18,7 +18,7 @@
 //
 // # Rules
 //
-// Calling a function that breaks a rule marked * breaks the rule, too.
+// A call of a function that breaks a rule marked * also breaks that rule.
 //
 //	rule         bad                                        good
 //	clock *      time.Now(), time.Since(t)                  ctx.Now(), ctx.Now().Sub(t)
@@ -87,9 +87,9 @@
 //   - a *replay.Context, or values in map order, that are first stored in a structure;
 //   - that the last assignment in a range over a map wins ("for k := range m { chosen = k }");
 //   - parameters whose type is a map only by its constraint ("M ~map[K]V");
-//   - if a body is bound in another package than it is declared: what its receiver keeps, and
-//     results in map order.
+//   - writes to the receiver of a body and its results in map order, if the body is bound in
+//     another package than its own.
 //
-// No analyzer sees that code was changed under running instances. replaytest.Replay finds
-// that with their histories.
+// No analyzer sees that code was changed under running instances. replaytest.Replay detects that,
+// given their histories.
 package vet

@@ -27,8 +27,8 @@ var orderedCalls = []string{
 	"Context.OnClose", "Context.Random", "Context.UUID", "Future.Cancel", "Saga.Compensate", "Semaphore.Release", "UpdateHandle.Handle",
 }
 
-// exemptArguments lists function arguments that do not run as orchestration code: by the
-// called function, the argument, and the rule for what it still must not do.
+// exemptArguments lists function arguments that do not run as orchestration code, by the called
+// function: the index of the argument, the rule that it can still break, and its description.
 var exemptArguments = map[string]struct {
 	argument int
 	rule     *rule
@@ -39,9 +39,9 @@ var exemptArguments = map[string]struct {
 	"UpdateHandle.Handle": {1, query, "the function that validates an update"},
 }
 
-// api returns the name of a function of package replay, "Type.Method" or "Function", or "" for
+// replayFunction returns the name of a function of package replay, "Type.Method" or "Function", or "" for
 // others.
-func api(obj types.Object) string {
+func replayFunction(obj types.Object) string {
 	fn, ok := obj.(*types.Func)
 	if !ok || fn.Pkg() == nil || fn.Pkg().Path() != replayPath {
 		return ""

@@ -104,10 +104,10 @@ func (p *inspection) isAtomicWrite(call *ast.CallExpr, called types.Object) bool
 	return false
 }
 
-// isUnknown reports whether nothing is known about the called function: a function value, an
-// interface method, a function that was not analyzed.
+// isUnknown reports whether the called function was not analyzed, such as a function value, an
+// interface method or a function of another module.
 func (p *inspection) isUnknown(called types.Object) bool {
-	return api(called) == "" && (called == nil || p.effectsOf(called) == nil)
+	return replayFunction(called) == "" && (called == nil || p.effectsOf(called) == nil)
 }
 
 // passesContext reports whether an argument is a *replay.Context.
@@ -139,7 +139,7 @@ func (p *inspection) examineName(c *function, at inspector.Cursor, name *ast.Ide
 
 func (p *inspection) examineFunction(at inspector.Cursor, name *ast.Ident, fn *types.Func, yield func(finding)) {
 	call := callOf(at)
-	if called := api(fn); called != "" {
+	if called := replayFunction(fn); called != "" {
 		action := "calls " + p.text(qualifiedName(at))
 		if isDurable(called) {
 			yield(finding{durable, name.Pos(), action, ""})
@@ -178,7 +178,7 @@ func (p *inspection) examineField(at inspector.Cursor, name *ast.Ident, field *t
 	}
 }
 
-// callOf returns the call of a name, nil if it is only named.
+// callOf returns the call whose function is the name at a cursor, nil if there is none.
 func callOf(at inspector.Cursor) *ast.CallExpr {
 	for {
 		switch at.ParentEdgeKind() {

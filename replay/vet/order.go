@@ -56,7 +56,7 @@ func isMapSequence(called types.Object) bool {
 		slices.Contains([]string{"All", "Keys", "Values"}, fn.Name())
 }
 
-// An orderUse is a use of a slice or string, filled in map order, for which the order matters.
+// An orderUse is a use of a slice or string that was filled in map order and whose order matters.
 type orderUse struct {
 	pos      token.Pos
 	action   string
@@ -84,10 +84,10 @@ func (p *inspection) trackOrder(c *function, yield func(orderUse)) {
 				}
 			}
 		case *ast.CallExpr:
-			if made := p.unorderedCall(n); made != "" {
+			if cause := p.unorderedCall(n); cause != "" {
 				if v := p.assignedTo(at); v != nil {
-					p.trackVariable(c, v, n.End(), made, yield)
-				} else if use, ok := p.orderUseOf(c, at, made); ok {
+					p.trackVariable(c, v, n.End(), cause, yield)
+				} else if use, ok := p.orderUseOf(c, at, cause); ok {
 					yield(use)
 				}
 			}
@@ -104,19 +104,19 @@ func (p *inspection) filledVariables(loop inspector.Cursor) []*types.Var {
 			continue
 		}
 		name, ok := assign.Lhs[0].(*ast.Ident)
-		if !ok || !p.isAppended(assign) {
+		if !ok || !p.isAppend(assign) {
 			continue
 		}
 		v, ok := p.TypesInfo.Uses[name].(*types.Var)
-		if ok && !within(v, loop.Node()) && !slices.Contains(variables, v) {
+		if ok && !isDeclaredIn(v, loop.Node()) && !slices.Contains(variables, v) {
 			variables = append(variables, v)
 		}
 	}
 	return variables
 }
 
-// isAppended reports whether an assignment is an append, or += of a string.
-func (p *inspection) isAppended(assign *ast.AssignStmt) bool {
+// isAppend reports whether an assignment is an append, or += of a string.
+func (p *inspection) isAppend(assign *ast.AssignStmt) bool {
 	if assign.Tok == token.ADD_ASSIGN {
 		t, ok := p.underlying(assign.Lhs[0]).(*types.Basic)
 		return ok && t.Info()&types.IsString != 0
@@ -183,9 +183,9 @@ func targetOf(at inspector.Cursor) *ast.Ident {
 	return nil
 }
 
-// trackVariable yields the first use of a variable after a position for which its order
-// matters, unless it is sorted before.
-func (p *inspection) trackVariable(c *function, v *types.Var, after token.Pos, made string, yield func(orderUse)) {
+// trackVariable yields the first use of a variable, after a position, for which its order matters.
+// It yields nothing if the variable is sorted before that use.
+func (p *inspection) trackVariable(c *function, v *types.Var, after token.Pos, cause string, yield func(orderUse)) {
 	for at := range c.cursor.Preorder((*ast.Ident)(nil)) {
 		name := at.Node().(*ast.Ident)
 		if name.Pos() < after || p.TypesInfo.Uses[name] != v {
@@ -194,7 +194,7 @@ func (p *inspection) trackVariable(c *function, v *types.Var, after token.Pos, m
 		if p.isSorted(at) {
 			return
 		}
-		if use, ok := p.orderUseOf(c, at, made); ok {
+		if use, ok := p.orderUseOf(c, at, cause); ok {
 			yield(use)
 			return
 		}
@@ -225,7 +225,7 @@ var orderPreserving = []string{
 
 // orderUseOf reports whether the order of a value matters, and why: it reaches a durable call,
 // is returned, or a loop over it makes ordered calls.
-func (p *inspection) orderUseOf(c *function, at inspector.Cursor, made string) (orderUse, bool) {
+func (p *inspection) orderUseOf(c *function, at inspector.Cursor, cause string) (orderUse, bool) {
 	pos := at.Node().Pos()
 	for {
 		switch at.ParentEdgeKind() {
@@ -233,13 +233,13 @@ func (p *inspection) orderUseOf(c *function, at inspector.Cursor, made string) (
 			at = at.Parent()
 		case edge.ReturnStmt_Results:
 			if p.returnsFrom(c, at) {
-				return orderUse{pos, made + " and returns it", true}, true
+				return orderUse{pos, cause + " and returns it", true}, true
 			}
 			return orderUse{}, false
 		case edge.RangeStmt_X:
 			body := at.Parent().ChildAt(edge.RangeStmt_Body, -1)
 			if action := p.orderedIn(c, body); action != "" {
-				return orderUse{pos, made + ", ranges over it and " + action, false}, true
+				return orderUse{pos, cause + ", ranges over it and " + action, false}, true
 			}
 			return orderUse{}, false
 		case edge.CallExpr_Args:
@@ -249,7 +249,7 @@ func (p *inspection) orderUseOf(c *function, at inspector.Cursor, made string) (
 				continue
 			}
 			if action := p.orderedCall(c, call); action != "" {
-				return orderUse{pos, made + " and " + action + " with it", false}, true
+				return orderUse{pos, cause + " and " + action + " with it", false}, true
 			}
 			return orderUse{}, false
 		default:

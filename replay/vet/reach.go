@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// effects are what a call of a function leads to: for each rule the first path. They are facts
-// about functions, and about variables that hold one. A function with a *replay.Context has
-// effects even if they are empty, which says that it was analyzed.
+// effects holds the rules that a call of a function breaks, each with the first path found. It is
+// the fact about a function, or about a variable that holds one. A function with a *replay.Context
+// always has effects, even empty ones, to show that it was analyzed.
 type effects struct{ Effects []effect }
 
 type effect struct {
@@ -128,7 +128,7 @@ func (p *inspection) findingsOf(object types.Object, pos token.Pos, verb string,
 	if found := p.effectsOf(object); found != nil {
 		for _, e := range found.Effects {
 			// checkOrder handles results in map order.
-			if r := byName[e.Rule]; r != nil && r != unordered {
+			if r := rulesByName[e.Rule]; r != nil && r != unordered {
 				yield(finding{r, pos, action, e.Path})
 			}
 		}

@@ -4,8 +4,9 @@ package vet
 type rule struct {
 	name   string // the category of its diagnostics
 	advice string // what to do instead
-	// Whether calling a function that breaks the rule breaks it, too. Other rules are harmless
-	// in a function without durable calls, such as a lock that it releases before returning.
+	// transitive: a call of a function that breaks the rule breaks the rule, too. Violations of
+	// other rules are harmless in a function without durable calls, such as a lock that it releases
+	// before it returns.
 	transitive bool
 }
 
@@ -15,33 +16,33 @@ const (
 )
 
 var (
-	clock       = &rule{"clock", "use ctx.Now(), which is the same on every replay", true}
-	zone        = &rule{"zone", "name the time zone; each node has its own", true}
-	sleep       = &rule{"timer", "use ctx.Sleep or ctx.Timer, which survive the node", true}
-	random      = &rule{"random", "use ctx.Random() or ctx.UUID(), or replay.SideEffect for a secret", true}
-	goroutine   = &rule{"goroutine", "use replay.Go or replay.Map, which run coroutines in a fixed order", true}
-	channel     = &rule{"channel", "use futures with replay.Next or replay.Race, or an event", true}
-	lock        = &rule{"sync", "coroutines run one at a time and need no locks; replay.NewSemaphore is for stretches that block", false}
-	wait        = &rule{"sync", "use replay.Go and await the futures, with replay.All for example", true}
-	goContext   = &rule{"context", "use the *replay.Context; replay.WithTimeout and replay.WithCancel bound what is done in it", false}
-	externalIO  = &rule{"io", "do it in an activity", true}
-	environment = &rule{"env", "pass it in the input, or record it with replay.SideEffect", true}
-	printing    = &rule{"print", "use ctx.Log(), which is silent on replay", false}
-	exit        = &rule{"exit", "return an error, which fails this instance alone", true}
-	global      = &rule{"global", "state of the process is another one on replay; " + useState, true}
-	shared      = &rule{"shared", "other instances share it and replays repeat it; " + useState, false}
-	sharedRead  = &rule{"shared", shared.advice, false}
-	mapOrder    = &rule{"maporder", "the order of a map differs on replay; " + useSorted, false}
-	unawaited   = &rule{"future", "await it, or give it up with Cancel", false}
-	deferred    = &rule{"defer", "deferred functions run also when the instance leaves memory, and there it does nothing; use ctx.OnClose or replay.NewSaga", false}
-	captured    = &rule{"capture", "use the *replay.Context that this function is given", false}
-	sideEffect  = &rule{"once", "on replay the function is not called; return the value, and make durable calls outside of it", false}
-	query       = &rule{"query", "it only reads, between turns; what changes the instance is an update or an event", false}
-	replaying   = &rule{"replaying", "code that decides by ctx.Replaying() breaks its own history; it is for logs and metrics", false}
-	unreasoned  = &rule{"allow", "say why: //tenuto:allow reason", false}
+	clock         = &rule{"clock", "use ctx.Now(), which is the same on every replay", true}
+	zone          = &rule{"zone", "name the time zone; each node has its own", true}
+	sleep         = &rule{"timer", "use ctx.Sleep or ctx.Timer, which survive the node", true}
+	random        = &rule{"random", "use ctx.Random() or ctx.UUID(), or replay.SideEffect for a secret", true}
+	goroutine     = &rule{"goroutine", "use replay.Go or replay.Map, which run coroutines in a fixed order", true}
+	channel       = &rule{"channel", "use futures with replay.Next or replay.Race, or an event", true}
+	lock          = &rule{"sync", "coroutines run one at a time and need no locks; replay.NewSemaphore is for stretches that block", false}
+	wait          = &rule{"sync", "use replay.Go and await the futures, with replay.All for example", true}
+	goContext     = &rule{"context", "use the *replay.Context; replay.WithTimeout and replay.WithCancel bound what is done in it", false}
+	externalIO    = &rule{"io", "do it in an activity", true}
+	environment   = &rule{"env", "pass it in the input, or record it with replay.SideEffect", true}
+	printing      = &rule{"print", "use ctx.Log(), which is silent on replay", false}
+	exit          = &rule{"exit", "return an error, which fails this instance alone", true}
+	global        = &rule{"global", "state of the process is another one on replay; " + useState, true}
+	shared        = &rule{"shared", "other instances share it and replays repeat it; " + useState, false}
+	sharedRead    = &rule{"shared", shared.advice, false}
+	mapOrder      = &rule{"maporder", "the order of a map differs on replay; " + useSorted, false}
+	unawaited     = &rule{"future", "await it, or give it up with Cancel", false}
+	deferred      = &rule{"defer", "deferred functions run also when the instance leaves memory, and there it does nothing; use ctx.OnClose or replay.NewSaga", false}
+	captured      = &rule{"capture", "use the *replay.Context that this function is given", false}
+	sideEffect    = &rule{"once", "on replay the function is not called; return the value, and make durable calls outside of it", false}
+	query         = &rule{"query", "it only reads, between turns; what changes the instance is an update or an event", false}
+	replaying     = &rule{"replaying", "code that decides by ctx.Replaying() breaks its own history; it is for logs and metrics", false}
+	missingReason = &rule{"allow", "say why: //tenuto:allow reason", false}
 )
 
-// These are violations only in some places.
+// The analyzer tracks these everywhere and reports them only in some places.
 var (
 	// durable calls do nothing while the instance is evicted.
 	durable = &rule{name: "durable", transitive: true}
@@ -51,8 +52,8 @@ var (
 	unordered = &rule{name: "unordered", transitive: true}
 )
 
-// byName maps the names in facts to rules.
-var byName = func() map[string]*rule {
+// rulesByName maps the names in facts to rules.
+var rulesByName = func() map[string]*rule {
 	rules := make(map[string]*rule)
 	for _, r := range []*rule{clock, zone, sleep, random, goroutine, channel, wait, externalIO, environment, exit, global, durable, ordered, unordered} {
 		rules[r.name] = r

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// packageRules are the rules of functions and variables of a package, by "Name" or
-// "Type.Method", else by "*" or "Type.*". A nil rule allows the use.
+// packageRules maps functions and variables of a package to rules, by "Name" or "Type.Method". "*"
+// and "Type.*" hold for those without an entry. A nil rule allows the use.
 type packageRules map[string]*rule
 
-// standardRules replace the analysis of the standard library and some other modules.
+// standardRules holds the rules for the standard library and some other modules, which are not
+// analyzed.
 var standardRules = map[string]packageRules{
 	"time": {
 		"Now": clock, "Since": clock, "Until": clock,

@@ -46,7 +46,7 @@ func contextCalls(t *testing.T) []string {
 	var names []string
 	add := func(fn *types.Func) {
 		if fn.Exported() && (hasParameter(fn.Signature(), isContext) || receiverName(fn) == "Context") {
-			names = append(names, api(fn))
+			names = append(names, replayFunction(fn))
 		}
 	}
 	for _, name := range real.Scope().Names() {

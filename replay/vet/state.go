@@ -17,14 +17,14 @@ type change struct {
 	inner *ast.FuncLit // the innermost literal around the write, or nil
 }
 
-// noteChanges finds the changes of all variables, and exports which package variables change
+// collectChanges finds the changes of all variables, and exports which package variables change
 // after initialization.
-func (p *inspection) noteChanges() {
+func (p *inspection) collectChanges() {
 	for at := range p.root.Preorder((*ast.AssignStmt)(nil), (*ast.IncDecStmt)(nil), (*ast.RangeStmt)(nil), (*ast.CallExpr)(nil)) {
 		for _, target := range p.writeTargets(at.Node()) {
 			if root, variable := p.rootOf(target); variable != nil {
 				p.targets[root] = true
-				p.noteChange(at, variable, root.Pos())
+				p.addChange(at, variable, root.Pos())
 			}
 		}
 	}
@@ -35,7 +35,7 @@ func (p *inspection) noteChanges() {
 	}
 }
 
-func (p *inspection) noteChange(at inspector.Cursor, variable *types.Var, pos token.Pos) {
+func (p *inspection) addChange(at inspector.Cursor, variable *types.Var, pos token.Pos) {
 	found := change{pos: pos}
 	for outer := range at.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
 		switch n := outer.Node().(type) {
@@ -138,20 +138,20 @@ func (p *inspection) examineWrites(c *function, node ast.Node, yield func(findin
 	}
 }
 
-// examineWrite yields writes to state of the process or of the function around an
-// orchestration. Tests may watch their orchestrations through variables.
+// examineWrite yields writes to package variables and to variables of the function around an
+// orchestration. Tests may use the latter to watch their orchestrations.
 func (p *inspection) examineWrite(c *function, target ast.Expr, yield func(finding)) {
 	root, variable := p.rootOf(target)
 	switch {
 	case variable == nil:
 	case isPackageLevel(variable):
 		yield(finding{global, root.Pos(), "writes the package variable " + p.nameOf(variable), ""})
-	case c.orchestration && !within(variable, c.cursor.Node()) && !p.isTest(root.Pos()):
-		yield(finding{shared, root.Pos(), "writes " + variable.Name() + ", which is declared outside of " + c.what, ""})
+	case c.orchestration && !isDeclaredIn(variable, c.cursor.Node()) && !p.isTest(root.Pos()):
+		yield(finding{shared, root.Pos(), "writes " + variable.Name() + ", which is declared outside of " + c.description, ""})
 	}
 }
 
-func within(object types.Object, node ast.Node) bool {
+func isDeclaredIn(object types.Object, node ast.Node) bool {
 	return node.Pos() <= object.Pos() && object.Pos() < node.End()
 }
 
@@ -159,7 +159,7 @@ func within(object types.Object, node ast.Node) bool {
 func (p *inspection) examineVariable(c *function, at inspector.Cursor, name *ast.Ident, v *types.Var, yield func(finding)) {
 	switch {
 	case p.belongsToOtherInstance(c, v):
-		yield(finding{shared, name.Pos(), "uses " + p.nameOf(v) + ", which is declared outside of " + c.what + " and belongs to one instance", ""})
+		yield(finding{shared, name.Pos(), "uses " + p.nameOf(v) + ", which is declared outside of " + c.description + " and belongs to one instance", ""})
 	case isPackageLevel(v):
 		p.findingsOf(v, name.Pos(), verbOf(at), yield)
 		if where := p.changedAt(v); where != "" && !p.targets[name] {
@@ -167,10 +167,10 @@ func (p *inspection) examineVariable(c *function, at inspector.Cursor, name *ast
 		}
 	case !c.orchestration:
 	case isContext(v.Type()):
-		if !within(v, p.enclosingFunction(c, at)) {
+		if !isDeclaredIn(v, p.enclosingFunction(c, at)) {
 			yield(finding{captured, name.Pos(), "uses " + v.Name() + ", the *replay.Context of a function around this one", ""})
 		}
-	case within(v, c.cursor.Node()):
+	case isDeclaredIn(v, c.cursor.Node()):
 	case isGoContext(v.Type()):
 		yield(finding{goContext, name.Pos(), "uses " + v.Name() + ", a context.Context from outside of the orchestration", ""})
 	case !p.targets[name] && !p.isTest(name.Pos()):
@@ -183,7 +183,7 @@ func (p *inspection) examineVariable(c *function, at inspector.Cursor, name *ast
 // belongsToOtherInstance reports whether a variable outside the orchestration holds a value
 // that is valid only in one instance.
 func (p *inspection) belongsToOtherInstance(c *function, v *types.Var) bool {
-	return c.orchestration && !within(v, c.cursor.Node()) && !p.isTest(v.Pos()) &&
+	return c.orchestration && !isDeclaredIn(v, c.cursor.Node()) && !p.isTest(v.Pos()) &&
 		(isFuture(v.Type()) || isReplayType(v.Type(), "Semaphore") || isReplayType(v.Type(), "Saga"))
 }
 
@@ -219,8 +219,9 @@ func (p *inspection) enclosingFunction(c *function, at inspector.Cursor) ast.Nod
 	return c.cursor.Node()
 }
 
-// changedLater returns where a variable of the function around an orchestration may change
-// while the orchestration runs: after it, or in another function, which may run at any time.
+// changedLater returns where a variable of the function around an orchestration may change while
+// the orchestration runs. That is code after the orchestration, or in another function, which may
+// run at any time.
 func (p *inspection) changedLater(c *function, v *types.Var) token.Pos {
 	node := c.cursor.Node()
 	for _, change := range p.changes[v] {

@@ -70,8 +70,8 @@ func (c *checker) checkRecordedOnce() {
 	}
 }
 
-// checkSenders checks the output of cycles: the numbers of each sender, from 0 without a gap. It
-// also checks tallies and entities.
+// checkSenders checks the outputs of cycles: each must have the numbers of each sender in order,
+// from 0 without a gap. It also checks tallies and entities.
 func (c *checker) checkSenders() {
 	c.checkUpdates()
 	c.checkEntities()
@@ -99,8 +99,8 @@ func (c *checker) checkSenders() {
 	}
 }
 
-// checkSessions checks that the indexes one client was shown never go back: of stale reads from one
-// process of a node, and of linearizable reads from any node.
+// checkSessions checks that the indexes that one client reads from a partition never decrease. It
+// compares linearizable reads from any node, and stale reads from one process of a node.
 func (c *checker) checkSessions() {
 	type session struct {
 		client    int

@@ -43,7 +43,7 @@ type history struct {
 	events   []*journalpb.Event
 }
 
-// An operation is identified as in idempotency keys.
+// An operation identifies a scheduled operation, like an idempotency key without the incarnation.
 type operation struct {
 	instance  string
 	execution uint64

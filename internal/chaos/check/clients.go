@@ -140,8 +140,8 @@ func (c *checker) digestOf(event *journalpb.Event) string {
 	return host.Digest(encoded)
 }
 
-// checkCommands checks that acknowledged commands are recorded, and that no suspension is recorded
-// that was not called for.
+// checkCommands checks that acknowledged commands are recorded, and that no instance was suspended
+// without a call.
 func (c *checker) checkCommands() {
 	suspended := make(map[string]bool)
 	for _, call := range c.record.Calls {

@@ -63,7 +63,8 @@ func (c *checker) updateResult(of *instance, requestID string) (output []byte, d
 	return nil, false
 }
 
-// checkUpdates checks the answers of tallies: each sum is the one before plus the update's number.
+// checkUpdates checks the updates of tallies: each sum must be the previous sum plus the update's
+// number.
 func (c *checker) checkUpdates() {
 	for _, of := range c.instances {
 		if of.exists() && of.name() == host.Tally {
@@ -108,7 +109,8 @@ func (c *checker) checkTally(h *history) {
 	}
 }
 
-// countCrossPartition counts children and chained starts in another partition than their origin.
+// countCrossPartition counts children and chained starts in another partition than the instance
+// that requested them.
 func (c *checker) countCrossPartition(n map[string]int) {
 	for _, h := range c.histories {
 		from := c.partitionOf(h.instance.id)

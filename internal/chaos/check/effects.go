@@ -13,8 +13,8 @@ const (
 	// How long after the end of an instance an attempt may still start, because it was already
 	// assigned to a node that was paused or slow.
 	attemptGrace = 15 * time.Second
-	// The precision of the harness's clock from the end of one activity to the start of another,
-	// including how early a timer of these workloads may fire while the cluster time catches up.
+	// The tolerance of a duration that the harness's clock measures between two activities. It
+	// includes how early a timer may fire while the cluster time catches up.
 	clockSlack = 5 * time.Millisecond
 )
 

@@ -59,8 +59,8 @@ func stepEntity(e entity, in evidence.Request, out evidence.Answer) (bool, entit
 	return false, e
 }
 
-// ofEntity reports whether entityModel covers the call.
-func ofEntity(call evidence.Call) bool {
+// isEntityCall reports whether entityModel covers the call.
+func isEntityCall(call evidence.Call) bool {
 	switch call.Kind {
 	case evidence.Start, evidence.Update, evidence.Query:
 		return call.Code != evidence.NoHandler // not executed, nothing observed

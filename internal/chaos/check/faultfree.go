@@ -9,18 +9,18 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-// How many times slower than in the first fault-free phase a write may be in a later one, at the
+// The maximum ratio of write latencies in a later fault-free phase to those in the first, at the
 // median and at the 99th percentile. If the machine itself was slower, the limits grow by the same
 // factor.
 const (
 	medianFactor = 8
 	tailFactor   = 20
-	// With fewer writes than this the 99th percentile means nothing.
+	// The minimum number of writes for a meaningful 99th percentile.
 	latenciesMin = 100
 )
 
 // checkAttemptedOnce checks that an activity whose first attempt is in a fault-free phase has no
-// other attempt in it. No workload's attempts fail, and only a new leader may repeat one.
+// other attempt in it. Attempts of the workloads never fail, so only a new leader may repeat one.
 func (c *checker) checkAttemptedOnce() {
 	for key, effects := range c.effects {
 		first := time.Duration(-1)

@@ -33,7 +33,7 @@ type partitionNumber struct {
 	number    uint64
 }
 
-func (c *checker) checkOneOwner() {
+func (c *checker) checkOneLeader() {
 	owner := make(map[partitionNumber]string)
 	for _, r := range c.record.Leaderships {
 		epoch := partitionNumber{r.Partition, r.Epoch}
@@ -114,7 +114,7 @@ func (c *checker) checkPrefixes() {
 }
 
 // checkReplicas compares the state of each node with what the leader reported just before. At that
-// time nothing changed except instances that had not ended in time.
+// time nothing changed, except instances that should have ended before.
 func (c *checker) checkReplicas() { c.compareReplicas(func(string) bool { return true }) }
 
 func (c *checker) compareReplicas(matches func(node string) bool) {
@@ -172,7 +172,7 @@ func (c *checker) compare(whole, own *evidence.Replica) {
 
 // isUnfinished reports whether an instance should have ended and has not.
 func (c *checker) isUnfinished(of *instance) bool {
-	return of.exists() && of.name() != host.Register && of.name() != host.Blocked && !journalpb.Terminal(of.last().TypeNumber())
+	return of.exists() && of.name() != host.Register && of.name() != host.Blocked && !journalpb.IsTerminal(of.last().TypeNumber())
 }
 
 func (c *checker) checkEnded() {
@@ -342,8 +342,8 @@ func (c *checker) checkContinueAsNew() {
 	}
 }
 
-// stateOf maps the type of the last event to the state of the instance.
-var stateOf = map[int]string{
+// endStates maps the type of the last event to the state of the instance.
+var endStates = map[int]string{
 	journalpb.TypeOrchestrationCompleted:      "completed",
 	journalpb.TypeOrchestrationFailed:         "failed",
 	journalpb.TypeOrchestrationCanceled:       "canceled",
@@ -354,7 +354,7 @@ var stateOf = map[int]string{
 func (c *checker) checkTerminalEvents() {
 	for _, h := range c.histories {
 		for _, event := range h.events[:len(h.events)-1] {
-			if journalpb.Terminal(event.TypeNumber()) {
+			if journalpb.IsTerminal(event.TypeNumber()) {
 				c.addViolation("%v: %d events after %s", h, uint64(len(h.events))-event.EventId, replay.Describe(event))
 			}
 		}
@@ -363,7 +363,7 @@ func (c *checker) checkTerminalEvents() {
 		if !of.exists() {
 			continue
 		}
-		want := cmp.Or(stateOf[of.last().TypeNumber()], "running")
+		want := cmp.Or(endStates[of.last().TypeNumber()], "running")
 		if of.state != want {
 			c.addViolation("%s is %s, but its last event says %s", of.id, of.state, want)
 		}

@@ -10,7 +10,7 @@ type Invariant struct {
 // Invariants lists all invariants, in the order in which they are checked and reported.
 var Invariants = []Invariant{
 	{ID: "S1", Statement: "The events of an execution are numbered 1, 2, 3 … without a gap.", check: (*checker).checkGapless},
-	{ID: "S2", Statement: "Each epoch of a partition has one leader, and timestamps of a history never go back.", check: (*checker).checkOneOwner},
+	{ID: "S2", Statement: "Each epoch of a partition has one leader, and timestamps of a history never go back.", check: (*checker).checkOneLeader},
 	{ID: "S3", Statement: "Of two reads of a history one is a prefix of the other; a later linearizable read is never shorter.", check: (*checker).checkPrefixes},
 	{ID: "S4", Statement: "Nodes that have applied the same entries have the same state.", check: (*checker).checkReplicas},
 	{ID: "S5", Statement: "What was acknowledged is never lost.", check: (*checker).checkAcknowledged},

@@ -329,11 +329,11 @@ func TestResult_Report(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "history.html")); err != nil {
 		t.Error(err)
 	}
-	if idle := result.Uncovered(); len(idle) > 0 {
-		t.Error(idle)
+	if uncovered := result.Uncovered(); len(uncovered) > 0 {
+		t.Error(uncovered)
 	}
-	if idle := new(Result).Uncovered(); len(idle) != len(requiredCounts) {
-		t.Errorf("of an empty result: %v", idle)
+	if uncovered := new(Result).Uncovered(); len(uncovered) != len(requiredCounts) {
+		t.Errorf("of an empty result: %v", uncovered)
 	}
 }
 
@@ -367,8 +367,8 @@ func TestRun_PartitionsAreIndependent(t *testing.T) {
 // A run with several partitions counts only if some work crossed partitions.
 func TestUncovered_NeedsCrossPartitionCalls(t *testing.T) {
 	f := editEvidence(t, goodEvidence(t))
-	if idle := Run(f.Record, registry(t)).Uncovered(); len(idle) > 0 {
-		t.Errorf("one partition: %v", idle)
+	if uncovered := Run(f.Record, registry(t)).Uncovered(); len(uncovered) > 0 {
+		t.Errorf("one partition: %v", uncovered)
 	}
 	f.Partitions = 4
 	crossed := Run(f.Record, registry(t))
@@ -378,8 +378,8 @@ func TestUncovered_NeedsCrossPartitionCalls(t *testing.T) {
 		}
 		crossed.Counts[name] = 0
 	}
-	if idle := crossed.Uncovered(); len(idle) != len(requiredCrossPartition)+1 {
-		t.Errorf("without crossings, and with one leader for four partitions: %v", idle)
+	if uncovered := crossed.Uncovered(); len(uncovered) != len(requiredCrossPartition)+1 {
+		t.Errorf("without crossings, and with one leader for four partitions: %v", uncovered)
 	}
 }
 
@@ -396,7 +396,7 @@ func TestRun_AcceptsEvidenceWithoutSetup(t *testing.T) {
 		*reported = slices.DeleteFunc(*reported, func(of evidence.Instance) bool { return of.ID == "tally-0" })
 	}
 	result := Run(f.Record, registry(t))
-	if idle := result.Uncovered(); len(result.Violations) > 0 || len(idle) > 0 {
-		t.Errorf("%v, %v", result.Violations, idle)
+	if uncovered := result.Uncovered(); len(result.Violations) > 0 || len(uncovered) > 0 {
+		t.Errorf("%v, %v", result.Violations, uncovered)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// linearityLimit bounds the search for one instance.
-const linearityLimit = 20 * time.Second
+// linearizabilityTimeout bounds the search for one instance.
+const linearizabilityTimeout = 20 * time.Second
 
 // A linearizabilityFailure describes the calls of one instance that are not linearizable.
 type linearizabilityFailure struct {
@@ -89,12 +89,12 @@ func refusal(r register) string {
 // checkLinearizable checks the instances that several clients called concurrently.
 func (c *checker) checkLinearizable() {
 	c.checkModel(registerModel, c.operations(host.Register, nil))
-	c.checkModel(entityModel, c.operations(host.Entity, ofEntity))
+	c.checkModel(entityModel, c.operations(host.Entity, isEntityCall))
 }
 
 func (c *checker) checkModel(model porcupine.Model, instances map[string][]porcupine.Operation) {
 	for id, operations := range instances {
-		result, info := porcupine.CheckOperationsVerbose(model, operations, linearityLimit)
+		result, info := porcupine.CheckOperationsVerbose(model, operations, linearizabilityTimeout)
 		if result == porcupine.Ok {
 			continue
 		}

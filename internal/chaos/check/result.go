@@ -68,7 +68,7 @@ const (
 )
 
 func (c *checker) counts() map[string]int {
-	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations(host.Register, nil)) + len(c.operations(host.Entity, ofEntity)), countLeaderships: len(c.record.Leaderships), countInstalls: len(c.record.Installs), countFaultFree: len(c.record.FaultFreePhases)}
+	n := map[string]int{countHistories: len(c.histories), countActivities: len(c.effects), countLinear: len(c.operations(host.Register, nil)) + len(c.operations(host.Entity, isEntityCall)), countLeaderships: len(c.record.Leaderships), countInstalls: len(c.record.Installs), countFaultFree: len(c.record.FaultFreePhases)}
 	c.countCrossPartition(n)
 	n[countPartitions] = c.usedPartitions()
 	for _, h := range c.histories {
@@ -190,16 +190,16 @@ func (v *Result) Uncovered() []string {
 	if v.partitions > 1 {
 		names = append(names, requiredCrossPartition...)
 	}
-	var idle []string
+	var uncovered []string
 	for _, name := range names {
 		if v.Counts[name] == 0 {
-			idle = append(idle, "no "+name)
+			uncovered = append(uncovered, "no "+name)
 		}
 	}
 	if used := v.Counts[countPartitions]; used < v.partitions {
-		idle = append(idle, fmt.Sprintf("of %d partitions only %d had a leader and instances", v.partitions, used))
+		uncovered = append(uncovered, fmt.Sprintf("of %d partitions only %d had a leader and instances", v.partitions, used))
 	}
-	return idle
+	return uncovered
 }
 
 // Report writes the counts, the result of each invariant, and at most violationsMax violations of

@@ -95,8 +95,8 @@ type Answer struct {
 	Outcome Outcome
 	Code    string `json:",omitempty"`
 	Message string `json:",omitempty"`
-	// For a read: the index that it reflects at least, the state of the instance, and the request
-	// IDs of its external events, in order.
+	// For a read: a lower bound of the index that it reflects, the state of the instance, and the
+	// request IDs of its external events, in order.
 	AppliedIndex uint64   `json:",omitempty"`
 	State        string   `json:",omitempty"`
 	AcceptedIDs  []string `json:",omitempty"`

@@ -13,8 +13,8 @@ type FaultFreePhase struct {
 	LeaderChanges int `json:",omitempty"`
 	// The instances that had not ended at End although the cluster accepted writes.
 	Stuck []string `json:",omitempty"`
-	// Repeated measurements of the machine's own noise: how long a query of a node about itself and
-	// a sync of a file took.
+	// Repeated measurements of the machine without the cluster: how long a status request to each
+	// node and a sync of a file took.
 	Noise []time.Duration
 }
 

@@ -35,7 +35,7 @@ type Fault struct {
 	Begin, End time.Duration // End: when it was healed
 	// Why it was not injected; "" if it was.
 	Skipped string `json:",omitempty"`
-	// What the fault itself observed and must not happen, e.g. that a wiped node leads.
+	// Violations that the fault itself observed, for example that a wiped node leads.
 	Violations []string `json:",omitempty"`
 	// Acknowledged calls a second before the fault.
 	Rate float64
@@ -49,7 +49,8 @@ type Fault struct {
 	// The longest time, from Begin until all nodes had recovered, without an acknowledged write to
 	// one partition on a node that was not hit.
 	Gap time.Duration
-	// From Begin to the start of the gap. It tells a gap of the fault from a gap of the healing.
+	// From Begin to the start of the gap. It distinguishes a gap that the fault caused from one
+	// that the healing caused.
 	GapAfter time.Duration
 	// From End until every node had a write to every partition acknowledged.
 	Recovery time.Duration

@@ -47,8 +47,8 @@ type Config struct {
 	WallClockOffset time.Duration
 }
 
-// With Config.Snapshots a node that lags by more than SnapshotEntries entries is sent a snapshot,
-// after the others have taken one, which they do within SnapshotEvery.
+// With Config.Snapshots the nodes take a snapshot within SnapshotEvery. A node that then lags by
+// more than SnapshotEntries entries is sent one.
 const (
 	SnapshotEntries = snapshotThreshold + trailingLogs
 	SnapshotEvery   = 2 * snapshotInterval
@@ -101,7 +101,7 @@ func (n NodeStatus) IsLeader() bool {
 //   - RemovePath: the name of a node; returns the members after its removal.
 //   - ClockPath: a time.Duration by which the wall clock is wrong from now on; returns a NodeStatus.
 //   - LoadPath: a Load; returns a LoadResult.
-//   - FillPath: a FillRequest; returns nothing.
+//   - FillPath: a StartOpenRequest; returns nothing.
 //   - StormPath: a Storm; returns a StormResult.
 //   - MetricsPath: a GET; returns metrics in the Prometheus format.
 //
@@ -167,8 +167,8 @@ func Run(encoded string) error {
 	})
 }
 
-// serve serves calls at a socket until the process is to end. On SIGTERM it calls stop; if the
-// harness has ended it calls abandon.
+// serve serves calls at a socket until the process must end. On SIGTERM it calls stop. If the
+// harness has ended, it calls abandon.
 func serve(socket string, handler http.Handler, terminated <-chan os.Signal, abandon, stop func() error) error {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -179,15 +179,15 @@ func serve(socket string, handler http.Handler, terminated <-chan os.Signal, aba
 	go func() { served <- server.Serve(listener) }()
 	fmt.Println(Ready)
 
-	orphaned := make(chan struct{})
+	harnessEnded := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		close(orphaned)
+		close(harnessEnded)
 	}()
 	select {
 	case <-terminated:
 		err = stop()
-	case <-orphaned:
+	case <-harnessEnded:
 		err = abandon()
 	}
 	err = errors.Join(err, server.Close())
@@ -244,10 +244,10 @@ func newHandler(node *cluster.Node, clock *wallClock) http.Handler {
 		}
 	})
 	mux.HandleFunc("POST "+FillPath, func(w http.ResponseWriter, r *http.Request) {
-		var filling FillRequest
+		var filling StartOpenRequest
 		err := json.NewDecoder(r.Body).Decode(&filling)
 		if err == nil {
-			err = Fill(r.Context(), node.Client(), filling)
+			err = StartOpen(r.Context(), node.Client(), filling)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

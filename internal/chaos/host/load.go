@@ -125,7 +125,7 @@ const Busy = "busy"
 
 const (
 	// The limits of one call's duration and of the calls in flight. A call beyond the second limit
-	// is not started and fails with Swamped.
+	// is not started and fails with OverLimit.
 	loadCallTimeout = 10 * time.Second
 	loadInFlightMax = 20_000
 	OverLimit       = "swamped"

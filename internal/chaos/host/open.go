@@ -24,8 +24,8 @@ func runOpen(ctx *replay.Context, d time.Duration) (struct{}, error) {
 	return struct{}{}, err
 }
 
-// A FillRequest is the number of instances of Open to start and the prefix of their IDs.
-type FillRequest struct {
+// A StartOpenRequest is the number of instances of Open to start and the prefix of their IDs.
+type StartOpenRequest struct {
 	Prefix string
 	Count  int
 }
@@ -37,8 +37,8 @@ const (
 	openTimerStep = time.Second
 )
 
-// Fill starts the instances and returns when all are started.
-func Fill(ctx context.Context, client *cluster.Client, f FillRequest) error {
+// StartOpen starts the instances and returns when all are started.
+func StartOpen(ctx context.Context, client *cluster.Client, f StartOpenRequest) error {
 	var filling sync.WaitGroup
 	var next atomic.Int64
 	errs := make([]error, fillWorkers)

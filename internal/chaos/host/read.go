@@ -82,8 +82,8 @@ func list(ctx context.Context, client *cluster.Client, request evidence.Request,
 // listPage is small, so that lists have several pages.
 const listPage = 3
 
-// watch collects the events of an instance from a position until the instance ends or ctx ends,
-// which is not an error of the watch.
+// watch collects the events of an instance from a position until the instance ends or ctx ends. The
+// end of ctx is not an error if the watch has returned an event.
 func watch(ctx context.Context, client *cluster.Client, request evidence.Request, answer *evidence.Answer) error {
 	from := cluster.Position{Execution: request.From.Execution, EventID: request.From.EventID}
 	for recorded, err := range client.Watch(ctx, request.Instance, from) {

@@ -71,7 +71,7 @@ type TreeInput struct {
 }
 
 // A RelayInput is the input of one of RelayLegs instances, each of which starts the next one and
-// completes. The output is Value + 1, which is the next one's Value.
+// completes. The output is Value + 1, and so is the Value of the next instance.
 type RelayInput struct {
 	First      string // the ID of the first instance
 	Leg, Value int
@@ -200,8 +200,8 @@ func runTally(ctx *replay.Context, sum int) (int, error) {
 	return sum, err
 }
 
-// Orchestrations returns the workloads' code without the activity, which is what replaying a
-// history needs.
+// Orchestrations returns the orchestrations of the workloads, without activities. Replaying a
+// history needs no more.
 func Orchestrations() []replay.Definition {
 	return []replay.Definition{
 		chain.Bind(runChain), fan.Bind(runFan), cycle.Bind(runCycle), tree.Bind(runTree), register.Bind(runRegister),

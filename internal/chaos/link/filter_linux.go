@@ -34,8 +34,8 @@ const (
 const (
 	callLookup = 1
 	callRandom = 7
-	answerLost = 2
-	answerPass = -1
+	resultDrop = 2
+	resultPass = -1
 )
 
 // newFilter loads the program with an empty table, which drops nothing.
@@ -69,7 +69,7 @@ type instruction struct {
 func assemble(table int32) []instruction {
 	const pass = 18
 	return []instruction{
-		{0xbf, 0x16, 0, 0},                              // r6 = r1: the packet, which loads from it expect there
+		{0xbf, 0x16, 0, 0},                              // r6 = r1: the packet; packet loads read r6
 		{0x28, 0, 0, typeOffset},                        // r0 = type
 		{0x55, 0x00, pass - 3, typeIPv4},                // if r0 != IPv4 goto pass
 		{0x20, 0, 0, sourceOffset},                      // r0 = source
@@ -77,7 +77,7 @@ func assemble(table int32) []instruction {
 		{0x20, 0, 0, targetOffset},                      // r0 = target
 		{0x63, 0x0a, -4, 0},                             // key[4:8] = r0
 		{0x18, unix.BPF_PSEUDO_MAP_FD<<4 | 1, 0, table}, // r1 = table
-		{},                          // (the other half of that)
+		{},                          // (second half of the previous instruction)
 		{0xbf, 0xa2, 0, 0},          // r2 = r10
 		{0x07, 0x02, 0, -keySize},   // r2 -= 8: the key
 		{0x85, 0, 0, callLookup},    // r0 = lookup(r1, r2)
@@ -85,9 +85,9 @@ func assemble(table int32) []instruction {
 		{0x79, 0x07, 0, 0},          // r7 = *r0: the share
 		{0x85, 0, 0, callRandom},    // r0 = random 32 bits
 		{0x3d, 0x70, pass - 16, 0},  // if r0 >= r7 goto pass
-		{0xb7, 0x00, 0, answerLost}, // r0 = drop
+		{0xb7, 0x00, 0, resultDrop}, // r0 = drop
 		{0x95, 0, 0, 0},             // return r0
-		pass:                        {0xb7, 0x00, 0, answerPass}, // r0 = pass
+		pass:                        {0xb7, 0x00, 0, resultPass}, // r0 = pass
 		{0x95, 0, 0, 0},             // return r0
 	}
 }

@@ -40,7 +40,7 @@ const (
 // ErrDelay is returned for a condition with a delay.
 var ErrDelay = errors.New("packets between namespaces can be dropped but not delayed")
 
-// NewSwitch returns a switch without nodes, or an error if this system cannot have one.
+// NewSwitch returns a switch without nodes, or an error if this system does not support switches.
 func NewSwitch() (*Switch, error) {
 	s := &Switch{ports: make(map[string]*port), conditioned: make(map[direction]bool)}
 	err := s.make()
@@ -88,8 +88,8 @@ func (s *Switch) Add(node string) (string, error) {
 	return netip.AddrPortFrom(p.address, nodePort).String(), nil
 }
 
-// connect connects a port. The node's interface does not merge segments: single packets are lost,
-// not many at once.
+// connect connects a port. The node's interface does not merge segments, so that one loss affects
+// one packet and not many.
 func (s *Switch) connect(p *port, name string) error {
 	if err := s.bridge.ip(p.namespace.file,
 		"link add "+name+" type veth peer name eth0 netns /proc/self/fd/3",

@@ -39,7 +39,7 @@ func (s *Store) openDatabase(name string) (*database, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &database{DB: <-opened, name: name, number: s.databases.Add(1), lock: lock, pacer: pacer}, nil
+	return &database{DB: <-opened, name: name, number: s.databaseCount.Add(1), lock: lock, pacer: pacer}, nil
 }
 
 const (
@@ -50,9 +50,9 @@ const (
 	l0StopWritesThreshold = 32
 )
 
-// pebbleOptions returns the options; see DESIGN.md for the measurements. Pebble takes its memtables
-// and large batches from the cache size. The cache must not become empty during a flush, or each
-// lookup would read a filter from disk.
+// pebbleOptions returns the options. Pebble takes its memtables and large batches from the cache
+// size. The cache must not become empty during a flush, or each lookup would read a filter from
+// disk.
 func (s *Store) pebbleOptions(fs vfs.FS, lock *pebble.Lock) *pebble.Options {
 	o := &pebble.Options{
 		FS: fs, Lock: lock, Logger: pebbleLogger{s},
@@ -86,9 +86,9 @@ func (s *Store) pebbleOptions(fs vfs.FS, lock *pebble.Lock) *pebble.Options {
 	return o
 }
 
-// splitByKind ends a table where keys of another kind begin. Histories are written in key order, so
-// a table with nothing else moves down the levels without a rewrite; a single header in it would
-// force one.
+// splitByKind makes each table hold keys of one kind only. Histories are written in key order, so
+// Pebble moves a table of histories to lower levels without rewriting it. A single header in the
+// table would force a rewrite.
 func splitByKind(from []byte) (policy pebble.SpanPolicy, end []byte, err error) {
 	if len(from) > 0 {
 		end = []byte{from[0] + 1}

@@ -12,7 +12,7 @@ import (
 )
 
 // The directory of a store holds databases, and the file current names the one in use. Any other is
-// left over from an Install that the end of the process interrupted.
+// left over from an Install that was interrupted.
 const (
 	currentFile    = "current"
 	damagedFile    = "damaged"
@@ -150,8 +150,8 @@ func (s *Store) currentName() (string, error) {
 	return name, nil
 }
 
-// newDatabaseName returns a random name, because files with the same database name are taken to be
-// identical.
+// newDatabaseName returns a random name. It must be unique, because files of the same name in
+// checkpoints of one database are taken to be identical.
 func newDatabaseName() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it never fails

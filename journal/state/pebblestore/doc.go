@@ -13,9 +13,10 @@
 //
 // # Errors
 //
-// Pebble needs care in three cases. Fatalf and background errors end their goroutine
-// (runtime.Goexit): after the former Pebble would continue on data that it knows to be wrong, after
-// the latter it would retry for ever. Pebble panics when it cannot sync a directory, so that also
-// ends the goroutine. An Open that fails late makes a running compaction panic, so none may start
-// before Open returns. Calls that may meet one of these run in a goroutine of their own.
+// This package works around three behaviors of Pebble. First, Pebble continues on data that it
+// knows to be wrong if Fatalf returns, and retries for ever after a background error. In both cases
+// this package ends the goroutine (runtime.Goexit). Second, Pebble panics when it cannot sync a
+// directory; goexitFS ends the goroutine before. Third, an Open that fails late makes running
+// compactions panic, so compactionScheduler starts none before Open returns. A call that may end
+// its goroutine runs in a separate one (runGuarded).
 package pebblestore

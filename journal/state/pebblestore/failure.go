@@ -39,7 +39,7 @@ func (s *Store) Fail(op string, err error) error {
 		}
 		close(s.failure.failed)
 	})
-	if markErr != nil { // outside Do, where others would wait for the log
+	if markErr != nil { // after Do, so that concurrent callers do not wait for the log
 		s.options.Logger.Error("cannot mark the state as damaged", "error", markErr)
 	}
 	return s.failure.err
@@ -59,8 +59,8 @@ func (s *Store) Err() error {
 }
 
 // runGuarded runs f in a goroutine of its own, and returns when f has returned or the store has
-// failed. On a fatal error Pebble ends the goroutine that meets it, whichever it is, and others may
-// then wait for it for ever.
+// failed. A fatal error ends the goroutine in which it occurs. Other goroutines of Pebble may then
+// wait for it for ever.
 func (s *Store) runGuarded(op string, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -86,7 +86,7 @@ func (s *Store) runGuarded(op string, f func() error) error {
 	}
 }
 
-// unlessFailed drops errors of a store that has failed already.
+// unlessFailed returns err, or nil if the store has failed already.
 func (s *Store) unlessFailed(err error) error {
 	if s.Err() != nil {
 		return nil
@@ -127,7 +127,7 @@ func (e *fatalError) Error() string   { return e.text }
 func (e *fatalError) Unwrap() []error { return e.causes }
 
 // backgroundError ends the goroutine of a flush or compaction that has failed, because Pebble would
-// retry at once and for ever. It does not while the database is being closed.
+// retry at once and for ever. While the database is being closed, it only records the error.
 func (s *Store) backgroundError(err error) {
 	if s.closing.Load() {
 		_ = s.Fail("write in the background", err)

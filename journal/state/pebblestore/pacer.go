@@ -11,9 +11,10 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
-// compactionPacer pauses the compactions of a database between their writes. They pause less the
-// more sublevels level 0 has, not at all before writes would have to wait, and not at all while the
-// database is being closed. (RocksDB similarly tunes the rate of its compactions by their backlog.)
+// compactionPacer pauses the compactions of a database between their writes. The more sublevels
+// level 0 has, the shorter the pauses. There are none before writes would have to wait, and none
+// while the database is being closed. (RocksDB similarly tunes the rate of its compactions by their
+// backlog.)
 type compactionPacer struct {
 	failed  <-chan struct{}
 	stopped chan struct{} // closed by stopPausing
@@ -26,9 +27,9 @@ type compactionPacer struct {
 }
 
 const (
-	// Up to fullPauseSublevels a compaction, which begins at l0CompactionThreshold/2, pauses as
-	// long as it may. From noPauseSublevels on it does not pause, since a lookup must check each
-	// sublevel. sublevelCheckInterval is how often the number is read.
+	// Compactions begin at l0CompactionThreshold/2 sublevels. They take full pauses up to
+	// fullPauseSublevels, and none from noPauseSublevels on, because a lookup must check each
+	// sublevel. The number of sublevels is read every sublevelCheckInterval.
 	fullPauseSublevels    = l0CompactionThreshold/2 + 1
 	noPauseSublevels      = l0CompactionThreshold
 	sublevelCheckInterval = 100 * time.Millisecond
@@ -43,7 +44,7 @@ func newCompactionPacer(failed <-chan struct{}) *compactionPacer {
 // stopPausing ends all pauses.
 func (p *compactionPacer) stopPausing() { p.once.Do(func() { close(p.stopped) }) }
 
-// pauseShare returns which share of a full pause compactions can afford.
+// pauseShare returns the share of a full pause that compactions may take, from 0 to 1.
 func (p *compactionPacer) pauseShare() float64 {
 	db := p.db.Load()
 	p.mu.Lock()

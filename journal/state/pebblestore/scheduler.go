@@ -28,7 +28,8 @@ func (g *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle)
 	return g.ConcurrencyLimitScheduler.TrySchedule()
 }
 
-// enable starts waiting compactions, as the end of a compaction does.
+// enable permits compactions and starts waiting ones. handle.Done starts them, as at the end of a
+// compaction.
 func (g *compactionScheduler) enable() {
 	g.enabled.Store(true)
 	if granted, handle := g.ConcurrencyLimitScheduler.TrySchedule(); granted {

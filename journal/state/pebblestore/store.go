@@ -22,8 +22,8 @@ type Options struct {
 	Logger *slog.Logger
 	// CacheBytes bounds the block cache. Defaults to 64 MiB.
 	CacheBytes int
-	// WriteBytes is about how much is written at a time and held in memory until it is on disk.
-	// Defaults to 64 MiB.
+	// WriteBytes is about how many bytes one Write contains. They stay in memory until they are on
+	// disk. Defaults to 64 MiB.
 	WriteBytes int
 }
 
@@ -51,11 +51,11 @@ type Store struct {
 	mu sync.RWMutex
 	db *database // nil once closed
 
-	probe       probeIter
-	databases   atomic.Uint64 // the number opened so far
-	isCandidate bool          // damage in a candidate does not mark the store
-	closing     atomic.Bool   // a database is being closed
-	failure     failure
+	probe         probeIter
+	databaseCount atomic.Uint64 // the number opened so far
+	isCandidate   bool          // damage in a candidate does not mark the store
+	closing       atomic.Bool   // a database is being closed
+	failure       failure
 }
 
 // database is an open database.
@@ -102,9 +102,9 @@ func (s *Store) writableDatabase(op string) (*database, error) {
 	return s.db, nil
 }
 
-// Write implements store.Store. A batch without room is copied into one twice as large. The copy
-// cannot be preempted, and it waits for memory page by page; meanwhile a garbage collection that
-// stops the world blocks every goroutine.
+// Write implements store.Store. Pebble copies a full batch into one twice as large. Page faults
+// make that copy slow, and it cannot be preempted. A garbage collection that stops the world waits
+// for it and blocks every goroutine.
 func (s *Store) Write(op string, sizeHint int, fill func(store.Batch) error) error {
 	db, err := s.writableDatabase(op)
 	if err != nil {

@@ -2,8 +2,9 @@ package store
 
 import "time"
 
-// Pacer slows down background work: it pauses the work at intervals. All replicas write the same
-// amounts at the same moment, and such work must not delay a heartbeat that waits for a processor.
+// Pacer slows down background work: it pauses the work at intervals. All replicas do the same
+// background work at about the same moment. It must not delay a heartbeat that waits for a
+// processor.
 type Pacer struct {
 	resumed time.Time // when the last pause ended
 }
@@ -19,9 +20,8 @@ const (
 // StartPacer returns the pacer of work that begins now.
 func StartPacer() Pacer { return Pacer{time.Now()} }
 
-// Pause pauses if a pause is due. share is called then and returns which share of a full pause is
-// affordable, from 0 to 1. The pause ends early when one of two channels is closed; either may be
-// nil.
+// Pause pauses if a pause is due. It then calls share, which returns the share of a full pause to
+// take, from 0 to 1. The pause ends early when one of two channels is closed; either may be nil.
 func (p *Pacer) Pause(share func() float64, end, otherEnd <-chan struct{}) {
 	worked := time.Since(p.resumed)
 	if worked < PacerWork {

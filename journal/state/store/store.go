@@ -21,8 +21,8 @@ type Store interface {
 	// or read returns an error, the store is unchanged. onInstalled is called when the new database
 	// is in use, before any reader sees it. It must be brief and must not use the store.
 	Install(fill func(dir string) error, read func(Reader) error, onInstalled func()) error
-	// Fail reports that the data read cannot be right, or another reason to stop, and returns the
-	// store's first error.
+	// Fail makes the store fail, because data read cannot be right or for another reason. It
+	// returns the store's first error.
 	Fail(op string, err error) error
 	// Failed returns a channel that is closed when the store fails.
 	Failed() <-chan struct{}

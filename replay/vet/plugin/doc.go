@@ -1,8 +1,8 @@
 // Package plugin makes the analyzer of package vet a module plugin of golangci-lint, named
 // "tenuto".
 //
-// "golangci-lint custom" builds a golangci-lint with the plugin from .custom-gcl.yml, in
-// which version is that of golangci-lint, v2 or later:
+// "golangci-lint custom" builds a golangci-lint with the plugin from .custom-gcl.yml. The version
+// there is that of golangci-lint, v2 or later:
 //
 //	version: v2.15.0
 //	plugins:
