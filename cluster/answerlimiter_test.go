@@ -33,7 +33,7 @@ func TestHistory_ReadInPages(t *testing.T) {
 	nodes := startPeers(t, 3)
 	ctx, leader := testContext(t), leaderOf(t, nodes)
 	startLongHistory(ctx, t, leader.Client(), "long")
-	client := dialNodes(t, DialConfig{}, nodes...)
+	client := dialNodes(t, DialConfig{membersRefreshInterval: -1}, nodes...)
 	r := client.transport.(*remoteTransport)
 	reach, pages := r.callNode, 0
 	r.callNode = func(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {

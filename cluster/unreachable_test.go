@@ -233,7 +233,7 @@ func TestUpdate_NotAwaitedOnLaggingNode(t *testing.T) {
 			return errors.New("the watch has ended")
 		},
 	} {
-		client := dialNodes(t, DialConfig{}, nodes...)
+		client := dialNodes(t, DialConfig{membersRefreshInterval: -1}, nodes...)
 		simulateLaggingFollower(client, follower.config.Listen, leader.partitionOf("l").journal.AppliedIndex())
 		if err := call(client); err != nil {
 			t.Errorf("%s: %v", what, err)
