@@ -24,7 +24,7 @@ CHAOSFLAGS ?=
 STATICCHECK := .bin/staticcheck
 
 .PHONY: help
-help: # List the main targets; CONTRIBUTING.md describes all
+help: # List the main targets; comments beside the others describe them
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: test
