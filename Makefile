@@ -5,7 +5,7 @@ SHELL := /bin/sh
 # "generate" rewrites files that other targets compile.
 .NOTPARALLEL:
 
-# A go.work file above the clone must not change the build.
+# Each module is checked and tested as its users get it. A go.work file must not change the build.
 export GOWORK := off
 # Sorting and tool messages must not depend on the locale.
 export LC_ALL := C
@@ -20,6 +20,12 @@ MINUTES ?= 10
 EACH ?= 40
 TIMES ?= 10
 CHAOSFLAGS ?=
+
+# The modules, except bench/peers, which compiles for minutes (see the target peers).
+MODULES := . bench internal/chaos internal/tools replay/vet
+
+# Programs of other modules run at the root: paths in their flags are relative to it.
+WORKSPACE := GOWORK='$(CURDIR)/go.work'
 
 STATICCHECK := .bin/staticcheck
 
@@ -50,13 +56,20 @@ test: check ## Run check, then all tests with -race (.ci/run runs before a chang
 		} >&2; \
 	}; \
 	warn; \
-	echo "== go test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./..."; \
-	go test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./...; \
-	warn
+	failed=; \
+	for module in $(MODULES); do \
+		echo "== go -C $$module test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./..."; \
+		go -C "$$module" test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./... || failed="$$failed $$module"; \
+	done; \
+	warn; \
+	if [ -n "$$failed" ]; then \
+		echo "Tests failed in:$$failed" >&2; \
+		exit 1; \
+	fi
 
 .PHONY: quick
-quick: ## Run all tests without -race
-	go test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+quick: ## Run the tests of the root module with -short and without -race
+	go test -short -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: check
 check: fmt vet lint build cross modules generated ## Run everything in test but the tests
@@ -76,17 +89,15 @@ fmt: # Fail if a file is not formatted
 .PHONY: vet
 vet: # Run go vet, and tenuto-vet on the examples
 	@echo '== go vet'
-	@go vet ./...
-	@go -C internal/tools vet ./...
+	@set -e; for module in $(MODULES); do go -C "$$module" vet ./...; done
 	@echo '== tenuto-vet'
-	@go build -o .bin/tenuto-vet ./cmd/tenuto-vet
+	@go -C replay/vet build -o '$(CURDIR)/.bin/tenuto-vet' ./cmd/tenuto-vet
 	@go vet -vettool=.bin/tenuto-vet ./examples/...
 
 .PHONY: lint
 lint: $(STATICCHECK) # Run staticcheck at the version in internal/tools/go.mod
 	@echo '== staticcheck'
-	@$(STATICCHECK) ./...
-	@cd internal/tools && ../../$(STATICCHECK) ./...
+	@set -e; for module in $(MODULES); do (cd "$$module" && '$(CURDIR)/$(STATICCHECK)' ./...); done
 
 # Phony, and cheap when cached: a binary built by an older Go cannot read what a
 # newer one compiles.
@@ -97,7 +108,7 @@ $(STATICCHECK):
 .PHONY: build
 build: # Compile all packages
 	@echo '== go build'
-	@go build ./...
+	@set -e; for module in $(MODULES); do go -C "$$module" build ./...; done
 
 # Type-checked only: compiling for two more systems takes minutes with an empty
 # build cache. The chaos tests need Unix.
@@ -105,7 +116,7 @@ build: # Compile all packages
 cross: # Type-check for Windows and macOS
 	@echo '== crosscheck'
 	@go -C internal/tools build -o ../../.bin/crosscheck ./crosscheck
-	@.bin/crosscheck -on windows/amd64,darwin/arm64 $$(go list ./... | grep -v /internal/chaos)
+	@$(WORKSPACE) .bin/crosscheck -on windows/amd64,darwin/arm64 ./... ./bench/... ./replay/vet/...
 
 # Type-checked only: bench/peers includes a whole server, which takes minutes to
 # compile (see the target peers).
@@ -153,24 +164,20 @@ generated: # Fail if generated code and schemas differ
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	@set -eu; \
-	listed=$$(go test -list '^Fuzz' ./...); \
-	targets=$$(echo "$$listed" | awk ' \
-		/^Fuzz[^ ]*$$/ { names[++n] = $$1 } \
-		$$1 == "ok" { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }'); \
-	if [ -z "$$targets" ]; then \
-		echo '== no fuzz targets'; \
-		exit 0; \
-	fi; \
-	echo "$$targets" | { \
+	for module in $(MODULES); do \
+		listed=$$(go -C "$$module" test -list '^Fuzz' ./...); \
+		echo "$$listed" | awk ' \
+			/^Fuzz[^ ]*$$/ { names[++n] = $$1 } \
+			$$1 == "ok" { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }' | \
 		while read -r package name; do \
 			echo "== $$name in $$package for $(FUZZTIME)"; \
-			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
+			go -C "$$module" test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
 		done; \
-	}
+	done
 
 .PHONY: bench
 bench: ## Run benchmarks on one node, with BENCHFLAGS (see bench/README.md)
-	go run ./bench $(BENCHFLAGS)
+	$(WORKSPACE) go run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-journal
 bench-journal: # Run benchmarks of the journal alone, beside the Raft library's
@@ -190,24 +197,24 @@ partitions: ## Run the tests of cluster with four partitions and -race
 
 .PHONY: chaos
 chaos: # Inject faults into three processes for MINUTES (10), with CHAOSFLAGS (root: in namespaces)
-	go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
+	$(WORKSPACE) go run ./internal/chaos -minutes $(MINUTES) $(CHAOSFLAGS)
 
 .PHONY: campaign
 campaign: ## Inject every fault TIMES (10) times, in three cluster shapes (root: in namespaces)
-	go run ./internal/chaos -each $(TIMES) $(CHAOSFLAGS)
+	$(WORKSPACE) go run ./internal/chaos -each $(TIMES) $(CHAOSFLAGS)
 
 .PHONY: failover
 failover: # Measure failover: five kinds of leader loss, EACH (40) times (needs root)
-	go run ./internal/chaos -each $(EACH) -nodes 3 -partitions 1 -fault-free 0 -snapshots=false $(CHAOSFLAGS) \
+	$(WORKSPACE) go run ./internal/chaos -each $(EACH) -nodes 3 -partitions 1 -fault-free 0 -snapshots=false $(CHAOSFLAGS) \
 		-faults kill-leader,pause-leader,cut-leader,drain-leader,frozen-disk
 
 .PHONY: overload
 overload: # Load three processes at 80% of capacity for MINUTES (10), then at 200%
-	go run ./internal/chaos -overload -minutes $(MINUTES)
+	$(WORKSPACE) go run ./internal/chaos -overload -minutes $(MINUTES)
 
 .PHONY: mutants
 mutants: ## Break one rule at a time; a test must fail each time
-	go run ./internal/chaos/mutants
+	$(WORKSPACE) go run ./internal/chaos/mutants
 
 .PHONY: clean
 clean: ## Remove build and test output

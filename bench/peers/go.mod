@@ -6,6 +6,7 @@ go 1.26.8
 
 require (
 	github.com/tenuto-dev/tenuto v0.0.0
+	github.com/tenuto-dev/tenuto/bench v0.0.0
 	go.temporal.io/sdk v1.50.0
 	go.temporal.io/server v1.32.1
 )
@@ -244,7 +245,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/tenuto-dev/tenuto => ../..
+replace (
+	github.com/tenuto-dev/tenuto => ../..
+	github.com/tenuto-dev/tenuto/bench => ..
+)
 
 // Temporal's server is written to these; the next have other names.
 replace (

@@ -12,7 +12,7 @@ import (
 // topLevel lists everything that may be at the top level. A new entry needs a good reason and a
 // line here.
 var topLevel = []string{
-	"CHANGELOG.md", "CONTRIBUTING.md", "GLOSSARY.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "go.mod", "go.sum",
+	"CHANGELOG.md", "CONTRIBUTING.md", "GLOSSARY.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "go.mod", "go.sum", "go.work", "go.work.sum",
 	"actors/", "bench/", "cluster/", "cmd/", "examples/", "internal/", "journal/", "proto/", "replay/",
 }
 

@@ -30,8 +30,36 @@ var pinnedToolModules = []pin{
 	{"honnef.co/go/tools", "v0.8.2"},
 }
 
+// allowedRequirements are all modules that the packages of the root module import, tests included.
+// What applications do not link belongs into another module.
+var allowedRequirements = []string{
+	"github.com/asynkron/protoactor-go",
+	"github.com/cespare/xxhash/v2",
+	"github.com/cockroachdb/pebble/v2",
+	"github.com/google/go-cmp", // of tests alone
+	"github.com/hashicorp/go-hclog",
+	"github.com/hashicorp/raft",
+	"github.com/hashicorp/raft-boltdb/v2",
+	"github.com/prometheus/client_golang",
+	"go.etcd.io/bbolt",
+	"go.opentelemetry.io/otel",
+	"go.opentelemetry.io/otel/exporters/prometheus",
+	"go.opentelemetry.io/otel/metric",
+	"go.opentelemetry.io/otel/sdk",
+	"go.opentelemetry.io/otel/sdk/metric",
+	"go.opentelemetry.io/otel/trace",
+	"golang.org/x/sync",
+	"golang.org/x/sys",
+	"google.golang.org/grpc",
+	"google.golang.org/protobuf",
+}
+
 func TestModules(t *testing.T) {
 	expectNoViolations(t, moduleViolations(pinnedModules))
+}
+
+func TestModules_Requirements(t *testing.T) {
+	expectNoViolations(t, requirementViolations(allowedRequirements))
 }
 
 func TestToolModules(t *testing.T) {
@@ -40,13 +68,40 @@ func TestToolModules(t *testing.T) {
 	})
 }
 
-func moduleViolations(pins []pin) func(root string) ([]string, error) {
+// "go install" refuses a module that replaces.
+func TestVetModule(t *testing.T) {
+	expectNoViolations(t, func(root string) ([]string, error) {
+		return moduleViolations(nil)(filepath.Join(root, "replay", "vet"))
+	})
+}
+
+// requirementViolations finds direct requirements of the root module that are not allowed.
+func requirementViolations(allowed []string) func(root string) ([]string, error) {
 	return func(root string) ([]string, error) {
-		content, err := os.ReadFile(filepath.Join(root, "go.mod"))
+		directives, err := readDirectives(root, "go.mod")
 		if err != nil {
 			return nil, err
 		}
-		directives := directivesOf(string(content))
+		var violations []string
+		for _, directive := range directives {
+			if isDirect(directive) && !slices.Contains(allowed, directive[1]) {
+				violations = append(violations, fmt.Sprintf("go.mod must not require %s: applications do not link it", directive[1]))
+			}
+		}
+		return violations, nil
+	}
+}
+
+func isRequirement(directive []string) bool { return len(directive) >= 3 && directive[0] == "require" }
+
+func isDirect(directive []string) bool { return isRequirement(directive) && len(directive) == 3 }
+
+func moduleViolations(pins []pin) func(root string) ([]string, error) {
+	return func(root string) ([]string, error) {
+		directives, err := readDirectives(root, "go.mod")
+		if err != nil {
+			return nil, err
+		}
 		var violations []string
 		for _, directive := range directives {
 			// Both directives are ignored by modules that import this one, which would then build
@@ -63,7 +118,7 @@ func versionViolations(pins []pin, directives [][]string) []string {
 	var violations []string
 	for _, pin := range pins {
 		at := slices.IndexFunc(directives, func(d []string) bool {
-			return len(d) == 3 && d[0] == "require" && d[1] == pin.module
+			return isRequirement(d) && d[1] == pin.module
 		})
 		if at < 0 {
 			violations = append(violations, fmt.Sprintf("go.mod does not require %s %s", pin.module, pin.version))
@@ -74,15 +129,27 @@ func versionViolations(pins []pin, directives [][]string) []string {
 	return violations
 }
 
+// readDirectives returns the directives of a go.mod or go.work.
+func readDirectives(dir, name string) ([][]string, error) {
+	content, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	return directivesOf(string(content)), nil
+}
+
 // directivesOf splits a go.mod into its directives. Each is a list of words that begins with the
-// directive's name, also within a block.
+// directive's name, also within a block, and ends with "indirect" if a comment says so.
 func directivesOf(content string) [][]string {
 	var directives [][]string
 	block := ""
 	for line := range strings.Lines(content) {
-		line, _, _ = strings.Cut(line, "//")
+		line, comment, _ := strings.Cut(line, "//")
 		// A block may open without a space before the parenthesis.
 		words := strings.Fields(strings.ReplaceAll(line, "(", " ( "))
+		if len(words) > 0 && strings.TrimSpace(comment) == "indirect" {
+			words = append(words, "indirect")
+		}
 		switch {
 		case len(words) == 0:
 		case words[0] == ")":
@@ -125,4 +192,17 @@ exclude example.org/f v1.0.0
 		"requires example.org/b v1.1.0; pinned is v1.2.0",
 		"does not require example.org/c v1.0.0",
 	)
+}
+
+func TestModules_RequirementViolations(t *testing.T) {
+	files := map[string]string{"go.mod": `module example.org/us
+
+require example.org/a v1.0.0
+
+require (
+	example.org/b v1.0.0
+	example.org/c v1.0.0 // indirect
+)
+`}
+	expectViolations(t, requirementViolations([]string{"example.org/a"}), files, "must not require example.org/b")
 }

@@ -20,9 +20,7 @@ const repoRoot = "../.."
 // buildCommand builds tenuto-vet once.
 var buildCommand = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratchDir, "tenuto-vet")
-	build := exec.Command("go", "build", "-o", path, "./cmd/tenuto-vet")
-	build.Dir = repoRoot
-	output, err := build.CombinedOutput()
+	output, err := exec.Command("go", "build", "-o", path, "./cmd/tenuto-vet").CombinedOutput()
 	if err != nil {
 		return string(output), err
 	}
@@ -35,15 +33,15 @@ type diagnostic struct {
 	Message  string
 }
 
-// runVet runs go vet with tenuto-vet and returns its diagnostics.
-func runVet(t *testing.T, patterns ...string) []diagnostic {
+// runVet runs go vet with tenuto-vet in a module and returns its diagnostics.
+func runVet(t *testing.T, module string, patterns ...string) []diagnostic {
 	t.Helper()
 	path, err := buildCommand()
 	if err != nil {
 		t.Fatalf("build tenuto-vet: %v\n%s", err, path)
 	}
 	vet := exec.Command("go", append([]string{"vet", "-vettool=" + path, "-json"}, patterns...)...)
-	vet.Dir = repoRoot
+	vet.Dir = filepath.Join(repoRoot, module)
 	var output, stderr bytes.Buffer
 	vet.Stdout, vet.Stderr = &output, &stderr
 	if err := vet.Run(); err != nil {
@@ -81,11 +79,12 @@ func (d diagnostic) position(t *testing.T) (file string, line int) {
 	return filepath.ToSlash(file), line
 }
 
-// Authors learn from the module's own orchestrations, including the tests of the examples.
-// Other tests break rules on purpose. In the omitted packages only tests have orchestrations.
+// Authors learn from our own orchestrations, including the tests of the examples. Other tests break
+// rules on purpose. In the omitted packages only tests have orchestrations.
 func TestModuleIsClean(t *testing.T) {
 	t.Parallel()
-	for _, d := range runVet(t, "./bench/...", "./cmd/...", "./examples/...", "./replay/...") {
+	found := runVet(t, ".", "./cmd/...", "./examples/...", "./replay/...")
+	for _, d := range append(found, runVet(t, "bench", "./...")...) {
 		file, line := d.position(t)
 		testsEngine := strings.HasSuffix(file, "_test.go") && !strings.HasPrefix(file, "examples/")
 		if !testsEngine && !strings.HasPrefix(file, "replay/internal/broken/") {
@@ -114,7 +113,7 @@ var brokenRules = map[string][]string{
 func TestBrokenOrchestrations(t *testing.T) {
 	t.Parallel()
 	found := make(map[string][]string)
-	for _, d := range runVet(t, "./replay/internal/broken") {
+	for _, d := range runVet(t, ".", "./replay/internal/broken") {
 		file, line := d.position(t)
 		name := functionAt(t, file, line)
 		if !slices.Contains(found[name], d.Category) {
@@ -158,7 +157,7 @@ func TestGoVetFails(t *testing.T) {
 	if err != nil {
 		t.Fatalf("build tenuto-vet: %v\n%s", err, path)
 	}
-	vet := exec.Command("go", "vet", "-vettool="+path, "./replay/vet/testdata/across")
+	vet := exec.Command("go", "vet", "-vettool="+path, "./replay/testdata/across")
 	vet.Dir = repoRoot
 	output, err := vet.CombinedOutput()
 	const want = "across.go:13:18: calls prices.Of, which calls hour (prices.go:7), which calls time.Now (prices.go:9): use ctx.Now(), which is the same on every replay"

@@ -2,7 +2,7 @@
 // runs. It is an analyzer for go vet, golangci-lint and every other driver of a
 // [golang.org/x/tools/go/analysis.Analyzer].
 //
-//	go install github.com/tenuto-dev/tenuto/cmd/tenuto-vet@latest
+//	go install github.com/tenuto-dev/tenuto/replay/vet/cmd/tenuto-vet@latest
 //	go vet -vettool=$(which tenuto-vet) ./...
 //
 // Package plugin adds it to golangci-lint.

@@ -58,10 +58,10 @@ func expectSame(t *testing.T, stub, real types.Object) {
 	}
 }
 
-// load returns the exported types of packages.
+// load returns the exported types of packages, as the root module sees them.
 func load(t testing.TB, paths []string, env ...string) map[string]*types.Package {
 	t.Helper()
-	config := &packages.Config{Mode: packages.NeedName | packages.NeedTypes, Env: append(os.Environ(), env...)}
+	config := &packages.Config{Mode: packages.NeedName | packages.NeedTypes, Dir: repoRoot, Env: append(os.Environ(), env...)}
 	found, err := packages.Load(config, paths...)
 	if err != nil {
 		t.Fatal(err)

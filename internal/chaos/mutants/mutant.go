@@ -128,8 +128,9 @@ func (m *mutant) apply(tree string, options ...string) (string, error) {
 const testTimeout = "120s"
 
 func (m *mutant) run(tree string) (string, error) {
-	command := exec.Command("go", "test", "-v", "-count=1", "-timeout", testTimeout, "-run", "^"+m.test+"$", m.dir)
-	command.Dir = tree
+	command := exec.Command("go", "test", "-v", "-count=1", "-timeout", testTimeout, "-run", "^"+m.test+"$", ".")
+	// The package may be in a module below the root.
+	command.Dir = filepath.Join(tree, m.dir)
 	command.Env = append(os.Environ(), "GOWORK=off")
 	if m.env != "" {
 		command.Env = append(command.Env, m.env)

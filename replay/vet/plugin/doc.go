@@ -6,7 +6,7 @@
 //
 //	version: v2.15.0
 //	plugins:
-//	  - module: github.com/tenuto-dev/tenuto
+//	  - module: github.com/tenuto-dev/tenuto/replay/vet
 //	    import: github.com/tenuto-dev/tenuto/replay/vet/plugin
 //	    version: latest
 //

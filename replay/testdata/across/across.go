@@ -3,7 +3,7 @@ package across
 
 import (
 	"github.com/tenuto-dev/tenuto/replay"
-	"github.com/tenuto-dev/tenuto/replay/vet/testdata/across/prices"
+	"github.com/tenuto-dev/tenuto/replay/testdata/across/prices"
 )
 
 var charge = replay.Activity[int, string]("charge")

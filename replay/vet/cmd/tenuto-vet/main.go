@@ -1,6 +1,6 @@
 // Command tenuto-vet reports orchestration code that is not deterministic:
 //
-//	go install github.com/tenuto-dev/tenuto/cmd/tenuto-vet@latest
+//	go install github.com/tenuto-dev/tenuto/replay/vet/cmd/tenuto-vet@latest
 //	go vet -vettool=$(which tenuto-vet) ./...
 //
 // Package replay/vet lists what it reports, and how to suppress a report.
