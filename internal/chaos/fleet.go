@@ -24,6 +24,9 @@ import (
 // fleetSize is the usual number of nodes.
 const fleetSize = 3
 
+// remoteID names the remote client, which has a place in the network like a node.
+const remoteID = "remote"
+
 // A fleet is the cluster under test: nodes in their own processes, a network between them, and the
 // ledger of their activities.
 type fleet struct {
@@ -125,6 +128,25 @@ func (f *fleet) start(ctx context.Context) error {
 	}
 	starting.Wait()
 	return errors.Join(errs...)
+}
+
+// startRemote starts the process that calls the cluster from outside. It is never restarted: its
+// client must find the nodes again after every fault.
+func (f *fleet) startRemote(ctx context.Context) error {
+	if _, _, err := f.network.Add(remoteID); err != nil {
+		return err
+	}
+	config := host.Config{NodeID: remoteID, Dial: f.addresses}
+	var err error
+	if config.Keys, err = f.keys.issueClient(remoteID); err != nil {
+		return err
+	}
+	remote, err := f.process(config)
+	if err != nil {
+		return err
+	}
+	f.remote = remote
+	return remote.start(ctx)
 }
 
 // close ends all processes and unmounts the disks.
