@@ -55,7 +55,7 @@ func checkFirings(t *testing.T, events []*journalpb.Event, want int) {
 
 func TestTimer_ManyFireWhenDue(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		const count = 10_000
+		count := rounds(10_000)
 		n := lead(t, newTestJournal(), actors.Config{}, timers(randomLengths(count)))
 		n.start("t", "timers", "").want(nil)
 		n.wantOutput("t", "")

@@ -96,6 +96,9 @@ func startNodeIn(ctx context.Context, t testing.TB, config Config) *Node {
 // loopbackPeers reserves ports for a cluster of n nodes, n1 and so on.
 func loopbackPeers(t testing.TB, n int) []Peer {
 	t.Helper()
+	if n > 1 {
+		skipIfShort(t)
+	}
 	var peers []Peer
 	for i := 1; i <= n; i++ {
 		peers = append(peers, Peer{NodeID: fmt.Sprintf("n%d", i), Address: loopbackAddress(t)})

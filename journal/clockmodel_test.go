@@ -245,7 +245,7 @@ func (w *clockModel) run(length int) {
 }
 
 func TestClusterTime_NoTimerFiresEarly(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(repetitions(300, 300)) {
 		synctest.Test(t, func(t *testing.T) {
 			t.Logf("seed %d", seed)
 			newClockModel(t, rand.New(rand.NewPCG(seed, 17)).IntN).run(60)

@@ -32,6 +32,9 @@ func repetitions(all, few int) int {
 	if os.Getenv("TENUTO_FAULTS") != "" {
 		return all
 	}
+	if testing.Short() {
+		return max(few/8, 1)
+	}
 	return few
 }
 
@@ -289,6 +292,7 @@ func newTCPTestCluster(b *testing.B, tweak func(node int, c *Config)) *testClust
 
 func (g *testCluster) startAll(t testing.TB, lead func(node int) func(context.Context, uint64)) {
 	t.Helper()
+	skipIfShort(t)
 	root := t.TempDir()
 	for i := range g.nodes {
 		name := fmt.Sprintf("n%d", i+1)

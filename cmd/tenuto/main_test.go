@@ -182,6 +182,9 @@ func TestTables_EveryCellIsOneWord(t *testing.T) {
 }
 
 func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: it awaits that three nodes know of a loss")
+	}
 	c := clustertest.New(t, 3, clustertest.InMemory(), clustertest.Definitions(hello.Bind(
 		func(*replay.Context, string) (string, error) { return "", nil })))
 	leader := c.Leader()

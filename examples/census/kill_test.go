@@ -40,6 +40,9 @@ var seedFlag = flag.Uint64("seed", 0, "of TestCensus_SurvivesKills: its tree and
 // independent of the journal. The journal lists recorded completions, the ledger lists
 // executions.
 func TestCensus_SurvivesKills(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: it kills the program ten times")
+	}
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()

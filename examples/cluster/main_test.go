@@ -44,6 +44,9 @@ func TestRun_SurvivesLeaderLoss(t *testing.T) {
 }
 
 func TestRun_NoMajorityLosesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow: it runs three processes")
+	}
 	out := runCommands(t, "wait", "kill n1", "kill n2", "kill n2", "kill n4", "dance", "", "restart", "wait")
 	for _, want := range []string{"kill n2: n2 is killed", `kill n4: there is no node "n4"`, "dance: unknown command: use kill, pause, restart, wait or quit"} {
 		if !strings.Contains(out, want) {

@@ -70,7 +70,7 @@ func newSizeCheckedMachine(t *testing.T) (*Machine, *sizeCheckingStore) {
 }
 
 func TestBatchBytes_CoversRandomLogs(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(rounds(8)) {
 		s := newRandomLog(t, seed, 60)
 		m, r := newSizeCheckedMachine(t)
 		s.play(m, len(s.entries))

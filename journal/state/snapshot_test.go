@@ -32,12 +32,12 @@ func randomModel(t testing.TB, seed uint64, records int) *model {
 
 func TestIndex_MatchesModel(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
-		models, checkEvery := uint64(20), 1
+		models, checkEvery := rounds(20), 1
 		if newMachine(t).store != nil { // writing and reading it as a whole takes longer
-			models, checkEvery = 6, 10
+			models, checkEvery = rounds(6), 10
 		}
 		var seen strings.Builder
-		for seed := range models {
+		for seed := range uint64(models) {
 			w := newModel(t, seed, newMachine)
 			for step := 1; step <= 200; step++ {
 				w.step(t)
@@ -56,7 +56,7 @@ func TestIndex_MatchesModel(t *testing.T) {
 }
 
 func TestSnapshot_RestoresSameState(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(rounds(100)) {
 		w := randomModel(t, seed, 20+int(seed))
 		encoded := encodeSnapshot(t, w.m)
 		restored := New()
@@ -113,10 +113,11 @@ func TestRestore_RejectsDamagedSnapshot(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	for n := range len(good) {
+	step := 32 / rounds(32)
+	for n := 0; n < len(good); n += step {
 		refuse(fmt.Sprintf("truncated to %d", n), good[:n])
 	}
-	for n := range len(good) {
+	for n := 0; n < len(good); n += step {
 		flipped := slices.Clone(good)
 		flipped[n] ^= 1 << (n % 8)
 		refuse(fmt.Sprintf("bit flipped in byte %d", n), flipped)

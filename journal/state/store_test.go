@@ -103,7 +103,7 @@ func (s *randomLog) check(t testing.TB, m *Machine, what string) {
 }
 
 func TestStore_ShowsSameAsInMemory(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(rounds(8)) {
 		s := newRandomLog(t, seed, 80)
 		m := openMachine(t, tinyOptions(vfs.NewMem()))
 		for i := range s.entries {
@@ -118,7 +118,7 @@ func TestStore_ShowsSameAsInMemory(t *testing.T) {
 
 // A crash at any moment loses the data that was not synced, and possibly only part of it.
 func TestStore_CrashLeavesStateOfOneEntry(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(rounds(8)) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		s := newRandomLog(t, seed, 80)
 		fs := vfs.NewCrashableMem()
@@ -150,7 +150,8 @@ func TestStore_CrashLeavesStateOfOneEntry(t *testing.T) {
 // entry, never a store that reports damage.
 func TestStore_SurvivesCrashAtEveryWrite(t *testing.T) {
 	s := newRandomLog(t, 1, 24)
-	for n := 1; ; n++ {
+	step := 16 / rounds(16)
+	for n := 1; ; n += step {
 		fs := vfs.NewCrashableMem()
 		cut := &failAfter{}
 		cut.left.Store(int64(n))
@@ -171,7 +172,7 @@ func TestStore_SurvivesCrashAtEveryWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		if done {
-			t.Logf("%d writes", n-1)
+			t.Logf("fewer than %d writes", n)
 			return
 		}
 	}
@@ -281,7 +282,7 @@ func flipBit(t testing.TB, fs vfs.FS, dir string, r *rand.Rand) {
 // A damaged table never shows wrong data: a reader sees the truth, or nothing and the store has
 // failed. The next Open then refuses it.
 func TestStore_FlippedBitIsNeverServed(t *testing.T) {
-	const flips = 24
+	flips := rounds(24)
 	s := newRandomLog(t, 5, 60)
 	lines := strings.Split(s.dumps[len(s.dumps)-1], "\n\t")
 	found := 0
