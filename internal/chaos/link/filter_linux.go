@@ -4,16 +4,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
-	"os"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	ebpflink "github.com/cilium/ebpf/link"
 )
 
 // A filter drops packets in the kernel: a BPF program at the ingress of an interface, with a table
 // of the share to drop from one address to another. The sender gets no error.
-type filter struct{ table, program *os.File }
+type filter struct {
+	table   *ebpf.Map
+	program *ebpf.Program
+}
 
 // The table maps the sender's and the receiver's address, in native byte order, to the dropped
 // share of 1<<32 packets.
@@ -30,108 +34,66 @@ const (
 	typeIPv4                               = 0x0800
 )
 
-// The kernel helpers that the program calls, and its results: the packet is dropped, or passes.
+// The results of the program: the packet is dropped, or passes. From linux/bpf.h.
 const (
-	callLookup = 1
-	callRandom = 7
 	resultDrop = 2
 	resultPass = -1
 )
 
 // newFilter loads the program with an empty table, which drops nothing.
 func newFilter() (*filter, error) {
-	table, err := bpf(unix.BPF_MAP_CREATE, &struct{ kind, key, value, entries uint32 }{
-		unix.BPF_MAP_TYPE_HASH, keySize, valueSize, entriesMax,
-	})
+	table, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: keySize, ValueSize: valueSize, MaxEntries: entriesMax})
 	if err != nil {
 		return nil, fmt.Errorf("create BPF table: %w", err)
 	}
-	code, license := assemble(int32(table.Fd())), []byte("MIT\x00")
-	program, err := bpf(unix.BPF_PROG_LOAD, &struct {
-		kind, length  uint32
-		code, license unsafe.Pointer
-	}{unix.BPF_PROG_TYPE_SCHED_CLS, uint32(len(code)), unsafe.Pointer(&code[0]), unsafe.Pointer(&license[0])})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: instructions(table), License: "MIT"})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load BPF program: %w", err), table.Close())
 	}
 	return &filter{table, program}, nil
 }
 
-// An instruction is a BPF instruction in the kernel's format; opcodes are in linux/bpf.h.
-type instruction struct {
-	op, registers uint8 // the target in the lower half, the source in the upper one
-	offset        int16
-	immediate     int32
-}
-
-// assemble returns the program. The kernel's helpers return their result in r0; r10 is the end of
-// the stack.
-func assemble(table int32) []instruction {
-	const pass = 18
-	return []instruction{
-		{0xbf, 0x16, 0, 0},                              // r6 = r1: the packet; packet loads read r6
-		{0x28, 0, 0, typeOffset},                        // r0 = type
-		{0x55, 0x00, pass - 3, typeIPv4},                // if r0 != IPv4 goto pass
-		{0x20, 0, 0, sourceOffset},                      // r0 = source
-		{0x63, 0x0a, -8, 0},                             // key[0:4] = r0
-		{0x20, 0, 0, targetOffset},                      // r0 = target
-		{0x63, 0x0a, -4, 0},                             // key[4:8] = r0
-		{0x18, unix.BPF_PSEUDO_MAP_FD<<4 | 1, 0, table}, // r1 = table
-		{},                          // (second half of the previous instruction)
-		{0xbf, 0xa2, 0, 0},          // r2 = r10
-		{0x07, 0x02, 0, -keySize},   // r2 -= 8: the key
-		{0x85, 0, 0, callLookup},    // r0 = lookup(r1, r2)
-		{0x15, 0x00, pass - 13, 0},  // if r0 == nil goto pass
-		{0x79, 0x07, 0, 0},          // r7 = *r0: the share
-		{0x85, 0, 0, callRandom},    // r0 = random 32 bits
-		{0x3d, 0x70, pass - 16, 0},  // if r0 >= r7 goto pass
-		{0xb7, 0x00, 0, resultDrop}, // r0 = drop
-		{0x95, 0, 0, 0},             // return r0
-		pass:                        {0xb7, 0x00, 0, resultPass}, // r0 = pass
-		{0x95, 0, 0, 0},             // return r0
+func instructions(table *ebpf.Map) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1), // the packet; packet loads read R6
+		asm.LoadAbs(typeOffset, asm.Half),
+		asm.JNE.Imm(asm.R0, typeIPv4, "pass"),
+		asm.LoadAbs(sourceOffset, asm.Word),
+		asm.StoreMem(asm.RFP, -keySize, asm.R0, asm.Word),
+		asm.LoadAbs(targetOffset, asm.Word),
+		asm.StoreMem(asm.RFP, -keySize/2, asm.R0, asm.Word),
+		asm.LoadMapPtr(asm.R1, table.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -keySize),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "pass"),
+		asm.LoadMem(asm.R7, asm.R0, 0, asm.DWord), // the share
+		asm.FnGetPrandomU32.Call(),
+		asm.JGE.Reg(asm.R0, asm.R7, "pass"),
+		asm.Mov.Imm(asm.R0, resultDrop),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, resultPass).WithSymbol("pass"),
+		asm.Return(),
 	}
 }
 
 // set sets the share of packets from one address to another that is dropped.
 func (f *filter) set(from, to netip.Addr, share float64) error {
-	key := make([]byte, 0, keySize)
-	for _, address := range []netip.Addr{from, to} {
-		key = binary.NativeEndian.AppendUint32(key, binary.BigEndian.Uint32(address.AsSlice()))
-	}
-	value := uint64(share * shareAll)
-	if _, err := bpf(unix.BPF_MAP_UPDATE_ELEM, &struct {
-		table      uint32
-		_          uint32
-		key, value unsafe.Pointer
-		flags      uint64
-	}{table: uint32(f.table.Fd()), key: unsafe.Pointer(&key[0]), value: unsafe.Pointer(&value)}); err != nil {
+	key := [2]uint32{binary.BigEndian.Uint32(from.AsSlice()), binary.BigEndian.Uint32(to.AsSlice())}
+	if err := f.table.Put(key, uint64(share*shareAll)); err != nil {
 		return fmt.Errorf("set packet loss from %s to %s: %w", from, to, err)
 	}
 	return nil
 }
 
 // attach attaches the filter to the ingress of an interface of the calling thread's namespace,
-// until the returned file is closed.
-func (f *filter) attach(index int) (*os.File, error) {
-	file, err := bpf(unix.BPF_LINK_CREATE, &struct{ program, target, kind, flags, relative, _, revision1, revision2 uint32 }{
-		program: uint32(f.program.Fd()), target: uint32(index), kind: unix.BPF_TCX_INGRESS,
-	})
+// until what it returns is closed.
+func (f *filter) attach(index int) (io.Closer, error) {
+	attached, err := ebpflink.AttachTCX(ebpflink.TCXOptions{Interface: index, Program: f.program, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		return nil, fmt.Errorf("attach BPF program (needs Linux 6.6): %w", err)
 	}
-	return file, nil
+	return attached, nil
 }
 
 func (f *filter) close() error { return errors.Join(f.table.Close(), f.program.Close()) }
-
-// bpf makes a bpf(2) system call and returns the file that it creates, if any.
-func bpf[A any](command uintptr, attributes *A) (*os.File, error) {
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, command, uintptr(unsafe.Pointer(attributes)), unsafe.Sizeof(*attributes))
-	switch {
-	case errno != 0:
-		return nil, errno
-	case command == unix.BPF_MAP_UPDATE_ELEM:
-		return nil, nil
-	}
-	return os.NewFile(fd, "bpf"), nil
-}

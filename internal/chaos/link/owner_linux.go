@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // ownerOf returns the name of the process that has the socket bound to local and connected to
@@ -31,13 +33,10 @@ func ownerOf(local, remote net.Addr, processes map[string]int) (string, bool) {
 	return "", false
 }
 
-// From linux/sock_diag.h and linux/inet_diag.h.
+// From linux/inet_diag.h.
 const (
-	netlinkSockDiag  = 4
-	sockDiagByFamily = 20
-	allStates        = 0xffffffff
-	requestSize      = syscall.NLMSG_HDRLEN + 56
-	inodeOffset      = syscall.NLMSG_HDRLEN + 4 + 48 + 16
+	allStates   = 0xffffffff
+	inodeOffset = 4 + 48 + 16
 )
 
 // socketInode asks the kernel for one IPv4 connection. Reading /proc/net/tcp instead takes 0.1 s if
@@ -48,33 +47,22 @@ func socketInode(local, remote net.Addr) (uint32, error) {
 	if !ok || !okay || from.IP.To4() == nil || to.IP.To4() == nil {
 		return 0, fmt.Errorf("%v to %v is not an IPv4 connection", local, remote)
 	}
-	socket, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, netlinkSockDiag)
+	request := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, 0)
+	request.AddRawData(diagRequest(from, to))
+	answers, err := request.Execute(unix.NETLINK_SOCK_DIAG, nl.SOCK_DIAG_BY_FAMILY)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("find connection from %v to %v: %w", from, to, err)
 	}
-	defer syscall.Close(socket)
-	if err := syscall.Sendto(socket, diagRequest(from, to), 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
-		return 0, err
-	}
-	answer := make([]byte, 4096)
-	n, _, err := syscall.Recvfrom(socket, answer, 0)
-	if err != nil {
-		return 0, err
-	}
-	if n < inodeOffset+4 || binary.NativeEndian.Uint16(answer[4:]) != sockDiagByFamily {
+	if len(answers) == 0 || len(answers[0]) < inodeOffset+4 {
 		return 0, fmt.Errorf("no connection from %v to %v", from, to)
 	}
-	return binary.NativeEndian.Uint32(answer[inodeOffset:]), nil
+	return binary.NativeEndian.Uint32(answers[0][inodeOffset:]), nil
 }
 
-// diagRequest returns the request for one connection: nlmsghdr and inet_diag_req_v2.
+// diagRequest returns the request for one connection, an inet_diag_req_v2. The function SocketGet
+// of package netlink reads all connections instead.
 func diagRequest(from, to *net.TCPAddr) []byte {
-	b := make([]byte, 0, requestSize)
-	b = binary.NativeEndian.AppendUint32(b, requestSize)
-	b = binary.NativeEndian.AppendUint16(b, sockDiagByFamily)
-	b = binary.NativeEndian.AppendUint16(b, syscall.NLM_F_REQUEST)
-	b = append(b, make([]byte, 8)...) // sequence and port: there is only one requester
-	b = append(b, syscall.AF_INET, syscall.IPPROTO_TCP, 0, 0)
+	b := []byte{unix.AF_INET, unix.IPPROTO_TCP, 0, 0}
 	b = binary.NativeEndian.AppendUint32(b, allStates)
 	b = binary.BigEndian.AppendUint16(b, uint16(from.Port))
 	b = binary.BigEndian.AppendUint16(b, uint16(to.Port))

@@ -3,9 +3,9 @@ package link
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"sync"
 )
@@ -29,7 +29,7 @@ type Switch struct {
 type port struct {
 	namespace *namespace
 	address   netip.Addr
-	attached  *os.File
+	attached  io.Closer
 }
 
 const (
