@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // pausedNetwork is a Network that holds back what arrives, as the sockets of a stopped process do,
@@ -116,7 +118,7 @@ func TestBarrier_IgnoresResponsesFromBeforeStart(t *testing.T) {
 		mustAppend(t, old, newStartAppend(old.Epoch(), "before"))
 
 		network.setPaused(true, false)
-		eventually(t, "answers of both are held back", func() bool { held, _ := network.counts(); return held >= 2 })
+		waittest.Eventually(t, "answers of both are held back", func() bool { held, _ := network.counts(); return held >= 2 })
 		network.setPaused(true, true)
 		other := awaitOtherLeader(t, g, 0)
 		mustAppend(t, other, newStartAppend(other.Epoch(), "after"))
@@ -125,10 +127,10 @@ func TestBarrier_IgnoresResponsesFromBeforeStart(t *testing.T) {
 		result := make(chan error, 1)
 		go func() { result <- old.Barrier(t.Context()) }()
 		// The requests of the verification, which has therefore begun.
-		eventually(t, "it asks both", func() bool { _, lost := network.counts(); return lost >= before+2 })
+		waittest.Eventually(t, "it asks both", func() bool { _, lost := network.counts(); return lost >= before+2 })
 		_, before = network.counts()
 		network.setPaused(false, true)
-		eventually(t, "the answers are received", func() bool { _, lost := network.counts(); return lost > before })
+		waittest.Eventually(t, "the answers are received", func() bool { _, lost := network.counts(); return lost > before })
 		network.setPaused(false, false)
 		if err := <-result; !errors.Is(err, ErrNotLeader) {
 			t.Errorf("barrier of a former leader: %v; it shows the new leader's append: %t", err, lastEvent(t, old, "after") > 0)
@@ -140,7 +142,7 @@ func TestBarrier_IgnoresResponsesFromBeforeStart(t *testing.T) {
 // transferLeadershipTo makes a node the leader.
 func transferLeadershipTo(t *testing.T, g *testCluster, to int) {
 	t.Helper()
-	eventually(t, "leadership of "+g.peers[to].Node, func() bool {
+	waittest.Eventually(t, "leadership of "+g.peers[to].Node, func() bool {
 		if leader := g.nodes[g.leader(t)]; !g.nodes[to].IsLeader() {
 			_ = leader.raft.LeadershipTransferToServer(raft.ServerID(g.peers[to].Node), raft.ServerAddress(g.peers[to].Address)).Error()
 		}
@@ -152,7 +154,7 @@ func transferLeadershipTo(t *testing.T, g *testCluster, to int) {
 func awaitOtherLeader(t *testing.T, g *testCluster, except int) *Journal {
 	t.Helper()
 	var other *Journal
-	eventually(t, "another leader", func() bool {
+	waittest.Eventually(t, "another leader", func() bool {
 		for i, j := range g.nodes {
 			if i != except && j.IsLeader() {
 				other = j

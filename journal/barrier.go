@@ -91,7 +91,7 @@ func (j *Journal) serveBarriers(ctx context.Context) {
 // awaitReadIndex implements Raft's read index: read the commit index, verify that no other leader
 // can have committed more, wait until that index is applied.
 func (j *Journal) awaitReadIndex(ctx context.Context) error {
-	if err := j.failStop.err(); err != nil {
+	if err := j.failStop.Err(); err != nil {
 		return err
 	}
 	r := j.leadership.Load()

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // appendsInFlight is how many appends are in flight.
@@ -149,7 +151,7 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	eventually(b, "leadership", func() bool { return r.State() == raft.Leader })
+	waittest.Eventually(b, "leadership", func() bool { return r.State() == raft.Leader })
 	return r, func() {
 		if err := errors.Join(r.Shutdown().Error(), stores.close()); err != nil {
 			b.Error(err)

@@ -15,6 +15,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -80,7 +83,7 @@ var parts = []string{partLog, partVote, partState, partSnapshots}
 // filesInPart are the names of the non-empty files of a part, sorted.
 func (tr *dirTree) filesInPart(part string) []string {
 	prefix := map[string]string{
-		partLog: logFile, partVote: stableFileName,
+		partLog: raftlog.FileName, partVote: raftlog.StableFileName,
 		partState: stateDir + "/", partSnapshots: snapshotsDir + "/",
 	}[part]
 	var names []string
@@ -93,28 +96,28 @@ func (tr *dirTree) filesInPart(part string) []string {
 	return names
 }
 
-// randomBit picks a bit of a part. Each file is equally likely, so that small files are hit too.
-func (tr *dirTree) randomBit(r *rand.Rand, part string) bit {
+// raftlogtest.RandomBit picks a bit of a part. Each file is equally likely, so that small files are hit too.
+func (tr *dirTree) randomBit(r *rand.Rand, part string) raftlogtest.Bit {
 	names := tr.filesInPart(part)
 	name := names[r.IntN(len(names))]
 	if tables := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isImmutable(name) }); len(tables) > 0 && r.IntN(2) == 0 {
 		name = tables[r.IntN(len(tables))] // which hold the histories
 	}
-	return bit{name: name, at: r.IntN(len(tr.contents[tr.names[name]])), mask: 1 << r.IntN(8)}
+	return raftlogtest.Bit{Name: name, At: r.IntN(len(tr.contents[tr.names[name]])), Mask: 1 << r.IntN(8)}
 }
 
 // flipBitOnDisk flips a bit of a file in place.
-func flipBitOnDisk(t testing.TB, dir string, b bit) {
+func flipBitOnDisk(t testing.TB, dir string, b raftlogtest.Bit) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(dir, b.name), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, b.Name), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	one := make([]byte, 1)
-	_, err = f.ReadAt(one, int64(b.at))
-	one[0] ^= b.mask
+	_, err = f.ReadAt(one, int64(b.At))
+	one[0] ^= b.Mask
 	if err == nil {
-		_, err = f.WriteAt(one, int64(b.at))
+		_, err = f.WriteAt(one, int64(b.At))
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
@@ -180,7 +183,7 @@ func (r *corruptedCluster) restoreFiles(t *testing.T) {
 // beginInstance begins one instance.
 func (r *corruptedCluster) beginInstance(t *testing.T) {
 	t.Helper()
-	eventually(t, "an append", func() bool {
+	waittest.Eventually(t, "an append", func() bool {
 		leader := r.nodes[r.leader(t)]
 		return tryBegin(t, leader, newStartAppend(leader.Epoch(), fmt.Sprintf("i-%03d", r.acknowledged)))
 	})
@@ -212,7 +215,7 @@ func (r *corruptedCluster) restartVictim(t *testing.T, what any, mayBeRefused bo
 		}
 		j := r.nodes[r.victim]
 		if outcome.refused > 0 {
-			eventually(t, "its new directory is adopted", func() bool {
+			waittest.Eventually(t, "its new directory is adopted", func() bool {
 				return r.nodes[r.leader(t)].AdoptMember(t.Context(), j.config.Node, j.Identity()) == nil
 			})
 		}
@@ -232,14 +235,14 @@ func (r *corruptedCluster) restartVictim(t *testing.T, what any, mayBeRefused bo
 func (r *corruptedCluster) awaitCaughtUp(t *testing.T, what any) bool {
 	t.Helper()
 	j, leader := r.nodes[r.victim], r.nodes[r.leader(t)]
-	eventually(t, fmt.Sprint(what, ": equal states, or a failure"), func() bool {
+	waittest.Eventually(t, fmt.Sprint(what, ": equal states, or a failure"), func() bool {
 		return j.Err() != nil || j.AppliedIndex() >= leader.AppliedIndex() && j.Digest() == leader.Digest()
 	})
 	for i := range r.acknowledged {
 		id := fmt.Sprintf("i-%03d", i)
 		got, err := readEvents(j, id)
 		if errors.Is(err, state.ErrCorrupt) {
-			eventually(t, fmt.Sprint(what, ": a failure after ", err), func() bool { return j.Err() != nil })
+			waittest.Eventually(t, fmt.Sprint(what, ": a failure after ", err), func() bool { return j.Err() != nil })
 		}
 		if j.Err() != nil {
 			return false
@@ -263,7 +266,7 @@ func readEvents(j *Journal, id string) (all []*journalpb.Event, err error) {
 }
 
 func TestFlippedBit_NodeCatchesUpFromPeers(t *testing.T) {
-	flips := repetitions(280, 24)
+	flips := waittest.Repetitions(280, 24)
 	// Not in a bubble: a failed database is abandoned with its goroutines.
 	g := newCorruptedCluster(t)
 	r := rand.New(rand.NewPCG(3, 4))

@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // blockedHandler is a slog.Handler that blocks after block is called, as one does whose file is on
@@ -66,15 +67,15 @@ func TestHungDisk_LeaderWithBlockedLoggerReplaced(t *testing.T) {
 		defer release()
 		result := make(chan error, 1)
 		old.Append(newStartAppend(old.Epoch(), "a"), func(err error) { result <- err })
-		if err := receive(t, "an answer while the disk hangs", result); !errors.Is(err, ErrUnknownOutcome) {
+		if err := waittest.Receive(t, "an answer while the disk hangs", result); !errors.Is(err, ErrUnknownOutcome) {
 			t.Errorf("append: %v", err)
 		}
-		eventually(t, "its leadership ends", func() bool { return !old.IsLeader() })
-		eventually(t, "the handler is called", func() bool { return handlers[first].waiting.Load() > 0 })
+		waittest.Eventually(t, "its leadership ends", func() bool { return !old.IsLeader() })
+		waittest.Eventually(t, "the handler is called", func() bool { return handlers[first].waiting.Load() > 0 })
 		if s := old.Stats(); s.LogStalls == 0 || s.LogStalled == 0 {
 			t.Errorf("stats: %d stalls, %v now", s.LogStalls, s.LogStalled)
 		}
-		eventually(t, "another leads and commits", func() bool {
+		waittest.Eventually(t, "another leads and commits", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
 					return tryBegin(t, j, newStartAppend(j.Epoch(), "b"))
@@ -83,7 +84,7 @@ func TestHungDisk_LeaderWithBlockedLoggerReplaced(t *testing.T) {
 			return false
 		})
 		release()
-		eventually(t, "it has caught up", func() bool { _, ok := old.Instance("b"); return ok })
+		waittest.Eventually(t, "it has caught up", func() bool { _, ok := old.Instance("b"); return ok })
 		g.stop(t, first) // while its handler is still blocked
 		for _, release := range releases {
 			release()
@@ -95,34 +96,13 @@ func TestNodeFailure_IsVisibleWhileLoggerBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		f := newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) { <-release })
-		go f.fail(errDisk)
+		go f.Fail(errDisk)
 		synctest.Wait() // it is in report
-		if err := f.fail(errors.New("another")); !errors.Is(err, errDisk) {
+		if err := f.Fail(errors.New("another")); !errors.Is(err, errDisk) {
 			t.Error(err)
 		}
-		if f.err() == nil {
+		if f.Err() == nil {
 			t.Error("the node has not failed")
-		}
-		close(release)
-	})
-}
-
-func TestDisk_ReportsStallWithoutLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release, written := make(chan struct{}), make(chan struct{})
-		block := func(time.Duration) { <-release }
-		d := newDisk(time.Second, block, block)
-		go func() { _ = d.write(func() error { <-written; return nil }) }()
-		time.Sleep(2 * time.Second)
-		synctest.Wait() // it is in onStall
-		if !d.isStalled() || d.writeAge() != 2*time.Second {
-			t.Errorf("hangs %t, for %v", d.isStalled(), d.writeAge())
-		}
-		<-d.stallStarted()
-		close(written)
-		synctest.Wait() // it is in onRecover
-		if d.isStalled() || d.writeAge() != 0 {
-			t.Errorf("hangs %t, for %v", d.isStalled(), d.writeAge())
 		}
 		close(release)
 	})

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
 // Several nodes found a partition together. An empty directory does not prove that the partition
@@ -93,7 +96,7 @@ func (j *Journal) openBootstrap() error {
 		Format   int             `json:"format"`
 		Founders []bootstrapPeer `json:"founders"`
 	}
-	if err := readJSONFrame(bytes.NewReader(content), &agreement); err != nil {
+	if err := frame.ReadJSON(bytes.NewReader(content), &agreement); err != nil {
 		return &DamagedError{Path: path, Reason: err.Error()}
 	}
 	if agreement.Format != bootstrapFormat {
@@ -112,9 +115,9 @@ func (f *bootstrapAgreement) agree(list []bootstrapPeer) error {
 	}
 	if dir := f.journal.config.Dir; dir != "" {
 		var content bytes.Buffer
-		err := writeJSONFrame(&content, "", map[string]any{"format": bootstrapFormat, "founders": list})
+		err := frame.WriteJSON(&content, "", map[string]any{"format": bootstrapFormat, "founders": list})
 		if err == nil {
-			err = writeFileAtomic(dir, bootstrapFile, content.Bytes())
+			err = diskfile.WriteAtomic(dir, bootstrapFile, content.Bytes())
 		}
 		if err != nil {
 			return fmt.Errorf("write list of founders: %w", err)
@@ -150,7 +153,7 @@ func (c *Config) needsBootstrap() bool {
 func (j *Journal) runBootstrap(ctx context.Context) {
 	var before []bootstrapPeer
 	var logged time.Time
-	for len(j.servers()) == 0 && j.failStop.err() == nil {
+	for len(j.servers()) == 0 && j.failStop.Err() == nil {
 		round := j.queryBootstrapPeers(ctx)
 		if ctx.Err() != nil {
 			return
@@ -248,7 +251,7 @@ func (j *Journal) checkExistingPartition(round bootstrapRound) error {
 		}
 		switch s := answer.reply.Bootstrap; {
 		case s.IsRemoved:
-			j.failStop.fail(ErrRemoved)
+			_ = j.failStop.Fail(ErrRemoved)
 			return ErrRemoved
 		case s.RecordedIdentity == j.self.Identity:
 			continue // the partition exists, with this node
@@ -345,7 +348,7 @@ func (j *Journal) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) 
 	case errors.Is(err, raft.ErrCantBootstrap):
 		return errors.New("another founder was faster, waiting for the leader")
 	case !errors.Is(err, raft.ErrRaftShutdown):
-		j.failStop.fail(fmt.Errorf("write first log entry: %w", err))
+		_ = j.failStop.Fail(fmt.Errorf("write first log entry: %w", err))
 	}
 	return err
 }

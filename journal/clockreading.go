@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
 // clockReading is what a node knows of the cluster time.
@@ -114,10 +115,10 @@ func (j *Journal) requestClockReading(ctx context.Context, address string) (r cl
 			err = errors.Join(err, conn.Close())
 		}
 	}()
-	if err := writeJSONFrame(conn, clockRequestMagic, clockRequest{j.config.Cluster, j.config.Node}); err != nil {
+	if err := frame.WriteJSON(conn, clockRequestMagic, clockRequest{j.config.Cluster, j.config.Node}); err != nil {
 		return r, fmt.Errorf("send request: %w", err)
 	}
-	if err := readJSONFrame(conn, &r); err != nil {
+	if err := frame.ReadJSON(conn, &r); err != nil {
 		return r, fmt.Errorf("read answer: %w", err)
 	}
 	return r, nil
@@ -126,11 +127,11 @@ func (j *Journal) requestClockReading(ctx context.Context, address string) (r cl
 // serveClockReading answers a clockRequest whose magic has been read.
 func (j *Journal) serveClockReading(conn net.Conn) error {
 	var q clockRequest
-	if err := readJSONFrame(conn, &q); err != nil {
+	if err := frame.ReadJSON(conn, &q); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
 	if q.Cluster != j.config.Cluster {
 		return fmt.Errorf("request for the cluster time from node %s of cluster %q", q.Node, q.Cluster)
 	}
-	return writeJSONFrame(conn, "", j.clock.reading())
+	return frame.WriteJSON(conn, "", j.clock.reading())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
 // clockSample is a pair of the cluster time and this node's wall clock, in Unix nanoseconds, at one
@@ -96,7 +97,7 @@ func (m clockSample) write(dir string, sync bool) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil && sync {
-		err = syncDir(vfs.Default, dir)
+		err = diskfile.SyncDir(vfs.Default, dir)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -56,10 +57,7 @@ func newClusterClock(wall func() time.Time, term func() uint64, recorded cluster
 }
 
 func openClusterClock(c *Config, machine *state.Machine, stable raft.StableStore) *clusterClock {
-	term := func() uint64 {
-		now, _ := stable.GetUint64([]byte(keyTerm)) // 0, the term of no leader, on an error
-		return now
-	}
+	term := func() uint64 { return raftlog.CurrentTerm(stable) }
 	return newClusterClock(c.WallClock, term, machine.Clock(), machine.Epoch(), readClockSample(c.Dir))
 }
 

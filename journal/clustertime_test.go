@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // steppedClock is a wall clock that the test sets.
@@ -28,7 +29,7 @@ func (c *clusterClock) hasHeardTime() bool {
 func clusterTimeOf(t time.Time) clustertime.Time { return clustertime.FromUnixNano(t.UnixNano()) }
 
 // isNear allows the difference that a loaded machine can cause in a test.
-func isNear(a, b clustertime.Time) bool { return a.Sub(b).Abs() < 2*testTimeout }
+func isNear(a, b clustertime.Time) bool { return a.Sub(b).Abs() < 2*waittest.Timeout }
 
 func clockSteps() []time.Duration {
 	return []time.Duration{time.Hour, 26 * time.Hour, -time.Hour, -26 * time.Hour}
@@ -84,7 +85,7 @@ func TestClusterTime_RestartedNodeLearnsTime(t *testing.T) {
 		g.stop(t, returning)
 		wallClocks[returning].set(26 * time.Hour)
 		g.start(t, returning, nil, nil)
-		eventually(t, "it receives the time", func() bool { return g.nodes[returning].clock.hasHeardTime() })
+		waittest.Eventually(t, "it receives the time", func() bool { return g.nodes[returning].clock.hasHeardTime() })
 		transferLeadershipTo(t, g, returning)
 		if now := g.nodes[returning].Now(); !isNear(now, clusterTimeOf(time.Now())) {
 			t.Errorf("it leads at %v", now)
@@ -98,7 +99,7 @@ func TestClusterTime_MonotonicOverRestart(t *testing.T) {
 	reopened := func() *Journal {
 		j := openJournal(t, Config{WallClock: wall.now, Dir: dir})
 		epoch := awaitLeadership(t, j)
-		eventually(t, "the clock sample is written", func() bool { return readClockSample(dir).epoch == epoch })
+		waittest.Eventually(t, "the clock sample is written", func() bool { return readClockSample(dir).epoch == epoch })
 		return j
 	}
 	j := reopened()
@@ -168,7 +169,7 @@ func TestClusterClock(t *testing.T) {
 		if query == nil {
 			query = noReadings
 		}
-		if got := c.startLeading(query).Sub(test.want); got < 0 || got > testTimeout {
+		if got := c.startLeading(query).Sub(test.want); got < 0 || got > waittest.Timeout {
 			t.Errorf("one that %s begins %v off", name, got)
 		}
 	}
@@ -236,7 +237,7 @@ func TestClusterTime_OneClockDoesNotMoveItAfterOutage(t *testing.T) {
 					epoch := g.nodes[leader].Epoch()
 					time.Sleep(3 * clockInterval)
 					for i, dir := range g.dirs {
-						eventually(t, "the clock sample is written", func() bool { return readClockSample(dir).epoch == epoch })
+						waittest.Eventually(t, "the clock sample is written", func() bool { return readClockSample(dir).epoch == epoch })
 						if saved := readClockSample(dir); saved.wall-saved.time.UnixNano() < int64(ahead-time.Second) {
 							t.Fatalf("node %d is %v ahead", i, time.Duration(saved.wall-saved.time.UnixNano()))
 						}

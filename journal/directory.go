@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
 const (
@@ -63,7 +66,7 @@ func openDirectory(path string, want directoryOwner, identity string) (*director
 	if path == "" {
 		return &directory{self: newProcessIdentity(identity)}, nil
 	}
-	if err := errors.Join(os.MkdirAll(path, 0o700), syncDir(vfs.Default, filepath.Dir(path))); err != nil {
+	if err := errors.Join(os.MkdirAll(path, 0o700), diskfile.SyncDir(vfs.Default, filepath.Dir(path))); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
@@ -71,7 +74,7 @@ func openDirectory(path string, want directoryOwner, identity string) (*director
 		return nil, fmt.Errorf("lock directory: %w", err)
 	}
 	d := &directory{path: path, lock: lock}
-	if held, err := tryLock(lock); err != nil {
+	if held, err := diskfile.TryLock(lock); err != nil {
 		if held {
 			err = &LockedError{Dir: path}
 		}
@@ -109,12 +112,12 @@ func (d *directory) checkOwner(by directoryOwner) error {
 	if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("read identity: %w", err)
 	}
-	for _, name := range []string{logFile, stableFileName} {
+	for _, name := range []string{raftlog.FileName, raftlog.StableFileName} {
 		if _, err := os.Stat(filepath.Join(d.path, name)); err == nil {
 			return &IdentityError{Dir: d.path, Want: joinLines(want)}
 		}
 	}
-	if err := writeFileAtomic(d.path, ownerFile, []byte(want)); err != nil {
+	if err := diskfile.WriteAtomic(d.path, ownerFile, []byte(want)); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	return nil
@@ -140,13 +143,13 @@ func CreatePartitions(c Config, dirs []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, first.close()) }()
+	defer func() { err = withFileErrors(errors.Join(err, first.close())) }()
 	if first.created&createdPartitions != 0 {
 		return checkCreated(dirs[1:])
 	}
 	if _, err := os.Stat(filepath.Join(dirs[0], partitionsCompleteFile)); err == nil {
 		if i := slices.IndexFunc(dirs, func(dir string) bool { return !HasOwner(dir) }); i >= 0 {
-			return &DamagedError{Path: dirs[i], Reason: missingReason}
+			return &DamagedError{Path: dirs[i], Reason: raftlog.MissingReason}
 		}
 	}
 	if err := first.createLog(c); err != nil {
@@ -171,7 +174,7 @@ func checkCreated(dirs []string) error {
 		path := filepath.Join(dir, directoryIDFile)
 		content, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
-			return &DamagedError{Path: dir, Reason: missingReason}
+			return &DamagedError{Path: dir, Reason: raftlog.MissingReason}
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", directoryIDFile, err)
@@ -181,7 +184,7 @@ func checkCreated(dirs []string) error {
 			return err
 		}
 		if d.created&createdLog == 0 {
-			return &DamagedError{Path: dir, Reason: missingReason}
+			return &DamagedError{Path: dir, Reason: raftlog.MissingReason}
 		}
 	}
 	return nil
@@ -197,7 +200,7 @@ func (d *directory) createLog(c Config) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(stable.close(), logs.close())
+	return errors.Join(stable.Close(), logs.Close())
 }
 
 // HasOwner reports whether a directory already belongs to a node's journal. It returns true if that
@@ -218,21 +221,4 @@ func (d *directory) close() error {
 		return nil
 	}
 	return d.lock.Close()
-}
-
-// writeFileAtomic writes a file completely or not at all.
-func writeFileAtomic(dir, name string, content []byte) (err error) {
-	path := filepath.Join(dir, name)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	return syncDir(vfs.Default, dir)
 }

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -169,7 +170,7 @@ func packEntry(records ...[]byte) []byte {
 	return b
 }
 
-// unpackEntry appends the records of an encoded Entry to records. It returns a *FormatError if
+// unpackEntry appends the records of an encoded Entry to records. It returns a *diskfile.FormatError if
 // another version wrote the entry, or an error that wraps state.ErrCorrupt if the entry is damaged.
 func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 	format := uint64(0)
@@ -182,7 +183,7 @@ func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 		switch {
 		case number == fieldEntryFormat && wire == protowire.VarintType:
 			if format, n = protowire.ConsumeVarint(b); n >= 0 && format != entryFormat {
-				return nil, &FormatError{Path: "an entry of the log", Want: fmt.Sprint(entryFormat), Have: fmt.Sprint(format)}
+				return nil, &diskfile.FormatError{Path: "an entry of the log", Want: fmt.Sprint(entryFormat), Have: fmt.Sprint(format)}
 			}
 		case number == fieldEntryRecords && wire == protowire.BytesType:
 			var sealed []byte

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
 // Errors of Append, Attempt, Purge, Barrier and TransferLeadership. Those of the state machine are
@@ -77,10 +79,7 @@ type FormatError struct {
 	Have string // what was found
 }
 
-func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s has format %q, but this version reads %q: run the version that wrote it, or a later one",
-		e.Path, e.Have, e.Want)
-}
+func (e *FormatError) Error() string { return (*diskfile.FormatError)(e).Error() }
 
 // IdentityError: the directory belongs to another node or cluster.
 type IdentityError struct {
@@ -116,12 +115,7 @@ type DamagedError struct {
 	Reason string
 }
 
-func (e *DamagedError) Error() string {
-	if e.Index > 0 {
-		return fmt.Sprintf("%s is damaged: entry %d: %s", e.Path, e.Index, e.Reason)
-	}
-	return fmt.Sprintf("%s is damaged: %s", e.Path, e.Reason)
-}
+func (e *DamagedError) Error() string { return (*diskfile.DamagedError)(e).Error() }
 
 // RepairError: the state and the snapshots of this node are damaged, and no other node supplied a
 // snapshot within Config.RepairTimeout. Nothing was changed; the log and the vote are intact. Open
@@ -171,4 +165,41 @@ func outcomeError(err error) error {
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
+}
+
+// IsDiskFull reports whether an error of Open, or of a journal, was caused by a full disk.
+func IsDiskFull(err error) bool { return diskfile.IsFull(err) }
+
+// withFileErrors returns an error with the same text in which errors.As finds a *DamagedError or a
+// *FormatError for those of package diskfile.
+func withFileErrors(err error) error {
+	if !errors.As(err, new(*diskfile.DamagedError)) && !errors.As(err, new(*diskfile.FormatError)) {
+		return err
+	}
+	return &fileError{err}
+}
+
+// fileError is an error about a file, from a package below this one.
+type fileError struct{ err error }
+
+func (e *fileError) Error() string { return e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+// As sets target to the error of this package with the same content.
+func (e *fileError) As(target any) bool {
+	switch target := target.(type) {
+	case **DamagedError:
+		var damaged *diskfile.DamagedError
+		if errors.As(e.err, &damaged) {
+			*target = (*DamagedError)(damaged)
+			return true
+		}
+	case **FormatError:
+		var format *diskfile.FormatError
+		if errors.As(e.err, &format) {
+			*target = (*FormatError)(format)
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,11 +11,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
@@ -72,7 +75,7 @@ func wantNodeFailed(t *testing.T, j *Journal) {
 	if err := j.Barrier(t.Context()); !errors.As(err, &nodeFailed) {
 		t.Errorf("barrier: %v", err)
 	}
-	eventually(t, "the leadership ends", func() bool { return !j.IsLeader() })
+	waittest.Eventually(t, "the leadership ends", func() bool { return !j.IsLeader() })
 }
 
 func TestNodeFailure_LeaderIsReplaced(t *testing.T) {
@@ -82,9 +85,9 @@ func TestNodeFailure_LeaderIsReplaced(t *testing.T) {
 		old := g.nodes[first]
 		epoch := old.Epoch()
 		mustAppend(t, old, newStartAppend(epoch, "a"))
-		old.failStop.fail(errors.New("a test says so"))
+		old.failStop.Fail(errors.New("a test says so"))
 		wantNodeFailed(t, old)
-		eventually(t, "another leader", func() bool {
+		waittest.Eventually(t, "another leader", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
 					mustAppend(t, j, newStepAppend(j.Epoch(), "a", 3))
@@ -157,9 +160,9 @@ func TestFullDisk_AppendOutcomeUnknown(t *testing.T) {
 	if err := proposeAppend(t, j, newStepAppend(epoch, "a", 3)); !errors.Is(err, ErrUnknownOutcome) {
 		t.Error(err)
 	}
-	eventually(t, "it steps down", func() bool { return !j.IsLeader() })
+	waittest.Eventually(t, "it steps down", func() bool { return !j.IsLeader() })
 	store.setAppendErr(nil)
-	eventually(t, "it leads once more", func() bool { return j.IsLeader() && j.Epoch() > epoch })
+	waittest.Eventually(t, "it leads once more", func() bool { return j.IsLeader() && j.Epoch() > epoch })
 	mustAppend(t, j, newStepAppend(j.Epoch(), "a", 3))
 }
 
@@ -197,64 +200,15 @@ func TestNodeFailure_OnUnreadableEntry(t *testing.T) {
 	j, store := openWithFailingStore(t)
 	awaitLeadership(t, j)
 	store.failReads.Store(true)
-	cache, err := raft.NewLogCache(1, j.logs.checked)
+	uncached, err := raftlog.NewFailStopLog(j.logs.Checked, 1, j.failStop)
 	if err != nil {
 		t.Fatal(err)
 	}
-	uncached := &failStopLogs{LogCache: cache, checked: j.logs.checked, failStop: j.failStop}
 	var log raft.Log
 	if err := uncached.GetLog(1, &log); err != nil || log.Type != raft.LogNoop {
 		t.Errorf("entry %v, error %v", log, err)
 	}
 	wantNodeFailed(t, j)
-}
-
-// slowDeleteLogs is a log store that signals that entries are gone before the deletion returns.
-type slowDeleteLogs struct {
-	raft.LogStore
-	deleted, release chan struct{}
-}
-
-func (s *slowDeleteLogs) DeleteRange(first, last uint64) error {
-	err := s.LogStore.DeleteRange(first, last)
-	close(s.deleted)
-	<-s.release
-	return err
-}
-
-// A leader reads old entries for a node that is behind, while they are compacted.
-func TestCheckedLogs_EntryBeingCompactedIsNotMissing(t *testing.T) {
-	l := mustOpenLogs(t, t.TempDir())
-	defer l.mustClose(t)
-	l.mustStore(t, 1, 10)
-	slow := &slowDeleteLogs{l.store.LogStore, make(chan struct{}), make(chan struct{})}
-	l.store.LogStore = slow
-	l.failStop = newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {})
-	cache, err := raft.NewLogCache(1, l.checkedLogs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logs := &failStopLogs{LogCache: cache, checked: l.checkedLogs, failStop: l.failStop}
-	logs.serving.Store(true)
-	deleted, read := make(chan error, 1), make(chan error, 1)
-	go func() { deleted <- logs.DeleteRange(1, 5) }()
-	<-slow.deleted
-	go func() { read <- logs.GetLog(3, new(raft.Log)) }()
-	select {
-	case err := <-read:
-		read <- err
-	case <-time.After(50 * time.Millisecond): // a wrong answer would have come by now
-	}
-	close(slow.release)
-	if err := <-read; !errors.Is(err, raft.ErrLogNotFound) {
-		t.Errorf("error %v; want that it is not there", err)
-	}
-	if err := <-deleted; err != nil {
-		t.Error(err)
-	}
-	if err := l.failStop.err(); err != nil {
-		t.Errorf("fenced: %v", err)
-	}
 }
 
 func TestOpen_RejectsDamagedLog(t *testing.T) {
@@ -296,7 +250,7 @@ func TestOpen_RejectsDamagedLog(t *testing.T) {
 				mustAppend(t, j, newStartAppend(epoch, string(rune('a'+i))))
 			}
 			closeJournal(t, j)
-			damage(t, filepath.Join(dir, logFile))
+			damage(t, filepath.Join(dir, raftlog.FileName))
 			again, err := Open(t.Context(), testConfig(Config{Dir: dir}))
 			if err == nil {
 				closeJournal(t, again)
@@ -326,8 +280,8 @@ func TestOpen_RejectsDamagedSnapshotIfNeeded(t *testing.T) {
 		}
 	}
 	closeJournal(t, j)
-	whole := readDirImage(t, dir)
-	names := whole.names("snapshots")
+	whole := raftlogtest.ReadDirImage(t, dir)
+	names := whole.Names("snapshots")
 	if len(names) == 0 {
 		t.Fatal("there is no snapshot")
 	}
@@ -335,10 +289,10 @@ func TestOpen_RejectsDamagedSnapshotIfNeeded(t *testing.T) {
 		if len(whole[name]) == 0 {
 			continue
 		}
-		b := bit{name: name, at: len(whole[name]) / 2, mask: 1}
-		whole.flip(b)
-		whole.write(t, dir)
-		whole.flip(b)
+		b := raftlogtest.Bit{Name: name, At: len(whole[name]) / 2, Mask: 1}
+		whole.Flip(b)
+		whole.Write(t, dir)
+		whole.Flip(b)
 		again, err := Open(t.Context(), testConfig(c))
 		if err != nil {
 			wantOpenError(t, b, err)
@@ -347,5 +301,121 @@ func TestOpen_RejectsDamagedSnapshotIfNeeded(t *testing.T) {
 		awaitLeadership(t, again)
 		wantInstances(t, again, instances)
 		closeJournal(t, again)
+	}
+}
+
+// faultyStableStore fails or tears the writes of term and vote from a call on.
+type faultyStableStore struct {
+	raft.StableStore
+	calls, failAt int
+}
+
+func (s *faultyStableStore) failsNext() bool { s.calls++; return s.calls >= s.failAt }
+
+func (s *faultyStableStore) Set(key, value []byte) error {
+	if s.failsNext() {
+		return errDisk
+	}
+	return s.StableStore.Set(key, value)
+}
+
+func (s *faultyStableStore) SetUint64(key []byte, value uint64) error {
+	if s.failsNext() {
+		return errDisk
+	}
+	return s.StableStore.SetUint64(key, value)
+}
+
+func TestNodeFailure_OnTermOrVoteWriteError(t *testing.T) {
+	for failAt := 1; failAt <= 5; failAt++ {
+		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
+			store := &faultyStableStore{failAt: failAt}
+			c := Config{tests: testHooks{wrapStores: func(s *stores) {
+				store.StableStore, s.stable = s.stable, store
+			}}}
+			j, err := Open(context.Background(), testConfig(c))
+			if err == nil {
+				waittest.Eventually(t, "it fails or leads", func() bool { return j.Err() != nil || j.IsLeader() })
+				if j.Err() == nil && store.calls >= failAt {
+					t.Error("it leads without its vote")
+				}
+				if j.Err() != nil {
+					wantNodeFailed(t, j)
+				}
+				closeJournal(t, j)
+				return
+			}
+			if !errors.Is(err, errDisk) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// wantOpenError checks that an error is one of those that Open documents.
+func wantOpenError(t testing.TB, what any, err error) {
+	t.Helper()
+	var (
+		damaged    *DamagedError
+		nodeFailed *NodeFailedError
+		format     *FormatError
+	)
+	if !errors.As(err, &damaged) && !errors.As(err, &nodeFailed) && !errors.As(err, &format) {
+		t.Errorf("%v: not a definite error: %v", what, err)
+	}
+}
+
+// wantInstances checks that a node has the instances that were begun.
+func wantInstances(t testing.TB, j *Journal, instances int) {
+	t.Helper()
+	for i := range instances {
+		if last := lastEvent(t, j, fmt.Sprintf("i-%03d", i)); last != 2 {
+			t.Errorf("i-%03d has %d events", i, last)
+		}
+	}
+}
+
+// The same below Raft: the node fails, answers every call, closes, and does not start again with
+// that log.
+func TestNodeFailure_OnTruncatedLogFile(t *testing.T) {
+	for name, rot := range map[string]func(path string) error{
+		"cut to nothing": func(path string) error { return os.Truncate(path, 0) },
+		"zeroed": func(path string) error {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, make([]byte, info.Size()), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Config{Dir: t.TempDir()}
+			j := openJournal(t, c)
+			epoch := awaitLeadership(t, j)
+			for i := range 100 {
+				mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
+			}
+			if err := rot(filepath.Join(c.Dir, raftlog.FileName)); err != nil {
+				t.Fatal(err)
+			}
+			refused := false
+			for i := 0; i < 1000 && !refused; i++ {
+				refused = proposeAppend(t, j, newStartAppend(epoch, fmt.Sprintf("late-%d", i))) != nil
+			}
+			if !refused {
+				t.Fatal("it continues")
+			}
+			waittest.Receive(t, "the node fails", j.Failed())
+			if last := lastEvent(t, j, "i-99"); last != 2 {
+				t.Errorf("%d events readable", last)
+			}
+			closeJournal(t, j)
+			again, err := Open(t.Context(), testConfig(c))
+			if err == nil {
+				closeJournal(t, again)
+				t.Fatal("it starts again")
+			}
+			wantOpenError(t, name, err)
+		})
 	}
 }

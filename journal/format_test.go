@@ -8,6 +8,10 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 )
 
 // Files of a later version are well formed and are refused as such. Nothing is quarantined,
@@ -35,11 +39,11 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	}
 	rewriteVotes := func(change func(sector []byte)) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
-			path := filepath.Join(dir, stableFileName)
+			path := filepath.Join(dir, raftlog.StableFileName)
 			content, err := os.ReadFile(path)
 			if err == nil {
-				change(content[:sectorSize])
-				setSectorChecksum(content[:sectorSize])
+				change(content[:diskfile.SectorSize])
+				diskfile.SetSectorChecksum(content[:diskfile.SectorSize])
 				err = os.WriteFile(path, content, 0o600)
 			}
 			if err != nil {
@@ -58,8 +62,8 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 			}
 		}, directoryFormat, "tenuto journal 3"},
 		"snapshot": {rewriteManifests, "1", "2"},
-		"vote":     {rewriteVotes(func(b []byte) { copy(b, "tenuto 2") }), stableMagic, "tenuto 2"},
-		"log":      {rewriteVotes(func(b []byte) { b[len(stableMagic)] = 2 }), "log 1", "log 2"},
+		"vote":     {rewriteVotes(func(b []byte) { copy(b, "tenuto 2") }), "tenuto 1", "tenuto 2"},
+		"log":      {rewriteVotes(func(b []byte) { b[len("tenuto 1")] = 2 }), "log 1", "log 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -70,7 +74,7 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 			}
 			closeJournal(t, j)
 			c.rewrite(t, dir)
-			before := readDirImage(t, dir)
+			before := raftlogtest.ReadDirImage(t, dir)
 			_, err := Open(t.Context(), testConfig(Config{Dir: dir}))
 			var format *FormatError
 			if !errors.As(err, &format) || format.Want != c.want || format.Have != c.have || !strings.HasPrefix(format.Path, dir) {
@@ -79,10 +83,10 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 			if text := err.Error(); !strings.Contains(text, c.want) || !strings.Contains(text, c.have) {
 				t.Errorf("the text names one version: %s", text)
 			}
-			after := readDirImage(t, dir)
+			after := raftlogtest.ReadDirImage(t, dir)
 			for name, content := range before {
 				// Opening bolt writes to it, and the start is counted first.
-				if !strings.HasPrefix(name, stateDir) && name != logFile && name != directoryIDFile && string(after[name]) != string(content) {
+				if !strings.HasPrefix(name, stateDir) && name != raftlog.FileName && name != directoryIDFile && string(after[name]) != string(content) {
 					t.Errorf("%s has changed", name)
 				}
 			}

@@ -49,7 +49,7 @@ func newFSM(machine *state.Machine, snapshots *snapshotStore, failStop *failStop
 // Apply implements raft.FSM. It returns an *applyResult or a *NodeFailedError. Entries that the
 // state has already applied are skipped.
 func (f *fsm) Apply(log *raft.Log) any {
-	if err := f.failStop.err(); err != nil {
+	if err := f.failStop.Err(); err != nil {
 		return err
 	}
 	if log.Index <= f.appliedIndex() {
@@ -57,7 +57,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 	}
 	records, err := unpackEntry(f.records[:0], log.Data)
 	if err != nil {
-		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
+		return f.failStop.Fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	result := &applyResult{term: log.Term, outcomes: make([]uint64, len(records))}
 	for i, record := range records {
@@ -65,7 +65,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 		if err != nil {
 			var failed *state.StoreError
 			if errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
-				return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
+				return f.failStop.Fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 			}
 			if result.refusals == nil {
 				result.refusals = make([]error, len(records))
@@ -75,12 +75,12 @@ func (f *fsm) Apply(log *raft.Log) any {
 		result.outcomes[i] = outcome
 	}
 	if err := f.checkProtocol(); err != nil {
-		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
+		return f.failStop.Fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	f.records = records
 	clear(f.records) // so that the memory of the entry can be freed
 	if err := f.machine.Advance(log.Index, log.Term); err != nil {
-		return f.failStop.fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
+		return f.failStop.Fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
 	f.advance(log.Index)
 	if f.onCommitted != nil {
@@ -92,7 +92,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 // Snapshot implements raft.FSM. It does not block: the snapshot will contain at least what is
 // applied now.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	if err := f.failStop.err(); err != nil {
+	if err := f.failStop.Err(); err != nil {
 		return nil, err
 	}
 	if f.snapshots == nil {
@@ -105,7 +105,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 // Restore implements raft.FSM. Raft calls it when a snapshot from the leader is on disk.
 func (f *fsm) Restore(r io.ReadCloser) error {
 	defer r.Close()
-	if err := f.failStop.err(); err != nil {
+	if err := f.failStop.Err(); err != nil {
 		return err
 	}
 	err := f.restore(r)
@@ -113,7 +113,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		err = f.checkProtocol()
 	}
 	if err != nil {
-		return f.failStop.fail(fmt.Errorf("restore snapshot: %w", err))
+		return f.failStop.Fail(fmt.Errorf("restore snapshot: %w", err))
 	}
 	index, _ := f.machine.Applied()
 	if f.snapshots != nil {
@@ -227,7 +227,7 @@ func (f *fsm) await(ctx context.Context, index uint64) error {
 	case <-ch:
 		return nil
 	case <-f.failStop.failed:
-		return f.failStop.err()
+		return f.failStop.Err()
 	case <-ctx.Done():
 		f.mu.Lock()
 		defer f.mu.Unlock()

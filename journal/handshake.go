@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
 // From protocol 3 on a node that opens a connection identifies itself first, and learns who is at
@@ -101,7 +103,7 @@ func (j *Journal) handleRefusal(r *handshakeReply) error {
 	switch {
 	case r.Copied:
 		err := &DirectoryCopiedError{Node: j.config.Node, Reason: r.Refusal}
-		j.failStop.fail(err)
+		_ = j.failStop.Fail(err)
 		return err
 	case r.OtherDirectory:
 		err := &DirectoryError{Node: j.config.Node, Identity: j.self.Identity, Recorded: r.RecordedIdentity}
@@ -135,11 +137,11 @@ func exchangeHandshake(conn net.Conn, h *handshake, timeout time.Duration) (*han
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
 	}
-	if err := writeJSONFrame(conn, handshakeMagic, h); err != nil {
+	if err := frame.WriteJSON(conn, handshakeMagic, h); err != nil {
 		return nil, fmt.Errorf("send handshake: %w", err)
 	}
 	var r handshakeReply
-	if err := readJSONFrame(conn, &r); err != nil {
+	if err := frame.ReadJSON(conn, &r); err != nil {
 		return nil, fmt.Errorf("read handshake reply: %w", err)
 	}
 	return &r, nil
@@ -166,7 +168,7 @@ func readHandshake(from io.Reader) (*handshake, error) {
 		return nil, fmt.Errorf("handshake begins with %q", magic)
 	}
 	h := new(handshake)
-	if err := readJSONFrame(from, h); err != nil {
+	if err := frame.ReadJSON(from, h); err != nil {
 		return nil, fmt.Errorf("read handshake: %w", err)
 	}
 	return h, nil

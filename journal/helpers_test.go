@@ -15,52 +15,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// testTimeout bounds every wait of a test, longer than a slow machine needs.
-const testTimeout = 2 * time.Minute
-
 // noStallLimit is longer than any write takes on a slow but working machine. It is the StallLimit
 // of all tests except those about stalls.
 const noStallLimit = time.Hour
-
-// repetitions is how often a test of damage is repeated: all times with "make faults", which sets
-// TENUTO_FAULTS, otherwise only the first few.
-func repetitions(all, few int) int {
-	if os.Getenv("TENUTO_FAULTS") != "" {
-		return all
-	}
-	if testing.Short() {
-		return max(few/8, 1)
-	}
-	return few
-}
-
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(testTimeout)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatalf("timeout after %v: %s", testTimeout, what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-// receive receives from a channel, or fails the test after a timeout.
-func receive[T any](t testing.TB, what string, from <-chan T) T {
-	t.Helper()
-	select {
-	case got := <-from:
-		return got
-	case <-time.After(testTimeout):
-		t.Fatalf("timeout after %v: %s", testTimeout, what)
-		panic("not reached")
-	}
-}
 
 // noLeaks fails the test if a goroutine of the journal or of Raft outlives it.
 func noLeaks(t testing.TB) {
@@ -69,7 +31,7 @@ func noLeaks(t testing.TB) {
 		if t.Failed() {
 			return
 		}
-		deadline := time.Now().Add(testTimeout)
+		deadline := time.Now().Add(waittest.Timeout)
 		for len(journalStacks()) > 0 && !t.Failed() {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d goroutines do not end: %s", len(journalStacks()), journalStacks()[0])
@@ -89,8 +51,8 @@ func journalStacks() []string {
 		if strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "testing.(*B)") {
 			continue
 		}
-		if strings.Contains(stack, "(*Store).runGuarded") || strings.Contains(stack, "(*rawLogs).call") {
-			continue // abandoned by a failed store; see store.close and rawLogs.close
+		if strings.Contains(stack, "(*Store).runGuarded") || strings.Contains(stack, "(*Raw).call") {
+			continue // abandoned by a failed store; see store.close and raftlog.Raw.close
 		}
 		if strings.Contains(stack, "tenuto/journal") || strings.Contains(stack, "hashicorp/") {
 			left = append(left, stack)
@@ -132,7 +94,7 @@ func closeJournal(t testing.TB, j *Journal) {
 	t.Helper()
 	var stalled *StalledError
 	err := j.Close()
-	for deadline := time.Now().Add(testTimeout); errors.As(err, &stalled) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(waittest.Timeout); errors.As(err, &stalled) && time.Now().Before(deadline); {
 		err = j.Close()
 	}
 	if err != nil {
@@ -143,7 +105,7 @@ func closeJournal(t testing.TB, j *Journal) {
 // awaitLeadership waits until a journal leads, and returns its epoch.
 func awaitLeadership(t testing.TB, j *Journal) uint64 {
 	t.Helper()
-	eventually(t, "leadership", j.IsLeader)
+	waittest.Eventually(t, "leadership", j.IsLeader)
 	return j.Epoch()
 }
 
@@ -155,7 +117,7 @@ func proposeAppend(t testing.TB, j *Journal, a *journalpb.Append) error {
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(testTimeout):
+	case <-time.After(waittest.Timeout):
 		t.Fatalf("no answer to an append of %s", a.Instance)
 		return nil
 	}
@@ -352,7 +314,7 @@ func (g *testCluster) stop(t testing.TB, i int) {
 func (g *testCluster) leader(t testing.TB) int {
 	t.Helper()
 	leader := -1
-	eventually(t, "a leader", func() bool {
+	waittest.Eventually(t, "a leader", func() bool {
 		for i, j := range g.nodes {
 			if j != nil && j.IsLeader() {
 				leader = i
@@ -367,7 +329,7 @@ func (g *testCluster) leader(t testing.TB) int {
 // awaitEqualStates waits until all running nodes have the same state.
 func (g *testCluster) awaitEqualStates(t testing.TB) {
 	t.Helper()
-	eventually(t, "equal states", func() bool {
+	waittest.Eventually(t, "equal states", func() bool {
 		var first *[32]byte
 		for _, j := range g.nodes {
 			if j == nil {

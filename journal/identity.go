@@ -12,6 +12,9 @@ import (
 	"strings"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
 // Every directory has a random identity, written once and never changed. Raft's configuration names
@@ -109,15 +112,6 @@ const (
 	createdPartitions
 )
 
-// Reasons of a *DamagedError for files that must exist.
-const (
-	missingReason = "it is missing, and it recorded what this node has promised to the others. " + missingRemedy
-	missingRemedy = "If it was moved, put it back. " +
-		"If it is lost, empty the whole directory of the node and start the node again: it then has another identity, " +
-		"which the cluster refuses until it has adopted it (tenuto adopt NODE IDENTITY). " +
-		"Or replace the node by one of another name (Config.Join)"
-)
-
 // readDirectoryID reads the identity of a directory. A directory without one gets want, or a random
 // identity.
 func (d *directory) readDirectoryID(want string) error {
@@ -126,7 +120,7 @@ func (d *directory) readDirectoryID(want string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		d.self = newProcessIdentity(want)
 		d.self.Starts = 0
-		if err := writeFileAtomic(d.path, directoryIDFile, d.encodeDirectoryID()); err != nil {
+		if err := diskfile.WriteAtomic(d.path, directoryIDFile, d.encodeDirectoryID()); err != nil {
 			return fmt.Errorf("write %s: %w", directoryIDFile, err)
 		}
 		return nil
@@ -140,7 +134,7 @@ func (d *directory) readDirectoryID(want string) error {
 	if want != "" && d.self.Identity != want {
 		return &DamagedError{Path: d.path, Reason: fmt.Sprintf(
 			"its identity is %s, but that of the first partition's directory is %s, so one of the two was replaced. %s",
-			d.self.Identity, want, missingRemedy)}
+			d.self.Identity, want, raftlog.MissingRemedy)}
 	}
 	return nil
 }
@@ -171,21 +165,21 @@ func (d *directory) recordCreated(created byte) error {
 
 // overwriteDirectoryID writes the file, one sector, in place: that needs no free space.
 func (d *directory) overwriteDirectoryID() error {
-	return overwriteSynced(filepath.Join(d.path, directoryIDFile), d.encodeDirectoryID())
+	return diskfile.OverwriteSynced(filepath.Join(d.path, directoryIDFile), d.encodeDirectoryID())
 }
 
 func (d *directory) encodeDirectoryID() []byte {
-	sector := make([]byte, sectorSize)
+	sector := make([]byte, diskfile.SectorSize)
 	n := copy(sector, directoryIDMagic)
 	identity, _ := hex.DecodeString(d.self.Identity)
 	n += copy(sector[n:], identity)
 	binary.BigEndian.PutUint64(sector[n:], d.self.Starts)
 	sector[n+8] = d.created // 0 from a build that recorded nothing
-	return setSectorChecksum(sector)
+	return diskfile.SetSectorChecksum(sector)
 }
 
 func (d *directory) decodeDirectoryID(path string, content []byte) error {
-	if len(content) != sectorSize || !isValidSector(content) {
+	if len(content) != diskfile.SectorSize || !diskfile.IsValidSector(content) {
 		return &DamagedError{Path: path, Reason: "checksum mismatch"}
 	}
 	if magic := string(content[:len(directoryIDMagic)]); magic != directoryIDMagic {
@@ -199,16 +193,6 @@ func (d *directory) decodeDirectoryID(path string, content []byte) error {
 	}
 	d.created = b[identityBytes+8]
 	return nil
-}
-
-// overwriteSynced writes a sector in place.
-func overwriteSynced(path string, sector []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteAt(sector, 0)
-	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // Identity returns the identity of this node's directory.

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -24,8 +25,8 @@ type Journal struct {
 	fsm      *fsm
 	raft     *reopenableRaft
 
-	disk      *disk
-	logs      *failStopLogs
+	disk      *raftlog.Disk
+	logs      *raftlog.FailStopLog
 	snapshots *notifyingSnapshots
 	stats     stats
 
@@ -109,7 +110,7 @@ func Open(ctx context.Context, config Config) (*Journal, error) {
 		if c.Network != nil {
 			err = errors.Join(err, ignoreClosed(c.Network.Close()))
 		}
-		return nil, fmt.Errorf("open journal: %w", err)
+		return nil, fmt.Errorf("open journal: %w", withFileErrors(err))
 	}
 	return j, nil
 }
@@ -194,7 +195,7 @@ func start(ctx context.Context, c Config, as processIdentity, stores *stores, lo
 // startRaft builds the transport and failStop, and starts the Raft library on them. ctx bounds the
 // start; running ends with the journal.
 func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
-	j.disk = newDisk(j.config.StallLimit, j.onDiskStall, j.onDiskRecover)
+	j.disk = raftlog.NewDisk(j.config.StallLimit, j.stats.logWrite.observe, j.onDiskStall, j.onDiskRecover)
 	j.refusals = &refusals{logger: j.config.Logger}
 	j.leaderCommit = &leaderCommit{hasApplied: j.hasApplied}
 	network, streams := newTransport(&j.config, j.isMuted, j.isAdmitted, j.refusals, logger)
@@ -221,7 +222,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}, func(nodeFailed *NodeFailedError) {
 		j.config.Logger.Error("node failed", "error", nodeFailed.Cause)
 	})
-	logs, stable, err := stores.openChecked(j.failStop, j.disk, j.config.SnapshotBytes)
+	logs, stable, err := raftlog.Open(stores.logs, stores.stable, j.failStop, j.disk, j.config.SnapshotBytes)
 	if err == nil {
 		j.logs = logs
 		j.machine, err = (&stateLoader{&j.config, stores.snapshotsOnDisk, logs, &j.stats}).open(ctx)
@@ -234,10 +235,10 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		if stores.snapshotsOnDisk != nil {
-			stores.snapshotsOnDisk.onDamaged = func(err error) { j.failStop.fail(err) }
+			stores.snapshotsOnDisk.onDamaged = func(err error) { _ = j.failStop.Fail(err) }
 			stores.snapshotsOnDisk.lastLocalIndex, stores.snapshotsOnDisk.hasConflict = j.lastLocalIndex, j.hasConflict
 		}
-		j.snapshots, err = newNotifyingSnapshots(stores.snapshots, logs.checked.recordSnapshot)
+		j.snapshots, err = newNotifyingSnapshots(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {
 		err = j.openBootstrap()
@@ -253,12 +254,12 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("start raft: %w", err), j.failStop.err(), transport.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", err), j.failStop.Err(), transport.Close())
 	}
-	logs.serving.Store(true)
+	logs.SetServing()
 	close(j.serving)
 	streams.serve()
-	if nodeFailed := j.failStop.err(); nodeFailed != nil {
+	if nodeFailed := j.failStop.Err(); nodeFailed != nil {
 		return errors.Join(nodeFailed, j.raft.shutdown())
 	}
 	return nil
@@ -268,7 +269,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 // Raft was running on this state before.
 func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transport raft.Transport, again bool) (*raft.Raft, error) {
 	applied, term := j.machine.Applied()
-	snapshots, err := newStartSnapshots(j.snapshots, j.logs.checked, applied, term)
+	snapshots, err := newStartSnapshots(j.snapshots, j.logs.Checked, applied, term)
 	if err != nil {
 		return nil, err
 	}
@@ -279,14 +280,14 @@ func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transpor
 
 // lastLocalIndex returns the index of the last entry in the log or in the state.
 func (j *Journal) lastLocalIndex() uint64 {
-	last, _ := j.logs.checked.LastIndex() // in memory, cannot fail
+	last, _ := j.logs.Checked.LastIndex() // in memory, cannot fail
 	return max(last, j.fsm.appliedIndex())
 }
 
 // hasConflict reports whether the log has an entry at index that is of another term and not applied
 // here.
 func (j *Journal) hasConflict(index, term uint64) bool {
-	if index <= j.fsm.appliedIndex() || !j.logs.checked.hasEntry(index) {
+	if index <= j.fsm.appliedIndex() || !j.logs.Checked.HasEntry(index) {
 		return false
 	}
 	var log raft.Log
@@ -349,7 +350,7 @@ const maxAppendEntries = 64
 // one. Several nodes must agree first; see bootstrap.go. With an older protocol, which only tests
 // configure, each node bootstraps from the same list.
 func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.LogStore, stable raft.StableStore, snapshots raft.SnapshotStore, transport raft.Transport) error {
-	if err := undoPartialBootstrap(logs, stable); err != nil {
+	if err := raftlog.UndoPartialBootstrap(logs, stable); err != nil {
 		return err
 	}
 	exists, err := raft.HasExistingState(logs, stable, snapshots)
@@ -364,28 +365,6 @@ func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.
 		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: withIdentity(p.Address, identity)})
 	}
 	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, partition)
-}
-
-// undoPartialBootstrap undoes an interrupted bootstrap. Raft sets the term to 1 before it writes
-// the first entry; without that entry the node would never belong to a partition. A node that has
-// taken part in an election is in a later term.
-func undoPartialBootstrap(logs raft.LogStore, stable raft.StableStore) error {
-	term, err := stable.GetUint64([]byte(keyTerm))
-	if err != nil || term != 1 {
-		return ignoreNotFound(err)
-	}
-	if last, err := logs.LastIndex(); err != nil || last > 0 {
-		return err
-	}
-	return stable.SetUint64([]byte(keyTerm), 0)
-}
-
-// ignoreNotFound drops the error for a missing key of a stable store, such as Raft's in-memory one.
-func ignoreNotFound(err error) error {
-	if err != nil && err.Error() == "not found" {
-		return nil
-	}
-	return err
 }
 
 // Append queues an append and returns at once. done is called exactly once with the outcome: nil
@@ -456,7 +435,7 @@ func (j *Journal) propose(p proposal) {
 func (j *Journal) Failed() <-chan struct{} { return j.failStop.failed }
 
 // Err returns a *NodeFailedError once the node has failed, nil before.
-func (j *Journal) Err() error { return j.failStop.err() }
+func (j *Journal) Err() error { return j.failStop.Err() }
 
 // Close ends leadership, waits for Lead and for entries in flight, and closes everything that Open
 // has opened, including Network. Appends not yet proposed get ErrClosed. It may be called more than
@@ -475,8 +454,8 @@ func (j *Journal) Close() error {
 		select {
 		case <-j.closed:
 			return j.closeErr
-		case <-time.After(closeStallMax - min(j.disk.writeAge(), closeStallMax-time.Millisecond)):
-			if age := j.disk.writeAge(); age >= closeStallMax {
+		case <-time.After(closeStallMax - min(j.disk.WriteAge(), closeStallMax-time.Millisecond)):
+			if age := j.disk.WriteAge(); age >= closeStallMax {
 				return &StalledError{Duration: age}
 			}
 		}
@@ -491,10 +470,10 @@ const closeStallMax = 10 * time.Second
 // leader that needs it would lose leadership otherwise. Raft's messages are also muted after the
 // log has lost entries that Raft assumes.
 func (j *Journal) isMuted() bool {
-	if j.isServing() && j.logs.checked.diverged.Load() {
+	if j.isServing() && j.logs.Checked.HasDiverged() {
 		return true
 	}
-	if !j.disk.isStalled() {
+	if !j.disk.IsStalled() {
 		return false
 	}
 	return !j.isServing() || j.raft.State() == raft.Leader
@@ -550,7 +529,7 @@ func (j *Journal) closeMachine() error {
 func (j *Journal) failOnStateError(ctx context.Context) {
 	select {
 	case <-j.machine.Failed():
-		j.failStop.fail(j.machine.Err())
+		_ = j.failStop.Fail(j.machine.Err())
 	case <-ctx.Done():
 	}
 }

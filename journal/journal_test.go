@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -262,7 +264,7 @@ func TestOpen_LocksAndStampsDirectory(t *testing.T) {
 	if _, err := Open(t.Context(), testConfig(Config{Dir: dir, Node: "n2"})); !errors.As(err, &identity) {
 		t.Errorf("another node: %v", err)
 	}
-	for name, want := range map[string]os.FileMode{".": 0o700, ownerFile: 0o600, lockFile: 0o600, logFile: 0o600} {
+	for name, want := range map[string]os.FileMode{".": 0o700, ownerFile: 0o600, lockFile: 0o600, raftlog.FileName: 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
 		}
@@ -320,4 +322,24 @@ func wantOpen(t *testing.T, j *Journal, want ...string) {
 	if got := openOperations(j); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("open %v, want %v", got, want)
 	}
+}
+
+func TestOpen_RejectsSecondProcess(t *testing.T) {
+	if dir := os.Getenv("TENUTO_JOURNAL_SECOND"); dir != "" {
+		_, err := Open(context.Background(), testConfig(Config{Dir: dir}))
+		var locked *LockedError
+		if !errors.As(err, &locked) {
+			t.Fatalf("opened: %v", err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	j := openJournal(t, Config{Dir: dir})
+	mustAppend(t, j, newStartAppend(awaitLeadership(t, j), "a"))
+	child := exec.Command(os.Args[0], "-test.run=^TestOpen_RejectsSecondProcess$")
+	child.Env = append(os.Environ(), "TENUTO_JOURNAL_SECOND="+dir)
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("second process: %v\n%s", err, out)
+	}
+	mustAppend(t, j, newStepAppend(j.Epoch(), "a", 3))
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // childDir is set in the environment of a child process that appends until it is killed;
@@ -81,7 +83,7 @@ func appendForever(j *Journal, epoch uint64, id string, acknowledged chan<- stri
 func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	dir := t.TempDir()
 	acknowledged := map[string]uint64{}
-	rounds := repetitions(7, 3)
+	rounds := waittest.Repetitions(7, 3)
 	for round := range rounds {
 		killOneChild(t, dir, acknowledged)
 		j := openJournal(t, Config{Dir: dir})

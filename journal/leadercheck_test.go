@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // observePreVotes records when a node is asked for its next pre-vote.
@@ -54,12 +56,12 @@ func replaceLeader(t *testing.T, g *testCluster, disks []*hangingLogs, behind bo
 	for i := range 20 {
 		mustAppend(t, j, newStartAppend(j.Epoch(), fmt.Sprintf("%s-%d", id, i)))
 	}
-	j.failStop.fail(errors.New("the leader is to be gone at once"))
+	j.failStop.Fail(errors.New("the leader is to be gone at once"))
 	release()
 	select {
 	case <-asked[0]:
 	case <-asked[1]:
-	case <-time.After(testTimeout):
+	case <-time.After(waittest.Timeout):
 		t.Fatal("no node asks for votes")
 	}
 	started := time.Now()

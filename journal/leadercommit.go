@@ -81,5 +81,5 @@ func (c *leaderCommit) lag() (lag time.Duration, last uint64) {
 // false until the node has stored an entry. The leader commits one at least once a second, the
 // cluster time.
 func (j *Journal) hasApplied(index uint64) bool {
-	return j.logs.checked.hasStored.Load() && j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommandIndex(index)
+	return j.logs.Checked.HasStored() && j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommandIndex(index)
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // readyLag is the lag that cluster.Health allows for a ready node.
@@ -25,11 +28,11 @@ func TestLag_FollowerWithFullDisk(t *testing.T) {
 		g := newFaultyCluster(t)
 		victim := g.follower(t)
 		j := g.nodes[victim]
-		eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
-		g.writes[victim].inject(writeFault{errno: enospc, at: 1, persists: true, logOnly: true})
+		waittest.Eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
+		g.writes[victim].Inject(raftlogtest.WriteFault{Errno: enospc, At: 1, Persists: true, LogOnly: true})
 		// Only the leader's time is committed, once a second.
-		eventually(t, "its disk is full", func() bool { return j.Status().DiskFull })
-		eventually(t, "its lag is too long", func() bool { return j.Status().Lag > readyLag })
+		waittest.Eventually(t, "its disk is full", func() bool { return j.Status().DiskFull })
+		waittest.Eventually(t, "its lag is too long", func() bool { return j.Status().Lag > readyLag })
 		if s := j.Status(); s.Behind == 0 {
 			t.Errorf("it knows only what it has itself: %+v", s)
 		}
@@ -38,8 +41,8 @@ func TestLag_FollowerWithFullDisk(t *testing.T) {
 				t.Errorf("node %d is not ready: %+v", i, s)
 			}
 		}
-		g.writes[victim].heal()
-		eventually(t, "it is ready again", func() bool { return isReady(j.Status()) })
+		g.writes[victim].Heal()
+		waittest.Eventually(t, "it is ready again", func() bool { return isReady(j.Status()) })
 		g.awaitEqualStates(t)
 	})
 }
@@ -50,7 +53,7 @@ func TestLag_IsolatedFollowerReadyOnceCaughtUp(t *testing.T) {
 		g := newFaultyCluster(t)
 		victim := g.follower(t)
 		j, leader := g.nodes[victim], g.nodes[g.leader(t)]
-		eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
+		waittest.Eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
 		g.network.isolate(g.peers[victim].Address)
 		for i := range 200 {
 			mustAppend(t, leader, newStartAppend(leader.Epoch(), fmt.Sprintf("i-%d", i)))
@@ -61,7 +64,7 @@ func TestLag_IsolatedFollowerReadyOnceCaughtUp(t *testing.T) {
 		}
 		committed := leader.AppliedIndex()
 		g.network.reconnect(g.peers[victim].Address)
-		eventually(t, "it is ready again", func() bool { return isReady(j.Status()) })
+		waittest.Eventually(t, "it is ready again", func() bool { return isReady(j.Status()) })
 		if applied := j.AppliedIndex(); applied < committed {
 			t.Errorf("it is ready with %d of %d entries", applied, committed)
 		}
@@ -83,7 +86,7 @@ func TestLag_StartedNodeReadyOnceCaughtUp(t *testing.T) {
 		if s := j.Status(); s.Lag >= 0 && j.AppliedIndex() < committed {
 			t.Errorf("it knows no other node: %+v", s)
 		}
-		eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
+		waittest.Eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
 		if applied := j.AppliedIndex(); applied < committed {
 			t.Errorf("it is ready with %d of %d entries", applied, committed)
 		}
@@ -96,20 +99,20 @@ func TestRollingRestart_KeepsMajority(t *testing.T) {
 	inSynctest(t, func(t *testing.T) {
 		g := newFaultyCluster(t)
 		for _, j := range g.nodes {
-			eventually(t, "every node is ready", func() bool { return isReady(j.Status()) })
+			waittest.Eventually(t, "every node is ready", func() bool { return isReady(j.Status()) })
 		}
 		for node := range g.nodes {
 			g.stop(t, node)
 			g.wantCommits(t, fmt.Sprintf("without-%d", node))
 			g.start(t, node, nil, nil)
-			g.writes[node].inject(writeFault{errno: enospc, at: 1, persists: true, logOnly: true})
-			full := time.AfterFunc(20*time.Second, g.writes[node].heal)
-			eventually(t, "the node is ready", func() bool { return isReady(g.nodes[node].Status()) })
+			g.writes[node].Inject(raftlogtest.WriteFault{Errno: enospc, At: 1, Persists: true, LogOnly: true})
+			full := time.AfterFunc(20*time.Second, g.writes[node].Heal)
+			waittest.Eventually(t, "the node is ready", func() bool { return isReady(g.nodes[node].Status()) })
 			full.Stop()
-			if failed := g.writes[node].failures(); failed == 0 {
+			if failed := g.writes[node].Failures(); failed == 0 {
 				t.Error("the disk was not full")
 			}
-			g.writes[node].heal()
+			g.writes[node].Heal()
 		}
 		g.wantCommits(t, "in-the-end")
 		g.awaitEqualStates(t)

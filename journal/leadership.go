@@ -39,8 +39,8 @@ func (j *Journal) followLeadership(ctx context.Context) {
 		case <-j.failStop.failed:
 			return // permanently, even if Raft elects this node again
 		case leading = <-j.raft.LeaderCh():
-		case <-j.disk.changed:
-			leading = !j.disk.isStalled() && j.raft.State() == raft.Leader
+		case <-j.disk.Changed():
+			leading = !j.disk.IsStalled() && j.raft.State() == raft.Leader
 		case <-clock.C:
 			j.recordClock()
 			continue
@@ -127,7 +127,7 @@ const becomeLeaderRetryInterval = 100 * time.Millisecond
 // becomeLeader starts a leadership: it waits until everything committed before is applied, commits
 // the epoch, accepts appends and calls Lead.
 func (j *Journal) becomeLeader(ctx context.Context) error {
-	if err := j.failStop.err(); err != nil {
+	if err := j.failStop.Err(); err != nil {
 		return err
 	}
 	if err := j.raft.Barrier(enqueueTimeout).Error(); err != nil {
@@ -142,7 +142,7 @@ func (j *Journal) becomeLeader(ctx context.Context) error {
 	result, ok := future.Response().(*applyResult)
 	if !ok {
 		j.clock.stopLeading()
-		return fmt.Errorf("commit epoch: %w", j.failStop.err())
+		return fmt.Errorf("commit epoch: %w", j.failStop.Err())
 	}
 	leadershipCtx, cancel := context.WithCancel(ctx)
 	r := &leadership{term: result.term, epoch: result.outcomes[0], startedAt: time.Now(), cancel: cancel, ended: make(chan struct{})}

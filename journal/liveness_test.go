@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -193,7 +194,7 @@ func (g *testCluster) isBehind(node, behind int) bool {
 func (g *testCluster) awaitCatchUp(t *testing.T, follower, leader int) time.Duration {
 	t.Helper()
 	started := time.Now()
-	eventually(t, "the follower has what the leader has", func() bool { return !g.isBehind(follower, leader) })
+	waittest.Eventually(t, "the follower has what the leader has", func() bool { return !g.isBehind(follower, leader) })
 	return time.Since(started)
 }
 
@@ -212,7 +213,7 @@ func (g *testCluster) appendFor(t *testing.T, leader, seconds int) {
 // awaitNoWaiters waits until nobody waits for a sign of life.
 func awaitNoWaiters(t *testing.T) {
 	t.Helper()
-	eventually(t, "nobody waits for a sign of life", func() bool { return !hasWaiters() })
+	waittest.Eventually(t, "nobody waits for a sign of life", func() bool { return !hasWaiters() })
 }
 
 func hasWaiters() bool {
@@ -274,7 +275,7 @@ func TestLiveness_StuckConnectionIsReplaced(t *testing.T) {
 		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed > ioTimeout+reconnectTimeout {
 			t.Errorf("it took %v", elapsed)
 		}
-		eventually(t, "the leader closes the stuck connection", func() bool {
+		waittest.Eventually(t, "the leader closes the stuck connection", func() bool {
 			return !slices.ContainsFunc(stuck, func(c *flakyConn) bool { return !c.isClosedByPeer() })
 		})
 	})
@@ -383,7 +384,7 @@ func TestLiveness_IsolatedLeaderStopsWaiting(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		network.isolate(g.peers[leader].Address)
-		eventually(t, "it steps down", func() bool { return !g.nodes[leader].IsLeader() })
+		waittest.Eventually(t, "it steps down", func() bool { return !g.nodes[leader].IsLeader() })
 		awaitNoWaiters(t)
 		started := time.Now()
 		g.stop(t, leader)
@@ -403,9 +404,9 @@ func TestLiveness_StopsWaitingForRemovedMember(t *testing.T) {
 		if err := j.TransferLeadershipTo(t.Context(), g.peers[gone].Node); err == nil {
 			t.Error("it leads")
 		}
-		eventually(t, "it leads as before", j.IsLeader)
-		eventually(t, "it waits again, after the transfer", hasWaiters)
-		eventually(t, "it is removed", func() bool { return j.RemoveMember(t.Context(), g.peers[gone].Node) == nil })
+		waittest.Eventually(t, "it leads as before", j.IsLeader)
+		waittest.Eventually(t, "it waits again, after the transfer", hasWaiters)
+		waittest.Eventually(t, "it is removed", func() bool { return j.RemoveMember(t.Context(), g.peers[gone].Node) == nil })
 		awaitNoWaiters(t)
 	})
 }
@@ -441,7 +442,7 @@ func TestTransferLeadership_ToUnreachableNodeFails(t *testing.T) {
 			if err := j.TransferLeadershipTo(t.Context(), g.peers[unreachable].Node); err == nil {
 				t.Error("transferred")
 			}
-			eventually(t, "appends are accepted again", func() bool {
+			waittest.Eventually(t, "appends are accepted again", func() bool {
 				return proposeAppend(t, j, newStartAppend(epoch, fmt.Sprintf("then-%d", i))) == nil
 			})
 		}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
 const (
@@ -67,7 +67,7 @@ func parseManifest(b []byte) (*manifest, error) {
 		return nil, fmt.Errorf("decode manifest: %w", err)
 	}
 	if m.Format != manifestFormat {
-		return nil, &FormatError{Path: "a snapshot", Want: fmt.Sprint(manifestFormat), Have: fmt.Sprint(m.Format)}
+		return nil, &diskfile.FormatError{Path: "a snapshot", Want: fmt.Sprint(manifestFormat), Have: fmt.Sprint(m.Format)}
 	}
 	for _, f := range m.Files {
 		if f.Name == "" || f.Size < 0 || bytes.ContainsAny([]byte(f.Name), "/\\") || f.Name == ".." {
@@ -84,45 +84,4 @@ func (m *manifest) meta() *raft.SnapshotMeta {
 		Configuration: raft.DecodeConfiguration(m.Members), ConfigurationIndex: m.MembersIndex,
 		Size: m.streamSize(),
 	}
-}
-
-// checksumFile returns the size and the CRC-32C of a file.
-func checksumFile(files vfs.FS, path string) (size int64, sum uint32, err error) {
-	f, err := files.Open(path, vfs.SequentialReadsOption)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	h := crc32.New(castagnoli)
-	size, err = io.Copy(h, f)
-	return size, h.Sum32(), err
-}
-
-func readFile(files vfs.FS, path string) (content []byte, err error) {
-	f, err := files.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return io.ReadAll(f)
-}
-
-// writeFile writes a file and syncs it, but not the directory.
-func writeFile(files vfs.FS, path string, content []byte) error {
-	f, err := files.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// syncDir syncs the names in a directory. On Windows it does nothing, because programs cannot sync
-// a directory there: NTFS keeps names in its own journal.
-func syncDir(files vfs.FS, dir string) error {
-	d, err := files.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -436,4 +436,4 @@ func (j *Journal) promote(ctx context.Context, node string) error {
 
 // Fail fails the node for a reason that the caller has found: the node was removed, its directory
 // was copied, or another of its partitions has failed.
-func (j *Journal) Fail(cause error) { j.failStop.fail(cause) }
+func (j *Journal) Fail(cause error) { _ = j.failStop.Fail(cause) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -33,7 +34,7 @@ func openJoiningNode(t *testing.T, g *testCluster, name string) (*Journal, Peer)
 func changeMembers(t *testing.T, change func(ctx context.Context) error) error {
 	t.Helper()
 	var err error
-	eventually(t, "a change of the members", func() bool {
+	waittest.Eventually(t, "a change of the members", func() bool {
 		err = change(t.Context())
 		return !errors.Is(err, ErrMembershipChanging)
 	})
@@ -62,7 +63,7 @@ func TestAddMember_VotesOnceCaughtUp(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "four votes", func() bool { return len(votersOf(leader)) == 4 && len(votersOf(j)) == 4 })
+		waittest.Eventually(t, "four votes", func() bool { return len(votersOf(leader)) == 4 && len(votersOf(j)) == 4 })
 		g.nodes = append(g.nodes, j)
 		g.awaitEqualStates(t)
 		g.nodes = g.nodes[:3]
@@ -94,7 +95,7 @@ func TestAddMember_VotesWithoutWaiter(t *testing.T) {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		eventually(t, "four votes", func() bool { return len(votersOf(leader)) == 4 && len(votersOf(j)) == 4 })
+		waittest.Eventually(t, "four votes", func() bool { return len(votersOf(leader)) == 4 && len(votersOf(j)) == 4 })
 	})
 }
 
@@ -170,7 +171,7 @@ func TestRemoveMember_NextLeaderFinishes(t *testing.T) {
 		if err := leader.TransferLeadership(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "two votes", func() bool {
+		waittest.Eventually(t, "two votes", func() bool {
 			for i, j := range g.nodes {
 				if i != gone && j.IsLeader() {
 					return !slices.Contains(votersOf(j), g.peers[gone].Node)

@@ -41,7 +41,7 @@ func (j *Journal) pack() {
 		f := &inFlightEntry{batch: batch, proposedAt: time.Now(), resolved: make(chan struct{})}
 		j.stats.queueDelay.observe(uint64(f.proposedAt.Sub(batch[0].queuedAt)))
 		// Raft takes it at once, or after its main loop has finished a disk write.
-		f.future = j.raft.Apply(j.packBatch(batch), 2*j.disk.busyLimit)
+		f.future = j.raft.Apply(j.packBatch(batch), 2*j.disk.BusyLimit())
 		j.inFlight <- f
 		j.unresolved <- f
 	}
@@ -73,7 +73,7 @@ func (j *Journal) resolveProposals() {
 	for f := range j.unresolved {
 		select {
 		case <-f.resolved:
-		case <-j.disk.stallStarted():
+		case <-j.disk.StallStarted():
 			select {
 			case <-f.resolved:
 			default:
@@ -108,7 +108,7 @@ func resolveAll(batch []proposal, err error) {
 
 // wrapFailure adds a node failure, which may be the cause, to an error.
 func (j *Journal) wrapFailure(err error) error {
-	if nodeFailed := j.failStop.err(); nodeFailed != nil && err != nil {
+	if nodeFailed := j.failStop.Err(); nodeFailed != nil && err != nil {
 		return fmt.Errorf("%w: %w", err, nodeFailed)
 	}
 	return err

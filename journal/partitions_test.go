@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -71,7 +72,7 @@ func TestChainedStart_RemovedOnceStartedInOtherPartition(t *testing.T) {
 	}
 	created := make(chan error, 1)
 	j.ForgetChainedStart(epoch, "far", func(err error) { created <- err })
-	if err := receive(t, "the record", created); err != nil || j.HasChainedStart("far") {
+	if err := waittest.Receive(t, "the record", created); err != nil || j.HasChainedStart("far") {
 		t.Errorf("the start still waits: %v", err)
 	}
 	closeJournal(t, j)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // powerCuts is set to a number of cuts to run this test, which needs root and loop devices. "make
@@ -102,7 +104,7 @@ func (d *loopDisk) cutPower(t *testing.T) {
 
 func (d *loopDisk) powerOff(t *testing.T) {
 	t.Helper()
-	eventually(t, "nobody uses the file system", func() bool { return syscall.Unmount(d.mount, 0) == nil })
+	waittest.Eventually(t, "nobody uses the file system", func() bool { return syscall.Unmount(d.mount, 0) == nil })
 }
 
 func TestPowerCut_LosesNothingAcknowledged(t *testing.T) {

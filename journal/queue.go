@@ -141,3 +141,11 @@ func (q *queue) take(entriesMax, bytesMax int) (batch []proposal, refusal error,
 	q.waiting = q.waiting[n:]
 	return batch, nil, true
 }
+
+// notify puts a token into a channel of capacity one.
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -39,7 +40,7 @@ func proposeAttempt(t testing.TB, j *Journal, a *journalpb.Attempt) error {
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(testTimeout):
+	case <-time.After(waittest.Timeout):
 		t.Fatal("no answer to an attempt")
 		return nil
 	}
@@ -57,7 +58,7 @@ func proposePurge(t testing.TB, j *Journal, epoch uint64, instances ...string) (
 	select {
 	case a := <-result:
 		return a.purged, a.err
-	case <-time.After(testTimeout):
+	case <-time.After(waittest.Timeout):
 		t.Fatal("no answer to a purge")
 		return 0, nil
 	}

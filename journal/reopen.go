@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
 // reopenRaft reopens Raft on its stores whenever its log has diverged from what Raft assumes (see
@@ -20,13 +22,13 @@ func (j *Journal) reopenRaft(ctx context.Context) {
 			return
 		case <-j.failStop.failed:
 			return
-		case <-j.logs.checked.reopenDue:
+		case <-j.logs.Checked.ReopenDue():
 		}
-		last, _ := j.logs.checked.LastIndex() // in memory, cannot fail
+		last, _ := j.logs.Checked.LastIndex() // in memory, cannot fail
 		j.config.Logger.Warn("log entries are gone that raft assumes, reopening raft",
 			"partition", j.config.Partition, "last", j.raft.LastIndex(), "log_ends_at", last)
-		if err := j.raft.reopen(j.logs.checked.reread); err != nil {
-			j.failStop.fail(fmt.Errorf("reopen raft: %w", err))
+		if err := j.raft.reopen(j.logs.Checked.Reread); err != nil {
+			_ = j.failStop.Fail(fmt.Errorf("reopen raft: %w", err))
 			return
 		}
 		j.config.Logger.Info("raft reopened", "partition", j.config.Partition, "last", j.raft.LastIndex())
@@ -123,7 +125,7 @@ func (t *runTransport) SetHeartbeatHandler(handle func(raft.RPC)) {
 		t.mu.RLock()
 		defer t.mu.RUnlock()
 		if t.closed {
-			message.Respond(nil, errReopening)
+			message.Respond(nil, raftlog.ErrReopening)
 			return
 		}
 		handle(message)

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
@@ -230,7 +231,7 @@ func TestTransferLeadership(t *testing.T) {
 		if err := g.nodes[first].TransferLeadership(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "another leader", func() bool {
+		waittest.Eventually(t, "another leader", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() && j.Epoch() > epoch {
 					return true
@@ -238,7 +239,7 @@ func TestTransferLeadership(t *testing.T) {
 			}
 			return false
 		})
-		eventually(t, "one leadership", func() bool { return leaderships.Load() == 1 })
+		waittest.Eventually(t, "one leadership", func() bool { return leaderships.Load() == 1 })
 	})
 }
 
@@ -266,7 +267,7 @@ func TestLead_LeadershipsDoNotOverlap(t *testing.T) {
 			epoch := j.Epoch()
 			// it may have lost leadership meanwhile, and then there is a new epoch too
 			_ = j.TransferLeadership(t.Context())
-			eventually(t, "the next epoch", func() bool { return g.nodes[g.leader(t)].Epoch() > epoch })
+			waittest.Eventually(t, "the next epoch", func() bool { return g.nodes[g.leader(t)].Epoch() > epoch })
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -290,7 +291,7 @@ func TestLeader_StepsDownWithoutMajority(t *testing.T) {
 		if !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrNotLeader) {
 			t.Errorf("append without a majority: %v", err)
 		}
-		eventually(t, "it steps down", func() bool { return !j.IsLeader() })
+		waittest.Eventually(t, "it steps down", func() bool { return !j.IsLeader() })
 		if err := proposeAppend(t, j, newStepAppend(epoch, "a", 3)); !errors.Is(err, ErrNotLeader) {
 			t.Error(err)
 		}
@@ -342,7 +343,7 @@ func TestBarrier_SharedAndSeesAcknowledgedAppends(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 64 {
 			callers.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+				ctx, cancel := context.WithTimeout(t.Context(), waittest.Timeout)
 				defer cancel()
 				if err := j.Barrier(ctx); err != nil {
 					t.Error(err)
@@ -383,7 +384,7 @@ func TestLead_StepsDownIfPreviousLeadHangs(t *testing.T) {
 			_ = g.nodes[g.leader(t)].TransferLeadership(t.Context())
 		}
 		first := int(stuck.Load())
-		eventually(t, "the stuck node is elected", func() bool {
+		waittest.Eventually(t, "the stuck node is elected", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
 					_ = j.TransferLeadershipTo(t.Context(), g.peers[first].Node)
@@ -394,7 +395,7 @@ func TestLead_StepsDownIfPreviousLeadHangs(t *testing.T) {
 		if g.nodes[first].IsLeader() {
 			t.Fatal("it serves before its Lead has returned")
 		}
-		eventually(t, "another serves", func() bool {
+		waittest.Eventually(t, "another serves", func() bool {
 			return g.nodes[(first+1)%3].IsLeader() || g.nodes[(first+2)%3].IsLeader()
 		})
 	})

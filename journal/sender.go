@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
 // Sender is a connection of a Network that knows the node at its other end. Raft messages on it are
@@ -165,7 +167,7 @@ func (t *senderTransport) classify(conn net.Conn) (sender, bool) {
 	}
 	r := t.journal.replyToHandshake(h, from.node)
 	_ = in.SetDeadline(time.Now().Add(ioTimeout)) // finding the answer may have taken a while
-	if err := writeJSONFrame(in, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
+	if err := frame.WriteJSON(in, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
 		return from, false
 	}
 	_ = in.SetDeadline(time.Time{})

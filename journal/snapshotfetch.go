@@ -2,16 +2,16 @@ package journal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"net"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
 // A node that cannot rebuild its state from its own files requests a snapshot from the others
@@ -25,8 +25,6 @@ import (
 // like that.
 const (
 	snapshotRequestMagic = "tenuto-ask-1"
-	// requestBytesMax bounds the first frame of either side.
-	requestBytesMax = 64 << 10
 	// requestTimeout bounds each read and write of either side. The other node may have to take the
 	// snapshot first, or to serve another node.
 	requestTimeout = 30 * time.Second
@@ -99,11 +97,11 @@ func (a *snapshotFetcher) fetchFrom(ctx context.Context, address string) (*manif
 
 func (a *snapshotFetcher) exchange(conn net.Conn) (*manifest, error) {
 	q := snapshotRequest{Cluster: a.config.Cluster, Node: a.config.Node, MinIndex: a.minIndex}
-	if err := writeJSONFrame(conn, snapshotRequestMagic, q); err != nil {
+	if err := frame.WriteJSON(conn, snapshotRequestMagic, q); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
 	var r snapshotReply
-	if err := readJSONFrame(conn, &r); err != nil {
+	if err := frame.ReadJSON(conn, &r); err != nil {
 		return nil, fmt.Errorf("read answer: %w", err)
 	}
 	if r.Refusal != "" {
@@ -133,31 +131,6 @@ func (c *timeoutConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// writeJSONFrame writes a magic, which may be empty, and one frame with a message.
-func writeJSONFrame(to io.Writer, magic string, message any) error {
-	encoded, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
-	if len(encoded) > requestBytesMax {
-		return fmt.Errorf("message of %d bytes exceeds the limit of %d", len(encoded), requestBytesMax)
-	}
-	w := &frameWriter{to: to, sum: crc32.New(castagnoli)}
-	w.write([]byte(magic))
-	w.frame(encoded)
-	return w.err
-}
-
-// readJSONFrame reads one frame with a message, and no byte after it.
-func readJSONFrame(from io.Reader, into any) error {
-	r := &frameReader{from: from, sum: crc32.New(castagnoli)}
-	encoded, err := r.frame(requestBytesMax)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(encoded, into)
-}
-
 // peerAddresses returns possible addresses of other nodes of the partition, from everything that
 // this one knows: its log, its snapshots including quarantined ones, and its Config.
 func peerAddresses(c *Config, snapshots *snapshotStore, logs raft.LogStore) []string {
@@ -167,7 +140,7 @@ func peerAddresses(c *Config, snapshots *snapshotStore, logs raft.LogStore) []st
 			addresses = append(addresses, address)
 		}
 	}
-	for _, members := range append(configurationsInLog(logs), snapshots.configurations()...) {
+	for _, members := range append(raftlog.ConfigurationsInLog(logs), snapshots.configurations()...) {
 		for _, server := range members.Servers {
 			addAddress(string(server.ID), addressOf(&server))
 		}
@@ -179,21 +152,4 @@ func peerAddresses(c *Config, snapshots *snapshotStore, logs raft.LogStore) []st
 		addAddress("", address)
 	}
 	return addresses
-}
-
-// configurationsInLog returns the configurations in a log, latest first. It stops at an unreadable
-// entry: a later reader of the log reports it.
-func configurationsInLog(logs raft.LogStore) (all []raft.Configuration) {
-	first, _ := logs.FirstIndex()
-	last, _ := logs.LastIndex()
-	for index := last; index >= first && index > 0; index-- {
-		var log raft.Log
-		if err := logs.GetLog(index, &log); err != nil {
-			break
-		}
-		if log.Type == raft.LogConfiguration {
-			all = append(all, raft.DecodeConfiguration(log.Data))
-		}
-	}
-	return all
 }

@@ -14,6 +14,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // damageTables changes a bit in each table of a node, which its state and its snapshots share.
@@ -23,7 +28,7 @@ func damageTables(t *testing.T, dir string) {
 	for name, inode := range tr.names {
 		if isImmutable(name) && !seen[inode] {
 			seen[inode] = true
-			flipBitOnDisk(t, dir, bit{name: name, at: len(tr.contents[inode]) / 2, mask: 1})
+			flipBitOnDisk(t, dir, raftlogtest.Bit{Name: name, At: len(tr.contents[inode]) / 2, Mask: 1})
 		}
 	}
 	if len(seen) == 0 {
@@ -36,7 +41,7 @@ func damageManifests(t *testing.T, dir string) {
 	t.Helper()
 	for name := range readDirTree(t, dir).names {
 		if strings.HasPrefix(name, snapshotsDir) && filepath.Base(name) == manifestFile {
-			flipBitOnDisk(t, dir, bit{name: name, at: 10, mask: 1})
+			flipBitOnDisk(t, dir, raftlogtest.Bit{Name: name, At: 10, Mask: 1})
 		}
 	}
 }
@@ -45,13 +50,13 @@ func TestRecovery_FetchesStateFromPeers(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, dir string){
 		"tables of state and snapshots": func(t *testing.T, dir string) {
 			damageTables(t, dir)
-			flipBitOnDisk(t, dir, bit{name: filepath.Join(stateDir, "current"), mask: 1})
+			flipBitOnDisk(t, dir, raftlogtest.Bit{Name: filepath.Join(stateDir, "current"), Mask: 1})
 		},
 		"manifests of all snapshots": damageManifests,
 		"everything but the log and the vote": func(t *testing.T, dir string) {
 			damageTables(t, dir)
 			damageManifests(t, dir)
-			flipBitOnDisk(t, dir, bit{name: filepath.Join(stateDir, "current"), mask: 1})
+			flipBitOnDisk(t, dir, raftlogtest.Bit{Name: filepath.Join(stateDir, "current"), Mask: 1})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +147,7 @@ func TestSnapshotServer_DamagedSnapshotNotSent(t *testing.T) {
 	leader := g.leader(t) // it may lose leadership when the other node fails
 	other := 3 - g.victim - leader
 	damageTables(t, g.dirs[other])
-	asking := &snapshotFetcher{config: &Config{Node: "asks", Network: g.listen("asks"), Address: "asks", RepairTimeout: testTimeout, Logger: slog.New(slog.DiscardHandler)}, minIndex: 1}
+	asking := &snapshotFetcher{config: &Config{Node: "asks", Network: g.listen("asks"), Address: "asks", RepairTimeout: waittest.Timeout, Logger: slog.New(slog.DiscardHandler)}, minIndex: 1}
 	var err error
 	if asking.snapshots, err = openSnapshotStore(vfs.Default, t.TempDir(), "asks", "", asking.config.Logger); err != nil {
 		t.Fatal(err)
@@ -150,7 +155,7 @@ func TestSnapshotServer_DamagedSnapshotNotSent(t *testing.T) {
 	if m, err := asking.fetchFrom(t.Context(), g.peers[other].Address); err == nil {
 		t.Errorf("%+v was fetched", m)
 	}
-	receive(t, "the damaged node fails", g.nodes[other].Failed())
+	waittest.Receive(t, "the damaged node fails", g.nodes[other].Failed())
 	if _, err := asking.run(t.Context(), []string{g.peers[other].Address, g.peers[leader].Address}); err != nil {
 		t.Error(err)
 	}
@@ -166,24 +171,24 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 	g := newCorruptedCluster(t)
 	query := func(exchange func(conn net.Conn) error) (string, error) {
 		t.Helper()
-		conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, testTimeout)
+		conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, waittest.Timeout)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(testTimeout))
+		conn.SetDeadline(time.Now().Add(waittest.Timeout))
 		if err := exchange(conn); err != nil {
 			return "", err
 		}
 		var r snapshotReply
-		err = readJSONFrame(conn, &r)
+		err = frame.ReadJSON(conn, &r)
 		return r.Refusal, err
 	}
 	for name, q := range map[string]snapshotRequest{
 		"cluster":    {Cluster: "another"},
 		"entries up": {MinIndex: 1 << 40},
 	} {
-		if refusal, err := query(func(conn net.Conn) error { return writeJSONFrame(conn, snapshotRequestMagic, q) }); err != nil || !strings.Contains(refusal, name) {
+		if refusal, err := query(func(conn net.Conn) error { return frame.WriteJSON(conn, snapshotRequestMagic, q) }); err != nil || !strings.Contains(refusal, name) {
 			t.Errorf("%q, error %v", refusal, err)
 		}
 	}
@@ -197,7 +202,7 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 		}
 	}
 	// A peer that says nothing more blocks nobody: the test closes the partition.
-	conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, testTimeout)
+	conn, err := g.nodes[g.leader(t)].config.Network.Dial(g.peers[g.leader(t)].Address, waittest.Timeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,12 +333,12 @@ func TestSnapshots_QuarantineDetectsDamagedTable(t *testing.T) {
 	for _, f := range all[0].Files {
 		if isImmutable(f.Name) {
 			path := fs.PathJoin(n.snapshots.dir, all[0].ID+quarantineSuffix, filesDir, f.Name)
-			content, err := readFile(fs, path)
+			content, err := diskfile.Read(fs, path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			content[len(content)/2] ^= 1
-			if err := writeFile(fs, path, content); err != nil {
+			if err := diskfile.Write(fs, path, content); err != nil {
 				t.Fatal(err)
 			}
 			break

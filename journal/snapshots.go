@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"maps"
@@ -15,10 +16,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
 const (
+	// snapshotsMax is how many snapshots are retained.
+	snapshotsMax = 2
 	snapshotsDir = "snapshots"
 	// snapshotName is the name of a snapshot, from its index and term.
 	snapshotName = "%016x-%016x"
@@ -27,6 +31,8 @@ const (
 	// quarantineSuffix ends the name of a damaged snapshot.
 	quarantineSuffix = ".damaged"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // snapshotStore is Raft's snapshot store. Each snapshot is a directory with the files of a checkpoint
 // of the state and a manifest with their checksums. Most of the files are hard links to files in
@@ -67,7 +73,7 @@ func openSnapshotStore(files vfs.FS, dir, node, cluster string, log *slog.Logger
 		onDamaged:      func(error) {},
 		lastLocalIndex: func() uint64 { return 0 }, hasConflict: func(uint64, uint64) bool { return false },
 	}
-	if err := errors.Join(files.MkdirAll(c.dir, 0o700), syncDir(files, dir)); err != nil {
+	if err := errors.Join(files.MkdirAll(c.dir, 0o700), diskfile.SyncDir(files, dir)); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
 	names, err := files.List(c.dir)
@@ -130,7 +136,7 @@ func (c *snapshotStore) manifests() ([]*manifest, error) {
 			continue
 		}
 		m, err := c.manifest(name)
-		var format *FormatError
+		var format *diskfile.FormatError
 		if errors.As(err, &format) {
 			return nil, err // it is intact, and another version can read it
 		}
@@ -146,12 +152,12 @@ func (c *snapshotStore) manifests() ([]*manifest, error) {
 }
 
 func (c *snapshotStore) manifest(id string) (*manifest, error) {
-	content, err := readFile(c.fs, c.fs.PathJoin(c.dir, id, manifestFile))
+	content, err := diskfile.Read(c.fs, c.fs.PathJoin(c.dir, id, manifestFile))
 	if err != nil {
 		return nil, err
 	}
 	m, err := parseManifest(content)
-	var format *FormatError
+	var format *diskfile.FormatError
 	if errors.As(err, &format) {
 		format.Path = c.fs.PathJoin(c.dir, id)
 	}
@@ -171,7 +177,7 @@ func (c *snapshotStore) manifest(id string) (*manifest, error) {
 func (c *snapshotStore) quarantine(id string, reason error) error {
 	path := c.fs.PathJoin(c.dir, id)
 	c.logger.Error("snapshot damaged, moved to quarantine", "path", path, "error", reason)
-	err := errors.Join(c.fs.RemoveAll(path+quarantineSuffix), c.fs.Rename(path, path+quarantineSuffix), syncDir(c.fs, c.dir))
+	err := errors.Join(c.fs.RemoveAll(path+quarantineSuffix), c.fs.Rename(path, path+quarantineSuffix), diskfile.SyncDir(c.fs, c.dir))
 	if err != nil {
 		return fmt.Errorf("quarantine snapshot: %w", err)
 	}
@@ -207,7 +213,7 @@ func (c *snapshotStore) hasDamagedFile() (bool, error) {
 			if !isImmutable(f.Name) {
 				continue
 			}
-			size, sum, err := checksumFile(c.fs, c.fs.PathJoin(c.dir, name, filesDir, f.Name))
+			size, sum, err := diskfile.Checksum(c.fs, c.fs.PathJoin(c.dir, name, filesDir, f.Name))
 			if err != nil || size != f.Size || sum != f.CRC32C {
 				return true, nil
 			}
@@ -228,7 +234,7 @@ func (c *snapshotStore) quarantined() (map[string]*manifest, error) {
 		if !strings.HasSuffix(name, quarantineSuffix) {
 			continue
 		}
-		content, err := readFile(c.fs, c.fs.PathJoin(c.dir, name, manifestFile))
+		content, err := diskfile.Read(c.fs, c.fs.PathJoin(c.dir, name, manifestFile))
 		if err != nil {
 			continue
 		}
@@ -269,12 +275,12 @@ func (c *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 func (c *snapshotStore) install(m *manifest, to string) error {
 	for _, f := range m.Files {
 		from := c.fs.PathJoin(c.dir, m.ID, filesDir, f.Name)
-		size, sum, err := checksumFile(c.fs, from)
+		size, sum, err := diskfile.Checksum(c.fs, from)
 		if err != nil {
 			return fmt.Errorf("read snapshot: %w", err)
 		}
 		if size != f.Size || sum != f.CRC32C {
-			return &DamagedError{Path: from, Reason: "size or checksum differs from the snapshot's manifest"}
+			return &diskfile.DamagedError{Path: from, Reason: "size or checksum differs from the snapshot's manifest"}
 		}
 		copyFile := vfs.Copy
 		if isImmutable(f.Name) {
@@ -284,7 +290,7 @@ func (c *snapshotStore) install(m *manifest, to string) error {
 			return fmt.Errorf("install snapshot: %w", err)
 		}
 	}
-	return syncDir(c.fs, to)
+	return diskfile.SyncDir(c.fs, to)
 }
 
 // isImmutable reports whether a file of the state is written once.
@@ -313,7 +319,7 @@ func (c *snapshotStore) checksumFiles(dir, database string) ([]manifestFileEntry
 		key := fileKey{database, name, info.Size()}
 		sum, seen := known[key]
 		if !seen || !isImmutable(name) {
-			if key.size, sum, err = checksumFile(c.fs, path); err != nil {
+			if key.size, sum, err = diskfile.Checksum(c.fs, path); err != nil {
 				return nil, err
 			}
 		}
@@ -444,12 +450,12 @@ func (s *snapshotSink) finish() error {
 	}
 	final := c.fs.PathJoin(c.dir, s.manifest.ID)
 	return errors.Join(
-		writeFile(c.fs, c.fs.PathJoin(s.path, manifestFile), content),
-		syncDir(c.fs, c.fs.PathJoin(s.path, filesDir)),
-		syncDir(c.fs, s.path),
+		diskfile.Write(c.fs, c.fs.PathJoin(s.path, manifestFile), content),
+		diskfile.SyncDir(c.fs, c.fs.PathJoin(s.path, filesDir)),
+		diskfile.SyncDir(c.fs, s.path),
 		c.fs.RemoveAll(final), // a snapshot of the same entries: it was sent twice
 		c.fs.Rename(s.path, final),
-		syncDir(c.fs, c.dir),
+		diskfile.SyncDir(c.fs, c.dir),
 	)
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
@@ -32,7 +34,7 @@ type snapshotNode struct {
 
 func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	log := slog.New(slog.DiscardHandler)
-	if err := errors.Join(fs.MkdirAll(dir, 0o700), syncDir(fs, "")); err != nil {
+	if err := errors.Join(fs.MkdirAll(dir, 0o700), diskfile.SyncDir(fs, "")); err != nil {
 		return nil, err
 	}
 	n := &snapshotNode{fs: fs}
@@ -218,7 +220,7 @@ func TestSnapshot_DamagedInTransitNotInstalled(t *testing.T) {
 // is). What is left can be opened, and is the state after an entry.
 func TestSnapshot_SurvivesCrashAtEveryWrite(t *testing.T) {
 	digests := map[uint64][32]byte{}
-	step := 7 / repetitions(7, 1)
+	step := 7 / waittest.Repetitions(7, 1)
 	for n := 1; ; n += step {
 		fs := vfs.NewCrashableMem()
 		var writes atomic.Int64

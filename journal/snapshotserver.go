@@ -8,6 +8,8 @@ import (
 	"net"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
 // snapshotServer answers requests for a snapshot, one at a time, and requests for the cluster time.
@@ -56,7 +58,7 @@ func (h *snapshotServer) handle(ctx context.Context, conn net.Conn) error {
 
 func (h *snapshotServer) handleSnapshotRequest(ctx context.Context, conn net.Conn) error {
 	var q snapshotRequest
-	if err := readJSONFrame(conn, &q); err != nil {
+	if err := frame.ReadJSON(conn, &q); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
 	select {
@@ -67,7 +69,7 @@ func (h *snapshotServer) handleSnapshotRequest(ctx context.Context, conn net.Con
 	}
 	m, err := h.findSnapshot(&q)
 	if err != nil {
-		return errors.Join(err, writeJSONFrame(conn, "", snapshotReply{Refusal: err.Error()}))
+		return errors.Join(err, frame.WriteJSON(conn, "", snapshotReply{Refusal: err.Error()}))
 	}
 	return h.send(conn, m, &q)
 }
@@ -102,9 +104,9 @@ func (h *snapshotServer) findSnapshot(q *snapshotRequest) (*manifest, error) {
 func (h *snapshotServer) send(conn net.Conn, m *manifest, q *snapshotRequest) error {
 	stream, err := h.journal.fsm.snapshots.newStream(m)
 	if err != nil {
-		return errors.Join(err, writeJSONFrame(conn, "", snapshotReply{Refusal: err.Error()}))
+		return errors.Join(err, frame.WriteJSON(conn, "", snapshotReply{Refusal: err.Error()}))
 	}
-	err = writeJSONFrame(conn, "", snapshotReply{})
+	err = frame.WriteJSON(conn, "", snapshotReply{})
 	if err == nil {
 		_, err = io.Copy(conn, stream)
 	}

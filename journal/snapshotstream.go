@@ -1,14 +1,15 @@
 package journal
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 )
 
 // A snapshot is sent to a follower as
@@ -26,18 +27,16 @@ const (
 	manifestBytesMax = 64 << 20
 )
 
-const frameOverhead = 8
-
 // streamSize returns the size of a snapshot's stream in bytes.
 func (m *manifest) streamSize() int64 {
 	encoded, err := m.encode()
 	if err != nil {
 		return 0
 	}
-	size := int64(len(streamMagic)+len(encoded)) + frameOverhead + frameOverhead
+	size := int64(len(streamMagic)+len(encoded)) + frame.Overhead + frame.Overhead
 	for _, f := range m.Files {
 		frames := (f.Size + frameBytes - 1) / frameBytes
-		size += f.Size + frames*frameOverhead
+		size += f.Size + frames*frame.Overhead
 	}
 	return size
 }
@@ -75,20 +74,20 @@ func (s *snapshotStream) Close() error {
 }
 
 func (s *snapshotStream) write(to io.Writer, manifest []byte) error {
-	w := &frameWriter{to: to, sum: crc32.New(castagnoli)}
-	w.write([]byte(streamMagic))
-	w.frame(manifest)
+	w := frame.NewWriter(to)
+	w.Bytes([]byte(streamMagic))
+	w.Frame(manifest)
 	buffer := make([]byte, frameBytes)
 	for _, f := range s.manifest.Files {
 		if err := s.writeFile(w, f, buffer); err != nil {
 			return err
 		}
 	}
-	w.write(binary.LittleEndian.AppendUint32(make([]byte, 4), w.sum.Sum32()))
-	return w.err
+	w.Trailer()
+	return w.Err()
 }
 
-func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buffer []byte) (err error) {
+func (s *snapshotStream) writeFile(w *frame.Writer, entry manifestFileEntry, buffer []byte) (err error) {
 	path := s.store.fs.PathJoin(s.store.dir, s.manifest.ID, filesDir, entry.Name)
 	f, err := s.store.fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
@@ -96,7 +95,7 @@ func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buff
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum, size := uint32(0), int64(0)
-	for size < entry.Size && w.err == nil {
+	for size < entry.Size && w.Err() == nil {
 		n, err := io.ReadFull(f, buffer[:min(frameBytes, entry.Size-size)])
 		if err != nil {
 			return s.handleDamage(path, err.Error())
@@ -106,40 +105,17 @@ func (s *snapshotStream) writeFile(w *frameWriter, entry manifestFileEntry, buff
 		if size == entry.Size && sum != entry.CRC32C {
 			return s.handleDamage(path, "size or checksum differs from the snapshot's manifest")
 		}
-		w.frame(buffer[:n])
+		w.Frame(buffer[:n])
 	}
-	return w.err
+	return w.Err()
 }
 
 // handleDamage fails the node and quarantines the snapshot, so that the next start does not trust
 // what the state shares with it.
 func (s *snapshotStream) handleDamage(path, reason string) error {
-	err := &DamagedError{Path: path, Reason: reason}
+	err := &diskfile.DamagedError{Path: path, Reason: reason}
 	s.store.onDamaged(err)
 	return errors.Join(err, s.store.quarantine(s.manifest.ID, err))
-}
-
-// frameWriter writes frames. After an error, which it keeps in err, it writes nothing more.
-type frameWriter struct {
-	to  io.Writer
-	sum hash.Hash32
-	err error
-}
-
-func (w *frameWriter) frame(b []byte) {
-	var number [4]byte
-	binary.LittleEndian.PutUint32(number[:], uint32(len(b)))
-	w.write(number[:])
-	w.write(b)
-	binary.LittleEndian.PutUint32(number[:], crc32.Checksum(b, castagnoli))
-	w.write(number[:])
-}
-
-func (w *frameWriter) write(b []byte) {
-	if w.err == nil {
-		w.sum.Write(b)
-		_, w.err = w.to.Write(b)
-	}
 }
 
 // snapshotReceiver writes the files of a received snapshot.
@@ -155,7 +131,7 @@ func (s *snapshotSink) startReceiver() *snapshotReceiver {
 	in := &snapshotReceiver{PipeWriter: w, ended: make(chan struct{})}
 	go func() {
 		defer close(in.ended)
-		in.err = s.unpack(&frameReader{from: r, sum: crc32.New(castagnoli)})
+		in.err = s.unpack(frame.NewReader(r))
 		_ = r.CloseWithError(in.err)
 	}()
 	return in
@@ -169,7 +145,7 @@ func (r *snapshotReceiver) close() error {
 }
 
 // unpack reads a stream to its end.
-func (s *snapshotSink) unpack(r *frameReader) error {
+func (s *snapshotSink) unpack(r *frame.Reader) error {
 	sent, err := s.store.readManifest(r)
 	if err != nil {
 		return err
@@ -182,15 +158,15 @@ func (s *snapshotSink) unpack(r *frameReader) error {
 }
 
 // readManifest reads the beginning of a stream.
-func (c *snapshotStore) readManifest(r *frameReader) (*manifest, error) {
+func (c *snapshotStore) readManifest(r *frame.Reader) (*manifest, error) {
 	var magic [len(streamMagic)]byte
-	if err := r.read(magic[:]); err != nil {
+	if err := r.Bytes(magic[:]); err != nil {
 		return nil, err
 	}
 	if string(magic[:]) != streamMagic {
-		return nil, &FormatError{Path: "a snapshot that was sent", Want: streamMagic, Have: string(magic[:])}
+		return nil, &diskfile.FormatError{Path: "a snapshot that was sent", Want: streamMagic, Have: string(magic[:])}
 	}
-	encoded, err := r.frame(manifestBytesMax)
+	encoded, err := r.Frame(manifestBytesMax)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +184,7 @@ func (c *snapshotStore) readManifest(r *frameReader) (*manifest, error) {
 }
 
 // unpackFiles reads the rest of a stream.
-func (s *snapshotSink) unpackFiles(r *frameReader, sent *manifest) error {
+func (s *snapshotSink) unpackFiles(r *frame.Reader, sent *manifest) error {
 	s.manifest.Node = sent.Node
 	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
 	s.manifest.Files = sent.Files
@@ -221,12 +197,12 @@ func (s *snapshotSink) unpackFiles(r *frameReader, sent *manifest) error {
 			return err
 		}
 	}
-	return r.trailer()
+	return r.Trailer()
 }
 
 // fetch receives a snapshot that this node has requested. Its index must be least or higher.
 func (c *snapshotStore) fetch(from io.Reader, least uint64) (*manifest, error) {
-	r := &frameReader{from: from, sum: crc32.New(castagnoli)}
+	r := frame.NewReader(from)
 	sent, err := c.readManifest(r)
 	if err != nil {
 		return nil, err
@@ -244,7 +220,7 @@ func (c *snapshotStore) fetch(from io.Reader, least uint64) (*manifest, error) {
 	return &s.manifest, s.Close()
 }
 
-func (s *snapshotSink) unpackFile(r *frameReader, entry manifestFileEntry, path string) (err error) {
+func (s *snapshotSink) unpackFile(r *frame.Reader, entry manifestFileEntry, path string) (err error) {
 	f, err := s.store.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -252,7 +228,7 @@ func (s *snapshotSink) unpackFile(r *frameReader, entry manifestFileEntry, path 
 	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
 	sum, size := uint32(0), int64(0)
 	for size < entry.Size {
-		part, err := r.frame(frameBytes)
+		part, err := r.Frame(frameBytes)
 		if err != nil {
 			return err
 		}
@@ -264,56 +240,6 @@ func (s *snapshotSink) unpackFile(r *frameReader, entry manifestFileEntry, path 
 	}
 	if size != entry.Size || sum != entry.CRC32C {
 		return fmt.Errorf("file %s: size or checksum mismatch", entry.Name)
-	}
-	return nil
-}
-
-// frameReader reads and verifies frames.
-type frameReader struct {
-	from   io.Reader
-	sum    hash.Hash32
-	buffer []byte
-}
-
-func (r *frameReader) read(b []byte) error {
-	if _, err := io.ReadFull(r.from, b); err != nil {
-		return fmt.Errorf("read snapshot: %w", err)
-	}
-	r.sum.Write(b)
-	return nil
-}
-
-// frame reads one frame of up to bytesMax; the bytes are valid until the next call.
-func (r *frameReader) frame(bytesMax uint32) ([]byte, error) {
-	var number [4]byte
-	if err := r.read(number[:]); err != nil {
-		return nil, err
-	}
-	size := binary.LittleEndian.Uint32(number[:])
-	if size == 0 || size > bytesMax {
-		return nil, fmt.Errorf("invalid frame size of %d bytes", size)
-	}
-	if uint32(cap(r.buffer)) < size {
-		r.buffer = make([]byte, size)
-	}
-	b := r.buffer[:size]
-	if err := errors.Join(r.read(b), r.read(number[:])); err != nil {
-		return nil, err
-	}
-	if binary.LittleEndian.Uint32(number[:]) != crc32.Checksum(b, castagnoli) {
-		return nil, errors.New("checksum mismatch in a frame")
-	}
-	return b, nil
-}
-
-func (r *frameReader) trailer() error {
-	want := r.sum.Sum32()
-	var trailer [8]byte
-	if err := r.read(trailer[:]); err != nil {
-		return err
-	}
-	if binary.LittleEndian.Uint32(trailer[:]) != 0 || binary.LittleEndian.Uint32(trailer[4:]) != want {
-		return errors.New("checksum mismatch in the trailer")
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (j *Journal) snapshotByBytes(ctx context.Context) {
 			return
 		case <-j.failStop.failed:
 			return
-		case <-j.logs.checked.snapshotDue:
+		case <-j.logs.Checked.SnapshotDue():
 		}
 		err := j.snapshot()
 		if err == nil {
@@ -91,7 +91,7 @@ func (j *Journal) snapshotByBytes(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(snapshotRetryInterval):
-			notify(j.logs.checked.snapshotDue)
+			j.logs.Checked.RequestSnapshot()
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (j *Journal) snapshot() error {
 // setTrailingLogs sets how many entries Raft retains after the next snapshot: at most TrailingLogs,
 // and at most half of SnapshotBytes.
 func (j *Journal) setTrailingLogs() error {
-	entries := min(j.config.TrailingLogs, j.logs.checked.countWithin(j.config.SnapshotBytes/2))
+	entries := min(j.config.TrailingLogs, j.logs.Checked.CountWithin(j.config.SnapshotBytes/2))
 	if j.raft.ReloadableConfig().TrailingLogs == entries {
 		return nil
 	}

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
 // startSnapshots is the snapshot store that Raft is started with. The state on disk has applied
@@ -25,7 +27,7 @@ type startSnapshots struct {
 // of the entries in its log and of the snapshot that it started with. If a follower's last entry is
 // that of the snapshot, Raft needs its term. Otherwise it would send the same snapshot again and
 // again.
-func newStartSnapshots(snapshots *notifyingSnapshots, logs *checkedLogs, applied, term uint64) (*startSnapshots, error) {
+func newStartSnapshots(snapshots *notifyingSnapshots, logs *raftlog.Checked, applied, term uint64) (*startSnapshots, error) {
 	h := &startSnapshots{notifyingSnapshots: snapshots}
 	all, err := snapshots.List()
 	if err != nil {
@@ -34,45 +36,22 @@ func newStartSnapshots(snapshots *notifyingSnapshots, logs *checkedLogs, applied
 	point := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: applied, Term: term}
 	if len(all) > 0 {
 		point.Configuration, point.ConfigurationIndex = all[0].Configuration, all[0].ConfigurationIndex
-		if applied <= all[0].Index || !logs.hasEntry(all[0].Index) {
+		if applied <= all[0].Index || !logs.HasEntry(all[0].Index) {
 			return h, nil
 		}
 	}
-	if !logs.hasEntry(applied) {
+	if !logs.HasEntry(applied) {
 		return h, nil
 	}
 	var last raft.Log
 	if err := logs.GetLog(applied, &last); err != nil || last.Term != term {
 		return h, err
 	}
-	if err := logs.updateConfiguration(point); err != nil || len(point.Configuration.Servers) == 0 {
+	if err := logs.UpdateConfiguration(point); err != nil || len(point.Configuration.Servers) == 0 {
 		return h, err
 	}
 	h.startMeta.Store(point)
 	return h, nil
-}
-
-// hasEntry reports whether an entry is in the log.
-func (l *checkedLogs) hasEntry(index uint64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return index > 0 && l.firstIndex() <= index && index <= l.tail.index
-}
-
-// updateConfiguration sets the configuration of a snapshot to the latest one up to its index, from
-// the log as it was opened. That is committed, like everything that is applied.
-func (l *checkedLogs) updateConfiguration(point *raft.SnapshotMeta) error {
-	for _, index := range l.configurations {
-		if index <= point.ConfigurationIndex || index > point.Index {
-			continue
-		}
-		var log raft.Log
-		if err := l.GetLog(index, &log); err != nil {
-			return err
-		}
-		point.Configuration, point.ConfigurationIndex = raft.DecodeConfiguration(log.Data), index
-	}
-	return nil
 }
 
 // List implements raft.SnapshotStore.

@@ -8,8 +8,12 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 )
 
 // readCountingLogs is a log store that counts how often each entry is read.
@@ -148,21 +152,38 @@ func TestStartSnapshots(t *testing.T) {
 		"nothing is applied, nothing in the log": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := mustOpenLogs(t, t.TempDir())
-			l.mustStore(t, 1, 19)
+			raw, stable, err := raftlog.OpenFiles(t.TempDir(), false, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := errors.Join(raw.Close(), stable.Close()); err != nil {
+					t.Error(err)
+				}
+			}()
+			open := func() *raftlog.Checked {
+				d := raftlog.NewDisk(time.Hour, func(uint64) {}, func(time.Duration) {}, func(time.Duration) {})
+				logs, _, err := raftlog.Open(raw, stable, newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {}), d, 1<<30)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return logs.Checked
+			}
+			l := open()
+			if err := l.StoreLogs(raftlogtest.Entries(1, 19)); err != nil {
+				t.Fatal(err)
+			}
 			changed := &raft.Log{Index: 20, Term: 3, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(newMembers)}
 			if err := l.StoreLog(changed); err != nil {
 				t.Fatal(err)
 			}
-			l.mustStore(t, 21, 30)
+			if err := l.StoreLogs(raftlogtest.Entries(21, 30)); err != nil {
+				t.Fatal(err)
+			}
 			if err := l.DeleteRange(1, 3); err != nil {
 				t.Fatal(err)
 			}
-			defer l.mustClose(t)
-			logs, err := openCheckedLogs(&checkedLogs{store: l.store, path: l.path, stable: l.stable})
-			if err != nil {
-				t.Fatal(err)
-			}
+			logs := open()
 			var there fakeSnapshotList
 			if test.snapshot > 0 {
 				there = fakeSnapshotList{{Index: test.snapshot, Term: 1, Configuration: oldMembers, ConfigurationIndex: 1}}

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
@@ -88,7 +89,7 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 	r.config.Logger.Error("no intact snapshot, fetching one from another node", "error", gap, "least", gap.minIndex)
 	asking := &snapshotFetcher{config: r.config, snapshots: r.snapshots, minIndex: gap.minIndex}
 	if _, err := asking.run(ctx, peerAddresses(r.config, r.snapshots, r.logs)); err != nil {
-		return &RepairError{Damage: gap.damagedError(), Err: err}
+		return &RepairError{Damage: (*DamagedError)(gap.damagedError()), Err: err}
 	}
 	r.stats.stateFetches.Add(1)
 	if gap, err = r.installNewest(machine); err == nil && gap != nil {
@@ -139,7 +140,7 @@ func (r *stateLoader) installNewest(machine *state.Machine) (*logGap, error) {
 			applied = m.Applied
 			break
 		}
-		var damaged *DamagedError
+		var damaged *diskfile.DamagedError
 		if !errors.As(err, &damaged) && !errors.Is(err, state.ErrCorrupt) {
 			return nil, fmt.Errorf("rebuild state: %w", err)
 		}
@@ -157,15 +158,15 @@ type logGap struct {
 	snapshotIndex, minIndex uint64 // the index of that snapshot, and the least that closes the gap
 }
 
-func (g *logGap) damagedError() *DamagedError {
-	return &DamagedError{Path: g.dir, Index: g.snapshotIndex + 1, Reason: fmt.Sprintf(
+func (g *logGap) damagedError() *diskfile.DamagedError {
+	return &diskfile.DamagedError{Path: g.dir, Index: g.snapshotIndex + 1, Reason: fmt.Sprintf(
 		"no intact snapshot has it, nor does the log; a snapshot of entry %d or later is needed", g.minIndex)}
 }
 
 // findGap checks the bounds of the log. It must begin no later than the entry after the snapshot
 // that Raft starts from. If it ends before the newest snapshot that this node has had, Raft must
 // start from that one or a later one. findGap returns the gap if one of these is violated. It
-// returns a *DamagedError if the state has applied more than the log and the snapshot contain.
+// returns a *diskfile.DamagedError if the state has applied more than the log and the snapshot contain.
 func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) {
 	first, err := r.logs.FirstIndex()
 	if err != nil {
@@ -190,7 +191,7 @@ func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) 
 		return &logGap{r.config.Dir, base, least}, nil
 	}
 	if applied > known {
-		return nil, &DamagedError{Path: r.config.Dir, Index: applied, Reason: fmt.Sprintf(
+		return nil, &diskfile.DamagedError{Path: r.config.Dir, Index: applied, Reason: fmt.Sprintf(
 			"it was applied, but the log ends at %d", last)}
 	}
 	return nil, nil

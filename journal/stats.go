@@ -111,6 +111,7 @@ func (h *histogram) read() Histogram {
 // stats are the counters behind Stats that no other part holds.
 type stats struct {
 	queueDelay, entryRecords, entryBytes, commitDelay histogram
+	logWrite                                          histogram
 	snapshotTime                                      histogram
 	logStalls, snapshotFailures                       atomic.Uint64
 	stateRebuilds, stateFetches, snapshotsServed      atomic.Uint64
@@ -129,7 +130,7 @@ func (j *Journal) SetObservers(observers Observers) {
 	j.stats.entryBytes.observer.Store(&observers.EntryBytes)
 	j.stats.commitDelay.observer.Store(&observers.CommitDelay)
 	j.stats.snapshotTime.observer.Store(&observers.SnapshotTime)
-	j.disk.latency.observer.Store(&observers.LogWrite)
+	j.stats.logWrite.observer.Store(&observers.LogWrite)
 }
 
 // Stats returns the metrics of this node.
@@ -138,17 +139,18 @@ func (j *Journal) Stats() Stats {
 		InFlight:   len(j.slots),
 		QueueDelay: j.stats.queueDelay.read(), CommitDelay: j.stats.commitDelay.read(),
 		EntryRecords: j.stats.entryRecords.read(), EntryBytes: j.stats.entryBytes.read(),
-		LogWrite: j.disk.latency.read(), LogStalls: j.stats.logStalls.Load(),
+		LogWrite: j.stats.logWrite.read(), LogStalls: j.stats.logStalls.Load(),
 		SnapshotFailures: j.stats.snapshotFailures.Load(), SnapshotTime: j.stats.snapshotTime.read(),
 		StateRebuilds: j.stats.stateRebuilds.Load(), StateFetches: j.stats.stateFetches.Load(),
 		SnapshotsServed: j.stats.snapshotsServed.Load(),
 	}
 	s.QueueRecords, s.QueueBytes = j.queue.size()
-	if j.disk.isStalled() {
-		s.LogStalled = j.disk.writeAge()
+	if j.disk.IsStalled() {
+		s.LogStalled = j.disk.WriteAge()
 	}
 	s.MessagesRefused = j.refusals.count.Load()
-	j.logs.checked.fillStats(&s)
+	log := j.logs.Checked.Stats()
+	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = log.WrittenBytes, log.Entries, log.BytesSinceSnapshot
 	s.Snapshots = j.snapshots.count.Load()
 	return s
 }

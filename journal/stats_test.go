@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 func TestSnapshot_TakenByBytesTruncatesLog(t *testing.T) {
@@ -14,7 +16,7 @@ func TestSnapshot_TakenByBytesTruncatesLog(t *testing.T) {
 	for i := range 100 { // 2 MiB
 		mustAppend(t, j, newLargeStartAppend(epoch, fmt.Sprintf("i-%03d", i)))
 	}
-	eventually(t, "little is left to replay", func() bool {
+	waittest.Eventually(t, "little is left to replay", func() bool {
 		s := j.Stats()
 		return s.Snapshots > 0 && s.LogSinceSnapshot < snapshotBytes && s.LogEntries < 60
 	})
@@ -58,7 +60,7 @@ func TestStats_CountEvents(t *testing.T) {
 	if s.LogEntries == 0 || s.LogBytes <= before.LogBytes || s.LogSinceSnapshot == 0 {
 		t.Errorf("log: %+v", s)
 	}
-	eventually(t, "nothing waits", func() bool { s = j.Stats(); return s.QueueRecords == 0 })
+	waittest.Eventually(t, "nothing waits", func() bool { s = j.Stats(); return s.QueueRecords == 0 })
 	if s.QueueBytes != 0 || s.LogStalls != 0 || s.LogStalled != 0 {
 		t.Errorf("idle: %+v", s)
 	}

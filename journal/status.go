@@ -46,7 +46,7 @@ func (j *Journal) Status() Status {
 			s.Member, s.Voter = true, server.Suffrage == raft.Voter
 		}
 	}
-	s.SinceContact, s.DiskFull = j.sinceLeaderContact(), j.logs.checked.diskFull.Load()
+	s.SinceContact, s.DiskFull = j.sinceLeaderContact(), j.logs.Checked.IsDiskFull()
 	select {
 	case <-j.closing: // the log cannot be read any more
 	default:

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
@@ -45,8 +47,8 @@ func dirLosses() []dirLoss {
 		{"log and stable file", true, func(name string) bool { return !strings.HasPrefix(name, "raft.") }},
 		{"all but directory-id", true, func(name string) bool { return name == directoryIDFile }},
 		{"all but identity and directory-id", true, func(name string) bool { return name == directoryIDFile || name == ownerFile }},
-		{"stable file", true, func(name string) bool { return name != stableFileName }},
-		{"log", true, func(name string) bool { return name != logFile }},
+		{"stable file", true, func(name string) bool { return name != raftlog.StableFileName }},
+		{"log", true, func(name string) bool { return name != raftlog.FileName }},
 	}
 }
 
@@ -240,7 +242,7 @@ func (o wipeOrder) run(t *testing.T, nodes int, loss dirLoss) {
 	for i := range nodes {
 		w.start(i)
 	}
-	eventually(t, "an append", w.tryAppend)
+	waittest.Eventually(t, "an append", w.tryAppend)
 	w.awaitElections()
 	for _, i := range o.stopped {
 		w.stop(i)
@@ -279,7 +281,7 @@ func (o wipeOrder) run(t *testing.T, nodes int, loss dirLoss) {
 func TestWipe_EveryOrderOfThreeNodes(t *testing.T) {
 	orders := wipeOrders(3)
 	for n, o := range orders {
-		if n%(len(orders)/repetitions(len(orders), 18)) == 0 {
+		if n%(len(orders)/waittest.Repetitions(len(orders), 18)) == 0 {
 			inSynctest(t, func(t *testing.T) { o.run(t, 3, dirLosses()[0]) })
 		}
 	}
@@ -289,7 +291,7 @@ func TestWipe_EveryOrderOfThreeNodes(t *testing.T) {
 func TestWipe_PartialLossOfThreeNodes(t *testing.T) {
 	orders := wipeOrders(3)
 	for k, loss := range dirLosses()[1:] {
-		for n := range repetitions(len(orders), 6) {
+		for n := range waittest.Repetitions(len(orders), 6) {
 			o := orders[((n*61+k)*7+3)%len(orders)]
 			inSynctest(t, func(t *testing.T) { o.run(t, 3, loss) })
 		}
@@ -340,7 +342,7 @@ func TestBootstrap_InterruptedFirstStartContinues(t *testing.T) {
 // Five nodes: some hundreds of the 120 * 31 * 120 orders, always the same.
 func TestWipe_SampledOrdersOfFiveNodes(t *testing.T) {
 	orders := wipeOrders(5)
-	for n := range repetitions(400, 4) {
+	for n := range waittest.Repetitions(400, 4) {
 		o := orders[(n*104729+7)%len(orders)]
 		inSynctest(t, func(t *testing.T) { o.run(t, 5, dirLosses()[0]) })
 	}
@@ -354,12 +356,12 @@ func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
 		for i := range w.nodes {
 			w.start(i)
 		}
-		eventually(t, "an append", w.tryAppend)
+		waittest.Eventually(t, "an append", w.tryAppend)
 		leader := slices.Index(w.nodes, w.leader())
 		a, b := (leader+1)%3, (leader+2)%3
 		w.stop(a)
 		for range 20 {
-			eventually(t, "an append", w.tryAppend)
+			waittest.Eventually(t, "an append", w.tryAppend)
 		}
 		before := len(w.acknowledged)
 		w.stop(leader)
@@ -375,7 +377,7 @@ func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
 			t.Errorf("the node that lost it reports %v", err)
 		}
 		w.start(leader)
-		eventually(t, "the first leader leads again", w.nodes[leader].IsLeader)
+		waittest.Eventually(t, "the first leader leads again", w.nodes[leader].IsLeader)
 		w.check("in the end")
 
 		// Adopted, it catches up and gets its vote back.
@@ -388,12 +390,12 @@ func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
 				t.Errorf("adopted, but not caught up: %+v", m)
 			}
 		}
-		eventually(t, "it has its vote", func() bool { return w.nodes[b].Status().Voter })
+		waittest.Eventually(t, "it has its vote", func() bool { return w.nodes[b].Status().Voter })
 		for _, id := range w.acknowledged {
-			eventually(t, "it has "+id, func() bool { return lastEvent(t, w.nodes[b], id) > 0 })
+			waittest.Eventually(t, "it has "+id, func() bool { return lastEvent(t, w.nodes[b], id) > 0 })
 		}
 		w.stop(a)
-		eventually(t, "an append with its acknowledgment", w.tryAppend)
+		waittest.Eventually(t, "an append with its acknowledgment", w.tryAppend)
 	})
 }
 
@@ -448,7 +450,7 @@ func TestBootstrap_NeedsAllPeers(t *testing.T) {
 			t.Error("two of three nodes founded a cluster")
 		}
 		w.start(2)
-		eventually(t, "an append", w.tryAppend)
+		waittest.Eventually(t, "an append", w.tryAppend)
 	})
 }
 
@@ -459,7 +461,7 @@ func TestCopiedDirectory_NodeFails(t *testing.T) {
 		for i := range w.nodes {
 			w.start(i)
 		}
-		eventually(t, "an append", w.tryAppend)
+		waittest.Eventually(t, "an append", w.tryAppend)
 		for original := range w.nodes {
 			w.stop(original)
 			dir := filepath.Join(t.TempDir(), "copy")
@@ -475,7 +477,7 @@ func TestCopiedDirectory_NodeFails(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "the copy stops", func() bool { return errors.Is(clone.Err(), ErrDirectoryCopied) })
+				waittest.Eventually(t, "the copy stops", func() bool { return errors.Is(clone.Err(), ErrDirectoryCopied) })
 				closeJournal(t, clone)
 			}
 			if err := w.nodes[original].Err(); err != nil {
@@ -507,7 +509,7 @@ func testCopyFirst(t *testing.T, starts int) {
 	for i := range w.nodes {
 		w.start(i)
 	}
-	eventually(t, "an append", w.tryAppend)
+	waittest.Eventually(t, "an append", w.tryAppend)
 	original := slices.Index(w.nodes, w.leader())
 	name := w.peers[original].Node
 	w.stop(original)
@@ -528,7 +530,7 @@ func testCopyFirst(t *testing.T, starts int) {
 		clone = opened
 		for i, j := range w.nodes {
 			if i != original {
-				eventually(t, "the copy is heard of", func() bool { known, _ := j.sessions.latest(name); return known == clone.self })
+				waittest.Eventually(t, "the copy is heard of", func() bool { known, _ := j.sessions.latest(name); return known == clone.self })
 			}
 		}
 	}
@@ -541,7 +543,7 @@ func testCopyFirst(t *testing.T, starts int) {
 			t.Errorf("n%d refuses the known copy: %v", i, err)
 		}
 	}
-	eventually(t, "the later node is refused", func() bool { return errors.Is(w.nodes[original].Err(), ErrDirectoryCopied) })
+	waittest.Eventually(t, "the later node is refused", func() bool { return errors.Is(w.nodes[original].Err(), ErrDirectoryCopied) })
 	for i, j := range w.nodes {
 		if i != original && j.IsLeader() {
 			if err := j.MoveMember(t.Context(), as); err != nil {
@@ -582,7 +584,7 @@ func TestIdentity_RecordedForOldDirectories(t *testing.T) {
 		if err := g.nodes[leader].RaiseProtocol(t.Context(), identityProtocol); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "all identities are recorded, everywhere", func() bool {
+		waittest.Eventually(t, "all identities are recorded, everywhere", func() bool {
 			for i, j := range g.nodes {
 				for _, of := range g.nodes {
 					if got, _ := of.recordedIdentity(g.peers[i].Node); got != j.Identity() {
@@ -598,8 +600,8 @@ func TestIdentity_RecordedForOldDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.start(t, wiped, nil, nil)
-		eventually(t, "the wiped node is refused", func() bool { return g.nodes[wiped].DirectoryRefusal() != nil })
-		eventually(t, "an append", func() bool {
+		waittest.Eventually(t, "the wiped node is refused", func() bool { return g.nodes[wiped].DirectoryRefusal() != nil })
+		waittest.Eventually(t, "an append", func() bool {
 			j := g.nodes[g.leader(t)]
 			err := proposeAppend(t, j, newStartAppend(j.Epoch(), "after"))
 			return err == nil || errors.As(err, new(*state.ConflictError))

@@ -1,4 +1,4 @@
-package journal
+package raftlog
 
 import (
 	"encoding/binary"
@@ -11,20 +11,22 @@ import (
 	"syscall"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
-// checkedLogs is a log store that verifies every entry, because the store below does not. It stores
+// Checked is a log store that verifies every entry, because the store below does not. It stores
 // each entry with two checksums: that of the previous entry, and one of both the entry and the
 // first checksum. Reading a damaged entry returns an error.
 //
 // The checksums are appended to Extensions when an entry is stored and removed when it is read, so
 // other nodes never see them.
-type checkedLogs struct {
-	store    *rawLogs
+type Checked struct {
+	store    *Raw
 	path     string
-	stable   *stableFile // holds the saved tail; nil in memory
-	failStop *failStop
-	disk     *disk
+	stable   *StableFile // holds the saved tail; nil in memory
+	failStop FailStop
+	disk     *Disk
 	// snapshotDue holds a token when the log has grown by bytesMax since the newest snapshot.
 	snapshotDue   chan struct{}
 	snapshotBytes uint64
@@ -53,18 +55,18 @@ type checkedLogs struct {
 // checksumsSize is the size of the two checksums at the end of Extensions.
 const checksumsSize = 8
 
-// openCheckedLogs reads the whole log, verifies it, and verifies that it reaches the saved tail.
-// Errors are a *DamagedError or those of the store.
-func openCheckedLogs(l *checkedLogs) (*checkedLogs, error) {
-	if err := l.reread(); err != nil {
+// Open reads the whole log, verifies it, and verifies that it reaches the saved tail.
+// Errors are a *diskfile.DamagedError or those of the store.
+func openChecked(l *Checked) (*Checked, error) {
+	if err := l.Reread(); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// reread reads and verifies the whole log and resets the fields accordingly. There must be no
+// Reread reads and verifies the whole log and resets the fields accordingly. There must be no
 // concurrent writes.
-func (l *checkedLogs) reread() error {
+func (l *Checked) Reread() error {
 	found, err := l.scan()
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ type logContent struct {
 }
 
 // scan reads and verifies the whole log.
-func (l *checkedLogs) scan() (found logContent, err error) {
+func (l *Checked) scan() (found logContent, err error) {
 	first, last, err := l.bounds()
 	if err != nil {
 		return found, err
@@ -121,7 +123,7 @@ func (l *checkedLogs) scan() (found logContent, err error) {
 	return found, nil
 }
 
-func (l *checkedLogs) bounds() (first, last uint64, err error) {
+func (l *Checked) bounds() (first, last uint64, err error) {
 	var has [2]uint64
 	err = l.store.call(func() (err error) {
 		if has[0], err = l.store.FirstIndex(); err == nil {
@@ -135,19 +137,19 @@ func (l *checkedLogs) bounds() (first, last uint64, err error) {
 	return has[0], has[1], nil
 }
 
-func (l *checkedLogs) damagedError(index uint64, reason string) error {
-	return &DamagedError{Path: l.path, Index: index, Reason: reason}
+func (l *Checked) damagedError(index uint64, reason string) error {
+	return &diskfile.DamagedError{Path: l.path, Index: index, Reason: reason}
 }
 
 // read reads and verifies one entry. It returns the checksum of the entry before and that of this
-// one. The error is raft.ErrLogNotFound, a *DamagedError or one of the store.
-func (l *checkedLogs) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
+// one. The error is raft.ErrLogNotFound, a *diskfile.DamagedError or one of the store.
+func (l *Checked) read(index uint64, log *raft.Log) (before, sum uint32, err error) {
 	stored := &raft.Log{}
 	err = l.store.call(func() error { return l.store.GetLog(index, stored) })
 	if err == nil {
 		*log = *stored
 	}
-	var damaged *DamagedError
+	var damaged *diskfile.DamagedError
 	switch {
 	case errors.Is(err, raft.ErrLogNotFound):
 		return 0, 0, err
@@ -196,19 +198,19 @@ func checksumEntry(before uint32, log *raft.Log) uint32 {
 func entrySize(log *raft.Log) uint32 { return uint32(len(log.Data) + len(log.Extensions) + 64) }
 
 // GetLog implements raft.LogStore.
-func (l *checkedLogs) GetLog(index uint64, log *raft.Log) error {
+func (l *Checked) GetLog(index uint64, log *raft.Log) error {
 	_, _, err := l.read(index, log)
 	return err
 }
 
 // FirstIndex implements raft.LogStore.
-func (l *checkedLogs) FirstIndex() (uint64, error) {
+func (l *Checked) FirstIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.firstIndex(), nil
 }
 
-func (l *checkedLogs) firstIndex() uint64 {
+func (l *Checked) firstIndex() uint64 {
 	if l.tail.index == 0 {
 		return 0
 	}
@@ -216,7 +218,7 @@ func (l *checkedLogs) firstIndex() uint64 {
 }
 
 // LastIndex implements raft.LogStore.
-func (l *checkedLogs) LastIndex() (uint64, error) {
+func (l *Checked) LastIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tail.index, nil
@@ -224,16 +226,16 @@ func (l *checkedLogs) LastIndex() (uint64, error) {
 
 // IsMonotonic implements raft.MonotonicLogStore: the log has no gaps, so Raft deletes the log after
 // it has installed a snapshot from the leader.
-func (*checkedLogs) IsMonotonic() bool { return true }
+func (*Checked) IsMonotonic() bool { return true }
 
 // StoreLog implements raft.LogStore.
-func (l *checkedLogs) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+func (l *Checked) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
 // StoreLogs implements raft.LogStore. A full disk does not fail the node, because it may have room
 // again. A leader then steps down, and a follower does not acknowledge. Raft is reopened if it
 // assumes entries that are gone (see failedwrites.go). After any other error the content of the
-// disk is unknown, and the node fails.
-func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
+// Disk is unknown, and the node fails.
+func (l *Checked) StoreLogs(logs []*raft.Log) error {
 	if err := l.checkWritable(); err != nil || len(logs) == 0 {
 		return err
 	}
@@ -246,18 +248,18 @@ func (l *checkedLogs) StoreLogs(logs []*raft.Log) error {
 }
 
 // checkWritable returns an error if the log refuses writes.
-func (l *checkedLogs) checkWritable() error {
-	if err := l.failStop.err(); err != nil {
+func (l *Checked) checkWritable() error {
+	if err := l.failStop.Err(); err != nil {
 		return err
 	}
 	if l.diverged.Load() {
-		return errReopening
+		return ErrReopening
 	}
 	return nil
 }
 
 // append stores entries and saves the new tail.
-func (l *checkedLogs) append(logs []*raft.Log) error {
+func (l *Checked) append(logs []*raft.Log) error {
 	l.writeMu.Lock()
 	defer l.writeMu.Unlock()
 	if err := l.deleteSurplus(); err != nil {
@@ -281,13 +283,13 @@ func (l *checkedLogs) append(logs []*raft.Log) error {
 		l.writtenBytes += uint64(size)
 	}
 	if l.bytesSinceSnapshot >= l.snapshotBytes {
-		notify(l.snapshotDue)
+		l.RequestSnapshot()
 	}
 	return nil
 }
 
 // write stores entries with checksums and saves the last of them as the tail.
-func (l *checkedLogs) write(sealed []*raft.Log, tail logTail) error {
+func (l *Checked) write(sealed []*raft.Log, tail logTail) error {
 	if err := l.store.call(func() error { return l.store.StoreLogs(sealed) }); err != nil || l.stable == nil {
 		return err
 	}
@@ -295,21 +297,13 @@ func (l *checkedLogs) write(sealed []*raft.Log, tail logTail) error {
 }
 
 // handleWriteError fails the node unless the error may be temporary.
-func (l *checkedLogs) handleWriteError(what string, err error) error {
+func (l *Checked) handleWriteError(what string, err error) error {
 	err = fmt.Errorf("%s %s: %w", what, l.path, err)
-	if isDiskFull(err) {
+	if diskfile.IsFull(err) {
 		l.diskFull.Store(true)
 		return err
 	}
-	return l.failStop.fail(err)
-}
-
-// IsDiskFull reports whether an error of Open, or of a journal, was caused by a full disk.
-func IsDiskFull(err error) bool { return isDiskFull(err) }
-
-// isDiskFull reports whether an error is that of a full disk, which may have room again.
-func isDiskFull(err error) bool {
-	return slices.ContainsFunc(diskFullErrors(), func(full error) bool { return errors.Is(err, full) })
+	return l.failStop.Fail(err)
 }
 
 // addChecksums returns copies of entries with their checksums, and the new tail.
@@ -336,7 +330,7 @@ func addChecksums(before uint32, logs []*raft.Log) ([]*raft.Log, logTail) {
 // prepareAppend prepares the log for an entry with this index. An index beyond the next one occurs
 // only after a snapshot has replaced the whole log and Raft could not delete the log. prepareAppend
 // then deletes it. It returns an error if the index exists.
-func (l *checkedLogs) prepareAppend(index uint64) error {
+func (l *Checked) prepareAppend(index uint64) error {
 	switch {
 	case l.tail.index == 0 || index == l.tail.index+1:
 		return nil
@@ -347,7 +341,7 @@ func (l *checkedLogs) prepareAppend(index uint64) error {
 }
 
 // DeleteRange implements raft.LogStore, for ranges that include the first or the last entry.
-func (l *checkedLogs) DeleteRange(first, last uint64) error {
+func (l *Checked) DeleteRange(first, last uint64) error {
 	if err := l.checkWritable(); err != nil {
 		return err
 	}
@@ -365,7 +359,7 @@ func (l *checkedLogs) DeleteRange(first, last uint64) error {
 	return nil
 }
 
-func (l *checkedLogs) deleteEntries(first, last uint64) error {
+func (l *Checked) deleteEntries(first, last uint64) error {
 	first, last = max(first, l.firstIndex()), min(last, l.tail.index)
 	if l.tail.index == 0 || first > last {
 		return nil
@@ -393,7 +387,7 @@ func (l *checkedLogs) deleteEntries(first, last uint64) error {
 
 // prepareTruncation saves the new tail before the entries from first on are deleted, and returns
 // it.
-func (l *checkedLogs) prepareTruncation(first uint64) (logTail, error) {
+func (l *Checked) prepareTruncation(first uint64) (logTail, error) {
 	tail := logTail{}
 	if first > l.firstIndex() {
 		var log raft.Log
@@ -409,15 +403,15 @@ func (l *checkedLogs) prepareTruncation(first uint64) (logTail, error) {
 	return tail, l.stable.setTail(tail, true)
 }
 
-// recordSnapshot records that everything up to index is in a snapshot on disk.
-func (l *checkedLogs) recordSnapshot(index uint64) {
+// RecordSnapshot records that everything up to index is in a snapshot on disk.
+func (l *Checked) RecordSnapshot(index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.snapshotIndex = max(l.snapshotIndex, index)
 	l.recountBytesSinceSnapshot()
 }
 
-func (l *checkedLogs) recountBytesSinceSnapshot() {
+func (l *Checked) recountBytesSinceSnapshot() {
 	l.bytesSinceSnapshot = 0
 	first := l.firstIndex()
 	for i, size := range l.sizes {
@@ -426,12 +420,12 @@ func (l *checkedLogs) recountBytesSinceSnapshot() {
 		}
 	}
 	if l.bytesSinceSnapshot >= l.snapshotBytes {
-		notify(l.snapshotDue)
+		l.RequestSnapshot()
 	}
 }
 
-// countWithin returns how many of the last entries fit into bytesMax bytes.
-func (l *checkedLogs) countWithin(bytesMax uint64) uint64 {
+// CountWithin returns how many of the last entries fit into bytesMax bytes.
+func (l *Checked) CountWithin(bytesMax uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, bytes := 0, uint64(0)
@@ -443,8 +437,83 @@ func (l *checkedLogs) countWithin(bytesMax uint64) uint64 {
 	return uint64(n)
 }
 
-func (l *checkedLogs) fillStats(s *Stats) {
+// Stats are metrics of a log.
+type Stats struct {
+	WrittenBytes       uint64 // since it was opened
+	Entries            int
+	BytesSinceSnapshot uint64 // bytes of the entries newer than the newest snapshot
+}
+
+func (l *Checked) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = l.writtenBytes, len(l.sizes), l.bytesSinceSnapshot
+	return Stats{l.writtenBytes, len(l.sizes), l.bytesSinceSnapshot}
+}
+
+// SnapshotDue returns a channel that holds a token when the log has grown by its snapshotBytes
+// since the newest snapshot.
+func (l *Checked) SnapshotDue() <-chan struct{} { return l.snapshotDue }
+
+// RequestSnapshot puts a token into SnapshotDue.
+func (l *Checked) RequestSnapshot() { putToken(l.snapshotDue) }
+
+// ReopenDue returns a channel that holds a token when the log has diverged.
+func (l *Checked) ReopenDue() <-chan struct{} { return l.reopenDue }
+
+// HasDiverged reports whether Raft assumes entries that are gone. The log then refuses writes until
+// Reread.
+func (l *Checked) HasDiverged() bool { return l.diverged.Load() }
+
+// HasStored reports whether an entry was stored since the log was opened.
+func (l *Checked) HasStored() bool { return l.hasStored.Load() }
+
+// IsDiskFull reports whether the last write failed because the disk is full.
+func (l *Checked) IsDiskFull() bool { return l.diskFull.Load() }
+
+// putToken puts a token into a channel of capacity one.
+func putToken(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// HasEntry reports whether an entry is in the log.
+func (l *Checked) HasEntry(index uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return index > 0 && l.firstIndex() <= index && index <= l.tail.index
+}
+
+// UpdateConfiguration sets the configuration of a snapshot to the latest one up to its index, from
+// the log as it was opened. That is committed, like everything that is applied.
+func (l *Checked) UpdateConfiguration(point *raft.SnapshotMeta) error {
+	for _, index := range l.configurations {
+		if index <= point.ConfigurationIndex || index > point.Index {
+			continue
+		}
+		var log raft.Log
+		if err := l.GetLog(index, &log); err != nil {
+			return err
+		}
+		point.Configuration, point.ConfigurationIndex = raft.DecodeConfiguration(log.Data), index
+	}
+	return nil
+}
+
+// ConfigurationsInLog returns the configurations in a log, latest first. It stops at an unreadable
+// entry: a later reader of the log reports it.
+func ConfigurationsInLog(logs raft.LogStore) (all []raft.Configuration) {
+	first, _ := logs.FirstIndex()
+	last, _ := logs.LastIndex()
+	for index := last; index >= first && index > 0; index-- {
+		var log raft.Log
+		if err := logs.GetLog(index, &log); err != nil {
+			break
+		}
+		if log.Type == raft.LogConfiguration {
+			all = append(all, raft.DecodeConfiguration(log.Data))
+		}
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package journal
+package raftlog
 
 import (
 	"sync"
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// disk measures the writes of this node's log and votes. A write that takes longer than limit is a
+// Disk measures the writes of this node's log and votes. A write that takes longer than limit is a
 // stall. A leader must step down then: nothing is committed without its own disk, and the Raft
 // library would lead for as long as the disk is stalled. A stall ends when the write returns.
 //
@@ -15,14 +15,15 @@ import (
 // leader, so busyLimit is the limit for the next minute.
 //
 // Its timer runs only during a write.
-type disk struct {
+type Disk struct {
 	limit     time.Duration
 	busyLimit time.Duration // at least busyLimitMin
 	// onStall and onRecover are called after a stall has begun or ended, without a lock: they log,
 	// and a handler may block on the same disk.
 	onStall   func(age time.Duration)
 	onRecover func(elapsed time.Duration)
-	latency   histogram // of the writes, in nanoseconds
+	// observe is called with the duration of each write, in nanoseconds.
+	observe func(uint64)
 	// changed holds a token after a stall has begun or ended.
 	changed chan struct{}
 
@@ -45,9 +46,9 @@ const (
 	busyDuration = time.Minute
 )
 
-func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk {
-	d := &disk{
-		limit: limit, busyLimit: max(limit, busyLimitMin), onStall: onStall, onRecover: onRecover,
+func NewDisk(limit time.Duration, observe func(uint64), onStall, onRecover func(time.Duration)) *Disk {
+	d := &Disk{
+		limit: limit, busyLimit: max(limit, busyLimitMin), observe: observe, onStall: onStall, onRecover: onRecover,
 		changed: make(chan struct{}, 1), stallCh: make(chan struct{}), writeSlot: make(chan struct{}, 1),
 	}
 	d.timer = time.AfterFunc(limit, d.checkStall)
@@ -56,7 +57,7 @@ func newDisk(limit time.Duration, onStall, onRecover func(time.Duration)) *disk 
 }
 
 // write runs one write and measures it. Concurrent writes wait.
-func (d *disk) write(f func() error) error {
+func (d *Disk) write(f func() error) error {
 	d.writeSlot <- struct{}{}
 	defer func() { <-d.writeSlot }()
 	d.beginWrite()
@@ -64,7 +65,7 @@ func (d *disk) write(f func() error) error {
 	return f()
 }
 
-func (d *disk) beginWrite() {
+func (d *Disk) beginWrite() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.writeStart, d.currentLimit = time.Now(), d.limit
@@ -74,74 +75,72 @@ func (d *disk) beginWrite() {
 	d.timer.Reset(d.currentLimit)
 }
 
-func (d *disk) finishWrite() {
+func (d *Disk) finishWrite() {
 	if elapsed, recovered := d.endWrite(); recovered {
 		d.onRecover(elapsed)
 	}
 }
 
 // endWrite returns how long the write took, and reports whether it was a stall.
-func (d *disk) endWrite() (elapsed time.Duration, recovered bool) {
+func (d *Disk) endWrite() (elapsed time.Duration, recovered bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.timer.Stop()
 	elapsed = time.Since(d.writeStart)
 	d.writeStart = time.Time{}
-	d.latency.observe(uint64(elapsed))
+	d.observe(uint64(elapsed))
 	if d.limit < elapsed && elapsed < d.busyLimit {
 		d.busyUntil = time.Now().Add(busyDuration)
 	}
 	if d.inStall.Swap(false) {
 		d.stallCh = make(chan struct{})
-		notify(d.changed)
+		putToken(d.changed)
 		recovered = true
 	}
 	return elapsed, recovered
 }
 
 // checkStall runs when the timer has fired. The write that it was set for may just have ended.
-func (d *disk) checkStall() {
+func (d *Disk) checkStall() {
 	if age, stalls := d.beginStall(); stalls {
 		d.onStall(age)
 	}
 }
 
 // beginStall reports whether the current write has become a stall.
-func (d *disk) beginStall() (age time.Duration, stalls bool) {
+func (d *Disk) beginStall() (age time.Duration, stalls bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.writeStart.IsZero() || time.Since(d.writeStart) < d.currentLimit || d.inStall.Swap(true) {
 		return 0, false
 	}
 	close(d.stallCh)
-	notify(d.changed)
+	putToken(d.changed)
 	return time.Since(d.writeStart), true
 }
 
-// isStalled reports whether there is a stall. It takes no lock.
-func (d *disk) isStalled() bool { return d.inStall.Load() }
+// IsStalled reports whether there is a stall. It takes no lock.
+func (d *Disk) IsStalled() bool { return d.inStall.Load() }
 
-// stallStarted returns a channel that is closed during a stall, or when the next one begins.
-func (d *disk) stallStarted() <-chan struct{} {
+// StallStarted returns a channel that is closed during a stall, or when the next one begins.
+func (d *Disk) StallStarted() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stallCh
 }
 
-// writeAge returns the age of the current write; 0 if there is none.
-func (d *disk) writeAge() time.Duration {
+// Changed returns a channel that holds a token after a stall has begun or ended.
+func (d *Disk) Changed() <-chan struct{} { return d.changed }
+
+// BusyLimit returns how long a write may take on a busy disk.
+func (d *Disk) BusyLimit() time.Duration { return d.busyLimit }
+
+// WriteAge returns the age of the current write; 0 if there is none.
+func (d *Disk) WriteAge() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.writeStart.IsZero() {
 		return 0
 	}
 	return time.Since(d.writeStart)
-}
-
-// notify puts a token into a channel of capacity one.
-func notify(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -1,4 +1,4 @@
-package journal
+package raftlog
 
 import (
 	"os"
@@ -28,14 +28,14 @@ func TestStableFile_SyncsVoteOnce(t *testing.T) {
 	if err := s.Set([]byte(keyCandidate), []byte("n2")); err != nil || syncs != 2 {
 		t.Errorf("the vote: %d syncs in total, %v", syncs, err)
 	}
-	var found stableFile
+	var found StableFile
 	if err := found.decode(synced); err != nil {
 		t.Fatal(err)
 	}
 	if found.term != 7 || found.voteTerm != 7 || string(found.candidate) != "n2" {
 		t.Errorf("after the sync: term %d, vote for %q in %d", found.term, found.candidate, found.voteTerm)
 	}
-	if err := s.close(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }

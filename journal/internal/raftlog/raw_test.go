@@ -1,43 +1,69 @@
-package journal
+package raftlog
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 )
 
 // testLogs is a log store below Raft, as a journal opens it.
 type testLogs struct {
-	*checkedLogs
+	*Checked
 	close func() error
 }
 
-func openLogs(dir string) (*testLogs, error) { return openLogsWith(Config{Dir: dir}) }
+func openLogs(dir string) (*testLogs, error) {
+	return openLogsWith(dir, func(*Raw, *StableFile) {})
+}
 
-func openLogsWith(c Config) (*testLogs, error) {
-	c.Node, c.Logger = "n1", slog.New(slog.DiscardHandler)
-	c = c.withDefaults()
-	stores, err := openStores(&c, &directory{}, raftLogger(c.Logger, true))
+// openLogsWith opens the log of a directory after wrap has inserted faults.
+func openLogsWith(dir string, wrap func(*Raw, *StableFile)) (*testLogs, error) {
+	raw, stable, err := OpenFiles(dir, false, false)
 	if err != nil {
 		return nil, err
 	}
-	d := newDisk(time.Hour, func(time.Duration) {}, func(time.Duration) {})
-	logs, _, err := stores.openChecked(newFailStop(func(*NodeFailedError) {}, func(*NodeFailedError) {}), d, 1<<30)
+	wrap(raw, stable)
+	closeFiles := func() error { return errors.Join(raw.Close(), stable.Close()) }
+	d := NewDisk(time.Hour, func(uint64) {}, func(time.Duration) {}, func(time.Duration) {})
+	logs, _, err := Open(raw, stable, &testFailStop{}, d, 1<<30)
 	if err != nil {
-		return nil, errors.Join(err, stores.close())
+		return nil, errors.Join(err, closeFiles())
 	}
-	return &testLogs{logs.checked, stores.close}, nil
+	return &testLogs{logs.Checked, closeFiles}, nil
+}
+
+// testFailStop is a FailStop that only keeps the failure.
+type testFailStop struct {
+	cause atomic.Pointer[failure]
+}
+
+// failure is the error after a testFailStop has failed.
+type failure struct{ cause error }
+
+func (f *failure) Error() string { return "failed: " + f.cause.Error() }
+func (f *failure) Unwrap() error { return f.cause }
+
+func (f *testFailStop) Fail(cause error) error {
+	f.cause.CompareAndSwap(nil, &failure{cause})
+	return f.cause.Load()
+}
+
+func (f *testFailStop) Err() error {
+	if failed := f.cause.Load(); failed != nil {
+		return failed
+	}
+	return nil
 }
 
 func mustOpenLogs(t testing.TB, dir string) *testLogs {
@@ -56,34 +82,10 @@ func (l *testLogs) mustClose(t testing.TB) {
 	}
 }
 
-// testEntry is the test entry at an index. Sizes vary, and some have extensions.
-func testEntry(index uint64) *raft.Log {
-	r := rand.New(rand.NewPCG(index, 7))
-	log := &raft.Log{
-		Index: index, Term: 1 + index/10, Type: raft.LogCommand,
-		Data: make([]byte, r.IntN(3000)), AppendedAt: time.Unix(1700000000, int64(index)).UTC(),
-	}
-	for i := range log.Data {
-		log.Data[i] = byte(r.Uint32())
-	}
-	if index%5 == 0 {
-		log.Extensions = []byte("extension")
-	}
-	return log
-}
-
-func testEntries(first, last uint64) []*raft.Log {
-	var all []*raft.Log
-	for i := first; i <= last; i++ {
-		all = append(all, testEntry(i))
-	}
-	return all
-}
-
 // mustStore stores entries, a few at a time.
 func (l *testLogs) mustStore(t testing.TB, first, last uint64) {
 	t.Helper()
-	for chunk := range slices.Chunk(testEntries(first, last), 3) {
+	for chunk := range slices.Chunk(raftlogtest.Entries(first, last), 3) {
 		if err := l.StoreLogs(chunk); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +111,7 @@ func (l *testLogs) compareEntries(first, last uint64) error {
 		if err := l.GetLog(i, &got); err != nil {
 			return fmt.Errorf("entry %d: %w", i, err)
 		}
-		want := testEntry(i)
+		want := raftlogtest.Entry(i)
 		if got.Index != want.Index || got.Term != want.Term || got.Type != want.Type || !got.AppendedAt.Equal(want.AppendedAt) ||
 			!bytes.Equal(got.Data, want.Data) || !bytes.Equal(got.Extensions, want.Extensions) {
 			return fmt.Errorf("entry %d differs", i)
@@ -185,7 +187,7 @@ func copyDir(t testing.TB, dir string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range filesOf(t, dir) {
+	for _, name := range raftlogtest.FilesOf(t, dir) {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a segment that is being removed
@@ -201,24 +203,4 @@ func copyDir(t testing.TB, dir string) string {
 		}
 	}
 	return to
-}
-
-// filesOf lists the non-empty files below a directory.
-func filesOf(t testing.TB, dir string) []string {
-	t.Helper()
-	var names []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		names = append(names, strings.TrimPrefix(path, dir+string(filepath.Separator)))
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
 }

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // hangingLogs is a log store whose writes hang on request.
@@ -69,7 +70,7 @@ func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
 		}
 		unknown := 0
 		for range cap(results) { // every one
-			switch err := receive(t, "an answer while the disk hangs", results); {
+			switch err := waittest.Receive(t, "an answer while the disk hangs", results); {
 			case errors.Is(err, ErrUnknownOutcome):
 				unknown++
 			case !errors.Is(err, ErrNotLeader):
@@ -79,14 +80,14 @@ func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
 		if unknown == 0 {
 			t.Error("nothing was proposed")
 		}
-		eventually(t, "its leadership ends", func() bool { return !old.IsLeader() })
+		waittest.Eventually(t, "its leadership ends", func() bool { return !old.IsLeader() })
 		if err := proposeAppend(t, old, newStartAppend(epoch, "b")); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("append: %v", err)
 		}
 		if s := old.Stats(); s.LogStalls == 0 || s.LogStalled == 0 {
 			t.Errorf("stats: %d stalls, %v now", s.LogStalls, s.LogStalled)
 		}
-		eventually(t, "another leads and commits", func() bool {
+		waittest.Eventually(t, "another leads and commits", func() bool {
 			for i, j := range g.nodes {
 				if i != first && j.IsLeader() {
 					return tryBegin(t, j, newStartAppend(j.Epoch(), "c"))
@@ -96,7 +97,7 @@ func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
 		})
 
 		release()
-		eventually(t, "it has caught up", func() bool { _, ok := old.Instance("c"); return ok })
+		waittest.Eventually(t, "it has caught up", func() bool { _, ok := old.Instance("c"); return ok })
 		g.awaitEqualStates(t)
 		if err := old.Err(); err != nil {
 			t.Error(err)
@@ -125,45 +126,16 @@ func TestHungDisk_LeaderReplacedWithinTimeouts(t *testing.T) {
 		defer release()
 		started := time.Now()
 		old.Append(newStartAppend(old.Epoch(), "a"), func(error) {})
-		eventually(t, "it has stepped down", func() bool { return !old.IsLeader() })
+		waittest.Eventually(t, "it has stepped down", func() bool { return !old.IsLeader() })
 		if elapsed := time.Since(started); elapsed > 2*timeout+timeout/10 {
 			t.Errorf("it led for %v", elapsed)
 		}
-		eventually(t, "another leads", func() bool { return g.nodes[(first+1)%3].IsLeader() || g.nodes[(first+2)%3].IsLeader() })
+		waittest.Eventually(t, "another leads", func() bool { return g.nodes[(first+1)%3].IsLeader() || g.nodes[(first+2)%3].IsLeader() })
 		if elapsed := time.Since(started); elapsed > 6*timeout {
 			t.Errorf("another leads after %v", elapsed)
 		}
 		release()
 		g.awaitEqualStates(t)
-	})
-}
-
-// A slow disk that answers must not cost leadership again and again.
-func TestBusyDisk_GetsMoreTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stalls atomic.Int32
-		d := newDisk(400*time.Millisecond, func(time.Duration) { stalls.Add(1) }, func(time.Duration) {})
-		for i, step := range []struct {
-			rest, write time.Duration
-			stalls      int32 // so far
-		}{
-			{0, 300 * time.Millisecond, 0},
-			{0, 3 * time.Second, 1}, // it did hang
-			{0, 500 * time.Millisecond, 2},
-			{0, 900 * time.Millisecond, 2}, // known to be busy
-			{50 * time.Second, 900 * time.Millisecond, 2},
-			{50 * time.Second, 900 * time.Millisecond, 2}, // still busy
-			{0, 1100 * time.Millisecond, 3},
-			{busyDuration, 500 * time.Millisecond, 4},
-		} {
-			time.Sleep(step.rest)
-			if err := d.write(func() error { time.Sleep(step.write); return nil }); err != nil {
-				t.Error(err)
-			}
-			if got := stalls.Load(); got != step.stalls {
-				t.Errorf("write %d: %d stalls, want %d", i, got, step.stalls)
-			}
-		}
 	})
 }
 
@@ -182,7 +154,7 @@ func TestHungDisk_FollowerCatchesUp(t *testing.T) {
 		for i := range 20 {
 			mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
 		}
-		eventually(t, "the stall is seen", func() bool { return g.nodes[slow].Stats().LogStalls > 0 })
+		waittest.Eventually(t, "the stall is seen", func() bool { return g.nodes[slow].Stats().LogStalls > 0 })
 		mustAppend(t, j, newStartAppend(epoch, "late"))
 		if now := j.Epoch(); now != epoch {
 			t.Errorf("epoch %d, was %d", now, epoch)
@@ -205,14 +177,14 @@ func TestHungDisk_FollowerKeepsResponding(t *testing.T) {
 		release := disks[(leader+1)%3].hang()
 		defer release()
 		mustAppend(t, j, newStartAppend(j.Epoch(), "a"))
-		eventually(t, "the follower's disk hangs", follower.disk.isStalled)
+		waittest.Eventually(t, "the follower's disk hangs", follower.disk.IsStalled)
 		if follower.isMuted() {
 			t.Error("the follower is silent")
 		}
 		releaseLeader := disks[leader].hang()
 		defer releaseLeader()
 		j.Append(newStartAppend(j.Epoch(), "b"), func(error) {})
-		eventually(t, "the leader's disk hangs", j.disk.isStalled)
+		waittest.Eventually(t, "the leader's disk hangs", j.disk.IsStalled)
 		if !j.isMuted() {
 			t.Error("the leader is not silent")
 		}
@@ -235,7 +207,7 @@ func TestHungDisk_SingleNodeRecovers(t *testing.T) {
 			t.Error(err)
 		}
 		release()
-		eventually(t, "it leads again", func() bool { return j.IsLeader() && j.Epoch() > epoch })
+		waittest.Eventually(t, "it leads again", func() bool { return j.IsLeader() && j.Epoch() > epoch })
 		if last := lastEvent(t, j, "a"); last != 2 {
 			t.Errorf("%d events", last) // the write succeeded after all
 		}

@@ -1,17 +1,19 @@
-package journal
+package raftlog
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 )
 
 // alteredLogs is a log store that returns one entry changed.
@@ -42,7 +44,7 @@ func TestCheckedLogs_CorruptEntryNeverReturned(t *testing.T) {
 		"sums":          func(l *raft.Log) { l.Extensions[len(l.Extensions)-1] ^= 1 },
 		"sum of before": func(l *raft.Log) { l.Extensions[len(l.Extensions)-checksumsSize] ^= 1 },
 		"no sums":       func(l *raft.Log) { l.Extensions = nil },
-		"another entry": func(l *raft.Log) { *l = *testEntry(6) },
+		"another entry": func(l *raft.Log) { *l = *raftlogtest.Entry(6) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := mustOpenLogs(t, t.TempDir())
@@ -50,15 +52,15 @@ func TestCheckedLogs_CorruptEntryNeverReturned(t *testing.T) {
 			l.mustStore(t, 1, 10)
 			l.store.LogStore = &alteredLogs{l.store.LogStore, 5, change}
 			var log raft.Log
-			var damaged *DamagedError
+			var damaged *diskfile.DamagedError
 			if err := l.GetLog(5, &log); !errors.As(err, &damaged) || damaged.Index != 5 || damaged.Path != l.path {
 				t.Errorf("error %v", err)
 			}
 			if err := l.GetLog(6, &log); err != nil {
 				t.Error(err)
 			}
-			reopened := &checkedLogs{store: l.store, path: l.path, stable: l.stable}
-			if _, err := openCheckedLogs(reopened); !errors.As(err, &damaged) || damaged.Index != 5 {
+			reopened := &Checked{store: l.store, path: l.path, stable: l.stable}
+			if _, err := openChecked(reopened); !errors.As(err, &damaged) || damaged.Index != 5 {
 				t.Errorf("opened: %v", err)
 			}
 		})
@@ -72,7 +74,7 @@ func TestCheckedLogs_RejectsEntryOfOtherLog(t *testing.T) {
 	other := mustOpenLogs(t, t.TempDir())
 	defer other.mustClose(t)
 	one.mustStore(t, 1, 10)
-	different := testEntry(1)
+	different := raftlogtest.Entry(1)
 	different.Term = 99
 	if err := other.StoreLog(different); err != nil {
 		t.Fatal(err)
@@ -83,8 +85,8 @@ func TestCheckedLogs_RejectsEntryOfOtherLog(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	var damaged *DamagedError
-	if _, err := openCheckedLogs(&checkedLogs{store: one.store, path: one.path, stable: one.stable}); !errors.As(err, &damaged) {
+	var damaged *diskfile.DamagedError
+	if _, err := openChecked(&Checked{store: one.store, path: one.path, stable: one.stable}); !errors.As(err, &damaged) {
 		t.Errorf("opened: %v", err)
 	}
 }
@@ -116,7 +118,7 @@ func TestCheckBolt_RejectsInvalidPages(t *testing.T) {
 		} {
 			damaged := slices.Clone(whole)
 			damage(damaged[at : at+4096])
-			path := filepath.Join(t.TempDir(), logFile)
+			path := filepath.Join(t.TempDir(), FileName)
 			if err := os.WriteFile(path, damaged, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +128,7 @@ func TestCheckBolt_RejectsInvalidPages(t *testing.T) {
 				if err != nil {
 					t.Fatalf("page %d, %s: %v", at/4096, name, err)
 				}
-				same := (&testLogs{checkedLogs: reopenCheckedLogs(store, l.path)}).compareEntries(1, 200)
+				same := (&testLogs{Checked: reopenCheckedLogs(store, l.path)}).compareEntries(1, 200)
 				if err := errors.Join(same, store.Close()); err != nil {
 					t.Errorf("page %d, %s: %v", at/4096, name, err)
 				}
@@ -139,61 +141,13 @@ func TestCheckBolt_RejectsInvalidPages(t *testing.T) {
 }
 
 // reopenCheckedLogs returns a checked log on a store that is open.
-func reopenCheckedLogs(store raft.LogStore, path string) *checkedLogs {
-	raw := newRawLogs(store, path, nil)
-	l, err := openCheckedLogs(&checkedLogs{store: raw, path: path})
+func reopenCheckedLogs(store raft.LogStore, path string) *Checked {
+	raw := NewRaw(store, path, nil)
+	l, err := openChecked(&Checked{store: raw, path: path})
 	if err != nil {
-		return &checkedLogs{store: raw, path: path}
+		return &Checked{store: raw, path: path}
 	}
 	return l
-}
-
-// faultyStableStore fails or tears the writes of term and vote from a call on.
-type faultyStableStore struct {
-	raft.StableStore
-	calls, failAt int
-}
-
-func (s *faultyStableStore) failsNext() bool { s.calls++; return s.calls >= s.failAt }
-
-func (s *faultyStableStore) Set(key, value []byte) error {
-	if s.failsNext() {
-		return errDisk
-	}
-	return s.StableStore.Set(key, value)
-}
-
-func (s *faultyStableStore) SetUint64(key []byte, value uint64) error {
-	if s.failsNext() {
-		return errDisk
-	}
-	return s.StableStore.SetUint64(key, value)
-}
-
-func TestNodeFailure_OnTermOrVoteWriteError(t *testing.T) {
-	for failAt := 1; failAt <= 5; failAt++ {
-		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
-			store := &faultyStableStore{failAt: failAt}
-			c := Config{tests: testHooks{wrapStores: func(s *stores) {
-				store.StableStore, s.stable = s.stable, store
-			}}}
-			j, err := Open(context.Background(), testConfig(c))
-			if err == nil {
-				eventually(t, "it fails or leads", func() bool { return j.Err() != nil || j.IsLeader() })
-				if j.Err() == nil && store.calls >= failAt {
-					t.Error("it leads without its vote")
-				}
-				if j.Err() != nil {
-					wantNodeFailed(t, j)
-				}
-				closeJournal(t, j)
-				return
-			}
-			if !errors.Is(err, errDisk) {
-				t.Error(err)
-			}
-		})
-	}
 }
 
 func TestNodeFailure_OnEntryReadError(t *testing.T) {
@@ -204,7 +158,7 @@ func TestNodeFailure_OnEntryReadError(t *testing.T) {
 	for index := uint64(1); index <= 10; index++ {
 		l := mustOpenLogs(t, dir)
 		l.store.LogStore = &unreadableLogs{l.store.LogStore, index}
-		_, err := openCheckedLogs(&checkedLogs{store: l.store, path: l.path, stable: l.stable})
+		_, err := openChecked(&Checked{store: l.store, path: l.path, stable: l.stable})
 		if !errors.Is(err, syscall.EIO) {
 			t.Errorf("entry %d: %v", index, err)
 		}
@@ -223,4 +177,51 @@ func (u *unreadableLogs) GetLog(index uint64, log *raft.Log) error {
 		return &os.PathError{Op: "read", Path: "log", Err: syscall.EIO}
 	}
 	return u.LogStore.GetLog(index, log)
+}
+
+// slowDeleteLogs is a log store that signals that entries are gone before the deletion returns.
+type slowDeleteLogs struct {
+	raft.LogStore
+	deleted, release chan struct{}
+}
+
+func (s *slowDeleteLogs) DeleteRange(first, last uint64) error {
+	err := s.LogStore.DeleteRange(first, last)
+	close(s.deleted)
+	<-s.release
+	return err
+}
+
+// A leader reads old entries for a node that is behind, while they are compacted.
+func TestCheckedLogs_EntryBeingCompactedIsNotMissing(t *testing.T) {
+	l := mustOpenLogs(t, t.TempDir())
+	defer l.mustClose(t)
+	l.mustStore(t, 1, 10)
+	slow := &slowDeleteLogs{l.store.LogStore, make(chan struct{}), make(chan struct{})}
+	l.store.LogStore = slow
+	l.failStop = &testFailStop{}
+	logs, err := NewFailStopLog(l.Checked, 1, l.failStop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs.SetServing()
+	deleted, read := make(chan error, 1), make(chan error, 1)
+	go func() { deleted <- logs.DeleteRange(1, 5) }()
+	<-slow.deleted
+	go func() { read <- logs.GetLog(3, new(raft.Log)) }()
+	select {
+	case err := <-read:
+		read <- err
+	case <-time.After(50 * time.Millisecond): // a wrong answer would have come by now
+	}
+	close(slow.release)
+	if err := <-read; !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("error %v; want that it is not there", err)
+	}
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+	if err := l.failStop.Err(); err != nil {
+		t.Errorf("fenced: %v", err)
+	}
 }

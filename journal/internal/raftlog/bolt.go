@@ -1,4 +1,4 @@
-package journal
+package raftlog
 
 import (
 	"errors"
@@ -10,13 +10,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
-const logFile = "raft.db"
+const FileName = "raft.db"
 
 // openBolt opens the bolt file at path. A new file is created under another name, so that an
 // incomplete one never exists.
-func openBolt(path string, noSync bool) (*rawLogs, error) {
+func openBolt(path string, noSync bool) (*Raw, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		if err := createBolt(path); err != nil {
 			return nil, fmt.Errorf("create log: %w", err)
@@ -29,7 +31,7 @@ func openBolt(path string, noSync bool) (*rawLogs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	return newRawLogs(store, path, store.Close), nil
+	return NewRaw(store, path, store.Close), nil
 }
 
 func createBolt(path string) error {
@@ -47,7 +49,7 @@ func createBolt(path string) error {
 	if err := os.Rename(fresh, path); err != nil {
 		return err
 	}
-	return syncDir(vfs.Default, filepath.Dir(path))
+	return diskfile.SyncDir(vfs.Default, filepath.Dir(path))
 }
 
 func newBolt(path string, noSync bool) (*raftboltdb.BoltStore, error) {
@@ -58,7 +60,7 @@ func newBolt(path string, noSync bool) (*raftboltdb.BoltStore, error) {
 			// Without these two, a single write after a large truncation takes ten times as long.
 			NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
 			// The directory is locked. So only this process can hold the lock on the file, after a
-			// close that has failed.
+			// Close that has failed.
 			Timeout: time.Second,
 		},
 	})

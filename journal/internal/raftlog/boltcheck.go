@@ -1,4 +1,4 @@
-package journal
+package raftlog
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
 // A bolt file consists of pages. Pages 0 and 1 each hold a page header and a meta record; the newer
@@ -57,7 +59,7 @@ func checkBolt(path string) error {
 	err = c.check(info.Size())
 	var damage boltError
 	if errors.As(err, &damage) || errors.Is(err, io.EOF) {
-		return &DamagedError{Path: path, Reason: err.Error()}
+		return &diskfile.DamagedError{Path: path, Reason: err.Error()}
 	}
 	if err != nil {
 		return fmt.Errorf("check log: %w", err)

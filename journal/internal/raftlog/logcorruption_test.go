@@ -1,14 +1,16 @@
-package journal
+package raftlog
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // If a log file is truncated or overwritten while it is open and mapped, readers and writers get an
@@ -78,8 +80,8 @@ func TestLog_CorruptedWhileOpenReturnsError(t *testing.T) {
 					close(rotted)
 				}()
 				for range 3 {
-					if err := receive(t, "the store returns", rotted); err != nil {
-						wantOpenError(t, name, err)
+					if err := waittest.Receive(t, "the store returns", rotted); err != nil {
+						wantDefiniteError(t, name, err)
 					}
 				}
 			}
@@ -96,7 +98,7 @@ func readAll(l *testLogs) (err error) {
 		case errors.Is(failed, raft.ErrLogNotFound): // it was deleted
 		case failed != nil:
 			err = failed
-		case string(log.Data) != string(testEntry(i).Data) || log.Term != testEntry(i).Term:
+		case string(log.Data) != string(raftlogtest.Entry(i).Data) || log.Term != raftlogtest.Entry(i).Term:
 			return fmt.Errorf("entry %d differs", i)
 		}
 	}
@@ -105,7 +107,7 @@ func readAll(l *testLogs) (err error) {
 
 func storeMore(l *testLogs) error {
 	for i := uint64(61); i <= 70; i++ {
-		if err := l.StoreLog(testEntry(i)); err != nil {
+		if err := l.StoreLog(raftlogtest.Entry(i)); err != nil {
 			return err
 		}
 	}
@@ -146,53 +148,8 @@ func logFiles(t testing.TB, path string) []string {
 		return []string{path}
 	}
 	var files []string
-	for _, name := range filesOf(t, path) {
+	for _, name := range raftlogtest.FilesOf(t, path) {
 		files = append(files, path+"/"+name)
 	}
 	return files
-}
-
-// The same below Raft: the node fails, answers every call, closes, and does not start again with
-// that log.
-func TestNodeFailure_OnTruncatedLogFile(t *testing.T) {
-	for name, rot := range map[string]func(path string) error{
-		"cut to nothing": func(path string) error { return os.Truncate(path, 0) },
-		"zeroed": func(path string) error {
-			info, err := os.Stat(path)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(path, make([]byte, info.Size()), 0o600)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := Config{Dir: t.TempDir()}
-			j := openJournal(t, c)
-			epoch := awaitLeadership(t, j)
-			for i := range 100 {
-				mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
-			}
-			if err := rot(filepath.Join(c.Dir, logFile)); err != nil {
-				t.Fatal(err)
-			}
-			refused := false
-			for i := 0; i < 1000 && !refused; i++ {
-				refused = proposeAppend(t, j, newStartAppend(epoch, fmt.Sprintf("late-%d", i))) != nil
-			}
-			if !refused {
-				t.Fatal("it continues")
-			}
-			receive(t, "the node fails", j.Failed())
-			if last := lastEvent(t, j, "i-99"); last != 2 {
-				t.Errorf("%d events readable", last)
-			}
-			closeJournal(t, j)
-			again, err := Open(t.Context(), testConfig(c))
-			if err == nil {
-				closeJournal(t, again)
-				t.Fatal("it starts again")
-			}
-			wantOpenError(t, name, err)
-		})
-	}
 }

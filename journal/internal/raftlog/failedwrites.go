@@ -1,8 +1,10 @@
-package journal
+package raftlog
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
 // A write that fails because the disk is full leaves two questions.
@@ -28,14 +30,14 @@ type failedWrites struct {
 	surplus uint64
 }
 
-// errReopening is returned by a diverged log until Raft has been reopened.
-var errReopening = errors.New("raft is being reopened on its log")
+// ErrReopening is returned by a diverged log until Raft has been reopened.
+var ErrReopening = errors.New("raft is being reopened on its log")
 
 // recordTruncation records that the entries from first to before, the previous last one, were
 // deleted. If Raft has deleted conflicting entries, which lie after all snapshots, it appends
 // others next. If it has deleted the log because of an installed snapshot, it appends none. The log
 // has then diverged if it had entries after the snapshot.
-func (l *checkedLogs) recordTruncation(first, before uint64) {
+func (l *Checked) recordTruncation(first, before uint64) {
 	if before == 0 || l.tail.index == before {
 		return // nothing, or a prefix
 	}
@@ -51,8 +53,8 @@ func (l *checkedLogs) recordTruncation(first, before uint64) {
 }
 
 // handleAppendError determines the effect of a failed append, and returns its error.
-func (l *checkedLogs) handleAppendError(err error) error {
-	if !isDiskFull(err) {
+func (l *Checked) handleAppendError(err error) error {
+	if !diskfile.IsFull(err) {
 		return err
 	}
 	_, last, boundsErr := l.bounds()
@@ -69,8 +71,8 @@ func (l *checkedLogs) handleAppendError(err error) error {
 }
 
 // handleDeleteError determines the effect of a failed deletion, and returns its error.
-func (l *checkedLogs) handleDeleteError(err error) error {
-	if !isDiskFull(err) {
+func (l *Checked) handleDeleteError(err error) error {
+	if !diskfile.IsFull(err) {
 		return err
 	}
 	first, last, boundsErr := l.bounds()
@@ -88,7 +90,7 @@ func (l *checkedLogs) handleDeleteError(err error) error {
 }
 
 // deleteSurplus deletes what a failed append has left after the tail.
-func (l *checkedLogs) deleteSurplus() error {
+func (l *Checked) deleteSurplus() error {
 	if l.failedWrites.surplus == 0 {
 		return nil
 	}
@@ -106,8 +108,8 @@ func (l *checkedLogs) deleteSurplus() error {
 }
 
 // markDiverged blocks the log until Raft has been reopened on it.
-func (l *checkedLogs) markDiverged() {
+func (l *Checked) markDiverged() {
 	if l.diverged.CompareAndSwap(false, true) {
-		notify(l.reopenDue)
+		putToken(l.reopenDue)
 	}
 }

@@ -1,4 +1,4 @@
-package journal
+package raftlog
 
 import (
 	"errors"

@@ -1,0 +1,106 @@
+package frame
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+)
+
+// Overhead is how many bytes a frame has besides its content.
+const Overhead = 8
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Writer writes frames. After an error it writes nothing more.
+type Writer struct {
+	to  io.Writer
+	sum hash.Hash32
+	err error
+}
+
+// NewWriter returns a Writer.
+func NewWriter(to io.Writer) *Writer { return &Writer{to: to, sum: crc32.New(castagnoli)} }
+
+// Err returns the first error.
+func (w *Writer) Err() error { return w.err }
+
+// Frame writes a frame.
+func (w *Writer) Frame(b []byte) {
+	var number [4]byte
+	binary.LittleEndian.PutUint32(number[:], uint32(len(b)))
+	w.Bytes(number[:])
+	w.Bytes(b)
+	binary.LittleEndian.PutUint32(number[:], crc32.Checksum(b, castagnoli))
+	w.Bytes(number[:])
+}
+
+// Bytes writes bytes outside of any frame.
+func (w *Writer) Bytes(b []byte) {
+	if w.err == nil {
+		w.sum.Write(b)
+		_, w.err = w.to.Write(b)
+	}
+}
+
+// Trailer ends a stream of frames.
+func (w *Writer) Trailer() {
+	w.Bytes(binary.LittleEndian.AppendUint32(make([]byte, 4), w.sum.Sum32()))
+}
+
+// Reader reads and verifies frames.
+type Reader struct {
+	from   io.Reader
+	sum    hash.Hash32
+	buffer []byte
+}
+
+// NewReader returns a Reader.
+func NewReader(from io.Reader) *Reader { return &Reader{from: from, sum: crc32.New(castagnoli)} }
+
+// Bytes reads bytes outside of any frame.
+func (r *Reader) Bytes(b []byte) error {
+	if _, err := io.ReadFull(r.from, b); err != nil {
+		return fmt.Errorf("read frame: %w", err)
+	}
+	r.sum.Write(b)
+	return nil
+}
+
+// Frame reads one frame of up to bytesMax; the bytes are valid until the next call.
+func (r *Reader) Frame(bytesMax uint32) ([]byte, error) {
+	var number [4]byte
+	if err := r.Bytes(number[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32(number[:])
+	if size == 0 || size > bytesMax {
+		return nil, fmt.Errorf("invalid frame size of %d bytes", size)
+	}
+	if uint32(cap(r.buffer)) < size {
+		r.buffer = make([]byte, size)
+	}
+	b := r.buffer[:size]
+	if err := errors.Join(r.Bytes(b), r.Bytes(number[:])); err != nil {
+		return nil, err
+	}
+	if binary.LittleEndian.Uint32(number[:]) != crc32.Checksum(b, castagnoli) {
+		return nil, errors.New("checksum mismatch in a frame")
+	}
+	return b, nil
+}
+
+// Trailer reads and verifies the end of a stream of frames.
+func (r *Reader) Trailer() error {
+	want := r.sum.Sum32()
+	var trailer [8]byte
+	if err := r.Bytes(trailer[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(trailer[:]) != 0 || binary.LittleEndian.Uint32(trailer[4:]) != want {
+		return errors.New("checksum mismatch in the trailer")
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package waittest waits for conditions in tests of the journal, with a bound.
+package waittest
