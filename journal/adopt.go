@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // AdoptMember records that a member has lost its directory and has another one, and returns when
@@ -46,7 +48,7 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 			return nil, ErrRemoved
 		case server == nil:
 			return nil, ErrNotMember
-		case identityOf(server) == identity:
+		case peer.IdentityOf(server) == identity:
 			done = true
 			return nil, nil
 		case server.Suffrage == raft.Voter && g.voterCount() == 1:
@@ -57,7 +59,7 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 				return j.raft.DemoteVoter(server.ID, g.index, enqueueTimeout)
 			}, nil
 		}
-		address := withIdentity(addressOf(server), identity)
+		address := peer.Address(peer.AddressOf(server), identity)
 		return func() raft.IndexFuture {
 			j.acks.forget(server.ID)
 			return j.raft.AddNonvoter(server.ID, address, g.index, enqueueTimeout)
@@ -69,7 +71,7 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 // lacksIdentity reports whether the identity of a member must still be recorded, because a build
 // that did not record it added the member.
 func (j *Journal) lacksIdentity(server *raft.Server) bool {
-	return identityOf(server) == "" && j.Protocol() >= identityProtocol
+	return peer.IdentityOf(server) == "" && j.Protocol() >= identityProtocol
 }
 
 // recordIdentity records the identity that a member first reports (trust on first use). The leader
@@ -93,7 +95,7 @@ func (j *Journal) recordIdentity(ctx context.Context, node string) error {
 		if server.Suffrage == raft.Voter {
 			set = j.raft.AddVoter
 		}
-		address := withIdentity(addressOf(server), identity)
+		address := peer.Address(peer.AddressOf(server), identity)
 		return func() raft.IndexFuture { return set(server.ID, address, g.index, enqueueTimeout) }, nil
 	})
 }
@@ -104,7 +106,7 @@ func (j *Journal) learnIdentity(node string) error {
 	if server == nil {
 		return nil
 	}
-	r, err := j.dialHandshake(addressOf(server), j.newHandshake(purposeProbe), probeTimeout)
+	r, err := j.dialHandshake(peer.AddressOf(server), j.newHandshake(purposeProbe), probeTimeout)
 	if err == nil && r.Node == node {
 		j.peerIdentities.set(node, r.Identity)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
@@ -89,10 +91,10 @@ func runInParallel(b *testing.B, outstanding int, do func(i int, n uint64, done 
 // BenchmarkRaft measures the Raft library on the same store with a state machine that does nothing:
 // with one record in each entry, and with 64.
 func BenchmarkRaft(b *testing.B) {
-	record := encodeAppend(newStepAppend(1, "instance", 3))
+	record := entry.EncodeAppend(newStepAppend(1, "instance", 3))
 	b.Run("packed=1", func(b *testing.B) {
 		r := newRaft(b)
-		entry := packEntry(record)
+		entry := entry.Pack(record)
 		b.ResetTimer()
 		runInParallel(b, appendsInFlight, func(_ int, _ uint64, done func(error)) { done(r.Apply(entry, 0).Error()) })
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
@@ -105,7 +107,7 @@ func BenchmarkRaft(b *testing.B) {
 				records[i] = record
 			}
 			b.ResetTimer()
-			applyPacked(b, r, packEntry(records...), b.N/packed+1)
+			applyPacked(b, r, entry.Pack(records...), b.N/packed+1)
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "appends/s")
 		})
 	}
@@ -144,7 +146,7 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	}
 	config := raftConfig(&c, logger)
 	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(refusals), logger)
-	if err := bootstrapSingle(config, &c, newIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
+	if err := bootstrapSingle(config, &c, peer.NewIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}
 	r, err = raft.NewRaft(config, nopFSM{}, stores.logs, stores.stable, stores.snapshots, transport)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -120,20 +121,20 @@ func medianTime(b *testing.B, n int, call func() error) float64 {
 func measureRaft(b *testing.B, packing int) (one, packed, cpu float64) {
 	r, stop := openRaft(b)
 	defer stop()
-	record := encodeAppend(newStepAppend(1, "instance", 3))
-	entry := packEntry(record)
-	one = medianTime(b, 200, func() error { return r.Apply(entry, 0).Error() })
+	record := entry.EncodeAppend(newStepAppend(1, "instance", 3))
+	packedEntry := entry.Pack(record)
+	one = medianTime(b, 200, func() error { return r.Apply(packedEntry, 0).Error() })
 	records := make([][]byte, packing)
 	for i := range records {
 		records[i] = record
 	}
-	entry = packEntry(records...)
+	packedEntry = entry.Pack(records...)
 	futures := make(chan raft.ApplyFuture, max(1, appendsInFlight/packing-1))
 	started, cpuBefore := time.Now(), cpuTime(b)
 	go func() {
 		defer close(futures)
 		for time.Since(started) < benchTime {
-			futures <- r.Apply(entry, 0)
+			futures <- r.Apply(packedEntry, 0)
 		}
 	}()
 	n := 0

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -75,7 +76,7 @@ const (
 	partLog       = "log"
 	partVote      = "vote"
 	partState     = stateDir
-	partSnapshots = snapshotsDir
+	partSnapshots = snapshot.DirName
 )
 
 var parts = []string{partLog, partVote, partState, partSnapshots}
@@ -84,7 +85,7 @@ var parts = []string{partLog, partVote, partState, partSnapshots}
 func (tr *dirTree) filesInPart(part string) []string {
 	prefix := map[string]string{
 		partLog: raftlog.FileName, partVote: raftlog.StableFileName,
-		partState: stateDir + "/", partSnapshots: snapshotsDir + "/",
+		partState: stateDir + "/", partSnapshots: snapshot.DirName + "/",
 	}[part]
 	var names []string
 	for name, inode := range tr.names {
@@ -100,7 +101,7 @@ func (tr *dirTree) filesInPart(part string) []string {
 func (tr *dirTree) randomBit(r *rand.Rand, part string) raftlogtest.Bit {
 	names := tr.filesInPart(part)
 	name := names[r.IntN(len(names))]
-	if tables := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isImmutable(name) }); len(tables) > 0 && r.IntN(2) == 0 {
+	if tables := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !snapshot.IsImmutable(name) }); len(tables) > 0 && r.IntN(2) == 0 {
 		name = tables[r.IntN(len(tables))] // which hold the histories
 	}
 	return raftlogtest.Bit{Name: name, At: r.IntN(len(tr.contents[tr.names[name]])), Mask: 1 << r.IntN(8)}

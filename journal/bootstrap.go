@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // Several nodes found a partition together. An empty directory does not prove that the partition
@@ -367,7 +368,7 @@ func (round bootstrapRound) hasBootstrapped(f bootstrapPeer, list []bootstrapPee
 // initialConfiguration returns the first configuration of a partition: the same on every founder.
 func initialConfiguration(list []bootstrapPeer) (partition raft.Configuration) {
 	for _, f := range list {
-		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(f.Node), Address: withIdentity(f.Address, f.Identity)})
+		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(f.Node), Address: peer.Address(f.Address, f.Identity)})
 	}
 	return partition
 }

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/clock"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
@@ -18,15 +18,8 @@ func (c *steppedClock) now() time.Time { return time.Now().Add(time.Duration(c.s
 
 func (c *steppedClock) set(step time.Duration) { c.step.Store(int64(step)) }
 
-// hasHeardTime reports whether the clock knows the current time.
-func (c *clusterClock) hasHeardTime() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.current
-}
-
-// clusterTimeOf returns the cluster time that a machine's correct clock shows.
-func clusterTimeOf(t time.Time) clustertime.Time { return clustertime.FromUnixNano(t.UnixNano()) }
+// timeOf returns the cluster time that a machine's correct clock shows.
+func timeOf(t time.Time) clustertime.Time { return clustertime.FromUnixNano(t.UnixNano()) }
 
 // isNear allows the difference that a loaded machine can cause in a test.
 func isNear(a, b clustertime.Time) bool { return a.Sub(b).Abs() < 2*waittest.Timeout }
@@ -42,7 +35,7 @@ func TestClusterTime_IgnoresWallClockSteps(t *testing.T) {
 	for _, step := range clockSteps() {
 		before := j.Now()
 		wall.set(step)
-		if now := j.Now(); now.Before(before) || !isNear(now, clusterTimeOf(time.Now())) {
+		if now := j.Now(); now.Before(before) || !isNear(now, timeOf(time.Now())) {
 			t.Errorf("after a step of %v: %v, and it was %v", step, now, before)
 		}
 	}
@@ -61,13 +54,13 @@ func TestClusterTime_LeaderWithWrongWallClock(t *testing.T) {
 				before := g.nodes[first].Now()
 				next := (first + 1) % 3
 				transferLeadershipTo(t, g, next)
-				if now := g.nodes[next].Now(); now.Before(before.Add(-clockInterval)) || !isNear(now, clusterTimeOf(time.Now())) {
+				if now := g.nodes[next].Now(); now.Before(before.Add(-clock.Interval)) || !isNear(now, timeOf(time.Now())) {
 					t.Errorf("transferred at %v, new leader at %v", before, now)
 				}
 				before = g.nodes[next].Now()
 				g.stop(t, next) // leadership is not transferred together with a record of the time
 				last := awaitOtherLeader(t, g, next)
-				if now := last.Now(); now.Before(before.Add(-clockInterval)) || !isNear(now, clusterTimeOf(time.Now())) {
+				if now := last.Now(); now.Before(before.Add(-clock.Interval)) || !isNear(now, timeOf(time.Now())) {
 					t.Errorf("lost at %v, new leader at %v", before, now)
 				}
 			})
@@ -85,9 +78,9 @@ func TestClusterTime_RestartedNodeLearnsTime(t *testing.T) {
 		g.stop(t, returning)
 		wallClocks[returning].set(26 * time.Hour)
 		g.start(t, returning, nil, nil)
-		waittest.Eventually(t, "it receives the time", func() bool { return g.nodes[returning].clock.hasHeardTime() })
+		waittest.Eventually(t, "it receives the time", func() bool { return g.nodes[returning].clock.IsCurrent() })
 		transferLeadershipTo(t, g, returning)
-		if now := g.nodes[returning].Now(); !isNear(now, clusterTimeOf(time.Now())) {
+		if now := g.nodes[returning].Now(); !isNear(now, timeOf(time.Now())) {
 			t.Errorf("it leads at %v", now)
 		}
 	})
@@ -99,7 +92,7 @@ func TestClusterTime_MonotonicOverRestart(t *testing.T) {
 	reopened := func() *Journal {
 		j := openJournal(t, Config{WallClock: wall.now, Dir: dir})
 		epoch := awaitLeadership(t, j)
-		waittest.Eventually(t, "the clock sample is written", func() bool { return readClockSample(dir).epoch == epoch })
+		waittest.Eventually(t, "the clock sample is written", func() bool { return clock.ReadSample(dir).Epoch == epoch })
 		return j
 	}
 	j := reopened()
@@ -120,107 +113,6 @@ func TestClusterTime_MonotonicOverRestart(t *testing.T) {
 	}
 }
 
-func TestClusterClock(t *testing.T) {
-	date := func(hour int) time.Time { return time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC) }
-	at := func(hour int) clustertime.Time { return clusterTimeOf(date(hour)) }
-	wall := func(hour int) int64 { return date(hour).UnixNano() }
-	noon := func() time.Time { return date(12) }
-	noReadings := func() []clockReading { return nil }
-	const term, past = 7, 6
-	for name, test := range map[string]struct {
-		hear  func(c *clusterClock)
-		query func() []clockReading
-		saved clockSample
-		want  clustertime.Time
-	}{
-		"has heard nothing":       {want: at(12)},
-		"has heard of the past":   {hear: func(c *clusterClock) { c.observe(at(9), 2, past) }, want: at(12)},
-		"has heard of the leader": {hear: func(c *clusterClock) { c.observe(at(9), 2, term) }, want: at(9)},
-		"has heard of one that is behind": {hear: func(c *clusterClock) {
-			c.observe(at(9), 2, past)
-			c.base = at(11) // by its monotonic clock
-			c.observe(at(10), 3, term)
-		}, want: at(10)},
-		"has heard late of the same one": {hear: func(c *clusterClock) {
-			c.observe(at(9), 2, term)
-			c.base = at(11)
-			c.observe(at(10), 2, term)
-		}, want: at(11)},
-		"recorded is later": {hear: func(c *clusterClock) { c.observe(at(15), 2, past) }, want: at(15)},
-		"led before": {hear: func(c *clusterClock) {
-			c.wall = func() time.Time { return date(7) }
-			c.startLeading(noReadings)
-			c.stopLeading()
-			c.wall = noon
-		}, want: at(8)},
-		"has a mark":                         {saved: clockSample{1, at(8), wall(10)}, want: at(10)},
-		"has a mark of a wall clock behind":  {saved: clockSample{1, at(9), wall(8)}, want: at(13)},
-		"has a mark and was set back":        {saved: clockSample{1, at(9), wall(20)}, want: at(9)},
-		"was founded by one without a date":  {saved: clockSample{1, at(9).Add(-3 * 24 * time.Hour), wall(11)}, want: at(12)},
-		"is told of a time that was kept":    {query: func() []clockReading { return []clockReading{{at(9), 1, true}} }, want: at(9)},
-		"is told of less by one without any": {query: func() []clockReading { return []clockReading{{Time: at(11)}} }, want: at(11)},
-		"is told of more by one without any": {query: func() []clockReading { return []clockReading{{Time: at(13)}} }, want: at(12)},
-	} {
-		c := newClusterClock(noon, func() uint64 { return term }, at(8), 1, test.saved)
-		if test.hear != nil {
-			test.hear(c)
-		}
-		query := test.query
-		if query == nil {
-			query = noReadings
-		}
-		if got := c.startLeading(query).Sub(test.want); got < 0 || got > waittest.Timeout {
-			t.Errorf("one that %s begins %v off", name, got)
-		}
-	}
-}
-
-func TestClusterTime_MedianOfReadings(t *testing.T) {
-	const current = true
-	at := clustertime.FromUnixNano
-	for name, test := range map[string]struct {
-		known []clockReading
-		want  int64
-	}{
-		"one":                                    {[]clockReading{{at(5), 1, !current}}, 5},
-		"two: the earlier":                       {[]clockReading{{at(5), 1, !current}, {at(9), 1, !current}}, 5},
-		"three: the middle":                      {[]clockReading{{at(5), 1, !current}, {at(9), 1, !current}, {at(7), 1, !current}}, 7},
-		"four: the earlier one of the middle":    {[]clockReading{{at(5), 1, !current}, {at(9), 1, !current}, {at(7), 1, !current}, {at(8), 1, !current}}, 7},
-		"what was kept counts alone":             {[]clockReading{{at(5), 1, !current}, {at(9), 1, current}, {at(7), 1, !current}}, 9},
-		"not later than who knows the leader":    {[]clockReading{{at(5), 2, !current}, {at(9), 1, !current}, {at(7), 1, !current}}, 5},
-		"who knows the leader may be wrong, too": {[]clockReading{{at(50), 2, !current}, {at(9), 1, !current}, {at(7), 1, !current}}, 9},
-	} {
-		if got := combineClockReadings(test.known); got != at(test.want) {
-			t.Errorf("%s: %d, want %d", name, got.UnixNano(), test.want)
-		}
-	}
-}
-
-func TestClockSample_RejectsDamagedFile(t *testing.T) {
-	dir, want := t.TempDir(), clockSample{epoch: 7, time: clustertime.FromUnixNano(-1), wall: 1 << 60}
-	if got := readClockSample(dir); got != (clockSample{}) {
-		t.Errorf("in an empty directory: %+v", got)
-	}
-	for _, sync := range []bool{true, false} {
-		if err := want.write(dir, sync); err != nil {
-			t.Fatal(err)
-		}
-		if got := readClockSample(dir); got != want {
-			t.Errorf("written %+v, read %+v", want, got)
-		}
-	}
-	for i := range want.encode() {
-		b := want.encode()
-		b[i] ^= 1
-		if got := decodeClockSample(b); got != (clockSample{}) {
-			t.Errorf("with byte %d changed: %+v", i, got)
-		}
-		if got := decodeClockSample(want.encode()[:i]); got != (clockSample{}) {
-			t.Errorf("of %d bytes: %+v", i, got)
-		}
-	}
-}
-
 // After all nodes were down, one clock is wrong, and all are ahead of the cluster time.
 func TestClusterTime_OneClockDoesNotMoveItAfterOutage(t *testing.T) {
 	const outage, ahead = 3 * time.Hour, 30 * time.Second
@@ -235,11 +127,11 @@ func TestClusterTime_OneClockDoesNotMoveItAfterOutage(t *testing.T) {
 						wallClocks[i].set(ahead)
 					}
 					epoch := g.nodes[leader].Epoch()
-					time.Sleep(3 * clockInterval)
+					time.Sleep(3 * clock.Interval)
 					for i, dir := range g.dirs {
-						waittest.Eventually(t, "the clock sample is written", func() bool { return readClockSample(dir).epoch == epoch })
-						if saved := readClockSample(dir); saved.wall-saved.time.UnixNano() < int64(ahead-time.Second) {
-							t.Fatalf("node %d is %v ahead", i, time.Duration(saved.wall-saved.time.UnixNano()))
+						waittest.Eventually(t, "the clock sample is written", func() bool { return clock.ReadSample(dir).Epoch == epoch })
+						if saved := clock.ReadSample(dir); saved.Wall-saved.Time.UnixNano() < int64(ahead-time.Second) {
+							t.Fatalf("node %d is %v ahead", i, time.Duration(saved.Wall-saved.Time.UnixNano()))
 						}
 					}
 					set, at := g.nodes[leader].Now(), time.Now()
@@ -253,7 +145,7 @@ func TestClusterTime_OneClockDoesNotMoveItAfterOutage(t *testing.T) {
 					}
 					now := g.nodes[g.leader(t)].Now()
 					passed := time.Since(at)
-					if gone := now.Sub(set); gone > passed+passed/catchUpDivisor || gone < outage {
+					if gone := now.Sub(set); gone > passed+passed/clock.CatchUpDivisor || gone < outage {
 						t.Errorf("in %v, %v were gone", passed, gone)
 					}
 				})
@@ -273,51 +165,12 @@ func TestClusterTime_LeaderCatchesUpSlowly(t *testing.T) {
 			set, at := j.Now(), time.Now()
 			time.Sleep(30 * time.Second)
 			passed := time.Since(at)
-			if gone := j.Now().Sub(set); gone < passed || gone > passed+passed/catchUpDivisor {
+			if gone := j.Now().Sub(set); gone < passed || gone > passed+passed/clock.CatchUpDivisor {
 				t.Fatalf("in %v, %v were gone", passed, gone)
 			}
 		}
-		if behind := clusterTimeOf(wall.now()).Sub(j.Now()); behind.Abs() > time.Millisecond {
+		if behind := timeOf(wall.now()).Sub(j.Now()); behind.Abs() > time.Millisecond {
 			t.Errorf("after 50 minutes it is %v behind", behind)
-		}
-	})
-}
-
-// A node that received a record early is ahead of one that received it late. If the latter has led
-// meanwhile, timers were set by its time.
-func TestClusterTime_NewLeaderNotAheadOfOld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var clocks [3]*clusterClock
-		for i := range clocks {
-			clocks[i] = newClusterClock(time.Now, func() uint64 { return 1 }, clustertime.Time{}, 0, clockSample{})
-		}
-		first, soon, late := clocks[0], clocks[1], clocks[2]
-		noReadings := func() []clockReading { return nil }
-		recorded := first.startLeading(noReadings)
-		soon.observe(recorded, 1, 1)
-		time.Sleep(300 * time.Millisecond)
-		late.observe(recorded, 1, 1)
-		first.stopLeading()
-		time.Sleep(time.Millisecond)
-		started := late.startLeading(noReadings)
-		late.observe(started, 2, 1)
-		late.setLeaderEpoch(2)
-		soon.observe(started, 2, 1)
-		time.Sleep(time.Second)
-		before := late.now()
-		late.stopLeading()
-		if started := soon.startLeading(noReadings); started.After(before) {
-			t.Errorf("a leader begins %v ahead of the previous one", started.Sub(before))
-		}
-		if now := soon.now(); now.Before(recorded.Add(time.Second)) {
-			t.Errorf("a second has passed, but the time is %v after its record", now.Sub(recorded))
-		}
-		// It leads: records of its own past do not set it back.
-		now := soon.now()
-		time.Sleep(time.Second)
-		soon.observe(now, 3, 1)
-		if got := soon.now(); got != now.Add(time.Second) {
-			t.Errorf("its own record has set it back by %v", now.Add(time.Second).Sub(got))
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -18,7 +19,7 @@ func (j *Journal) SetCondition(c *journalpb.SetCondition, done func(error)) {
 		done(&VersionError{Node: j.config.Node, Oldest: conditionsProtocol, Newest: j.config.Protocol, Required: protocol})
 		return
 	}
-	record, err := encodeSetCondition(c)
+	record, err := entry.EncodeSetCondition(c)
 	if err != nil {
 		done(fmt.Errorf("set condition: %w", err))
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // Config is copied by Open. Zero values mean the defaults.
@@ -218,10 +219,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("config: Partition is %d, but Partitions is %d", c.Partition, c.Partitions)
 	case c.Address == "":
 		return errors.New("config: Address is empty")
-	case strings.Contains(c.Address, identitySeparator):
-		return fmt.Errorf("config: Address %q contains %q", c.Address, identitySeparator)
-	case c.Identity != "" && !validIdentity(c.Identity):
-		return fmt.Errorf("config: Identity %q is not %d hexadecimal digits", c.Identity, 2*identityBytes)
+	case strings.Contains(c.Address, peer.IdentitySeparator):
+		return fmt.Errorf("config: Address %q contains %q", c.Address, peer.IdentitySeparator)
+	case c.Identity != "" && !peer.IsValidIdentity(c.Identity):
+		return fmt.Errorf("config: Identity %q is not %d hexadecimal digits", c.Identity, 2*peer.IdentityBytes)
 	case c.Join && len(c.Peers) > 0:
 		return errors.New("config: both Join and Peers are set")
 	case (c.Join || len(c.Peers) > 1) && c.Network == nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
@@ -26,7 +27,7 @@ const (
 type directory struct {
 	path string
 	lock *os.File
-	self processIdentity
+	self peer.Process
 	// created has the bits createdLog and createdPartitions: what was created and must exist.
 	created byte
 }
@@ -64,7 +65,7 @@ func partitionsInOwner(text string) int {
 // verifies its stamp. A directory without an identity gets the given one, or a random one.
 func openDirectory(path string, want directoryOwner, identity string) (*directory, error) {
 	if path == "" {
-		return &directory{self: newProcessIdentity(identity)}, nil
+		return &directory{self: peer.NewProcess(identity)}, nil
 	}
 	if err := errors.Join(os.MkdirAll(path, 0o700), diskfile.SyncDir(vfs.Default, filepath.Dir(path))); err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
@@ -22,7 +23,7 @@ import (
 )
 
 func TestNodeFailure_OnCorruptEntry(t *testing.T) {
-	valid := packEntry(encodeAppend(newStartAppend(1, "x")), encodeAppend(newStartAppend(1, "y")))
+	valid := entry.Pack(entry.EncodeAppend(newStartAppend(1, "x")), entry.EncodeAppend(newStartAppend(1, "y")))
 	for name, damage := range map[string]func([]byte) []byte{
 		"bit flipped in the last record": func(b []byte) []byte { b[len(b)-20] ^= 1; return b },
 		"unknown format":                 func(b []byte) []byte { b[1] = 2; return b },
@@ -30,7 +31,7 @@ func TestNodeFailure_OnCorruptEntry(t *testing.T) {
 		"truncated":                      func(b []byte) []byte { return b[:len(b)-1] },
 		"unknown field":                  func(b []byte) []byte { return append(b, 0x1a, 0x00) },
 		"unknown command": func([]byte) []byte {
-			return packEntry(encodeRecord(9, 0, func(b []byte) []byte { return b }))
+			return entry.Pack(entry.EncodeRecord(9, 0, func(b []byte) []byte { return b }))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,25 +12,26 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 )
 
 // Files of a later version are well formed and are refused as such. Nothing is quarantined,
 // discarded or repaired, so that the later version finds them unchanged.
 func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	rewriteManifests := func(t *testing.T, dir string) {
-		snapshots, err := openSnapshotStore(vfs.Default, dir, "n1", "", testConfig(Config{}).Logger)
+		snapshots, err := snapshot.Open(vfs.Default, dir, "n1", "", testConfig(Config{}).Logger)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := snapshots.manifests()
+		all, err := snapshots.Manifests()
 		if err != nil || len(all) == 0 {
 			t.Fatalf("%d snapshots, error %v", len(all), err)
 		}
 		for _, m := range all {
 			m.Format = 2
-			content, err := m.encode()
+			content, err := m.Encode()
 			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, snapshotsDir, m.ID, manifestFile), content, 0o600)
+				err = os.WriteFile(filepath.Join(dir, snapshot.DirName, m.ID, snapshot.ManifestFile), content, 0o600)
 			}
 			if err != nil {
 				t.Fatal(err)

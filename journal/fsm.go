@@ -9,13 +9,15 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
 // fsm applies committed entries to the state machine. Raft calls it from one goroutine.
 type fsm struct {
 	machine     *state.Machine
-	snapshots   *snapshotStore // nil in memory
+	snapshots   *snapshot.Store // nil in memory
 	failStop    *failStop
 	supported   *VersionError // the protocols that this node speaks; nil: any
 	records     [][]byte      // reused by each Apply
@@ -40,7 +42,7 @@ func (a *applyResult) refusal(i int) error {
 	return a.refusals[i]
 }
 
-func newFSM(machine *state.Machine, snapshots *snapshotStore, failStop *failStop) *fsm {
+func newFSM(machine *state.Machine, snapshots *snapshot.Store, failStop *failStop) *fsm {
 	f := &fsm{machine: machine, snapshots: snapshots, failStop: failStop, waiters: map[chan struct{}]uint64{}}
 	f.index, _ = machine.Applied()
 	return f
@@ -55,7 +57,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 	if log.Index <= f.appliedIndex() {
 		return &applyResult{term: log.Term}
 	}
-	records, err := unpackEntry(f.records[:0], log.Data)
+	records, err := entry.Unpack(f.records[:0], log.Data)
 	if err != nil {
 		return f.failStop.Fail(fmt.Errorf("apply entry %d: %w", log.Index, err))
 	}
@@ -99,7 +101,7 @@ func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 		return memorySnapshot{f.machine.Snapshot()}, nil
 	}
 	index, _ := f.machine.Applied()
-	return &diskSnapshot{f.machine, index}, nil
+	return snapshot.New(f.machine, index), nil
 }
 
 // Restore implements raft.FSM. Raft calls it when a snapshot from the leader is on disk.
@@ -118,7 +120,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	index, _ := f.machine.Applied()
 	if f.snapshots != nil {
 		f.advance(index)
-		f.snapshots.logger.Info("state replaced by snapshot", "index", index)
+		f.snapshots.Logger.Info("state replaced by snapshot", "index", index)
 	}
 	return nil
 }
@@ -137,14 +139,7 @@ func (f *fsm) restore(r io.ReadCloser) error {
 	if f.snapshots == nil {
 		return f.machine.Restore(r)
 	}
-	if wrapper, ok := r.(raft.ReadCloserWrapper); ok {
-		r = wrapper.WrappedReadCloser()
-	}
-	sent, ok := r.(*snapshotStream)
-	if !ok {
-		return fmt.Errorf("unexpected snapshot type %T", r)
-	}
-	return f.machine.Install(func(dir string) error { return f.snapshots.install(sent.manifest, dir) })
+	return f.snapshots.InstallStream(r, f.machine)
 }
 
 // memorySnapshot writes a view of a state in memory.
@@ -163,35 +158,6 @@ func (s memorySnapshot) Persist(sink raft.SnapshotSink) error {
 
 // Release implements raft.FSMSnapshot.
 func (memorySnapshot) Release() {}
-
-// diskSnapshot writes a checkpoint of the state at index or later.
-type diskSnapshot struct {
-	machine *state.Machine
-	index   uint64
-}
-
-// Persist implements raft.FSMSnapshot.
-func (s *diskSnapshot) Persist(sink raft.SnapshotSink) error {
-	if counted, ok := sink.(*notifyingSink); ok {
-		sink = counted.SnapshotSink
-	}
-	to, ok := sink.(*snapshotSink)
-	if !ok {
-		return fmt.Errorf("persist snapshot: unexpected sink type %T", sink)
-	}
-	// Flush ends by itself, or when the store fails.
-	err := s.machine.Flush(context.Background(), s.index)
-	if err == nil {
-		err = to.checkpoint(s.machine)
-	}
-	if err != nil {
-		return fmt.Errorf("persist snapshot: %w", err)
-	}
-	return nil
-}
-
-// Release implements raft.FSMSnapshot.
-func (*diskSnapshot) Release() {}
 
 // advance records that an entry has been applied and wakes its waiters.
 func (f *fsm) advance(index uint64) {

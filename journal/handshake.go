@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // From protocol 3 on a node that opens a connection identifies itself first, and learns who is at
@@ -41,7 +42,7 @@ type handshake struct {
 	Purpose string `json:"purpose"`
 	Cluster string `json:"cluster,omitempty"`
 	Node    string `json:"node"`
-	processIdentity
+	peer.Process
 	// ExpectedIdentity is the identity that the other end must have; "" if none is recorded.
 	ExpectedIdentity string `json:"to,omitempty"`
 	// CopySession is set only in a probe: the session of another process that has sent the same
@@ -52,7 +53,7 @@ type handshake struct {
 // handshakeReply is the answer to a handshake.
 type handshakeReply struct {
 	Node string `json:"node"`
-	processIdentity
+	peer.Process
 	// Refusal is why the connection is refused; "" if it is not.
 	Refusal string `json:"refusal,omitempty"`
 	// OtherDirectory means that the connection is refused because the sender's identity is not
@@ -68,7 +69,7 @@ type handshakeReply struct {
 
 // newHandshake returns a handshake of this node.
 func (j *Journal) newHandshake(purpose string) *handshake {
-	return &handshake{Purpose: purpose, Cluster: j.config.Cluster, Node: j.config.Node, processIdentity: j.self}
+	return &handshake{Purpose: purpose, Cluster: j.config.Cluster, Node: j.config.Node, Process: j.self}
 }
 
 // performHandshake identifies this node on a connection that it has opened for Raft, and verifies
@@ -95,7 +96,7 @@ func (j *Journal) performHandshake(conn net.Conn, to string, timeout time.Durati
 		return fmt.Errorf("refused by %s: %s", r.Node, r.Refusal)
 	}
 	j.peerIdentities.set(r.Node, r.Identity)
-	return j.sessions.update(r.Node, r.processIdentity, func() error { return nil })
+	return j.sessions.update(r.Node, r.Process, func() error { return nil })
 }
 
 // handleRefusal handles a refusal that concerns this node's own directory.
@@ -177,7 +178,7 @@ func readHandshake(from io.Reader) (*handshake, error) {
 // replyToHandshake answers a handshake. authenticated is the sender that the connection proves, ""
 // if unknown. The connection may be used for Raft if the reply has no Refusal.
 func (j *Journal) replyToHandshake(h *handshake, authenticated string) *handshakeReply {
-	r := &handshakeReply{Node: j.config.Node, processIdentity: j.self}
+	r := &handshakeReply{Node: j.config.Node, Process: j.self}
 	err := j.checkHandshake(h, authenticated)
 	var other *DirectoryError
 	switch {
@@ -217,10 +218,10 @@ func (j *Journal) checkHandshake(h *handshake, authenticated string) error {
 		// The other end sees our identity in the reply and closes the connection.
 		return fmt.Errorf("%w: the message is for directory %s, this node has %s", errForgedSender, h.ExpectedIdentity, j.self.Identity)
 	}
-	if err := j.authorizeSender(sender{h.Node, authenticated != "", h.processIdentity}); err != nil {
+	if err := j.authorizeSender(sender{h.Node, authenticated != "", h.Process}); err != nil {
 		return err
 	}
-	if err := j.sessions.update(h.Node, h.processIdentity, func() error { return j.probeDirectory(h.Node, h.processIdentity) }); err != nil {
+	if err := j.sessions.update(h.Node, h.Process, func() error { return j.probeDirectory(h.Node, h.Process) }); err != nil {
 		return err
 	}
 	if h.ExpectedIdentity != "" {
@@ -243,7 +244,7 @@ func (j *Journal) recordMisdirected(h *handshake) {
 type sender struct {
 	node            string // "" if unknown
 	isAuthenticated bool   // by the connection, with TLS
-	processIdentity        // from the handshake; zero without one
+	peer.Process           // from the handshake; zero without one
 }
 
 // authorizeSender returns an error if Raft messages of a sender must be refused. It is called for
@@ -282,5 +283,5 @@ func (j *Journal) encodePeer(id raft.ServerID, address raft.ServerAddress) []byt
 		}
 		j.identityRecorded.Store(true)
 	}
-	return []byte(withIdentity(string(address), j.self.Identity))
+	return []byte(peer.Address(string(address), j.self.Identity))
 }

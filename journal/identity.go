@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -9,91 +8,23 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
-
-// Every directory has a random identity, written once and never changed. Raft's configuration names
-// each member with the identity of its directory. So the identity is replicated, is in each
-// snapshot, and is known before the log is applied. To Raft, a node that has lost its directory is
-// an unknown server, whatever its name.
-//
-// The configuration holds the identity after the address, as "host:port#identity". A member that
-// was added by a build before protocol 3 has none until the leader records it; see recordIdentity.
-const identitySeparator = "#"
 
 // identityProtocol is the protocol that introduced recorded identities.
 const identityProtocol = 3
 
-// withIdentity returns an address as in Raft's configuration.
-func withIdentity(address, identity string) raft.ServerAddress {
-	if identity == "" {
-		return raft.ServerAddress(address)
-	}
-	return raft.ServerAddress(address + identitySeparator + identity)
-}
-
-// splitAddress returns the address of a server and its recorded identity, "" if none is recorded.
-func splitAddress(of raft.ServerAddress) (address, identity string) {
-	address, identity, _ = strings.Cut(string(of), identitySeparator)
-	return address, identity
-}
-
-func addressOf(server *raft.Server) string {
-	address, _ := splitAddress(server.Address)
-	return address
-}
-
-func identityOf(server *raft.Server) string {
-	_, identity := splitAddress(server.Address)
-	return identity
-}
-
-// newIdentity returns a random identity.
-func newIdentity() string {
-	var b [identityBytes]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
-
-const identityBytes = 16
-
-// validIdentity reports whether a text has the form of an identity.
-func validIdentity(text string) bool {
-	b, err := hex.DecodeString(text)
-	return err == nil && len(b) == identityBytes && strings.ToLower(text) == text
-}
-
 // CheckIdentity returns an error unless a text has the form of an identity.
 func CheckIdentity(text string) error {
-	if !validIdentity(text) {
-		return fmt.Errorf("%.100q is not a directory identity of %d hexadecimal digits", text, 2*identityBytes)
+	if !peer.IsValidIdentity(text) {
+		return fmt.Errorf("%.100q is not a directory identity of %d hexadecimal digits", text, 2*peer.IdentityBytes)
 	}
 	return nil
-}
-
-// processIdentity is what a node reports of itself: the identity of its directory, and which of the
-// processes that opened it this one is.
-type processIdentity struct {
-	Identity string `json:"identity"`
-	// Starts counts how often the directory was opened. It is synced before the node votes or
-	// acknowledges anything.
-	Starts uint64 `json:"starts"`
-	// Session is random. It differs between processes that opened copies of the same directory.
-	Session string `json:"session"`
-}
-
-// newProcessIdentity returns the identity of a node that keeps everything in memory: each start is
-// a new directory.
-func newProcessIdentity(identity string) processIdentity {
-	if identity == "" {
-		identity = newIdentity()
-	}
-	return processIdentity{Identity: identity, Starts: 1, Session: newIdentity()}
 }
 
 const (
@@ -118,7 +49,7 @@ func (d *directory) readDirectoryID(want string) error {
 	path := filepath.Join(d.path, directoryIDFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		d.self = newProcessIdentity(want)
+		d.self = peer.NewProcess(want)
 		d.self.Starts = 0
 		if err := diskfile.WriteAtomic(d.path, directoryIDFile, d.encodeDirectoryID()); err != nil {
 			return fmt.Errorf("write %s: %w", directoryIDFile, err)
@@ -186,12 +117,12 @@ func (d *directory) decodeDirectoryID(path string, content []byte) error {
 		return &FormatError{Path: path, Want: directoryIDMagic, Have: magic}
 	}
 	b := content[len(directoryIDMagic):]
-	d.self = processIdentity{
-		Identity: hex.EncodeToString(b[:identityBytes]),
-		Starts:   binary.BigEndian.Uint64(b[identityBytes:]),
-		Session:  newIdentity(),
+	d.self = peer.Process{
+		Identity: hex.EncodeToString(b[:peer.IdentityBytes]),
+		Starts:   binary.BigEndian.Uint64(b[peer.IdentityBytes:]),
+		Session:  peer.NewIdentity(),
 	}
-	d.created = b[identityBytes+8]
+	d.created = b[peer.IdentityBytes+8]
 	return nil
 }
 
@@ -212,13 +143,13 @@ func (j *Journal) recordedIdentity(node string) (identity string, member bool) {
 	if i < 0 {
 		return "", false
 	}
-	return identityOf(&servers[i]), true
+	return peer.IdentityOf(&servers[i]), true
 }
 
 // hasRecordedIdentities reports whether the identity of any member is recorded. If so, every member
 // speaks a protocol with identities.
 func (j *Journal) hasRecordedIdentities() bool {
-	return slices.ContainsFunc(j.servers(), func(s raft.Server) bool { return identityOf(&s) != "" })
+	return slices.ContainsFunc(j.servers(), func(s raft.Server) bool { return peer.IdentityOf(&s) != "" })
 }
 
 // ErrOtherDirectory matches every DirectoryError.

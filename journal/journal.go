@@ -12,7 +12,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/clock"
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
@@ -23,11 +28,11 @@ type Journal struct {
 	machine  *state.Machine
 	failStop *failStop
 	fsm      *fsm
-	raft     *reopenableRaft
+	raft     *raftnode.Node
 
 	disk      *raftlog.Disk
 	logs      *raftlog.FailStopLog
-	snapshots *notifyingSnapshots
+	snapshots *snapshot.Notifying
 	stats     stats
 
 	queue            *queue
@@ -40,9 +45,9 @@ type Journal struct {
 	liveness         *liveness
 	refusals         *refusals
 	leaderCommit     *leaderCommit
-	clock            *clusterClock
+	clock            *clock.Clock
 	streams          *streams
-	self             processIdentity
+	self             peer.Process
 	identityRecorded atomic.Bool // this node's own identity; never reset
 	sessions         *sessions
 	peerIdentities   peerIdentities
@@ -144,7 +149,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 }
 
 // start runs a journal on open stores, which stay open after an error. ctx bounds the start alone.
-func start(ctx context.Context, c Config, as processIdentity, stores *stores, logger hclog.Logger) (*Journal, error) {
+func start(ctx context.Context, c Config, as peer.Process, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
 		config:         c,
 		self:           as,
@@ -179,7 +184,7 @@ func start(ctx context.Context, c Config, as processIdentity, stores *stores, lo
 	j.callers.start(func() { j.checkLeaderOnPreVote(ctx) })
 	j.callers.start(func() { j.monitorContacts(ctx) })
 	j.callers.start(func() { j.reopenRaft(ctx) })
-	j.callers.start(func() { j.sampleClock(ctx) })
+	j.callers.start(func() { j.clock.KeepSampled(ctx, c.Dir, c.Logger) })
 	j.callers.start(func() { j.commitClockOnPipelineEnd(ctx) })
 	j.callers.start(func() { j.failOnStateError(ctx) })
 	if c.LeaderChanged != nil {
@@ -204,8 +209,8 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		sender.delayPreVote, sender.hasAppliedSnapshot, sender.reportCommit, sender.journal = j.delayPreVote, j.hasAppliedSnapshot, j.leaderCommit.report, j
 		streams.handshake, streams.requiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
-	snapshotServer := &snapshotServer{journal: j, busy: make(chan struct{}, 1)}
-	streams.onRequest = func(conn net.Conn) { snapshotServer.serve(running, conn) }
+	requests := newRequestServer(j, stores.snapshotsOnDisk)
+	streams.onRequest = func(conn net.Conn) { requests.serve(running, conn) }
 	j.acks = newAcks()
 	transport := &ackedTransport{closableTransport: network, acks: j.acks, liveness: newLiveness()}
 	j.liveness = transport.liveness
@@ -235,10 +240,10 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		if stores.snapshotsOnDisk != nil {
-			stores.snapshotsOnDisk.onDamaged = func(err error) { _ = j.failStop.Fail(err) }
-			stores.snapshotsOnDisk.lastLocalIndex, stores.snapshotsOnDisk.hasConflict = j.lastLocalIndex, j.hasConflict
+			stores.snapshotsOnDisk.OnDamaged = func(err error) { _ = j.failStop.Fail(err) }
+			stores.snapshotsOnDisk.LastLocalIndex, stores.snapshotsOnDisk.HasConflict = j.lastLocalIndex, j.hasConflict
 		}
-		j.snapshots, err = newNotifyingSnapshots(stores.snapshots, logs.Checked.RecordSnapshot)
+		j.snapshots, err = snapshot.NewNotifying(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {
 		err = j.openBootstrap()
@@ -249,7 +254,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		j.clock = openClusterClock(&j.config, j.machine, stable)
-		j.raft, err = startRaftOn(transport, func(transport raft.Transport, again bool) (*raft.Raft, error) {
+		j.raft, err = raftnode.Start(transport, func(transport raft.Transport, again bool) (*raft.Raft, error) {
 			return j.newRaft(config, stable, transport, again)
 		})
 	}
@@ -260,7 +265,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	close(j.serving)
 	streams.serve()
 	if nodeFailed := j.failStop.Err(); nodeFailed != nil {
-		return errors.Join(nodeFailed, j.raft.shutdown())
+		return errors.Join(nodeFailed, j.raft.Shutdown())
 	}
 	return nil
 }
@@ -269,7 +274,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 // Raft was running on this state before.
 func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transport raft.Transport, again bool) (*raft.Raft, error) {
 	applied, term := j.machine.Applied()
-	snapshots, err := newStartSnapshots(j.snapshots, j.logs.Checked, applied, term)
+	snapshots, err := snapshot.NewStarting(j.snapshots, j.logs.Checked, applied, term)
 	if err != nil {
 		return nil, err
 	}
@@ -278,13 +283,13 @@ func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transpor
 	return raft.NewRaft(&runConfig, &clockedFSM{j.fsm, j.clock}, j.logs, stable, snapshots, transport)
 }
 
-// lastLocalIndex returns the index of the last entry in the log or in the state.
+// snapshot.LastLocalIndex returns the index of the last entry in the log or in the state.
 func (j *Journal) lastLocalIndex() uint64 {
 	last, _ := j.logs.Checked.LastIndex() // in memory, cannot fail
 	return max(last, j.fsm.appliedIndex())
 }
 
-// hasConflict reports whether the log has an entry at index that is of another term and not applied
+// snapshot.HasConflict reports whether the log has an entry at index that is of another term and not applied
 // here.
 func (j *Journal) hasConflict(index, term uint64) bool {
 	if index <= j.fsm.appliedIndex() || !j.logs.Checked.HasEntry(index) {
@@ -362,7 +367,7 @@ func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.
 	}
 	var partition raft.Configuration
 	for _, p := range c.Peers {
-		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: withIdentity(p.Address, identity)})
+		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: peer.Address(p.Address, identity)})
 	}
 	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, partition)
 }
@@ -378,7 +383,7 @@ func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.
 // the append may have happened. Appends, attempts and purges of one goroutine are applied in the
 // order of its calls.
 func (j *Journal) Append(a *journalpb.Append, done func(error)) {
-	j.propose(proposal{record: encodeAppend(a), done: done})
+	j.propose(proposal{record: entry.EncodeAppend(a), done: done})
 }
 
 // Attempt records the attempts of an open activity. It replaces what was recorded before, and is
@@ -388,7 +393,7 @@ func (j *Journal) Append(a *journalpb.Append, done func(error)) {
 // have failed than before. Text in a that is not UTF-8 is an error, too. Repeating an attempt
 // changes nothing.
 func (j *Journal) Attempt(a *journalpb.Attempt, done func(error)) {
-	record, err := encodeAttempt(a)
+	record, err := entry.EncodeAttempt(a)
 	if err != nil {
 		done(err)
 		return
@@ -403,7 +408,7 @@ func (j *Journal) Attempt(a *journalpb.Attempt, done func(error)) {
 // state machine is *state.StaleEpochError.
 func (j *Journal) Purge(p *journalpb.Purge, done func(purged int, err error)) {
 	purged := new(uint64)
-	j.propose(proposal{record: encodePurge(p), outcome: purged, done: func(err error) {
+	j.propose(proposal{record: entry.EncodePurge(p), outcome: purged, done: func(err error) {
 		if err != nil {
 			done(0, err)
 			return
@@ -510,7 +515,7 @@ func (j *Journal) shutdown() error {
 	j.callers.wait()          // Raft must still run to answer them: it drops futures when it stops
 	j.queue.end()             // pack ends after it has failed the last proposal
 	j.writers.wait()          // every done has been called
-	err := j.raft.shutdown()  // its goroutines, the transport and the network
+	err := j.raft.Shutdown()  // its goroutines, the transport and the network
 	if err != nil {
 		err = fmt.Errorf("stop raft: %w", err)
 	}

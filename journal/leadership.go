@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/clock"
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // leadership is one period of leading, from the commit of its epoch on.
@@ -27,11 +31,11 @@ func (j *Journal) followLeadership(ctx context.Context) {
 	start := newLeaderStartup(j)
 	defer start.end()
 	var again <-chan time.Time
-	clock := time.NewTicker(clockInterval)
-	defer clock.Stop()
+	recording := time.NewTicker(clock.Interval)
+	defer recording.Stop()
 	for {
 		var leading bool
-		reopened := j.raft.reopened() // before LeaderCh is read
+		reopened := j.raft.Reopened() // before LeaderCh is read
 		select {
 		case <-ctx.Done():
 			return
@@ -41,7 +45,7 @@ func (j *Journal) followLeadership(ctx context.Context) {
 		case leading = <-j.raft.LeaderCh():
 		case <-j.disk.Changed():
 			leading = !j.disk.IsStalled() && j.raft.State() == raft.Leader
-		case <-clock.C:
+		case <-recording.C:
 			j.recordClock()
 			continue
 		case <-again:
@@ -133,20 +137,20 @@ func (j *Journal) becomeLeader(ctx context.Context) error {
 	if err := j.raft.Barrier(enqueueTimeout).Error(); err != nil {
 		return fmt.Errorf("wait for earlier entries: %w", outcomeError(err))
 	}
-	started := j.clock.startLeading(func() []clockReading { return j.collectClockReadings(ctx) })
-	future := j.raft.Apply(packEntry(encodeEpoch(j.config.Node, started.UnixNano())), enqueueTimeout)
+	started := j.clock.StartLeading(func() []clock.Reading { return j.collectClockReadings(ctx) })
+	future := j.raft.Apply(entry.Pack(entry.EncodeEpoch(j.config.Node, started.UnixNano())), enqueueTimeout)
 	if err := future.Error(); err != nil {
-		j.clock.stopLeading()
+		j.clock.StopLeading()
 		return fmt.Errorf("commit epoch: %w", outcomeError(err))
 	}
 	result, ok := future.Response().(*applyResult)
 	if !ok {
-		j.clock.stopLeading()
+		j.clock.StopLeading()
 		return fmt.Errorf("commit epoch: %w", j.failStop.Err())
 	}
 	leadershipCtx, cancel := context.WithCancel(ctx)
 	r := &leadership{term: result.term, epoch: result.outcomes[0], startedAt: time.Now(), cancel: cancel, ended: make(chan struct{})}
-	j.clock.setLeaderEpoch(r.epoch)
+	j.clock.SetLeaderEpoch(r.epoch)
 	j.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
 	j.queue.accept() // first, so that IsLeader implies that appends are accepted
 	j.leadership.Store(r)
@@ -171,7 +175,7 @@ func (j *Journal) stepDown() {
 	j.queue.refuse(ErrNotLeader)
 	r.cancel()
 	<-r.ended
-	j.clock.stopLeading()
+	j.clock.StopLeading()
 	j.config.Logger.Info("leadership lost", "epoch", r.epoch)
 }
 
@@ -185,7 +189,7 @@ func (j *Journal) IsLeader() bool { return j.leadership.Load() != nil }
 // Leader returns the leader and its address as far as this node knows; empty if unknown.
 func (j *Journal) Leader() (node, address string) {
 	a, id := j.raft.LeaderWithID()
-	address, _ = splitAddress(a)
+	address, _ = peer.SplitAddress(a)
 	return string(id), address
 }
 
@@ -199,7 +203,7 @@ func (j *Journal) notifyLeaderChanges(ctx context.Context) {
 	j.raft.RegisterObserver(observer)
 	defer j.raft.DeregisterObserver(observer)
 	for {
-		reopened := j.raft.reopened()
+		reopened := j.raft.Reopened()
 		j.config.LeaderChanged()
 		select {
 		case <-changes:

@@ -1,5 +1,9 @@
 package journal
 
+import (
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+)
+
 // IsMember reports whether a node is a member, with or without a vote, by the latest configuration
 // in this node's log, committed or not. On a node without a configuration, which is about to join,
 // it returns true for every node.
@@ -17,7 +21,7 @@ func (j *Journal) isAdmitted(node string) bool {
 // none.
 func (j *Journal) NodeAt(address string) string {
 	for _, server := range j.membership().servers {
-		if addressOf(&server) == address {
+		if peer.AddressOf(&server) == address {
 			return string(server.ID)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -66,7 +67,7 @@ func (j *Journal) Members() []Member {
 	var members []Member
 	for _, server := range j.raft.GetConfiguration().Configuration().Servers {
 		m := Member{Node: string(server.ID), Voter: server.Suffrage == raft.Voter}
-		m.Address, m.Identity = splitAddress(server.Address)
+		m.Address, m.Identity = peer.SplitAddress(server.Address)
 		if r != nil {
 			last, known := j.acks.progress(server.ID, r.term)
 			m.BehindKnown = known || m.Node == j.config.Node
@@ -128,7 +129,7 @@ func (j *Journal) addressFor(p Peer) raft.ServerAddress {
 	if j.Protocol() < identityProtocol && !j.hasRecordedIdentities() {
 		return raft.ServerAddress(p.Address)
 	}
-	return withIdentity(p.Address, p.Identity)
+	return peer.Address(p.Address, p.Identity)
 }
 
 // CheckAdd returns why AddMember would refuse a node, as far as this node knows: *DirectoryError,
@@ -141,7 +142,7 @@ func (g *membership) checkAdd(p Peer) error {
 	case g.isRemoved(p.Node):
 		return ErrRemoved
 	case server != nil && hasOtherDirectory(server, p):
-		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: identityOf(server)}
+		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
 	case server != nil && server.Suffrage == raft.Voter:
 		return ErrMember
 	case g.isAddressTaken(p):
@@ -153,14 +154,14 @@ func (g *membership) checkAdd(p Peer) error {
 // hasOtherDirectory reports whether a node has another directory than is recorded for it. A node
 // that reports no directory differs from any recorded one.
 func hasOtherDirectory(server *raft.Server, p Peer) bool {
-	recorded := identityOf(server)
+	recorded := peer.IdentityOf(server)
 	return recorded != "" && recorded != p.Identity
 }
 
 // hasAddress reports whether a node is a member at its address.
 func (g *membership) hasAddress(p Peer) bool {
 	server := g.find(p.Node)
-	return server != nil && addressOf(server) == p.Address
+	return server != nil && peer.AddressOf(server) == p.Address
 }
 
 // MoveMember records another address of a member. It must be called on the leader.
@@ -181,8 +182,8 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 		case server == nil:
 			return nil, ErrNotMember
 		case hasOtherDirectory(server, p):
-			return nil, &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: identityOf(server)}
-		case addressOf(server) == p.Address:
+			return nil, &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
+		case peer.AddressOf(server) == p.Address:
 			return nil, nil
 		case g.isAddressTaken(p):
 			return nil, ErrAddressTaken
@@ -192,7 +193,7 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 			set = j.raft.AddVoter
 		}
 		return func() raft.IndexFuture {
-			return set(server.ID, withIdentity(p.Address, identityOf(server)), g.index, enqueueTimeout)
+			return set(server.ID, peer.Address(p.Address, peer.IdentityOf(server)), g.index, enqueueTimeout)
 		}, nil
 	})
 	if err != nil {
@@ -309,7 +310,7 @@ func (g *membership) isRemoved(node string) bool {
 
 func (g *membership) isAddressTaken(p Peer) bool {
 	return slices.ContainsFunc(g.servers, func(s raft.Server) bool {
-		return addressOf(&s) == p.Address && string(s.ID) != p.Node
+		return peer.AddressOf(&s) == p.Address && string(s.ID) != p.Node
 	})
 }
 

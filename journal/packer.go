@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 )
 
 // inFlightEntry is an entry that Raft has and has not answered yet.
@@ -52,7 +54,7 @@ func (j *Journal) packBatch(batch []proposal) []byte {
 	for i := range batch {
 		records[i] = batch[i].record
 	}
-	entry := packEntry(records...)
+	entry := entry.Pack(records...)
 	j.stats.entryRecords.observe(uint64(len(batch)))
 	j.stats.entryBytes.observe(uint64(len(entry)))
 	return entry

@@ -171,7 +171,7 @@ func (t *senderTransport) classify(conn net.Conn) (sender, bool) {
 		return from, false
 	}
 	_ = in.SetDeadline(time.Time{})
-	return sender{h.Node, from.isAuthenticated, h.processIdentity}, true
+	return sender{h.Node, from.isAuthenticated, h.Process}, true
 }
 
 // skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
@@ -232,7 +232,7 @@ func (t *senderTransport) checkMessage(from sender, command any) error {
 	if from.node != "" && claimed != from.node {
 		return fmt.Errorf("%w: %s claims to be %.100q", errForgedSender, from.node, claimed)
 	}
-	if err := t.checkSender(sender{claimed, from.isAuthenticated, from.processIdentity}); err != nil {
+	if err := t.checkSender(sender{claimed, from.isAuthenticated, from.Process}); err != nil {
 		return err
 	}
 	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !hasConsecutiveEntries(entries) {
@@ -249,7 +249,7 @@ func (t *senderTransport) checkSender(from sender) error {
 			return fmt.Errorf("%w: %s", errUnknownMember, from.node)
 		}
 		return nil
-	case from.Identity != "" && !t.journal.sessions.isLatest(from.node, from.processIdentity):
+	case from.Identity != "" && !t.journal.sessions.isLatest(from.node, from.Process):
 		return fmt.Errorf("%w: a later process of %s is known", errUnknownMember, from.node)
 	}
 	return t.journal.authorizeSender(from)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // Two processes can open two copies of one directory, on two machines. Both have the same identity,
@@ -27,13 +29,13 @@ import (
 // member remembers a later start.
 type sessions struct {
 	mu    sync.Mutex
-	known map[string]processIdentity
+	known map[string]peer.Process
 }
 
-func newSessions() *sessions { return &sessions{known: map[string]processIdentity{}} }
+func newSessions() *sessions { return &sessions{known: map[string]peer.Process{}} }
 
 // latest returns the latest process of a node.
-func (s *sessions) latest(node string) (processIdentity, bool) {
+func (s *sessions) latest(node string) (peer.Process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.known[node]
@@ -43,7 +45,7 @@ func (s *sessions) latest(node string) (processIdentity, bool) {
 // update records a process of a node, or returns a *DirectoryCopiedError. For a new process it
 // calls probe, without holding mu. probe returns an error if another process answers at the node's
 // address, and informs that process of the new one.
-func (s *sessions) update(node string, now processIdentity, probe func() error) error {
+func (s *sessions) update(node string, now peer.Process, probe func() error) error {
 	if known, ok := s.latest(node); ok && known == now {
 		return nil
 	}
@@ -63,19 +65,19 @@ func (s *sessions) update(node string, now processIdentity, probe func() error) 
 	return nil
 }
 
-func (s *sessions) checkSuccessor(node string, now processIdentity) error {
+func (s *sessions) checkSuccessor(node string, now peer.Process) error {
 	known, _ := s.latest(node)
 	return checkProcessOrder(node, known, now)
 }
 
 // isLatest reports whether no other process of the node with the same identity is known.
-func (s *sessions) isLatest(node string, of processIdentity) bool {
+func (s *sessions) isLatest(node string, of peer.Process) bool {
 	known, ok := s.latest(node)
 	return !ok || known.Identity != of.Identity || known.Session == of.Session
 }
 
 // checkProcessOrder returns a *DirectoryCopiedError unless a process may replace an earlier one.
-func checkProcessOrder(node string, before, now processIdentity) error {
+func checkProcessOrder(node string, before, now peer.Process) error {
 	switch {
 	case before.Identity != now.Identity, before.Session == now.Session, before.Starts < now.Starts:
 		return nil
@@ -88,16 +90,16 @@ func checkProcessOrder(node string, before, now processIdentity) error {
 
 // probeDirectory returns a *DirectoryCopiedError if another process with the same identity answers
 // at the address of a member. That process is informed.
-func (j *Journal) probeDirectory(node string, as processIdentity) error {
+func (j *Journal) probeDirectory(node string, as peer.Process) error {
 	for _, server := range j.servers() {
 		if string(server.ID) == node && node != j.config.Node {
-			return j.probeAddress(node, addressOf(&server), as)
+			return j.probeAddress(node, peer.AddressOf(&server), as)
 		}
 	}
 	return nil
 }
 
-func (j *Journal) probeAddress(node, address string, as processIdentity) error {
+func (j *Journal) probeAddress(node, address string, as peer.Process) error {
 	h := j.newHandshake(purposeProbe)
 	known, _ := j.sessions.latest(node)
 	if known != as {
@@ -107,7 +109,7 @@ func (j *Journal) probeAddress(node, address string, as processIdentity) error {
 	if err != nil || r.Node != node || r.Identity != as.Identity || r.Session == as.Session {
 		return nil // nobody there, or another node: no other process has the directory
 	}
-	if known == as && checkProcessOrder(node, as, r.processIdentity) != nil {
+	if known == as && checkProcessOrder(node, as, r.Process) != nil {
 		return nil // the process there came later and is refused itself
 	}
 	return &DirectoryCopiedError{node, fmt.Sprintf("another process answers at %s with the same directory", address)}
@@ -119,7 +121,7 @@ func (j *Journal) CheckDirectoryCopy(p Peer) error {
 	if p.Identity == "" {
 		return nil
 	}
-	return j.probeDirectory(p.Node, processIdentity{p.Identity, p.Starts, p.Session})
+	return j.probeDirectory(p.Node, peer.Process{p.Identity, p.Starts, p.Session})
 }
 
 // peerIdentities are the identities of other nodes seen by this one.

@@ -18,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
@@ -26,7 +27,7 @@ func damageTables(t *testing.T, dir string) {
 	t.Helper()
 	tr, seen := readDirTree(t, dir), map[uint64]bool{}
 	for name, inode := range tr.names {
-		if isImmutable(name) && !seen[inode] {
+		if snapshot.IsImmutable(name) && !seen[inode] {
 			seen[inode] = true
 			flipBitOnDisk(t, dir, raftlogtest.Bit{Name: name, At: len(tr.contents[inode]) / 2, Mask: 1})
 		}
@@ -40,7 +41,7 @@ func damageTables(t *testing.T, dir string) {
 func damageManifests(t *testing.T, dir string) {
 	t.Helper()
 	for name := range readDirTree(t, dir).names {
-		if strings.HasPrefix(name, snapshotsDir) && filepath.Base(name) == manifestFile {
+		if strings.HasPrefix(name, snapshot.DirName) && filepath.Base(name) == snapshot.ManifestFile {
 			flipBitOnDisk(t, dir, raftlogtest.Bit{Name: name, At: 10, Mask: 1})
 		}
 	}
@@ -147,16 +148,18 @@ func TestSnapshotServer_DamagedSnapshotNotSent(t *testing.T) {
 	leader := g.leader(t) // it may lose leadership when the other node fails
 	other := 3 - g.victim - leader
 	damageTables(t, g.dirs[other])
-	asking := &snapshotFetcher{config: &Config{Node: "asks", Network: g.listen("asks"), Address: "asks", RepairTimeout: waittest.Timeout, Logger: slog.New(slog.DiscardHandler)}, minIndex: 1}
+	asking := &snapshot.Fetcher{
+		Node: "asks", Dial: g.listen("asks").Dial, Timeout: waittest.Timeout, Logger: slog.New(slog.DiscardHandler), MinIndex: 1,
+	}
 	var err error
-	if asking.snapshots, err = openSnapshotStore(vfs.Default, t.TempDir(), "asks", "", asking.config.Logger); err != nil {
+	if asking.Snapshots, err = snapshot.Open(vfs.Default, t.TempDir(), "asks", "", asking.Logger); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := asking.fetchFrom(t.Context(), g.peers[other].Address); err == nil {
+	if m, err := asking.FetchFrom(t.Context(), g.peers[other].Address); err == nil {
 		t.Errorf("%+v was fetched", m)
 	}
 	waittest.Receive(t, "the damaged node fails", g.nodes[other].Failed())
-	if _, err := asking.run(t.Context(), []string{g.peers[other].Address, g.peers[leader].Address}); err != nil {
+	if _, err := asking.Run(t.Context(), []string{g.peers[other].Address, g.peers[leader].Address}); err != nil {
 		t.Error(err)
 	}
 	// It repairs itself when it is started again.
@@ -180,22 +183,22 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 		if err := exchange(conn); err != nil {
 			return "", err
 		}
-		var r snapshotReply
+		var r snapshot.Reply
 		err = frame.ReadJSON(conn, &r)
 		return r.Refusal, err
 	}
-	for name, q := range map[string]snapshotRequest{
+	for name, q := range map[string]snapshot.Request{
 		"cluster":    {Cluster: "another"},
 		"entries up": {MinIndex: 1 << 40},
 	} {
-		if refusal, err := query(func(conn net.Conn) error { return frame.WriteJSON(conn, snapshotRequestMagic, q) }); err != nil || !strings.Contains(refusal, name) {
+		if refusal, err := query(func(conn net.Conn) error { return frame.WriteJSON(conn, snapshot.RequestMagic, q) }); err != nil || !strings.Contains(refusal, name) {
 			t.Errorf("%q, error %v", refusal, err)
 		}
 	}
 	for name, bytes := range map[string][]byte{
 		"another magic": []byte("tenuto-ask-2...................."),
-		"no question":   append([]byte(snapshotRequestMagic), 0, 0, 0, 0, 0, 0, 0, 0),
-		"a huge one":    append([]byte(snapshotRequestMagic), 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0),
+		"no question":   append([]byte(snapshot.RequestMagic), 0, 0, 0, 0, 0, 0, 0, 0),
+		"a huge one":    append([]byte(snapshot.RequestMagic), 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0),
 	} {
 		if refusal, err := query(func(conn net.Conn) error { _, err := conn.Write(bytes); return err }); err == nil {
 			t.Errorf("%s: answered with %q", name, refusal)
@@ -207,7 +210,7 @@ func TestSnapshotServer_RejectsInvalidRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write([]byte(snapshotRequestMagic[:3])); err != nil {
+	if _, err := conn.Write([]byte(snapshot.RequestMagic[:3])); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -218,32 +221,32 @@ func TestRecovery_FindsGapBetweenSnapshotAndLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, last uint64   // of the log
 		names       []string // of the directory of snapshots
-		believed    []*manifest
+		believed    []*snapshot.Manifest
 		applied     uint64
 		least       uint64 // index to ask for; 0 if there is no gap
 		damaged     bool
 	}{
 		"nothing at all":                         {},
 		"a log from the beginning":               {first: 1, last: 9, applied: 7},
-		"a snapshot and the log behind":          {first: 6, last: 9, names: []string{snapshotDirName(5)}, believed: []*manifest{{Index: 5, Applied: 5}}, applied: 5},
-		"a log that overlaps":                    {first: 3, last: 9, names: []string{snapshotDirName(5)}, believed: []*manifest{{Index: 5, Applied: 6}}, applied: 6},
+		"a snapshot and the log behind":          {first: 6, last: 9, names: []string{snapshotDirName(5)}, believed: []*snapshot.Manifest{{Index: 5, Applied: 5}}, applied: 5},
+		"a log that overlaps":                    {first: 3, last: 9, names: []string{snapshotDirName(5)}, believed: []*snapshot.Manifest{{Index: 5, Applied: 6}}, applied: 6},
 		"no snapshot":                            {first: 6, last: 9, least: 5},
-		"the snapshot is lost":                   {first: 3, last: 9, names: []string{snapshotDirName(5) + quarantineSuffix}, applied: 8, least: 2},
-		"an older one is left":                   {first: 6, last: 9, names: []string{snapshotDirName(2), snapshotDirName(5) + quarantineSuffix}, believed: []*manifest{{Index: 2, Applied: 2}}, applied: 2, least: 5},
-		"an older one is left that reaches":      {first: 3, last: 9, names: []string{snapshotDirName(2), snapshotDirName(5) + quarantineSuffix}, believed: []*manifest{{Index: 2, Applied: 2}}, applied: 2},
-		"the log is empty, the snapshot lost":    {names: []string{snapshotDirName(5) + quarantineSuffix}, least: 5},
-		"the log is empty, an older one left":    {names: []string{snapshotDirName(2), snapshotDirName(5) + quarantineSuffix}, believed: []*manifest{{Index: 2, Applied: 2}}, applied: 2, least: 5},
-		"the log was replaced, snapshot lost":    {first: 1, last: 3, names: []string{snapshotDirName(5) + quarantineSuffix}, least: 5},
+		"the snapshot is lost":                   {first: 3, last: 9, names: []string{snapshotDirName(5) + snapshot.QuarantineSuffix}, applied: 8, least: 2},
+		"an older one is left":                   {first: 6, last: 9, names: []string{snapshotDirName(2), snapshotDirName(5) + snapshot.QuarantineSuffix}, believed: []*snapshot.Manifest{{Index: 2, Applied: 2}}, applied: 2, least: 5},
+		"an older one is left that reaches":      {first: 3, last: 9, names: []string{snapshotDirName(2), snapshotDirName(5) + snapshot.QuarantineSuffix}, believed: []*snapshot.Manifest{{Index: 2, Applied: 2}}, applied: 2},
+		"the log is empty, the snapshot lost":    {names: []string{snapshotDirName(5) + snapshot.QuarantineSuffix}, least: 5},
+		"the log is empty, an older one left":    {names: []string{snapshotDirName(2), snapshotDirName(5) + snapshot.QuarantineSuffix}, believed: []*snapshot.Manifest{{Index: 2, Applied: 2}}, applied: 2, least: 5},
+		"the log was replaced, snapshot lost":    {first: 1, last: 3, names: []string{snapshotDirName(5) + snapshot.QuarantineSuffix}, least: 5},
 		"what was applied is not in the log":     {first: 1, last: 3, applied: 4, damaged: true},
 		"what a name says that is no snapshot's": {first: 1, last: 3, names: []string{"lost+found", "9-9"}, applied: 3},
 	} {
 		fs := vfs.NewMem()
-		snapshots, err := openSnapshotStore(fs, "", "n1", "", slog.New(slog.DiscardHandler))
+		snapshots, err := snapshot.Open(fs, "", "n1", "", slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range c.names {
-			if err := fs.MkdirAll(fs.PathJoin(snapshots.dir, name), 0o700); err != nil {
+			if err := fs.MkdirAll(fs.PathJoin(snapshots.Dir, name), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -265,7 +268,7 @@ func TestRecovery_FindsGapBetweenSnapshotAndLog(t *testing.T) {
 	}
 }
 
-func snapshotDirName(index uint64) string { return fmt.Sprintf(snapshotName, index, 1) }
+func snapshotDirName(index uint64) string { return fmt.Sprintf(snapshot.NameFormat, index, 1) }
 
 func TestFetchSnapshot_ChecksStream(t *testing.T) {
 	fs := vfs.NewMem()
@@ -290,21 +293,21 @@ func TestFetchSnapshot_ChecksStream(t *testing.T) {
 		flipped := bytes.Clone(sent)
 		flipped[at] ^= 4
 		for what, stream := range map[string][]byte{"flipped": flipped, "cut off": sent[:at]} {
-			if _, err := to.snapshots.fetch(bytes.NewReader(stream), 1); err == nil {
+			if _, err := to.snapshots.Fetch(bytes.NewReader(stream), 1); err == nil {
 				t.Fatalf("%s at byte %d of %d: accepted", what, at, len(sent))
 			}
 		}
 	}
-	if _, err := to.snapshots.fetch(bytes.NewReader(sent), 2); err == nil {
+	if _, err := to.snapshots.Fetch(bytes.NewReader(sent), 2); err == nil {
 		t.Error("a sample that is too old was accepted")
 	}
-	if left, err := fs.List(to.snapshots.dir); err != nil || len(left) > 0 {
+	if left, err := fs.List(to.snapshots.Dir); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, error %v", left, err)
 	}
-	if m, err := to.snapshots.fetch(bytes.NewReader(sent), 1); err != nil || m.Index != 1 {
+	if m, err := to.snapshots.Fetch(bytes.NewReader(sent), 1); err != nil || m.Index != 1 {
 		t.Errorf("%+v, error %v", m, err)
 	}
-	if all, err := to.snapshots.manifests(); err != nil || len(all) != 1 {
+	if all, err := to.snapshots.Manifests(); err != nil || len(all) != 1 {
 		t.Errorf("%d snapshots, error %v", len(all), err)
 	}
 }
@@ -315,24 +318,24 @@ func TestSnapshots_QuarantineDetectsDamagedTable(t *testing.T) {
 	if err := errors.Join(n.applyInstances(50), n.snapshot()); err != nil {
 		t.Fatal(err)
 	}
-	all, err := n.snapshots.manifests()
+	all, err := n.snapshots.Manifests()
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d snapshots, error %v", len(all), err)
 	}
 	want := func(what string, want bool) {
 		t.Helper()
-		if got, err := n.snapshots.hasDamagedFile(); err != nil || got != want {
+		if got, err := n.snapshots.HasDamagedFile(); err != nil || got != want {
 			t.Errorf("%s: %t, error %v", what, got, err)
 		}
 	}
 	want("no snapshot was put aside", false)
-	if err := n.snapshots.quarantine(all[0].ID, errors.New("a test says so")); err != nil {
+	if err := n.snapshots.Quarantine(all[0].ID, errors.New("a test says so")); err != nil {
 		t.Fatal(err)
 	}
 	want("its tables are whole", false)
 	for _, f := range all[0].Files {
-		if isImmutable(f.Name) {
-			path := fs.PathJoin(n.snapshots.dir, all[0].ID+quarantineSuffix, filesDir, f.Name)
+		if snapshot.IsImmutable(f.Name) {
+			path := fs.PathJoin(n.snapshots.Dir, all[0].ID+snapshot.QuarantineSuffix, snapshot.FilesDir, f.Name)
 			content, err := diskfile.Read(fs, path)
 			if err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
@@ -44,7 +45,7 @@ func BenchmarkSnapshotPause(b *testing.B) {
 
 func openDiskNode(b *testing.B) *snapshotNode {
 	dir, log := b.TempDir(), slog.New(slog.DiscardHandler)
-	snapshots, err := openSnapshotStore(vfs.Default, dir, "n1", "", log)
+	snapshots, err := snapshot.Open(vfs.Default, dir, "n1", "", log)
 	if err != nil {
 		b.Fatal(err)
 	}

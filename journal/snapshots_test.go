@@ -17,6 +17,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
@@ -28,7 +30,7 @@ var testMembers = raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: 
 type snapshotNode struct {
 	fs        vfs.FS
 	machine   *state.Machine
-	snapshots *snapshotStore
+	snapshots *snapshot.Store
 	index     uint64
 }
 
@@ -39,7 +41,7 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 	}
 	n := &snapshotNode{fs: fs}
 	var err error
-	if n.snapshots, err = openSnapshotStore(fs, dir, dir, "", log); err != nil {
+	if n.snapshots, err = snapshot.Open(fs, dir, dir, "", log); err != nil {
 		return nil, err
 	}
 	n.machine, err = openMachine(pebblestore.Options{FS: fs, Dir: fs.PathJoin(dir, stateDir), Logger: log, CacheBytes: 1 << 20}, state.Options{})
@@ -52,13 +54,13 @@ func openNode(fs vfs.FS, dir string) (*snapshotNode, error) {
 
 // applyInstances applies an epoch and some instances.
 func (n *snapshotNode) applyInstances(count int) error {
-	records := [][]byte{encodeEpoch("n1", 1)}
+	records := [][]byte{entry.EncodeEpoch("n1", 1)}
 	epoch := n.machine.Epoch() + 1
 	for i := range count {
-		records = append(records, encodeAppend(newStartAppend(epoch, fmt.Sprintf("i-%d-%d", n.index, i))))
+		records = append(records, entry.EncodeAppend(newStartAppend(epoch, fmt.Sprintf("i-%d-%d", n.index, i))))
 	}
 	for _, field := range records {
-		entry, err := unpackEntry(nil, packEntry(field))
+		entry, err := entry.Unpack(nil, entry.Pack(field))
 		if err != nil {
 			return err
 		}
@@ -151,7 +153,7 @@ func TestSnapshot_SentAndInstalled(t *testing.T) {
 			t.Fatalf("round %d: the states differ", round)
 		}
 	}
-	if all, err := leader.snapshots.List(); err != nil || len(all) != snapshotsMax || all[0].Index != 4 {
+	if all, err := leader.snapshots.List(); err != nil || len(all) != snapshot.Max || all[0].Index != 4 {
 		t.Errorf("%d snapshots, error %v", len(all), err)
 	}
 }
@@ -163,18 +165,18 @@ func TestSnapshot_RefusedOneLeavesOtherAlone(t *testing.T) {
 	if err := n.applyInstances(20); err != nil {
 		t.Fatal(err)
 	}
-	create := func() *snapshotSink {
+	create := func() *snapshot.Sink {
 		sink, err := n.snapshots.Create(1, n.index, 1, testMembers, 1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sink.(*snapshotSink)
+		return sink.(*snapshot.Sink)
 	}
 	own := create()
-	if err := errors.Join(n.machine.Flush(t.Context(), n.index), own.checkpoint(n.machine)); err != nil {
+	if err := errors.Join(n.machine.Flush(t.Context(), n.index), own.Checkpoint(n.machine)); err != nil {
 		t.Fatal(err)
 	}
-	n.snapshots.lastLocalIndex = func() uint64 { return n.index }
+	n.snapshots.LastLocalIndex = func() uint64 { return n.index }
 	sent := create()
 	if _, err := sent.Write([]byte("a snapshot")); err == nil {
 		t.Fatal("it was not refused")
@@ -183,7 +185,7 @@ func TestSnapshot_RefusedOneLeavesOtherAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := create()
-	if err := errors.Join(again.checkpoint(n.machine), again.Close()); err != nil {
+	if err := errors.Join(again.Checkpoint(n.machine), again.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := n.snapshots.List(); err != nil || len(all) != 1 || all[0].Index != n.index {
@@ -278,7 +280,7 @@ func wantRecovered(t *testing.T, fs vfs.FS, dir string, n int, current uint64, d
 	if err := fs.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	snapshots, err := openSnapshotStore(fs, dir, dir, "", c.Logger)
+	snapshots, err := snapshot.Open(fs, dir, dir, "", c.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +366,7 @@ func TestRecovery_RejectsStateWithoutSnapshot(t *testing.T) {
 	}
 	closeJournal(t, j)
 	flipBits(t, c.Dir, stateDir, "db-*", "MANIFEST-*")
-	flipBits(t, c.Dir, snapshotsDir, "*", filesDir, "*.sst")
+	flipBits(t, c.Dir, snapshot.DirName, "*", snapshot.FilesDir, "*.sst")
 	for range 2 {
 		again, err := Open(t.Context(), testConfig(c))
 		if err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -13,59 +12,6 @@ import (
 // The Raft library takes a snapshot after a number of entries. Entries differ in size by a factor
 // of thousands. So the journal also takes a snapshot by bytes, and sets how many entries are
 // retained after it.
-
-// notifyingSnapshots is a snapshot store that reports when a snapshot, taken or received, is on disk.
-type notifyingSnapshots struct {
-	raft.SnapshotStore
-	count atomic.Uint64
-	// onSnapshot is called with the index of the snapshot.
-	onSnapshot func(index uint64)
-}
-
-// newNotifyingSnapshots calls done with the index of the newest existing snapshot, and later with
-// that of each new one.
-func newNotifyingSnapshots(store raft.SnapshotStore, done func(uint64)) (*notifyingSnapshots, error) {
-	all, err := store.List()
-	if err != nil {
-		return nil, fmt.Errorf("list snapshots: %w", err)
-	}
-	if len(all) > 0 {
-		done(all[0].Index)
-	}
-	return &notifyingSnapshots{SnapshotStore: store, onSnapshot: done}, nil
-}
-
-// Create implements raft.SnapshotStore.
-func (s *notifyingSnapshots) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, transport raft.Transport) (raft.SnapshotSink, error) {
-	sink, err := s.SnapshotStore.Create(version, index, term, members, membersIndex, transport)
-	if err != nil {
-		return nil, err
-	}
-	return &notifyingSink{SnapshotSink: sink, store: s, index: index}, nil
-}
-
-type notifyingSink struct {
-	raft.SnapshotSink
-	store    *notifyingSnapshots
-	index    uint64
-	canceled bool
-}
-
-// Close implements raft.SnapshotSink.
-func (s *notifyingSink) Close() error {
-	if err := s.SnapshotSink.Close(); err != nil || s.canceled {
-		return err
-	}
-	s.store.count.Add(1)
-	s.store.onSnapshot(s.index)
-	return nil
-}
-
-// Cancel implements raft.SnapshotSink.
-func (s *notifyingSink) Cancel() error {
-	s.canceled = true
-	return s.SnapshotSink.Cancel()
-}
 
 // snapshotRetryInterval is the pause after a snapshot that could not be taken.
 const snapshotRetryInterval = 5 * time.Second

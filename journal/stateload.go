@@ -6,11 +6,17 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"net"
+	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
@@ -20,7 +26,7 @@ const stateDir = "state"
 // stateLoader opens the state that a node starts with.
 type stateLoader struct {
 	config    *Config
-	snapshots *snapshotStore
+	snapshots *snapshot.Store
 	logs      raft.LogStore
 	stats     *stats
 }
@@ -47,9 +53,9 @@ func (r *stateLoader) open(ctx context.Context) (*state.Machine, error) {
 func (r *stateLoader) openState() (*state.Machine, error) {
 	c := r.config
 	options := pebblestore.Options{
-		Dir: r.snapshots.fs.PathJoin(c.Dir, stateDir), FS: noLockFS{r.snapshots.fs}, Logger: c.Logger, CacheBytes: c.StateCacheBytes,
+		Dir: r.snapshots.FS.PathJoin(c.Dir, stateDir), FS: noLockFS{r.snapshots.FS}, Logger: c.Logger, CacheBytes: c.StateCacheBytes,
 	}
-	damagedFile, err := r.snapshots.hasDamagedFile()
+	damagedFile, err := r.snapshots.HasDamagedFile()
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +93,11 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 		return err
 	}
 	r.config.Logger.Error("no intact snapshot, fetching one from another node", "error", gap, "least", gap.minIndex)
-	asking := &snapshotFetcher{config: r.config, snapshots: r.snapshots, minIndex: gap.minIndex}
-	if _, err := asking.run(ctx, peerAddresses(r.config, r.snapshots, r.logs)); err != nil {
+	asking := &snapshot.Fetcher{
+		Cluster: r.config.Cluster, Node: r.config.Node, Dial: r.dial, Timeout: r.config.RepairTimeout,
+		Snapshots: r.snapshots, MinIndex: gap.minIndex, Logger: r.config.Logger,
+	}
+	if _, err := asking.Run(ctx, peerAddresses(r.config, r.snapshots, r.logs)); err != nil {
 		return &RepairError{Damage: (*DamagedError)(gap.damagedError()), Err: err}
 	}
 	r.stats.stateFetches.Add(1)
@@ -96,6 +105,10 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 		err = gap.damagedError()
 	}
 	return err
+}
+
+func (r *stateLoader) dial(address string, timeout time.Duration) (net.Conn, error) {
+	return r.config.Network.Dial(address, timeout)
 }
 
 // flushSpread is the fraction of the flush size that varies from node to node.
@@ -126,14 +139,14 @@ func openMachine(o pebblestore.Options, options state.Options) (*state.Machine, 
 // installNewest installs the newest intact snapshot in a machine that is behind it, and checks that
 // the log has the rest. It returns the gap between the two, nil if there is none.
 func (r *stateLoader) installNewest(machine *state.Machine) (*logGap, error) {
-	all, err := r.snapshots.manifests()
+	all, err := r.snapshots.Manifests()
 	if err != nil {
 		return nil, err
 	}
 	applied, _ := machine.Applied()
 	for len(all) > 0 && applied < all[0].Applied {
 		m := all[0]
-		err := machine.Install(func(dir string) error { return r.snapshots.install(m, dir) })
+		err := machine.Install(func(dir string) error { return r.snapshots.Install(m, dir) })
 		if err == nil {
 			r.config.Logger.Info("state rebuilt from snapshot", "index", m.Applied)
 			r.stats.stateRebuilds.Add(1)
@@ -144,7 +157,7 @@ func (r *stateLoader) installNewest(machine *state.Machine) (*logGap, error) {
 		if !errors.As(err, &damaged) && !errors.Is(err, state.ErrCorrupt) {
 			return nil, fmt.Errorf("rebuild state: %w", err)
 		}
-		if err := r.snapshots.quarantine(m.ID, err); err != nil {
+		if err := r.snapshots.Quarantine(m.ID, err); err != nil {
 			return nil, err
 		}
 		all = all[1:]
@@ -167,7 +180,7 @@ func (g *logGap) damagedError() *diskfile.DamagedError {
 // that Raft starts from. If it ends before the newest snapshot that this node has had, Raft must
 // start from that one or a later one. findGap returns the gap if one of these is violated. It
 // returns a *diskfile.DamagedError if the state has applied more than the log and the snapshot contain.
-func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) {
+func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap, error) {
 	first, err := r.logs.FirstIndex()
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
@@ -176,7 +189,7 @@ func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read log: %w", err)
 	}
-	newest, err := r.snapshots.newestIndex()
+	newest, err := r.snapshots.NewestIndex()
 	if err != nil {
 		return nil, err
 	}
@@ -195,4 +208,27 @@ func (r *stateLoader) findGap(applied uint64, all []*manifest) (*logGap, error) 
 			"it was applied, but the log ends at %d", last)}
 	}
 	return nil, nil
+}
+
+// peerAddresses returns possible addresses of other nodes of the partition, from everything that
+// this one knows: its log, its snapshots including quarantined ones, and its Config.
+func peerAddresses(c *Config, snapshots *snapshot.Store, logs raft.LogStore) []string {
+	var addresses []string
+	addAddress := func(node, address string) {
+		if node != c.Node && address != c.Address && !slices.Contains(addresses, address) {
+			addresses = append(addresses, address)
+		}
+	}
+	for _, members := range append(raftlog.ConfigurationsInLog(logs), snapshots.Configurations()...) {
+		for _, server := range members.Servers {
+			addAddress(string(server.ID), peer.AddressOf(&server))
+		}
+	}
+	for _, p := range c.Peers {
+		addAddress(p.Node, p.Address)
+	}
+	for _, address := range c.Seeds {
+		addAddress("", address)
+	}
+	return addresses
 }

@@ -151,6 +151,6 @@ func (j *Journal) Stats() Stats {
 	s.MessagesRefused = j.refusals.count.Load()
 	log := j.logs.Checked.Stats()
 	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = log.WrittenBytes, log.Entries, log.BytesSinceSnapshot
-	s.Snapshots = j.snapshots.count.Load()
+	s.Snapshots = j.snapshots.Count()
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/clock"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
@@ -44,8 +45,8 @@ func TestStats_CountEvents(t *testing.T) {
 		mustAppend(t, j, newStartAppend(epoch, fmt.Sprintf("i-%d", i)))
 	}
 	s := j.Stats()
-	// The leader also records the cluster time, every clockInterval.
-	ticks := uint64(time.Since(started)/clockInterval) + 1
+	// The leader also records the cluster time, every clock.Interval.
+	ticks := uint64(time.Since(started)/clock.Interval) + 1
 	if n := s.EntryRecords.Sum - before.EntryRecords.Sum; n < 50 || n > 50+ticks {
 		t.Errorf("%d records, at most %d of them times", n, ticks)
 	}

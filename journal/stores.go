@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
+	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
 )
 
@@ -16,7 +17,7 @@ type stores struct {
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
 	// snapshotsOnDisk is the same store as snapshots; nil if everything is in memory.
-	snapshotsOnDisk *snapshotStore
+	snapshotsOnDisk *snapshot.Store
 	close           func() error
 }
 
@@ -42,11 +43,11 @@ func openRawStores(c *Config, d *directory, logger hclog.Logger) (*stores, error
 	closeLogs := func() error {
 		return errors.Join(logs.Close(), stable.Close())
 	}
-	snapshots, err := openSnapshotStore(pebblestore.OwnerOnly, c.Dir, c.Node, c.Cluster, c.Logger)
+	snapshots, err := snapshot.Open(pebblestore.OwnerOnly, c.Dir, c.Node, c.Cluster, c.Logger)
 	if err != nil {
 		return nil, errors.Join(err, closeLogs())
 	}
-	snapshots.partition = c.Partition
+	snapshots.Partition = c.Partition
 	return &stores{logs, stable, snapshots, snapshots, closeLogs}, nil
 }
 

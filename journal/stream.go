@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
 // streams is the Network as Raft sees it. It accepts no connection before Raft has started. It
@@ -85,7 +87,7 @@ func (s *streams) Addr() net.Addr { return s.address }
 
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	plain, identity := splitAddress(address)
+	plain, identity := peer.SplitAddress(address)
 	conn, err := s.dialPlain(plain, timeout)
 	if err != nil {
 		return nil, &dialError{err}
@@ -221,7 +223,7 @@ func (c *incomingConn) classify() (start byte, forRaft bool) {
 		return 0, false
 	}
 	switch first[0] {
-	case snapshotRequestMagic[0]:
+	case requestFirstByte:
 		c.handedOff.Store(true)
 		c.streams.onRequest(c.stream)
 		return first[0], false
@@ -249,6 +251,10 @@ func (c *incomingConn) Close() error {
 	}
 	return c.stream.Close()
 }
+
+// requestFirstByte begins a request for a snapshot or for the time. No message of the Raft library
+// begins with it.
+const requestFirstByte = 't'
 
 // errMuted is the error of a dial or a write while isMuted returns true.
 var errMuted = errors.New("muted while the disk is stalled")

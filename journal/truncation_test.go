@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
@@ -54,7 +55,7 @@ func (g *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next 
 	tail := j.raft.LastIndex() + uint64(uncommitted)
 	var lost []raft.ApplyFuture
 	for i := range uncommitted {
-		lost = append(lost, j.raft.Apply(packEntry(encodeAppend(newStartAppend(j.Epoch(), fmt.Sprintf("lost-%d", i)))), 0))
+		lost = append(lost, j.raft.Apply(entry.Pack(entry.EncodeAppend(newStartAppend(j.Epoch(), fmt.Sprintf("lost-%d", i)))), 0))
 	}
 	waittest.Eventually(t, "entries that nobody else has", func() bool { return lastLogged(j) >= tail })
 	waittest.Eventually(t, "another leader", func() bool {

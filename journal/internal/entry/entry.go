@@ -1,4 +1,4 @@
-package journal
+package entry
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// entryFormat is the number in Entry.format.
-const entryFormat = 1
+// format is the number in Entry.format.
+const format = 1
 
 // The field numbers of Entry.
 const (
@@ -35,16 +35,16 @@ const (
 // is then a copy. It is encoded by hand because generated code would build four messages around
 // bytes that are encoded already.
 
-// encodeAppend returns the field Entry.records of an Append.
-func encodeAppend(a *journalpb.Append) []byte {
+// EncodeAppend returns the field Entry.records of an Append.
+func EncodeAppend(a *journalpb.Append) []byte {
 	body := sizeAppend(a)
-	return encodeRecord(commandAppend, body, func(b []byte) []byte { return appendAppend(b, a) })
+	return EncodeRecord(commandAppend, body, func(b []byte) []byte { return appendAppend(b, a) })
 }
 
-// encodeEpoch returns the field Entry.records of an Epoch.
-func encodeEpoch(node string, clock int64) []byte {
+// EncodeEpoch returns the field Entry.records of an Epoch.
+func EncodeEpoch(node string, clock int64) []byte {
 	size := 1 + protowire.SizeBytes(len(node)) + 1 + protowire.SizeVarint(uint64(clock))
-	return encodeRecord(commandEpoch, size, func(b []byte) []byte {
+	return EncodeRecord(commandEpoch, size, func(b []byte) []byte {
 		b = protowire.AppendTag(b, 1, protowire.BytesType)
 		b = protowire.AppendString(b, node)
 		b = protowire.AppendTag(b, 2, protowire.VarintType)
@@ -52,43 +52,43 @@ func encodeEpoch(node string, clock int64) []byte {
 	})
 }
 
-// encodeMetadataChange returns the field Entry.records of a MetadataChange. It returns an error if
+// EncodeMetadataChange returns the field Entry.records of a MetadataChange. It returns an error if
 // a text in it is not UTF-8.
-func encodeMetadataChange(c *journalpb.MetadataChange) ([]byte, error) {
+func EncodeMetadataChange(c *journalpb.MetadataChange) ([]byte, error) {
 	body, err := proto.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata change: %w", err)
 	}
-	return encodeRecord(commandMetadata, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+	return EncodeRecord(commandMetadata, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// encodeAttempt returns the field Entry.records of an Attempt. It returns an error if a text in it
+// EncodeAttempt returns the field Entry.records of an Attempt. It returns an error if a text in it
 // is not UTF-8.
-func encodeAttempt(a *journalpb.Attempt) ([]byte, error) {
+func EncodeAttempt(a *journalpb.Attempt) ([]byte, error) {
 	body, err := proto.Marshal(a)
 	if err != nil {
 		return nil, fmt.Errorf("encode attempt: %w", err)
 	}
-	return encodeRecord(commandAttempt, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+	return EncodeRecord(commandAttempt, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// encodeSetCondition returns the field Entry.records of a SetCondition. It returns an error if a
+// EncodeSetCondition returns the field Entry.records of a SetCondition. It returns an error if a
 // text in it is not UTF-8.
-func encodeSetCondition(c *journalpb.SetCondition) ([]byte, error) {
+func EncodeSetCondition(c *journalpb.SetCondition) ([]byte, error) {
 	body, err := proto.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode condition: %w", err)
 	}
-	return encodeRecord(commandCondition, len(body), func(b []byte) []byte { return append(b, body...) }), nil
+	return EncodeRecord(commandCondition, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// encodePurge returns the field Entry.records of a Purge.
-func encodePurge(p *journalpb.Purge) []byte {
+// EncodePurge returns the field Entry.records of a Purge.
+func EncodePurge(p *journalpb.Purge) []byte {
 	size := 1 + protowire.SizeVarint(p.Epoch)
 	for _, id := range p.Instances {
 		size += 1 + protowire.SizeBytes(len(id))
 	}
-	return encodeRecord(commandPurge, size, func(b []byte) []byte {
+	return EncodeRecord(commandPurge, size, func(b []byte) []byte {
 		b = protowire.AppendTag(b, 1, protowire.VarintType)
 		b = protowire.AppendVarint(b, p.Epoch)
 		for _, id := range p.Instances {
@@ -99,9 +99,9 @@ func encodePurge(p *journalpb.Purge) []byte {
 	})
 }
 
-// encodeRecord returns the field Entry.records with one command. fill appends the command's body of
+// EncodeRecord returns the field Entry.records with one command. fill appends the command's body of
 // size bytes.
-func encodeRecord(command protowire.Number, size int, fill func([]byte) []byte) []byte {
+func EncodeRecord(command protowire.Number, size int, fill func([]byte) []byte) []byte {
 	record := protowire.SizeTag(command) + protowire.SizeBytes(size)
 	sealed := state.ChecksummedSize(record)
 	b := make([]byte, 0, protowire.SizeTag(fieldEntryRecords)+protowire.SizeBytes(sealed))
@@ -155,24 +155,24 @@ func appendSegment(b []byte, s *journalpb.Segment) []byte {
 	return b
 }
 
-// packEntry returns an encoded Entry of encoded records.
-func packEntry(records ...[]byte) []byte {
+// Pack returns an encoded Entry of encoded records.
+func Pack(records ...[]byte) []byte {
 	size := 2 // the format
 	for _, r := range records {
 		size += len(r)
 	}
 	b := make([]byte, 0, size)
 	b = protowire.AppendTag(b, fieldEntryFormat, protowire.VarintType)
-	b = protowire.AppendVarint(b, entryFormat)
+	b = protowire.AppendVarint(b, format)
 	for _, r := range records {
 		b = append(b, r...)
 	}
 	return b
 }
 
-// unpackEntry appends the records of an encoded Entry to records. It returns a *diskfile.FormatError if
+// Unpack appends the records of an encoded Entry to records. It returns a *diskfile.FormatError if
 // another version wrote the entry, or an error that wraps state.ErrCorrupt if the entry is damaged.
-func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
+func Unpack(records [][]byte, entry []byte) ([][]byte, error) {
 	format := uint64(0)
 	for b := entry; len(b) > 0; {
 		number, wire, n := protowire.ConsumeTag(b)
@@ -182,8 +182,8 @@ func unpackEntry(records [][]byte, entry []byte) ([][]byte, error) {
 		b = b[n:]
 		switch {
 		case number == fieldEntryFormat && wire == protowire.VarintType:
-			if format, n = protowire.ConsumeVarint(b); n >= 0 && format != entryFormat {
-				return nil, &diskfile.FormatError{Path: "an entry of the log", Want: fmt.Sprint(entryFormat), Have: fmt.Sprint(format)}
+			if format, n = protowire.ConsumeVarint(b); n >= 0 && format != format {
+				return nil, &diskfile.FormatError{Path: "an entry of the log", Want: fmt.Sprint(format), Have: fmt.Sprint(format)}
 			}
 		case number == fieldEntryRecords && wire == protowire.BytesType:
 			var sealed []byte

@@ -1,8 +1,9 @@
-package journal
+package clock
 
 import (
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,11 +31,11 @@ type clockModel struct {
 }
 
 type clockNode struct {
-	clock        *clusterClock
+	clock        *Clock
 	wall         steppedClock
-	sample       clockSample // on disk
-	applied      int         // how many records
-	unsampledSet bool        // its wall clock was set and not yet sampled
+	sample       Sample // on disk
+	applied      int    // how many records
+	unsampledSet bool   // its wall clock was set and not yet sampled
 }
 
 type clockRecord struct {
@@ -68,7 +69,7 @@ func (w *clockModel) start(i int) {
 		last := w.records[n.applied-1]
 		recorded, epoch = last.time, last.epoch
 	}
-	n.clock = newClusterClock(n.wall.now, func() uint64 { return w.term }, recorded, epoch, n.sample)
+	n.clock = New(n.wall.now, func() uint64 { return w.term }, recorded, epoch, n.sample)
 }
 
 // deliver hands a node the records up to a moment.
@@ -77,7 +78,7 @@ func (w *clockModel) deliver(i int, until time.Time) {
 	for n.clock != nil && n.applied < len(w.records) && !w.records[n.applied].at.After(until) {
 		r := w.records[n.applied]
 		n.applied++
-		n.clock.observe(r.time, r.epoch, r.term)
+		n.clock.Observe(r.time, r.epoch, r.term)
 	}
 }
 
@@ -103,11 +104,11 @@ func (w *clockModel) record(clock clustertime.Time) {
 
 // advance lets time pass, with a leader if there is one.
 func (w *clockModel) advance(d time.Duration) {
-	for ; d > 0; d -= clockInterval {
-		time.Sleep(min(d, clockInterval))
+	for ; d > 0; d -= Interval {
+		time.Sleep(min(d, Interval))
 		if w.leader >= 0 {
 			w.checkNoEarlyTimer()
-			w.record(w.nodes[w.leader].clock.now())
+			w.record(w.nodes[w.leader].clock.Now())
 		}
 		w.deliverAll()
 	}
@@ -116,10 +117,10 @@ func (w *clockModel) advance(d time.Duration) {
 // checkNoEarlyTimer checks the leader's time: it must not be ahead of what has passed since any
 // earlier moment, except by the rate of catching up.
 func (w *clockModel) checkNoEarlyTimer() {
-	now, at := w.nodes[w.leader].clock.now(), time.Now()
+	now, at := w.nodes[w.leader].clock.Now(), time.Now()
 	for _, span := range w.spans {
 		passed := at.Sub(span.at)
-		if early := now.Sub(span.time) - passed - passed/catchUpDivisor; early > time.Microsecond {
+		if early := now.Sub(span.time) - passed - passed/CatchUpDivisor; early > time.Microsecond {
 			w.t.Fatalf("a timer that was set %v ago fires %v early", passed, early)
 		}
 	}
@@ -138,7 +139,7 @@ func (w *clockModel) becomeLeader(i int) {
 	w.term++
 	w.deliver(i, time.Now())
 	n := w.nodes[i]
-	started := n.clock.startLeading(func() (known []clockReading) {
+	started := n.clock.StartLeading(func() (known []Reading) {
 		for j, other := range w.nodes {
 			if j != i && other.clock != nil {
 				known = append(known, other.clock.reading())
@@ -148,16 +149,16 @@ func (w *clockModel) becomeLeader(i int) {
 	})
 	w.epoch++
 	w.record(started)
-	n.clock.setLeaderEpoch(w.epoch)
+	n.clock.SetLeaderEpoch(w.epoch)
 	w.leader = i
 	w.deliver(i, time.Now())
-	w.maxLag += 2 * (maxDelivery + clockInterval)
+	w.maxLag += 2 * (maxDelivery + Interval)
 	w.checkNoEarlyTimer()
 }
 
 func (w *clockModel) stepDown() {
 	if w.leader >= 0 {
-		w.nodes[w.leader].clock.stopLeading()
+		w.nodes[w.leader].clock.StopLeading()
 		w.leader = -1
 	}
 }
@@ -178,7 +179,7 @@ func (w *clockModel) restartAll() {
 	left, uncertain := w.choose(4), w.hasUnsampledSet() // 3: none stays down
 	informed := 0                                       // of those that come back
 	for i, n := range w.nodes {
-		if n.sample.epoch == w.epoch && i != left {
+		if n.sample.Epoch == w.epoch && i != left {
 			informed++
 		}
 	}
@@ -194,7 +195,7 @@ func (w *clockModel) restartAll() {
 	if informed > 1 && w.choose(2) == 0 {
 		w.setWallClock(w.choose(3))
 	}
-	w.maxLag += 2 * clockInterval
+	w.maxLag += 2 * Interval
 	if w.hasUnsampledSet() {
 		w.maxLag += outage // a clock that was set back shows that no time has passed
 	}
@@ -219,7 +220,7 @@ func (w *clockModel) restart(i int) {
 		w.becomeLeader((i + 1) % 3)
 	}
 	w.nodes[i].clock = nil
-	w.advance(time.Duration(w.choose(3)) * clockInterval)
+	w.advance(time.Duration(w.choose(3)) * Interval)
 	w.start(i)
 }
 
@@ -227,7 +228,7 @@ func (w *clockModel) run(length int) {
 	for range length {
 		switch w.choose(8) {
 		case 0, 1:
-			w.advance([]time.Duration{time.Millisecond, clockInterval, 10 * clockInterval, time.Minute}[w.choose(4)])
+			w.advance([]time.Duration{time.Millisecond, Interval, 10 * Interval, time.Minute}[w.choose(4)])
 		case 2, 3:
 			w.becomeLeader(w.choose(3))
 		case 4:
@@ -272,4 +273,15 @@ func FuzzClusterTime_NoTimerFiresEarly(f *testing.F) {
 			}).run(length)
 		})
 	})
+}
+
+// steppedClock is a wall clock that the test sets.
+type steppedClock struct{ step atomic.Int64 }
+
+func (c *steppedClock) now() time.Time { return time.Now().Add(time.Duration(c.step.Load())) }
+
+func (c *steppedClock) set(step time.Duration) { c.step.Store(int64(step)) }
+
+func clockSteps() []time.Duration {
+	return []time.Duration{time.Hour, 26 * time.Hour, -time.Hour, -26 * time.Hour}
 }

@@ -1,4 +1,4 @@
-package journal
+package snapshot
 
 import (
 	"bytes"
@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	manifestFile = "manifest"
-	// filesDir holds the files of a snapshot, beside its manifest.
-	filesDir = "state"
+	ManifestFile = "manifest"
+	// FilesDir holds the files of a snapshot, beside its manifest.
+	FilesDir = "state"
 	// manifestFormat is in every manifest.
 	manifestFormat = 1
 )
 
-// manifest describes a snapshot and its files. On disk it is JSON on one line, followed by a line
+// Manifest describes a snapshot and its files. On disk it is JSON on one line, followed by a line
 // with its CRC-32C in eight hexadecimal digits.
-type manifest struct {
+type Manifest struct {
 	Format int `json:"format"`
 	// Node took the snapshot; another node may have received it.
 	Node      string `json:"node"`
@@ -38,17 +38,17 @@ type manifest struct {
 	Applied      uint64               `json:"applied"`      // last entry in the files
 	AppliedTerm  uint64               `json:"applied_term"` // of that entry
 	Database     string               `json:"database"`     // within it, file names are unique
-	Files        []manifestFileEntry  `json:"files"`
+	Files        []File               `json:"files"`
 }
 
-// manifestFileEntry is one file of a snapshot.
-type manifestFileEntry struct {
+// File is one file of a snapshot.
+type File struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	CRC32C uint32 `json:"crc32c"`
 }
 
-func (m *manifest) encode() ([]byte, error) {
+func (m *Manifest) Encode() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
@@ -57,12 +57,12 @@ func (m *manifest) encode() ([]byte, error) {
 }
 
 // parseManifest decodes a manifest and verifies its checksum, format and file names.
-func parseManifest(b []byte) (*manifest, error) {
+func parseManifest(b []byte) (*Manifest, error) {
 	line, sum, _ := bytes.Cut(b, []byte("\n"))
 	if string(sum) != fmt.Sprintf("%08x\n", crc32.Checksum(line, castagnoli)) {
 		return nil, errors.New("checksum mismatch in its manifest")
 	}
-	m := &manifest{}
+	m := &Manifest{}
 	if err := json.Unmarshal(line, m); err != nil {
 		return nil, fmt.Errorf("decode manifest: %w", err)
 	}
@@ -78,7 +78,7 @@ func parseManifest(b []byte) (*manifest, error) {
 }
 
 // meta returns the manifest in the form of the Raft library.
-func (m *manifest) meta() *raft.SnapshotMeta {
+func (m *Manifest) meta() *raft.SnapshotMeta {
 	return &raft.SnapshotMeta{
 		Version: m.Version, ID: m.ID, Index: m.Index, Term: m.Term,
 		Configuration: raft.DecodeConfiguration(m.Members), ConfigurationIndex: m.MembersIndex,

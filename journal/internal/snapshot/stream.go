@@ -1,4 +1,4 @@
-package journal
+package snapshot
 
 import (
 	"errors"
@@ -7,9 +7,11 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
 // A snapshot is sent to a follower as
@@ -28,8 +30,8 @@ const (
 )
 
 // streamSize returns the size of a snapshot's stream in bytes.
-func (m *manifest) streamSize() int64 {
-	encoded, err := m.encode()
+func (m *Manifest) streamSize() int64 {
+	encoded, err := m.Encode()
 	if err != nil {
 		return 0
 	}
@@ -41,21 +43,21 @@ func (m *manifest) streamSize() int64 {
 	return size
 }
 
-// snapshotStream reads the stream of a snapshot and verifies every file while it does.
-type snapshotStream struct {
-	store    *snapshotStore
-	manifest *manifest
+// stream reads the stream of a snapshot and verifies every file while it does.
+type stream struct {
+	store    *Store
+	manifest *Manifest
 	pipe     *io.PipeReader
 	ended    chan struct{}
 }
 
-func (c *snapshotStore) newStream(m *manifest) (*snapshotStream, error) {
-	encoded, err := m.encode()
+func (c *Store) newStream(m *Manifest) (*stream, error) {
+	encoded, err := m.Encode()
 	if err != nil {
 		return nil, err
 	}
 	r, w := io.Pipe()
-	s := &snapshotStream{store: c, manifest: m, pipe: r, ended: make(chan struct{})}
+	s := &stream{store: c, manifest: m, pipe: r, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		w.CloseWithError(s.write(w, encoded))
@@ -63,17 +65,30 @@ func (c *snapshotStore) newStream(m *manifest) (*snapshotStream, error) {
 	return s, nil
 }
 
+// InstallStream replaces the state of a machine by the snapshot that a reader of Open, which may be
+// wrapped by Raft, belongs to.
+func (c *Store) InstallStream(r io.ReadCloser, machine *state.Machine) error {
+	if wrapper, ok := r.(raft.ReadCloserWrapper); ok {
+		r = wrapper.WrappedReadCloser()
+	}
+	sent, ok := r.(*stream)
+	if !ok {
+		return fmt.Errorf("unexpected snapshot type %T", r)
+	}
+	return machine.Install(func(dir string) error { return c.Install(sent.manifest, dir) })
+}
+
 // Read implements io.Reader.
-func (s *snapshotStream) Read(p []byte) (int, error) { return s.pipe.Read(p) }
+func (s *stream) Read(p []byte) (int, error) { return s.pipe.Read(p) }
 
 // Close implements io.Closer.
-func (s *snapshotStream) Close() error {
+func (s *stream) Close() error {
 	err := s.pipe.Close()
 	<-s.ended
 	return err
 }
 
-func (s *snapshotStream) write(to io.Writer, manifest []byte) error {
+func (s *stream) write(to io.Writer, manifest []byte) error {
 	w := frame.NewWriter(to)
 	w.Bytes([]byte(streamMagic))
 	w.Frame(manifest)
@@ -87,9 +102,9 @@ func (s *snapshotStream) write(to io.Writer, manifest []byte) error {
 	return w.Err()
 }
 
-func (s *snapshotStream) writeFile(w *frame.Writer, entry manifestFileEntry, buffer []byte) (err error) {
-	path := s.store.fs.PathJoin(s.store.dir, s.manifest.ID, filesDir, entry.Name)
-	f, err := s.store.fs.Open(path, vfs.SequentialReadsOption)
+func (s *stream) writeFile(w *frame.Writer, entry File, buffer []byte) (err error) {
+	path := s.store.FS.PathJoin(s.store.Dir, s.manifest.ID, FilesDir, entry.Name)
+	f, err := s.store.FS.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
@@ -112,23 +127,23 @@ func (s *snapshotStream) writeFile(w *frame.Writer, entry manifestFileEntry, buf
 
 // handleDamage fails the node and quarantines the snapshot, so that the next start does not trust
 // what the state shares with it.
-func (s *snapshotStream) handleDamage(path, reason string) error {
+func (s *stream) handleDamage(path, reason string) error {
 	err := &diskfile.DamagedError{Path: path, Reason: reason}
-	s.store.onDamaged(err)
-	return errors.Join(err, s.store.quarantine(s.manifest.ID, err))
+	s.store.OnDamaged(err)
+	return errors.Join(err, s.store.Quarantine(s.manifest.ID, err))
 }
 
-// snapshotReceiver writes the files of a received snapshot.
-type snapshotReceiver struct {
+// receiver writes the files of a received snapshot.
+type receiver struct {
 	*io.PipeWriter
 	ended chan struct{}
 	err   error
 }
 
 // startReceiver starts to receive a snapshot.
-func (s *snapshotSink) startReceiver() *snapshotReceiver {
+func (s *Sink) startReceiver() *receiver {
 	r, w := io.Pipe()
-	in := &snapshotReceiver{PipeWriter: w, ended: make(chan struct{})}
+	in := &receiver{PipeWriter: w, ended: make(chan struct{})}
 	go func() {
 		defer close(in.ended)
 		in.err = s.unpack(frame.NewReader(r))
@@ -138,14 +153,14 @@ func (s *snapshotSink) startReceiver() *snapshotReceiver {
 }
 
 // close marks the end of the stream and waits for the result.
-func (r *snapshotReceiver) close() error {
+func (r *receiver) close() error {
 	err := r.PipeWriter.Close()
 	<-r.ended
 	return errors.Join(r.err, err)
 }
 
 // unpack reads a stream to its end.
-func (s *snapshotSink) unpack(r *frame.Reader) error {
+func (s *Sink) unpack(r *frame.Reader) error {
 	sent, err := s.store.readManifest(r)
 	if err != nil {
 		return err
@@ -158,7 +173,7 @@ func (s *snapshotSink) unpack(r *frame.Reader) error {
 }
 
 // readManifest reads the beginning of a stream.
-func (c *snapshotStore) readManifest(r *frame.Reader) (*manifest, error) {
+func (c *Store) readManifest(r *frame.Reader) (*Manifest, error) {
 	var magic [len(streamMagic)]byte
 	if err := r.Bytes(magic[:]); err != nil {
 		return nil, err
@@ -177,31 +192,31 @@ func (c *snapshotStore) readManifest(r *frame.Reader) (*manifest, error) {
 	if sent.Cluster != c.cluster {
 		return nil, fmt.Errorf("received a snapshot of cluster %q", sent.Cluster)
 	}
-	if sent.Partition != c.partition {
+	if sent.Partition != c.Partition {
 		return nil, fmt.Errorf("received a snapshot of partition %d", sent.Partition)
 	}
 	return sent, nil
 }
 
 // unpackFiles reads the rest of a stream.
-func (s *snapshotSink) unpackFiles(r *frame.Reader, sent *manifest) error {
+func (s *Sink) unpackFiles(r *frame.Reader, sent *Manifest) error {
 	s.manifest.Node = sent.Node
 	s.manifest.Applied, s.manifest.AppliedTerm = sent.Applied, sent.AppliedTerm
 	s.manifest.Files = sent.Files
-	dir := s.store.fs.PathJoin(s.path, filesDir)
-	if err := s.store.fs.MkdirAll(dir, 0o700); err != nil {
+	dir := s.store.FS.PathJoin(s.path, FilesDir)
+	if err := s.store.FS.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, f := range sent.Files {
-		if err := s.unpackFile(r, f, s.store.fs.PathJoin(dir, f.Name)); err != nil {
+		if err := s.unpackFile(r, f, s.store.FS.PathJoin(dir, f.Name)); err != nil {
 			return err
 		}
 	}
 	return r.Trailer()
 }
 
-// fetch receives a snapshot that this node has requested. Its index must be least or higher.
-func (c *snapshotStore) fetch(from io.Reader, least uint64) (*manifest, error) {
+// Fetch receives a snapshot that this node has requested. Its index must be least or higher.
+func (c *Store) Fetch(from io.Reader, least uint64) (*Manifest, error) {
 	r := frame.NewReader(from)
 	sent, err := c.readManifest(r)
 	if err != nil {
@@ -220,8 +235,8 @@ func (c *snapshotStore) fetch(from io.Reader, least uint64) (*manifest, error) {
 	return &s.manifest, s.Close()
 }
 
-func (s *snapshotSink) unpackFile(r *frame.Reader, entry manifestFileEntry, path string) (err error) {
-	f, err := s.store.fs.Create(path, vfs.WriteCategoryUnspecified)
+func (s *Sink) unpackFile(r *frame.Reader, entry File, path string) (err error) {
+	f, err := s.store.FS.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}

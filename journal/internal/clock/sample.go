@@ -1,4 +1,4 @@
-package journal
+package clock
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,12 +17,12 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
-// clockSample is a pair of the cluster time and this node's wall clock, in Unix nanoseconds, at one
+// Sample is a pair of the cluster time and this node's wall clock, in Unix nanoseconds, at one
 // moment. The zero value is no sample.
-type clockSample struct {
-	epoch uint64 // of the leader whose time it is
-	time  clustertime.Time
-	wall  int64
+type Sample struct {
+	Epoch uint64 // of the leader whose time it is
+	Time  clustertime.Time
+	Wall  int64
 }
 
 // clockLagMax is how far the sampled cluster time may be behind the wall clock and still be used
@@ -32,12 +33,14 @@ const clockLagMax = 48 * time.Hour
 // readingAt returns the cluster time when the wall clock shows wall: the sample's time plus the
 // progress of the wall clock since the sample. The wall clock may be wrong, but must not have been
 // set since. Without a usable sample readingAt returns wall itself.
-func (m clockSample) readingAt(wall int64) clockReading {
-	if m == (clockSample{}) || m.wall-m.time.UnixNano() > int64(clockLagMax) {
-		return clockReading{Time: clustertime.FromUnixNano(wall)}
+func (m Sample) readingAt(wall int64) Reading {
+	if m == (Sample{}) || m.Wall-m.Time.UnixNano() > int64(clockLagMax) {
+		return Reading{Time: clustertime.FromUnixNano(wall)}
 	}
-	return clockReading{Time: m.time.Add(time.Duration(max(0, wall-m.wall))), Epoch: m.epoch}
+	return Reading{Time: m.Time.Add(time.Duration(max(0, wall-m.Wall))), Epoch: m.Epoch}
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // The file of the sample is written in place, in one sector:
 //
@@ -51,42 +54,42 @@ const (
 	clockFileSize  = len(clockFileMagic) + 3*8 + crc32.Size
 )
 
-func (m clockSample) encode() []byte {
+func (m Sample) encode() []byte {
 	b := append(make([]byte, 0, clockFileSize), clockFileMagic...)
-	b = binary.LittleEndian.AppendUint64(b, m.epoch)
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.time.UnixNano()))
-	b = binary.LittleEndian.AppendUint64(b, uint64(m.wall))
+	b = binary.LittleEndian.AppendUint64(b, m.Epoch)
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.Time.UnixNano()))
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.Wall))
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-func decodeClockSample(b []byte) clockSample {
+func decodeSample(b []byte) Sample {
 	content := clockFileSize - crc32.Size
 	if len(b) != clockFileSize || string(b[:len(clockFileMagic)]) != clockFileMagic ||
 		binary.LittleEndian.Uint32(b[content:]) != crc32.Checksum(b[:content], castagnoli) {
-		return clockSample{}
+		return Sample{}
 	}
 	b = b[len(clockFileMagic):]
-	return clockSample{
-		epoch: binary.LittleEndian.Uint64(b),
-		time:  clustertime.FromUnixNano(int64(binary.LittleEndian.Uint64(b[8:]))),
-		wall:  int64(binary.LittleEndian.Uint64(b[16:])),
+	return Sample{
+		Epoch: binary.LittleEndian.Uint64(b),
+		Time:  clustertime.FromUnixNano(int64(binary.LittleEndian.Uint64(b[8:]))),
+		Wall:  int64(binary.LittleEndian.Uint64(b[16:])),
 	}
 }
 
-// readClockSample returns the sample in a directory, or the zero value.
-func readClockSample(dir string) clockSample {
+// ReadSample returns the sample in a directory, or the zero value.
+func ReadSample(dir string) Sample {
 	if dir == "" {
-		return clockSample{}
+		return Sample{}
 	}
 	b, err := os.ReadFile(filepath.Join(dir, clockFile))
 	if err != nil {
-		return clockSample{}
+		return Sample{}
 	}
-	return decodeClockSample(b)
+	return decodeSample(b)
 }
 
 // write writes the sample in place.
-func (m clockSample) write(dir string, sync bool) error {
+func (m Sample) write(dir string, sync bool) error {
 	f, err := os.OpenFile(filepath.Join(dir, clockFile), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -102,11 +105,11 @@ func (m clockSample) write(dir string, sync bool) error {
 	return err
 }
 
-// sampleClock takes and writes a sample every clockInterval, and when there is a new leader, until
+// KeepSampled takes and writes a sample every Interval, and when there is a new leader, until
 // ctx ends. The file is synced once per leader: the later samples of that leader differ only by the
-// lag that it has made up.
-func (j *Journal) sampleClock(ctx context.Context) {
-	tick := time.NewTicker(clockInterval)
+// lag that it has made up. If dir is empty, nothing is written.
+func (c *Clock) KeepSampled(ctx context.Context, dir string, logger *slog.Logger) {
+	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	synced, failing := uint64(0), false
 	for {
@@ -114,17 +117,17 @@ func (j *Journal) sampleClock(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-j.clock.leaderChanged:
+		case <-c.leaderChanged:
 		}
-		saved, current := j.clock.takeSample()
-		if !current || j.config.Dir == "" {
+		saved, current := c.takeSample()
+		if !current || dir == "" {
 			continue
 		}
-		err := saved.write(j.config.Dir, saved.epoch != synced)
+		err := saved.write(dir, saved.Epoch != synced)
 		if err == nil {
-			synced = saved.epoch
+			synced = saved.Epoch
 		} else if !failing {
-			j.config.Logger.Warn("cannot write clock sample", "error", fmt.Errorf("write clock sample: %w", err))
+			logger.Warn("cannot write clock sample", "error", fmt.Errorf("write clock sample: %w", err))
 		}
 		failing = err != nil
 	}

@@ -1,25 +1,31 @@
-package journal
+package snapshot
 
 import (
 	"fmt"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 )
 
-// startSnapshots is the snapshot store that Raft is started with. The state on disk has applied
+// Starting is the snapshot store that Raft is started with. The state on disk has applied
 // more than the newest snapshot: everything, if the journal was closed. Raft would read every entry
 // after that snapshot twice, and accept none from its leader meanwhile. So the first List, called
 // by NewRaft, returns the state itself as the newest snapshot. It is never opened: NewRaft opens
 // none (see raftConfig), and later lists are for sending, and contain only snapshots on disk.
-type startSnapshots struct {
-	*notifyingSnapshots
+type Starting struct {
+	*Notifying
 	startMeta atomic.Pointer[raft.SnapshotMeta] // nil if not newer, or already listed
 }
 
-// newStartSnapshots lets Raft start after the last applied entry, of the given term, if the log has
+// Log is the log that Raft starts with.
+type Log interface {
+	HasEntry(index uint64) bool
+	GetLog(index uint64, log *raft.Log) error
+	// UpdateConfiguration sets the configuration of a snapshot to the latest one up to its index.
+	UpdateConfiguration(of *raft.SnapshotMeta) error
+}
+
+// NewStarting lets Raft start after the last applied entry, of the given term, if the log has
 // that very entry. An entry of another term is left over from before a snapshot that a leader has
 // sent.
 //
@@ -27,8 +33,8 @@ type startSnapshots struct {
 // of the entries in its log and of the snapshot that it started with. If a follower's last entry is
 // that of the snapshot, Raft needs its term. Otherwise it would send the same snapshot again and
 // again.
-func newStartSnapshots(snapshots *notifyingSnapshots, logs *raftlog.Checked, applied, term uint64) (*startSnapshots, error) {
-	h := &startSnapshots{notifyingSnapshots: snapshots}
+func NewStarting(snapshots *Notifying, logs Log, applied, term uint64) (*Starting, error) {
+	h := &Starting{Notifying: snapshots}
 	all, err := snapshots.List()
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
@@ -55,8 +61,8 @@ func newStartSnapshots(snapshots *notifyingSnapshots, logs *raftlog.Checked, app
 }
 
 // List implements raft.SnapshotStore.
-func (h *startSnapshots) List() ([]*raft.SnapshotMeta, error) {
-	all, err := h.notifyingSnapshots.List()
+func (h *Starting) List() ([]*raft.SnapshotMeta, error) {
+	all, err := h.Notifying.List()
 	if point := h.startMeta.Swap(nil); point != nil && err == nil {
 		all = append([]*raft.SnapshotMeta{point}, all...)
 	}
