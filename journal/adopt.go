@@ -55,13 +55,13 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 			return nil, ErrLastVoter
 		case server.Suffrage == raft.Voter:
 			return func() raft.IndexFuture {
-				j.acks.forget(server.ID)
+				j.acks.Forget(server.ID)
 				return j.raft.DemoteVoter(server.ID, g.index, enqueueTimeout)
 			}, nil
 		}
 		address := peer.Address(peer.AddressOf(server), identity)
 		return func() raft.IndexFuture {
-			j.acks.forget(server.ID)
+			j.acks.Forget(server.ID)
 			return j.raft.AddNonvoter(server.ID, address, g.index, enqueueTimeout)
 		}, nil
 	})
@@ -106,7 +106,7 @@ func (j *Journal) learnIdentity(node string) error {
 	if server == nil {
 		return nil
 	}
-	r, err := j.dialHandshake(peer.AddressOf(server), j.newHandshake(purposeProbe), probeTimeout)
+	r, err := j.dialHandshake(context.Background(), peer.AddressOf(server), j.newHandshake(purposeProbe), probeTimeout)
 	if err == nil && r.Node == node {
 		j.peerIdentities.set(node, r.Identity)
 	}

@@ -109,7 +109,7 @@ func (j *Journal) awaitReadIndex(ctx context.Context) error {
 // answers to RPCs begun since the call. The library also counts answers to older RPCs.
 // verifyLeadership then asks it again, and each verification sends new RPCs.
 func (j *Journal) verifyLeadership(ctx context.Context, r *leadership) error {
-	since := j.acks.next()
+	since := j.acks.Next()
 	for ctx.Err() == nil {
 		if err := j.raft.VerifyLeader().Error(); err != nil {
 			return j.wrapFailure(fmt.Errorf("%w: %w", ErrNotLeader, err))
@@ -119,7 +119,7 @@ func (j *Journal) verifyLeadership(ctx context.Context, r *leadership) error {
 			return ErrNotLeader
 		}
 		servers := j.raft.GetConfiguration().Configuration().Servers
-		if j.acks.hasQuorum(servers, raft.ServerID(j.config.Node), r.term, since) {
+		if j.acks.HasQuorum(servers, raft.ServerID(j.config.Node), r.term, since) {
 			return nil
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
@@ -145,7 +146,7 @@ func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 		b.Fatal(err)
 	}
 	config := raftConfig(&c, logger)
-	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(refusals), logger)
+	transport, _ := newTransport(&c, func() bool { return false }, func(string) bool { return true }, new(transport.Refusals), logger)
 	if err := bootstrapSingle(config, &c, peer.NewIdentity(), stores.logs, stores.stable, stores.snapshots, transport); err != nil {
 		b.Fatal(err)
 	}

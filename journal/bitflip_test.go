@@ -97,7 +97,7 @@ func (tr *dirTree) filesInPart(part string) []string {
 	return names
 }
 
-// raftlogtest.RandomBit picks a bit of a part. Each file is equally likely, so that small files are hit too.
+// randomBit picks a bit of a part. Each file is equally likely, so that small files are hit too.
 func (tr *dirTree) randomBit(r *rand.Rand, part string) raftlogtest.Bit {
 	names := tr.filesInPart(part)
 	name := names[r.IntN(len(names))]

@@ -201,14 +201,7 @@ func (j *Journal) queryBootstrapPeers(ctx context.Context) bootstrapRound {
 }
 
 func (j *Journal) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
-	conn, err := j.streams.dialPlain(p.Address, bootstrapTimeout)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	defer conn.Close()
-	r, err := exchangeHandshake(conn, j.newHandshake(purposeBootstrap), bootstrapTimeout)
+	r, err := j.dialHandshake(ctx, p.Address, j.newHandshake(purposeBootstrap), bootstrapTimeout)
 	switch {
 	case err != nil:
 		return nil, err

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -120,4 +121,23 @@ func (j *Journal) requestClockReading(ctx context.Context, address string) (cloc
 		return clock.Reading{}, err
 	}
 	return clock.RequestReading(ctx, conn, clock.Request{Cluster: j.config.Cluster, Node: j.config.Node})
+}
+
+// commitClockOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends. The new
+// entry makes Raft open another pipeline at once. Otherwise Raft would send nothing to that server
+// until the next entry, or until Config.CommitTimeout has passed.
+func (j *Journal) commitClockOnPipelineEnd(ctx context.Context) {
+	for {
+		select {
+		case <-j.clockCommitDue:
+		case <-ctx.Done():
+			return
+		}
+		j.recordClock()
+		select {
+		case <-time.After(pollInterval): // a server may refuse every pipeline
+		case <-ctx.Done():
+			return
+		}
+	}
 }

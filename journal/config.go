@@ -250,3 +250,10 @@ func (c *Config) validate() error {
 	}
 	return fmt.Errorf("config: Peers do not include this node, %q", c.Node)
 }
+
+// Sender is a connection of a Network that knows the node at its other end. Raft messages on it are
+// accepted in the name of that node only, and only while it is a member. For a connection that does
+// not implement Sender, or returns "", the name in the message is trusted.
+type Sender interface {
+	Sender() string
+}

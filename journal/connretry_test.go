@@ -9,17 +9,19 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 )
 
 // openTransport opens the listener of a node. Requests are answered once the wanted number has
 // arrived.
-func openTransport(n interface{ listen(string) Network }, address string, atOnce int) *senderTransport {
-	s := newStreams(n.listen(address), address, func() bool { return false })
+func openTransport(n interface{ listen(string) Network }, address string, atOnce int) *transport.Verified {
+	s := transport.NewStreams(n.listen(address), address, func() bool { return false })
 	allowAll := func(string) bool { return true }
-	t := newSenderTransport(s, allowAll, &refusals{logger: slog.New(slog.DiscardHandler)}, hclog.NewNullLogger())
+	t := transport.NewVerified(s, allowAll, transport.NewRefusals(slog.New(slog.DiscardHandler)), hclog.NewNullLogger())
 	t.SetHeartbeatHandler(func(raft.RPC) {})
-	s.serve()
-	t.running.Go(func() {
+	s.Serve()
+	t.Running.Go(func() {
 		var waiting []raft.RPC
 		for {
 			select {
@@ -27,7 +29,7 @@ func openTransport(n interface{ listen(string) Network }, address string, atOnce
 				if waiting = append(waiting, message); len(waiting) < atOnce {
 					continue
 				}
-			case <-t.closing:
+			case <-t.Closing:
 				return
 			}
 			for _, message := range waiting {
@@ -51,22 +53,22 @@ func openTransport(n interface{ listen(string) Network }, address string, atOnce
 // A restarted node gets the first message, whatever old connections to it are in the pool.
 func TestTransport_ReachesRestartedNode(t *testing.T) {
 	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a")}
-	for name, send := range map[string]func(*senderTransport) (bool, error){
-		"vote": func(a *senderTransport) (bool, error) {
+	for name, send := range map[string]func(*transport.Verified) (bool, error){
+		"vote": func(a *transport.Verified) (bool, error) {
 			var response raft.RequestVoteResponse
 			err := a.RequestVote("b", "b", &raft.RequestVoteRequest{RPCHeader: header, Term: 2}, &response)
 			return response.Granted, err
 		},
-		"pre-vote": func(a *senderTransport) (bool, error) {
+		"pre-vote": func(a *transport.Verified) (bool, error) {
 			var response raft.RequestPreVoteResponse
 			err := a.RequestPreVote("b", "b", &raft.RequestPreVoteRequest{RPCHeader: header, Term: 2}, &response)
 			return response.Granted, err
 		},
-		"leadership": func(a *senderTransport) (bool, error) {
+		"leadership": func(a *transport.Verified) (bool, error) {
 			err := a.TimeoutNow("b", "b", &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
 			return true, err
 		},
-		"append": func(a *senderTransport) (bool, error) {
+		"append": func(a *transport.Verified) (bool, error) {
 			var response raft.AppendEntriesResponse
 			entries := []*raft.Log{{Index: 1, Term: 1}}
 			err := a.AppendEntries("b", "b", &raft.AppendEntriesRequest{RPCHeader: header, Term: 2, Entries: entries}, &response)
@@ -76,9 +78,9 @@ func TestTransport_ReachesRestartedNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inSynctest(t, func(t *testing.T) {
 				network := newMemoryNetwork()
-				a, b := openTransport(network, "a", 1), openTransport(network, "b", pooledConnsMax)
+				a, b := openTransport(network, "a", 1), openTransport(network, "b", transport.PooledConnsMax)
 				var sending sync.WaitGroup
-				for range pooledConnsMax { // as many connections as are kept
+				for range transport.PooledConnsMax { // as many connections as are kept
 					sending.Go(func() {
 						if _, err := send(a); err != nil {
 							t.Error(err)
@@ -97,7 +99,7 @@ func TestTransport_ReachesRestartedNode(t *testing.T) {
 				if err := errors.Join(b.Close(), a.Close()); err != nil {
 					t.Error(err)
 				}
-				if _, err := send(a); err == nil || isDeadConn(err) {
+				if _, err := send(a); err == nil || transport.IsDeadConn(err) {
 					t.Errorf("a closed node: %v", err)
 				}
 			})

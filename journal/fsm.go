@@ -19,9 +19,9 @@ type fsm struct {
 	machine     *state.Machine
 	snapshots   *snapshot.Store // nil in memory
 	failStop    *failStop
-	supported   *VersionError // the protocols that this node speaks; nil: any
-	records     [][]byte      // reused by each Apply
-	onCommitted func(entryID) // called for each entry; may be nil
+	supported   *VersionError            // the protocols that this node speaks; nil: any
+	records     [][]byte                 // reused by each Apply
+	onCommitted func(index, term uint64) // called for each entry; may be nil
 
 	mu      sync.Mutex
 	index   uint64 // of the last entry applied
@@ -86,7 +86,7 @@ func (f *fsm) Apply(log *raft.Log) any {
 	}
 	f.advance(log.Index)
 	if f.onCommitted != nil {
-		f.onCommitted(entryID{log.Index, log.Term})
+		f.onCommitted(log.Index, log.Term)
 	}
 	return result
 }

@@ -1,16 +1,19 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 )
 
 // From protocol 3 on a node that opens a connection identifies itself first, and learns who is at
@@ -19,12 +22,10 @@ import (
 //	hello = "\xC8tenuto-hello-1" frame(JSON of handshake)
 //	reply = frame(JSON of handshakeReply)
 //
-// Messages of Raft follow if the purpose is purposeRaft and nothing was refused. No message of the
-// Raft library begins with 0xC8. While the cluster has recorded no identities, nodes send no
-// handshakes, since some may run a build without them.
+// Messages of Raft follow if the purpose is purposeRaft and nothing was refused. While the cluster
+// has recorded no identities, nodes send no handshakes, since some may run a build without them.
 const (
-	handshakeFirstByte = 0xC8
-	handshakeMagic     = "\xC8tenuto-hello-1"
+	handshakeMagic = "\xC8tenuto-hello-1"
 	// probeTimeout bounds the connection that checks whether another process answers at the address
 	// of a member.
 	probeTimeout = time.Second
@@ -67,15 +68,37 @@ type handshakeReply struct {
 	Bootstrap *bootstrapState `json:"founding,omitempty"`
 }
 
+// identities knows which directory and which process each node is. It identifies this node to the
+// others, and decides whose messages are accepted.
+type identities struct {
+	config *Config
+	self   peer.Process
+	// servers returns the members by the latest configuration in this node's log.
+	servers   func() []raft.Server
+	isServing func() bool
+	fail      func(error) error // fails this node
+	refusals  *transport.Refusals
+	// dial opens a connection without a handshake.
+	dial func(address string, timeout time.Duration) (net.Conn, error)
+	// bootstrapStateFor answers a node that wants to found a partition.
+	bootstrapStateFor func(h *handshake) *bootstrapState
+
+	identityRecorded atomic.Bool // this node's own identity; never reset
+	sessions         *sessions
+	peerIdentities   peerIdentities
+	copyReports      copyReports
+	directoryRefusal atomic.Pointer[DirectoryError]
+}
+
 // newHandshake returns a handshake of this node.
-func (j *Journal) newHandshake(purpose string) *handshake {
-	return &handshake{Purpose: purpose, Cluster: j.config.Cluster, Node: j.config.Node, Process: j.self}
+func (i *identities) newHandshake(purpose string) *handshake {
+	return &handshake{Purpose: purpose, Cluster: i.config.Cluster, Node: i.config.Node, Process: i.self}
 }
 
 // performHandshake identifies this node on a connection that it has opened for Raft, and verifies
 // that the other end has the recorded identity.
-func (j *Journal) performHandshake(conn net.Conn, to string, timeout time.Duration) error {
-	h := j.newHandshake(purposeRaft)
+func (i *identities) performHandshake(conn net.Conn, to string, timeout time.Duration) error {
+	h := i.newHandshake(purposeRaft)
 	h.ExpectedIdentity = to
 	r, err := exchangeHandshake(conn, h, timeout)
 	if err != nil {
@@ -84,49 +107,49 @@ func (j *Journal) performHandshake(conn net.Conn, to string, timeout time.Durati
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if err := j.handleRefusal(r); err != nil {
+	if err := i.handleRefusal(r); err != nil {
 		return err
 	}
 	if to != "" && r.Identity != to {
 		err := &DirectoryError{Node: r.Node, Identity: r.Identity, Recorded: to}
-		j.refusals.add(r.Node, err)
+		i.refusals.Add(r.Node, err)
 		return err
 	}
 	if r.Refusal != "" {
 		return fmt.Errorf("refused by %s: %s", r.Node, r.Refusal)
 	}
-	j.peerIdentities.set(r.Node, r.Identity)
-	return j.sessions.update(r.Node, r.Process, func() error { return nil })
+	i.peerIdentities.set(r.Node, r.Identity)
+	return i.sessions.update(r.Node, r.Process, func() error { return nil })
 }
 
 // handleRefusal handles a refusal that concerns this node's own directory.
-func (j *Journal) handleRefusal(r *handshakeReply) error {
+func (i *identities) handleRefusal(r *handshakeReply) error {
 	switch {
 	case r.Copied:
-		err := &DirectoryCopiedError{Node: j.config.Node, Reason: r.Refusal}
-		_ = j.failStop.Fail(err)
+		err := &DirectoryCopiedError{Node: i.config.Node, Reason: r.Refusal}
+		_ = i.fail(err)
 		return err
 	case r.OtherDirectory:
-		err := &DirectoryError{Node: j.config.Node, Identity: j.self.Identity, Recorded: r.RecordedIdentity}
-		j.recordDirectoryRefusal(r.Node, err)
+		err := &DirectoryError{Node: i.config.Node, Identity: i.self.Identity, Recorded: r.RecordedIdentity}
+		i.recordDirectoryRefusal(r.Node, err)
 		return err
 	}
 	return nil
 }
 
 // recordDirectoryRefusal records that another node has refused this one because of its directory.
-func (j *Journal) recordDirectoryRefusal(by string, err *DirectoryError) {
-	before := j.directoryRefusal.Swap(err)
+func (i *identities) recordDirectoryRefusal(by string, err *DirectoryError) {
+	before := i.directoryRefusal.Swap(err)
 	if before == nil || *before != *err {
-		j.config.Logger.Error("refused by the cluster until this node's directory is adopted or the node is replaced",
+		i.config.Logger.Error("refused by the cluster until this node's directory is adopted or the node is replaced",
 			"by", by, "error", err)
 	}
 }
 
 // DirectoryRefusal returns why other nodes refuse this one: they have recorded another directory
 // for it. It returns nil if none has refused it, or if it has been accepted since.
-func (j *Journal) DirectoryRefusal() error {
-	if err := j.directoryRefusal.Load(); err != nil {
+func (i *identities) DirectoryRefusal() error {
+	if err := i.directoryRefusal.Load(); err != nil {
 		return err
 	}
 	return nil
@@ -148,13 +171,15 @@ func exchangeHandshake(conn net.Conn, h *handshake, timeout time.Duration) (*han
 	return &r, nil
 }
 
-// dialHandshake sends a handshake to the node at an address over a separate connection. The answer
-// counts even if the other end closes the connection at once.
-func (j *Journal) dialHandshake(address string, h *handshake, timeout time.Duration) (*handshakeReply, error) {
-	conn, err := j.streams.dialPlain(address, timeout)
+// dialHandshake sends a handshake to the node at an address over a separate connection, which it
+// closes. The answer counts even if the other end closes the connection at once. ctx ends it early.
+func (i *identities) dialHandshake(ctx context.Context, address string, h *handshake, timeout time.Duration) (*handshakeReply, error) {
+	conn, err := i.dial(address, timeout)
 	if err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
 	defer func() { _ = conn.Close() }()
 	return exchangeHandshake(conn, h, timeout)
 }
@@ -175,18 +200,42 @@ func readHandshake(from io.Reader) (*handshake, error) {
 	return h, nil
 }
 
+// AnswerHandshake implements transport.Identities.
+func (i *identities) AnswerHandshake(conn net.Conn, from transport.Sender) (transport.Sender, bool) {
+	_ = conn.SetDeadline(time.Now().Add(transport.IOTimeout))
+	h, err := readHandshake(conn)
+	if err != nil {
+		return from, false
+	}
+	r := i.replyToHandshake(h, from.Node)
+	_ = conn.SetDeadline(time.Now().Add(transport.IOTimeout)) // finding the answer may have taken a while
+	if err := frame.WriteJSON(conn, "", r); err != nil || r.Refusal != "" || h.Purpose != purposeRaft {
+		return from, false
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return transport.Sender{Node: h.Node, IsAuthenticated: from.IsAuthenticated, Process: h.Process}, true
+}
+
+// Authorize implements transport.Identities.
+func (i *identities) Authorize(from transport.Sender) error {
+	if from.Identity != "" && !i.sessions.isLatest(from.Node, from.Process) {
+		return fmt.Errorf("%w: a later process of %s is known", transport.ErrUnknownMember, from.Node)
+	}
+	return i.authorizeSender(from)
+}
+
 // replyToHandshake answers a handshake. authenticated is the sender that the connection proves, ""
 // if unknown. The connection may be used for Raft if the reply has no Refusal.
-func (j *Journal) replyToHandshake(h *handshake, authenticated string) *handshakeReply {
-	r := &handshakeReply{Node: j.config.Node, Process: j.self}
-	err := j.checkHandshake(h, authenticated)
+func (i *identities) replyToHandshake(h *handshake, authenticated string) *handshakeReply {
+	r := &handshakeReply{Node: i.config.Node, Process: i.self}
+	err := i.checkHandshake(h, authenticated)
 	var other *DirectoryError
 	switch {
 	case err == nil && h.Purpose == purposeBootstrap:
-		r.Bootstrap = j.bootstrapStateFor(h)
-	case err == nil && h.Purpose == purposeProbe && h.CopySession != "" && h.CopySession != j.self.Session:
-		j.copyReports.add(h.Node)
-		j.config.Logger.Error("process with a copy of this node's directory refused: find and stop it; this node continues",
+		r.Bootstrap = i.bootstrapStateFor(h)
+	case err == nil && h.Purpose == purposeProbe && h.CopySession != "" && h.CopySession != i.self.Session:
+		i.copyReports.add(h.Node)
+		i.config.Logger.Error("process with a copy of this node's directory refused: find and stop it; this node continues",
 			"told_by", h.Node)
 	case errors.As(err, &other):
 		r.OtherDirectory, r.RecordedIdentity = true, other.Recorded
@@ -199,89 +248,82 @@ func (j *Journal) replyToHandshake(h *handshake, authenticated string) *handshak
 		if errors.As(err, &copied) {
 			r.Refusal = copied.Reason
 		}
-		j.refusals.add(h.Node, err)
+		i.refusals.Add(h.Node, err)
 	}
 	return r
 }
 
 // checkHandshake returns an error if the connection must be refused.
-func (j *Journal) checkHandshake(h *handshake, authenticated string) error {
+func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 	switch {
-	case h.Cluster != j.config.Cluster:
-		return fmt.Errorf("%w: it belongs to cluster %.100q", errUnknownMember, h.Cluster)
+	case h.Cluster != i.config.Cluster:
+		return fmt.Errorf("%w: it belongs to cluster %.100q", transport.ErrUnknownMember, h.Cluster)
 	case authenticated != "" && h.Node != authenticated:
-		return fmt.Errorf("%w: %s claims to be %.100q", errForgedSender, authenticated, h.Node)
+		return fmt.Errorf("%w: %s claims to be %.100q", transport.ErrForgedSender, authenticated, h.Node)
 	case h.Purpose == purposeProbe || h.Purpose == purposeBootstrap:
 		return nil
-	case h.ExpectedIdentity != "" && h.ExpectedIdentity != j.self.Identity:
-		j.recordMisdirected(h)
+	case h.ExpectedIdentity != "" && h.ExpectedIdentity != i.self.Identity:
+		i.recordMisdirected(h)
 		// The other end sees our identity in the reply and closes the connection.
-		return fmt.Errorf("%w: the message is for directory %s, this node has %s", errForgedSender, h.ExpectedIdentity, j.self.Identity)
+		return fmt.Errorf("%w: the message is for directory %s, this node has %s", transport.ErrForgedSender, h.ExpectedIdentity, i.self.Identity)
 	}
-	if err := j.authorizeSender(sender{h.Node, authenticated != "", h.Process}); err != nil {
+	if err := i.authorizeSender(transport.Sender{Node: h.Node, IsAuthenticated: authenticated != "", Process: h.Process}); err != nil {
 		return err
 	}
-	if err := j.sessions.update(h.Node, h.Process, func() error { return j.probeDirectory(h.Node, h.Process) }); err != nil {
+	if err := i.sessions.update(h.Node, h.Process, func() error { return i.probeDirectory(h.Node, h.Process) }); err != nil {
 		return err
 	}
 	if h.ExpectedIdentity != "" {
-		j.directoryRefusal.Store(nil)
+		i.directoryRefusal.Store(nil)
 	}
 	return nil
 }
 
 // recordMisdirected records that a member expects another directory of this node, unless that
 // member's log lags behind what this node knows.
-func (j *Journal) recordMisdirected(h *handshake) {
-	recorded, _ := j.recordedIdentity(j.config.Node)
-	if _, known := j.recordedIdentity(h.Node); known && recorded == j.self.Identity {
+func (i *identities) recordMisdirected(h *handshake) {
+	recorded, _ := i.recordedIdentity(i.config.Node)
+	if _, known := i.recordedIdentity(h.Node); known && recorded == i.self.Identity {
 		return
 	}
-	j.recordDirectoryRefusal(h.Node, &DirectoryError{Node: j.config.Node, Identity: j.self.Identity, Recorded: h.ExpectedIdentity})
-}
-
-// sender identifies the other end of a connection.
-type sender struct {
-	node            string // "" if unknown
-	isAuthenticated bool   // by the connection, with TLS
-	peer.Process           // from the handshake; zero without one
+	i.recordDirectoryRefusal(h.Node, &DirectoryError{Node: i.config.Node, Identity: i.self.Identity, Recorded: h.ExpectedIdentity})
 }
 
 // authorizeSender returns an error if Raft messages of a sender must be refused. It is called for
 // each message.
-func (j *Journal) authorizeSender(s sender) error {
-	recorded, member := j.recordedIdentity(s.node)
-	hinted := (s.Identity != "" || !member) && j.config.MemberHint != nil && j.config.MemberHint(s.node, s.Identity)
+func (i *identities) authorizeSender(s transport.Sender) error {
+	recorded, member := i.recordedIdentity(s.Node)
+	hinted := (s.Identity != "" || !member) && i.config.MemberHint != nil && i.config.MemberHint(s.Node, s.Identity)
 	switch {
 	case member && (recorded == s.Identity || recorded == ""):
 		return nil
 	case hinted:
 		return nil // this node's log may lag
 	case member:
-		return &DirectoryError{Node: s.node, Identity: s.Identity, Recorded: recorded}
-	case len(j.servers()) == 0:
-		if s.Identity == "" && !j.config.Join {
-			return fmt.Errorf("%w: %s does not name the directory that it expects, and this one is empty", errUnknownMember, s.node)
+		return &DirectoryError{Node: s.Node, Identity: s.Identity, Recorded: recorded}
+	case len(i.servers()) == 0:
+		if s.Identity == "" && !i.config.Join {
+			return fmt.Errorf("%w: %s does not name the directory that it expects, and this one is empty", transport.ErrUnknownMember, s.Node)
 		}
 		return nil // this node's log is empty, so the sender knows more of the members
-	case s.isAuthenticated:
-		return fmt.Errorf("%w: %s", errUnknownMember, s.node)
+	case s.IsAuthenticated:
+		return fmt.Errorf("%w: %s", transport.ErrUnknownMember, s.Node)
 	}
 	return nil // without TLS Raft itself decides about nodes that are not members
 }
 
-// encodePeer returns the address that identifies this node in Raft's messages and votes: with its
+// EncodePeer returns the address that identifies this node in Raft's messages and votes: with its
 // identity, once that is recorded.
-func (j *Journal) encodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
-	if string(id) != j.config.Node || !j.isServing() {
+func (i *identities) EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
+	if string(id) != i.config.Node || !i.isServing() {
 		return []byte(address)
 	}
-	if !j.identityRecorded.Load() {
-		identity, _ := j.recordedIdentity(j.config.Node)
+	if !i.identityRecorded.Load() {
+		identity, _ := i.recordedIdentity(i.config.Node)
 		if identity == "" {
 			return []byte(address)
 		}
-		j.identityRecorded.Store(true)
+		i.identityRecorded.Store(true)
 	}
-	return []byte(peer.Address(string(address), j.self.Identity))
+	return []byte(peer.Address(string(address), i.self.Identity))
 }

@@ -52,7 +52,7 @@ func journalStacks() []string {
 			continue
 		}
 		if strings.Contains(stack, "(*Store).runGuarded") || strings.Contains(stack, "(*Raw).call") {
-			continue // abandoned by a failed store; see store.close and raftlog.Raw.close
+			continue // abandoned by a failed store; see pebblestore.Store.Close and raftlog.Raw.Close
 		}
 		if strings.Contains(stack, "tenuto/journal") || strings.Contains(stack, "hashicorp/") {
 			left = append(left, stack)

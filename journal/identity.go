@@ -127,29 +127,26 @@ func (d *directory) decodeDirectoryID(path string, content []byte) error {
 }
 
 // Identity returns the identity of this node's directory.
-func (j *Journal) Identity() string { return j.self.Identity }
+func (i *identities) Identity() string { return i.self.Identity }
 
 // Starts returns how often this node's directory was opened, and a random text that differs between
 // processes that opened copies of it.
-func (j *Journal) Starts() (count uint64, session string) { return j.self.Starts, j.self.Session }
-
-// servers returns the members by the latest configuration in this node's log.
-func (j *Journal) servers() []raft.Server { return j.raft.GetConfiguration().Configuration().Servers }
+func (i *identities) Starts() (count uint64, session string) { return i.self.Starts, i.self.Session }
 
 // recordedIdentity returns the recorded identity of a member, "" if there is none yet.
-func (j *Journal) recordedIdentity(node string) (identity string, member bool) {
-	servers := j.servers()
-	i := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == node })
-	if i < 0 {
+func (i *identities) recordedIdentity(node string) (identity string, member bool) {
+	servers := i.servers()
+	at := slices.IndexFunc(servers, func(s raft.Server) bool { return string(s.ID) == node })
+	if at < 0 {
 		return "", false
 	}
-	return peer.IdentityOf(&servers[i]), true
+	return peer.IdentityOf(&servers[at]), true
 }
 
 // hasRecordedIdentities reports whether the identity of any member is recorded. If so, every member
 // speaks a protocol with identities.
-func (j *Journal) hasRecordedIdentities() bool {
-	return slices.ContainsFunc(j.servers(), func(s raft.Server) bool { return peer.IdentityOf(&s) != "" })
+func (i *identities) hasRecordedIdentities() bool {
+	return slices.ContainsFunc(i.servers(), func(s raft.Server) bool { return peer.IdentityOf(&s) != "" })
 }
 
 // ErrOtherDirectory matches every DirectoryError.

@@ -18,12 +18,15 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // Journal is one node of a partition. All methods are safe for concurrent use.
 type Journal struct {
+	*identities
+
 	config   Config
 	machine  *state.Machine
 	failStop *failStop
@@ -35,28 +38,21 @@ type Journal struct {
 	snapshots *snapshot.Notifying
 	stats     stats
 
-	queue            *queue
-	slots            chan struct{}       // one token for each entry in flight
-	inFlight         chan *inFlightEntry // from pack to awaitEntries, in order
-	unresolved       chan *inFlightEntry // from pack to resolveProposals, in order
-	leadership       atomic.Pointer[leadership]
-	barriers         *barriers
-	acks             *acks
-	liveness         *liveness
-	refusals         *refusals
-	leaderCommit     *leaderCommit
-	clock            *clock.Clock
-	streams          *streams
-	self             peer.Process
-	identityRecorded atomic.Bool // this node's own identity; never reset
-	sessions         *sessions
-	peerIdentities   peerIdentities
-	copyReports      copyReports
-	directoryRefusal atomic.Pointer[DirectoryError]
-	bootstrap        *bootstrapAgreement
-	changeSlot       chan struct{} // holds a token during a change of the members
-	reconcileDue     chan struct{} // holds a token when reconcileMembers has work
-	clockCommitDue   chan struct{} // holds a token for commitClockOnPipelineEnd
+	queue          *queue
+	slots          chan struct{}       // one token for each entry in flight
+	inFlight       chan *inFlightEntry // from pack to awaitEntries, in order
+	unresolved     chan *inFlightEntry // from pack to resolveProposals, in order
+	leadership     atomic.Pointer[leadership]
+	barriers       *barriers
+	acks           *transport.Acks
+	liveness       *transport.Liveness
+	leaderCommit   *transport.LeaderCommit
+	clock          *clock.Clock
+	streams        *transport.Streams
+	bootstrap      *bootstrapAgreement
+	changeSlot     chan struct{} // holds a token during a change of the members
+	reconcileDue   chan struct{} // holds a token when reconcileMembers has work
+	clockCommitDue chan struct{} // holds a token for commitClockOnPipelineEnd
 
 	reloadMu  sync.Mutex   // held while Raft's configuration is changed
 	transfers atomic.Int32 // leadership transfers in progress
@@ -152,8 +148,6 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 func start(ctx context.Context, c Config, as peer.Process, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
 		config:         c,
-		self:           as,
-		sessions:       newSessions(),
 		queue:          newQueue(c.QueueEntriesMax, c.QueueBytesMax),
 		slots:          make(chan struct{}, c.InFlightMax),
 		inFlight:       make(chan *inFlightEntry, c.InFlightMax),
@@ -167,6 +161,7 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 		closed:         make(chan struct{}),
 		releaseStores:  stores.close,
 	}
+	j.identities = j.newIdentities(as)
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j.cancel = cancel
 	if err := j.startRaft(ctx, running, stores, logger); err != nil {
@@ -197,32 +192,47 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 	return j, nil
 }
 
+// newIdentities returns the part that identifies nodes. It works once startRaft has set what
+// it uses.
+func (j *Journal) newIdentities(as peer.Process) *identities {
+	return &identities{
+		config: &j.config, self: as, servers: j.servers, isServing: j.isServing, sessions: newSessions(),
+		fail: func(cause error) error { return j.failStop.Fail(cause) }, refusals: transport.NewRefusals(j.config.Logger),
+		dial: func(address string, timeout time.Duration) (net.Conn, error) {
+			return j.streams.DialPlain(address, timeout)
+		},
+		bootstrapStateFor: j.bootstrapStateFor,
+	}
+}
+
+// servers returns the members by the latest configuration in this node's log.
+func (j *Journal) servers() []raft.Server { return j.raft.GetConfiguration().Configuration().Servers }
+
 // startRaft builds the transport and failStop, and starts the Raft library on them. ctx bounds the
 // start; running ends with the journal.
 func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
 	j.disk = raftlog.NewDisk(j.config.StallLimit, j.stats.logWrite.observe, j.onDiskStall, j.onDiskRecover)
-	j.refusals = &refusals{logger: j.config.Logger}
-	j.leaderCommit = &leaderCommit{hasApplied: j.hasApplied}
+	j.leaderCommit = transport.NewLeaderCommit(j.hasApplied)
 	network, streams := newTransport(&j.config, j.isMuted, j.isAdmitted, j.refusals, logger)
 	j.streams = streams
-	if sender, ok := network.(*senderTransport); ok {
-		sender.delayPreVote, sender.hasAppliedSnapshot, sender.reportCommit, sender.journal = j.delayPreVote, j.hasAppliedSnapshot, j.leaderCommit.report, j
-		streams.handshake, streams.requiresHandshake = j.performHandshake, j.hasRecordedIdentities
+	if sender, ok := network.(*transport.Verified); ok {
+		sender.DelayPreVote, sender.HasAppliedSnapshot, sender.ReportCommit, sender.Identities = j.delayPreVote, j.hasAppliedSnapshot, j.leaderCommit.Report, j.identities
+		streams.Handshake, streams.RequiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
 	requests := newRequestServer(j, stores.snapshotsOnDisk)
-	streams.onRequest = func(conn net.Conn) { requests.serve(running, conn) }
-	j.acks = newAcks()
-	transport := &ackedTransport{closableTransport: network, acks: j.acks, liveness: newLiveness()}
-	j.liveness = transport.liveness
-	transport.onPipelineEnd = func() {
+	streams.OnRequest = func(conn net.Conn) { requests.serve(running, conn) }
+	j.acks = transport.NewAcks()
+	acked := &transport.Acked{Transport: network, Acks: j.acks, Liveness: transport.NewLiveness()}
+	j.liveness = acked.Liveness
+	acked.OnPipelineEnd = func() {
 		select {
 		case j.clockCommitDue <- struct{}{}:
 		default:
 		}
 	}
-	transport.isReplicatingTo = func(to raft.Server, term uint64) bool { return j.isServing() && j.isReplicatingTo(to, term) }
+	acked.IsReplicatingTo = func(to raft.Server, term uint64) bool { return j.isServing() && j.isReplicatingTo(to, term) }
 	j.failStop = newFailStop(func(nodeFailed *NodeFailedError) {
-		_ = streams.disconnect() // a failed node has no use for the error
+		_ = streams.Disconnect() // a failed node has no use for the error
 		j.queue.refuse(nodeFailed)
 	}, func(nodeFailed *NodeFailedError) {
 		j.config.Logger.Error("node failed", "error", nodeFailed.Cause)
@@ -234,7 +244,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		j.fsm = newFSM(j.machine, stores.snapshotsOnDisk, j.failStop)
-		j.fsm.onCommitted = transport.onCommitted
+		j.fsm.onCommitted = acked.OnCommitted
 		j.fsm.supported = &VersionError{Node: j.config.Node, Oldest: max(j.config.Protocol, 2) - 1, Newest: j.config.Protocol}
 		err = j.fsm.checkProtocol()
 	}
@@ -250,20 +260,20 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	config := raftConfig(&j.config, logger)
 	if err == nil {
-		err = bootstrapSingle(config, &j.config, j.self.Identity, logs, stable, j.snapshots, transport)
+		err = bootstrapSingle(config, &j.config, j.self.Identity, logs, stable, j.snapshots, acked)
 	}
 	if err == nil {
 		j.clock = openClusterClock(&j.config, j.machine, stable)
-		j.raft, err = raftnode.Start(transport, func(transport raft.Transport, again bool) (*raft.Raft, error) {
+		j.raft, err = raftnode.Start(acked, func(transport raft.Transport, again bool) (*raft.Raft, error) {
 			return j.newRaft(config, stable, transport, again)
 		})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("start raft: %w", err), j.failStop.Err(), transport.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", err), j.failStop.Err(), acked.Close())
 	}
 	logs.SetServing()
 	close(j.serving)
-	streams.serve()
+	streams.Serve()
 	if nodeFailed := j.failStop.Err(); nodeFailed != nil {
 		return errors.Join(nodeFailed, j.raft.Shutdown())
 	}
@@ -283,13 +293,13 @@ func (j *Journal) newRaft(config *raft.Config, stable raft.StableStore, transpor
 	return raft.NewRaft(&runConfig, &clockedFSM{j.fsm, j.clock}, j.logs, stable, snapshots, transport)
 }
 
-// snapshot.LastLocalIndex returns the index of the last entry in the log or in the state.
+// lastLocalIndex returns the index of the last entry in the log or in the state.
 func (j *Journal) lastLocalIndex() uint64 {
 	last, _ := j.logs.Checked.LastIndex() // in memory, cannot fail
 	return max(last, j.fsm.appliedIndex())
 }
 
-// snapshot.HasConflict reports whether the log has an entry at index that is of another term and not applied
+// hasConflict reports whether the log has an entry at index that is of another term and not applied
 // here.
 func (j *Journal) hasConflict(index, term uint64) bool {
 	if index <= j.fsm.appliedIndex() || !j.logs.Checked.HasEntry(index) {
@@ -306,26 +316,16 @@ func (j *Journal) hasAppliedSnapshot(request *raft.InstallSnapshotRequest) bool 
 	return request.Term == j.raft.CurrentTerm() && request.LastLogIndex <= j.raft.AppliedIndex()
 }
 
-// closableTransport is implemented by both of Raft's transports.
-type closableTransport interface {
-	raft.Transport
-	raft.WithPreVote
-	raft.WithClose
-}
-
 // newTransport returns the transport and the streams below it. A node without a Network does not
 // use the streams.
-func newTransport(c *Config, isMuted func() bool, isMember func(string) bool, refusals *refusals, logger hclog.Logger) (closableTransport, *streams) {
-	s := newStreams(c.Network, c.Address, isMuted)
+func newTransport(c *Config, isMuted func() bool, isMember func(string) bool, refusals *transport.Refusals, logger hclog.Logger) (transport.Transport, *transport.Streams) {
+	s := transport.NewStreams(c.Network, c.Address, isMuted)
 	if c.Network == nil {
 		_, memory := raft.NewInmemTransport(raft.ServerAddress(c.Address))
 		return memory, s
 	}
-	return newSenderTransport(s, isMember, refusals, logger), s
+	return transport.NewVerified(s, isMember, refusals, logger), s
 }
-
-// ioTimeout bounds one exchange between two nodes; Raft allows more for a large snapshot.
-const ioTimeout = 5 * time.Second
 
 func raftConfig(c *Config, logger hclog.Logger) *raft.Config {
 	config := raft.DefaultConfig()

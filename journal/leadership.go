@@ -179,6 +179,9 @@ func (j *Journal) stepDown() {
 	j.config.Logger.Info("leadership lost", "epoch", r.epoch)
 }
 
+// pollInterval is how often the journal checks for a change that nobody reports.
+const pollInterval = 20 * time.Millisecond
+
 // enqueueTimeout bounds how long a new leader waits for Raft's main loop to take its first entries.
 const enqueueTimeout = 10 * time.Second
 

@@ -18,13 +18,14 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // unreachableTransport drops everything while it is deaf, and records what is sent.
 type unreachableTransport struct {
-	closableTransport
+	transport.Transport
 	mu       sync.Mutex
 	down     bool
 	response raft.AppendEntriesResponse
@@ -68,10 +69,10 @@ func (d *unreachableTransport) InstallSnapshot(raft.ServerID, raft.ServerAddress
 }
 
 // sendToUnreachable makes a leader send entries and a snapshot to b, which it cannot reach.
-func sendToUnreachable(d *unreachableTransport, isReplicating func() bool) (t *ackedTransport, sent, installed chan error, got *raft.AppendEntriesResponse) {
-	t = &ackedTransport{
-		closableTransport: d, acks: newAcks(), liveness: newLiveness(),
-		isReplicatingTo: func(raft.Server, uint64) bool { return isReplicating() },
+func sendToUnreachable(d *unreachableTransport, isReplicating func() bool) (t *transport.Acked, sent, installed chan error, got *raft.AppendEntriesResponse) {
+	t = &transport.Acked{
+		Transport: d, Acks: transport.NewAcks(), Liveness: transport.NewLiveness(),
+		IsReplicatingTo: func(raft.Server, uint64) bool { return isReplicating() },
 	}
 	sent, installed, got = make(chan error, 1), make(chan error, 1), new(raft.AppendEntriesResponse)
 	go func() {
@@ -272,7 +273,7 @@ func TestLiveness_StuckConnectionIsReplaced(t *testing.T) {
 		g.awaitCatchUp(t, follower, leader)
 		stuck := network.stall(g.peers[follower].Address)
 		mustAppend(t, g.nodes[leader], newStartAppend(g.nodes[leader].Epoch(), "b"))
-		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed > ioTimeout+reconnectTimeout {
+		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed > transport.IOTimeout+reconnectTimeout {
 			t.Errorf("it took %v", elapsed)
 		}
 		waittest.Eventually(t, "the leader closes the stuck connection", func() bool {
@@ -286,17 +287,17 @@ func TestLiveness_StuckConnectionIsReplaced(t *testing.T) {
 func TestLiveness_OneMessageFindsAllStuckConnections(t *testing.T) {
 	inSynctest(t, func(t *testing.T) {
 		network := newFlakyNetwork()
-		a, b := openTransport(network, "a", 1), openTransport(network, "b", pooledConnsMax)
+		a, b := openTransport(network, "a", 1), openTransport(network, "b", transport.PooledConnsMax)
 		query := func() error {
 			header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a")}
 			return a.RequestVote("b", "b", &raft.RequestVoteRequest{RPCHeader: header, Term: 2}, new(raft.RequestVoteResponse))
 		}
 		queryAll := func() (failed int) {
-			results := make(chan error, pooledConnsMax)
-			for range pooledConnsMax {
+			results := make(chan error, transport.PooledConnsMax)
+			for range transport.PooledConnsMax {
 				go func() { results <- query() }()
 			}
-			for range pooledConnsMax {
+			for range transport.PooledConnsMax {
 				if <-results != nil {
 					failed++
 				}
@@ -306,7 +307,7 @@ func TestLiveness_OneMessageFindsAllStuckConnections(t *testing.T) {
 		if failed := queryAll(); failed > 0 {
 			t.Fatalf("%d were not answered", failed)
 		}
-		time.Sleep(ioTimeout)
+		time.Sleep(transport.IOTimeout)
 		network.stall("b")
 		if err := query(); err == nil {
 			t.Error("a stuck connection carried an answer")
@@ -325,10 +326,10 @@ func TestStream_WriteDeadlineIsBounded(t *testing.T) {
 	inSynctest(t, func(t *testing.T) {
 		network := newMemoryNetwork()
 		there := network.listen("there")
-		streams := newStreams(network.listen("here"), "here", func() bool { return false })
-		for allowed, want := range map[time.Duration]time.Duration{24 * time.Hour: ioTimeout, time.Second: time.Second} {
+		streams := transport.NewStreams(network.listen("here"), "here", func() bool { return false })
+		for allowed, want := range map[time.Duration]time.Duration{24 * time.Hour: transport.IOTimeout, time.Second: time.Second} {
 			go there.Accept() // accept, and never read
-			conn, err := streams.Dial("there", ioTimeout)
+			conn, err := streams.Dial("there", transport.IOTimeout)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -372,7 +373,7 @@ func TestLiveness_StuckSnapshotIsResent(t *testing.T) {
 		snapshotAndTruncate(t, j)
 		network.stallAfter(g.peers[follower].Address, 1<<20)
 		g.start(t, follower, nil, nil)
-		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed < ioTimeout || elapsed > ioTimeout+reconnectTimeout {
+		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed < transport.IOTimeout || elapsed > transport.IOTimeout+reconnectTimeout {
 			t.Errorf("it took %v", elapsed)
 		}
 	})
@@ -388,7 +389,7 @@ func TestLiveness_IsolatedLeaderStopsWaiting(t *testing.T) {
 		awaitNoWaiters(t)
 		started := time.Now()
 		g.stop(t, leader)
-		if elapsed := time.Since(started); elapsed > ioTimeout {
+		if elapsed := time.Since(started); elapsed > transport.IOTimeout {
 			t.Errorf("closing took %v", elapsed)
 		}
 	})

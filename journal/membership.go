@@ -69,14 +69,14 @@ func (j *Journal) Members() []Member {
 		m := Member{Node: string(server.ID), Voter: server.Suffrage == raft.Voter}
 		m.Address, m.Identity = peer.SplitAddress(server.Address)
 		if r != nil {
-			last, known := j.acks.progress(server.ID, r.term)
+			last, known := j.acks.Progress(server.ID, r.term)
 			m.BehindKnown = known || m.Node == j.config.Node
 			if known && last < committed {
 				m.Behind = committed - last
 			}
 			m.ContactKnown = true
 			if m.Node != j.config.Node {
-				m.SinceContact = time.Since(later(j.acks.get(server.ID).receivedAt, r.startedAt))
+				m.SinceContact = time.Since(later(j.acks.Get(server.ID).ReceivedAt, r.startedAt))
 				m.Unreachable = m.SinceContact > j.config.unreachableAfter()
 			}
 		}
@@ -397,7 +397,7 @@ func (j *Journal) reconcileMembersOnce(ctx context.Context, targets map[string]u
 	for _, server := range g.servers {
 		node := string(server.ID)
 		var err error
-		switch last, known := j.acks.progress(server.ID, r.term); {
+		switch last, known := j.acks.Progress(server.ID, r.term); {
 		case g.isRemoved(node):
 			err = j.finishRemoval(ctx, node)
 		case j.lacksIdentity(&server):

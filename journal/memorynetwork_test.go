@@ -63,7 +63,7 @@ func (d *memoryListener) Close() error {
 }
 
 // Addr implements net.Listener.
-func (d *memoryListener) Addr() net.Addr { return streamAddress(d.address) }
+func (d *memoryListener) Addr() net.Addr { return memoryAddress(d.address) }
 
 // Dial implements Network.
 func (d *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, error) {
@@ -83,3 +83,9 @@ func (d *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, 
 		return nil, errConnRefused
 	}
 }
+
+// memoryAddress is an address in a memoryNetwork.
+type memoryAddress string
+
+func (memoryAddress) Network() string  { return "tcp" }
+func (a memoryAddress) String() string { return string(a) }

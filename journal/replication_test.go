@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
@@ -198,10 +199,10 @@ func (g *testCluster) sendSnapshot(t *testing.T, from, to int) error {
 	t.Helper()
 	meta, content := newestSnapshot(t, g.nodes[from])
 	defer content.Close()
-	listener := newStreams(g.listen("at-nobody"), "at-nobody", func() bool { return false })
-	transport := newSenderTransport(listener, func(string) bool { return true }, new(refusals), hclog.NewNullLogger())
+	listener := transport.NewStreams(g.listen("at-nobody"), "at-nobody", func() bool { return false })
+	transport := transport.NewVerified(listener, func(string) bool { return true }, new(transport.Refusals), hclog.NewNullLogger())
 	defer transport.Close()
-	listener.handshake, listener.requiresHandshake = g.nodes[from].performHandshake, func() bool { return true }
+	listener.Handshake, listener.RequiresHandshake = g.nodes[from].performHandshake, func() bool { return true }
 	request := &raft.InstallSnapshotRequest{
 		RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(g.peers[from].Node), Addr: []byte(g.peers[from].Address)},
 		SnapshotVersion: meta.Version, Term: g.nodes[from].raft.CurrentTerm(),

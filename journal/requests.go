@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/internal/clock"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 )
 
 // requestServer answers the requests of other nodes for a snapshot or for the cluster time.
@@ -27,9 +28,9 @@ func (h *requestServer) serve(ctx context.Context, conn net.Conn) {
 		defer stop()
 		defer conn.Close()
 		err := error(nil)
-		if sender := senderOf(conn); sender != "" && !h.journal.isAdmitted(sender) {
-			err = fmt.Errorf("%w: %s", errUnknownMember, sender)
-			h.journal.refusals.add(sender, err)
+		if sender := transport.SenderOf(conn); sender != "" && !h.journal.isAdmitted(sender) {
+			err = fmt.Errorf("%w: %s", transport.ErrUnknownMember, sender)
+			h.journal.refusals.Add(sender, err)
 		} else {
 			err = h.handle(ctx, &snapshot.TimeoutConn{Conn: conn})
 		}

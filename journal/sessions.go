@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -90,22 +91,22 @@ func checkProcessOrder(node string, before, now peer.Process) error {
 
 // probeDirectory returns a *DirectoryCopiedError if another process with the same identity answers
 // at the address of a member. That process is informed.
-func (j *Journal) probeDirectory(node string, as peer.Process) error {
-	for _, server := range j.servers() {
-		if string(server.ID) == node && node != j.config.Node {
-			return j.probeAddress(node, peer.AddressOf(&server), as)
+func (i *identities) probeDirectory(node string, as peer.Process) error {
+	for _, server := range i.servers() {
+		if string(server.ID) == node && node != i.config.Node {
+			return i.probeAddress(node, peer.AddressOf(&server), as)
 		}
 	}
 	return nil
 }
 
-func (j *Journal) probeAddress(node, address string, as peer.Process) error {
-	h := j.newHandshake(purposeProbe)
-	known, _ := j.sessions.latest(node)
+func (i *identities) probeAddress(node, address string, as peer.Process) error {
+	h := i.newHandshake(purposeProbe)
+	known, _ := i.sessions.latest(node)
 	if known != as {
 		h.CopySession = as.Session
 	}
-	r, err := j.dialHandshake(address, h, probeTimeout)
+	r, err := i.dialHandshake(context.Background(), address, h, probeTimeout)
 	if err != nil || r.Node != node || r.Identity != as.Identity || r.Session == as.Session {
 		return nil // nobody there, or another node: no other process has the directory
 	}
@@ -117,11 +118,11 @@ func (j *Journal) probeAddress(node, address string, as peer.Process) error {
 
 // CheckDirectoryCopy returns a *DirectoryCopiedError if a process other than p's, with the same
 // identity, answers at the recorded address of the member.
-func (j *Journal) CheckDirectoryCopy(p Peer) error {
+func (i *identities) CheckDirectoryCopy(p Peer) error {
 	if p.Identity == "" {
 		return nil
 	}
-	return j.probeDirectory(p.Node, peer.Process{p.Identity, p.Starts, p.Session})
+	return i.probeDirectory(p.Node, peer.Process{Identity: p.Identity, Starts: p.Starts, Session: p.Session})
 }
 
 // peerIdentities are the identities of other nodes seen by this one.
@@ -160,8 +161,8 @@ func (r *copyReports) add(string) {
 
 // CopyReports returns how often other nodes have reported a process with a copy of this node's
 // directory, and the time of the latest report.
-func (j *Journal) CopyReports() (count int, latest time.Time) {
-	j.copyReports.mu.Lock()
-	defer j.copyReports.mu.Unlock()
-	return j.copyReports.count, j.copyReports.latest
+func (i *identities) CopyReports() (count int, latest time.Time) {
+	i.copyReports.mu.Lock()
+	defer i.copyReports.mu.Unlock()
+	return i.copyReports.count, i.copyReports.latest
 }

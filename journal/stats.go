@@ -148,7 +148,7 @@ func (j *Journal) Stats() Stats {
 	if j.disk.IsStalled() {
 		s.LogStalled = j.disk.WriteAge()
 	}
-	s.MessagesRefused = j.refusals.count.Load()
+	s.MessagesRefused = j.refusals.Count()
 	log := j.logs.Checked.Stats()
 	s.LogBytes, s.LogEntries, s.LogSinceSnapshot = log.WrittenBytes, log.Entries, log.BytesSinceSnapshot
 	s.Snapshots = j.snapshots.Count()

@@ -63,7 +63,7 @@ func (s *Status) addLag(j *Journal) {
 	if j.raft.State() == raft.Leader {
 		return
 	}
-	lag, last := j.leaderCommit.lag()
+	lag, last := j.leaderCommit.Lag()
 	s.Lag = lag
 	if applied := j.raft.AppliedIndex(); last > applied {
 		s.Behind = max(s.Behind, last-applied)
@@ -79,4 +79,12 @@ func (j *Journal) sinceLeaderContact() time.Duration {
 		return -1
 	}
 	return time.Since(lastContact)
+}
+
+// hasApplied reports whether everything up to an index is committed and applied here. A node that
+// has stored nothing since its start may lack nothing and have a full disk. So hasApplied returns
+// false until the node has stored an entry. The leader commits one at least once a second, the
+// cluster time.
+func (j *Journal) hasApplied(index uint64) bool {
+	return j.logs.Checked.HasStored() && j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommandIndex(index)
 }

@@ -54,14 +54,14 @@ func (j *Journal) successors(late time.Duration) (caughtUp, there, needed int) {
 			continue
 		}
 		voters++
-		got := j.acks.get(server.ID)
-		if string(server.ID) == j.config.Node || got.term != r.term {
+		got := j.acks.Get(server.ID)
+		if string(server.ID) == j.config.Node || got.Term != r.term {
 			continue
 		}
-		if got.lastIndex+successorLag >= committed {
+		if got.LastIndex+successorLag >= committed {
 			caughtUp++
 		}
-		if time.Since(got.receivedAt) < late {
+		if time.Since(got.ReceivedAt) < late {
 			there++
 		}
 	}

@@ -211,7 +211,7 @@ func wantDefiniteError(t testing.TB, what any, err error) {
 	}
 }
 
-// raftlogtest.RandomBit picks a bit of the log or of the stable file.
+// randomBit picks a bit of the log or of the stable file.
 func randomBit(r *rand.Rand, im raftlogtest.DirImage) raftlogtest.Bit {
 	return im.RandomBit(r, append(im.Names(FileName), StableFileName))
 }

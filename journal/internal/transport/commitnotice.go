@@ -1,7 +1,6 @@
-package journal
+package transport
 
 import (
-	"context"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,18 +13,19 @@ import (
 // such notices. A new pipeline continues from the message before it, and one that has ended is soon
 // replaced.
 
-// noticeDelay is how long a notice waits. If an entry is sent meanwhile, that carries the commit
+// NoticeDelay is how long a notice waits. If an entry is sent meanwhile, that carries the commit
 // index, and the notice is dropped.
-const noticeDelay = time.Millisecond
+const NoticeDelay = time.Millisecond
 
 // entryID identifies one entry of the log on any node: a term has one leader, which writes one
 // entry at each index (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm,
 // section 5.3: log matching).
 type entryID struct{ index, term uint64 }
 
-// onCommitted is called for each committed entry by the goroutine that applies entries. It does not
+// OnCommitted is called for each committed entry by the goroutine that applies entries. It does not
 // block.
-func (t *ackedTransport) onCommitted(entry entryID) {
+func (t *Acked) OnCommitted(index, term uint64) {
+	entry := entryID{index, term}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lastCommitted = entry
@@ -38,7 +38,7 @@ func (t *ackedTransport) onCommitted(entry entryID) {
 
 // recordConfirmed records the last message that a server has confirmed before a pipeline to it is
 // opened.
-func (t *ackedTransport) recordConfirmed(id raft.ServerID, args *raft.AppendEntriesRequest) {
+func (t *Acked) recordConfirmed(id raft.ServerID, args *raft.AppendEntriesRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.confirmed == nil {
@@ -52,7 +52,7 @@ func (t *ackedTransport) recordConfirmed(id raft.ServerID, args *raft.AppendEntr
 // resumePipeline lets a new pipeline to a server continue from the last message that the server has
 // confirmed. The last entry of that message may be committed already: then a notice is due now. mu
 // is held.
-func (t *ackedTransport) resumePipeline(id raft.ServerID, p *pipeline) {
+func (t *Acked) resumePipeline(id raft.ServerID, p *pipeline) {
 	if sent := t.confirmed[id]; sent != nil {
 		delete(t.confirmed, id)
 		p.lastSent.Store(sent)
@@ -61,43 +61,24 @@ func (t *ackedTransport) resumePipeline(id raft.ServerID, p *pipeline) {
 }
 
 // recheckCommit queues a notice if an entry was committed after Raft made the message being sent,
-// and before lastSent recorded the message: onCommitted has missed it.
-func (t *ackedTransport) recheckCommit(p *pipeline) {
+// and before lastSent recorded the message: OnCommitted has missed it.
+func (t *Acked) recheckCommit(p *pipeline) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.queueLatestNotice(p)
 }
 
 // queueLatestNotice queues a notice of the latest commit if p waits for it. mu is held.
-func (t *ackedTransport) queueLatestNotice(p *pipeline) {
+func (t *Acked) queueLatestNotice(p *pipeline) {
 	if p.isAwaiting(t.lastCommitted) {
 		p.queueNotice(t.lastCommitted)
 	}
 }
 
 // reportPipelineEnd reports that a pipeline has ended, or could not be opened.
-func (t *ackedTransport) reportPipelineEnd() {
-	if t.onPipelineEnd != nil {
-		t.onPipelineEnd()
-	}
-}
-
-// commitClockOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends. The new
-// entry makes Raft open another pipeline at once. Otherwise Raft would send nothing to that server
-// until the next entry, or until Config.CommitTimeout has passed.
-func (j *Journal) commitClockOnPipelineEnd(ctx context.Context) {
-	for {
-		select {
-		case <-j.clockCommitDue:
-		case <-ctx.Done():
-			return
-		}
-		j.recordClock()
-		select {
-		case <-time.After(pollInterval): // a server may refuse every pipeline
-		case <-ctx.Done():
-			return
-		}
+func (t *Acked) reportPipelineEnd() {
+	if t.OnPipelineEnd != nil {
+		t.OnPipelineEnd()
 	}
 }
 
@@ -124,7 +105,7 @@ func (p *pipeline) sendNotices() {
 		select {
 		case entry := <-p.notices:
 			select {
-			case <-time.After(noticeDelay):
+			case <-time.After(NoticeDelay):
 			case <-p.closed:
 				return
 			}

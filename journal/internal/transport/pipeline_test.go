@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"testing"
@@ -32,7 +32,7 @@ func (p *fullPipeline) Close() error {
 
 // pipelineTransport is a transport whose pipelines are that one.
 type pipelineTransport struct {
-	closableTransport
+	Transport
 	pipeline *fullPipeline
 }
 
@@ -56,7 +56,7 @@ func (a fakeAppendFuture) Response() *raft.AppendEntriesResponse {
 func TestPipeline_EndsAfterRejectedAppend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		full := &fullPipeline{futures: make(chan raft.AppendFuture), closed: make(chan struct{})}
-		transport := &ackedTransport{closableTransport: pipelineTransport{pipeline: full}, acks: newAcks()}
+		transport := &Acked{Transport: pipelineTransport{pipeline: full}, Acks: NewAcks()}
 		p, err := transport.AppendEntriesPipeline("n", "n:1")
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"sync"
@@ -17,16 +17,16 @@ type pipeline struct {
 	closed    chan struct{}
 	once      sync.Once
 
-	onEnd         func()                                    // see ackedTransport.reportPipelineEnd
-	recheckCommit func()                                    // see ackedTransport.recheckCommit
+	onEnd         func()                                    // see Acked.reportPipelineEnd
+	recheckCommit func()                                    // see Acked.recheckCommit
 	notices       chan entryID                              // has room for one
 	sendSlot      chan struct{}                             // held by the sender
 	lastSent      atomic.Pointer[raft.AppendEntriesRequest] // see requestAfter
 }
 
 // AppendEntriesPipeline implements raft.Transport.
-func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	inner, err := t.closableTransport.AppendEntriesPipeline(id, target)
+func (t *Acked) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := t.Transport.AppendEntriesPipeline(id, target)
 	if err != nil {
 		t.reportPipelineEnd()
 		return nil, err // unwrapped: Raft compares it
@@ -51,15 +51,15 @@ func (t *ackedTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 	return p, nil
 }
 
-func (t *ackedTransport) forget(p *pipeline) {
+func (t *Acked) forget(p *pipeline) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.openPipelines, p)
 }
 
 // Close implements raft.WithClose. Raft closes its transport when it no longer uses any pipeline.
-func (t *ackedTransport) Close() error {
-	err := t.closableTransport.Close()
+func (t *Acked) Close() error {
+	err := t.Transport.Close()
 	t.pipelines.Wait()
 	return err
 }

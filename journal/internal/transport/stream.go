@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"errors"
@@ -14,21 +14,21 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 )
 
-// streams is the Network as Raft sees it. It accepts no connection before Raft has started. It
+// Streams is the Network as Raft sees it. It accepts no connection before Raft has started. It
 // tracks every connection, because a failed node must disconnect at once. Also, the Raft library's
 // transport does not close accepted connections when it is closed.
-type streams struct {
+type Streams struct {
 	network Network
 	address streamAddress
 	// isMuted reports whether the node must send nothing at present.
 	isMuted func() bool
-	// onRequest gets the connections on which another node requests a snapshot or the time.
-	onRequest func(net.Conn)
+	// OnRequest gets the connections on which another node requests a snapshot or the time.
+	OnRequest func(net.Conn)
 	// handshake, if set, identifies this node on a connection for Raft and verifies the identity of
-	// the other end. requiresHandshake reports whether it is called even if none is recorded for the
+	// the other end. RequiresHandshake reports whether it is called even if none is recorded for the
 	// other end.
-	handshake         func(conn net.Conn, to string, timeout time.Duration) error
-	requiresHandshake func() bool
+	Handshake         func(conn net.Conn, to string, timeout time.Duration) error
+	RequiresHandshake func() bool
 	startedAt         time.Time
 
 	serving chan struct{} // closed when connections are accepted
@@ -39,6 +39,12 @@ type streams struct {
 	disconnected bool
 }
 
+// Network is a listener, and dials the listeners of others.
+type Network interface {
+	net.Listener
+	Dial(address string, timeout time.Duration) (net.Conn, error)
+}
+
 // streamAddress is the address at which others reach this node. It may differ from the one that it
 // listens on.
 type streamAddress string
@@ -46,22 +52,22 @@ type streamAddress string
 func (streamAddress) Network() string  { return "tcp" }
 func (a streamAddress) String() string { return string(a) }
 
-func newStreams(network Network, address string, isMuted func() bool) *streams {
-	return &streams{
+func NewStreams(network Network, address string, isMuted func() bool) *Streams {
+	return &Streams{
 		network: network, address: streamAddress(address), isMuted: isMuted,
-		onRequest: func(conn net.Conn) { _ = conn.Close() },
+		OnRequest: func(conn net.Conn) { _ = conn.Close() },
 		startedAt: time.Now(),
 		serving:   make(chan struct{}), closed: make(chan struct{}),
 		open: map[*stream]struct{}{},
 	}
 }
 
-// serve accepts connections from now on. It is called once, when Raft has started.
-func (s *streams) serve() { close(s.serving) }
+// Serve accepts connections from now on. It is called once, when Raft has started.
+func (s *Streams) Serve() { close(s.serving) }
 
 // Accept implements net.Listener. After disconnect it blocks until Close, because Raft would retry
 // in a loop.
-func (s *streams) Accept() (net.Conn, error) {
+func (s *Streams) Accept() (net.Conn, error) {
 	select {
 	case <-s.serving:
 	case <-s.closed:
@@ -83,17 +89,17 @@ func (s *streams) Accept() (net.Conn, error) {
 }
 
 // Addr implements net.Listener.
-func (s *streams) Addr() net.Addr { return s.address }
+func (s *Streams) Addr() net.Addr { return s.address }
 
 // Dial implements raft.StreamLayer.
-func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	plain, identity := peer.SplitAddress(address)
-	conn, err := s.dialPlain(plain, timeout)
+	conn, err := s.DialPlain(plain, timeout)
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	if s.handshake != nil && (identity != "" || s.requiresHandshake()) {
-		if err := s.handshake(conn, identity, timeout); err != nil {
+	if s.Handshake != nil && (identity != "" || s.RequiresHandshake()) {
+		if err := s.Handshake(conn, identity, timeout); err != nil {
 			_ = conn.Close()
 			return nil, &dialError{err}
 		}
@@ -101,8 +107,8 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	return conn, nil
 }
 
-// dialPlain opens a connection without a handshake.
-func (s *streams) dialPlain(address string, timeout time.Duration) (*stream, error) {
+// DialPlain opens a connection without a handshake.
+func (s *Streams) DialPlain(address string, timeout time.Duration) (*stream, error) {
 	if s.isDisconnected() {
 		return nil, net.ErrClosed
 	}
@@ -120,8 +126,8 @@ func (s *streams) dialPlain(address string, timeout time.Duration) (*stream, err
 }
 
 // Close implements net.Listener.
-func (s *streams) Close() error {
-	err := s.disconnect()
+func (s *Streams) Close() error {
+	err := s.Disconnect()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -132,8 +138,8 @@ func (s *streams) Close() error {
 	return err
 }
 
-// disconnect closes the listener and every connection permanently.
-func (s *streams) disconnect() error {
+// Disconnect closes the listener and every connection permanently.
+func (s *Streams) Disconnect() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disconnected {
@@ -151,13 +157,13 @@ func (s *streams) disconnect() error {
 	return err
 }
 
-func (s *streams) isDisconnected() bool {
+func (s *Streams) isDisconnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.disconnected
 }
 
-func (s *streams) track(conn net.Conn, to string) (*stream, error) {
+func (s *Streams) track(conn net.Conn, to string) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.disconnected {
@@ -170,14 +176,14 @@ func (s *streams) track(conn net.Conn, to string) (*stream, error) {
 	return c, nil
 }
 
-// closeIdle closes the connections to an address that have had no traffic for ioTimeout. It is
+// closeIdle closes the connections to an address that have had no traffic for IOTimeout. It is
 // called when one of them times out. Otherwise Raft would try its pooled connections one after the
 // other, each for that long.
-func (s *streams) closeIdle(address string) {
+func (s *Streams) closeIdle(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.open {
-		if c.to == address && c.idle() >= ioTimeout {
+		if c.to == address && c.idle() >= IOTimeout {
 			_ = c.Conn.Close() // its user discards it on the error
 		}
 	}
@@ -186,7 +192,7 @@ func (s *streams) closeIdle(address string) {
 // stream is a tracked connection, until it is closed.
 type stream struct {
 	net.Conn
-	streams       *streams
+	streams       *Streams
 	to            string       // dialed address; "" if accepted
 	lastActivity  atomic.Int64 // time of the last traffic, relative to streams.startedAt
 	writeDeadline time.Time    // set by the writer
@@ -216,7 +222,7 @@ type incomingConn struct {
 }
 
 // classify reads the first byte, and reports whether the connection is for Raft. Otherwise it hands
-// the connection to onRequest, which answers and closes it.
+// the connection to OnRequest, which answers and closes it.
 func (c *incomingConn) classify() (start byte, forRaft bool) {
 	var first [1]byte
 	if _, err := io.ReadFull(c.stream, first[:]); err != nil {
@@ -225,7 +231,7 @@ func (c *incomingConn) classify() (start byte, forRaft bool) {
 	switch first[0] {
 	case requestFirstByte:
 		c.handedOff.Store(true)
-		c.streams.onRequest(c.stream)
+		c.streams.OnRequest(c.stream)
 		return first[0], false
 	case handshakeFirstByte:
 	default:
@@ -271,13 +277,13 @@ func (c *stream) Read(b []byte) (int, error) {
 // working disk. The connection is closed then, since half a message may be missing.
 //
 // Raft allows hours for a large snapshot. So each Write on a dialed connection must end within
-// ioTimeout. One goroutine writes.
+// IOTimeout. One goroutine writes.
 func (c *stream) Write(b []byte) (int, error) {
 	if c.streams.isMuted() {
 		return 0, errors.Join(errMuted, c.Close())
 	}
 	if c.to != "" {
-		by := time.Now().Add(ioTimeout)
+		by := time.Now().Add(IOTimeout)
 		if !c.writeDeadline.IsZero() && c.writeDeadline.Before(by) {
 			by = c.writeDeadline
 		}

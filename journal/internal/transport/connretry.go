@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"errors"
@@ -15,22 +15,22 @@ import (
 // leadership once; losing that message costs an election timeout. So a message that fails on a dead
 // connection is sent again over the next one. Sending a message twice is harmless.
 
-// pooledConnsMax is how many connections to a node are pooled.
-const pooledConnsMax = 3
+// PooledConnsMax is how many connections to a node are pooled.
+const PooledConnsMax = 3
 
 // retryDeadConn repeats a message until it does not fail because of a dead connection.
 func retryDeadConn(send func() error) error {
-	for range pooledConnsMax {
-		if err := send(); !isDeadConn(err) {
+	for range PooledConnsMax {
+		if err := send(); !IsDeadConn(err) {
 			return err
 		}
 	}
 	return send()
 }
 
-// isDeadConn reports whether a connection ended before the answer to a message. A connection that
+// IsDeadConn reports whether a connection ended before the answer to a message. A connection that
 // could not be opened does not count.
-func isDeadConn(err error) bool {
+func IsDeadConn(err error) bool {
 	var dialFailed *dialError
 	if err == nil || errors.As(err, &dialFailed) || errors.Is(err, errMuted) {
 		return false
@@ -46,21 +46,21 @@ func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
 // RequestVote implements raft.Transport.
-func (t *senderTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (t *Verified) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	return retryDeadConn(func() error { return t.NetworkTransport.RequestVote(id, target, args, resp) })
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (t *senderTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (t *Verified) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	return retryDeadConn(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 
 // TimeoutNow implements raft.Transport.
-func (t *senderTransport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+func (t *Verified) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	return retryDeadConn(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
 }
 
 // AppendEntries implements raft.Transport.
-func (t *senderTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t *Verified) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	return retryDeadConn(func() error { return t.NetworkTransport.AppendEntries(id, target, args, resp) })
 }

@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import "golang.org/x/sys/windows"
 

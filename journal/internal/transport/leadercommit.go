@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"sync"
@@ -15,8 +15,8 @@ import (
 // lagCheckInterval is the least time between two checks of what is applied.
 const lagCheckInterval = 50 * time.Millisecond
 
-// leaderCommit holds the commit index that the leader has reported.
-type leaderCommit struct {
+// LeaderCommit holds the commit index that the leader has reported.
+type LeaderCommit struct {
 	// hasApplied reports whether an index is committed and applied here.
 	hasApplied func(index uint64) bool
 
@@ -34,8 +34,14 @@ type reportedCommit struct {
 	at    time.Time // zero: none
 }
 
-// report records the commit index in a message of a leader; 0 means none.
-func (c *leaderCommit) report(term, index uint64) {
+// NewLeaderCommit returns a LeaderCommit. hasApplied reports whether an index is committed and
+// applied here.
+func NewLeaderCommit(hasApplied func(index uint64) bool) *LeaderCommit {
+	return &LeaderCommit{hasApplied: hasApplied}
+}
+
+// Report records the commit index in a message of a leader; 0 means none.
+func (c *LeaderCommit) Report(term, index uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if term < c.term || index == 0 {
@@ -49,7 +55,7 @@ func (c *leaderCommit) report(term, index uint64) {
 }
 
 // check compares what was reported with what is applied.
-func (c *leaderCommit) check(now time.Time) {
+func (c *LeaderCommit) check(now time.Time) {
 	c.checkedAt = now
 	if c.pending.at.IsZero() {
 		c.pending = c.latest
@@ -63,9 +69,9 @@ func (c *leaderCommit) check(now time.Time) {
 	}
 }
 
-// lag returns the age of the latest reported commit index that is applied here; negative if there
+// Lag returns the age of the latest reported commit index that is applied here; negative if there
 // is none. last is the latest reported commit index.
-func (c *leaderCommit) lag() (lag time.Duration, last uint64) {
+func (c *LeaderCommit) Lag() (lag time.Duration, last uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -74,12 +80,4 @@ func (c *leaderCommit) lag() (lag time.Duration, last uint64) {
 		return -1, c.latest.index
 	}
 	return now.Sub(c.reachedAt), c.latest.index
-}
-
-// hasApplied reports whether everything up to an index is committed and applied here. A node that
-// has stored nothing since its start may lack nothing and have a full disk. So hasApplied returns
-// false until the node has stored an entry. The leader commits one at least once a second, the
-// cluster time.
-func (j *Journal) hasApplied(index uint64) bool {
-	return j.logs.Checked.HasStored() && j.raft.AppliedIndex() >= index && j.AppliedIndex() >= j.lastCommandIndex(index)
 }

@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"errors"
@@ -9,30 +9,6 @@ import (
 
 	"github.com/hashicorp/raft"
 )
-
-// Without notices the followers would learn of the last commit up to two minutes later.
-func TestCommitNotice_ReachesFollowersAtOnce(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		g := newConfiguredTestCluster(t, nil, func(_ int, c *Config) { c.CommitTimeout = time.Minute })
-		leader := g.nodes[g.leader(t)]
-		for i := range 2 {
-			mustAppend(t, leader, newStartAppend(leader.Epoch(), fmt.Sprint("first-", i)))
-			g.awaitEqualStates(t) // so that both get entries in a row
-		}
-		for i := range 10 {
-			mustAppend(t, leader, newStartAppend(leader.Epoch(), fmt.Sprint("i-", i)))
-			acknowledged := time.Now()
-			for _, node := range g.nodes {
-				if err := node.fsm.await(t.Context(), leader.AppliedIndex()); err != nil {
-					t.Fatal(err)
-				}
-				if late := time.Since(acknowledged); late > noticeDelay {
-					t.Errorf("%s has applied what the leader had %v ago", node.config.Node, late)
-				}
-			}
-		}
-	})
-}
 
 // recordingPipeline keeps what is sent over it.
 type recordingPipeline struct {
@@ -83,7 +59,7 @@ func TestCommitNotice_OnlyForLastSentEntry(t *testing.T) {
 				recording := &recordingPipeline{
 					fullPipeline: fullPipeline{closed: make(chan struct{})}, requests: make(chan *raft.AppendEntriesRequest, 10),
 				}
-				transport := &ackedTransport{closableTransport: recordingTransport{recorder: recording}, acks: newAcks()}
+				transport := &Acked{Transport: recordingTransport{recorder: recording}, Acks: NewAcks()}
 				p, err := transport.AppendEntriesPipeline("n", "n:1")
 				if err != nil {
 					t.Fatal(err)
@@ -96,12 +72,12 @@ func TestCommitNotice_OnlyForLastSentEntry(t *testing.T) {
 				}
 				send(newAppendRequest(2, 3, 5, 2))
 				for _, entry := range test.committed {
-					transport.onCommitted(entry)
+					commitEntry(transport, entry)
 				}
 				if test.sentAfter != nil {
 					send(test.sentAfter)
 				}
-				time.Sleep(2 * noticeDelay)
+				time.Sleep(2 * NoticeDelay)
 				synctest.Wait()
 				if noticed := len(recording.requests) > 0; noticed != test.noticed {
 					t.Fatalf("noticed: %v; want %v", noticed, test.noticed)
@@ -111,8 +87,8 @@ func TestCommitNotice_OnlyForLastSentEntry(t *testing.T) {
 					if got.Term != 2 || got.PrevLogEntry != 5 || got.PrevLogTerm != 2 || got.LeaderCommitIndex != 5 || len(got.Entries) > 0 {
 						t.Errorf("sent %+v", got)
 					}
-					transport.onCommitted(test.committed[len(test.committed)-1]) // known from now on
-					time.Sleep(2 * noticeDelay)
+					commitEntry(transport, test.committed[len(test.committed)-1]) // known from now on
+					time.Sleep(2 * NoticeDelay)
 					if len(recording.requests) > 0 {
 						t.Error("noticed twice")
 					}
@@ -161,9 +137,9 @@ func TestCommitNotice_NewPipelineCoversEarlierSends(t *testing.T) {
 						fullPipeline: fullPipeline{closed: make(chan struct{})}, requests: make(chan *raft.AppendEntriesRequest, 10),
 					}
 					ended := 0
-					transport := &ackedTransport{
-						closableTransport: entriesTransport{recordingTransport{recorder: recording}},
-						acks:              newAcks(), liveness: newLiveness(), onPipelineEnd: func() { ended++ },
+					transport := &Acked{
+						Transport: entriesTransport{recordingTransport{recorder: recording}},
+						Acks:      NewAcks(), Liveness: NewLiveness(), OnPipelineEnd: func() { ended++ },
 					}
 					for _, request := range test.sent {
 						if err := transport.AppendEntries("n", "n:1", request, new(raft.AppendEntriesResponse)); err != nil {
@@ -171,16 +147,16 @@ func TestCommitNotice_NewPipelineCoversEarlierSends(t *testing.T) {
 						}
 					}
 					if before {
-						transport.onCommitted(test.committed)
+						commitEntry(transport, test.committed)
 					}
 					p, err := transport.AppendEntriesPipeline("n", "n:1")
 					if err != nil {
 						t.Fatal(err)
 					}
 					if !before {
-						transport.onCommitted(test.committed)
+						commitEntry(transport, test.committed)
 					}
-					time.Sleep(2 * noticeDelay)
+					time.Sleep(2 * NoticeDelay)
 					synctest.Wait()
 					if noticed := len(recording.requests) > 0; noticed != test.noticed {
 						t.Errorf("noticed: %v; want %v", noticed, test.noticed)
@@ -209,18 +185,18 @@ func TestCommitNotice_CommitDuringSend(t *testing.T) {
 		recording := &recordingPipeline{
 			fullPipeline: fullPipeline{closed: make(chan struct{})}, requests: make(chan *raft.AppendEntriesRequest, 10),
 		}
-		transport := &ackedTransport{closableTransport: recordingTransport{recorder: recording}, acks: newAcks()}
+		transport := &Acked{Transport: recordingTransport{recorder: recording}, Acks: NewAcks()}
 		p, err := transport.AppendEntriesPipeline("n", "n:1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		message := newAppendRequest(2, 3, 5, 2)
-		transport.onCommitted(entryID{5, 2})
+		commitEntry(transport, entryID{5, 2})
 		if _, err := p.AppendEntries(message, nil); err != nil {
 			t.Fatal(err)
 		}
 		<-recording.requests
-		time.Sleep(2 * noticeDelay)
+		time.Sleep(2 * NoticeDelay)
 		synctest.Wait()
 		if len(recording.requests) != 1 {
 			t.Errorf("noticed %d times", len(recording.requests))
@@ -231,38 +207,4 @@ func TestCommitNotice_CommitDuringSend(t *testing.T) {
 	})
 }
 
-// Without resending, this takes until the next time is committed, up to a second.
-func TestCommitNotice_AfterPipelineEnds(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		network := newFlakyNetwork()
-		g := &testCluster{listen: network.listen, nodes: make([]*Journal, 3), configure: func(_ int, c *Config) { c.CommitTimeout = time.Minute }}
-		g.startAll(t, nil)
-		leader := g.leader(t)
-		j, gone, left := g.nodes[leader], (leader+1)%3, g.peers[(leader+2)%3].Address
-		mustAppend(t, j, newStartAppend(j.Epoch(), "before"))
-		g.awaitEqualStates(t)
-		g.stop(t, gone) // so the other one must have what is committed
-		for i := range 10 {
-			network.isolate(left)
-			network.reconnect(left)
-			started := time.Now()
-			mustAppend(t, j, newStartAppend(j.Epoch(), fmt.Sprint("i-", i)))
-			if elapsed := time.Since(started); elapsed > 100*time.Millisecond {
-				t.Errorf("append %d took %v", i, elapsed)
-			}
-		}
-	})
-}
-
-// Heartbeats are every 50 to 100 ms here, and each is read in two parts at both ends.
-func TestIdlePartition_SendsLittleButHeartbeats(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		g, network := newFlakyCluster(t)
-		g.leader(t)
-		g.awaitEqualStates(t)
-		const heartbeats, others = 2 * 4 * 20, 2 * 4 * 5 // reads in a second, at most
-		if reads := network.countReads(time.Minute); reads > 60*(heartbeats+others) {
-			t.Errorf("%d reads in a minute; want at most %d", reads, 60*(heartbeats+others))
-		}
-	})
-}
+func commitEntry(t *Acked, entry entryID) { t.OnCommitted(entry.index, entry.term) }

@@ -1,0 +1,92 @@
+package journal
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// contactInterval is how often a node checks which members it has not heard from.
+	contactInterval = time.Second
+	// contactLogAfter is how long a member or the leader may be away before that is logged; a
+	// restart takes less.
+	contactLogAfter = 10 * time.Second
+)
+
+// contactMonitor logs members that do not answer the leader, and that this node knows no leader. It
+// logs each case once; the library would log it ten times a second.
+type contactMonitor struct {
+	logger           *slog.Logger
+	lastFailure      func(node string) error // why a node has not answered
+	loggedMissing    map[string]bool         // members logged as not answering
+	leaderlessSince  time.Time               // zero: there is a leader
+	loggedLeaderless bool                    // the missing leader was logged
+}
+
+// monitorContacts runs a contactMonitor until ctx ends.
+func (j *Journal) monitorContacts(ctx context.Context) {
+	w := &contactMonitor{logger: j.config.Logger, lastFailure: j.liveness.LastFailure, loggedMissing: map[string]bool{}}
+	tick := time.NewTicker(contactInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			leader, _ := j.Leader()
+			w.checkMembers(now, leader, j.Members())
+		}
+	}
+}
+
+func (w *contactMonitor) checkMembers(now time.Time, leader string, members []Member) {
+	w.checkLeader(now, leader, members)
+	for _, m := range members {
+		switch missing := w.loggedMissing[m.Node]; {
+		case !m.ContactKnown:
+			delete(w.loggedMissing, m.Node)
+		case missing && m.BehindKnown && !m.Unreachable: // has answered this leader
+			delete(w.loggedMissing, m.Node)
+			w.logger.Info("member answers again", "member", m.Node)
+		case !missing && m.SinceContact >= contactLogAfter:
+			w.loggedMissing[m.Node] = true
+			w.logger.Warn("member does not answer: check that it runs and is reachable", "member", m.Node, "address", m.Address,
+				"silence", m.SinceContact.Round(time.Millisecond), "error", w.lastFailure(m.Node))
+		}
+	}
+}
+
+func (w *contactMonitor) checkLeader(now time.Time, leader string, members []Member) {
+	switch {
+	case leader != "" || len(members) == 0:
+		if w.loggedLeaderless {
+			w.logger.Info("leader known again", "leader", leader)
+		}
+		w.leaderlessSince, w.loggedLeaderless = time.Time{}, false
+	case w.leaderlessSince.IsZero():
+		w.leaderlessSince = now
+	case !w.loggedLeaderless && now.Sub(w.leaderlessSince) >= contactLogAfter:
+		w.loggedLeaderless = true
+		attributes := []any{"since", w.leaderlessSince}
+		for _, m := range members {
+			if err := w.lastFailure(m.Node); err != nil {
+				attributes = append(attributes, slog.Group(m.Node, "address", m.Address, "error", err))
+			}
+		}
+		w.logger.Warn("no leader known: check that a majority of the members runs and is reachable", attributes...)
+	}
+}
+
+// isReplicatingTo reports whether this node leads in a term and sends entries to a server. That
+// ends when Raft is told to shut down. It is also false during a transfer of leadership, when Raft
+// accepts no appends and waits for the server that it sends entries to.
+func (j *Journal) isReplicatingTo(to raft.Server, term uint64) bool {
+	if j.transfers.Load() > 0 || j.raft.State() != raft.Leader || j.raft.CurrentTerm() != term {
+		return false
+	}
+	server := j.membership().find(string(to.ID))
+	return server != nil && server.Address == to.Address
+}

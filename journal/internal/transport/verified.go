@@ -1,0 +1,290 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+)
+
+// Identities knows the directories and the processes of the nodes.
+type Identities interface {
+	// AnswerHandshake answers the handshake on an accepted connection, whose first byte has been
+	// read. from is the sender as far as the connection proves it. AnswerHandshake returns the
+	// Sender that the handshake names, and reports whether messages of Raft follow.
+	AnswerHandshake(conn net.Conn, from Sender) (Sender, bool)
+	// Authorize returns an error if Raft messages of a sender must be refused. It is called for
+	// each message.
+	Authorize(from Sender) error
+	// EncodePeer returns the address that identifies this node in Raft's messages.
+	EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte
+}
+
+// Verified verifies the sender of each message before Raft sees it. The Raft library's
+// transport does not reveal on which connection a message came, so each accepted connection gets
+// its own transport.
+type Verified struct {
+	*raft.NetworkTransport // for what this node sends
+	streams                *Streams
+	isMember               func(node string) bool
+	refusals               *Refusals
+	logger                 hclog.Logger
+	// DelayPreVote, if set, returns when Raft should see a request for a pre-vote, or the transport
+	// is closing.
+	DelayPreVote func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
+	// HasAppliedSnapshot, if set, reports whether this node has applied everything in a snapshot.
+	HasAppliedSnapshot func(request *raft.InstallSnapshotRequest) bool
+	// identities, if set, answers handshakes and authorizes senders, instead of isMember.
+	Identities Identities
+	// ReportCommit, if set, gets the commit index of each message about entries.
+	ReportCommit func(term, commit uint64)
+
+	messages  chan raft.RPC                  // to Raft
+	heartbeat atomic.Pointer[func(raft.RPC)] // set before connections are accepted
+	Closing   chan struct{}
+	Running   sync.WaitGroup
+}
+
+func NewVerified(s *Streams, isMember func(string) bool, refusals *Refusals, logger hclog.Logger) *Verified {
+	t := &Verified{
+		streams: s, isMember: isMember, refusals: refusals, logger: logger,
+		messages: make(chan raft.RPC), Closing: make(chan struct{}),
+	}
+	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: &dialLayer{Streams: s, closing: t.Closing}, MaxPool: PooledConnsMax, Timeout: IOTimeout, Logger: logger,
+	})
+	t.Running.Go(t.accept)
+	return t
+}
+
+// Consumer implements raft.Transport.
+func (t *Verified) Consumer() <-chan raft.RPC { return t.messages }
+
+// SetHeartbeatHandler implements raft.Transport.
+func (t *Verified) SetHeartbeatHandler(handle func(raft.RPC)) { t.heartbeat.Store(&handle) }
+
+// Close implements raft.WithClose.
+func (t *Verified) Close() error {
+	err := t.NetworkTransport.Close() // also closes the streams
+	t.Running.Wait()
+	return err
+}
+
+// acceptRetryInterval is the pause after a failed accept.
+const acceptRetryInterval = 100 * time.Millisecond
+
+func (t *Verified) accept() {
+	for {
+		conn, err := t.streams.Accept()
+		if err == nil {
+			t.Running.Go(func() { t.receive(conn) })
+			continue
+		}
+		select {
+		case <-t.Closing:
+			return
+		case <-time.After(acceptRetryInterval):
+		}
+	}
+}
+
+// receive passes on messages of a connection until it ends.
+func (t *Verified) receive(conn net.Conn) {
+	sender, ok := t.classify(conn)
+	if !ok {
+		_ = conn.Close()
+		return
+	}
+	ends := &closeNotifyConn{Conn: conn, closedCh: make(chan struct{})}
+	in := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: &acceptLayer{conn: ends, acceptSlot: make(chan struct{}, 1), closing: make(chan struct{})}, Timeout: IOTimeout, Logger: t.logger,
+	})
+	defer in.Close() // also closes the connection
+	in.SetHeartbeatHandler(func(message raft.RPC) {
+		if t.admit(sender, message) {
+			(*t.heartbeat.Load())(message)
+		}
+	})
+	for {
+		select {
+		case message := <-in.Consumer():
+			if !t.admit(sender, message) {
+				if message.Reader != nil {
+					return // an unread snapshot follows the message
+				}
+				continue
+			}
+			if message.Reader != nil {
+				message.Reader = &snapshotReader{from: message.Reader, conn: conn}
+			}
+			if t.skipAppliedSnapshot(message) {
+				continue
+			}
+			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && t.ReportCommit != nil {
+				t.ReportCommit(entries.Term, entries.LeaderCommitIndex)
+			}
+			if preVote, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.DelayPreVote != nil {
+				// Nothing else comes over this connection before it is answered.
+				t.DelayPreVote(preVote, t.Closing)
+			}
+			select {
+			case t.messages <- message:
+			case <-t.Closing:
+				return
+			}
+		case <-ends.closedCh:
+			return
+		case <-t.Closing:
+			return
+		}
+	}
+}
+
+// classify determines the purpose of a connection and its sender. It reports whether messages of
+// Raft follow.
+func (t *Verified) classify(conn net.Conn) (Sender, bool) {
+	from := Sender{Node: SenderOf(conn)}
+	from.IsAuthenticated = from.Node != ""
+	in, ok := conn.(*incomingConn)
+	if !ok {
+		return from, true
+	}
+	switch start, forRaft := in.classify(); {
+	case !forRaft:
+		return from, false
+	case start != handshakeFirstByte:
+		return from, true
+	case t.Identities == nil:
+		return from, false
+	}
+	return t.Identities.AnswerHandshake(in, from)
+}
+
+// skipAppliedSnapshot answers for Raft when a leader sends a snapshot of what is already applied
+// here. The leader may not know that it was installed, or another snapshot came first. Raft would
+// undo what was applied since. Refusing the snapshot would not help: the leader would send it again
+// and again, and never entries.
+func (t *Verified) skipAppliedSnapshot(message raft.RPC) bool {
+	request, ok := message.Command.(*raft.InstallSnapshotRequest)
+	if !ok || t.HasAppliedSnapshot == nil || !t.HasAppliedSnapshot(request) {
+		return false
+	}
+	_, err := io.Copy(io.Discard, message.Reader)
+	message.Respond(&raft.InstallSnapshotResponse{Term: request.Term, Success: err == nil}, err)
+	return true
+}
+
+// snapshotReader reads a snapshot from a connection, and closes the connection if nothing arrives
+// for IOTimeout. Raft does nothing else meanwhile, and the sender may be cut off.
+type snapshotReader struct {
+	from io.Reader
+	conn net.Conn
+}
+
+// Read implements io.Reader.
+func (r *snapshotReader) Read(b []byte) (int, error) {
+	_ = r.conn.SetReadDeadline(time.Now().Add(IOTimeout))
+	n, err := r.from.Read(b)
+	_ = r.conn.SetReadDeadline(time.Time{})
+	if err != nil && err != io.EOF {
+		_ = r.conn.Close()
+	}
+	return n, err
+}
+
+// admit reports whether Raft may see a message; otherwise it answers the message with an error.
+func (t *Verified) admit(from Sender, message raft.RPC) bool {
+	err := t.checkMessage(from, message.Command)
+	if err != nil {
+		t.refusals.Add(from.Node, err)
+		message.Respond(nil, err)
+	}
+	return err == nil
+}
+
+// Reasons to refuse a message.
+var (
+	ErrForgedSender  = errors.New("sender claims another node's name")
+	ErrUnknownMember = errors.New("sender is not a member")
+	errMalformed     = errors.New("malformed message")
+)
+
+func (t *Verified) checkMessage(from Sender, command any) error {
+	message, ok := command.(raft.WithRPCHeader)
+	if !ok {
+		return fmt.Errorf("%w: type %T", errMalformed, command)
+	}
+	claimed := string(message.GetRPCHeader().ID)
+	if from.Node != "" && claimed != from.Node {
+		return fmt.Errorf("%w: %s claims to be %.100q", ErrForgedSender, from.Node, claimed)
+	}
+	if err := t.checkSender(Sender{claimed, from.IsAuthenticated, from.Process}); err != nil {
+		return err
+	}
+	if entries, ok := command.(*raft.AppendEntriesRequest); ok && !hasConsecutiveEntries(entries) {
+		return fmt.Errorf("%w: entries with gaps", errMalformed)
+	}
+	return nil
+}
+
+// checkSender returns an error if messages of a sender must be refused.
+func (t *Verified) checkSender(from Sender) error {
+	switch {
+	case t.Identities != nil:
+		return t.Identities.Authorize(from)
+	case from.IsAuthenticated && !t.isMember(from.Node):
+		return fmt.Errorf("%w: %s", ErrUnknownMember, from.Node)
+	}
+	return nil
+}
+
+// EncodePeer implements raft.Transport.
+func (t *Verified) EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
+	if t.Identities == nil {
+		return t.NetworkTransport.EncodePeer(id, address)
+	}
+	return t.Identities.EncodePeer(id, address)
+}
+
+// hasConsecutiveEntries reports whether entries have consecutive indexes after PrevLogEntry. Raft
+// does not check that, and panics when it reaches a gap.
+func hasConsecutiveEntries(r *raft.AppendEntriesRequest) bool {
+	for i, entry := range r.Entries {
+		if entry == nil || entry.Index != r.PrevLogEntry+1+uint64(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// SenderOf returns the node at the other end, "" if unknown.
+func SenderOf(conn net.Conn) string {
+	if in, ok := conn.(*incomingConn); ok {
+		conn = in.stream
+	}
+	if s, ok := conn.(*stream); ok {
+		conn = s.Conn
+	}
+	if known, ok := conn.(interface{ Sender() string }); ok {
+		return known.Sender()
+	}
+	return ""
+}
+
+// Sender identifies the other end of a connection.
+type Sender struct {
+	Node            string // "" if unknown
+	IsAuthenticated bool   // by the connection, with TLS
+	peer.Process           // from the handshake; zero without one
+}
+
+// handshakeFirstByte begins a handshake. No message of the Raft library begins with it.
+const handshakeFirstByte = 0xC8
