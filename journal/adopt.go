@@ -22,9 +22,9 @@ import (
 // Errors: ErrNotMember, ErrRemoved, ErrSelf, ErrLastVoter if no other node has a vote,
 // ErrMembershipChanging, ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's error; the directory
 // may then be adopted or not.
-func (j *Journal) AdoptMember(ctx context.Context, node, identity string) error {
+func (m *members) AdoptMember(ctx context.Context, node, identity string) error {
 	for {
-		done, err := j.adoptStep(ctx, node, identity)
+		done, err := m.adoptStep(ctx, node, identity)
 		if err != nil {
 			return fmt.Errorf("adopt the directory %s of member %q: %w", identity, node, err)
 		}
@@ -37,11 +37,11 @@ func (j *Journal) AdoptMember(ctx context.Context, node, identity string) error 
 // adoptStep makes one membership change: the first step takes the vote of the node, the second
 // records its new identity. If leadership changes between the two, the new leader finds the node
 // without a vote.
-func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bool, err error) {
-	if node == j.config.Node {
+func (m *members) adoptStep(ctx context.Context, node, identity string) (done bool, err error) {
+	if node == m.config.Node {
 		return false, ErrSelf
 	}
-	err = j.changeMembers(ctx, func(g *membership) (change, error) {
+	err = m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
 		switch {
 		case g.isRemoved(node):
@@ -55,14 +55,14 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 			return nil, ErrLastVoter
 		case server.Suffrage == raft.Voter:
 			return func() raft.IndexFuture {
-				j.acks.Forget(server.ID)
-				return j.raft.DemoteVoter(server.ID, g.index, enqueueTimeout)
+				m.acks.Forget(server.ID)
+				return m.raft.DemoteVoter(server.ID, g.index, enqueueTimeout)
 			}, nil
 		}
 		address := peer.Address(peer.AddressOf(server), identity)
 		return func() raft.IndexFuture {
-			j.acks.Forget(server.ID)
-			return j.raft.AddNonvoter(server.ID, address, g.index, enqueueTimeout)
+			m.acks.Forget(server.ID)
+			return m.raft.AddNonvoter(server.ID, address, g.index, enqueueTimeout)
 		}, nil
 	})
 	return done, err
@@ -70,30 +70,30 @@ func (j *Journal) adoptStep(ctx context.Context, node, identity string) (done bo
 
 // lacksIdentity reports whether the identity of a member must still be recorded, because a build
 // that did not record it added the member.
-func (j *Journal) lacksIdentity(server *raft.Server) bool {
-	return peer.IdentityOf(server) == "" && j.Protocol() >= identityProtocol
+func (m *members) lacksIdentity(server *raft.Server) bool {
+	return peer.IdentityOf(server) == "" && m.machine.Protocol() >= identityProtocol
 }
 
 // recordIdentity records the identity that a member first reports (trust on first use). The leader
 // begins with its own. From then on it sends handshakes, whose replies contain the identities of
 // the others.
-func (j *Journal) recordIdentity(ctx context.Context, node string) error {
-	identity := j.peerIdentities.get(node)
-	if node == j.config.Node {
-		identity = j.self.Identity
+func (m *members) recordIdentity(ctx context.Context, node string) error {
+	identity := m.identities.peerIdentities.get(node)
+	if node == m.config.Node {
+		identity = m.identities.self.Identity
 	}
 	if identity == "" {
-		return j.learnIdentity(node)
+		return m.learnIdentity(node)
 	}
-	j.config.Logger.Info("recording identity of member directory", "member", node, "identity", identity)
-	return j.changeMembers(ctx, func(g *membership) (change, error) {
+	m.config.Logger.Info("recording identity of member directory", "member", node, "identity", identity)
+	return m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
-		if server == nil || !j.lacksIdentity(server) {
+		if server == nil || !m.lacksIdentity(server) {
 			return nil, nil
 		}
-		set := j.raft.AddNonvoter
+		set := m.raft.AddNonvoter
 		if server.Suffrage == raft.Voter {
-			set = j.raft.AddVoter
+			set = m.raft.AddVoter
 		}
 		address := peer.Address(peer.AddressOf(server), identity)
 		return func() raft.IndexFuture { return set(server.ID, address, g.index, enqueueTimeout) }, nil
@@ -101,14 +101,14 @@ func (j *Journal) recordIdentity(ctx context.Context, node string) error {
 }
 
 // learnIdentity asks a member for the identity of its directory.
-func (j *Journal) learnIdentity(node string) error {
-	server := j.membership().find(node)
+func (m *members) learnIdentity(node string) error {
+	server := m.membership().find(node)
 	if server == nil {
 		return nil
 	}
-	r, err := j.dialHandshake(context.Background(), peer.AddressOf(server), j.newHandshake(purposeProbe), probeTimeout)
+	r, err := m.identities.dialHandshake(context.Background(), peer.AddressOf(server), m.identities.newHandshake(purposeProbe), probeTimeout)
 	if err == nil && r.Node == node {
-		j.peerIdentities.set(node, r.Identity)
+		m.identities.peerIdentities.set(node, r.Identity)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
@@ -140,7 +141,7 @@ func newRaft(b *testing.B) *raft.Raft {
 func openRaft(b *testing.B) (r *raft.Raft, stop func()) {
 	b.Helper()
 	c := Config{Node: "n1", Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)}.withDefaults()
-	logger := raftLogger(c.Logger, len(c.Peers) <= 1)
+	logger := raftnode.NewLogger(c.Logger, len(c.Peers) <= 1)
 	stores, err := openStores(&c, &directory{}, logger)
 	if err != nil {
 		b.Fatal(err)

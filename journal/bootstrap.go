@@ -17,6 +17,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 )
 
 // Several nodes found a partition together. An empty directory does not prove that the partition
@@ -72,49 +73,55 @@ type bootstrapState struct {
 	Peers []Peer `json:"peers,omitempty"`
 }
 
-// bootstrapAgreement holds the list of founders that this node has agreed to; peers is nil before.
-type bootstrapAgreement struct {
-	journal *Journal
-	mu      sync.Mutex
-	peers   []bootstrapPeer
+// founding takes part in the founding of a partition by several nodes. It holds the list of
+// founders that this node has agreed to; peers is nil before.
+type founding struct {
+	config     *Config
+	raft       *raftnode.Node
+	failStop   *failStop
+	identities *identities
+	members    *members
+
+	mu    sync.Mutex
+	peers []bootstrapPeer
 }
 
-// openBootstrap reads the list of founders that this node has agreed to.
-func (j *Journal) openBootstrap() error {
-	j.bootstrap = &bootstrapAgreement{journal: j}
-	if j.config.Dir == "" {
-		return nil
+// openFounding reads the list of founders that this node has agreed to.
+func openFounding(c *Config) (*founding, error) {
+	fd := &founding{config: c}
+	if c.Dir == "" {
+		return fd, nil
 	}
-	path := filepath.Join(j.config.Dir, bootstrapFile)
+	path := filepath.Join(c.Dir, bootstrapFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return fd, nil
 	}
 	if err != nil {
-		return fmt.Errorf("read list of founders: %w", err)
+		return nil, fmt.Errorf("read list of founders: %w", err)
 	}
 	var agreement struct {
 		Format   int             `json:"format"`
 		Founders []bootstrapPeer `json:"founders"`
 	}
 	if err := frame.ReadJSON(bytes.NewReader(content), &agreement); err != nil {
-		return &DamagedError{Path: path, Reason: err.Error()}
+		return nil, &DamagedError{Path: path, Reason: err.Error()}
 	}
 	if agreement.Format != bootstrapFormat {
-		return &FormatError{Path: path, Want: fmt.Sprint(bootstrapFormat), Have: fmt.Sprint(agreement.Format)}
+		return nil, &FormatError{Path: path, Want: fmt.Sprint(bootstrapFormat), Have: fmt.Sprint(agreement.Format)}
 	}
-	j.bootstrap.peers = agreement.Founders
-	return nil
+	fd.peers = agreement.Founders
+	return fd, nil
 }
 
 // agree records permanently that this node has agreed to a list of founders.
-func (f *bootstrapAgreement) agree(list []bootstrapPeer) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.peers != nil {
+func (fd *founding) agree(list []bootstrapPeer) error {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	if fd.peers != nil {
 		return errors.New("already agreed to a list of founders")
 	}
-	if dir := f.journal.config.Dir; dir != "" {
+	if dir := fd.config.Dir; dir != "" {
 		var content bytes.Buffer
 		err := frame.WriteJSON(&content, "", map[string]any{"format": bootstrapFormat, "founders": list})
 		if err == nil {
@@ -124,24 +131,24 @@ func (f *bootstrapAgreement) agree(list []bootstrapPeer) error {
 			return fmt.Errorf("write list of founders: %w", err)
 		}
 	}
-	f.peers = list
+	fd.peers = list
 	return nil
 }
 
-func (f *bootstrapAgreement) agreedPeers() []bootstrapPeer {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.peers
+func (fd *founding) agreedPeers() []bootstrapPeer {
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	return fd.peers
 }
 
-// bootstrapStateFor answers a node that wants to found a partition.
-func (j *Journal) bootstrapStateFor(h *handshake) *bootstrapState {
-	s := &bootstrapState{HasLog: len(j.servers()) > 0, JoinedElection: j.raft.CurrentTerm() > 0, Peers: j.config.Peers}
+// stateFor answers a node that wants to found a partition.
+func (fd *founding) stateFor(h *handshake) *bootstrapState {
+	s := &bootstrapState{HasLog: len(fd.identities.servers()) > 0, JoinedElection: fd.raft.CurrentTerm() > 0, Peers: fd.config.Peers}
 	if s.HasLog {
-		s.RecordedIdentity, s.IsMember = j.recordedIdentity(h.Node)
-		s.IsRemoved = j.membership().isRemoved(h.Node)
+		s.RecordedIdentity, s.IsMember = fd.identities.recordedIdentity(h.Node)
+		s.IsRemoved = fd.members.membership().isRemoved(h.Node)
 	}
-	s.AgreedPeers = j.bootstrap.agreedPeers()
+	s.AgreedPeers = fd.agreedPeers()
 	return s
 }
 
@@ -150,20 +157,20 @@ func (c *Config) needsBootstrap() bool {
 	return !c.Join && len(c.Peers) > 1 && c.Protocol >= identityProtocol
 }
 
-// runBootstrap takes part in the founding until this node has a log, or ctx ends.
-func (j *Journal) runBootstrap(ctx context.Context) {
+// run takes part in the founding until this node has a log, or ctx ends.
+func (fd *founding) run(ctx context.Context) {
 	var before []bootstrapPeer
 	var logged time.Time
-	for len(j.servers()) == 0 && j.failStop.Err() == nil {
-		round := j.queryBootstrapPeers(ctx)
+	for len(fd.identities.servers()) == 0 && fd.failStop.Err() == nil {
+		round := fd.queryBootstrapPeers(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		next, err := j.advanceBootstrap(round, before)
+		next, err := fd.advanceBootstrap(round, before)
 		before = next
 		if err != nil && time.Since(logged) >= bootstrapLogInterval {
 			logged = time.Now()
-			j.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
+			fd.config.Logger.Warn("waiting to found the cluster with Config.Peers", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -181,16 +188,16 @@ type bootstrapAnswer struct {
 	err   error
 }
 
-func (j *Journal) queryBootstrapPeers(ctx context.Context) bootstrapRound {
+func (fd *founding) queryBootstrapPeers(ctx context.Context) bootstrapRound {
 	round := make(bootstrapRound)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, p := range j.config.Peers {
-		if p.Node == j.config.Node {
+	for _, p := range fd.config.Peers {
+		if p.Node == fd.config.Node {
 			continue
 		}
 		asking.Go(func() {
-			r, err := j.queryBootstrapPeer(ctx, p)
+			r, err := fd.queryBootstrapPeer(ctx, p)
 			mu.Lock()
 			defer mu.Unlock()
 			round[p.Node] = &bootstrapAnswer{r, err}
@@ -200,8 +207,8 @@ func (j *Journal) queryBootstrapPeers(ctx context.Context) bootstrapRound {
 	return round
 }
 
-func (j *Journal) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
-	r, err := j.dialHandshake(ctx, p.Address, j.newHandshake(purposeBootstrap), bootstrapTimeout)
+func (fd *founding) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeReply, error) {
+	r, err := fd.identities.dialHandshake(ctx, p.Address, fd.identities.newHandshake(purposeBootstrap), bootstrapTimeout)
 	switch {
 	case err != nil:
 		return nil, err
@@ -218,41 +225,41 @@ func (j *Journal) queryBootstrapPeer(ctx context.Context, p Peer) (*handshakeRep
 // advanceBootstrap takes the next step that the answers of a round allow. It returns the list of
 // founders if all are empty, and an error that says what this node waits for. before is the list
 // that the previous round returned.
-func (j *Journal) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
-	if err := j.checkExistingPartition(round); err != nil {
+func (fd *founding) advanceBootstrap(round bootstrapRound, before []bootstrapPeer) ([]bootstrapPeer, error) {
+	if err := fd.checkExistingPartition(round); err != nil {
 		return nil, err
 	}
-	if agreed := j.bootstrap.agreedPeers(); agreed != nil {
-		return nil, j.bootstrapIfAgreed(round, agreed)
+	if agreed := fd.agreedPeers(); agreed != nil {
+		return nil, fd.bootstrapIfAgreed(round, agreed)
 	}
-	if list := round.findAgreement(j.config.Node, j.self.Identity); list != nil {
-		return nil, j.bootstrap.agree(list)
+	if list := round.findAgreement(fd.config.Node, fd.identities.self.Identity); list != nil {
+		return nil, fd.agree(list)
 	}
-	list, err := j.emptyBootstrapPeers(round)
+	list, err := fd.emptyBootstrapPeers(round)
 	if err != nil || !slices.Equal(list, before) {
 		return list, err
 	}
-	j.config.Logger.Info("all founders are empty, agreeing to found the cluster", "founders", len(list))
-	return nil, j.bootstrap.agree(list)
+	fd.config.Logger.Info("all founders are empty, agreeing to found the cluster", "founders", len(list))
+	return nil, fd.agree(list)
 }
 
 // checkExistingPartition returns an error if another node has a log in which this node was removed,
 // has another directory, or is no member.
-func (j *Journal) checkExistingPartition(round bootstrapRound) error {
+func (fd *founding) checkExistingPartition(round bootstrapRound) error {
 	for node, answer := range round {
 		if answer.err != nil || !answer.reply.Bootstrap.HasLog {
 			continue
 		}
 		switch s := answer.reply.Bootstrap; {
 		case s.IsRemoved:
-			_ = j.failStop.Fail(ErrRemoved)
+			_ = fd.failStop.Fail(ErrRemoved)
 			return ErrRemoved
-		case s.RecordedIdentity == j.self.Identity:
+		case s.RecordedIdentity == fd.identities.self.Identity:
 			continue // the partition exists, with this node
 		default:
 			// This node may also be no member there: then Config.Peers names an existing cluster.
-			err := &DirectoryError{Node: j.config.Node, Identity: j.self.Identity, Recorded: s.RecordedIdentity}
-			j.recordDirectoryRefusal(node, err)
+			err := &DirectoryError{Node: fd.config.Node, Identity: fd.identities.self.Identity, Recorded: s.RecordedIdentity}
+			fd.identities.recordDirectoryRefusal(node, err)
 			return err
 		}
 	}
@@ -275,14 +282,14 @@ func (round bootstrapRound) findAgreement(node, identity string) []bootstrapPeer
 }
 
 // emptyBootstrapPeers returns the list of the founders if all are empty and have the same Peers.
-func (j *Journal) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, error) {
+func (fd *founding) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, error) {
 	var list []bootstrapPeer
 	var missing []error
-	for _, p := range j.config.Peers {
-		f := bootstrapPeer{p.Node, p.Address, j.self.Identity}
-		if p.Node != j.config.Node {
+	for _, p := range fd.config.Peers {
+		f := bootstrapPeer{p.Node, p.Address, fd.identities.self.Identity}
+		if p.Node != fd.config.Node {
 			answer := round[p.Node]
-			if err := j.checkEmpty(answer); err != nil {
+			if err := fd.checkEmpty(answer); err != nil {
 				missing = append(missing, fmt.Errorf("node %s at %s: %w", p.Node, p.Address, err))
 				continue
 			}
@@ -297,13 +304,13 @@ func (j *Journal) emptyBootstrapPeers(round bootstrapRound) ([]bootstrapPeer, er
 	return list, nil
 }
 
-func (j *Journal) checkEmpty(answer *bootstrapAnswer) error {
+func (fd *founding) checkEmpty(answer *bootstrapAnswer) error {
 	if answer.err != nil {
 		return answer.err
 	}
 	switch s := answer.reply.Bootstrap; {
-	case !equalPeers(s.Peers, j.config.Peers):
-		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, j.config.Peers)
+	case !equalPeers(s.Peers, fd.config.Peers):
+		return fmt.Errorf("its Config.Peers differ: %v there, %v on this node", s.Peers, fd.config.Peers)
 	case s.AgreedPeers != nil:
 		return errors.New("it has agreed to found the cluster with another directory of this node, which was lost since: " +
 			"if no node of the cluster has data yet, empty all directories and start again")
@@ -324,25 +331,25 @@ func equalPeers(a, b []Peer) bool {
 
 // bootstrapIfAgreed writes the first entry of the log if a majority of the founders, including this
 // one, has agreed to the same list.
-func (j *Journal) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) error {
+func (fd *founding) bootstrapIfAgreed(round bootstrapRound, list []bootstrapPeer) error {
 	agreed, bootstrapped := 0, false
 	for _, f := range list {
-		if f.Node == j.config.Node || round.hasAgreed(f, list) {
+		if f.Node == fd.config.Node || round.hasAgreed(f, list) {
 			agreed++
 		}
-		bootstrapped = bootstrapped || f.Node != j.config.Node && round.hasBootstrapped(f, list, j.self.Identity)
+		bootstrapped = bootstrapped || f.Node != fd.config.Node && round.hasBootstrapped(f, list, fd.identities.self.Identity)
 	}
 	if agreed <= len(list)/2 && !bootstrapped {
 		return fmt.Errorf("%d of %d founders have agreed, waiting for a majority", agreed, len(list))
 	}
-	err := j.raft.BootstrapCluster(initialConfiguration(list)).Error()
+	err := fd.raft.BootstrapCluster(initialConfiguration(list)).Error()
 	switch {
 	case err == nil:
-		j.config.Logger.Info("cluster founded", "founders", len(list))
+		fd.config.Logger.Info("cluster founded", "founders", len(list))
 	case errors.Is(err, raft.ErrCantBootstrap):
 		return errors.New("another founder was faster, waiting for the leader")
 	case !errors.Is(err, raft.ErrRaftShutdown):
-		_ = j.failStop.Fail(fmt.Errorf("write first log entry: %w", err))
+		_ = fd.failStop.Fail(fmt.Errorf("write first log entry: %w", err))
 	}
 	return err
 }

@@ -9,11 +9,9 @@ import (
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal/internal/clock"
-	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/state"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 func openClusterClock(c *Config, machine *state.Machine, stable raft.StableStore) *clock.Clock {
@@ -45,46 +43,6 @@ func (j *Journal) Now() clustertime.Time { return j.clock.Now() }
 // IsClockCurrent reports whether the cluster time is current: a leader's time was received since
 // the start, or this node has begun to lead.
 func (j *Journal) IsClockCurrent() bool { return j.clock.IsCurrent() }
-
-// recordClock proposes a record of the cluster time if this node leads, and returns a channel that
-// is closed when the outcome is decided. The outcome does not matter: the next record is due soon.
-func (j *Journal) recordClock() <-chan struct{} {
-	decided := make(chan struct{})
-	r := j.leadership.Load()
-	if r == nil {
-		close(decided)
-		return decided
-	}
-	j.proposeMetadata(r, &journalpb.MetadataChange{}, func(error) { close(decided) })
-	return decided
-}
-
-// proposeMetadata proposes a metadata change at the cluster time.
-func (j *Journal) proposeMetadata(r *leadership, c *journalpb.MetadataChange, done func(error)) {
-	c.Epoch, c.Clock = r.epoch, j.clock.Now().UnixNano()
-	record, err := entry.EncodeMetadataChange(c)
-	if err != nil {
-		done(err)
-		return
-	}
-	j.propose(proposal{record: record, done: done})
-}
-
-// changeMetadata commits a metadata change, on the leader.
-func (j *Journal) changeMetadata(ctx context.Context, c *journalpb.MetadataChange) error {
-	r := j.leadership.Load()
-	if r == nil {
-		return ErrNotLeader
-	}
-	result := make(chan error, 1)
-	j.proposeMetadata(r, c, func(err error) { result <- err })
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // collectClockReadings returns the readings of the other voters that answer within
 // clock.RequestTimeout.

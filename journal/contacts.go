@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 const (
@@ -78,15 +76,4 @@ func (w *contactMonitor) checkLeader(now time.Time, leader string, members []Mem
 		}
 		w.logger.Warn("no leader known: check that a majority of the members runs and is reachable", attributes...)
 	}
-}
-
-// isReplicatingTo reports whether this node leads in a term and sends entries to a server. That
-// ends when Raft is told to shut down. It is also false during a transfer of leadership, when Raft
-// accepts no appends and waits for the server that it sends entries to.
-func (j *Journal) isReplicatingTo(to raft.Server, term uint64) bool {
-	if j.transfers.Load() > 0 || j.raft.State() != raft.Leader || j.raft.CurrentTerm() != term {
-		return false
-	}
-	server := j.membership().find(string(to.ID))
-	return server != nil && server.Address == to.Address
 }

@@ -6,26 +6,29 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/clock"
-	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/state"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // Journal is one node of a partition. All methods are safe for concurrent use.
 type Journal struct {
 	*identities
+	*members
+	*leaderships
+	*elections
+	*proposer
+	*metadata
+	*reads
 
 	config   Config
 	machine  *state.Machine
@@ -38,24 +41,14 @@ type Journal struct {
 	snapshots *snapshot.Notifying
 	stats     stats
 
-	queue          *queue
-	slots          chan struct{}       // one token for each entry in flight
-	inFlight       chan *inFlightEntry // from pack to awaitEntries, in order
-	unresolved     chan *inFlightEntry // from pack to resolveProposals, in order
-	leadership     atomic.Pointer[leadership]
 	barriers       *barriers
 	acks           *transport.Acks
 	liveness       *transport.Liveness
 	leaderCommit   *transport.LeaderCommit
 	clock          *clock.Clock
 	streams        *transport.Streams
-	bootstrap      *bootstrapAgreement
-	changeSlot     chan struct{} // holds a token during a change of the members
-	reconcileDue   chan struct{} // holds a token when reconcileMembers has work
+	bootstrap      *founding
 	clockCommitDue chan struct{} // holds a token for commitClockOnPipelineEnd
-
-	reloadMu  sync.Mutex   // held while Raft's configuration is changed
-	transfers atomic.Int32 // leadership transfers in progress
 
 	serving       chan struct{} // closed when Raft has started
 	closing       chan struct{}
@@ -130,7 +123,7 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 	if err := dir.countStart(); err != nil {
 		return nil, errors.Join(err, dir.close())
 	}
-	logger := raftLogger(c.Logger, len(c.Peers) == 1)
+	logger := raftnode.NewLogger(c.Logger, len(c.Peers) == 1)
 	stores, err := openStores(&c, dir, logger)
 	if err != nil {
 		return nil, errors.Join(err, dir.close())
@@ -148,20 +141,14 @@ func open(ctx context.Context, c Config) (*Journal, error) {
 func start(ctx context.Context, c Config, as peer.Process, stores *stores, logger hclog.Logger) (*Journal, error) {
 	j := &Journal{
 		config:         c,
-		queue:          newQueue(c.QueueEntriesMax, c.QueueBytesMax),
-		slots:          make(chan struct{}, c.InFlightMax),
-		inFlight:       make(chan *inFlightEntry, c.InFlightMax),
-		unresolved:     make(chan *inFlightEntry, c.InFlightMax),
 		barriers:       newBarriers(),
-		changeSlot:     make(chan struct{}, 1),
-		reconcileDue:   make(chan struct{}, 1),
 		clockCommitDue: make(chan struct{}, 1),
 		serving:        make(chan struct{}),
 		closing:        make(chan struct{}),
 		closed:         make(chan struct{}),
 		releaseStores:  stores.close,
 	}
-	j.identities = j.newIdentities(as)
+	j.makeParts(as)
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j.cancel = cancel
 	if err := j.startRaft(ctx, running, stores, logger); err != nil {
@@ -186,23 +173,49 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 		j.callers.start(func() { j.notifyLeaderChanges(ctx) })
 	}
 	if c.needsBootstrap() {
-		j.callers.start(func() { j.runBootstrap(ctx) })
+		j.callers.start(func() { j.bootstrap.run(ctx) })
 	}
 	j.callers.start(func() { j.snapshotByBytes(ctx) })
 	return j, nil
 }
 
-// newIdentities returns the part that identifies nodes. It works once startRaft has set what
-// it uses.
-func (j *Journal) newIdentities(as peer.Process) *identities {
-	return &identities{
+// makeParts makes the parts of a journal. They work after connectParts.
+func (j *Journal) makeParts(as peer.Process) {
+	j.proposer = newProposer(&j.config, &j.stats)
+	j.reads = &reads{}
+	j.identities = &identities{
 		config: &j.config, self: as, servers: j.servers, isServing: j.isServing, sessions: newSessions(),
 		fail: func(cause error) error { return j.failStop.Fail(cause) }, refusals: transport.NewRefusals(j.config.Logger),
 		dial: func(address string, timeout time.Duration) (net.Conn, error) {
 			return j.streams.DialPlain(address, timeout)
 		},
-		bootstrapStateFor: j.bootstrapStateFor,
+		bootstrapStateFor: func(h *handshake) *bootstrapState { return j.bootstrap.stateFor(h) },
 	}
+	reconcileDue := make(chan struct{}, 1)
+	j.metadata = &metadata{proposer: j.proposer, reconcileDue: reconcileDue}
+	j.members = &members{
+		config: &j.config, identities: j.identities, metadata: j.metadata, callers: &j.callers,
+		changeSlot: make(chan struct{}, 1), reconcileDue: reconcileDue,
+	}
+	j.leaderships = &leaderships{
+		config: &j.config, proposer: j.proposer, members: j.members, metadata: j.metadata, callers: &j.callers,
+		closing: j.closing, collectClockReadings: j.collectClockReadings,
+	}
+	j.metadata.leaderships, j.members.leaderships = j.leaderships, j.leaderships
+	j.elections = &elections{config: &j.config, members: j.members, leaderships: j.leaderships}
+}
+
+// connectParts connects the parts with Raft, its stores and the state, before anything uses them.
+func (j *Journal) connectParts() {
+	j.proposer.machine, j.proposer.raft, j.proposer.disk, j.proposer.failStop = j.machine, j.raft, j.disk, j.failStop
+	j.reads.machine, j.reads.fsm, j.reads.raft = j.machine, j.fsm, j.raft
+	j.metadata.clock, j.metadata.machine = j.clock, j.machine
+	j.members.raft, j.members.machine, j.members.acks = j.raft, j.machine, j.acks
+	j.leaderships.raft, j.leaderships.failStop, j.leaderships.disk = j.raft, j.failStop, j.disk
+	j.leaderships.clock, j.leaderships.acks = j.clock, j.acks
+	j.elections.raft = j.raft
+	j.bootstrap.raft, j.bootstrap.failStop = j.raft, j.failStop
+	j.bootstrap.identities, j.bootstrap.members = j.identities, j.members
 }
 
 // servers returns the members by the latest configuration in this node's log.
@@ -256,7 +269,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		j.snapshots, err = snapshot.NewNotifying(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {
-		err = j.openBootstrap()
+		j.bootstrap, err = openFounding(&j.config)
 	}
 	config := raftConfig(&j.config, logger)
 	if err == nil {
@@ -271,6 +284,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	if err != nil {
 		return errors.Join(fmt.Errorf("start raft: %w", err), j.failStop.Err(), acked.Close())
 	}
+	j.connectParts()
 	logs.SetServing()
 	close(j.serving)
 	streams.Serve()
@@ -370,70 +384,6 @@ func bootstrapSingle(config *raft.Config, c *Config, identity string, logs raft.
 		partition.Servers = append(partition.Servers, raft.Server{ID: raft.ServerID(p.Node), Address: peer.Address(p.Address, identity)})
 	}
 	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, partition)
-}
-
-// Append queues an append and returns at once. done is called exactly once with the outcome: nil
-// when the events are committed and applied here. If the append is refused immediately, done is
-// called before Append returns. Otherwise a goroutine of the journal calls it; done must not block,
-// since all later outcomes wait for it. a may be changed after Append has returned.
-//
-// Nothing happened if the error is ErrNotLeader, ErrBusy, ErrClosed, a *TooLargeError, a
-// *NodeFailedError without ErrUnknownOutcome, or a refusal of the state machine:
-// *state.StaleEpochError, *state.ConflictError, *state.InvalidAppendError. After ErrUnknownOutcome
-// the append may have happened. Appends, attempts and purges of one goroutine are applied in the
-// order of its calls.
-func (j *Journal) Append(a *journalpb.Append, done func(error)) {
-	j.propose(proposal{record: entry.EncodeAppend(a), done: done})
-}
-
-// Attempt records the attempts of an open activity. It replaces what was recorded before, and is
-// dropped when the activity is closed. done and the errors are as in Append, except for the
-// refusals of the state machine. These are *state.StaleEpochError, *state.ClosedError if the
-// operation is not open, and *state.InvalidAppendError if it is not an activity or fewer attempts
-// have failed than before. Text in a that is not UTF-8 is an error, too. Repeating an attempt
-// changes nothing.
-func (j *Journal) Attempt(a *journalpb.Attempt, done func(error)) {
-	record, err := entry.EncodeAttempt(a)
-	if err != nil {
-		done(err)
-		return
-	}
-	j.propose(proposal{record: record, done: done})
-}
-
-// Purge removes instances with everything stored of them, and reports how many were removed.
-// Running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
-// If such an instance has requested a chained start, or that of an abandoned child, the request is
-// retained until the start is made. done and the errors are as in Append; the only refusal of the
-// state machine is *state.StaleEpochError.
-func (j *Journal) Purge(p *journalpb.Purge, done func(purged int, err error)) {
-	purged := new(uint64)
-	j.propose(proposal{record: entry.EncodePurge(p), outcome: purged, done: func(err error) {
-		if err != nil {
-			done(0, err)
-			return
-		}
-		done(int(*purged), nil)
-	}})
-}
-
-// ForgetChainedStart removes a chained start, or that of an abandoned child, whose instance was
-// started in another partition; the state machine cannot learn of that otherwise. done and the
-// errors are as in Append; the only refusal of the state machine is *state.StaleEpochError.
-// Repeating it changes nothing.
-func (j *Journal) ForgetChainedStart(epoch uint64, target string, done func(error)) {
-	j.proposeMetadata(&leadership{epoch: epoch}, &journalpb.MetadataChange{Started: target}, done)
-}
-
-// propose queues a record, or calls done with an error at once.
-func (j *Journal) propose(p proposal) {
-	if len(p.record) > j.config.AppendBytesMax {
-		p.done(&TooLargeError{Bytes: len(p.record), Max: j.config.AppendBytesMax})
-		return
-	}
-	if err := j.queue.put(p); err != nil {
-		p.done(err)
-	}
 }
 
 // Failed returns a channel that is closed when the node fails.
@@ -545,3 +495,7 @@ func ignoreClosed(err error) error {
 	}
 	return err
 }
+
+// Fail fails the node for a reason that the caller has found: the node was removed, its directory
+// was copied, or another of its partitions has failed.
+func (j *Journal) Fail(cause error) { _ = j.failStop.Fail(cause) }

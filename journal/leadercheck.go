@@ -3,9 +3,12 @@ package journal
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 )
 
 // A follower of the Raft library notices a silent leader when a timer of its own fires: between one
@@ -25,20 +28,30 @@ import (
 // intervals of HeartbeatTimeout / leaderCheckShare. An election takes less, so they do not compete.
 const leaderCheckShare = 8
 
+// elections makes followers check their leader early.
+type elections struct {
+	config      *Config
+	raft        *raftnode.Node
+	members     *members
+	leaderships *leaderships
+
+	reloadMu sync.Mutex // held while Raft's configuration is changed
+}
+
 // checkLeaderOnPreVote checks the leader after a refused pre-vote request, until ctx ends.
-func (j *Journal) checkLeaderOnPreVote(ctx context.Context) {
+func (e *elections) checkLeaderOnPreVote(ctx context.Context) {
 	asked := make(chan raft.Observation, 1) // one check serves all requests that come meanwhile
 	observer := raft.NewObserver(asked, false, func(o *raft.Observation) bool {
 		_, preVote := o.Data.(raft.RequestPreVoteRequest)
 		return preVote
 	})
-	j.raft.RegisterObserver(observer)
-	defer j.raft.DeregisterObserver(observer)
+	e.raft.RegisterObserver(observer)
+	defer e.raft.DeregisterObserver(observer)
 	for {
 		select {
 		case o := <-asked:
 			request := o.Data.(raft.RequestPreVoteRequest)
-			j.checkLeader(&request, ctx.Done())
+			e.checkLeader(&request, ctx.Done())
 		case <-ctx.Done():
 			return
 		}
@@ -46,8 +59,8 @@ func (j *Journal) checkLeaderOnPreVote(ctx context.Context) {
 }
 
 // delayPreVote returns when Raft should see a request for a pre-vote, or closing is closed.
-func (j *Journal) delayPreVote(request *raft.RequestPreVoteRequest, closing <-chan struct{}) {
-	if request.LastLogIndex <= j.raft.LastIndex() {
+func (e *elections) delayPreVote(request *raft.RequestPreVoteRequest, closing <-chan struct{}) {
+	if request.LastLogIndex <= e.raft.LastIndex() {
 		return
 	}
 	changes := make(chan raft.Observation, 1)
@@ -55,13 +68,13 @@ func (j *Journal) delayPreVote(request *raft.RequestPreVoteRequest, closing <-ch
 		_, changed := o.Data.(raft.LeaderObservation)
 		return changed
 	})
-	j.raft.RegisterObserver(observer)
-	defer j.raft.DeregisterObserver(observer)
-	if !j.checkLeader(request, closing) {
+	e.raft.RegisterObserver(observer)
+	defer e.raft.DeregisterObserver(observer)
+	if !e.checkLeader(request, closing) {
 		return
 	}
 	// Raft keeps the leader if it has heard from it meanwhile. So the wait is bounded.
-	limit := time.NewTimer(j.config.HeartbeatTimeout / leaderCheckShare)
+	limit := time.NewTimer(e.config.HeartbeatTimeout / leaderCheckShare)
 	defer limit.Stop()
 	select {
 	case <-changes:
@@ -72,14 +85,14 @@ func (j *Journal) delayPreVote(request *raft.RequestPreVoteRequest, closing <-ch
 
 // checkLeader makes a follower check its leader because of another node's pre-vote request, when it
 // is this follower's turn. It reports whether it did.
-func (j *Journal) checkLeader(request *raft.RequestPreVoteRequest, closing <-chan struct{}) bool {
-	leader, _ := j.Leader()
+func (e *elections) checkLeader(request *raft.RequestPreVoteRequest, closing <-chan struct{}) bool {
+	leader, _ := e.leaderships.Leader()
 	candidate := string(request.ID)
-	if j.raft.State() != raft.Follower || leader == "" || leader == candidate {
+	if e.raft.State() != raft.Follower || leader == "" || leader == candidate {
 		return false // then Raft does not refuse the pre-vote because of a leader
 	}
-	overdue := time.Until(j.raft.LastContact().Add(j.config.HeartbeatTimeout))
-	delay := j.config.HeartbeatTimeout / leaderCheckShare * time.Duration(j.membership().votersBefore(j.config.Node, leader, candidate))
+	overdue := time.Until(e.raft.LastContact().Add(e.config.HeartbeatTimeout))
+	delay := e.config.HeartbeatTimeout / leaderCheckShare * time.Duration(e.members.membership().votersBefore(e.config.Node, leader, candidate))
 	timer := time.NewTimer(max(overdue, 0) + delay)
 	defer timer.Stop()
 	select {
@@ -87,8 +100,8 @@ func (j *Journal) checkLeader(request *raft.RequestPreVoteRequest, closing <-cha
 	case <-closing:
 		return false
 	}
-	if err := j.triggerHeartbeatCheck(); err != nil {
-		j.config.Logger.Error("cannot check the leader", "error", err)
+	if err := e.triggerHeartbeatCheck(); err != nil {
+		e.config.Logger.Error("cannot check the leader", "error", err)
 		return false
 	}
 	return true
@@ -96,34 +109,34 @@ func (j *Journal) checkLeader(request *raft.RequestPreVoteRequest, closing <-cha
 
 // electSingleNode makes the only node of a partition start an election at once: it needs no other
 // vote, and no heartbeat could be late.
-func (j *Journal) electSingleNode() {
-	servers := j.raft.GetConfiguration().Configuration().Servers
-	if len(servers) != 1 || string(servers[0].ID) != j.config.Node {
+func (e *elections) electSingleNode() {
+	servers := e.raft.GetConfiguration().Configuration().Servers
+	if len(servers) != 1 || string(servers[0].ID) != e.config.Node {
 		return
 	}
-	if err := j.triggerHeartbeatCheck(); err != nil {
-		j.config.Logger.Error("cannot start election at once", "error", err)
+	if err := e.triggerHeartbeatCheck(); err != nil {
+		e.config.Logger.Error("cannot start election at once", "error", err)
 	}
 }
 
 // triggerHeartbeatCheck makes Raft check now whether it has heard from the leader within HeartbeatTimeout.
 // Raft does so when its timeouts become shorter, so they are lengthened by 1 ns and shortened
 // again.
-func (j *Journal) triggerHeartbeatCheck() error {
-	return j.reloadRaftConfig(
+func (e *elections) triggerHeartbeatCheck() error {
+	return e.reloadRaftConfig(
 		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout++; c.ElectionTimeout++ },
 		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout--; c.ElectionTimeout-- },
 	)
 }
 
 // reloadRaftConfig changes Raft's reloadable configuration in steps.
-func (j *Journal) reloadRaftConfig(steps ...func(*raft.ReloadableConfig)) error {
-	j.reloadMu.Lock()
-	defer j.reloadMu.Unlock()
-	c := j.raft.ReloadableConfig()
+func (e *elections) reloadRaftConfig(steps ...func(*raft.ReloadableConfig)) error {
+	e.reloadMu.Lock()
+	defer e.reloadMu.Unlock()
+	c := e.raft.ReloadableConfig()
 	for _, change := range steps {
 		change(&c)
-		if err := j.raft.ReloadConfig(c); err != nil {
+		if err := e.raft.ReloadConfig(c); err != nil {
 			return fmt.Errorf("reload raft configuration: %w", err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -518,7 +519,7 @@ func TestLogging_ReportsMissingMemberOnce(t *testing.T) {
 // Log lines of the library that a restart causes are suppressed; those about disks are not.
 func TestLogging_RaftContactMessagesAreDebug(t *testing.T) {
 	var text bytes.Buffer
-	logger := raftLogger(slog.New(slog.NewTextHandler(&text, nil)), false)
+	logger := raftnode.NewLogger(slog.New(slog.NewTextHandler(&text, nil)), false)
 	logger.Error("failed to heartbeat to", "peer", "b", "error", errors.New("refused"))
 	logger.Error("failed to decode incoming command", "error", fmt.Errorf("read: %w", net.ErrClosed))
 	logger.Warn("heartbeat timeout reached, starting election")

@@ -11,6 +11,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
+	"github.com/tenuto-dev/tenuto/journal/internal/transport"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
@@ -55,32 +58,47 @@ type Member struct {
 	Unreachable bool
 }
 
+// members changes the members of the partition, and completes what another leader has begun.
+type members struct {
+	config      *Config
+	raft        *raftnode.Node
+	machine     *state.Machine
+	acks        *transport.Acks
+	identities  *identities
+	leaderships *leaderships
+	metadata    *metadata
+	callers     *goroutineGroup
+
+	changeSlot   chan struct{} // holds a token during a change of the members
+	reconcileDue chan struct{} // holds a token when reconcileMembers has work
+}
+
 // unreachableAfter is how long a leader may have no answer from a running member, which gets about
 // ten heartbeats per HeartbeatTimeout.
 func (c Config) unreachableAfter() time.Duration { return max(3*c.HeartbeatTimeout, time.Second) }
 
 // Members returns the nodes of the partition, sorted by name, from the latest configuration in this
 // node's log, committed or not; none if the log has no configuration yet.
-func (j *Journal) Members() []Member {
-	r := j.leadership.Load()
-	committed := j.raft.CommitIndex()
+func (m *members) Members() []Member {
+	r := m.leaderships.leadership.Load()
+	committed := m.raft.CommitIndex()
 	var members []Member
-	for _, server := range j.raft.GetConfiguration().Configuration().Servers {
-		m := Member{Node: string(server.ID), Voter: server.Suffrage == raft.Voter}
-		m.Address, m.Identity = peer.SplitAddress(server.Address)
+	for _, server := range m.raft.GetConfiguration().Configuration().Servers {
+		member := Member{Node: string(server.ID), Voter: server.Suffrage == raft.Voter}
+		member.Address, member.Identity = peer.SplitAddress(server.Address)
 		if r != nil {
-			last, known := j.acks.Progress(server.ID, r.term)
-			m.BehindKnown = known || m.Node == j.config.Node
+			last, known := m.acks.Progress(server.ID, r.term)
+			member.BehindKnown = known || member.Node == m.config.Node
 			if known && last < committed {
-				m.Behind = committed - last
+				member.Behind = committed - last
 			}
-			m.ContactKnown = true
-			if m.Node != j.config.Node {
-				m.SinceContact = time.Since(later(j.acks.Get(server.ID).ReceivedAt, r.startedAt))
-				m.Unreachable = m.SinceContact > j.config.unreachableAfter()
+			member.ContactKnown = true
+			if member.Node != m.config.Node {
+				member.SinceContact = time.Since(later(m.acks.Get(server.ID).ReceivedAt, r.startedAt))
+				member.Unreachable = member.SinceContact > m.config.unreachableAfter()
 			}
 		}
-		members = append(members, m)
+		members = append(members, member)
 	}
 	slices.SortFunc(members, func(a, b Member) int {
 		if a.Node < b.Node {
@@ -93,7 +111,7 @@ func (j *Journal) Members() []Member {
 
 // ConfigurationIndex returns the index of the entry that Members is taken from; 0 if there is none
 // yet.
-func (j *Journal) ConfigurationIndex() uint64 { return j.raft.GetConfiguration().Index() }
+func (m *members) ConfigurationIndex() uint64 { return m.raft.GetConfiguration().Index() }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
@@ -108,13 +126,13 @@ func later(a, b time.Time) time.Time {
 //
 // Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
 // ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
-func (j *Journal) AddMember(ctx context.Context, p Peer) error {
-	err := j.changeMembers(ctx, func(g *membership) (change, error) {
+func (m *members) AddMember(ctx context.Context, p Peer) error {
+	err := m.changeMembers(ctx, func(g *membership) (change, error) {
 		if err := g.checkAdd(p); err != nil || g.hasAddress(p) {
 			return nil, err
 		}
 		return func() raft.IndexFuture {
-			return j.raft.AddNonvoter(raft.ServerID(p.Node), j.addressFor(p), g.index, enqueueTimeout)
+			return m.raft.AddNonvoter(raft.ServerID(p.Node), m.addressFor(p), g.index, enqueueTimeout)
 		}, nil
 	})
 	if err != nil {
@@ -125,8 +143,8 @@ func (j *Journal) AddMember(ctx context.Context, p Peer) error {
 
 // addressFor returns the address of a new member for Raft's configuration. It includes the identity
 // unless members may run a build that does not know identities.
-func (j *Journal) addressFor(p Peer) raft.ServerAddress {
-	if j.Protocol() < identityProtocol && !j.hasRecordedIdentities() {
+func (m *members) addressFor(p Peer) raft.ServerAddress {
+	if m.machine.Protocol() < identityProtocol && !m.identities.hasRecordedIdentities() {
 		return raft.ServerAddress(p.Address)
 	}
 	return peer.Address(p.Address, p.Identity)
@@ -134,7 +152,7 @@ func (j *Journal) addressFor(p Peer) raft.ServerAddress {
 
 // CheckAdd returns why AddMember would refuse a node, as far as this node knows: *DirectoryError,
 // ErrMember, ErrRemoved or ErrAddressTaken.
-func (j *Journal) CheckAdd(p Peer) error { return j.membership().checkAdd(p) }
+func (m *members) CheckAdd(p Peer) error { return m.membership().checkAdd(p) }
 
 func (g *membership) checkAdd(p Peer) error {
 	server := g.find(p.Node)
@@ -168,13 +186,13 @@ func (g *membership) hasAddress(p Peer) bool {
 //
 // Errors: ErrNotMember, ErrRemoved, *DirectoryCopiedError if another process with the same
 // directory answers at the recorded address, and those of AddMember except ErrMember.
-func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
-	if server := j.membership().find(p.Node); server != nil && !hasOtherDirectory(server, p) {
-		if err := j.CheckDirectoryCopy(p); err != nil {
+func (m *members) MoveMember(ctx context.Context, p Peer) error {
+	if server := m.membership().find(p.Node); server != nil && !hasOtherDirectory(server, p) {
+		if err := m.identities.CheckDirectoryCopy(p); err != nil {
 			return fmt.Errorf("move member %q: %w", p.Node, err)
 		}
 	}
-	err := j.changeMembers(ctx, func(g *membership) (change, error) {
+	err := m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(p.Node)
 		switch {
 		case g.isRemoved(p.Node):
@@ -188,9 +206,9 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 		case g.isAddressTaken(p):
 			return nil, ErrAddressTaken
 		}
-		set := j.raft.AddNonvoter
+		set := m.raft.AddNonvoter
 		if server.Suffrage == raft.Voter {
-			set = j.raft.AddVoter
+			set = m.raft.AddVoter
 		}
 		return func() raft.IndexFuture {
 			return set(server.ID, peer.Address(p.Address, peer.IdentityOf(server)), g.index, enqueueTimeout)
@@ -209,18 +227,18 @@ func (j *Journal) MoveMember(ctx context.Context, p Peer) error {
 //
 // Errors: ErrNotMember, ErrLastVoter if no other node has a vote, ErrMembershipChanging,
 // ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be removed or not.
-func (j *Journal) RemoveMember(ctx context.Context, node string) error {
-	if err := j.removeMember(ctx, node); err != nil {
+func (m *members) RemoveMember(ctx context.Context, node string) error {
+	if err := m.removeMember(ctx, node); err != nil {
 		return fmt.Errorf("remove member %q: %w", node, err)
 	}
 	return nil
 }
 
-func (j *Journal) removeMember(ctx context.Context, node string) error {
-	if !j.IsLeader() {
+func (m *members) removeMember(ctx context.Context, node string) error {
+	if !m.leaderships.IsLeader() {
 		return ErrNotLeader
 	}
-	g := j.membership()
+	g := m.membership()
 	server := g.find(node)
 	switch {
 	case server == nil && g.isRemoved(node):
@@ -229,23 +247,23 @@ func (j *Journal) removeMember(ctx context.Context, node string) error {
 		return ErrNotMember
 	case server.Suffrage == raft.Voter && g.voterCount() == 1:
 		return ErrLastVoter
-	case node == j.config.Node:
-		return j.transferAway(ctx)
+	case node == m.config.Node:
+		return m.transferAway(ctx)
 	}
 	if !g.isRemoved(node) {
 		// From here on it can never be added again.
-		if err := j.changeMetadata(ctx, &journalpb.MetadataChange{Removed: node}); err != nil {
+		if err := m.metadata.changeMetadata(ctx, &journalpb.MetadataChange{Removed: node}); err != nil {
 			return err
 		}
 	}
-	notify(j.reconcileDue) // in case the removal does not finish here
-	return j.removeServer(ctx, node)
+	notify(m.reconcileDue) // in case the removal does not finish here
+	return m.removeServer(ctx, node)
 }
 
 // transferAway transfers leadership so that another node does what this one cannot, and returns
 // ErrNotLeader. A caller that retries finds the new leader, or this one if the transfer failed.
-func (j *Journal) transferAway(ctx context.Context) error {
-	err := j.TransferLeadership(ctx)
+func (m *members) transferAway(ctx context.Context) error {
+	err := m.leaderships.TransferLeadership(ctx)
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, ErrNotLeader), errors.Is(err, ErrClosed):
 		return cmp.Or(err, ErrNotLeader)
@@ -254,8 +272,8 @@ func (j *Journal) transferAway(ctx context.Context) error {
 }
 
 // removeServer removes a node from the configuration.
-func (j *Journal) removeServer(ctx context.Context, node string) error {
-	return j.changeMembers(ctx, func(g *membership) (change, error) {
+func (m *members) removeServer(ctx context.Context, node string) error {
+	return m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
 		switch {
 		case server == nil:
@@ -263,13 +281,13 @@ func (j *Journal) removeServer(ctx context.Context, node string) error {
 		case server.Suffrage == raft.Voter && g.voterCount() == 1:
 			return nil, ErrLastVoter
 		}
-		return func() raft.IndexFuture { return j.raft.RemoveServer(server.ID, g.index, enqueueTimeout) }, nil
+		return func() raft.IndexFuture { return m.raft.RemoveServer(server.ID, g.index, enqueueTimeout) }, nil
 	})
 }
 
 // RemovedNodes returns the nodes that were or will be removed, sorted by name, as far as this node
 // knows. The slice must not be changed.
-func (j *Journal) RemovedNodes() []string { return j.machine.RemovedNodes() }
+func (m *members) RemovedNodes() []string { return m.machine.RemovedNodes() }
 
 // membership is the set of members at one moment.
 type membership struct {
@@ -278,9 +296,9 @@ type membership struct {
 	removedNodes []string
 }
 
-func (j *Journal) membership() *membership {
-	latest := j.raft.GetConfiguration()
-	return &membership{servers: latest.Configuration().Servers, index: latest.Index(), removedNodes: j.machine.RemovedNodes()}
+func (m *members) membership() *membership {
+	latest := m.raft.GetConfiguration()
+	return &membership{servers: latest.Configuration().Servers, index: latest.Index(), removedNodes: m.machine.RemovedNodes()}
 }
 
 func (g *membership) find(node string) *raft.Server {
@@ -329,35 +347,35 @@ type change func() raft.IndexFuture
 
 // changeMembers makes one change at a time. plan returns the change for the current members, or nil
 // if there is nothing to do. If ctx ends first, the change continues.
-func (j *Journal) changeMembers(ctx context.Context, plan func(*membership) (change, error)) error {
-	if !j.IsLeader() {
+func (m *members) changeMembers(ctx context.Context, plan func(*membership) (change, error)) error {
+	if !m.leaderships.IsLeader() {
 		return ErrNotLeader
 	}
 	select {
-	case j.changeSlot <- struct{}{}:
+	case m.changeSlot <- struct{}{}:
 	default:
 		return ErrMembershipChanging
 	}
-	g := j.membership()
+	g := m.membership()
 	do, err := plan(g)
 	if do == nil {
-		<-j.changeSlot
+		<-m.changeSlot
 		return err
 	}
 	result := make(chan error, 1)
-	if !j.callers.start(func() {
+	if !m.callers.start(func() {
 		result <- do().Error()
-		<-j.changeSlot
-		notify(j.reconcileDue) // the caller may no longer wait
+		<-m.changeSlot
+		notify(m.reconcileDue) // the caller may no longer wait
 	}) {
-		<-j.changeSlot
+		<-m.changeSlot
 		return ErrClosed
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case err := <-result:
-		if err != nil && j.membership().index != g.index && !errors.Is(err, raft.ErrLeadershipLost) {
+		if err != nil && m.membership().index != g.index && !errors.Is(err, raft.ErrLeadershipLost) {
 			return ErrMembershipChanging // the configuration that plan has seen is outdated
 		}
 		return outcomeError(err)
@@ -369,17 +387,17 @@ const reconcileInterval = 50 * time.Millisecond
 
 // reconcileMembers completes, during a leadership, what AddMember and RemoveMember have begun here
 // or at an earlier leader.
-func (j *Journal) reconcileMembers(ctx context.Context) {
+func (m *members) reconcileMembers(ctx context.Context) {
 	targets := map[string]uint64{}
 	for {
 		var again <-chan time.Time
-		if j.reconcileMembersOnce(ctx, targets) {
+		if m.reconcileMembersOnce(ctx, targets) {
 			again = time.After(reconcileInterval)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.reconcileDue:
+		case <-m.reconcileDue:
 		case <-again:
 		}
 	}
@@ -388,53 +406,73 @@ func (j *Journal) reconcileMembers(ctx context.Context) {
 // reconcileMembersOnce reports whether work is left. targets holds for each node the commit index
 // of the previous round. A node without a vote gets one when it has acknowledged that index, so it
 // lacks only newer entries.
-func (j *Journal) reconcileMembersOnce(ctx context.Context, targets map[string]uint64) (more bool) {
-	r, g := j.leadership.Load(), j.membership()
+func (m *members) reconcileMembersOnce(ctx context.Context, targets map[string]uint64) (more bool) {
+	r, g := m.leaderships.leadership.Load(), m.membership()
 	if r == nil {
 		return false
 	}
-	committed := j.raft.CommitIndex()
+	committed := m.raft.CommitIndex()
 	for _, server := range g.servers {
 		node := string(server.ID)
 		var err error
-		switch last, known := j.acks.Progress(server.ID, r.term); {
+		switch last, known := m.acks.Progress(server.ID, r.term); {
 		case g.isRemoved(node):
-			err = j.finishRemoval(ctx, node)
-		case j.lacksIdentity(&server):
-			err = j.recordIdentity(ctx, node)
+			err = m.finishRemoval(ctx, node)
+		case m.lacksIdentity(&server):
+			err = m.recordIdentity(ctx, node)
 		case server.Suffrage == raft.Voter:
 			continue
 		case known && targets[node] > 0 && last >= targets[node]:
-			err = j.promote(ctx, node)
+			err = m.promote(ctx, node)
 		}
 		targets[node] = committed
 		more = true
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrMembershipChanging) {
-			j.config.Logger.Warn("membership change not completed, trying again", "member", node, "error", err)
+			m.config.Logger.Warn("membership change not completed, trying again", "member", node, "error", err)
 		}
 	}
 	return more
 }
 
-func (j *Journal) finishRemoval(ctx context.Context, node string) error {
-	if node == j.config.Node {
-		return j.TransferLeadership(ctx)
+func (m *members) finishRemoval(ctx context.Context, node string) error {
+	if node == m.config.Node {
+		return m.leaderships.TransferLeadership(ctx)
 	}
-	return j.removeServer(ctx, node)
+	return m.removeServer(ctx, node)
 }
 
 // promote gives a node a vote.
-func (j *Journal) promote(ctx context.Context, node string) error {
-	j.config.Logger.Info("member has caught up, promoting to voter", "member", node)
-	return j.changeMembers(ctx, func(g *membership) (change, error) {
+func (m *members) promote(ctx context.Context, node string) error {
+	m.config.Logger.Info("member has caught up, promoting to voter", "member", node)
+	return m.changeMembers(ctx, func(g *membership) (change, error) {
 		server := g.find(node)
 		if server == nil || server.Suffrage == raft.Voter || g.isRemoved(node) {
 			return nil, nil
 		}
-		return func() raft.IndexFuture { return j.raft.AddVoter(server.ID, server.Address, g.index, enqueueTimeout) }, nil
+		return func() raft.IndexFuture { return m.raft.AddVoter(server.ID, server.Address, g.index, enqueueTimeout) }, nil
 	})
 }
 
-// Fail fails the node for a reason that the caller has found: the node was removed, its directory
-// was copied, or another of its partitions has failed.
-func (j *Journal) Fail(cause error) { _ = j.failStop.Fail(cause) }
+// IsMember reports whether a node is a member, with or without a vote, by the latest configuration
+// in this node's log, committed or not. On a node without a configuration, which is about to join,
+// it returns true for every node.
+func (m *members) IsMember(node string) bool {
+	g := m.membership()
+	return len(g.servers) == 0 || g.find(node) != nil
+}
+
+// isAdmitted reports whether messages of a node are accepted: it is a member or MemberHint says so.
+func (m *members) isAdmitted(node string) bool {
+	return m.IsMember(node) || m.config.MemberHint != nil && m.config.MemberHint(node, "")
+}
+
+// NodeAt returns the ID of the member at an address, by the same configuration; "" if there is
+// none.
+func (m *members) NodeAt(address string) string {
+	for _, server := range m.membership().servers {
+		if peer.AddressOf(&server) == address {
+			return string(server.ID)
+		}
+	}
+	return ""
+}

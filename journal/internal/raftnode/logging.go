@@ -1,4 +1,4 @@
-package journal
+package raftnode
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
-// raftLogger returns a logger for the Raft library that passes its warnings and errors on to the
+// NewLogger returns a logger for the Raft library that passes its warnings and errors on to the
 // given one. A single node elects itself at every start, so its warning of that becomes a debug
-// message. Members that are briefly away are logged by [contactMonitor] instead.
-func raftLogger(to *slog.Logger, alone bool) hclog.Logger {
+// message. Members that are briefly away are logged by the journal instead.
+func NewLogger(to *slog.Logger, alone bool) hclog.Logger {
 	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
 	logger.RegisterSink(slogSink{to, alone})
 	return logger

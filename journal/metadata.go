@@ -1,0 +1,153 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/clock"
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// metadata commits changes of the partition metadata: the clock, the tokens, the protocol.
+type metadata struct {
+	clock       *clock.Clock
+	machine     *state.Machine
+	leaderships *leaderships
+	proposer    *proposer
+	// reconcileDue is that of members.
+	reconcileDue chan struct{}
+}
+
+// recordClock proposes a record of the cluster time if this node leads, and returns a channel that
+// is closed when the outcome is decided. The outcome does not matter: the next record is due soon.
+func (m *metadata) recordClock() <-chan struct{} {
+	decided := make(chan struct{})
+	r := m.leaderships.leadership.Load()
+	if r == nil {
+		close(decided)
+		return decided
+	}
+	m.proposeMetadata(r, &journalpb.MetadataChange{}, func(error) { close(decided) })
+	return decided
+}
+
+// proposeMetadata proposes a metadata change at the cluster time.
+func (m *metadata) proposeMetadata(r *leadership, c *journalpb.MetadataChange, done func(error)) {
+	c.Epoch, c.Clock = r.epoch, m.clock.Now().UnixNano()
+	record, err := entry.EncodeMetadataChange(c)
+	if err != nil {
+		done(err)
+		return
+	}
+	m.proposer.propose(proposal{record: record, done: done})
+}
+
+// changeMetadata commits a metadata change, on the leader.
+func (m *metadata) changeMetadata(ctx context.Context, c *journalpb.MetadataChange) error {
+	r := m.leaderships.leadership.Load()
+	if r == nil {
+		return ErrNotLeader
+	}
+	result := make(chan error, 1)
+	m.proposeMetadata(r, c, func(err error) { result <- err })
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ForgetChainedStart removes a chained start, or that of an abandoned child, whose instance was
+// started in another partition; the state machine cannot learn of that otherwise. done and the
+// errors are as in Append; the only refusal of the state machine is *state.StaleEpochError.
+// Repeating it changes nothing.
+func (m *metadata) ForgetChainedStart(epoch uint64, target string, done func(error)) {
+	m.proposeMetadata(&leadership{epoch: epoch}, &journalpb.MetadataChange{Started: target}, done)
+}
+
+// Refusals of tokens. Nothing was changed.
+var (
+	ErrTokenUnknown  = state.ErrTokenUnknown
+	ErrTokenExpired  = state.ErrTokenExpired
+	ErrTokenUsed     = state.ErrTokenUsed
+	ErrTooManyTokens = state.ErrTooManyTokens
+	// ErrRevokeProtocol: a member does not speak the protocol that introduced revoking tokens.
+	ErrRevokeProtocol = errors.New("revoking a token requires protocol 3 on every member")
+)
+
+// IssueToken records a token by its public key. It must be called on the leader. One node may join
+// with the token until it expires, by the cluster time. IssueToken returns the time at which it
+// expires. Repeating the call changes nothing.
+//
+// Errors: ErrTooManyTokens, ErrNotLeader, ErrUnknownOutcome, ErrBusy, ErrClosed, or ctx's, after
+// which it may be recorded or not.
+func (m *metadata) IssueToken(ctx context.Context, key []byte, valid time.Duration) (expires clustertime.Time, err error) {
+	token := &journalpb.JoinToken{Key: key, ExpiresAt: m.clock.Now().Add(valid).UnixNano()}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Issued: token}); err != nil {
+		return clustertime.Time{}, fmt.Errorf("issue token: %w", err)
+	}
+	return m.machine.TokenExpiry(key), nil
+}
+
+// revokeProtocol is the protocol that introduced revoking tokens.
+const revokeProtocol = 3
+
+// RevokeToken deletes a token: no node can join with it, and it no longer counts toward the limit.
+// It must be called on the leader, and needs protocol 3.
+//
+// Errors: ErrTokenUnknown, ErrRevokeProtocol, and those of IssueToken except ErrTooManyTokens.
+func (m *metadata) RevokeToken(ctx context.Context, key []byte) error {
+	if m.Protocol() < revokeProtocol {
+		return fmt.Errorf("revoke token: %w", ErrRevokeProtocol)
+	}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Revoked: key}); err != nil {
+		return fmt.Errorf("revoke token: %w", err)
+	}
+	return nil
+}
+
+// Tokens returns the tokens that this node knows from the entries it has applied, sorted by public
+// key.
+func (m *metadata) Tokens() []*journalpb.JoinToken { return m.machine.Tokens() }
+
+// UseToken records that a node uses a token. It must be called on the leader. Repeating it for the
+// same node changes nothing.
+//
+// Errors: ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, and those of IssueToken except
+// ErrTooManyTokens.
+func (m *metadata) UseToken(ctx context.Context, key []byte, node string) error {
+	token := &journalpb.JoinToken{Key: key, Node: node}
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Used: token}); err != nil {
+		return fmt.Errorf("use token: %w", err)
+	}
+	return nil
+}
+
+// NewestProtocol is the newest protocol that this version of the software speaks, between nodes
+// (clusterpb) and in records (journalpb). It also speaks the one before. DESIGN.md of package
+// cluster has the rules of change.
+const NewestProtocol = state.NewestProtocol
+
+// Protocol returns the protocol that the cluster uses, as far as this node has applied the journal;
+// 1 at first. It never decreases.
+func (m *metadata) Protocol() uint32 { return m.machine.Protocol() }
+
+// RaiseProtocol records that the cluster uses a protocol which every member speaks. It must be
+// called on the leader. A node that does not speak it fails. A smaller protocol than before changes
+// nothing.
+//
+// Errors: ErrNotLeader, ErrUnknownOutcome, ErrBusy, ErrClosed, or ctx's, after which it may be
+// recorded or not.
+func (m *metadata) RaiseProtocol(ctx context.Context, to uint32) error {
+	if err := m.changeMetadata(ctx, &journalpb.MetadataChange{Protocol: to}); err != nil {
+		return fmt.Errorf("raise protocol to %d: %w", to, err)
+	}
+	notify(m.reconcileDue) // there may be identities to record
+	return nil
+}
