@@ -89,7 +89,7 @@ func (m *Machine) removeChainedStart(target string) {
 // requesting instance. Only the first chained start appended for a target counts. Chained yields
 // the starts that waited at the beginning of the iteration and still wait when it reaches them. The
 // caller owns the messages.
-func (m *Machine) Chained() iter.Seq[*journalpb.ChainedStart] {
+func (m *reads) Chained() iter.Seq[*journalpb.ChainedStart] {
 	return func(yield func(*journalpb.ChainedStart) bool) {
 		m.mu.RLock()
 		targets := slices.Sorted(maps.Keys(m.chainedStarts))
@@ -107,7 +107,7 @@ func (m *Machine) Chained() iter.Seq[*journalpb.ChainedStart] {
 
 // HasChainedStart reports whether a chained start of the instance target waits. Children with the
 // close policy "abandon" count.
-func (m *Machine) HasChainedStart(target string) bool {
+func (m *reads) HasChainedStart(target string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	_, waits := m.chainedStarts[target]

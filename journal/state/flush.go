@@ -21,7 +21,7 @@ import (
 // moment, and flushes must not delay heartbeats.
 
 // flushState holds two generations of unwritten changes: the one to which Apply adds, and the one
-// that a flush writes. Machine.mu guards all fields.
+// that a flush writes. flusher.mu guards all fields.
 type flushState struct {
 	index   uint64 // of the last entry that is applied completely
 	term    uint64 // of that entry
@@ -46,6 +46,17 @@ type flushState struct {
 	flushes    sync.WaitGroup
 
 	idle idleList
+}
+
+// flusher holds the state in memory and writes it to the store.
+type flusher struct {
+	// Holds what is not in contents; nil if everything is in memory.
+	store   *recordStore
+	options Options
+
+	mu sync.RWMutex
+	contents
+	flushState
 }
 
 // waiter waits until an index is durable.
@@ -107,7 +118,7 @@ type flush struct {
 	removals       []removal
 	chainedChanges []chainedChange
 
-	frozen       []frozenInstance // guarded by Machine.mu until all are frozen
+	frozen       []frozenInstance // guarded by flusher.mu until all are frozen
 	headerBuffer []byte           // the next header is appended here
 
 	pacer store.Pacer
@@ -128,7 +139,7 @@ type frozenInstance struct {
 }
 
 // markDirty must be called before an instance is changed.
-func (m *Machine) markDirty(in *instance) {
+func (m *flusher) markDirty(in *instance) {
 	if m.store == nil || in.dirtyGeneration == m.generation {
 		return
 	}
@@ -140,14 +151,14 @@ func (m *Machine) markDirty(in *instance) {
 }
 
 // freezeForFlush freezes an instance that the flush in progress has yet to write.
-func (m *Machine) freezeForFlush(in *instance) {
+func (m *flusher) freezeForFlush(in *instance) {
 	if f := m.current; f != nil && in.dirtyGeneration == f.generation {
 		m.freeze(f, in)
 	}
 }
 
 // recordRemoval must be called before an instance that has ended is removed.
-func (m *Machine) recordRemoval(in *instance) {
+func (m *flusher) recordRemoval(in *instance) {
 	if m.store == nil {
 		return
 	}
@@ -161,7 +172,7 @@ func (m *Machine) recordRemoval(in *instance) {
 }
 
 // freeze captures what is to be written of an instance, once per flush.
-func (m *Machine) freeze(f *flush, in *instance) {
+func (m *flusher) freeze(f *flush, in *instance) {
 	if in.frozenGeneration == f.generation || in.purged || in.execution == 0 {
 		return
 	}
@@ -233,7 +244,7 @@ func timersWithout(timers, others []timerKey) []timerKey {
 // Advance records that all records of the entries up to index are applied; term is that of the
 // last. It starts a flush when one is due. It waits for the flush in progress only if another is
 // already due. The error is a *StoreError.
-func (m *Machine) Advance(index, term uint64) error {
+func (m *flusher) Advance(index, term uint64) error {
 	m.mu.Lock()
 	m.index, m.term, m.partial = index, term, false
 	if m.store == nil {
@@ -260,14 +271,14 @@ func (m *Machine) Advance(index, term uint64) error {
 }
 
 // isFlushDue reports whether enough is dirty for a flush.
-func (m *Machine) isFlushDue() bool {
+func (m *flusher) isFlushDue() bool {
 	o := &m.options
 	return m.dirtyBytes >= o.FlushBytes || m.entries >= o.FlushEntries
 }
 
 // startFlushIfDue starts a flush if one is due or awaited, no other is in progress, and the last
 // entry is applied completely. m.mu must be held.
-func (m *Machine) startFlushIfDue() {
+func (m *flusher) startFlushIfDue() {
 	if m.current != nil || m.partial || !m.isFlushDue() && len(m.waiters) == 0 {
 		return
 	}
@@ -287,7 +298,7 @@ func (m *Machine) startFlushIfDue() {
 // Flush returns when everything applied up to index is on disk in the store. Advance must have
 // reached index, or must reach it soon. Flush may take seconds, because a flush pauses while it has
 // time. Later changes may be on disk, too. The error is ctx's or a *StoreError.
-func (m *Machine) Flush(ctx context.Context, index uint64) error {
+func (m *flusher) Flush(ctx context.Context, index uint64) error {
 	if m.store == nil {
 		return nil
 	}
@@ -311,7 +322,7 @@ func (m *Machine) Flush(ctx context.Context, index uint64) error {
 }
 
 // runFlush runs a flush to its end.
-func (m *Machine) runFlush(f *flush) {
+func (m *flusher) runFlush(f *flush) {
 	defer close(f.done)
 	f.pacer = store.StartPacer()
 	m.forEachInBatches(f, func(in *instance) { m.freeze(f, in) })
@@ -354,7 +365,7 @@ func (f *flushState) notifyWaiters() {
 const instancesPerLock = 128
 
 // forEachInBatches calls do with each instance of a flush, and releases the lock in between.
-func (m *Machine) forEachInBatches(f *flush, do func(*instance)) {
+func (m *flusher) forEachInBatches(f *flush, do func(*instance)) {
 	for step := range slices.Chunk(f.instances, instancesPerLock) {
 		m.mu.Lock()
 		for _, in := range step {
@@ -366,11 +377,11 @@ func (m *Machine) forEachInBatches(f *flush, do func(*instance)) {
 }
 
 // pause pauses the flush if its pacer requires a pause.
-func (m *Machine) pause(f *flush) { f.pacer.Pause(m.pauseShare, m.store.Failed(), nil) }
+func (m *flusher) pause(f *flush) { f.pacer.Pause(m.pauseShare, m.store.Failed(), nil) }
 
 // pauseShare returns the share of a full pause that a flush may take, from 0 to 1. It shrinks as
 // new changes accumulate, and is 0 when the machine is about to be closed.
-func (m *Machine) pauseShare() float64 {
+func (m *flusher) pauseShare() float64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.unpaced {
@@ -382,7 +393,7 @@ func (m *Machine) pauseShare() float64 {
 }
 
 // trimWritten drops from memory what the store now holds.
-func (m *Machine) trimWritten(f *flush, in *instance) {
+func (m *flusher) trimWritten(f *flush, in *instance) {
 	if in.purged || in.frozenGeneration != f.generation {
 		return
 	}
@@ -408,7 +419,7 @@ func (m *Machine) trimWritten(f *flush, in *instance) {
 
 // fillBatch puts a flush into a batch. After a crash the store holds the whole batch, or neither it
 // nor any later one.
-func (m *Machine) fillBatch(f *flush, b store.Batch) error {
+func (m *flusher) fillBatch(f *flush, b store.Batch) error {
 	w := &batchWriter{batch: b}
 	for i := range f.removals {
 		w.setErr(f.removals[i].writeTo(b))
@@ -509,4 +520,51 @@ func (w *batchWriter) putHistory(frozen *frozenInstance, x execution, chainHash 
 		first += uint64(len(c.events))
 	}
 	return chainHash
+}
+
+// The parts of a size in a batch that do not depend on IDs and content: the rest of the key, the
+// checksum, and the first fields of a chunk or chained start.
+const (
+	recordOverhead       = store.RecordOverhead + historyKeySize + checksumSize
+	chunkOverhead        = recordOverhead + 2*(1+8)
+	eventOverhead        = 1 + 5 // a tag and the length
+	chainedStartOverhead = recordOverhead + 64
+	lastNumberBytes      = 10 // part of the meta record, not known yet
+)
+
+// batchBytes returns a close upper bound of the size of the batch of a flush. All instances of the
+// flush must be frozen.
+func (f *flush) batchBytes() int {
+	n := recordOverhead + lastNumberBytes + len(f.meta.appendTo(nil))
+	for i := range f.removals {
+		n += 2*recordOverhead + historyKeySize + len(f.removals[i].id)
+	}
+	for i := range f.chainedChanges {
+		n += chainedStartOverhead + len(f.chainedChanges[i].target)
+		if start := f.chainedChanges[i].start; start != nil {
+			n += len(start.ref.instance) + len(start.body)
+		}
+	}
+	for i := range f.frozen {
+		n += f.frozen[i].batchBytes()
+	}
+	return n
+}
+
+// batchBytes returns an upper bound of the bytes that an instance takes in a batch.
+func (frozen *frozenInstance) batchBytes() int {
+	records := 1 + len(frozen.closedTimers) + len(frozen.openedTimers)
+	for _, changed := range []bool{frozen.setsBefore.busy != frozen.setsAfter.busy, frozen.setsBefore.unbegun != frozen.setsAfter.unbegun, frozen.setsBefore.child != frozen.setsAfter.child, frozen.setsBefore.hasCondition != frozen.setsAfter.hasCondition} {
+		if changed {
+			records++
+		}
+	}
+	n := records*(recordOverhead+len(frozen.in.id)) + len(frozen.header)
+	for _, x := range frozen.events {
+		n += int(countChunks(x.events)) * chunkOverhead
+		for _, event := range x.events {
+			n += eventOverhead + len(event)
+		}
+	}
+	return n
 }

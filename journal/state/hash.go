@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
@@ -17,7 +19,7 @@ import (
 // event count, then each event preceded by its length. All integers are eight bytes, big-endian.
 // Replicas that have applied the same records have the same hashes. It reads all events. The error
 // wraps ErrNotFound if the instance is not known, or is a *StoreError.
-func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
+func (m *reads) Hash(instance string) ([sha256.Size]byte, error) {
 	h := sha256.New()
 	latest, err := m.history(instance, 0)
 	if err != nil {
@@ -50,7 +52,7 @@ func (m *Machine) Hash(instance string) ([sha256.Size]byte, error) {
 }
 
 // firstExecution returns the number of the first execution in memory or in the store.
-func (m *Machine) firstExecution(instance string, latest *history) (first uint64, err error) {
+func (m *reads) firstExecution(instance string, latest *history) (first uint64, err error) {
 	first = latest.tail.number
 	m.mu.RLock()
 	if in, inMemory := m.instances[instance]; inMemory && len(in.executions) > 0 {
@@ -87,7 +89,7 @@ func (m *Machine) firstExecution(instance string, latest *history) (first uint64
 // Replicas that have applied the same records have the same digest. Digest reads the index and no
 // history; the hash chain of a history is verified when it is read. The digest is all zeros if the
 // store cannot be read.
-func (m *Machine) Digest() [sha256.Size]byte {
+func (m *reads) Digest() [sha256.Size]byte {
 	d := digester{hash: sha256.New()}
 	err := m.digestInstances(&d)
 	if err != nil {
@@ -125,7 +127,7 @@ func newDigestEntry(in *instance) digestEntry {
 }
 
 // digestInstances captures a consistent view and digests its instances.
-func (m *Machine) digestInstances(d *digester) error {
+func (m *reads) digestInstances(d *digester) error {
 	if m.store == nil {
 		d.capture(m, func() {})
 		d.writeInMemoryBelow(nil)
@@ -148,7 +150,7 @@ func (m *Machine) digestInstances(d *digester) error {
 
 // capture copies the state in memory, and calls view under the same lock. Instances in memory
 // override the store's versions, so the progress of a flush does not matter.
-func (d *digester) capture(m *Machine, view func()) {
+func (d *digester) capture(m *reads, view func()) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	view()
@@ -210,4 +212,36 @@ func writeUint64(h hash.Hash, v uint64) {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], v)
 	h.Write(b[:])
+}
+
+// The hash chain of an instance covers all its events. The hash of an event is the XXH64 of its
+// bytes, seeded with the hash before it. An execution begins with a hash that binds it to its
+// instance, its number and everything before:
+//
+//	hash(begin of execution) = XXH64(number as 8 bytes big-endian, ID; seed: the last hash, 0 before the first)
+//	hash(event)              = XXH64(encoded event; seed: the hash before)
+//
+// The last hash covers everything that the instance has ever recorded: two replicas with the same
+// hash have the same events. It does not protect against an adversary who chooses the bytes.
+
+// hashExecution returns the hash that precedes the events of an execution.
+func hashExecution(chainHash uint64, id string, execution uint64) uint64 {
+	var number [8]byte
+	binary.BigEndian.PutUint64(number[:], execution)
+	var d xxhash.Digest
+	d.ResetWithSeed(chainHash)
+	_, _ = d.Write(number[:]) // a hash never fails
+	_, _ = d.WriteString(id)
+	return d.Sum64()
+}
+
+// hashEvents returns the hash of the last of some events.
+func hashEvents(chainHash uint64, events [][]byte) uint64 {
+	var d xxhash.Digest
+	for _, event := range events {
+		d.ResetWithSeed(chainHash)
+		_, _ = d.Write(event)
+		chainHash = d.Sum64()
+	}
+	return chainHash
 }

@@ -45,14 +45,14 @@ func (l *idleList) remove(in *instance) {
 }
 
 // evictExcess evicts the longest idle instances until the idle list is within MemoryBytes.
-func (m *Machine) evictExcess() {
+func (m *flusher) evictExcess() {
 	for m.idle.bytes > m.options.MemoryBytes {
 		m.evict(m.idle.oldest)
 	}
 }
 
 // evict removes a clean instance from memory.
-func (m *Machine) evict(in *instance) {
+func (m *flusher) evict(in *instance) {
 	m.idle.remove(in)
 	m.updateSets(in, in.memberships(), memberships{})
 	delete(m.instances, in.id)

@@ -17,7 +17,7 @@ type instance struct {
 	// The executions with events in memory: all of them, or with a store those with events that are
 	// not written yet.
 	executions []execution
-	// The hash of the last event; see hashchain.go.
+	// The hash of the last event; see hash.go.
 	chainHash uint64
 	// The attempts of its open activities by event_id; nil if there are none. Not part of
 	// indexEntry, because no history holds them.

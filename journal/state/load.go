@@ -148,7 +148,7 @@ func (s *recordStore) probe(id string) (in *instance, err error) {
 
 // lookup calls f with the current state of an instance, from memory or the store, and reports
 // whether it exists. f must not keep the instance or call user code.
-func (m *Machine) lookup(id string, f func(*instance)) (found bool, err error) {
+func (m *reads) lookup(id string, f func(*instance)) (found bool, err error) {
 	m.mu.RLock()
 	in, inMemory := m.instances[id]
 	if inMemory {
@@ -170,7 +170,7 @@ func (m *Machine) lookup(id string, f func(*instance)) (found bool, err error) {
 
 // isOrphaned reports whether the parent no longer waits for a child: the operation that started it
 // is not open.
-func (m *Machine) isOrphaned(parent *operationRef) (bool, error) {
+func (m *reads) isOrphaned(parent *operationRef) (bool, error) {
 	waits := false
 	_, err := m.lookup(parent.instance, func(in *instance) {
 		at, open := in.open.find(parent.event)

@@ -1,9 +1,5 @@
 package state
 
-import (
-	"sync"
-)
-
 // Machine is the replicated state: the histories of all instances and the index derived from them.
 // Use New or Open; the zero value is not usable. One goroutine may apply, and any number may read
 // at the same time.
@@ -12,14 +8,7 @@ type Machine struct {
 	scratch command
 	absent  map[string]struct{} // of the IDs in scratch, those that the store does not have
 
-	// Holds what is not in contents; nil if everything is in memory.
-	store   *recordStore
-	options Options
-
-	mu sync.RWMutex
-	contents
-	flushState
-
+	reads
 	watchers watchers
 }
 
@@ -37,7 +26,9 @@ type contents struct {
 
 // New returns an empty machine at epoch 0 that keeps everything in memory.
 func New() *Machine {
-	return &Machine{contents: newContents(), absent: map[string]struct{}{}}
+	m := &Machine{absent: map[string]struct{}{}}
+	m.contents = newContents()
+	return m
 }
 
 func newContents() contents {

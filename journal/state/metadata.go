@@ -138,7 +138,7 @@ func parseMetadata(b []byte) (metadata, error) {
 
 // Clock returns the latest recorded cluster time, the zero time before the first. It never
 // decreases.
-func (m *Machine) Clock() clustertime.Time {
+func (m *reads) Clock() clustertime.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.metadata.clock
@@ -146,14 +146,14 @@ func (m *Machine) Clock() clustertime.Time {
 
 // RemovedNodes returns the nodes that were removed from the partition, sorted by name. The slice is
 // shared and must not be changed.
-func (m *Machine) RemovedNodes() []string {
+func (m *reads) RemovedNodes() []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.metadata.removed
 }
 
 // Protocol returns the cluster's protocol, 1 or more. It never decreases.
-func (m *Machine) Protocol() uint32 {
+func (m *reads) Protocol() uint32 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return max(m.metadata.protocol, 1)

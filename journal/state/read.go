@@ -15,15 +15,18 @@ import (
 // If a method without an error result cannot read the store, the store fails and Failed is closed.
 // The caller then sees no data, never wrong data.
 
+// reads answers reads of the state, in memory and in the store.
+type reads struct{ flusher }
+
 // Epoch returns the current epoch, 0 before the first.
-func (m *Machine) Epoch() uint64 {
+func (m *reads) Epoch() uint64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.epoch
 }
 
 // Instance returns the index entry of an instance. The caller owns the message.
-func (m *Machine) Instance(id string) (message *journalpb.Instance, ok bool) {
+func (m *reads) Instance(id string) (message *journalpb.Instance, ok bool) {
 	ok, _ = m.lookup(id, func(in *instance) { message = in.message() })
 	return message, ok
 }
@@ -31,7 +34,7 @@ func (m *Machine) Instance(id string) (message *journalpb.Instance, ok bool) {
 // Instances yields all instances in order of their IDs. An instance that exists during the whole
 // iteration is yielded once; one that is created or purged meanwhile may be yielded. Each is
 // current when it is yielded.
-func (m *Machine) Instances() iter.Seq[*journalpb.Instance] {
+func (m *reads) Instances() iter.Seq[*journalpb.Instance] {
 	return m.matchingInstances(allInstances, func(*instance) bool { return true })
 }
 
@@ -39,7 +42,7 @@ func (m *Machine) Instances() iter.Seq[*journalpb.Instance] {
 // order of their IDs. No turn of their code is recorded: the leader had no code for them, or failed
 // before it recorded the turn. The cost is proportional to what it yields. It has the guarantees of
 // Instances.
-func (m *Machine) Unbegun() iter.Seq[*journalpb.Instance] {
+func (m *reads) Unbegun() iter.Seq[*journalpb.Instance] {
 	return m.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
 }
 
@@ -47,7 +50,7 @@ func (m *Machine) Unbegun() iter.Seq[*journalpb.Instance] {
 // them: the operation that scheduled the child was canceled, its execution has ended, or the parent
 // was purged. The cost is proportional to the number of running children. It has the guarantees of
 // Instances.
-func (m *Machine) Orphans() iter.Seq[*journalpb.Instance] {
+func (m *reads) Orphans() iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
 		for in := range m.matchingInstances(childInstances, func(in *instance) bool { return in.memberships().child }) {
 			parent := refOf(in.Parent)
@@ -60,7 +63,7 @@ func (m *Machine) Orphans() iter.Seq[*journalpb.Instance] {
 }
 
 // matchingInstances yields the instances of a set that match.
-func (m *Machine) matchingInstances(set instanceSet, match func(*instance) bool) iter.Seq[*journalpb.Instance] {
+func (m *reads) matchingInstances(set instanceSet, match func(*instance) bool) iter.Seq[*journalpb.Instance] {
 	return func(yield func(*journalpb.Instance) bool) {
 		for c := range m.members(set) {
 			var message *journalpb.Instance
@@ -79,7 +82,7 @@ func (m *Machine) matchingInstances(set instanceSet, match func(*instance) bool)
 // OpenOperations yields the open operations of all instances, in order of instance and event_id.
 // The cost is proportional to what is open. Instances are visited with the guarantees of Instances;
 // the operations of each are current when it is visited.
-func (m *Machine) OpenOperations() iter.Seq[*journalpb.Operation] {
+func (m *reads) OpenOperations() iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
 		for c := range m.members(busyInstances) {
 			var busy openInstance
@@ -92,7 +95,7 @@ func (m *Machine) OpenOperations() iter.Seq[*journalpb.Operation] {
 
 // InstanceOperations yields the open operations of one instance, in order of event_id; none for an
 // unknown instance. It is a consistent view.
-func (m *Machine) InstanceOperations(instance string) iter.Seq[*journalpb.Operation] {
+func (m *reads) InstanceOperations(instance string) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
 		var busy openInstance
 		if _, err := m.lookup(instance, busy.copy); err == nil {
@@ -129,7 +132,7 @@ func (o *openInstance) yield(instance string, yield func(*journalpb.Operation) b
 // the beginning of the iteration. An execution of 0 means the latest; a from of 0 means 1. Each
 // event is decoded at its turn, and the caller owns it. An error ends the iteration: ErrNotFound,
 // also if the instance is purged meanwhile, a *StoreError, or a decoding error.
-func (m *Machine) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
+func (m *reads) Events(instance string, execution, from uint64) iter.Seq2[*journalpb.Event, error] {
 	return func(yield func(*journalpb.Event, error) bool) {
 		h, err := m.history(instance, execution)
 		if err != nil {
@@ -150,7 +153,7 @@ func (m *Machine) Events(instance string, execution, from uint64) iter.Seq2[*jou
 
 // Event returns one event of an execution; an execution of 0 means the latest. The caller owns the
 // message. The error wraps ErrNotFound if the event does not exist, or is a *StoreError.
-func (m *Machine) Event(instance string, execution, id uint64) (*journalpb.Event, error) {
+func (m *reads) Event(instance string, execution, id uint64) (*journalpb.Event, error) {
 	h, err := m.history(instance, execution)
 	if err != nil {
 		return nil, err
@@ -168,7 +171,7 @@ func (m *Machine) Event(instance string, execution, id uint64) (*journalpb.Event
 
 // history is one execution at one moment: its tail in memory, the rest in the store.
 type history struct {
-	machine        *Machine
+	machine        *reads
 	instance       string
 	instanceNumber uint64 // of the instance, in that database
 	dbNumber       uint64
@@ -178,7 +181,7 @@ type history struct {
 }
 
 // history returns an execution, the latest for 0.
-func (m *Machine) history(id string, number uint64) (h history, err error) {
+func (m *reads) history(id string, number uint64) (h history, err error) {
 	h = history{machine: m, instance: id}
 	found, err := m.lookup(id, func(in *instance) { h.locate(in, number) })
 	if err != nil {

@@ -81,7 +81,7 @@ type member struct {
 //
 // Instances in memory at the beginning are looked up again at their turn. The others are read from
 // the store one page at a time, so that nothing is locked while the caller's code runs.
-func (m *Machine) members(set instanceSet) iter.Seq[member] {
+func (m *reads) members(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		m.mu.RLock()
 		inMemory := slices.Collect(maps.Keys(set.inMemory(&m.contents)))
@@ -110,7 +110,7 @@ func (m *Machine) members(set instanceSet) iter.Seq[member] {
 }
 
 // storedMembers yields the members in the store.
-func (m *Machine) storedMembers(set instanceSet) iter.Seq[member] {
+func (m *reads) storedMembers(set instanceSet) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		if m.store == nil {
 			return
@@ -135,7 +135,7 @@ const pageInstances = 256
 
 // readPage reads the next page of members from the store. The page after it begins at next; nil if
 // there is none.
-func (m *Machine) readPage(set instanceSet, from []byte) (page []member, next []byte, err error) {
+func (m *reads) readPage(set instanceSet, from []byte) (page []member, next []byte, err error) {
 	m.mu.RLock()
 	commits := m.commits
 	m.mu.RUnlock()
@@ -193,7 +193,7 @@ func (r *headerReader) read(kind byte, id string, record []byte) (*instance, err
 func (r *headerReader) close() { _ = r.iter.Close() } // its error was returned before
 
 // viewMember calls f with the current state of a member, if it still exists.
-func (m *Machine) viewMember(c *member, f func(*instance)) (found bool, err error) {
+func (m *reads) viewMember(c *member, f func(*instance)) (found bool, err error) {
 	if c.stored == nil {
 		return m.lookup(c.id, f)
 	}

@@ -13,7 +13,7 @@ import (
 // first. Its cost is proportional to what it yields and to the instances in memory. A timer that is
 // open during the whole iteration is yielded once; one that is created or closed meanwhile may be
 // yielded.
-func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
+func (m *reads) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 	return func(yield func(*journalpb.Operation) bool) {
 		for a := range m.timersBefore(before) {
 			var due *journalpb.Operation
@@ -31,7 +31,7 @@ func (m *Machine) TimersDue(before int64) iter.Seq[*journalpb.Operation] {
 
 // timersBefore yields timers, each once: those in memory at the beginning, and those in the store,
 // one page at a time.
-func (m *Machine) timersBefore(before int64) iter.Seq[timerKey] {
+func (m *reads) timersBefore(before int64) iter.Seq[timerKey] {
 	return func(yield func(timerKey) bool) {
 		inMemory := m.memoryTimers(before)
 		for a := range m.storedTimers(before) {
@@ -56,7 +56,7 @@ func (m *Machine) timersBefore(before int64) iter.Seq[timerKey] {
 	}
 }
 
-func (m *Machine) memoryTimers(before int64) (inMemory []timerKey) {
+func (m *reads) memoryTimers(before int64) (inMemory []timerKey) {
 	m.mu.RLock()
 	for _, in := range m.busy {
 		inMemory = in.appendTimers(inMemory)
@@ -67,7 +67,7 @@ func (m *Machine) memoryTimers(before int64) (inMemory []timerKey) {
 	return inMemory
 }
 
-func (m *Machine) storedTimers(before int64) iter.Seq[timerKey] {
+func (m *reads) storedTimers(before int64) iter.Seq[timerKey] {
 	return func(yield func(timerKey) bool) {
 		if m.store == nil {
 			return

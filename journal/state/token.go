@@ -99,14 +99,14 @@ func revokeToken(tokens []joinToken, key []byte) ([]joinToken, error) {
 }
 
 // Tokens returns the known tokens, in order of their keys.
-func (m *Machine) Tokens() []*journalpb.JoinToken {
+func (m *reads) Tokens() []*journalpb.JoinToken {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.metadata.message().Tokens
 }
 
 // TokenExpiry returns the cluster time at which a token expires, the zero time if it is not known.
-func (m *Machine) TokenExpiry(key []byte) clustertime.Time {
+func (m *reads) TokenExpiry(key []byte) clustertime.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if at, known := findToken(m.metadata.tokens, string(key)); known {
