@@ -81,9 +81,9 @@ func (j *Journal) requestClockReading(ctx context.Context, address string) (cloc
 	return clock.RequestReading(ctx, conn, clock.Request{Cluster: j.config.Cluster, Node: j.config.Node})
 }
 
-// commitClockOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends. The new
-// entry makes Raft open another pipeline at once. Otherwise Raft would send nothing to that server
-// until the next entry, or until Config.CommitTimeout has passed.
+// commitClockOnPipelineEnd commits the cluster time after a pipeline has ended, until ctx ends. The
+// new entry makes Raft open another pipeline at once. Otherwise Raft would send nothing to that
+// server until the next entry, or until Config.CommitTimeout has passed.
 func (j *Journal) commitClockOnPipelineEnd(ctx context.Context) {
 	for {
 		select {

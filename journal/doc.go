@@ -61,7 +61,7 @@
 //     where several nodes founded the partition;
 //   - "state", the store whose bytes package state documents;
 //   - "snapshots";
-//   - "clock", see clocksample.go; it may be missing.
+//   - "clock", see internal/clock/sample.go; it may be missing.
 //
 // The data of a Raft log entry is
 //

@@ -51,7 +51,7 @@ func (f *failStop) Err() error {
 }
 
 // reopenRaft reopens Raft on its stores whenever its log has diverged from what Raft assumes (see
-// failedwrites.go), until ctx ends. If that is not possible, the node fails.
+// internal/raftlog/failedwrites.go), until ctx ends. If that is not possible, the node fails.
 func (j *Journal) reopenRaft(ctx context.Context) {
 	for {
 		select {

@@ -119,9 +119,9 @@ func (e *elections) electSingleNode() {
 	}
 }
 
-// triggerHeartbeatCheck makes Raft check now whether it has heard from the leader within HeartbeatTimeout.
-// Raft does so when its timeouts become shorter, so they are lengthened by 1 ns and shortened
-// again.
+// triggerHeartbeatCheck makes Raft check now whether it has heard from the leader within
+// HeartbeatTimeout. Raft does so when its timeouts become shorter, so they are lengthened by 1 ns
+// and shortened again.
 func (e *elections) triggerHeartbeatCheck() error {
 	return e.reloadRaftConfig(
 		func(c *raft.ReloadableConfig) { c.HeartbeatTimeout++; c.ElectionTimeout++ },

@@ -179,7 +179,8 @@ func (g *logGap) damagedError() *diskfile.DamagedError {
 // findGap checks the bounds of the log. It must begin no later than the entry after the snapshot
 // that Raft starts from. If it ends before the newest snapshot that this node has had, Raft must
 // start from that one or a later one. findGap returns the gap if one of these is violated. It
-// returns a *diskfile.DamagedError if the state has applied more than the log and the snapshot contain.
+// returns a *diskfile.DamagedError if the state has applied more than the log and the snapshot
+// contain.
 func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap, error) {
 	first, err := r.logs.FirstIndex()
 	if err != nil {

@@ -23,7 +23,7 @@ const CatchUpDivisor = 2000
 // predecessor, and no timer fires early.
 //
 // A node that begins to lead and has received no leader's time since its start asks the others. See
-// clockreading.go for how the answers are combined.
+// reading.go for how the answers are combined.
 type Clock struct {
 	wall func() time.Time
 	// term returns the term of this node.

@@ -22,12 +22,13 @@ type Reading struct {
 	Current bool `json:"kept,omitempty"`
 }
 
-// combineReadings returns the present cluster time from the readings of several nodes, at least one.
+// combineReadings returns the present cluster time from the readings of several nodes, at least
+// one.
 //
-// If any reading is current, combineReadings ignores those that are not. It takes the median, the lower
-// one of an even number. So no single clock can advance the time, and with three nodes no single
-// clock can hold it back. The result is at most the median of the readings with the latest epoch.
-// The other nodes do not know how far the leader of that epoch was behind its predecessor.
+// If any reading is current, combineReadings ignores those that are not. It takes the median, the
+// lower one of an even number. So no single clock can advance the time, and with three nodes no
+// single clock can hold it back. The result is at most the median of the readings with the latest
+// epoch. The other nodes do not know how far the leader of that epoch was behind its predecessor.
 func combineReadings(known []Reading) clustertime.Time {
 	isCurrent := func(r Reading) bool { return r.Current }
 	if slices.ContainsFunc(known, isCurrent) {
@@ -54,7 +55,7 @@ func median(times []clustertime.Time) clustertime.Time {
 }
 
 // A leader without a current time queries the others over connections like those for a snapshot
-// (snapshotfetch.go):
+// (package snapshot):
 //
 //	ask    = "tenuto-now-1" frame(JSON of Request)
 //	answer = frame(JSON of Reading)

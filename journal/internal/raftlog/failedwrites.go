@@ -20,7 +20,8 @@ import (
 // refuses every later message of its leader or, worse, reports an entry that is gone. The same
 // happens if a snapshot of the leader ends before the uncommitted tail of the follower: Raft
 // deletes the log and keeps its last index. The log has then diverged. From then on it refuses
-// writes, nothing leaves the node, and the journal reopens Raft on its stores (see reopen.go).
+// writes, nothing leaves the node, and the journal reopens Raft on its stores (see package
+// raftnode).
 
 // failedWrites is the log's record of failed writes.
 type failedWrites struct {

@@ -73,7 +73,8 @@ func createStableFile(dir string) (*StableFile, error) {
 }
 
 // openStableFile opens and verifies the file. The error wraps os.ErrNotExist if there is none, is a
-// *diskfile.FormatError if another version wrote it, and is a *diskfile.DamagedError if it is damaged.
+// *diskfile.FormatError if another version wrote it, and is a *diskfile.DamagedError if it is
+// damaged.
 func openStableFile(dir string) (*StableFile, error) {
 	path := filepath.Join(dir, StableFileName)
 	content, err := os.ReadFile(path)

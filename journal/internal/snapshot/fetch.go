@@ -54,7 +54,8 @@ type Fetcher struct {
 	Logger    *slog.Logger
 }
 
-// Run asks one node after the other until one has sent a snapshot, ctx ends, or Timeout is over. The error wraps the failures of the last round.
+// Run asks one node after the other until one has sent a snapshot, ctx ends, or Timeout is over.
+// The error wraps the failures of the last round.
 func (a *Fetcher) Run(ctx context.Context, addresses []string) (*Manifest, error) {
 	if len(addresses) == 0 {
 		return nil, errors.New("no other node is known")
