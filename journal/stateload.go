@@ -98,7 +98,7 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 		Snapshots: r.snapshots, MinIndex: gap.minIndex, Logger: r.config.Logger,
 	}
 	if _, err := asking.Run(ctx, peerAddresses(r.config, r.snapshots, r.logs)); err != nil {
-		return &RepairError{Damage: (*DamagedError)(gap.damagedError()), Err: err}
+		return &RepairError{Damage: gap.damagedError(), Err: err}
 	}
 	r.stats.stateFetches.Add(1)
 	if gap, err = r.installNewest(machine); err == nil && gap != nil {
@@ -171,15 +171,15 @@ type logGap struct {
 	snapshotIndex, minIndex uint64 // the index of that snapshot, and the least that closes the gap
 }
 
-func (g *logGap) damagedError() *diskfile.DamagedError {
-	return &diskfile.DamagedError{Path: g.dir, Index: g.snapshotIndex + 1, Reason: fmt.Sprintf(
+func (g *logGap) damagedError() *DamagedError {
+	return &DamagedError{Path: g.dir, Index: g.snapshotIndex + 1, Reason: fmt.Sprintf(
 		"no intact snapshot has it, nor does the log; a snapshot of entry %d or later is needed", g.minIndex)}
 }
 
 // findGap checks the bounds of the log. It must begin no later than the entry after the snapshot
 // that Raft starts from. If it ends before the newest snapshot that this node has had, Raft must
 // start from that one or a later one. findGap returns the gap if one of these is violated. It
-// returns a *diskfile.DamagedError if the state has applied more than the log and the snapshot
+// returns a *DamagedError if the state has applied more than the log and the snapshot
 // contain.
 func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap, error) {
 	first, err := r.logs.FirstIndex()
@@ -205,7 +205,7 @@ func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap
 		return &logGap{r.config.Dir, base, least}, nil
 	}
 	if applied > known {
-		return nil, &diskfile.DamagedError{Path: r.config.Dir, Index: applied, Reason: fmt.Sprintf(
+		return nil, &DamagedError{Path: r.config.Dir, Index: applied, Reason: fmt.Sprintf(
 			"it was applied, but the log ends at %d", last)}
 	}
 	return nil, nil
