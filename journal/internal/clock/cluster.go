@@ -43,6 +43,8 @@ type Clock struct {
 	leading       bool             // set by StartLeading: recorded times are this node's own
 }
 
+// New returns a clock. wall is the wall clock, term returns the term of this node, recorded is the
+// time that was recorded last, epoch the epoch in force, and saved the sample on disk.
 func New(wall func() time.Time, term func() uint64, recorded clustertime.Time, epoch uint64, saved Sample) *Clock {
 	return &Clock{
 		wall: wall, term: term, leaderChanged: make(chan struct{}, 1),
@@ -120,6 +122,8 @@ func (c *Clock) SetLeaderEpoch(epoch uint64) {
 	c.adoptEpoch(epoch)
 }
 
+// IsCurrent reports whether a leader's time was received since the start, or this node has begun to
+// lead.
 func (c *Clock) IsCurrent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,6 +139,7 @@ func (c *Clock) StopLeading() {
 	c.leading = false
 }
 
+// Now returns the cluster time.
 func (c *Clock) Now() clustertime.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

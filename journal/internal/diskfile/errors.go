@@ -13,6 +13,7 @@ type DamagedError struct {
 	Reason string
 }
 
+// Error implements error.
 func (e *DamagedError) Error() string {
 	if e.Index > 0 {
 		return fmt.Sprintf("%s is damaged: entry %d: %s", e.Path, e.Index, e.Reason)
@@ -28,6 +29,7 @@ type FormatError struct {
 	Have string // what was found
 }
 
+// Error implements error.
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("%s has format %q, but this version reads %q: run the version that wrote it, or a later one",
 		e.Path, e.Have, e.Want)

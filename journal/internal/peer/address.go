@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// IdentitySeparator is between the address and the identity in Raft's configuration.
+//
 // Every directory has a random identity, written once and never changed. Raft's configuration names
 // each member with the identity of its directory. So the identity is replicated, is in each
 // snapshot, and is known before the log is applied. To Raft, a node that has lost its directory is
@@ -31,11 +33,13 @@ func SplitAddress(of raft.ServerAddress) (address, identity string) {
 	return address, identity
 }
 
+// AddressOf returns the address of a server without its identity.
 func AddressOf(server *raft.Server) string {
 	address, _ := SplitAddress(server.Address)
 	return address
 }
 
+// IdentityOf returns the recorded identity of a server, "" if none is recorded.
 func IdentityOf(server *raft.Server) string {
 	_, identity := SplitAddress(server.Address)
 	return identity
@@ -48,6 +52,7 @@ func NewIdentity() string {
 	return hex.EncodeToString(b[:])
 }
 
+// IdentityBytes is the size of an identity, which is written in hexadecimal digits.
 const IdentityBytes = 16
 
 // IsValidIdentity reports whether a text has the form of an identity.

@@ -14,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 )
 
+// FileName is the name of the file with the log.
 const FileName = "raft.db"
 
 // openBolt opens the bolt file at path. A new file is created under another name, so that an

@@ -444,6 +444,7 @@ type Stats struct {
 	BytesSinceSnapshot uint64 // bytes of the entries newer than the newest snapshot
 }
 
+// Stats returns the metrics of the log.
 func (l *Checked) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()

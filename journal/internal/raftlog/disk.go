@@ -46,6 +46,8 @@ const (
 	busyDuration = time.Minute
 )
 
+// NewDisk returns a Disk that reports a write longer than limit as a stall. observe, onStall and
+// onRecover are as in Disk.
 func NewDisk(limit time.Duration, observe func(uint64), onStall, onRecover func(time.Duration)) *Disk {
 	d := &Disk{
 		limit: limit, busyLimit: max(limit, busyLimitMin), observe: observe, onStall: onStall, onRecover: onRecover,

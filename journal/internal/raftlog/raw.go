@@ -24,6 +24,7 @@ type Raw struct {
 	panicked chan struct{} // closed when the store has panicked
 }
 
+// NewRaw returns a log store that is not verified. closeStore closes the store.
 func NewRaw(store raft.LogStore, path string, closeStore func() error) *Raw {
 	return &Raw{LogStore: store, path: path, closeStore: closeStore, panicked: make(chan struct{})}
 }

@@ -48,6 +48,7 @@ type File struct {
 	CRC32C uint32 `json:"crc32c"`
 }
 
+// Encode returns the content of the manifest's file.
 func (m *Manifest) Encode() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {

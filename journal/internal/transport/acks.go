@@ -30,6 +30,7 @@ type ack struct {
 	LastIndex  uint64    // of the node's log
 }
 
+// NewAcks returns an empty Acks.
 func NewAcks() *Acks { return &Acks{latest: map[raft.ServerID]ack{}} }
 
 // Next returns a number greater than every earlier one.

@@ -21,6 +21,7 @@ type Liveness struct {
 	failures    map[raft.ServerID]error // why the last RPC was not answered
 }
 
+// NewLiveness returns an empty Liveness.
 func NewLiveness() *Liveness {
 	return &Liveness{lastContact: map[raft.ServerID]rpcSeq{}, failures: map[raft.ServerID]error{}}
 }

@@ -24,7 +24,7 @@ type Streams struct {
 	isMuted func() bool
 	// OnRequest gets the connections on which another node requests a snapshot or the time.
 	OnRequest func(net.Conn)
-	// handshake, if set, identifies this node on a connection for Raft and verifies the identity of
+	// Handshake, if set, identifies this node on a connection for Raft and verifies the identity of
 	// the other end. RequiresHandshake reports whether it is called even if none is recorded for
 	// the other end.
 	Handshake         func(conn net.Conn, to string, timeout time.Duration) error
@@ -52,6 +52,8 @@ type streamAddress string
 func (streamAddress) Network() string  { return "tcp" }
 func (a streamAddress) String() string { return string(a) }
 
+// NewStreams returns the streams of a network, which may be nil for a single node. Others reach this
+// node at address.
 func NewStreams(network Network, address string, isMuted func() bool) *Streams {
 	return &Streams{
 		network: network, address: streamAddress(address), isMuted: isMuted,

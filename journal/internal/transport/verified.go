@@ -42,7 +42,7 @@ type Verified struct {
 	DelayPreVote func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
 	// HasAppliedSnapshot, if set, reports whether this node has applied everything in a snapshot.
 	HasAppliedSnapshot func(request *raft.InstallSnapshotRequest) bool
-	// identities, if set, answers handshakes and authorizes senders, instead of isMember.
+	// Identities, if set, answers handshakes and authorizes senders, instead of isMember.
 	Identities Identities
 	// ReportCommit, if set, gets the commit index of each message about entries.
 	ReportCommit func(term, commit uint64)
@@ -53,6 +53,8 @@ type Verified struct {
 	Running   sync.WaitGroup
 }
 
+// NewVerified returns a transport on streams, which it closes. isMember reports whether a node is a
+// member; refusals counts the refused messages.
 func NewVerified(s *Streams, isMember func(string) bool, refusals *Refusals, logger hclog.Logger) *Verified {
 	t := &Verified{
 		streams: s, isMember: isMember, refusals: refusals, logger: logger,

@@ -23,6 +23,7 @@ func Entry(index uint64) *raft.Log {
 	return log
 }
 
+// Entries returns the test entries from first to last.
 func Entries(first, last uint64) []*raft.Log {
 	var all []*raft.Log
 	for i := first; i <= last; i++ {

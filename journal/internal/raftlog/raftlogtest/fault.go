@@ -13,7 +13,7 @@ import (
 type WriteFault struct {
 	Errno       syscall.Errno
 	At          int  // the first write that fails, counted from 1
-	Persists    bool // later writes fail too, until heal
+	Persists    bool // later writes fail too, until Heal
 	TakesEffect bool // the failed write is in effect nevertheless
 	LogOnly     bool // only writes of the log fail: the stable file is written in place
 }
@@ -38,6 +38,7 @@ type FaultyWrites struct {
 	failed int
 }
 
+// Inject arms a fault.
 func (w *FaultyWrites) Inject(fault WriteFault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,6 +52,7 @@ func (w *FaultyWrites) Heal() {
 	w.fault = nil
 }
 
+// Failures returns how many writes have failed since the fault was armed.
 func (w *FaultyWrites) Failures() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 // DirImage is a directory of a journal in memory.
 type DirImage map[string][]byte
 
+// ReadDirImage reads a directory.
 func ReadDirImage(t testing.TB, dir string) DirImage {
 	t.Helper()
 	im := DirImage{}
@@ -75,6 +76,7 @@ func (im DirImage) RandomBit(r *rand.Rand, names []string) Bit {
 	}
 }
 
+// Flip flips a bit.
 func (im DirImage) Flip(b Bit) { im[b.Name][b.At] ^= b.Mask }
 
 // FilesOf lists the non-empty files below a directory.
