@@ -103,7 +103,7 @@ func (c *pausedConn) Close() error {
 // A leader stops with answers in its sockets. When it continues, another leader has been elected
 // and has committed an entry, and the answers are still there.
 func TestBarrier_IgnoresResponsesFromBeforeStart(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		var network *pausedNetwork
 		g := newConfiguredTestCluster(t, nil, func(node int, c *Config) {
 			if node == 0 {

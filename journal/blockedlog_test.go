@@ -49,7 +49,7 @@ func (h *blockedHandler) WithGroup(string) slog.Handler      { return h }
 
 // The leader's disk hangs, with the log file of its logger on it.
 func TestHungDisk_LeaderWithBlockedLoggerReplaced(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		disks, handlers := make([]*hangingLogs, 3), make([]*blockedHandler, 3)
 		var releases []func()
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {

@@ -44,7 +44,7 @@ func TestClusterTime_IgnoresWallClockSteps(t *testing.T) {
 func TestClusterTime_LeaderWithWrongWallClock(t *testing.T) {
 	for _, step := range clockSteps() {
 		t.Run(step.String(), func(t *testing.T) {
-			inSynctest(t, func(t *testing.T) {
+			waittest.InSynctest(t, func(t *testing.T) {
 				wallClocks := make([]steppedClock, 3)
 				g := newConfiguredTestCluster(t, nil, func(node int, c *Config) { c.WallClock = wallClocks[node].now })
 				first := g.leader(t)
@@ -70,7 +70,7 @@ func TestClusterTime_LeaderWithWrongWallClock(t *testing.T) {
 
 // A node that was down learns the time from the leader before it leads itself.
 func TestClusterTime_RestartedNodeLearnsTime(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		wallClocks := make([]steppedClock, 3)
 		g := newConfiguredTestCluster(t, nil, func(node int, c *Config) { c.WallClock = wallClocks[node].now })
 		leader := g.leader(t)
@@ -119,7 +119,7 @@ func TestClusterTime_OneClockDoesNotMoveItAfterOutage(t *testing.T) {
 	for _, step := range append(clockSteps(), 0) {
 		for victim := range 3 {
 			t.Run(fmt.Sprintf("%v/%d", step, victim), func(t *testing.T) {
-				inSynctest(t, func(t *testing.T) {
+				waittest.InSynctest(t, func(t *testing.T) {
 					wallClocks := make([]steppedClock, 3)
 					g := newConfiguredTestCluster(t, nil, func(node int, c *Config) { c.WallClock = wallClocks[node].now })
 					leader := g.leader(t)
@@ -156,7 +156,7 @@ func TestClusterTime_OneClockDoesNotMoveItAfterOutage(t *testing.T) {
 
 // A leader whose cluster time is behind its wall clock catches up, no faster than it reports.
 func TestClusterTime_LeaderCatchesUpSlowly(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		wall := new(steppedClock)
 		j := openJournal(t, Config{WallClock: wall.now})
 		awaitLeadership(t, j)

@@ -80,7 +80,7 @@ func wantNodeFailed(t *testing.T, j *Journal) {
 }
 
 func TestNodeFailure_LeaderIsReplaced(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		first := g.leader(t)
 		old := g.nodes[first]

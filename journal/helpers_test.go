@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -211,7 +212,7 @@ func (tcpNetwork) Dial(address string, timeout time.Duration) (net.Conn, error) 
 
 // testCluster is three nodes in one process.
 type testCluster struct {
-	listen    func(address string) Network
+	listen    func(address string) networktest.Network
 	peers     []Peer
 	dirs      []string
 	nodes     []*Journal // nil where closed
@@ -228,7 +229,7 @@ func newTestCluster(t testing.TB, lead func(node int) func(context.Context, uint
 func newConfiguredTestCluster(t testing.TB, lead func(node int) func(context.Context, uint64), tweak func(node int, c *Config)) *testCluster {
 	t.Helper()
 	noLeaks(t)
-	g := &testCluster{listen: newMemoryNetwork().listen, nodes: make([]*Journal, 3), configure: tweak}
+	g := &testCluster{listen: networktest.NewMemory().Listen, nodes: make([]*Journal, 3), configure: tweak}
 	g.startAll(t, lead)
 	return g
 }
@@ -238,7 +239,7 @@ func newTCPTestCluster(b *testing.B, tweak func(node int, c *Config)) *testClust
 	b.Helper()
 	noLeaks(b)
 	g := &testCluster{nodes: make([]*Journal, 3), configure: tweak}
-	listeners := map[string]Network{}
+	listeners := map[string]networktest.Network{}
 	for i := range g.nodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -247,7 +248,7 @@ func newTCPTestCluster(b *testing.B, tweak func(node int, c *Config)) *testClust
 		listeners[l.Addr().String()] = tcpNetwork{l}
 		g.peers = append(g.peers, Peer{Node: fmt.Sprintf("n%d", i+1), Address: l.Addr().String()})
 	}
-	g.listen = func(address string) Network { return listeners[address] }
+	g.listen = func(address string) networktest.Network { return listeners[address] }
 	g.startAll(b, nil)
 	return g
 }
@@ -345,4 +346,14 @@ func (g *testCluster) awaitEqualStates(t testing.TB) {
 		}
 		return true
 	})
+}
+
+// newFlakyCluster starts three nodes on a flaky network.
+func newFlakyCluster(t *testing.T) (*testCluster, *networktest.Flaky) {
+	t.Helper()
+	noLeaks(t)
+	network := networktest.NewFlaky()
+	g := &testCluster{listen: network.Listen, nodes: make([]*Journal, 3), configure: func(int, *Config) {}}
+	g.startAll(t, nil)
+	return g, network
 }

@@ -51,7 +51,7 @@ func (h *hangingLogs) StoreLogs(logs []*raft.Log) error {
 }
 
 func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
@@ -111,7 +111,7 @@ func TestHungDisk_LeaderReplacedThenFollows(t *testing.T) {
 // With default timeouts, another node leads within two election timeouts until the stall is
 // detected, and one to three until the leader is missed.
 func TestHungDisk_LeaderReplacedWithinTimeouts(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		var timeout time.Duration
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
@@ -140,7 +140,7 @@ func TestHungDisk_LeaderReplacedWithinTimeouts(t *testing.T) {
 }
 
 func TestHungDisk_FollowerCatchesUp(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout
@@ -166,7 +166,7 @@ func TestHungDisk_FollowerCatchesUp(t *testing.T) {
 
 // A leader that needs a follower would lose its leadership if the follower fell silent.
 func TestHungDisk_FollowerKeepsResponding(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		disks := make([]*hangingLogs, 3)
 		g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 			c.StallLimit = 2 * c.HeartbeatTimeout

@@ -28,7 +28,7 @@ func observePreVotes(t *testing.T, j *Journal) (asked <-chan raft.Observation) {
 func TestLeaderCheck_ElectsSoonAfterLeaderLoss(t *testing.T) {
 	for name, behind := range map[string]bool{"with equal logs": false, "with one that is behind": true} {
 		t.Run(name, func(t *testing.T) {
-			inSynctest(t, func(t *testing.T) {
+			waittest.InSynctest(t, func(t *testing.T) {
 				disks := make([]*hangingLogs, 3)
 				g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 					c.LeaderLease = c.HeartbeatTimeout / 2
@@ -77,7 +77,7 @@ func replaceLeader(t *testing.T, g *testCluster, disks []*hangingLogs, behind bo
 
 // While the leader is heard from, checking for it changes nothing.
 func TestLeaderCheck_NoElectionWhileLeaderIsHeard(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.leader(t)
 		epoch := g.nodes[leader].Epoch()
@@ -113,7 +113,7 @@ func TestLeaderCheck_FollowersProbeInIDOrder(t *testing.T) {
 }
 
 func TestElection_SingleNodeIsImmediate(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		dir, started := t.TempDir(), time.Now()
 		for range 2 { // at the foundation, and at a restart
 			j := openJournal(t, Config{Node: "n1", Dir: dir, HeartbeatTimeout: time.Hour})

@@ -24,7 +24,7 @@ func (g *faultyCluster) follower(t *testing.T) int {
 }
 
 func TestLag_FollowerWithFullDisk(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newFaultyCluster(t)
 		victim := g.follower(t)
 		j := g.nodes[victim]
@@ -49,12 +49,12 @@ func TestLag_FollowerWithFullDisk(t *testing.T) {
 
 // A node that was cut off receives heartbeats before entries.
 func TestLag_IsolatedFollowerReadyOnceCaughtUp(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newFaultyCluster(t)
 		victim := g.follower(t)
 		j, leader := g.nodes[victim], g.nodes[g.leader(t)]
 		waittest.Eventually(t, "it is ready", func() bool { return isReady(j.Status()) })
-		g.network.isolate(g.peers[victim].Address)
+		g.network.Isolate(g.peers[victim].Address)
 		for i := range 200 {
 			mustAppend(t, leader, newStartAppend(leader.Epoch(), fmt.Sprintf("i-%d", i)))
 		}
@@ -63,7 +63,7 @@ func TestLag_IsolatedFollowerReadyOnceCaughtUp(t *testing.T) {
 			t.Errorf("it is ready while it is isolated: %+v", s)
 		}
 		committed := leader.AppliedIndex()
-		g.network.reconnect(g.peers[victim].Address)
+		g.network.Reconnect(g.peers[victim].Address)
 		waittest.Eventually(t, "it is ready again", func() bool { return isReady(j.Status()) })
 		if applied := j.AppliedIndex(); applied < committed {
 			t.Errorf("it is ready with %d of %d entries", applied, committed)
@@ -72,7 +72,7 @@ func TestLag_IsolatedFollowerReadyOnceCaughtUp(t *testing.T) {
 }
 
 func TestLag_StartedNodeReadyOnceCaughtUp(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newFaultyCluster(t)
 		victim := g.follower(t)
 		g.stop(t, victim)
@@ -96,7 +96,7 @@ func TestLag_StartedNodeReadyOnceCaughtUp(t *testing.T) {
 // The disk of each node is full for a while after its restart. If the next node is stopped only
 // after this one is ready, two nodes always store.
 func TestRollingRestart_KeepsMajority(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newFaultyCluster(t)
 		for _, j := range g.nodes {
 			waittest.Eventually(t, "every node is ready", func() bool { return isReady(j.Status()) })

@@ -4,188 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/raft"
-
+	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
 	"github.com/tenuto-dev/tenuto/journal/internal/transport"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
-
-// unreachableTransport drops everything while it is deaf, and records what is sent.
-type unreachableTransport struct {
-	transport.Transport
-	mu       sync.Mutex
-	down     bool
-	response raft.AppendEntriesResponse
-	sent     []raft.AppendEntriesRequest // without heartbeats
-}
-
-var errNoReply = errors.New("nobody answers")
-
-func (d *unreachableTransport) setDown(isDown bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.down = isDown
-}
-
-func (d *unreachableTransport) sentMessages() []raft.AppendEntriesRequest {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.sent
-}
-
-func (d *unreachableTransport) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if args.PrevLogEntry > 0 {
-		d.sent = append(d.sent, *args)
-	}
-	if d.down {
-		return errNoReply
-	}
-	*resp = d.response
-	return nil
-}
-
-func (d *unreachableTransport) InstallSnapshot(raft.ServerID, raft.ServerAddress, *raft.InstallSnapshotRequest, *raft.InstallSnapshotResponse, io.Reader) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.down {
-		return errNoReply
-	}
-	return nil
-}
-
-// sendToUnreachable makes a leader send entries and a snapshot to b, which it cannot reach.
-func sendToUnreachable(d *unreachableTransport, isReplicating func() bool) (t *transport.Acked, sent, installed chan error, got *raft.AppendEntriesResponse) {
-	t = &transport.Acked{
-		Transport: d, Acks: transport.NewAcks(), Liveness: transport.NewLiveness(),
-		IsReplicatingTo: func(raft.Server, uint64) bool { return isReplicating() },
-	}
-	sent, installed, got = make(chan error, 1), make(chan error, 1), new(raft.AppendEntriesResponse)
-	go func() {
-		sent <- t.AppendEntries("b", "b:1", &raft.AppendEntriesRequest{
-			Term: 7, PrevLogEntry: 100, PrevLogTerm: 6, LeaderCommitIndex: 100, Entries: []*raft.Log{{Index: 101}, {Index: 102}},
-		}, got)
-	}()
-	go func() {
-		installed <- t.InstallSnapshot("b", "b:1", &raft.InstallSnapshotRequest{Term: 7}, new(raft.InstallSnapshotResponse), nil)
-	}()
-	return t, sent, installed, got
-}
-
-func returnTrue() bool { return true }
-
-func TestLiveness_ResendsAfterHeartbeatResponse(t *testing.T) {
-	for name, answer := range map[string]raft.AppendEntriesResponse{
-		"yes":                 {Term: 7, Success: true, LastLog: 104},
-		"no, of a later term": {Term: 8, LastLog: 104},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inSynctest(t, func(t *testing.T) {
-				d := &unreachableTransport{down: true, response: answer}
-				transport, sent, installed, got := sendToUnreachable(d, returnTrue)
-				heartbeat := func() error {
-					return transport.AppendEntries("b", "b:1", &raft.AppendEntriesRequest{Term: 7}, new(raft.AppendEntriesResponse))
-				}
-				for range 600 { // ten minutes
-					time.Sleep(time.Second)
-					if err := heartbeat(); err != errNoReply {
-						t.Fatalf("an unanswered heartbeat: %v", err)
-					}
-				}
-				if n := len(d.sentMessages()); n != 1 || len(sent) > 0 || len(installed) > 0 {
-					t.Fatalf("sent %d times; failed %d and %d times", n, len(sent), len(installed))
-				}
-				d.setDown(false)
-				time.Sleep(time.Second)
-				if n := len(d.sentMessages()); n != 1 {
-					t.Fatalf("sent %d times before a heartbeat was answered", n)
-				}
-				if err := heartbeat(); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(pollInterval)
-				synctest.Wait()
-				if len(sent) == 0 || len(installed) == 0 {
-					t.Fatalf("after a heartbeat: %d and %d have returned", len(sent), len(installed))
-				}
-				if err := <-sent; err != nil || got.Term != answer.Term || got.Success != answer.Success || got.LastLog != answer.LastLog {
-					t.Errorf("answered %+v, %v", got, err)
-				}
-				if err := <-installed; err != errNoReply {
-					t.Errorf("the snapshot: %v", err)
-				}
-			})
-		})
-	}
-}
-
-// A probe asks how much of the log a follower has. It carries no entries, and its commit index is
-// not beyond the entry that it names, because the follower may have other entries after that.
-func TestLiveness_ResendCarriesNoCommit(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		d := &unreachableTransport{down: true, response: raft.AppendEntriesResponse{Term: 7, Success: true}}
-		transport, sent, installed, _ := sendToUnreachable(d, returnTrue)
-		synctest.Wait()
-		d.setDown(false)
-		if err := transport.AppendEntries("b", "b:1", &raft.AppendEntriesRequest{Term: 7}, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(<-sent, ignoreNoReply(<-installed)); err != nil {
-			t.Fatal(err)
-		}
-		all := d.sentMessages()
-		again := all[len(all)-1]
-		if len(all) != 2 || len(again.Entries) != 0 || again.PrevLogEntry != 100 || again.PrevLogTerm != 6 || again.Term != 7 {
-			t.Errorf("sent %d times, at last %+v", len(all), again)
-		}
-		if again.LeaderCommitIndex != 0 {
-			t.Errorf("the first message says that %d was committed", again.LeaderCommitIndex)
-		}
-	})
-}
-
-func ignoreNoReply(err error) error {
-	if err == errNoReply {
-		return nil
-	}
-	return err
-}
-
-func TestLiveness_OldLeaderDoesNotResend(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		var over sync.Map
-		d := &unreachableTransport{down: true}
-		_, sent, installed, _ := sendToUnreachable(d, func() bool { _, isOver := over.Load("over"); return !isOver })
-		time.Sleep(time.Minute)
-		over.Store("over", true)
-		time.Sleep(pollInterval)
-		synctest.Wait()
-		if len(sent) == 0 || len(installed) == 0 {
-			t.Fatal("the callers still wait")
-		}
-		if err := errors.Join(ignoreNoReply(<-sent), ignoreNoReply(<-installed)); err != nil {
-			t.Error(err)
-		}
-		if n := len(d.sentMessages()); n != 1 {
-			t.Errorf("sent %d times", n)
-		}
-	})
-}
 
 // isBehind reports whether a node lacks anything that another has.
 func (g *testCluster) isBehind(node, behind int) bool {
@@ -229,16 +61,16 @@ const reconnectTimeout = 2 * time.Second
 func TestLiveness_ReconnectedFollowerGetsEntriesAtOnce(t *testing.T) {
 	for _, seconds := range []int{20, 60} {
 		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
-			inSynctest(t, func(t *testing.T) {
+			waittest.InSynctest(t, func(t *testing.T) {
 				g, network := newFlakyCluster(t)
 				leader := g.leader(t)
 				follower := (leader + 1) % 3
-				network.isolate(g.peers[follower].Address)
+				network.Isolate(g.peers[follower].Address)
 				g.appendFor(t, leader, seconds)
 				if !g.isBehind(follower, leader) {
 					t.Fatal("it is not isolated")
 				}
-				network.reconnect(g.peers[follower].Address)
+				network.Reconnect(g.peers[follower].Address)
 				if elapsed := g.awaitCatchUp(t, follower, leader); elapsed > reconnectTimeout {
 					t.Errorf("it took %v", elapsed)
 				}
@@ -248,11 +80,11 @@ func TestLiveness_ReconnectedFollowerGetsEntriesAtOnce(t *testing.T) {
 }
 
 func TestLiveness_ResumedFollowerGetsEntriesAtOnce(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		follower := (leader + 1) % 3
-		resume := network.pause(g.peers[follower].Address)
+		resume := network.Pause(g.peers[follower].Address)
 		g.appendFor(t, leader, 60)
 		if !g.isBehind(follower, leader) {
 			t.Fatal("it has not stopped")
@@ -266,88 +98,20 @@ func TestLiveness_ResumedFollowerGetsEntriesAtOnce(t *testing.T) {
 
 // The reader of a connection may be stuck for ever while its node is well.
 func TestLiveness_StuckConnectionIsReplaced(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		follower := (leader + 1) % 3
 		mustAppend(t, g.nodes[leader], newStartAppend(g.nodes[leader].Epoch(), "a"))
 		g.awaitCatchUp(t, follower, leader)
-		stuck := network.stall(g.peers[follower].Address)
+		stuck := network.Stall(g.peers[follower].Address)
 		mustAppend(t, g.nodes[leader], newStartAppend(g.nodes[leader].Epoch(), "b"))
 		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed > transport.IOTimeout+reconnectTimeout {
 			t.Errorf("it took %v", elapsed)
 		}
 		waittest.Eventually(t, "the leader closes the stuck connection", func() bool {
-			return !slices.ContainsFunc(stuck, func(c *flakyConn) bool { return !c.isClosedByPeer() })
+			return !slices.ContainsFunc(stuck, func(c *networktest.FlakyConn) bool { return !c.IsClosedByPeer() })
 		})
-	})
-}
-
-// Several connections to a node are pooled, and none returns anything. One message finds that out
-// for all.
-func TestLiveness_OneMessageFindsAllStuckConnections(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		network := newFlakyNetwork()
-		a, b := openTransport(network, "a", 1), openTransport(network, "b", transport.PooledConnsMax)
-		query := func() error {
-			header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a")}
-			return a.RequestVote("b", "b", &raft.RequestVoteRequest{RPCHeader: header, Term: 2}, new(raft.RequestVoteResponse))
-		}
-		queryAll := func() (failed int) {
-			results := make(chan error, transport.PooledConnsMax)
-			for range transport.PooledConnsMax {
-				go func() { results <- query() }()
-			}
-			for range transport.PooledConnsMax {
-				if <-results != nil {
-					failed++
-				}
-			}
-			return failed
-		}
-		if failed := queryAll(); failed > 0 {
-			t.Fatalf("%d were not answered", failed)
-		}
-		time.Sleep(transport.IOTimeout)
-		network.stall("b")
-		if err := query(); err == nil {
-			t.Error("a stuck connection carried an answer")
-		}
-		started := time.Now()
-		if failed := queryAll(); failed > 0 || time.Since(started) > 0 {
-			t.Errorf("%d of the next were not answered, after %v", failed, time.Since(started))
-		}
-		if err := errors.Join(a.Close(), b.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestStream_WriteDeadlineIsBounded(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
-		network := newMemoryNetwork()
-		there := network.listen("there")
-		streams := transport.NewStreams(network.listen("here"), "here", func() bool { return false })
-		for allowed, want := range map[time.Duration]time.Duration{24 * time.Hour: transport.IOTimeout, time.Second: time.Second} {
-			go there.Accept() // accept, and never read
-			conn, err := streams.Dial("there", transport.IOTimeout)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := conn.SetDeadline(time.Now().Add(allowed)); err != nil {
-				t.Fatal(err)
-			}
-			started := time.Now()
-			if _, err := conn.Write([]byte("a snapshot")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(started) != want {
-				t.Errorf("deadline %v, after %v: %v", allowed, time.Since(started), err)
-			}
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := errors.Join(streams.Close(), there.Close()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -363,7 +127,7 @@ func newRandomStartAppend(epoch uint64, id string) *journalpb.Append {
 }
 
 func TestLiveness_StuckSnapshotIsResent(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		j, follower := g.nodes[leader], (leader+1)%3
@@ -372,7 +136,7 @@ func TestLiveness_StuckSnapshotIsResent(t *testing.T) {
 			mustAppend(t, j, newRandomStartAppend(j.Epoch(), fmt.Sprintf("i-%d", i)))
 		}
 		snapshotAndTruncate(t, j)
-		network.stallAfter(g.peers[follower].Address, 1<<20)
+		network.StallAfter(g.peers[follower].Address, 1<<20)
 		g.start(t, follower, nil, nil)
 		if elapsed := g.awaitCatchUp(t, follower, leader); elapsed < transport.IOTimeout || elapsed > transport.IOTimeout+reconnectTimeout {
 			t.Errorf("it took %v", elapsed)
@@ -382,10 +146,10 @@ func TestLiveness_StuckSnapshotIsResent(t *testing.T) {
 
 // A leader that was cut off has no reason to wait for others any more.
 func TestLiveness_IsolatedLeaderStopsWaiting(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
-		network.isolate(g.peers[leader].Address)
+		network.Isolate(g.peers[leader].Address)
 		waittest.Eventually(t, "it steps down", func() bool { return !g.nodes[leader].IsLeader() })
 		awaitNoWaiters(t)
 		started := time.Now()
@@ -397,11 +161,11 @@ func TestLiveness_IsolatedLeaderStopsWaiting(t *testing.T) {
 }
 
 func TestLiveness_StopsWaitingForRemovedMember(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		j, gone := g.nodes[leader], (leader+1)%3
-		network.isolate(g.peers[gone].Address)
+		network.Isolate(g.peers[gone].Address)
 		g.appendFor(t, leader, 20)
 		if err := j.TransferLeadershipTo(t.Context(), g.peers[gone].Node); err == nil {
 			t.Error("it leads")
@@ -414,7 +178,7 @@ func TestLiveness_StopsWaitingForRemovedMember(t *testing.T) {
 }
 
 func TestMoveMember_FollowerGetsEntries(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, _ := newFlakyCluster(t)
 		leader := g.leader(t)
 		j, moved := g.nodes[leader], (leader+1)%3
@@ -433,7 +197,7 @@ func TestMoveMember_FollowerGetsEntries(t *testing.T) {
 // Transferring leadership to an unreachable node fails, as often as it is tried, and then
 // everything continues.
 func TestTransferLeadership_ToUnreachableNodeFails(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.leader(t)
 		j, unreachable := g.nodes[leader], (leader+1)%3

@@ -51,7 +51,7 @@ func votersOf(j *Journal) (voters []string) {
 }
 
 func TestAddMember_VotesOnceCaughtUp(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.nodes[g.leader(t)]
 		for i := range 50 {
@@ -85,7 +85,7 @@ func TestAddMember_VotesOnceCaughtUp(t *testing.T) {
 }
 
 func TestAddMember_VotesWithoutWaiter(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.nodes[g.leader(t)]
 		j, p := openJoiningNode(t, g, "n4")
@@ -100,7 +100,7 @@ func TestAddMember_VotesWithoutWaiter(t *testing.T) {
 }
 
 func TestRemoveMember_NeverAddedAgain(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.leader(t)
 		gone := (leader + 1) % 3
@@ -138,7 +138,7 @@ func TestRemoveMember_NeverAddedAgain(t *testing.T) {
 }
 
 func TestRemoveMember_LeaderTransfersFirst(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		first := g.leader(t)
 		name := g.peers[first].Node
@@ -161,7 +161,7 @@ func TestRemoveMember_LeaderTransfersFirst(t *testing.T) {
 
 // The leader is lost between the two halves of a removal.
 func TestRemoveMember_NextLeaderFinishes(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.nodes[g.leader(t)]
 		gone := (g.leader(t) + 1) % 3
@@ -183,7 +183,7 @@ func TestRemoveMember_NextLeaderFinishes(t *testing.T) {
 }
 
 func TestMembership_OneChangeAtATime(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.nodes[g.leader(t)]
 		leader.changeSlot <- struct{}{}

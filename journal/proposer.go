@@ -172,7 +172,7 @@ func (p *proposer) Attempt(a *journalpb.Attempt, done func(error)) {
 }
 
 // Purge removes instances with everything stored of them, and reports how many were removed.
-// Running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
+// transport.running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
 // If such an instance has requested a chained start, or that of an abandoned child, the request is
 // retained until the start is made. done and the errors are as in Append; the only refusal of the
 // state machine is *state.StaleEpochError.

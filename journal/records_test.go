@@ -236,7 +236,7 @@ func TestPropose_KeepsCallerOrderAcrossKinds(t *testing.T) {
 }
 
 func TestReplication_CopiesAttemptsAndChainedStarts(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		j := g.nodes[g.leader(t)]
 		epoch := awaitLeadership(t, j)

@@ -20,7 +20,7 @@ import (
 )
 
 func TestReplication_ThreeNodesHoldSameState(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.nodes[g.leader(t)]
 		epoch := leader.Epoch()
@@ -45,7 +45,7 @@ func TestReplication_ThreeNodesHoldSameState(t *testing.T) {
 }
 
 func TestFollower_ReturnsErrNotLeader(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.leader(t)
 		for i, j := range g.nodes {
@@ -66,7 +66,7 @@ func TestFollower_ReturnsErrNotLeader(t *testing.T) {
 }
 
 func TestNextLeader_RejectsOldEpoch(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		first := g.leader(t)
 		old := g.nodes[first].Epoch()
@@ -96,7 +96,7 @@ func TestNextLeader_RejectsOldEpoch(t *testing.T) {
 }
 
 func TestFollower_FarBehindGetsSnapshot(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.leader(t)
 		behind := (leader + 1) % 3
@@ -218,7 +218,7 @@ func (g *testCluster) sendSnapshot(t *testing.T, from, to int) error {
 }
 
 func TestTransferLeadership(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		var leaderships atomic.Int32
 		g := newTestCluster(t, func(int) func(context.Context, uint64) {
 			return func(ctx context.Context, _ uint64) {
@@ -245,7 +245,7 @@ func TestTransferLeadership(t *testing.T) {
 }
 
 func TestLead_LeadershipsDoNotOverlap(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var epochs []uint64
 		running := make([]int, 3)
@@ -280,7 +280,7 @@ func TestLead_LeadershipsDoNotOverlap(t *testing.T) {
 }
 
 func TestLeader_StepsDownWithoutMajority(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		leader := g.leader(t)
 		j := g.nodes[leader]
@@ -303,7 +303,7 @@ func TestLeader_StepsDownWithoutMajority(t *testing.T) {
 }
 
 func TestAppend_AcknowledgedSurvivesLeaderChanges(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		acknowledged := map[string]uint64{}
 		for round := range 4 {
@@ -337,7 +337,7 @@ func appendNext(t testing.TB, j *Journal, id string) error {
 }
 
 func TestBarrier_SharedAndSeesAcknowledgedAppends(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
 		j := g.nodes[g.leader(t)]
 		mustAppend(t, j, newStartAppend(j.Epoch(), "a"))
@@ -367,7 +367,7 @@ func TestBarrier_SharedAndSeesAcknowledgedAppends(t *testing.T) {
 // A node that is elected again before it has ended its previous leadership serves nobody. It must
 // not keep the others from leading.
 func TestLead_StepsDownIfPreviousLeadHangs(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var stuck atomic.Int32 // the node whose Lead does not return
 		stuck.Store(-1)

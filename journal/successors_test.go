@@ -3,12 +3,15 @@ package journal
 import (
 	"testing"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // makeFollowerLag makes a follower lag by more than a successor may.
-func (g *testCluster) makeFollowerLag(t *testing.T, network *flakyNetwork, follower, leader int) {
+func (g *testCluster) makeFollowerLag(t *testing.T, network *networktest.Flaky, follower, leader int) {
 	t.Helper()
-	network.isolate(g.peers[follower].Address)
+	network.Isolate(g.peers[follower].Address)
 	for range successorLag + 100 {
 		if err := appendNext(t, g.nodes[leader], "a"); err != nil {
 			t.Fatal(err)
@@ -25,7 +28,7 @@ func (g *testCluster) measureSuccessorWait(t *testing.T, leader int) time.Durati
 }
 
 func TestAwaitSuccessors_WaitsForNeededNode(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		follower := (leader + 1) % 3
@@ -34,7 +37,7 @@ func TestAwaitSuccessors_WaitsForNeededNode(t *testing.T) {
 		}
 		g.makeFollowerLag(t, network, follower, leader)
 		committed := g.nodes[leader].lastLocalIndex()
-		network.reconnect(g.peers[follower].Address)
+		network.Reconnect(g.peers[follower].Address)
 		if elapsed := g.measureSuccessorWait(t, leader); elapsed >= successorWait {
 			t.Errorf("it stepped down after %v", elapsed)
 		}
@@ -45,7 +48,7 @@ func TestAwaitSuccessors_WaitsForNeededNode(t *testing.T) {
 }
 
 func TestAwaitSuccessors_SkipsUnreachableNode(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		g.makeFollowerLag(t, network, (leader+1)%3, leader)
@@ -57,7 +60,7 @@ func TestAwaitSuccessors_SkipsUnreachableNode(t *testing.T) {
 }
 
 func TestAwaitSuccessors_FollowerReturnsAtOnce(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g, network := newFlakyCluster(t)
 		leader := g.leader(t)
 		g.makeFollowerLag(t, network, (leader+1)%3, leader)

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
@@ -27,16 +28,16 @@ func wrapFaulty(w *raftlogtest.FaultyWrites) func(s *stores) {
 // faultyCluster is three nodes whose writes can fail, on a network that can be cut.
 type faultyCluster struct {
 	*testCluster
-	network *flakyNetwork
+	network *networktest.Flaky
 	writes  []*raftlogtest.FaultyWrites
 }
 
 func newFaultyCluster(t *testing.T) *faultyCluster {
 	t.Helper()
 	noLeaks(t)
-	network := newFlakyNetwork()
+	network := networktest.NewFlaky()
 	g := &faultyCluster{network: network, writes: []*raftlogtest.FaultyWrites{{}, {}, {}}}
-	g.testCluster = &testCluster{listen: network.listen, nodes: make([]*Journal, 3), configure: func(node int, c *Config) {
+	g.testCluster = &testCluster{listen: network.Listen, nodes: make([]*Journal, 3), configure: func(node int, c *Config) {
 		c.tests.wrapStores = wrapFaulty(g.writes[node])
 	}}
 	g.startAll(t, nil)
@@ -51,7 +52,7 @@ func (g *faultyCluster) isolateLeader(t *testing.T, uncommitted int) (old, next 
 	j := g.nodes[old]
 	mustAppend(t, j, newStartAppend(j.Epoch(), "before"))
 	g.awaitEqualStates(t)
-	g.network.isolate(g.peers[old].Address)
+	g.network.Isolate(g.peers[old].Address)
 	tail := j.raft.LastIndex() + uint64(uncommitted)
 	var lost []raft.ApplyFuture
 	for i := range uncommitted {
@@ -92,7 +93,7 @@ func TestTruncation_FailedWrites(t *testing.T) {
 				for at, hit := 1, true; hit; at++ {
 					fault := raftlogtest.WriteFault{Errno: errno, At: at, Persists: stays, TakesEffect: done}
 					t.Run(fault.String(), func(t *testing.T) {
-						inSynctest(t, func(t *testing.T) { hit = truncateWithFault(t, fault) })
+						waittest.InSynctest(t, func(t *testing.T) { hit = truncateWithFault(t, fault) })
 					})
 					if at > 100 {
 						t.Fatal("the writes of the truncation do not end")
@@ -110,7 +111,7 @@ func truncateWithFault(t *testing.T, fault raftlogtest.WriteFault) bool {
 	victim, leader := g.nodes[old], g.nodes[next]
 	writes := g.writes[old]
 	writes.Inject(fault)
-	g.network.reconnect(g.peers[old].Address)
+	g.network.Reconnect(g.peers[old].Address)
 	enough := 1
 	if fault.Persists {
 		enough = 3 // the leader has tried again, and met the same error
@@ -171,7 +172,7 @@ func (g *faultyCluster) mustBegin(t *testing.T, id string) {
 // A leader's snapshot that ends before the uncommitted tail of a follower replaces the follower's
 // whole log. The Raft library continues with the last index of the tail.
 func TestTruncation_SnapshotBeforeUncommittedTail(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		g := newFaultyCluster(t)
 		old, next := g.isolateLeader(t, 60)
 		leader := g.nodes[next]
@@ -179,7 +180,7 @@ func TestTruncation_SnapshotBeforeUncommittedTail(t *testing.T) {
 		if last := leader.raft.LastIndex(); last >= g.nodes[old].raft.LastIndex() {
 			t.Fatalf("the leader is at %d: the tail is too short", last)
 		}
-		g.network.reconnect(g.peers[old].Address)
+		g.network.Reconnect(g.peers[old].Address)
 		g.wantMajority(t, old, next)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 	"github.com/tenuto-dev/tenuto/journal/state"
@@ -22,7 +23,7 @@ type wipeHarness struct {
 	peers []Peer
 	dirs  []string
 	nodes []*Journal // nil where stopped
-	net   *memoryNetwork
+	net   *networktest.Memory
 	// The acknowledged instances, each with one append.
 	acknowledged []string
 	// holders are the nodes that had each of them when it was acknowledged, and have not lost their
@@ -70,7 +71,7 @@ func (l dirLoss) apply(t *testing.T, dir string) {
 }
 
 func newWipeHarness(t *testing.T, nodes int) *wipeHarness {
-	w := &wipeHarness{t: t, nodes: make([]*Journal, nodes), net: newMemoryNetwork(), holders: map[string]map[int]bool{}, loss: dirLosses()[0], incomplete: map[int]bool{}}
+	w := &wipeHarness{t: t, nodes: make([]*Journal, nodes), net: networktest.NewMemory(), holders: map[string]map[int]bool{}, loss: dirLosses()[0], incomplete: map[int]bool{}}
 	root := t.TempDir()
 	for i := range nodes {
 		name := fmt.Sprintf("n%d", i)
@@ -91,7 +92,7 @@ func (w *wipeHarness) start(i int) {
 		return
 	}
 	j, err := Open(w.t.Context(), testConfig(Config{
-		Node: w.peers[i].Node, Address: w.peers[i].Address, Peers: w.peers, Dir: w.dirs[i], Network: w.net.listen(w.peers[i].Address),
+		Node: w.peers[i].Node, Address: w.peers[i].Address, Peers: w.peers, Dir: w.dirs[i], Network: w.net.Listen(w.peers[i].Address),
 	}))
 	var damaged *DamagedError
 	if errors.As(err, &damaged) && w.loss.partial && w.incomplete[i] {
@@ -282,7 +283,7 @@ func TestWipe_EveryOrderOfThreeNodes(t *testing.T) {
 	orders := wipeOrders(3)
 	for n, o := range orders {
 		if n%(len(orders)/waittest.Repetitions(len(orders), 18)) == 0 {
-			inSynctest(t, func(t *testing.T) { o.run(t, 3, dirLosses()[0]) })
+			waittest.InSynctest(t, func(t *testing.T) { o.run(t, 3, dirLosses()[0]) })
 		}
 	}
 }
@@ -293,7 +294,7 @@ func TestWipe_PartialLossOfThreeNodes(t *testing.T) {
 	for k, loss := range dirLosses()[1:] {
 		for n := range waittest.Repetitions(len(orders), 6) {
 			o := orders[((n*61+k)*7+3)%len(orders)]
-			inSynctest(t, func(t *testing.T) { o.run(t, 3, loss) })
+			waittest.InSynctest(t, func(t *testing.T) { o.run(t, 3, loss) })
 		}
 	}
 }
@@ -344,14 +345,14 @@ func TestWipe_SampledOrdersOfFiveNodes(t *testing.T) {
 	orders := wipeOrders(5)
 	for n := range waittest.Repetitions(400, 4) {
 		o := orders[(n*104729+7)%len(orders)]
-		inSynctest(t, func(t *testing.T) { o.run(t, 5, dirLosses()[0]) })
+		waittest.InSynctest(t, func(t *testing.T) { o.run(t, 5, dirLosses()[0]) })
 	}
 }
 
 // The order that has lost everything: a follower is stopped, the others acknowledge, one of these
 // loses its directory and meets the first one.
 func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		w := newWipeHarness(t, 3)
 		for i := range w.nodes {
 			w.start(i)
@@ -406,7 +407,7 @@ func TestBootstrap_InterruptedBootstrapContinues(t *testing.T) {
 			if testing.Short() && step%4 != 0 {
 				continue
 			}
-			inSynctest(t, func(t *testing.T) {
+			waittest.InSynctest(t, func(t *testing.T) {
 				w := newWipeHarness(t, 3)
 				for i := range w.nodes {
 					w.start(i)
@@ -441,7 +442,7 @@ func TestBootstrap_InterruptedBootstrapContinues(t *testing.T) {
 
 // A node is founded with all that are named, or not at all.
 func TestBootstrap_NeedsAllPeers(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		w := newWipeHarness(t, 3)
 		w.start(0)
 		w.start(1)
@@ -456,7 +457,7 @@ func TestBootstrap_NeedsAllPeers(t *testing.T) {
 
 // A copy of a directory that is started beside its node takes no part, and the node is told.
 func TestCopiedDirectory_NodeFails(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		w := newWipeHarness(t, 3)
 		for i := range w.nodes {
 			w.start(i)
@@ -472,7 +473,7 @@ func TestCopiedDirectory_NodeFails(t *testing.T) {
 			w.awaitElections()
 			terms := w.leader().Term()
 			for range 3 { // each start of the copy counts
-				c := testConfig(Config{Node: w.peers[original].Node, Address: "elsewhere", Peers: w.peers, Dir: dir, Network: w.net.listen("elsewhere")})
+				c := testConfig(Config{Node: w.peers[original].Node, Address: "elsewhere", Peers: w.peers, Dir: dir, Network: w.net.Listen("elsewhere")})
 				clone, err := Open(t.Context(), c)
 				if err != nil {
 					t.Fatal(err)
@@ -500,7 +501,7 @@ func TestCopiedDirectory_NodeFails(t *testing.T) {
 // refused: the copy may have acknowledged what the node lacks. Never are both refused.
 func TestCopiedDirectory_FirstHeardContinues(t *testing.T) {
 	for _, starts := range []int{1, 2} { // of the copy
-		inSynctest(t, func(t *testing.T) { testCopyFirst(t, starts) })
+		waittest.InSynctest(t, func(t *testing.T) { testCopyFirst(t, starts) })
 	}
 }
 
@@ -522,7 +523,7 @@ func testCopyFirst(t *testing.T, starts int) {
 		if clone != nil {
 			closeJournal(t, clone)
 		}
-		c := testConfig(Config{Node: name, Address: "elsewhere", Peers: w.peers, Dir: dir, Network: w.net.listen("elsewhere")})
+		c := testConfig(Config{Node: name, Address: "elsewhere", Peers: w.peers, Dir: dir, Network: w.net.Listen("elsewhere")})
 		opened, err := Open(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -560,7 +561,7 @@ func testCopyFirst(t *testing.T, starts int) {
 // Directories of a build without identities get one each. It is recorded once all nodes speak the
 // protocol, and counts from then on.
 func TestIdentity_RecordedForOldDirectories(t *testing.T) {
-	inSynctest(t, func(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
 		protocol := uint32(identityProtocol - 1)
 		g := newConfiguredTestCluster(t, nil, func(_ int, c *Config) { c.Protocol = protocol })
 		leader := g.leader(t)

@@ -15,22 +15,22 @@ import (
 // leadership once; losing that message costs an election timeout. So a message that fails on a dead
 // connection is sent again over the next one. Sending a message twice is harmless.
 
-// PooledConnsMax is how many connections to a node are pooled.
-const PooledConnsMax = 3
+// pooledConnsMax is how many connections to a node are pooled.
+const pooledConnsMax = 3
 
 // retryDeadConn repeats a message until it does not fail because of a dead connection.
 func retryDeadConn(send func() error) error {
-	for range PooledConnsMax {
-		if err := send(); !IsDeadConn(err) {
+	for range pooledConnsMax {
+		if err := send(); !isDeadConn(err) {
 			return err
 		}
 	}
 	return send()
 }
 
-// IsDeadConn reports whether a connection ended before the answer to a message. A connection that
+// isDeadConn reports whether a connection ended before the answer to a message. A connection that
 // could not be opened does not count.
-func IsDeadConn(err error) bool {
+func isDeadConn(err error) bool {
 	var dialFailed *dialError
 	if err == nil || errors.As(err, &dialFailed) || errors.Is(err, errMuted) {
 		return false

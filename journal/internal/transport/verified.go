@@ -49,8 +49,8 @@ type Verified struct {
 
 	messages  chan raft.RPC                  // to Raft
 	heartbeat atomic.Pointer[func(raft.RPC)] // set before connections are accepted
-	Closing   chan struct{}
-	Running   sync.WaitGroup
+	closing   chan struct{}
+	running   sync.WaitGroup
 }
 
 // NewVerified returns a transport on streams, which it closes. isMember reports whether a node is a
@@ -58,12 +58,12 @@ type Verified struct {
 func NewVerified(s *Streams, isMember func(string) bool, refusals *Refusals, logger hclog.Logger) *Verified {
 	t := &Verified{
 		streams: s, isMember: isMember, refusals: refusals, logger: logger,
-		messages: make(chan raft.RPC), Closing: make(chan struct{}),
+		messages: make(chan raft.RPC), closing: make(chan struct{}),
 	}
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: &dialLayer{Streams: s, closing: t.Closing}, MaxPool: PooledConnsMax, Timeout: IOTimeout, Logger: logger,
+		Stream: &dialLayer{Streams: s, closing: t.closing}, MaxPool: pooledConnsMax, Timeout: IOTimeout, Logger: logger,
 	})
-	t.Running.Go(t.accept)
+	t.running.Go(t.accept)
 	return t
 }
 
@@ -76,7 +76,7 @@ func (t *Verified) SetHeartbeatHandler(handle func(raft.RPC)) { t.heartbeat.Stor
 // Close implements raft.WithClose.
 func (t *Verified) Close() error {
 	err := t.NetworkTransport.Close() // also closes the streams
-	t.Running.Wait()
+	t.running.Wait()
 	return err
 }
 
@@ -87,11 +87,11 @@ func (t *Verified) accept() {
 	for {
 		conn, err := t.streams.Accept()
 		if err == nil {
-			t.Running.Go(func() { t.receive(conn) })
+			t.running.Go(func() { t.receive(conn) })
 			continue
 		}
 		select {
-		case <-t.Closing:
+		case <-t.closing:
 			return
 		case <-time.After(acceptRetryInterval):
 		}
@@ -135,16 +135,16 @@ func (t *Verified) receive(conn net.Conn) {
 			}
 			if preVote, ok := message.Command.(*raft.RequestPreVoteRequest); ok && t.DelayPreVote != nil {
 				// Nothing else comes over this connection before it is answered.
-				t.DelayPreVote(preVote, t.Closing)
+				t.DelayPreVote(preVote, t.closing)
 			}
 			select {
 			case t.messages <- message:
-			case <-t.Closing:
+			case <-t.closing:
 				return
 			}
 		case <-ends.closedCh:
 			return
-		case <-t.Closing:
+		case <-t.closing:
 			return
 		}
 	}

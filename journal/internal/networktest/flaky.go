@@ -1,46 +1,35 @@
-package journal
+package networktest
 
 import (
 	"errors"
 	"net"
 	"os"
 	"sync"
-	"testing"
 	"time"
 )
 
-// flakyNetwork is a memoryNetwork on which nodes can be isolated, or paused as SIGSTOP pauses a
+// Flaky is a Memory on which nodes can be isolated, or paused as SIGSTOP pauses a
 // process: data sent to a paused node is accepted, as by its kernel, but not read.
-type flakyNetwork struct {
-	*memoryNetwork
+type Flaky struct {
+	*Memory
 	mu          sync.Mutex
 	isolated    map[string]bool          // neither reach nor are reached by others
 	paused      map[string]chan struct{} // until the channel is closed
 	stallLimits map[string]int           // the next connection with that many bytes stalls after them
-	open        map[*flakyConn]struct{}
+	open        map[*FlakyConn]struct{}
 	reads       int // of all connections
 }
 
-func newFlakyNetwork() *flakyNetwork {
-	return &flakyNetwork{
-		memoryNetwork: newMemoryNetwork(),
-		isolated:      map[string]bool{}, paused: map[string]chan struct{}{}, stallLimits: map[string]int{},
-		open: map[*flakyConn]struct{}{},
+func NewFlaky() *Flaky {
+	return &Flaky{
+		Memory:   NewMemory(),
+		isolated: map[string]bool{}, paused: map[string]chan struct{}{}, stallLimits: map[string]int{},
+		open: map[*FlakyConn]struct{}{},
 	}
 }
 
-// newFlakyCluster starts three nodes on a flaky network.
-func newFlakyCluster(t *testing.T) (*testCluster, *flakyNetwork) {
-	t.Helper()
-	noLeaks(t)
-	network := newFlakyNetwork()
-	g := &testCluster{listen: network.listen, nodes: make([]*Journal, 3), configure: func(int, *Config) {}}
-	g.startAll(t, nil)
-	return g, network
-}
-
-// isolate closes all connections of a node and prevents new ones until join.
-func (n *flakyNetwork) isolate(address string) {
+// Isolate closes all connections of a node and prevents new ones until join.
+func (n *Flaky) Isolate(address string) {
 	n.mu.Lock()
 	n.isolated[address] = true
 	n.mu.Unlock()
@@ -49,14 +38,14 @@ func (n *flakyNetwork) isolate(address string) {
 	}
 }
 
-func (n *flakyNetwork) reconnect(address string) {
+func (n *Flaky) Reconnect(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.isolated, address)
 }
 
-// pause stops a node until the returned function is called.
-func (n *flakyNetwork) pause(address string) (resume func()) {
+// Pause stops a node until the returned function is called.
+func (n *Flaky) Pause(address string) (resume func()) {
 	resumed := make(chan struct{})
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,8 +63,8 @@ func (n *flakyNetwork) pause(address string) (resume func()) {
 	}
 }
 
-// stall stops all data on a node's present connections for ever.
-func (n *flakyNetwork) stall(address string) []*flakyConn {
+// Stall stops all data on a node's present connections for ever.
+func (n *Flaky) Stall(address string) []*FlakyConn {
 	stuck := n.connsOf(address)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,15 +74,15 @@ func (n *flakyNetwork) stall(address string) []*flakyConn {
 	return stuck
 }
 
-// stallAfter stops all data on a node's next connection that has carried that many bytes.
-func (n *flakyNetwork) stallAfter(address string, bytes int) {
+// StallAfter stops all data on a node's next connection that has carried that many bytes.
+func (n *Flaky) StallAfter(address string, bytes int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stallLimits[address] = bytes
 }
 
-// countReads returns how often a connection is read while d passes.
-func (n *flakyNetwork) countReads(d time.Duration) int {
+// CountReads returns how often a connection is read while d passes.
+func (n *Flaky) CountReads(d time.Duration) int {
 	count := func() int {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -105,7 +94,7 @@ func (n *flakyNetwork) countReads(d time.Duration) int {
 }
 
 // connsOf returns a node's ends of its connections.
-func (n *flakyNetwork) connsOf(address string) (ends []*flakyConn) {
+func (n *Flaky) connsOf(address string) (ends []*FlakyConn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for c := range n.open {
@@ -116,23 +105,23 @@ func (n *flakyNetwork) connsOf(address string) (ends []*flakyConn) {
 	return ends
 }
 
-func (n *flakyNetwork) add(conn net.Conn, owner string) *flakyConn {
+func (n *Flaky) add(conn net.Conn, owner string) *FlakyConn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := &flakyConn{Conn: conn, network: n, owner: owner, resume: n.paused[owner], closed: make(chan struct{})}
+	c := &FlakyConn{Conn: conn, network: n, owner: owner, resume: n.paused[owner], closed: make(chan struct{})}
 	n.open[c] = struct{}{}
 	return c
 }
 
-// listen opens the listener of an address.
-func (n *flakyNetwork) listen(address string) Network {
-	return &flakyListener{n.memoryNetwork.listen(address).(*memoryListener), n}
+// Listen opens the listener of an address.
+func (n *Flaky) Listen(address string) Network {
+	return &flakyListener{n.Memory.Listen(address).(*memoryListener), n}
 }
 
 // flakyListener is a Network.
 type flakyListener struct {
 	*memoryListener
-	flaky *flakyNetwork
+	flaky *Flaky
 }
 
 // Accept implements net.Listener.
@@ -166,10 +155,10 @@ func (d *flakyListener) Dial(address string, timeout time.Duration) (net.Conn, e
 	return d.flaky.add(conn, d.address), nil
 }
 
-// flakyConn is one end of a connection.
-type flakyConn struct {
+// FlakyConn is one end of a connection.
+type FlakyConn struct {
 	net.Conn
-	network      *flakyNetwork
+	network      *Flaky
 	owner        string
 	resume       chan struct{} // reads wait until it is closed; nil: they do not wait
 	bytes        int           // received
@@ -179,7 +168,7 @@ type flakyConn struct {
 }
 
 // Read implements net.Conn.
-func (c *flakyConn) Read(b []byte) (int, error) {
+func (c *FlakyConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.network.mu.Lock()
 	c.bytes += n
@@ -207,7 +196,7 @@ func (c *flakyConn) Read(b []byte) (int, error) {
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *flakyConn) SetReadDeadline(t time.Time) error {
+func (c *FlakyConn) SetReadDeadline(t time.Time) error {
 	c.network.mu.Lock()
 	c.readDeadline = t
 	c.network.mu.Unlock()
@@ -215,7 +204,7 @@ func (c *flakyConn) SetReadDeadline(t time.Time) error {
 }
 
 // Close implements net.Conn.
-func (c *flakyConn) Close() error {
+func (c *FlakyConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	c.network.mu.Lock()
 	delete(c.network.open, c)
@@ -223,8 +212,8 @@ func (c *flakyConn) Close() error {
 	return c.Conn.Close()
 }
 
-// isClosedByPeer reports whether the other end is closed.
-func (c *flakyConn) isClosedByPeer() bool {
+// IsClosedByPeer reports whether the other end is closed.
+func (c *FlakyConn) IsClosedByPeer() bool {
 	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
 	_, err := c.Conn.Read(make([]byte, 1))
 	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)

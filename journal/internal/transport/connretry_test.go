@@ -1,4 +1,4 @@
-package journal
+package transport
 
 import (
 	"errors"
@@ -10,18 +10,21 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
-	"github.com/tenuto-dev/tenuto/journal/internal/transport"
+	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // openTransport opens the listener of a node. Requests are answered once the wanted number has
 // arrived.
-func openTransport(n interface{ listen(string) Network }, address string, atOnce int) *transport.Verified {
-	s := transport.NewStreams(n.listen(address), address, func() bool { return false })
+func openTransport(n interface {
+	Listen(string) networktest.Network
+}, address string, atOnce int) *Verified {
+	s := NewStreams(n.Listen(address), address, func() bool { return false })
 	allowAll := func(string) bool { return true }
-	t := transport.NewVerified(s, allowAll, transport.NewRefusals(slog.New(slog.DiscardHandler)), hclog.NewNullLogger())
+	t := NewVerified(s, allowAll, NewRefusals(slog.New(slog.DiscardHandler)), hclog.NewNullLogger())
 	t.SetHeartbeatHandler(func(raft.RPC) {})
 	s.Serve()
-	t.Running.Go(func() {
+	t.running.Go(func() {
 		var waiting []raft.RPC
 		for {
 			select {
@@ -29,7 +32,7 @@ func openTransport(n interface{ listen(string) Network }, address string, atOnce
 				if waiting = append(waiting, message); len(waiting) < atOnce {
 					continue
 				}
-			case <-t.Closing:
+			case <-t.closing:
 				return
 			}
 			for _, message := range waiting {
@@ -53,22 +56,22 @@ func openTransport(n interface{ listen(string) Network }, address string, atOnce
 // A restarted node gets the first message, whatever old connections to it are in the pool.
 func TestTransport_ReachesRestartedNode(t *testing.T) {
 	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("a"), Addr: []byte("a")}
-	for name, send := range map[string]func(*transport.Verified) (bool, error){
-		"vote": func(a *transport.Verified) (bool, error) {
+	for name, send := range map[string]func(*Verified) (bool, error){
+		"vote": func(a *Verified) (bool, error) {
 			var response raft.RequestVoteResponse
 			err := a.RequestVote("b", "b", &raft.RequestVoteRequest{RPCHeader: header, Term: 2}, &response)
 			return response.Granted, err
 		},
-		"pre-vote": func(a *transport.Verified) (bool, error) {
+		"pre-vote": func(a *Verified) (bool, error) {
 			var response raft.RequestPreVoteResponse
 			err := a.RequestPreVote("b", "b", &raft.RequestPreVoteRequest{RPCHeader: header, Term: 2}, &response)
 			return response.Granted, err
 		},
-		"leadership": func(a *transport.Verified) (bool, error) {
+		"leadership": func(a *Verified) (bool, error) {
 			err := a.TimeoutNow("b", "b", &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
 			return true, err
 		},
-		"append": func(a *transport.Verified) (bool, error) {
+		"append": func(a *Verified) (bool, error) {
 			var response raft.AppendEntriesResponse
 			entries := []*raft.Log{{Index: 1, Term: 1}}
 			err := a.AppendEntries("b", "b", &raft.AppendEntriesRequest{RPCHeader: header, Term: 2, Entries: entries}, &response)
@@ -76,11 +79,11 @@ func TestTransport_ReachesRestartedNode(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inSynctest(t, func(t *testing.T) {
-				network := newMemoryNetwork()
-				a, b := openTransport(network, "a", 1), openTransport(network, "b", transport.PooledConnsMax)
+			waittest.InSynctest(t, func(t *testing.T) {
+				network := networktest.NewMemory()
+				a, b := openTransport(network, "a", 1), openTransport(network, "b", pooledConnsMax)
 				var sending sync.WaitGroup
-				for range transport.PooledConnsMax { // as many connections as are kept
+				for range pooledConnsMax { // as many connections as are kept
 					sending.Go(func() {
 						if _, err := send(a); err != nil {
 							t.Error(err)
@@ -99,7 +102,7 @@ func TestTransport_ReachesRestartedNode(t *testing.T) {
 				if err := errors.Join(b.Close(), a.Close()); err != nil {
 					t.Error(err)
 				}
-				if _, err := send(a); err == nil || transport.IsDeadConn(err) {
+				if _, err := send(a); err == nil || isDeadConn(err) {
 					t.Errorf("a closed node: %v", err)
 				}
 			})

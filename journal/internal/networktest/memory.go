@@ -1,35 +1,32 @@
-package journal
+package networktest
 
 import (
 	"errors"
 	"net"
 	"sync"
-	"testing"
-	"testing/synctest"
 	"time"
 )
 
-// inSynctest runs a test in virtual time. Time passes only when all goroutines wait, so a slow
-// machine does not look like a slow network, a slow disk or a lost leader.
-func inSynctest(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, test)
+// Network is a listener, and dials the listeners of others.
+type Network interface {
+	net.Listener
+	Dial(address string, timeout time.Duration) (net.Conn, error)
 }
 
-// memoryNetwork connects the nodes of one test by pipes.
-type memoryNetwork struct {
+// Memory connects the nodes of one test by pipes.
+type Memory struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
 }
 
-func newMemoryNetwork() *memoryNetwork {
-	return &memoryNetwork{listeners: map[string]*memoryListener{}}
+func NewMemory() *Memory {
+	return &Memory{listeners: map[string]*memoryListener{}}
 }
 
 var errConnRefused = errors.New("connection refused")
 
-// listen opens the listener of an address, in place of a previous one.
-func (n *memoryNetwork) listen(address string) Network {
+// Listen opens the listener of an address, in place of a previous one.
+func (n *Memory) Listen(address string) Network {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := &memoryListener{network: n, address: address, dials: make(chan net.Conn), closed: make(chan struct{})}
@@ -39,7 +36,7 @@ func (n *memoryNetwork) listen(address string) Network {
 
 // memoryListener is a Network.
 type memoryListener struct {
-	network *memoryNetwork
+	network *Memory
 	address string
 	dials   chan net.Conn
 	once    sync.Once
@@ -84,7 +81,7 @@ func (d *memoryListener) Dial(address string, timeout time.Duration) (net.Conn, 
 	}
 }
 
-// memoryAddress is an address in a memoryNetwork.
+// memoryAddress is an address in a Memory.
 type memoryAddress string
 
 func (memoryAddress) Network() string  { return "tcp" }
