@@ -221,31 +221,36 @@ func (j *Journal) connectParts() {
 // servers returns the members by the latest configuration in this node's log.
 func (j *Journal) servers() []raft.Server { return j.raft.GetConfiguration().Configuration().Servers }
 
-// startRaft builds the transport and failStop, and starts the Raft library on them. ctx bounds the
-// start; running ends with the journal.
-func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
-	j.disk = raftlog.NewDisk(j.config.StallLimit, j.stats.logWrite.observe, j.onDiskStall, j.onDiskRecover)
+// openTransport builds the transport, which accepts no connection yet. running ends with the
+// journal.
+func (j *Journal) openTransport(running context.Context, stores *stores, logger hclog.Logger) *transport.Acked {
 	j.leaderCommit = transport.NewLeaderCommit(j.hasApplied)
 	network, streams := newTransport(&j.config, j.isMuted, j.isAdmitted, j.refusals, logger)
 	j.streams = streams
 	if sender, ok := network.(*transport.Verified); ok {
-		sender.DelayPreVote, sender.HasAppliedSnapshot, sender.ReportCommit, sender.Identities = j.delayPreVote, j.hasAppliedSnapshot, j.leaderCommit.Report, j.identities
+		sender.DelayPreVote, sender.HasAppliedSnapshot = j.delayPreVote, j.hasAppliedSnapshot
+		sender.ReportCommit, sender.Identities = j.leaderCommit.Report, j.identities
 		streams.Handshake, streams.RequiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
 	requests := newRequestServer(j, stores.snapshotsOnDisk)
 	streams.OnRequest = func(conn net.Conn) { requests.serve(running, conn) }
-	j.acks = transport.NewAcks()
-	acked := &transport.Acked{Transport: network, Acks: j.acks, Liveness: transport.NewLiveness()}
-	j.liveness = acked.Liveness
-	acked.OnPipelineEnd = func() {
-		select {
-		case j.clockCommitDue <- struct{}{}:
-		default:
-		}
+	j.acks, j.liveness = transport.NewAcks(), transport.NewLiveness()
+	return &transport.Acked{
+		Transport: network, Acks: j.acks, Liveness: j.liveness,
+		OnPipelineEnd: func() { notify(j.clockCommitDue) },
+		IsReplicatingTo: func(to raft.Server, term uint64) bool {
+			return j.isServing() && j.isReplicatingTo(to, term)
+		},
 	}
-	acked.IsReplicatingTo = func(to raft.Server, term uint64) bool { return j.isServing() && j.isReplicatingTo(to, term) }
+}
+
+// startRaft builds the transport and failStop, and starts the Raft library on them. ctx bounds the
+// start; running ends with the journal.
+func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger hclog.Logger) error {
+	j.disk = raftlog.NewDisk(j.config.StallLimit, j.stats.logWrite.observe, j.onDiskStall, j.onDiskRecover)
+	acked := j.openTransport(running, stores, logger)
 	j.failStop = newFailStop(func(nodeFailed *NodeFailedError) {
-		_ = streams.Disconnect() // a failed node has no use for the error
+		_ = j.streams.Disconnect() // a failed node has no use for the error
 		j.queue.refuse(nodeFailed)
 	}, func(nodeFailed *NodeFailedError) {
 		j.config.Logger.Error("node failed", "error", nodeFailed.Cause)
@@ -287,7 +292,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	j.connectParts()
 	logs.SetServing()
 	close(j.serving)
-	streams.Serve()
+	j.streams.Serve()
 	if nodeFailed := j.failStop.Err(); nodeFailed != nil {
 		return errors.Join(nodeFailed, j.raft.Shutdown())
 	}
