@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
+	"github.com/tenuto-dev/tenuto/journal/internal/waittest"
 )
 
 // clockModel is three nodes and the cluster time, without Raft. Each node receives the records in
@@ -246,7 +247,7 @@ func (w *clockModel) run(length int) {
 }
 
 func TestClusterTime_NoTimerFiresEarly(t *testing.T) {
-	for seed := range uint64(repetitions(300, 300)) {
+	for seed := range uint64(waittest.Repetitions(300, 300)) {
 		synctest.Test(t, func(t *testing.T) {
 			t.Logf("seed %d", seed)
 			newClockModel(t, rand.New(rand.NewPCG(seed, 17)).IntN).run(60)

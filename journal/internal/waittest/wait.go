@@ -10,10 +10,13 @@ import (
 const Timeout = 2 * time.Minute
 
 // Repetitions is how often a test of damage is repeated: all times with "make faults", which sets
-// TENUTO_FAULTS, otherwise only the first few.
+// TENUTO_FAULTS, otherwise only the first few; with -short, an eighth of those.
 func Repetitions(all, few int) int {
 	if os.Getenv("TENUTO_FAULTS") != "" {
 		return all
+	}
+	if testing.Short() {
+		return max(few/8, 1)
 	}
 	return few
 }
