@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
+	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
 // Config is copied by Open. Zero values mean the defaults.
@@ -161,6 +162,11 @@ type Network interface {
 	net.Listener
 	Dial(address string, timeout time.Duration) (net.Conn, error)
 }
+
+// NewestProtocol is the newest protocol that this version of the software speaks, between nodes
+// (clusterpb) and in records (journalpb). It also speaks the one before. DESIGN.md of package
+// cluster has the rules of change.
+const NewestProtocol = state.NewestProtocol
 
 // withDefaults returns a copy with every zero value replaced.
 func (c Config) withDefaults() Config {

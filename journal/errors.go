@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/state"
 )
 
 // Errors of Append, Attempt, Purge, Barrier and TransferLeadership. Those of the state machine are
@@ -32,6 +33,16 @@ var (
 
 	// ErrLastVoter: there is no other voter to take leadership. Nothing happened.
 	ErrLastVoter = errors.New("no other voter")
+)
+
+// Refusals of tokens. Nothing was changed.
+var (
+	ErrTokenUnknown  = state.ErrTokenUnknown
+	ErrTokenExpired  = state.ErrTokenExpired
+	ErrTokenUsed     = state.ErrTokenUsed
+	ErrTooManyTokens = state.ErrTooManyTokens
+	// ErrRevokeProtocol: a member does not speak the protocol that introduced revoking tokens.
+	ErrRevokeProtocol = errors.New("revoking a token requires protocol 3 on every member")
 )
 
 // ErrProtocol matches every VersionError.

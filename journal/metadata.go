@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -23,46 +22,6 @@ type metadata struct {
 	reconcileDue chan struct{}
 }
 
-// recordClock proposes a record of the cluster time if this node leads, and returns a channel that
-// is closed when the outcome is decided. The outcome does not matter: the next record is due soon.
-func (m *metadata) recordClock() <-chan struct{} {
-	decided := make(chan struct{})
-	r := m.leaderships.leadership.Load()
-	if r == nil {
-		close(decided)
-		return decided
-	}
-	m.proposeMetadata(r, &journalpb.MetadataChange{}, func(error) { close(decided) })
-	return decided
-}
-
-// proposeMetadata proposes a metadata change at the cluster time.
-func (m *metadata) proposeMetadata(r *leadership, c *journalpb.MetadataChange, done func(error)) {
-	c.Epoch, c.Clock = r.epoch, m.clock.Now().UnixNano()
-	record, err := entry.EncodeMetadataChange(c)
-	if err != nil {
-		done(err)
-		return
-	}
-	m.proposer.propose(proposal{record: record, done: done})
-}
-
-// changeMetadata commits a metadata change, on the leader.
-func (m *metadata) changeMetadata(ctx context.Context, c *journalpb.MetadataChange) error {
-	r := m.leaderships.leadership.Load()
-	if r == nil {
-		return ErrNotLeader
-	}
-	result := make(chan error, 1)
-	m.proposeMetadata(r, c, func(err error) { result <- err })
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // ForgetChainedStart removes a chained start, or that of an abandoned child, whose instance was
 // started in another partition; the state machine cannot learn of that otherwise. done and the
 // errors are as in Append; the only refusal of the state machine is *state.StaleEpochError.
@@ -70,16 +29,6 @@ func (m *metadata) changeMetadata(ctx context.Context, c *journalpb.MetadataChan
 func (m *metadata) ForgetChainedStart(epoch uint64, target string, done func(error)) {
 	m.proposeMetadata(&leadership{epoch: epoch}, &journalpb.MetadataChange{Started: target}, done)
 }
-
-// Refusals of tokens. Nothing was changed.
-var (
-	ErrTokenUnknown  = state.ErrTokenUnknown
-	ErrTokenExpired  = state.ErrTokenExpired
-	ErrTokenUsed     = state.ErrTokenUsed
-	ErrTooManyTokens = state.ErrTooManyTokens
-	// ErrRevokeProtocol: a member does not speak the protocol that introduced revoking tokens.
-	ErrRevokeProtocol = errors.New("revoking a token requires protocol 3 on every member")
-)
 
 // IssueToken records a token by its public key. It must be called on the leader. One node may join
 // with the token until it expires, by the cluster time. IssueToken returns the time at which it
@@ -129,11 +78,6 @@ func (m *metadata) UseToken(ctx context.Context, key []byte, node string) error 
 	return nil
 }
 
-// NewestProtocol is the newest protocol that this version of the software speaks, between nodes
-// (clusterpb) and in records (journalpb). It also speaks the one before. DESIGN.md of package
-// cluster has the rules of change.
-const NewestProtocol = state.NewestProtocol
-
 // Protocol returns the protocol that the cluster uses, as far as this node has applied the journal;
 // 1 at first. It never decreases.
 func (m *metadata) Protocol() uint32 { return m.machine.Protocol() }
@@ -150,4 +94,44 @@ func (m *metadata) RaiseProtocol(ctx context.Context, to uint32) error {
 	}
 	notify(m.reconcileDue) // there may be identities to record
 	return nil
+}
+
+// recordClock proposes a record of the cluster time if this node leads, and returns a channel that
+// is closed when the outcome is decided. The outcome does not matter: the next record is due soon.
+func (m *metadata) recordClock() <-chan struct{} {
+	decided := make(chan struct{})
+	r := m.leaderships.leadership.Load()
+	if r == nil {
+		close(decided)
+		return decided
+	}
+	m.proposeMetadata(r, &journalpb.MetadataChange{}, func(error) { close(decided) })
+	return decided
+}
+
+// proposeMetadata proposes a metadata change at the cluster time.
+func (m *metadata) proposeMetadata(r *leadership, c *journalpb.MetadataChange, done func(error)) {
+	c.Epoch, c.Clock = r.epoch, m.clock.Now().UnixNano()
+	record, err := entry.EncodeMetadataChange(c)
+	if err != nil {
+		done(err)
+		return
+	}
+	m.proposer.propose(proposal{record: record, done: done})
+}
+
+// changeMetadata commits a metadata change, on the leader.
+func (m *metadata) changeMetadata(ctx context.Context, c *journalpb.MetadataChange) error {
+	r := m.leaderships.leadership.Load()
+	if r == nil {
+		return ErrNotLeader
+	}
+	result := make(chan error, 1)
+	m.proposeMetadata(r, c, func(err error) { result <- err })
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -35,6 +35,81 @@ func newProposer(c *Config, counters *stats) *proposer {
 	}
 }
 
+// Append queues an append and returns at once. done is called exactly once with the outcome: nil
+// when the events are committed and applied here. If the append is refused immediately, done is
+// called before Append returns. Otherwise a goroutine of the journal calls it; done must not block,
+// since all later outcomes wait for it. a may be changed after Append has returned.
+//
+// Nothing happened if the error is ErrNotLeader, ErrBusy, ErrClosed, a *TooLargeError, a
+// *NodeFailedError without ErrUnknownOutcome, or a refusal of the state machine:
+// *state.StaleEpochError, *state.ConflictError, *state.InvalidAppendError. After ErrUnknownOutcome
+// the append may have happened. Appends, attempts and purges of one goroutine are applied in the
+// order of its calls.
+func (p *proposer) Append(a *journalpb.Append, done func(error)) {
+	p.propose(proposal{record: entry.EncodeAppend(a), done: done})
+}
+
+// Attempt records the attempts of an open activity. It replaces what was recorded before, and is
+// dropped when the activity is closed. done and the errors are as in Append, except for the
+// refusals of the state machine. These are *state.StaleEpochError, *state.ClosedError if the
+// operation is not open, and *state.InvalidAppendError if it is not an activity or fewer attempts
+// have failed than before. Text in a that is not UTF-8 is an error, too. Repeating an attempt
+// changes nothing.
+func (p *proposer) Attempt(a *journalpb.Attempt, done func(error)) {
+	record, err := entry.EncodeAttempt(a)
+	if err != nil {
+		done(err)
+		return
+	}
+	p.propose(proposal{record: record, done: done})
+}
+
+// Purge removes instances with everything stored of them, and reports how many were removed.
+// transport.running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
+// If such an instance has requested a chained start, or that of an abandoned child, the request is
+// retained until the start is made. done and the errors are as in Append; the only refusal of the
+// state machine is *state.StaleEpochError.
+func (p *proposer) Purge(purge *journalpb.Purge, done func(purged int, err error)) {
+	purged := new(uint64)
+	p.propose(proposal{record: entry.EncodePurge(purge), outcome: purged, done: func(err error) {
+		if err != nil {
+			done(0, err)
+			return
+		}
+		done(int(*purged), nil)
+	}})
+}
+
+// SetCondition records with an instance why it does not make progress. done and the errors are as
+// in Append. Before the cluster uses protocol 3 the error is a *VersionError: older builds do not
+// know the record.
+func (p *proposer) SetCondition(c *journalpb.SetCondition, done func(error)) {
+	if protocol := p.machine.Protocol(); protocol < conditionsProtocol {
+		done(&VersionError{Node: p.config.Node, Oldest: conditionsProtocol, Newest: p.config.Protocol, Required: protocol})
+		return
+	}
+	record, err := entry.EncodeSetCondition(c)
+	if err != nil {
+		done(fmt.Errorf("set condition: %w", err))
+		return
+	}
+	p.propose(proposal{record: record, done: done})
+}
+
+// conditionsProtocol is the protocol that introduced conditions.
+const conditionsProtocol = 3
+
+// propose queues a record, or calls done with an error at once.
+func (p *proposer) propose(what proposal) {
+	if len(what.record) > p.config.AppendBytesMax {
+		what.done(&TooLargeError{Bytes: len(what.record), Max: p.config.AppendBytesMax})
+		return
+	}
+	if err := p.queue.put(what); err != nil {
+		what.done(err)
+	}
+}
+
 // inFlightEntry is an entry that Raft has and has not answered yet.
 type inFlightEntry struct {
 	batch      []proposal
@@ -141,78 +216,3 @@ func (p *proposer) wrapFailure(err error) error {
 	}
 	return err
 }
-
-// Append queues an append and returns at once. done is called exactly once with the outcome: nil
-// when the events are committed and applied here. If the append is refused immediately, done is
-// called before Append returns. Otherwise a goroutine of the journal calls it; done must not block,
-// since all later outcomes wait for it. a may be changed after Append has returned.
-//
-// Nothing happened if the error is ErrNotLeader, ErrBusy, ErrClosed, a *TooLargeError, a
-// *NodeFailedError without ErrUnknownOutcome, or a refusal of the state machine:
-// *state.StaleEpochError, *state.ConflictError, *state.InvalidAppendError. After ErrUnknownOutcome
-// the append may have happened. Appends, attempts and purges of one goroutine are applied in the
-// order of its calls.
-func (p *proposer) Append(a *journalpb.Append, done func(error)) {
-	p.propose(proposal{record: entry.EncodeAppend(a), done: done})
-}
-
-// Attempt records the attempts of an open activity. It replaces what was recorded before, and is
-// dropped when the activity is closed. done and the errors are as in Append, except for the
-// refusals of the state machine. These are *state.StaleEpochError, *state.ClosedError if the
-// operation is not open, and *state.InvalidAppendError if it is not an activity or fewer attempts
-// have failed than before. Text in a that is not UTF-8 is an error, too. Repeating an attempt
-// changes nothing.
-func (p *proposer) Attempt(a *journalpb.Attempt, done func(error)) {
-	record, err := entry.EncodeAttempt(a)
-	if err != nil {
-		done(err)
-		return
-	}
-	p.propose(proposal{record: record, done: done})
-}
-
-// Purge removes instances with everything stored of them, and reports how many were removed.
-// transport.running, unknown and repeated instances are skipped. Afterwards their IDs are as if never used.
-// If such an instance has requested a chained start, or that of an abandoned child, the request is
-// retained until the start is made. done and the errors are as in Append; the only refusal of the
-// state machine is *state.StaleEpochError.
-func (p *proposer) Purge(purge *journalpb.Purge, done func(purged int, err error)) {
-	purged := new(uint64)
-	p.propose(proposal{record: entry.EncodePurge(purge), outcome: purged, done: func(err error) {
-		if err != nil {
-			done(0, err)
-			return
-		}
-		done(int(*purged), nil)
-	}})
-}
-
-// propose queues a record, or calls done with an error at once.
-func (p *proposer) propose(what proposal) {
-	if len(what.record) > p.config.AppendBytesMax {
-		what.done(&TooLargeError{Bytes: len(what.record), Max: p.config.AppendBytesMax})
-		return
-	}
-	if err := p.queue.put(what); err != nil {
-		what.done(err)
-	}
-}
-
-// SetCondition records with an instance why it does not make progress. done and the errors are as
-// in Append. Before the cluster uses protocol 3 the error is a *VersionError: older builds do not
-// know the record.
-func (p *proposer) SetCondition(c *journalpb.SetCondition, done func(error)) {
-	if protocol := p.machine.Protocol(); protocol < conditionsProtocol {
-		done(&VersionError{Node: p.config.Node, Oldest: conditionsProtocol, Newest: p.config.Protocol, Required: protocol})
-		return
-	}
-	record, err := entry.EncodeSetCondition(c)
-	if err != nil {
-		done(fmt.Errorf("set condition: %w", err))
-		return
-	}
-	p.propose(proposal{record: record, done: done})
-}
-
-// conditionsProtocol is the protocol that introduced conditions.
-const conditionsProtocol = 3

@@ -27,56 +27,6 @@ func (l *leaderships) TransferLeadershipTo(ctx context.Context, node string) err
 	return l.transfer(ctx, func() raft.Future { return l.raft.LeadershipTransferToServer(to.ID, to.Address) })
 }
 
-// awaitTransferEnd returns when Raft has ended a transfer that has failed. That may be long after
-// Raft reported the failure: it still waits for the target, and takes no appends meanwhile.
-func (l *leaderships) awaitTransferEnd() {
-	for errors.Is(l.raft.Barrier(enqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
-		select {
-		case <-time.After(pollInterval):
-		case <-l.closing:
-			return
-		}
-	}
-}
-
-func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) error {
-	if !l.IsLeader() {
-		return ErrNotLeader
-	}
-	if len(l.raft.GetConfiguration().Configuration().Servers) == 1 {
-		return ErrLastVoter
-	}
-	select {
-	case <-l.metadata.recordClock(): // so that the next leader has received it
-	case <-ctx.Done():
-		return fmt.Errorf("transfer leadership: %w", ctx.Err())
-	}
-	result := make(chan error, 1)
-	if !l.callers.start(func() {
-		l.transfers.Add(1)
-		defer l.transfers.Add(-1)
-		err := begin().Error()
-		result <- err
-		if err != nil {
-			l.awaitTransferEnd()
-		}
-	}) {
-		return ErrClosed
-	}
-	select {
-	case <-ctx.Done():
-		return fmt.Errorf("transfer leadership: %w", ctx.Err())
-	case err := <-result:
-		if err != nil && errors.Is(outcomeError(err), ErrNotLeader) {
-			return ErrNotLeader
-		}
-		if err != nil {
-			return fmt.Errorf("transfer leadership: %w", err)
-		}
-		return nil
-	}
-}
-
 const (
 	// successorLag is the number of committed entries that a node may lack and still count as
 	// caught up. The leader's knowledge is as old as the last heartbeat, and under load some
@@ -139,4 +89,54 @@ func (l *leaderships) successors(late time.Duration) (caughtUp, there, needed in
 		return 0, 0, 0
 	}
 	return caughtUp, there, needed
+}
+
+// awaitTransferEnd returns when Raft has ended a transfer that has failed. That may be long after
+// Raft reported the failure: it still waits for the target, and takes no appends meanwhile.
+func (l *leaderships) awaitTransferEnd() {
+	for errors.Is(l.raft.Barrier(enqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
+		select {
+		case <-time.After(pollInterval):
+		case <-l.closing:
+			return
+		}
+	}
+}
+
+func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) error {
+	if !l.IsLeader() {
+		return ErrNotLeader
+	}
+	if len(l.raft.GetConfiguration().Configuration().Servers) == 1 {
+		return ErrLastVoter
+	}
+	select {
+	case <-l.metadata.recordClock(): // so that the next leader has received it
+	case <-ctx.Done():
+		return fmt.Errorf("transfer leadership: %w", ctx.Err())
+	}
+	result := make(chan error, 1)
+	if !l.callers.start(func() {
+		l.transfers.Add(1)
+		defer l.transfers.Add(-1)
+		err := begin().Error()
+		result <- err
+		if err != nil {
+			l.awaitTransferEnd()
+		}
+	}) {
+		return ErrClosed
+	}
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("transfer leadership: %w", ctx.Err())
+	case err := <-result:
+		if err != nil && errors.Is(outcomeError(err), ErrNotLeader) {
+			return ErrNotLeader
+		}
+		if err != nil {
+			return fmt.Errorf("transfer leadership: %w", err)
+		}
+		return nil
+	}
 }
