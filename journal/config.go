@@ -163,6 +163,13 @@ type Network interface {
 	Dial(address string, timeout time.Duration) (net.Conn, error)
 }
 
+// Sender is a connection of a Network that knows the node at its other end. Raft messages on it are
+// accepted in the name of that node only, and only while it is a member. For a connection that does
+// not implement Sender, or returns "", the name in the message is trusted.
+type Sender interface {
+	Sender() string
+}
+
 // NewestProtocol is the newest protocol that this version of the software speaks, between nodes
 // (clusterpb) and in records (journalpb). It also speaks the one before. DESIGN.md of package
 // cluster has the rules of change.
@@ -255,11 +262,4 @@ func (c *Config) validate() error {
 		return nil
 	}
 	return fmt.Errorf("config: Peers do not include this node, %q", c.Node)
-}
-
-// Sender is a connection of a Network that knows the node at its other end. Raft messages on it are
-// accepted in the name of that node only, and only while it is a member. For a connection that does
-// not implement Sender, or returns "", the name in the message is trusted.
-type Sender interface {
-	Sender() string
 }
