@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -192,7 +193,7 @@ func (t *task) resolveWaitersWith(outcome func() error) (then func()) {
 // held, which keeps records in order.
 func (t *task) record() {
 	t.recordNumber++
-	t.propose(t.recordNumber, backoffMin)
+	t.propose(t.recordNumber, sched.BackoffMin)
 }
 
 func (t *task) propose(record int, delay time.Duration) {
@@ -232,7 +233,7 @@ func (p *pool) handleRecorded(t *task, record int, delay time.Duration, err erro
 		t.scheduleTimer(timerRetryRecord, t.now().Add(delay), func() {
 			p.withLock(func() func() {
 				if !t.isOver() && t.recordNumber == record {
-					t.propose(record, nextBackoff(delay))
+					t.propose(record, sched.NextBackoff(delay))
 				}
 				return nil
 			})

@@ -99,7 +99,7 @@ func (p *Partition) leaveCode(in *instance) (blocked time.Duration, left bool) {
 	case c.abandoned:
 		return 0, true
 	case c.blocked:
-		p.system.dispatcher.reacquire()
+		p.system.dispatcher.Reacquire()
 		blocked = time.Since(c.runningSince)
 	}
 	p.unlinkCode(in)
@@ -202,7 +202,7 @@ func (p *Partition) checkInstanceCode(in *instance) (report *codeReport, waiting
 		c.blocked = true
 		p.runningCode.blocked++
 		p.releaseTurn(in)
-		p.system.dispatcher.releaseBlocked()
+		p.system.dispatcher.ReleaseBlocked()
 	}
 	switch {
 	case p.closed:
@@ -238,7 +238,7 @@ func (p *Partition) abandonCode(in *instance) []Message {
 	in.code.abandoned = true
 	in.code.monitor.Abandon()
 	p.forget(in)
-	p.system.dispatcher.abandon()
+	p.system.dispatcher.Abandon()
 	p.system.counters.abandonedCode.Add(1)
 	p.liveActors.Done()
 	return waiting
@@ -274,7 +274,8 @@ func (in *instance) onForeignCall(m *replay.Mismatch) {
 // discardReturnedCode stops an actor whose abandoned code has returned, and discards the code's
 // results.
 func (in *instance) discardReturnedCode() {
-	in.stopped, in.mailbox.abandoned = true, true
+	in.stopped = true
+	in.mailbox.Abandon()
 	if in.execution != nil {
 		in.execution.Evict()
 		in.execution = nil

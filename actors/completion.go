@@ -3,6 +3,7 @@ package actors
 import (
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -64,7 +65,7 @@ func (p *Partition) CompleteActivity(c Completion, done func(error)) {
 		if p.context.Err() != nil {
 			return func() { done(ErrStopped) }
 		}
-		t := p.system.pool.tasks[p][keyOf(c.Ref)]
+		t := p.system.pool.tasks[p][operation.KeyOf(c.Ref)]
 		if t == nil {
 			return func() { done(p.closedActivityError(&c)) }
 		}
@@ -98,7 +99,7 @@ func (p *Partition) closedActivityError(c *Completion) error {
 
 // endEvent returns the event that ended an operation, nil if there is none.
 func (p *Partition) endEvent(ref *journalpb.OperationRef) *journalpb.Event {
-	if !matchesRun(p.journal, ref) {
+	if !operation.MatchesRun(p.journal, ref) {
 		return nil
 	}
 	for event, err := range p.journal.Events(ref.Instance, ref.Execution, ref.EventId+1) {

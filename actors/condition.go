@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -29,7 +30,7 @@ func (p *Partition) recordCondition(meta *journalpb.Instance, condition *journal
 	p.proposeCondition(&journalpb.SetCondition{
 		Instance: meta.Instance, Epoch: p.epoch, Incarnation: meta.Incarnation,
 		Execution: meta.Execution, LastEventId: meta.LastEventId, Condition: condition,
-	}, backoffMin)
+	}, sched.BackoffMin)
 }
 
 func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Duration) {
@@ -40,7 +41,7 @@ func (p *Partition) proposeCondition(c *journalpb.SetCondition, delay time.Durat
 		p.timers.scheduleAfter(delay, func() {
 			meta, ok := p.journal.Instance(c.Instance)
 			if ok && meta.Incarnation == c.Incarnation && meta.Execution == c.Execution && meta.LastEventId == c.LastEventId && (c.Condition != nil) == (p.StallReason(c.Instance) != nil) {
-				p.proposeCondition(c, nextBackoff(delay))
+				p.proposeCondition(c, sched.NextBackoff(delay))
 			}
 		})
 	})

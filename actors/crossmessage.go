@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -77,11 +79,11 @@ func (c *CrossMessage) key() crossMessageKey {
 	if started := c.Event.GetOrchestrationStarted(); started != nil {
 		key.requestID = started.RequestId
 		if started.Parent != nil {
-			key.parent = keyOf(started.Parent)
+			key.parent = operation.KeyOf(started.Parent)
 		}
 	}
 	if c.ChildOf != nil {
-		key.parent = keyOf(c.ChildOf)
+		key.parent = operation.KeyOf(c.ChildOf)
 	}
 	return key
 }
@@ -93,7 +95,7 @@ type crossMessageKey struct {
 	sourceEventID uint64
 	eventType     int
 	requestID     string
-	parent        operationKey
+	parent        operation.Key
 }
 
 // Receive takes a message from another partition. It does not block. done is called once, from any
@@ -208,7 +210,7 @@ func (p *Partition) sendReliably(c *CrossMessage, done func(Answer), delay time.
 		case a.Err == nil && done != nil:
 			done(a)
 		case a.Err != nil && p.context.Err() == nil:
-			p.timers.scheduleAfter(delay, func() { p.sendReliably(c, done, nextBackoff(delay)) })
+			p.timers.scheduleAfter(delay, func() { p.sendReliably(c, done, sched.NextBackoff(delay)) })
 		}
 	})
 }

@@ -5,19 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
-
-// A message that was answered with an error is sent again after a delay that doubles from
-// backoffMin to backoffMax.
-const (
-	backoffMin = 100 * time.Millisecond
-	backoffMax = 5 * time.Second
-)
-
-func nextBackoff(delay time.Duration) time.Duration { return min(2*delay, backoffMax) }
 
 // releaseEffects starts the effects of a turn's committed events.
 func (in *instance) releaseEffects(events []*journalpb.Event) {
@@ -63,10 +56,6 @@ func (p *Partition) nudge(instance string) {
 	p.deliverReliably(instance, Message{Message: replay.Message{Event: new(journalpb.Event)}, Internal: true})
 }
 
-func keyOf(ref *journalpb.OperationRef) operationKey {
-	return operationKey{instance: ref.Instance, incarnation: ref.Incarnation, execution: ref.Execution, eventID: ref.EventId}
-}
-
 // newTask returns the task for an ActivityScheduled event.
 func (p *Partition) newTask(instance string, incarnation, execution uint64, event *journalpb.Event) *task {
 	made := &struct {
@@ -84,7 +73,7 @@ func (p *Partition) newTask(instance string, incarnation, execution uint64, even
 }
 
 func (p *Partition) scheduleTimer(ref *journalpb.OperationRef, fireAt int64) {
-	p.timers.schedule(clustertime.FromUnixNano(fireAt), keyOf(ref), func() {
+	p.timers.schedule(clustertime.FromUnixNano(fireAt), operation.KeyOf(ref), func() {
 		p.observeTimerFired(fireAt)
 		p.deliverReliably(ref.Instance, completion(ref, &journalpb.Event{Body: &journalpb.Event_TimerFired{
 			TimerFired: &journalpb.TimerFired{FireAt: fireAt},
@@ -101,11 +90,11 @@ func (p *Partition) cancelOperation(ref *journalpb.OperationRef) {
 	}
 	switch body := event.Body.(type) {
 	case *journalpb.Event_ActivityScheduled:
-		p.system.pool.cancelTask(p, keyOf(ref))
+		p.system.pool.cancelTask(p, operation.KeyOf(ref))
 	case *journalpb.Event_TimerCreated:
-		p.timers.cancel(keyOf(ref))
+		p.timers.cancel(operation.KeyOf(ref))
 	case *journalpb.Event_SubOrchestrationScheduled:
-		p.cancelChild(ref, body.SubOrchestrationScheduled, backoffMin)
+		p.cancelChild(ref, body.SubOrchestrationScheduled, sched.BackoffMin)
 	}
 }
 
@@ -133,7 +122,7 @@ func (in *instance) cancelOpenOperations() {
 // deliverReliably delivers an internal message until it is recorded or no longer needed. After the
 // partition is closed, the next leader delivers it.
 func (p *Partition) deliverReliably(instance string, m Message) {
-	p.deliverReliablyAfter(instance, m, backoffMin)
+	p.deliverReliablyAfter(instance, m, sched.BackoffMin)
 }
 
 // deliverReliablyAfter is deliverReliably with the delay before the first repetition.
@@ -150,7 +139,7 @@ func (p *Partition) deliverReliablyAfter(instance string, m Message, delay time.
 		case a.Err != nil && p.context.Err() == nil:
 			again := m
 			again.Event = &journalpb.Event{SourceEventId: m.Event.SourceEventId, Body: m.Event.Body}
-			p.timers.scheduleAfter(delay, func() { p.deliverReliablyAfter(instance, again, nextBackoff(delay)) })
+			p.timers.scheduleAfter(delay, func() { p.deliverReliablyAfter(instance, again, sched.NextBackoff(delay)) })
 		}
 	}
 	p.Deliver(instance, sent)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -36,7 +37,7 @@ type instance struct {
 	id        string
 	partition *Partition
 	pid       *actor.PID
-	mailbox   *mailbox
+	mailbox   *sched.Mailbox
 	code      codeState
 
 	// The partition's lock guards the fields below.
@@ -46,10 +47,8 @@ type instance struct {
 	inFlight    *load // external messages in flight: &ownInFlight, or that of a replaced actor
 	ownInFlight load
 	awake       bool // the actor has something to do, or is stalled
-	turnState   turnState
-	idle        bool // if so, older and newer are its neighbors in the idle list
-	older       *instance
-	newer       *instance
+	turnState   sched.TurnState
+	idleLinks   sched.IdleLinks[*instance]
 
 	// Only the actor uses the fields below.
 	execution       *replay.Execution
@@ -72,6 +71,12 @@ func newInstance(p *Partition, id string) *instance {
 	in.pid, in.mailbox = p.system.spawn(in.receive)
 	return in
 }
+
+// TurnState implements sched.TurnTaker.
+func (in *instance) TurnState() *sched.TurnState { return &in.turnState }
+
+// IdleLinks implements sched.Idler.
+func (in *instance) IdleLinks() *sched.IdleLinks[*instance] { return &in.idleLinks }
 
 func (in *instance) receive(ctx actor.Context) {
 	defer in.recoverPanic(ctx)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -43,13 +44,13 @@ type Partition struct {
 	recovery       *recovery // nil after recovery
 	closed         bool
 	admission      admission
-	turnLimiter    turnLimiter
+	turnLimiter    sched.TurnLimiter[*instance]
 	timersDeferred bool // due timers are deferred
 	watchers       stallWatchers
 	instances      map[string]*instance // those that have an actor
 	stalledCount   int                  // how many instances are stalled
 	waitingForCode map[Code]int         // how many stalled instances wait for each code
-	idle           idleList
+	idle           sched.IdleList[*instance]
 	liveActors     sync.WaitGroup // actors of instances, except those whose code was abandoned
 	runningCode    codeList
 	// The callbacks of unanswered messages from other partitions.
@@ -76,7 +77,7 @@ func (s *System) LeadPartition(ctx context.Context, partitionConfig PartitionCon
 		instances:       make(map[string]*instance),
 		waitingForCode:  make(map[Code]int),
 		watchers:        make(stallWatchers),
-		turnLimiter:     turnLimiter{inFlightMax: s.config.TurnsMax},
+		turnLimiter:     sched.NewTurnLimiter[*instance](s.config.TurnsMax),
 		rates:           s.config.newTokenBuckets(),
 	}
 	// Not derived from ctx, so that activities see ErrNodeStopping as the cause.
@@ -134,7 +135,7 @@ func (p *Partition) admit(id string, m Message) error {
 	}
 	if !in.awake {
 		in.awake = true
-		p.idle.remove(in)
+		p.idle.Remove(in)
 		if p.recovery.isRecovered(id) {
 			p.send(in, wakeUp{})
 		} else {
@@ -165,11 +166,11 @@ func (p *Partition) takeBatch(in *instance, t *turn) bool {
 	if in.stallReason != nil {
 		return in.takeTerminate(t)
 	}
-	if in.turnState == turnInFlight {
+	if in.turnState.InFlight() {
 		p.releaseTurn(in) // of the last turn
 	}
 	if n := batchSize(in.inbox, in.batchMax); n > 0 {
-		if !p.turnLimiter.acquire(in) {
+		if !p.turnLimiter.Acquire(in) {
 			return false
 		}
 		t.batch = append(t.batch, in.inbox[:n]...)
@@ -191,18 +192,25 @@ func (p *Partition) takeBatch(in *instance, t *turn) bool {
 		in.stopping = true
 		return false
 	}
-	p.idle.add(in)
-	if p.idle.count > p.system.config.ResidentMax {
-		p.evict(p.idle.oldest)
+	p.idle.Add(in)
+	if p.idle.Len() > p.system.config.ResidentMax {
+		p.evict(p.idle.Oldest())
 	}
 	return false
+}
+
+// releaseTurn ends the turn of an instance, and wakes the next one that waits. p.mu is held.
+func (p *Partition) releaseTurn(in *instance) {
+	if next, woken := p.turnLimiter.Release(in); woken {
+		p.send(next, wakeUp{})
+	}
 }
 
 // evict drops an idle instance from memory. The next message makes a new actor. Nothing is lost,
 // because the inbox is empty. p.mu is held.
 func (p *Partition) evict(in *instance) {
 	p.system.counters.evictions.Add(1)
-	p.idle.remove(in)
+	p.idle.Remove(in)
 	delete(p.instances, in.id)
 	p.send(in, stopRequest{})
 }
@@ -211,7 +219,7 @@ func (p *Partition) evict(in *instance) {
 func (p *Partition) EvictIdle(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if in := p.instances[id]; in != nil && in.idle {
+	if in := p.instances[id]; in != nil && in.idleLinks.Idle() {
 		p.evict(in)
 	}
 }
@@ -232,7 +240,7 @@ func (p *Partition) forget(in *instance) {
 	if p.instances[in.id] == in {
 		delete(p.instances, in.id)
 	}
-	p.idle.remove(in)
+	p.idle.Remove(in)
 	p.releaseTurn(in)
 	p.setStalled(in, nil)
 	p.resumeTimers()

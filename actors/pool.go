@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -22,7 +24,7 @@ type pool struct {
 	cancel  context.CancelCauseFunc
 
 	mu             sync.Mutex
-	tasks          map[*Partition]map[operationKey]*task // every task that has not ended
+	tasks          map[*Partition]map[operation.Key]*task // every task that has not ended
 	queues         map[class]*taskQueue
 	lastSequence   uint64 // number of tasks ever queued
 	sessions       map[*Partition][]*workerSession
@@ -61,7 +63,7 @@ func (s *System) ActivityCounts() ActivityCounts {
 func newPool(s *System) *pool {
 	p := &pool{
 		system:          s,
-		tasks:           make(map[*Partition]map[operationKey]*task),
+		tasks:           make(map[*Partition]map[operation.Key]*task),
 		queues:          make(map[class]*taskQueue),
 		sessions:        make(map[*Partition][]*workerSession),
 		workerAttempts:  make(map[attemptKey]*workerAttempt),
@@ -92,17 +94,17 @@ func (p *pool) tryAddTask(t *task) bool {
 	}
 	tasks := p.tasks[t.partition]
 	if tasks == nil {
-		tasks = make(map[operationKey]*task)
+		tasks = make(map[operation.Key]*task)
 		p.tasks[t.partition] = tasks
 	}
-	tasks[keyOf(t.ref)] = t
+	tasks[operation.KeyOf(t.ref)] = t
 	return true
 }
 
 // A workItem is an attempt to be made on this node. Its run makes the attempt in its slot, and
 // then other waiting attempts in the same slot.
 type workItem interface {
-	runnable
+	sched.Runnable
 	name() string // of the activity
 	// start returns the invocation, or reports that the attempt is no longer wanted. The pool's
 	// lock is held.
@@ -165,7 +167,7 @@ func (p *pool) removeRunning(name string) {
 func (p *pool) startInSlot(j workItem) {
 	p.addRunning(j.name())
 	p.usedSlots++
-	p.system.dispatcher.start(j)
+	p.system.dispatcher.Start(j)
 }
 
 // queuedState returns what a task of a class waits for. p.mu is held.
@@ -313,7 +315,7 @@ func (p *pool) nextQueued() workItem {
 }
 
 // cancelTask cancels a task whose result is no longer wanted.
-func (p *pool) cancelTask(partition *Partition, key operationKey) {
+func (p *pool) cancelTask(partition *Partition, key operation.Key) {
 	p.withLock(func() func() {
 		t := p.tasks[partition][key]
 		if t == nil {
@@ -351,7 +353,7 @@ func (p *pool) forgetPartition(partition *Partition) {
 // activity was already closed, perhaps by the same end.
 func (p *pool) finishTask(t *task, dropped bool) {
 	p.withLock(func() func() {
-		if key := keyOf(t.ref); p.tasks[t.partition][key] == t {
+		if key := operation.KeyOf(t.ref); p.tasks[t.partition][key] == t {
 			delete(p.tasks[t.partition], key)
 		}
 		if len(t.waiters) == 0 {
@@ -386,12 +388,12 @@ func (p *pool) close(grace time.Duration) bool {
 	}
 }
 
-func (t *task) run() bool {
+func (t *task) Run() bool {
 	t.pool().runSlot(t)
 	return false
 }
 
-func (l *workerAttempt) run() bool {
+func (l *workerAttempt) Run() bool {
 	l.pool.runSlot(l)
 	return false
 }

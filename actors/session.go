@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -34,11 +35,11 @@ type AttemptID struct {
 	Number int
 }
 
-func (id AttemptID) key() attemptKey { return attemptKey{keyOf(id.Ref), id.Number} }
+func (id AttemptID) key() attemptKey { return attemptKey{operation.KeyOf(id.Ref), id.Number} }
 
 // An attemptKey is a comparable AttemptID.
 type attemptKey struct {
-	operation operationKey
+	operation operation.Key
 	number    int
 }
 

@@ -94,11 +94,11 @@ func (s *System) Stats(partitions ...*Partition) Stats {
 		}
 		partition.mu.Lock()
 		stats.Live += len(partition.instances)
-		stats.Idle += partition.idle.count
+		stats.Idle += partition.idle.Len()
 		stats.Blocked += partition.runningCode.blocked
 		stats.MessagesInFlight += partition.admission.inFlight.messages
-		stats.TurnsInFlight += partition.turnLimiter.inFlight
-		stats.TurnsWaiting += len(partition.turnLimiter.waiting)
+		stats.TurnsInFlight += partition.turnLimiter.InFlight()
+		stats.TurnsWaiting += partition.turnLimiter.Waiting()
 		if partition.timersDeferred {
 			stats.TimersDeferred++
 		}

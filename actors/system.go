@@ -8,6 +8,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -122,7 +123,7 @@ type System struct {
 	config     Config
 	logger     *slog.Logger
 	actors     *actor.ActorSystem
-	dispatcher *dispatcher
+	dispatcher *sched.Dispatcher
 	pool       *pool
 	counters   counters
 	turns      sync.Pool // of *turn
@@ -133,21 +134,21 @@ type System struct {
 	spawnMutex  sync.Mutex
 	props       *actor.Props
 	nextReceive actor.ReceiveFunc
-	nextMailbox *mailbox // of the actor being spawned
+	nextMailbox *sched.Mailbox // of the actor being spawned
 }
 
 // NewSystem returns a system. Its actors have nothing to do until the node leads a partition. The
 // caller must call Close.
 func NewSystem(config Config) *System {
 	config = config.withDefaults()
-	s := &System{config: config, logger: config.Logger, dispatcher: newDispatcher()}
+	s := &System{config: config, logger: config.Logger, dispatcher: sched.NewDispatcher()}
 	s.actors = actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger {
 		return slog.New(&minLevelHandler{config.Logger.Handler(), slog.LevelWarn})
 	}))
 	s.props = actor.PropsFromProducer(func() actor.Actor { return s.nextReceive },
 		actor.WithDispatcher(s.dispatcher),
 		actor.WithMailbox(func() actor.Mailbox {
-			s.nextMailbox = s.dispatcher.newMailbox()
+			s.nextMailbox = s.dispatcher.NewMailbox()
 			return s.nextMailbox
 		}),
 		actor.WithGuardian(stopOnPanic),
@@ -162,9 +163,9 @@ func NewSystem(config Config) *System {
 func (s *System) Close() {
 	s.closeOnce.Do(func() {
 		returned := s.pool.close(s.config.GracePeriod)
-		s.dispatcher.close()
+		s.dispatcher.Close()
 		if returned {
-			s.dispatcher.wait()
+			s.dispatcher.Wait()
 		}
 		s.actors.Shutdown()
 	})
@@ -172,7 +173,7 @@ func (s *System) Close() {
 
 // spawn starts an actor. protoactor stops an actor that panics: an actor that has lost its state
 // must not be restarted without it.
-func (s *System) spawn(receive actor.ReceiveFunc) (*actor.PID, *mailbox) {
+func (s *System) spawn(receive actor.ReceiveFunc) (*actor.PID, *sched.Mailbox) {
 	s.spawnMutex.Lock()
 	defer s.spawnMutex.Unlock()
 	s.nextReceive = receive

@@ -3,6 +3,7 @@ package actors
 import (
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -40,9 +41,9 @@ func (t *task) cancelTimers(kinds ...timerKind) {
 	}
 }
 
-func (t *task) timerKey(kind timerKind) operationKey {
-	key := keyOf(t.ref)
-	key.kind = kind
+func (t *task) timerKey(kind timerKind) operation.Key {
+	key := operation.KeyOf(t.ref)
+	key.Timer = uint8(kind)
 	return key
 }
 
@@ -171,7 +172,7 @@ func (p *Partition) ActivityState(ref *journalpb.OperationRef) ActivityState {
 	pool := p.system.pool
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
-	if t := pool.tasks[p][keyOf(ref)]; t != nil {
+	if t := pool.tasks[p][operation.KeyOf(ref)]; t != nil {
 		return t.state
 	}
 	return ""

@@ -1,13 +1,14 @@
 package actors
 
 import (
-	"container/heap"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
+	"github.com/tenuto-dev/tenuto/actors/internal/sched"
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 )
 
@@ -15,44 +16,14 @@ import (
 // a timer is late by at most this.
 const recheckInterval = 10 * time.Second
 
-// A timer is a function to call at a time.
-type timer struct {
-	due      clustertime.Time
-	key      operationKey // the zero key cannot be canceled
-	fire     func()       // must not block
-	sequence uint64       // timers that are due together fire in the order of scheduling
-	index    int          // in the heap
-}
-
-type operationKey struct {
-	instance string
-	// incarnation is that of the run that the execution belongs to.
-	incarnation uint64
-	execution   uint64
-	eventID     uint64
-	kind        timerKind // of a timer of an activity; 0 for one of an orchestration
-}
-
 // The messages to the timer actor.
 type (
-	scheduleTimer struct{ timer *timer }
-	cancelTimer   struct{ key operationKey }
-	tick          struct{}
-)
-
-// isOrchestrationTimer reports whether a timer belongs to an orchestration, and not to an activity
-// or the engine.
-func (a *timer) isOrchestrationTimer() bool {
-	return a.key.instance != "" && a.key.kind == timerOrchestration
-}
-
-// before reports whether a fires before b. b may be nil.
-func (a *timer) before(b *timer) bool {
-	if b == nil || a.due != b.due {
-		return b == nil || a.due.Before(b.due)
+	scheduleTimer struct {
+		timer *sched.Timer[operation.Key]
 	}
-	return a.sequence < b.sequence
-}
+	cancelTimer struct{ key operation.Key }
+	tick        struct{}
+)
 
 // A timerActor fires all timers of a partition, including retries and other delayed work. It never
 // fires before the due cluster time. While too many instances are busy it defers due orchestration
@@ -64,33 +35,32 @@ type timerActor struct {
 	done      sync.WaitGroup // the actor, and the callback of its time.Timer
 
 	// Only the actor uses the fields below.
-	orchestrationTimers timerHeap
-	internalTimers      timerHeap
-	lastSequence        uint64 // how many timers were ever scheduled
-	byKey               map[operationKey]*timer
-	wakeTimer           *time.Timer
-	wakeAt              clustertime.Time // zero: the actor does not sleep
+	timers    *sched.Timers[operation.Key]
+	wakeTimer *time.Timer
+	wakeAt    clustertime.Time // zero: the actor does not sleep
 }
 
 func newTimerActor(p *Partition) *timerActor {
-	c := &timerActor{partition: p, byKey: make(map[operationKey]*timer)}
+	c := &timerActor{partition: p, timers: sched.NewTimers[operation.Key]()}
 	c.done.Add(1)
 	c.pid, _ = p.system.spawn(c.receive)
 	return c
 }
 
-// schedule schedules fire for a time. It replaces a timer with the same key.
-func (c *timerActor) schedule(due clustertime.Time, key operationKey, fire func()) {
-	c.send(scheduleTimer{&timer{due: due, key: key, fire: fire}})
+// schedule schedules fire for a time. It replaces a timer with the same key. Timers of
+// orchestrations, and not those of activities and the engine, can be deferred.
+func (c *timerActor) schedule(due clustertime.Time, key operation.Key, fire func()) {
+	deferrable := key.Instance != "" && key.Timer == 0
+	c.send(scheduleTimer{&sched.Timer[operation.Key]{Due: due, Key: key, Fire: fire, Deferrable: deferrable}})
 }
 
 // scheduleAfter schedules fire after a delay.
 func (c *timerActor) scheduleAfter(d time.Duration, fire func()) {
-	c.schedule(c.partition.now().Add(d), operationKey{}, fire)
+	c.schedule(c.partition.now().Add(d), operation.Key{}, fire)
 }
 
 // cancel cancels the timer with a key.
-func (c *timerActor) cancel(key operationKey) { c.send(cancelTimer{key}) }
+func (c *timerActor) cancel(key operation.Key) { c.send(cancelTimer{key}) }
 
 func (c *timerActor) send(message any) { c.partition.system.actors.Root.Send(c.pid, message) }
 
@@ -103,11 +73,9 @@ func (c *timerActor) close() {
 func (c *timerActor) receive(ctx actor.Context) {
 	switch message := ctx.Message().(type) {
 	case scheduleTimer:
-		c.add(message.timer)
+		c.timers.Add(message.timer)
 	case cancelTimer:
-		if a := c.byKey[message.key]; a != nil {
-			c.remove(a)
-		}
+		c.timers.Cancel(message.key)
 	case tick:
 		c.wakeAt = clustertime.Time{}
 	case stopRequest:
@@ -119,74 +87,37 @@ func (c *timerActor) receive(ctx actor.Context) {
 	c.fireDue()
 }
 
-func (c *timerActor) add(a *timer) {
-	if a.key != (operationKey{}) {
-		if before := c.byKey[a.key]; before != nil {
-			c.remove(before)
-		}
-		c.byKey[a.key] = a
-	}
-	c.lastSequence++
-	a.sequence = c.lastSequence
-	heap.Push(c.heapOf(a), a)
-}
-
-func (c *timerActor) remove(a *timer) {
-	heap.Remove(c.heapOf(a), a.index)
-	delete(c.byKey, a.key)
-}
-
-func (c *timerActor) heapOf(a *timer) *timerHeap {
-	if a.isOrchestrationTimer() {
-		return &c.orchestrationTimers
-	}
-	return &c.internalTimers
-}
-
 // fireDue fires due timers and sleeps until the next. The partition sends a tick when deferred
 // timers may fire.
 func (c *timerActor) fireDue() {
 	now := c.partition.now()
-	retained := false
+	deferred := false
 	for {
-		next := c.next(retained)
+		next := c.timers.Next(deferred)
 		switch {
 		case next == nil:
 			return
-		case next.due.After(now):
-			c.sleep(now, next.due)
+		case next.Due.After(now):
+			c.sleep(now, next.Due)
 			return
-		case next.isOrchestrationTimer() && c.partition.shouldDeferTimers():
-			retained = true
+		case next.Deferrable && c.partition.shouldDeferTimers():
+			deferred = true
 		default:
-			c.remove(next)
+			c.timers.Remove(next)
 			c.fire(next)
 		}
 	}
 }
 
-// next returns the timer to fire first, nil if there is none. It skips orchestration timers if
-// retained is set.
-func (c *timerActor) next(retained bool) *timer {
-	var next *timer
-	if len(c.internalTimers) > 0 {
-		next = c.internalTimers[0]
-	}
-	if !retained && len(c.orchestrationTimers) > 0 && c.orchestrationTimers[0].before(next) {
-		next = c.orchestrationTimers[0]
-	}
-	return next
-}
-
 // fire calls the function of a timer. A panic in it does not stop the other timers.
-func (c *timerActor) fire(a *timer) {
+func (c *timerActor) fire(a *sched.Timer[operation.Key]) {
 	defer func() {
 		if value := recover(); value != nil {
-			c.partition.logger.Error("fault in timer", "instance", a.key.instance, "execution", a.key.execution,
-				"event_id", a.key.eventID, "fault", value, "stack", string(debug.Stack()))
+			c.partition.logger.Error("fault in timer", "instance", a.Key.Instance, "execution", a.Key.Execution,
+				"event_id", a.Key.EventID, "fault", value, "stack", string(debug.Stack()))
 		}
 	}()
-	a.fire()
+	a.Fire()
 }
 
 func (c *timerActor) sleep(now, due clustertime.Time) {
@@ -213,27 +144,28 @@ func (c *timerActor) stop(ctx actor.Context) {
 	c.done.Done()
 }
 
-type timerHeap []*timer
+// Due timers are deferred while deferTimersFactor*TurnsMax instances are busy and not stalled.
+const deferTimersFactor = 2
 
-func (h timerHeap) Len() int { return len(h) }
-
-func (h timerHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-
-func (h timerHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+// busyInstances returns how many instances have something to do and can do it. p.mu is held.
+func (p *Partition) busyInstances() int {
+	return len(p.instances) - p.idle.Len() - p.stalledCount - p.runningCode.blocked
 }
 
-func (h *timerHeap) Push(x any) {
-	a := x.(*timer)
-	a.index = len(*h)
-	*h = append(*h, a)
+// shouldDeferTimers reports whether due timers must be deferred. If so, resumeTimers sends a tick
+// later.
+func (p *Partition) shouldDeferTimers() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timersDeferred = p.busyInstances() >= deferTimersFactor*p.turnLimiter.Max()
+	return p.timersDeferred
 }
 
-func (h *timerHeap) Pop() any {
-	last := len(*h) - 1
-	a := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return a
+// resumeTimers lets deferred timers fire when at most half as many instances are busy. p.mu is
+// held.
+func (p *Partition) resumeTimers() {
+	if p.timersDeferred && p.busyInstances() <= deferTimersFactor*p.turnLimiter.Max()/2 {
+		p.timersDeferred = false
+		p.timers.send(tick{})
+	}
 }

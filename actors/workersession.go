@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -228,7 +229,7 @@ func (r *workerSession) addFreeSlots(slots int) {
 
 // findTask returns the open task of an attempt, nil if there is none. The pool's lock is held.
 func (r *workerSession) findTask(id AttemptID) *task {
-	t := r.pool().tasks[r.partition][keyOf(id.Ref)]
+	t := r.pool().tasks[r.partition][operation.KeyOf(id.Ref)]
 	if t == nil || t.isOver() {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package actors
+package sched
 
 import (
 	"runtime"
@@ -10,26 +10,26 @@ import (
 // wakes, and for an activity of each.
 const parkedMax = 512
 
-// A runnable is a unit of work for a goroutine of a dispatcher. run reports whether the goroutine
+// A Runnable is a unit of work for a goroutine of a dispatcher. Run reports whether the goroutine
 // was abandoned meanwhile.
-type runnable interface{ run() (abandoned bool) }
+type Runnable interface{ Run() (abandoned bool) }
 
-// A dispatcher runs mailboxes and activities on goroutines that it reuses, because most of the
+// A Dispatcher runs mailboxes and activities on goroutines that it reuses, because most of the
 // cost of a new goroutine is the growth of its stack. The goroutine parked last is reused first.
 //
 // At most activeMax mailboxes run at once; others wait in the order in which they were woken. One
 // log entry wakes hundreds of actors, and the runtime's scheduler has no priorities: without the
 // bound, heartbeats would wait for a processor behind all of them.
-type dispatcher struct {
+type Dispatcher struct {
 	running   sync.WaitGroup
 	activeMax int
 
 	mu     sync.Mutex
-	parked []chan runnable // each has room for one
+	parked []chan Runnable // each has room for one
 	closed bool
 	active int // goroutines that run mailboxes
 	// A linked list of mailboxes that wait for a goroutine, and how many have been taken from it.
-	first, last *mailbox
+	first, last *Mailbox
 	dequeued    uint64
 	watchdog    *time.Timer // nil while no mailbox waits
 }
@@ -42,12 +42,13 @@ const activePerProcessor = 8
 // disks are slow, and the dispatcher adds one goroutine.
 const stuckTimeout = 10 * time.Millisecond
 
-func newDispatcher() *dispatcher {
-	return &dispatcher{activeMax: activePerProcessor * runtime.GOMAXPROCS(0)}
+// NewDispatcher returns a dispatcher without goroutines. The caller must call Close.
+func NewDispatcher() *Dispatcher {
+	return &Dispatcher{activeMax: activePerProcessor * runtime.GOMAXPROCS(0)}
 }
 
 // runMailbox runs a mailbox on a goroutine, or queues it while activeMax mailboxes run.
-func (d *dispatcher) runMailbox(m *mailbox) {
+func (d *Dispatcher) runMailbox(m *Mailbox) {
 	d.mu.Lock()
 	if d.active < d.activeMax {
 		d.active++
@@ -67,7 +68,7 @@ func (d *dispatcher) runMailbox(m *mailbox) {
 }
 
 // next returns the next mailbox for a goroutine whose mailbox is empty, nil if none waits.
-func (d *dispatcher) next() *mailbox {
+func (d *Dispatcher) next() *Mailbox {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.pop()
@@ -78,7 +79,7 @@ func (d *dispatcher) next() *mailbox {
 }
 
 // pop removes and returns the mailbox that has waited longest. d.mu is held.
-func (d *dispatcher) pop() *mailbox {
+func (d *Dispatcher) pop() *Mailbox {
 	m := d.first
 	if m == nil {
 		return nil
@@ -91,12 +92,12 @@ func (d *dispatcher) pop() *mailbox {
 }
 
 // startWatchdog checks after stuckTimeout whether waiting mailboxes have been taken. d.mu is held.
-func (d *dispatcher) startWatchdog() {
+func (d *Dispatcher) startWatchdog() {
 	before := d.dequeued
 	d.watchdog = time.AfterFunc(stuckTimeout, func() {
 		d.mu.Lock()
 		d.watchdog = nil
-		var m *mailbox
+		var m *Mailbox
 		if d.dequeued == before {
 			m = d.pop()
 		}
@@ -112,8 +113,8 @@ func (d *dispatcher) startWatchdog() {
 	})
 }
 
-// releaseBlocked gives the slot of an actor whose code is blocked to a waiting mailbox.
-func (d *dispatcher) releaseBlocked() {
+// ReleaseBlocked gives the slot of an actor whose code is blocked to a waiting mailbox.
+func (d *Dispatcher) ReleaseBlocked() {
 	d.mu.Lock()
 	m := d.pop()
 	if m == nil {
@@ -124,25 +125,25 @@ func (d *dispatcher) releaseBlocked() {
 	d.startLocked(m)
 }
 
-// reacquire takes the slot back when the code resumes, even beyond activeMax.
-func (d *dispatcher) reacquire() {
+// Reacquire takes the slot back when the code resumes, even beyond activeMax.
+func (d *Dispatcher) Reacquire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.active++
 }
 
-// abandon stops counting the goroutine of an actor whose code is blocked. The goroutine ends when
+// Abandon stops counting the goroutine of an actor whose code is blocked. The goroutine ends when
 // the code returns.
-func (d *dispatcher) abandon() { d.running.Done() }
+func (d *Dispatcher) Abandon() { d.running.Done() }
 
-// start runs r soon, on a goroutine that is free.
-func (d *dispatcher) start(r runnable) {
+// Start runs r soon, on a goroutine that is free.
+func (d *Dispatcher) Start(r Runnable) {
 	d.mu.Lock()
 	d.startLocked(r)
 }
 
-// startLocked is start with d.mu held; it releases d.mu.
-func (d *dispatcher) startLocked(r runnable) {
+// startLocked is Start with d.mu held; it releases d.mu.
+func (d *Dispatcher) startLocked(r Runnable) {
 	last := len(d.parked) - 1
 	if last < 0 {
 		d.running.Add(1)
@@ -157,20 +158,20 @@ func (d *dispatcher) startLocked(r runnable) {
 }
 
 // Schedule implements actor.Dispatcher.
-func (d *dispatcher) Schedule(fn func()) { d.start(runnableFunc(fn)) }
+func (d *Dispatcher) Schedule(fn func()) { d.Start(runnableFunc(fn)) }
 
-// A runnableFunc is a runnable that calls a function.
+// A runnableFunc is a Runnable that calls a function.
 type runnableFunc func()
 
-func (f runnableFunc) run() bool {
+func (f runnableFunc) Run() bool {
 	f()
 	return false
 }
 
 // Throughput implements actor.Dispatcher.
-func (d *dispatcher) Throughput() int { return throughput }
+func (d *Dispatcher) Throughput() int { return throughput }
 
-func (d *dispatcher) serve(r runnable) {
+func (d *Dispatcher) serve(r Runnable) {
 	abandoned := false
 	// Deferred, because user code may end this goroutine with Goexit.
 	defer func() {
@@ -178,9 +179,9 @@ func (d *dispatcher) serve(r runnable) {
 			d.running.Done()
 		}
 	}()
-	next := make(chan runnable, 1)
+	next := make(chan Runnable, 1)
 	for more := true; more; {
-		if abandoned = r.run(); abandoned || !d.park(next) {
+		if abandoned = r.Run(); abandoned || !d.park(next) {
 			return
 		}
 		r, more = <-next
@@ -188,7 +189,7 @@ func (d *dispatcher) serve(r runnable) {
 }
 
 // park adds a goroutine to the idle ones, and reports whether there was room.
-func (d *dispatcher) park(next chan runnable) bool {
+func (d *Dispatcher) park(next chan Runnable) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || len(d.parked) == parkedMax {
@@ -198,8 +199,8 @@ func (d *dispatcher) park(next chan runnable) bool {
 	return true
 }
 
-// close ends the parked goroutines, and the running ones after their work.
-func (d *dispatcher) close() {
+// Close ends the parked goroutines, and the running ones after their work.
+func (d *Dispatcher) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -209,5 +210,5 @@ func (d *dispatcher) close() {
 	d.parked = nil
 }
 
-// wait returns when all goroutines have ended. The caller must schedule nothing more.
-func (d *dispatcher) wait() { d.running.Wait() }
+// Wait returns when all goroutines have ended. The caller must schedule nothing more.
+func (d *Dispatcher) Wait() { d.running.Wait() }

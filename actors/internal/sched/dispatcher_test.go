@@ -1,4 +1,4 @@
-package actors
+package sched
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ func goroutineName() string {
 
 func TestDispatcher_ReusesGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDispatcher()
+		d := NewDispatcher()
 		names := make(map[string]int)
 		for range 100 {
 			d.Schedule(func() { names[goroutineName()]++ })
@@ -30,14 +30,14 @@ func TestDispatcher_ReusesGoroutines(t *testing.T) {
 		if len(names) != 1 {
 			t.Errorf("%d goroutines for sequential work", len(names))
 		}
-		d.close()
-		d.wait()
+		d.Close()
+		d.Wait()
 	})
 }
 
 func TestDispatcher_BoundsParkedGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDispatcher()
+		d := NewDispatcher()
 		release := make(chan struct{})
 		for range 3 * parkedMax {
 			d.Schedule(func() { <-release })
@@ -63,8 +63,8 @@ func TestDispatcher_BoundsParkedGoroutines(t *testing.T) {
 		}
 		close(again)
 		synctest.Wait()
-		d.close()
-		d.wait()
+		d.Close()
+		d.Wait()
 		// Work scheduled after close still runs, on a goroutine that ends.
 		ran := false
 		d.Schedule(func() { ran = true })
@@ -77,7 +77,7 @@ func TestDispatcher_BoundsParkedGoroutines(t *testing.T) {
 
 // An actorGroup is actors that record when they run, and then wait until released.
 type actorGroup struct {
-	dispatcher *dispatcher
+	dispatcher *Dispatcher
 	release    chan struct{}
 
 	mu      sync.Mutex
@@ -87,7 +87,7 @@ type actorGroup struct {
 }
 
 func (c *actorGroup) wake(i int) {
-	m := c.dispatcher.newMailbox()
+	m := c.dispatcher.NewMailbox()
 	m.RegisterHandlers(&groupActor{group: c, number: i}, c.dispatcher)
 	m.PostUserMessage("act")
 }
@@ -125,7 +125,7 @@ var _ actor.MessageInvoker = (*groupActor)(nil)
 
 func TestDispatcher_QueuesMailboxesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &actorGroup{dispatcher: newDispatcher(), release: make(chan struct{})}
+		c := &actorGroup{dispatcher: NewDispatcher(), release: make(chan struct{})}
 		c.dispatcher.activeMax = 3
 		for i := range 100 {
 			c.wake(i)
@@ -144,8 +144,8 @@ func TestDispatcher_QueuesMailboxesInOrder(t *testing.T) {
 		if d := c.dispatcher; d.active != 0 || d.first != nil || d.last != nil || len(d.parked) != 3 {
 			t.Errorf("%d act, %d are parked", d.active, len(d.parked))
 		}
-		c.dispatcher.close()
-		c.dispatcher.wait()
+		c.dispatcher.Close()
+		c.dispatcher.Wait()
 	})
 }
 
@@ -155,7 +155,7 @@ func TestDispatcher_YieldsProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		const actors = 100 * mailboxesPerYield
-		c := &actorGroup{dispatcher: newDispatcher(), release: make(chan struct{})}
+		c := &actorGroup{dispatcher: NewDispatcher(), release: make(chan struct{})}
 		c.dispatcher.activeMax = 1
 		for i := range actors {
 			c.wake(i)
@@ -170,15 +170,15 @@ func TestDispatcher_YieldsProcessor(t *testing.T) {
 		if turns < actors/mailboxesPerYield/2 {
 			t.Errorf("another goroutine had %d turns beside %d actors", turns, actors)
 		}
-		c.dispatcher.close()
-		c.dispatcher.wait()
+		c.dispatcher.Close()
+		c.dispatcher.Wait()
 	})
 }
 
 // Blocked code keeps its goroutines, and other actors still run.
 func TestDispatcher_BlockedActorsDoNotStarveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDispatcher()
+		d := NewDispatcher()
 		d.activeMax = 2
 		blocked := &actorGroup{dispatcher: d, release: make(chan struct{})}
 		for i := range 5 {
@@ -201,7 +201,7 @@ func TestDispatcher_BlockedActorsDoNotStarveOthers(t *testing.T) {
 		if d.active != 0 {
 			t.Errorf("%d still act", d.active)
 		}
-		d.close()
-		d.wait()
+		d.Close()
+		d.Wait()
 	})
 }

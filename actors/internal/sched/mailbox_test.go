@@ -1,4 +1,4 @@
-package actors
+package sched
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 
 // A recordingActor records its messages; some of them make it panic.
 type recordingActor struct {
-	mailbox  *mailbox
+	mailbox  *Mailbox
 	messages []any
 }
 
@@ -30,12 +30,12 @@ func (i *recordingActor) EscalateFailure(reason, message any) {
 }
 
 func TestMailbox_ActorSemantics(t *testing.T) {
-	d := newDispatcher()
+	d := NewDispatcher()
 	defer func() {
-		d.close()
-		d.wait()
+		d.Close()
+		d.Wait()
 	}()
-	m := d.newMailbox()
+	m := d.NewMailbox()
 	observed := &recordingActor{mailbox: m}
 	m.RegisterHandlers(observed, d)
 	for _, step := range []struct {
@@ -59,7 +59,7 @@ func TestMailbox_ActorSemantics(t *testing.T) {
 			m.PostSystemMessage(message)
 		}
 		observed.messages = nil
-		m.run()
+		m.Run()
 		if !slices.Equal(observed.messages, step.want) || m.UserMessageCount() != step.left || m.running {
 			t.Errorf("%s: %v and %d left; want %v and %d", step.what, observed.messages, m.UserMessageCount(), step.want, step.left)
 		}
@@ -68,7 +68,7 @@ func TestMailbox_ActorSemantics(t *testing.T) {
 
 // The mailbox of an actor that is always busy does not grow.
 func TestMailbox_DoesNotGrow(t *testing.T) {
-	m := newDispatcher().newMailbox()
+	m := NewDispatcher().NewMailbox()
 	m.running = true
 	posted, consumed := 0, 0
 	for consumed < 10_000 {

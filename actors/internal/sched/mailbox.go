@@ -1,4 +1,4 @@
-package actors
+package sched
 
 import (
 	"runtime"
@@ -15,11 +15,11 @@ const throughput = 300
 // that long. Yielding more often would make the journal's entries smaller.
 const mailboxesPerYield = 16
 
-// A mailbox holds the messages that an actor has not taken. It follows the rules of protoactor's
-// mailbox, with one allocation for each actor instead of five and none to wake it. Only this
-// package posts to it, so it has no batches.
-type mailbox struct {
-	dispatcher *dispatcher
+// A Mailbox holds the messages that an actor has not taken. It follows the rules of protoactor's
+// mailbox, with one allocation for each actor instead of five and none to wake it. Only package
+// actors posts to it, so it has no batches.
+type Mailbox struct {
+	dispatcher *Dispatcher
 	invoker    actor.MessageInvoker
 
 	mu        sync.Mutex
@@ -31,17 +31,18 @@ type mailbox struct {
 	suspended bool   // only system messages are taken
 	abandoned bool   // its goroutine is no longer counted; only that goroutine uses the field
 
-	nextWaiting *mailbox // that waits for a goroutine; the dispatcher's lock guards it
+	nextWaiting *Mailbox // that waits for a goroutine; the dispatcher's lock guards it
 }
 
-func (d *dispatcher) newMailbox() *mailbox {
-	m := &mailbox{dispatcher: d}
+// NewMailbox returns an empty mailbox that the dispatcher runs.
+func (d *Dispatcher) NewMailbox() *Mailbox {
+	m := &Mailbox{dispatcher: d}
 	m.user = m.userArray[:0]
 	return m
 }
 
 // PostUserMessage implements actor.Mailbox.
-func (m *mailbox) PostUserMessage(message any) {
+func (m *Mailbox) PostUserMessage(message any) {
 	m.mu.Lock()
 	if len(m.user) == cap(m.user) && m.nextUser > len(m.user)/2 {
 		// Reuse the room of the messages already taken.
@@ -59,7 +60,7 @@ func (m *mailbox) PostUserMessage(message any) {
 }
 
 // PostSystemMessage implements actor.Mailbox.
-func (m *mailbox) PostSystemMessage(message any) {
+func (m *Mailbox) PostSystemMessage(message any) {
 	m.mu.Lock()
 	m.system = append(m.system, message)
 	wake := !m.running
@@ -71,24 +72,28 @@ func (m *mailbox) PostSystemMessage(message any) {
 }
 
 // RegisterHandlers implements actor.Mailbox.
-func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
+func (m *Mailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
 	m.invoker = invoker
 }
 
 // Start implements actor.Mailbox.
-func (m *mailbox) Start() {}
+func (m *Mailbox) Start() {}
+
+// Abandon says that the goroutine is no longer counted; see Dispatcher.Abandon. Only the actor
+// calls it.
+func (m *Mailbox) Abandon() { m.abandoned = true }
 
 // UserMessageCount implements actor.Mailbox.
-func (m *mailbox) UserMessageCount() int {
+func (m *Mailbox) UserMessageCount() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.user) - m.nextUser
 }
 
-// run delivers the actor's messages until there are none, and then those of mailboxes that wait
+// Run delivers the actor's messages until there are none, and then those of mailboxes that wait
 // for a goroutine. It reports whether the goroutine was abandoned. After a panic the supervisor
 // sends a system message that decides how the actor continues.
-func (m *mailbox) run() (left bool) {
+func (m *Mailbox) Run() (left bool) {
 	for dispatcher, ran := m.dispatcher, 1; m != nil; m, ran = dispatcher.next(), ran+1 {
 		for !m.deliver() {
 		}
@@ -103,7 +108,7 @@ func (m *mailbox) run() (left bool) {
 }
 
 // deliver delivers messages until there are none or the actor panics.
-func (m *mailbox) deliver() (done bool) {
+func (m *Mailbox) deliver() (done bool) {
 	var message any
 	defer func() {
 		if value := recover(); value != nil {
@@ -127,7 +132,7 @@ func (m *mailbox) deliver() (done bool) {
 }
 
 // take returns the next message, or nil if there is none; then the mailbox stops running.
-func (m *mailbox) take() (message any, system bool) {
+func (m *Mailbox) take() (message any, system bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.system) > 0 {
